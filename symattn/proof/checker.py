@@ -5,7 +5,7 @@ once the means in them are taken (``checker_means``).
 *normal form*: they are one expression then, up to bound names and order. Else
 1. left − right is cleared anew; its divisors are those given, and 2. and 3. are done for its numerator as well as for
    the one that is given; and left = right, as quotients, at some points of small sizes;
-2. the cut-off of the numerator is counted anew (D, T and the conditions of the theorems of ``counting`` and ``rows``),
+2. the cut-off of the numerator is counted anew (D, T and the conditions of the theorems of ``counting``),
    and the certificate's sizes are those that it asks for;
 3. the numerator is zero at each of these sizes, at every place, tested at a random point modulo each of two primes.
 And every division, root and logarithm, as written, is positive by its form or among the hypotheses.
@@ -30,8 +30,6 @@ from symattn.proof.checker_balls import enclosed
 from symattn.proof.checker_bits import bits
 from symattn.proof.checker_clearing import difference, minus
 from symattn.proof.checker_folds import fold
-from symattn.proof.checker_laws import expect_law
-from symattn.proof.checker_limits import limits
 from symattn.proof.checker_means import bodies, expect_laws, told_of, without_means
 from symattn.proof.checker_reading import (
     CheckedNode,
@@ -45,10 +43,10 @@ from symattn.proof.checker_reading import (
     scope_of,
 )
 from symattn.proof.checker_rules import apply, average, discharge, repeat, substitute
-from symattn.proof.checker_signs import Signs, hypotheses
+from symattn.proof.checker_signs import Signs, expect_law, hypotheses
 from symattn.proof.checker_simplifying import Simplifying, sides
 from symattn.proof.checker_steps import induction, step
-from symattn.proof.checker_tending import instance, tends
+from symattn.proof.checker_tending import instance, limits, tends
 from symattn.proof.checker_testing import (
     Rules,
     are_same,
@@ -90,6 +88,11 @@ def _check(certificate: Any, dice: Dice) -> None:
     expect(isinstance(certificate, Mapping), "a certificate is a record")
     kind = certificate.get("kind")
     expect(certificate.get("schema") == 1 and kind in _KINDS, "no certificate of schema 1")
+    for premise in certificate["premises"] if kind in _INFERENCES else ():
+        try:
+            _check(premise, dice)
+        except Rejected as reason:
+            raise Rejected(f"a premise: {reason}") from reason
     _KINDS[kind](certificate, dice)
 
 
@@ -168,37 +171,8 @@ def _sign(e: Record, dice: Dice) -> None:
         expect_same(gap, equal, scope, dice, _rules(e))
 
 
-def _rule(e: Record, dice: Dice) -> None:
-    """Every premise is accepted, and the rule gives the conclusions from them."""
-    _premises(e, dice)
-    {"rule": apply, "repeated": repeat, "discharge": discharge}[e["kind"]](e)
-
-
-def _steps(e: Record, dice: Dice) -> None:
-    """Every premise is accepted, and the last step to what is printed follows from them."""
-    _premises(e, dice)
-    {"step": step, "induction": induction, "tends": tends, "instance": instance}[e["kind"]](e, dice)
-
-
-def _premises(e: Record, dice: Dice) -> None:
-    """Every premise is accepted."""
-    for premise in e["premises"]:
-        try:
-            _check(premise, dice)
-        except Rejected as reason:
-            raise Rejected(f"a premise: {reason}") from reason
-
-
-def _limits(e: Record, dice: Dice) -> None:
-    """Every premise is accepted, and both limits follow from them."""
-    _premises(e, dice)
-    limits(e, lambda left, right, scope: are_same(left, right, scope, dice))
-
-
-def _rewritten(e: Record, dice: Dice) -> None:
-    """A fold, a substitution of equals, or the mean of what is linear."""
-    rules = {"fold": fold, "substitution": substitute, "mean": average}
-    rules[e["kind"]](e, lambda left, right, scope: are_same(left, right, scope, dice))
+def _same(dice: Dice) -> Callable[..., bool]:
+    return lambda left, right, scope: are_same(left, right, scope, dice)
 
 
 def _expect_meanings(e: Record, x: CheckedNode) -> dict[str, tuple[dict[str, str], Any]]:
@@ -207,14 +181,13 @@ def _expect_meanings(e: Record, x: CheckedNode) -> dict[str, tuple[dict[str, str
     arrays = {array_of(name) for name in meant}
     expect(len(meant) == len(e["meant"]), "a letter that stands for two things")
     expect(not arrays & set(map(array_of, e["positive"])), "what stands for something is declared positive")
-    entries = {y.label for y in x.all(into_functions=True) if y.kind == "letter" and array_of(y.label) in arrays}
+    entries = {y.label for y in x.letters() if array_of(y.label) in arrays}
     expect(entries <= meant.keys(), "an entry stands for nothing")
     others = [(scope_of(c), c[side]) for c in e["conclusions"] for side in ("smaller", "larger")]
     for scope, body in (*meant.values(), *others):
         inside = read(body, scope)
         Simplifying(frozenset())(inside)  # which refuses −∞
-        bare = all(y.kind != "letter" or y.label not in meant for y in inside.all(into_functions=True))
-        expect(bare, "a letter stands for what has such letters in it")
+        expect(all(y.label not in meant for y in inside.letters()), "a letter stands for what has such letters in it")
     return meant
 
 
@@ -246,10 +219,18 @@ def _expect_laws(e: Record, meant: Mapping[str, Any], signs: Signs, dice: Dice) 
 
 
 _KINDS: Mapping[Any, Callable[[Record, Dice], None]] = {
-    **{"certificate": _equations, "sign": _sign, "limits": _limits},
-    **{"differing": lambda e, dice: expect_differing(e, dice, _rules(e))},
-    **{"enclosed": lambda e, dice: enclosed(e), "bits": lambda e, dice: bits(e)},
-    **dict.fromkeys(("rule", "repeated", "discharge"), _rule),
-    **dict.fromkeys(("step", "induction", "tends", "instance"), _steps),
-    **dict.fromkeys(("fold", "substitution", "mean"), _rewritten),
+    "certificate": _equations,
+    "sign": _sign,
+    "differing": lambda e, dice: expect_differing(e, dice, _rules(e)),
+    "enclosed": lambda e, dice: enclosed(e),
+    "bits": lambda e, dice: bits(e),
+    "rule": lambda e, dice: apply(e),
+    "repeated": lambda e, dice: repeat(e),
+    "discharge": lambda e, dice: discharge(e),
+    **{"step": step, "induction": induction, "tends": tends, "instance": instance},
+    "limits": lambda e, dice: limits(e, _same(dice)),
+    "fold": lambda e, dice: fold(e, _same(dice)),
+    "substitution": lambda e, dice: substitute(e, _same(dice)),
+    "mean": lambda e, dice: average(e, _same(dice)),
 }
+_INFERENCES = ("rule", "repeated", "discharge", "step", "induction", "tends", "instance", "limits")  # from premises

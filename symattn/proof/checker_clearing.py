@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
-from symattn.proof.checker_reading import CheckedNode, Rejected, number
+from symattn.proof.checker_reading import CheckedNode, Rejected, node, number
 
 Divisors = dict[Any, tuple[CheckedNode, int]]  # by form: the divisor and its power
 
@@ -22,14 +22,9 @@ def difference(left: CheckedNode, right: CheckedNode) -> tuple[CheckedNode, dict
     return numerator, {key: times for key, (_, times) in divisors.items()}
 
 
-def plus(xs: Iterable[CheckedNode]) -> CheckedNode:
-    """The sum, flat."""
-    return _sum(xs)
-
-
 def minus(a: CheckedNode, b: CheckedNode) -> CheckedNode:
     """a − b."""
-    return _sum([a, times(number(-1), b)])
+    return plus([a, times(number(-1), b)])
 
 
 def times(a: CheckedNode, b: CheckedNode) -> CheckedNode:
@@ -77,30 +72,27 @@ def _over_common(parts: list[tuple[CheckedNode, Divisors]]) -> tuple[CheckedNode
     for numerator, divisors in parts:
         missing = {k: (b, n - (divisors[k][1] if k in divisors else 0)) for k, (b, n) in common.items()}
         numerators.append(product([numerator, *_expanded(missing)]))
-    return _sum(numerators), common
+    return plus(numerators), common
 
 
 def _summed(x: CheckedNode) -> tuple[CheckedNode, Divisors]:
     """Σ: divisors without the index come out, the others stay inside as reciprocals."""
     numerator, divisors = _cleared(x.below[0])
     outside = {k: d for k, d in divisors.items() if x.label not in d[0].free}
-    inside = [
-        CheckedNode("function", "1/", (), (), (b,), b.free)
-        for b in _expanded({k: d for k, d in divisors.items() if k not in outside})
-    ]
+    stuck = _expanded({k: d for k, d in divisors.items() if k not in outside})
+    inside = [node("function", [b], "1/") for b in stuck]
     return _cancelled(total(x, product([numerator, *inside])), outside)
 
 
 def total(x: CheckedNode, body: CheckedNode) -> CheckedNode:
     """Σ over the index that ``x`` binds of another body; factors without the index come out."""
     if body.kind == "sum":
-        return _sum([total(x, y) for y in body.below])
+        return plus([total(x, y) for y in body.below])
     inside = [f for f in factors(body) if x.label in f.free]
     outside = [f for f in factors(body) if x.label not in f.free]
     if not inside:
-        return product([*outside, CheckedNode("size", x.sorts[0], (), (), (), frozenset())])
-    core = product(inside)
-    return product([*outside, CheckedNode("total", x.label, (), x.sorts, (core,), core.free - {x.label})])
+        return product([*outside, node("size", (), x.sorts[0])])
+    return product([*outside, node("total", [product(inside)], x.label, x.sorts)])
 
 
 def _cancelled(numerator: CheckedNode, divisors: Divisors) -> tuple[CheckedNode, Divisors]:
@@ -158,9 +150,10 @@ def product(xs: Iterable[CheckedNode]) -> CheckedNode:
     return _made("product", flat) if flat else number(1)
 
 
-def _sum(xs: Iterable[CheckedNode]) -> CheckedNode:
+def plus(xs: Iterable[CheckedNode]) -> CheckedNode:
+    """The sum, flat."""
     return _made("sum", _joined("sum", xs))
 
 
 def _made(kind: str, xs: list[CheckedNode]) -> CheckedNode:
-    return xs[0] if len(xs) == 1 else CheckedNode(kind, "", (), (), tuple(xs), frozenset().union(*[x.free for x in xs]))
+    return xs[0] if len(xs) == 1 else node(kind, xs)

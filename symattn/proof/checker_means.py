@@ -14,20 +14,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import count, product
 from typing import Any
 
 from symattn.proof.checker_clearing import plus
 from symattn.proof.checker_clearing import product as multiplied
-from symattn.proof.checker_laws import renamed
-from symattn.proof.checker_reading import CheckedNode, Rejected, array_of, expect, expect_few, number, read
+from symattn.proof.checker_reading import (
+    BINDERS,
+    CheckedNode,
+    Rejected,
+    array_of,
+    expect,
+    expect_few,
+    node,
+    number,
+    read,
+    renamed,
+    written_parts,
+)
 
 _NUMBERS = re.compile("[0-9]+")
 _LAW, _OWN = "law of ", "in a mean "  # what the names begin with that only the checker gives to indices
 _PARTITIONS = (1, 1, 2, 5, 15, 52, 203, 877, 4140)  # of so many letters
 _HIGHEST = len(_PARTITIONS) - 1  # order of a moment
-_ANY = CheckedNode("function", "any", (), (), (number(0),), frozenset())
+_ANY = node("function", [number(0)], "any")
 Laws = Mapping[str, tuple[CheckedNode, ...]]
 Term = tuple[tuple[tuple[str, str], ...], tuple[CheckedNode, ...]]  # indices with their sorts, and factors
 
@@ -42,7 +52,7 @@ def without_means(x: CheckedNode, scope: Mapping[str, str]) -> CheckedNode:
     every = x.all(into_functions=True)
     if not any(_is_mean(y) for y in every):
         return x
-    names = {*scope, *(y.label for y in every if y.kind in ("total", "bound"))}
+    names = {*scope, *(y.label for y in every if y.kind in BINDERS)}
     expect(not any(name.startswith(_OWN) for name in names), "an index with a name that the checker keeps for itself")
     return _taken(x, count())
 
@@ -54,7 +64,7 @@ def expect_laws(sides: Sequence[tuple[Any, Mapping[str, str]]], told: Iterable[s
         expect(laws.setdefault(law[1], law) == law, "two laws of one array")
     names = {name.removeprefix(_LAW) for name in laws}
     for mean in (y for data, scope in sides if laws for y in _means_in(read(data, scope))):
-        arrays = {array_of(y.label) for y in mean.below[0].all(into_functions=True) if y.kind == "letter"}
+        arrays = {array_of(y.label) for y in mean.below[0].letters()}
         own = {x.label.removeprefix(_LAW) for x in mean.below[1:]}
         expect(not arrays & (names - own), "a mean in which what is random elsewhere is not")
     expect(not names & set(map(array_of, told)), "more is said of a random array than its law")
@@ -65,12 +75,10 @@ def told_of(record: Mapping[str, Any]) -> list[str]:
     return [str(x) for x in (*record.get("positive", ()), *(y for pair in record.get("rules", ()) for y in pair))]
 
 
-def _laws_in(data: Any) -> Iterator[list[Any]]:
-    if isinstance(data, list):
-        if data[:1] == ["function"] and str(data[1]).startswith(_LAW):
-            yield data
-        for x in data:
-            yield from _laws_in(x)
+def _laws_in(data: Sequence[Any]) -> Iterator[list[Any]]:
+    for x in (x for one in data for x in written_parts(one)):
+        if x[0] == "function" and str(x[1]).startswith(_LAW):
+            yield x
 
 
 def bodies(x: CheckedNode) -> list[CheckedNode]:
@@ -86,10 +94,6 @@ def _is_mean(x: CheckedNode) -> bool:
     return x.kind == "function" and x.label == "mean"
 
 
-def _is_law(x: CheckedNode) -> bool:
-    return x.kind == "function" and x.label.startswith(_LAW)
-
-
 def _taken(x: CheckedNode, fresh: Iterator[int]) -> CheckedNode:
     if _is_mean(x):
         laws = _laws(x.below[1:])
@@ -97,18 +101,17 @@ def _taken(x: CheckedNode, fresh: Iterator[int]) -> CheckedNode:
         return _Mean(laws, fresh).of(x.below[0])
     if not x.below:
         return x
-    below = tuple(_taken(y, fresh) for y in x.below)
-    bound = {x.label} if x.kind in ("total", "bound") else set()
-    return replace(x, below=below, free=frozenset().union(*[y.free for y in below]) - bound)
+    return x.of(_taken(y, fresh) for y in x.below)
 
 
 def _laws(every: Sequence[CheckedNode]) -> Laws:
-    expect(bool(every) and all(map(_is_law, every)), "a mean without laws")
+    lawful = all(x.kind == "function" and x.label.startswith(_LAW) for x in every)
+    expect(bool(every) and lawful, "a mean without laws")
     result = {x.label.removeprefix(_LAW): x.below for x in every}
     expect(len(result) == len(every), "two laws of one array")
     expect(all(name == array_of(name) for name in result), "a law of a part of an array")
     for cumulant in (y for x in every for y in x.below):
-        random = any(y.kind == "letter" and array_of(y.label) in result for y in cumulant.all(into_functions=True))
+        random = any(array_of(y.label) in result for y in cumulant.letters())
         expect(not random and not cumulant.free, "a cumulant that is random, or is not one number")
     return result
 
@@ -117,8 +120,8 @@ def _expect_apart(x: CheckedNode, laws: Laws) -> None:
     """Letters with numbers among their indices are entries of their array: x[0] and x[1] are two, x[0] and x_i may be
     one. So within a block of an array the numbers stand at the same indices."""
     patterns: dict[str, str] = {}
-    for y in x.all(into_functions=True):
-        if y.kind == "letter" and array_of(y.label) in laws:
+    for y in x.letters():
+        if array_of(y.label) in laws:
             block, _, numbers = y.label.partition("[")
             pattern = _NUMBERS.sub("0", numbers)
             expect(patterns.setdefault(block, pattern) == pattern, "entries of one array that may be one")
@@ -136,12 +139,12 @@ class _Mean:
         for indices, factors in every:
             body = self._of_product(factors)
             for name, sort in reversed(indices):
-                body = CheckedNode("total", name, (), (sort,), (body,), body.free - {name})
+                body = node("total", [body], name, (sort,))
             result.append(body)
         return plus(result)
 
     def _is_random(self, x: CheckedNode) -> bool:
-        return any(y.kind == "letter" and array_of(y.label) in self.laws for y in x.all(into_functions=True))
+        return any(array_of(y.label) in self.laws for y in x.letters())
 
     def _expanded(self, x: CheckedNode) -> list[Term]:
         """``x`` as a sum of products, each under sums over indices with names of their own."""
@@ -162,7 +165,7 @@ class _Mean:
             inner = self._expanded(renamed(x.below[0], {x.label: name}))
             return [(((name, x.sorts[0]), *indices), factors) for indices, factors in inner]
         if x.kind == "ratio" and not self._is_random(x.below[1]):
-            over = replace(x, below=(number(1), x.below[1]), free=x.below[1].free)
+            over = x.of([number(1), x.below[1]])
             return [(indices, (*factors, over)) for indices, factors in self._expanded(x.below[0])]
         raise Rejected("a mean of what is not a polynomial in random letters")
 

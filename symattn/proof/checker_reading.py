@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import count
 from math import prod
 from typing import Any
 
+BINDERS = ("total", "bound")
 _FIXED = {"ratio": 2, "exp": 1, "masked": 2}
 _OF_ONE = frozenset({"sqrt", "rsqrt", "1/", "log", "sign", "tanh", "erf", "cos", "sin"})
 _NUMBER = re.compile(r"-?[0-9]{1,60}(/[0-9]{1,60})?")
@@ -63,7 +64,7 @@ class CheckedNode:
     @cached_property
     def height(self) -> int:
         """How many indices are bound within each other: a name for the outermost that none of the others has."""
-        return (self.kind in ("total", "bound")) + max((y.height for y in self.below), default=0)
+        return (self.kind in BINDERS) + max((y.height for y in self.below), default=0)
 
     def all(self, into_functions: bool = False) -> list[CheckedNode]:
         """This node and all below it; the arguments of functions only if asked for."""
@@ -74,6 +75,21 @@ class CheckedNode:
             if x.kind != "function" or into_functions:
                 open_.extend(x.below)
         return result
+
+    def letters(self) -> list[CheckedNode]:
+        """Its letters, those in the arguments of functions included."""
+        return [x for x in self.all(into_functions=True) if x.kind == "letter"]
+
+    def of(self, below: Iterable[CheckedNode]) -> CheckedNode:
+        """The same of other parts."""
+        return node(self.kind, below, self.label, self.sorts)
+
+
+def node(kind: str, below: Iterable[CheckedNode], label: str = "", sorts: tuple[str, ...] = ()) -> CheckedNode:
+    """An expression of parts; a binder binds its label."""
+    parts = tuple(below)
+    free = frozenset().union(*[x.free for x in parts])
+    return CheckedNode(kind, label, (), sorts, parts, free - {label} if kind in BINDERS else free)
 
 
 def scope_of(part: Mapping[str, Any]) -> dict[str, str]:
@@ -105,7 +121,7 @@ def read(data: Any, scope: Mapping[str, str]) -> CheckedNode:
             return _indexed(kind, str(name), indices, scope)
         if kind == "is":
             return _relation(rest, scope)
-        if kind in ("total", "bound"):
+        if kind in BINDERS:
             return _binder(kind, rest, scope)
     except (ValueError, TypeError, ZeroDivisionError) as error:
         raise Rejected(f"{data!r}: {error}") from error
@@ -148,8 +164,7 @@ def _binder(kind: str, rest: list[Any], scope: Mapping[str, str]) -> CheckedNode
     name, sort, body = rest
     if not isinstance(name, str) or not isinstance(sort, str) or name in scope:
         raise Rejected(f"{kind} binds {name!r}, which is bound already")
-    inside = read(body, {**scope, name: sort})
-    return CheckedNode(kind, name, (), (sort,), (inside,), inside.free - {name})
+    return node(kind, [read(body, {**scope, name: sort})], name, (sort,))
 
 
 def _inner(kind: str, rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
@@ -165,8 +180,7 @@ def _inner(kind: str, rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
         raise Rejected(f"{kind!r} is not a kind of expression")
     if not rest:
         raise Rejected(f"{kind} of nothing")
-    below = tuple(read(x, scope) for x in rest)
-    return CheckedNode(kind, label, (), (), below, frozenset().union(*[x.free for x in below]))
+    return node(kind, (read(x, scope) for x in rest), label)
 
 
 def form(x: CheckedNode, names: Mapping[str, Any]) -> str:
@@ -188,7 +202,7 @@ def _with_names(x: CheckedNode, names: Mapping[str, Any]) -> str:
     if x.kind in ("letter", "is"):
         seats = [repr((names.get(i[0], i[0]), s, *i[1:])) for i, s in zip(x.indices, x.sorts, strict=True)]
         return _text(x.kind, x.label, sorted(seats) if x.label == "=" and x.kind == "is" else seats)
-    if x.kind in ("total", "bound"):
+    if x.kind in BINDERS:
         inside = {**names, x.label: ("bound", x.height)}
         return _text(x.kind, x.sorts[0], [_formed(x.below[0], inside)])
     if x.kind not in ("sum", "product"):
@@ -233,30 +247,72 @@ def _factors(x: CheckedNode) -> list[CheckedNode]:
     return [f for y in x.below for f in _factors(y)] if x.kind == "product" else [x]
 
 
-def in_place(data: object, meant: Mapping[str, tuple[list[str], Any]], names: Iterator[int] | None = None) -> Any:
-    """An expression with what its letters stand for in their place, each with indices of its own."""
-    fresh = names or count()
+def renamed(x: CheckedNode, to: Mapping[str, str]) -> CheckedNode:
+    """``x`` with other names for its free indices; none of them may be bound in it."""
+    mapped = {old: new for old, new in to.items() if old in x.free}
+    if not mapped:
+        return x
+    expect(x.kind not in BINDERS or x.label not in mapped.values(), "an index is bound twice")
+    indices = tuple((mapped.get(i[0], i[0]), *i[1:]) for i in x.indices)
+    free = frozenset(mapped.get(i, i) for i in x.free)
+    return replace(x, indices=indices, below=tuple(renamed(y, mapped) for y in x.below), free=free)
+
+
+# -- expressions as they are written -----------------------------------------------------------------------------------
+def written_parts(data: Any) -> Iterator[list[Any]]:
+    """Yield an expression and all below it, as they are written; indices are no parts."""
+    if isinstance(data, list) and data:
+        yield data
+        for x in () if data[0] in ("letter", "is") else data:
+            yield from written_parts(x)
+
+
+def holds_letter(data: Any, names: Container[str]) -> bool:
+    """Return whether one of these letters occurs."""
+    return any(x[0] == "letter" and x[1] in names for x in written_parts(data))
+
+
+def rewritten(data: Any, change: Callable[[list[Any]], Any]) -> Any:
+    """An expression in which ``change`` gives what is put for a part, or None where its parts are looked at.
+
+    Indices are no parts: they may be written as sizes are.
+    """
     if not isinstance(data, list) or not data:
         return data
-    if data[0] == "letter" and data[1] in meant:
-        own, body = meant[data[1]]
-        if any(len(i) != 1 for i in data[2]) or len(own) != len(data[2]):
-            raise Rejected("a letter that stands for something is permuted")
-        return _renamed(body, dict(zip(own, [i[0] for i in data[2]], strict=True)), fresh)
-    if data[0] in ("letter", "is", "number", "size"):
-        return data
-    return [in_place(x, meant, fresh) if isinstance(x, list) else x for x in data]
+    new = change(data)
+    if new is not None or data[0] in ("letter", "is"):
+        return data if new is None else new
+    return [rewritten(x, change) for x in data]
 
 
-def _renamed(data: Any, to: Mapping[str, str], fresh: Iterator[int]) -> Any:
-    """An expression with other names for its indices, those that are bound included."""
-    kind, *rest = data
-    if kind in ("letter", "is"):
-        head, *indices = rest if kind == "is" else (rest[0], *rest[1])
-        named = [[to[i[0]], *i[1:]] for i in indices]
-        return [kind, head, *named] if kind == "is" else [kind, head, named]
-    if kind in ("total", "bound"):
-        name, sort, body = rest
-        new = f"in place {next(fresh)}"
-        return [kind, new, sort, _renamed(body, {**to, name: new}, fresh)]
-    return [kind, *[_renamed(x, to, fresh) if isinstance(x, list) else x for x in rest]]
+def in_place(data: object, meant: Mapping[str, tuple[list[str], Any]]) -> Any:
+    """An expression with what its letters stand for in their place, each with indices of its own."""
+    fresh = count()
+
+    def change(x: list[Any]) -> Any:
+        if x[0] != "letter" or x[1] not in meant:
+            return None
+        own, body = meant[x[1]]
+        plain = all(len(i) == 1 for i in x[2]) and len(own) == len(x[2])
+        expect(plain, "a letter that stands for something is permuted")
+        return reindexed(body, dict(zip(own, [i[0] for i in x[2]], strict=True)), fresh)
+
+    return rewritten(data, change)
+
+
+def reindexed(data: Any, to: Mapping[str, str], fresh: Iterator[int] | None = None) -> Any:
+    """An expression with other names for its indices; with ``fresh`` for those that are bound as well."""
+
+    def change(x: list[Any]) -> Any:
+        if x[0] in ("letter", "is"):
+            head, indices = x[1], x[2:] if x[0] == "is" else x[2]
+            named = [[to[i[0]] if fresh else to.get(i[0], i[0]), *i[1:]] for i in indices]
+            return [x[0], head, *named] if x[0] == "is" else [x[0], head, named]
+        if x[0] not in BINDERS:
+            return None
+        _, name, sort, body = x
+        expect(bool(fresh) or name not in to, f"{x[0]} binds {name!r}, which is bound already")
+        new = f"in place {next(fresh)}" if fresh else name
+        return [x[0], new, sort, reindexed(body, {**to, name: new}, fresh)]
+
+    return rewritten(data, change)

@@ -7,22 +7,24 @@ entry holds of the largest one, since that is one of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, permutations
 from math import perm
 from typing import Any
 
 from symattn.proof.checker_clearing import minus, times
-from symattn.proof.checker_laws import renamed
 from symattn.proof.checker_reading import (
     CheckedNode,
     Rejected,
     array_of,
+    expect,
     expect_few,
     form,
+    holds_letter,
     in_place,
     number,
     read,
+    renamed,
     scope_of,
 )
 from symattn.proof.checker_simplifying import Simplifying
@@ -80,9 +82,9 @@ def average(record: Record, same: Callable[[CheckedNode, CheckedNode, Mapping[st
     """
     of, mean, result = (record[key] for key in ("of", "mean", "result"))
     scope, own = scope_of(of), list(scope_of(mean))
-    if scope_of(result) != scope or _holds(mean["expression"], str(mean["letter"])):
+    if scope_of(result) != scope or holds_letter(mean["expression"], {str(mean["letter"])}):
         raise Rejected("a mean that is random, or a result at other places")
-    if any(_holds(part["expression"], name) for part in (of, mean, result) for name in _FRESH):
+    if any(holds_letter(part["expression"], {name}) for part in (of, mean, result) for name in _FRESH):
         raise Rejected("a letter that the checker keeps for itself")
 
     def put(x: Any) -> Any:
@@ -92,8 +94,7 @@ def average(record: Record, same: Callable[[CheckedNode, CheckedNode, Mapping[st
     a, b = (["letter", name, []] for name in _FRESH[2:])
     mixed = put(["sum", ["product", a, one], ["product", b, other]])
     parts = ["sum", ["product", a, put(one)], ["product", b, put(other)]]
-    if not same(read(mixed, scope), read(parts, scope), scope):
-        raise Rejected("it is not linear in the array")
+    expect(same(read(mixed, scope), read(parts, scope), scope), "it is not linear in the array")
     if not same(read(put(mean["expression"]), scope), read(result["expression"], scope), scope):
         raise Rejected("at the mean it is not what it is said to be")
 
@@ -125,7 +126,7 @@ def repeat(record: Record) -> None:
     strict = [c for p in signs if p["relation"] == ">" for c in claims(p)]
     if record["tends"] is not False and not any(_says(c, wanted[2]) for c in strict):
         raise Rejected("the factor may be 1")
-    if any(_holds(record[part]["expression"], array) for part in ("factor", "measure")):
+    if any(holds_letter(record[part]["expression"], {array}) for part in ("factor", "measure")):
         raise Rejected("the factor, or the measure, changes from step to step")
     if any(assumes(p, array) for p in record["premises"]):
         raise Rejected("something is assumed of what changes from step to step")
@@ -176,11 +177,7 @@ def assumes(record: Record, array: str, positive: bool = True) -> bool:
     names = {str(n).removesuffix(" = 0") for n in record["not negative"]} - lawful
     meant = [m["expression"] for m in record["meant"] if array_of(str(m["letter"])) in names]
     declared = positive if array in record["positive"] else array in names
-    return declared or any(_holds(x, array) for x in meant)
-
-
-def _holds(data: object, array: str) -> bool:
-    return isinstance(data, list) and (data[:2] == ["letter", array] or any(_holds(x, array) for x in data))
+    return declared or any(holds_letter(x, {array}) for x in meant)
 
 
 def claims(record: Record) -> Iterator[Claim]:
@@ -248,9 +245,7 @@ def _put(x: CheckedNode, what: object, one: CheckedNode) -> CheckedNode:
     below: list[CheckedNode] = []
     for y in (_put(y, what, one) for y in x.below):
         below += y.below if y.kind == x.kind and x.kind in ("sum", "product") else (y,)
-    bound = {x.label} if x.kind in ("total", "bound") else set()
-    free = frozenset().union(*[y.free for y in below]) - bound
-    return replace(x, below=tuple(below), free=free)
+    return x.of(below)
 
 
 def _says(premise: Claim, case: Claim) -> bool:

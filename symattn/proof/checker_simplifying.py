@@ -26,7 +26,7 @@ from math import isqrt, prod
 
 from symattn.proof.checker_clearing import factors, product, total
 from symattn.proof.checker_clearing import plus as flat_sum
-from symattn.proof.checker_reading import CheckedNode, Rejected, number
+from symattn.proof.checker_reading import BINDERS, CheckedNode, Rejected, expect, node, number
 
 _ROOTS = {"sqrt": "rsqrt", "rsqrt": "sqrt"}
 _NEEDED = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥"), "1/": ("≠", ">")}
@@ -68,15 +68,6 @@ class Simplifying:
             elif y.kind == "function" and y.label in _NEEDED:
                 yield _settled(self(y.below[0])), _NEEDED[y.label]
 
-    def _sum(self, x: CheckedNode) -> CheckedNode:
-        return _added([self(y) for y in x.below])
-
-    def _product(self, x: CheckedNode) -> CheckedNode:
-        return _multiplied([self(y) for y in x.below])
-
-    def _ratio(self, x: CheckedNode) -> CheckedNode:
-        return self._divided(*map(self, x.below))
-
     def _divided(self, a: CheckedNode, b: CheckedNode) -> CheckedNode:
         roots = [f for f in factors(b) if _is_root(f)]
         above = _multiplied([a, *[replace(f, label=_ROOTS[f.label]) for f in roots]])
@@ -89,7 +80,7 @@ class Simplifying:
             return above
         outside = [f for f in factors(above) if f.kind == "is"]
         inside = product(f for f in factors(above) if f.kind != "is")
-        return product([*outside, CheckedNode("ratio", "", (), (), (inside, below), inside.free | below.free)])
+        return product([*outside, node("ratio", [inside, below])])
 
     def _exp(self, x: CheckedNode) -> CheckedNode:
         power = self._step(x.below[0])
@@ -112,14 +103,14 @@ class Simplifying:
                 rest.append(term)
         left = flat_sum(rest) if rest else number(0)
         one = left.kind == "number" and not left.label
-        above = _multiplied([number(1) if one else CheckedNode("exp", "", (), (), (left,), left.free), *up])
+        above = _multiplied([number(1) if one else node("exp", [left]), *up])
         return self._divided(above, _multiplied(down)) if down else above
 
     def _masked(self, x: CheckedNode) -> CheckedNode:
         allowed, value = map(self, x.below)
         if allowed.kind == "number" and allowed.label not in (0, 1):
             raise Rejected("a mask that is neither 0 nor 1")
-        return replace(x, below=(allowed, value), free=allowed.free | value.free)
+        return x.of([allowed, value])
 
     def _is(self, x: CheckedNode) -> CheckedNode:
         left, right = x.indices
@@ -128,9 +119,6 @@ class Simplifying:
         if left == right:
             return number(int(x.label != "<"))
         return replace(x, indices=(left, right))
-
-    def _total(self, x: CheckedNode) -> CheckedNode:
-        return self._totalled(x, self(x.below[0]))
 
     def _totalled(self, x: CheckedNode, body: CheckedNode) -> CheckedNode:
         body = _unpermuted(body, x.label)
@@ -148,10 +136,6 @@ class Simplifying:
                 return self(_moved(rest, x.label, (x.label,), other))
         return _multiplied(list(factors(total(x, body))))
 
-    def _bound(self, x: CheckedNode) -> CheckedNode:
-        body = self._step(x.below[0])
-        return replace(x, below=(body,), free=body.free - {x.label})
-
     def _function(self, x: CheckedNode) -> CheckedNode:
         below = [self._step(y) for y in x.below]
         if any(y.kind == "masked" and x.label not in ("max", "argmax") for y in below):
@@ -164,7 +148,7 @@ class Simplifying:
                 return below[0]
         if x.label == "sqrt" and len(below) == 1:
             return self._root(below[0])
-        result = replace(x, below=tuple(below), free=frozenset().union(*[y.free for y in below]))
+        result = x.of(below)
         return _odd(result) if x.label == "sign" and len(below) == 1 else result
 
     def _root(self, x: CheckedNode) -> CheckedNode:
@@ -179,7 +163,7 @@ class Simplifying:
             rest = [f for f in x.below if f not in above]
             if above and (rest or len(above) > 1):
                 return _multiplied([*map(self._root, above), self._root(_multiplied(rest))])
-        return CheckedNode("function", "sqrt", (), (), (x,), x.free)
+        return node("function", [x], "sqrt")
 
     def _is_positive(self, x: CheckedNode) -> bool:
         """Return whether ``x`` > 0 wherever it is defined, by the simplest of forms."""
@@ -192,8 +176,12 @@ class Simplifying:
         return x.kind in ("size", "exp") or (x.kind == "letter" and x.label in self.positive)
 
     _rules: Mapping[str, Callable[[Simplifying, CheckedNode], CheckedNode]] = {
-        **{"sum": _sum, "product": _product, "ratio": _ratio, "exp": _exp, "masked": _masked},
-        **{"is": _is, "total": _total, "bound": _bound, "function": _function},
+        "sum": lambda self, x: _added(map(self, x.below)),
+        "product": lambda self, x: _multiplied(map(self, x.below)),
+        "ratio": lambda self, x: self._divided(*map(self, x.below)),
+        "total": lambda self, x: self._totalled(x, self(x.below[0])),
+        "bound": lambda self, x: x.of([self._step(x.below[0])]),
+        **{"exp": _exp, "masked": _masked, "is": _is, "function": _function},
     }
 
 
@@ -221,8 +209,7 @@ def _moved(x: CheckedNode, name: str, old: tuple[str, ...], new: tuple[str, ...]
     """``x`` with an index in the place of what starts with ``old``, which are all that there are of ``name``."""
     if old == new or name not in x.free:
         return x
-    if x.kind in ("total", "bound") and x.label == new[0]:
-        raise Rejected("an index is bound twice")
+    expect(x.kind not in BINDERS or x.label != new[0], "an index is bound twice")
     indices = tuple((*new, *i[len(old) :]) if i[: len(old)] == old else i for i in x.indices)
     return replace(
         x, indices=indices, below=tuple(_moved(y, name, old, new) for y in x.below), free=x.free - {name} | {new[0]}
@@ -238,8 +225,7 @@ def _unpermuted(x: CheckedNode, name: str) -> CheckedNode:
 def _in_any_order(x: CheckedNode) -> CheckedNode:
     if x.kind != "bound":
         return x
-    body = _unpermuted(_in_any_order(x.below[0]), x.label)
-    return replace(x, below=(body,))
+    return x.of([_unpermuted(_in_any_order(x.below[0]), x.label)])
 
 
 def _forbidden(x: CheckedNode) -> bool:
@@ -255,7 +241,7 @@ def _odd(x: CheckedNode) -> CheckedNode:
     other = _added([_multiplied([number(-1), t]) for t in _terms(inside)])
     if inside.own_form <= other.own_form:
         return x
-    return _multiplied([number(-1), replace(x, below=(other,))])
+    return _multiplied([number(-1), x.of([other])])
 
 
 def _terms(x: CheckedNode) -> tuple[CheckedNode, ...]:
@@ -309,7 +295,7 @@ def _paired(xs: list[CheckedNode]) -> list[CheckedNode] | None:
         first = result.setdefault(x.below[0].own_form, n)
         if first != n:
             inside = x.below[0]
-            inverse = CheckedNode("ratio", "", (), (), (number(1), inside), inside.free)
+            inverse = node("ratio", [number(1), inside])
             square = [] if x.label != xs[first].label else [inside if x.label == "sqrt" else inverse]
             return [*xs[:first], *xs[first + 1 : n], *xs[n + 1 :], *square]
     return None

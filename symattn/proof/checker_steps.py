@@ -18,17 +18,20 @@ from math import perm
 from typing import Any
 
 from symattn.proof.checker_clearing import plus, times, vanishing
-from symattn.proof.checker_laws import renamed
 from symattn.proof.checker_means import bodies, read_means, without_means
 from symattn.proof.checker_reading import (
+    BINDERS,
     CheckedNode,
     Rejected,
     array_of,
     expect,
     expect_few,
     form,
+    node,
     number,
     read,
+    renamed,
+    rewritten,
     scope_of,
 )
 from symattn.proof.checker_signs import Signs, hypotheses
@@ -118,11 +121,7 @@ def induction(record: Record, dice: Dice) -> None:
 
 def put(x: object, what: object, value: object) -> Any:
     """An expression with a value in the place of a letter or a size."""
-    if x == what:
-        return value
-    if not isinstance(x, list) or x[:1] in (["letter"], ["is"]):  # where indices may be written as sizes are
-        return x
-    return [put(y, what, value) for y in x]
+    return rewritten(x, lambda y: value if y == what else None)
 
 
 def given_by(record: Record, dice: Dice) -> Given:
@@ -226,7 +225,7 @@ def _bases(x: CheckedNode) -> list[CheckedNode]:
 def _logarithm(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:
     expect(right.kind == "function" and right.label == "log" and len(right.below) == 1, "no logarithm")
     given.simplify(left)  # which refuses −∞
-    power = given.simplify(CheckedNode("exp", "", (), (), (left,), left.free))
+    power = given.simplify(node("exp", [left]))
     expect(given.shows(scope, power, "=", given.simplify(right.below[0])), "the premises are not that e^x = y")
 
 
@@ -244,7 +243,7 @@ def _alike(x: CheckedNode, y: CheckedNode, scope: Mapping[str, str], given: Give
         return True
     if (x.kind, len(x.below)) != (y.kind, len(y.below)) or not x.below or x.sorts != y.sorts:
         return False
-    if x.kind in ("total", "bound"):
+    if x.kind in BINDERS:
         name = f"place {next(fresh)}"
         expect(name not in scope, "an index with a name that the checker keeps for itself")
         inside = {**scope, name: x.sorts[0]}

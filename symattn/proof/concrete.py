@@ -7,6 +7,7 @@ cos² + sin² = 1 for the letters named in ``rules``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import product
@@ -16,10 +17,10 @@ import flint
 
 from symattn.arrays.index import expressions as ex
 from symattn.document.errors import Refused
-from symattn.proof import exponents as small
 from symattn.proof.clearing import is_reciprocal
-from symattn.proof.exponents import Polynomial
 
+Monomial = tuple[tuple[int, int], ...]  # letters, which are numbers, with their powers, in order
+Polynomial = dict[Monomial, Fraction]  # in an exponent
 Key = tuple[Any, ...]
 Place = Mapping[ex.Index, int]
 Rules = tuple[tuple[str, str], ...]  # (cos, sin): letters of these names satisfy cos² + sin² = 1 at every place
@@ -88,17 +89,17 @@ class World:
     def _power(self, x: ex.Expression, at: Place) -> Polynomial:
         if isinstance(x, (ex.Letter, ex.Opaque)):
             key = letter_of(x, at)
-            return small.letter(self._numbers.setdefault(key, len(self._numbers)))
+            return _letter(self._numbers.setdefault(key, len(self._numbers)))
         if isinstance(x, ex.Sum):
-            return small.plus(self.power(y, at) for y in x.children)
+            return _plus(self.power(y, at) for y in x.children)
         if isinstance(x, ex.Product):
-            result = small.number(Fraction(1))
+            result = _constant(Fraction(1))
             for y in x.children:
-                result = small.times(result, self.power(y, at))
+                result = _times(result, self.power(y, at))
             return result
         if isinstance(x, ex.Total):
-            return small.plus(self.power(x.body, {**at, x.index: a}) for a in range(self.sizes[x.index.sort]))
-        return small.number(self._value(x, at))
+            return _plus(self.power(x.body, {**at, x.index: a}) for a in range(self.sizes[x.index.sort]))
+        return _constant(self._value(x, at))
 
     def _value(self, x: ex.Expression, at: Place) -> Fraction:
         if isinstance(x, ex.Constant):
@@ -253,3 +254,29 @@ def _with_rules(world: World, f: Any, rules: Rules) -> Any:
                 rest = rest + kept * (1 - s * s) ** twice
             f = rest
     return f
+
+
+def _constant(c: Fraction) -> Polynomial:
+    return {(): c} if c else {}
+
+
+def _letter(key: int) -> Polynomial:
+    return {((key, 1),): Fraction(1)}
+
+
+def _plus(fs: Iterable[Polynomial]) -> Polynomial:
+    out: Polynomial = {}
+    for f in fs:
+        for m, c in f.items():
+            out[m] = out.get(m, Fraction(0)) + c
+    return {m: c for m, c in out.items() if c}
+
+
+def _times(f: Polynomial, g: Polynomial) -> Polynomial:
+    parts = []
+    for m, a in f.items():
+        for n, b in g.items():
+            powers = Counter(dict(m))
+            powers.update(dict(n))
+            parts.append({tuple(sorted(powers.items())): a * b})
+    return _plus(parts)

@@ -42,7 +42,7 @@ class Certificate:
     ``named`` is letters of any sign that the gap may use, each with the function that gives what it stands for.
     ``false`` gives pairs of which some must fail where the hypotheses hold, or is several such variants.
     ``laws`` is letters like ``assumed``, each with the law by which what it stands for is not negative: "largest",
-    "bounded", "magnitude" and "grows NAME" (see ``checker_laws``).
+    "bounded", "magnitude" and "grows NAME" (see ``checker_signs``).
     ``zero`` is letters like ``assumed``, of which it is assumed that what they stand for is 0.
     With ``strict`` the smaller is less than the larger. Both are equal only where the letters in ``only``, named,
     assumed or lawful, are 0 throughout. The checker sees either by the form of the gap.

@@ -3,7 +3,7 @@
 1. Equal normal forms: the two sides are the same expression up to bound names and order. Any depth of nesting.
 2. Cut-off: the difference is cleared of denominators and the cut-off theorem (``counting``) names a box of sizes, or
    one size, at which polynomial identities decide it (``concrete``).
-3. Rows: where that needs 1/Z · Z = 1 for reciprocals under a sum, larger boxes decide it (``rows``).
+3. Rows: where that needs 1/Z · Z = 1 for reciprocals under a sum, larger boxes decide it (``counting``).
 What is opaque (max, rsqrt, 1/Z) makes the test sufficient, not necessary: "not shown" is no refutation. What both sides
 divide by, and take roots and logarithms of, is the hypothesis of every proof (``demands``).
 """
@@ -27,9 +27,8 @@ from symattn.document.errors import InputError, Meaningless, Refused, Undecided
 from symattn.document.text import equal_sizes
 from symattn.proof.clearing import RepeatedDenominator, cleared, is_reciprocal
 from symattn.proof.concrete import Rules, vanishes_at
-from symattn.proof.counting import CutOff, Sizes, cut_off, nodes
-from symattn.proof.rows import grids
-from symattn.proof.side_conditions import needed
+from symattn.proof.counting import CutOff, Sizes, cut_off, grids, nodes
+from symattn.proof.signs import needed
 
 Sides = Callable[[], tuple[Expression, Expression]]
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Decimal
 from symattn.document.text import text
 from symattn.proof.enclosure import EnclosedOverBox
-from symattn.proof.formats import InFormats
+from symattn.proof.listed import InFormats
 from symattn.proof.relations.rounding import overflow
 from symattn.proof.theorem import state
 from symattn.proof.together import Together, bound

@@ -15,7 +15,7 @@ from symattn.attention.softmax import exponentials, row_max
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.streaming.states import SoftmaxState, merge
 from symattn.document.formulas import running_text
-from symattn.proof.formats import InFormats
+from symattn.proof.listed import InFormats
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.rounding import beyond, fl, of_format, overflow
 from symattn.proof.rounded import SameBits

@@ -29,9 +29,9 @@ from symattn.arrays.index.expressions import (
 )
 from symattn.arrays.indexed import Indexed
 from symattn.document.errors import Refused
+from symattn.proof.certificate import written
 from symattn.proof.checker_reading import read
 from symattn.proof.checker_values import Point, Retry, random_prime
-from symattn.proof.expressing import written
 
 SORTS = ("n", "m")
 

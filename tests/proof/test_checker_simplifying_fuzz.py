@@ -104,7 +104,7 @@ SPOILED = {
     "roots joined": ('inside if x.label == "sqrt" else inverse', 'inverse if x.label == "sqrt" else inside'),
     "what is masked": ("_multiplied([allowed, self._raised(value)])", "self._raised(value)"),
     "logarithms turned over": ("(up if sign > 0 else down)", "(down if sign > 0 else up)"),
-    "an odd function": ("_multiplied([number(-1), replace(x, below=(other,))])", "replace(x, below=(other,))"),
+    "an odd function": ("_multiplied([number(-1), x.of([other])])", "x.of([other])"),
     "two forms of an index": (
         "images[0], (name,)) if len(images) == 1 else x",
         "max(images), (name,)) if images else x",

@@ -10,7 +10,7 @@ import pytest
 from symattn.arrays.formats import NARROW, Format
 from symattn.document.errors import Refused
 from symattn.document.evidence import Grade
-from symattn.proof.formats import InFormats
+from symattn.proof.listed import InFormats
 from symattn.proof.rounded import Operations, RoundedTerm, SameBits
 
 KNOWN = {  # digits, largest, smallest

@@ -15,12 +15,11 @@ import pytest
 
 from symattn.arrays.index.building import add, divide, exponential, multiply, predicate, total
 from symattn.arrays.index.expressions import Constant, Count, Expression, Index, Letter, fresh
+from symattn.proof.certificate import written
 from symattn.proof.checker_reading import CheckedNode, read
 from symattn.proof.checker_values import Point, Retry, random_prime
 from symattn.proof.clearing import cleared
-from symattn.proof.counting import cut_off
-from symattn.proof.expressing import written
-from symattn.proof.rows import grids
+from symattn.proof.counting import cut_off, grids
 from tests.lanes import one_in
 
 Sizes = dict[str, int]

@@ -13,8 +13,7 @@ from typing import Any
 from symattn.document.errors import Refused
 from symattn.proof.checker_reading import CheckedNode, form
 from symattn.proof.checker_signs import Signs, without
-from symattn.proof.coq.laws import LAWS
-from symattn.proof.coq.readable import Meant
+from symattn.proof.coq.readable import LAWS, Meant
 from symattn.proof.coq.steps import in_order, is_positive
 from symattn.proof.coq.terms import Term, number
 

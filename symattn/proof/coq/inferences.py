@@ -15,10 +15,9 @@ from symattn.document.errors import Refused
 from symattn.proof.checker_reading import Rejected
 from symattn.proof.coq.differing import of_differing
 from symattn.proof.coq.folds import of_fold
-from symattn.proof.coq.laws import Supposed
 from symattn.proof.coq.means import mean_of
 from symattn.proof.coq.printing import auxiliary, identifier
-from symattn.proof.coq.readable import Stated, readable, reading, variables
+from symattn.proof.coq.readable import Stated, Supposed, readable, reading, variables
 from symattn.proof.coq.steps import renamed, steps
 from symattn.proof.coq.terms import Names, Term, term
 from symattn.proof.coq.writing import (

@@ -12,9 +12,8 @@ from symattn.proof.checker_reading import CheckedNode, Rejected, array_of, in_pl
 from symattn.proof.checker_signs import Signs
 from symattn.proof.checker_simplifying import Simplifying, sides
 from symattn.proof.coq.bounds import data, forced_to_0, shaped, unlogged, unsupported
-from symattn.proof.coq.laws import Supposed
 from symattn.proof.coq.printing import auxiliary
-from symattn.proof.coq.readable import Meant, Readable, Stated, readable
+from symattn.proof.coq.readable import Meant, Readable, Stated, Supposed, readable
 from symattn.proof.coq.steps import CoqStep, in_order, steps
 from symattn.proof.coq.terms import Names, Scope, Term, circles, number, term
 

@@ -136,7 +136,10 @@ class Compiled:
         reader = world.readers.get(key)
         if reader is None:
             reader = world.readers[key] = run(self.function(lambda fresh: fresh), self.declared, world)
-        return _read(lambda reader: list(sides_of(reader, link.left, link.right, link.sign != "=")), reader)
+        result: list[Pair] = _read(
+            lambda reader: list(sides_of(reader, link.left, link.right, link.sign != "=")), reader
+        )
+        return result
 
 
 def _read(work: Callable[[Reader], Any], reader: Reader) -> Any:
