@@ -159,7 +159,7 @@ def _as_matrix(arrays: Mapping[str, Any], order: Any, length: Any) -> Any:
 def sides_of(reader: Reader, left: Node, right: Node, bounds: bool = False) -> Iterator[tuple[Any, Any]]:
     """The two sides of an equation as arrays of one shape. Raises Unread where their shapes or letters differ; one of
     ``bounds`` may have fewer indices than what it bounds."""
-    x, y = reader.whole(left), reader.whole(right)
+    x, y = reader.side(left), reader.side(right)
     alike = reader.glossary.alike
     if alike and isinstance(x, Several) and isinstance(y, Several):
         x, y = alike(x), alike(y)

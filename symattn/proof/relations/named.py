@@ -69,7 +69,7 @@ class LetterMeanings:
         """The value of a part of a formula. Raises Unread for what has none."""
         raise NotImplementedError
 
-    def whole(self, x: Node) -> Found:
+    def side(self, x: Node) -> Found:
         """The value of a side of a relation, in which no index is bound from outside."""
         if x not in self.sides:
             self.sums, self.from_zero = {}, set()
