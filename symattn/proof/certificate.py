@@ -21,7 +21,7 @@ from typing import Any
 
 from symattn.arrays.index import expressions as ex
 from symattn.arrays.index.building import simplified
-from symattn.arrays.index.expressions import Demand, Expression, Index, Letter, PositiveLetter, recorded
+from symattn.arrays.index.expressions import Demand, Expression, Index, PositiveLetter, recorded
 from symattn.arrays.index.writing import named
 from symattn.document.errors import InputError
 from symattn.proof import premises as pr
@@ -62,14 +62,19 @@ def premise(x: pr.Premise) -> dict[str, Any]:
     return {"schema": SCHEMA, "kind": kind, **write(x)}
 
 
+def _said(indices: Sequence[Index], **parts: Expression) -> dict[str, Any]:
+    """Parts of one statement, with the free indices that they share."""
+    names = numbered(indices)
+    return {"free": free(indices, names), **{key: written(x, names) for key, x in parts.items()}}
+
+
 def _differing(x: pr.Differing) -> dict[str, Any]:
-    names = numbered(x.indices)
-    sides = {"left": written(x.left, names), "right": written(x.right, names)}
-    return {"free": free(x.indices, names), **sides, "sizes": dict(x.sizes), "rules": [list(pair) for pair in x.rules]}
+    sides = _said(x.indices, left=x.left, right=x.right)
+    return {**sides, "sizes": dict(x.sizes), "rules": [list(pair) for pair in x.rules]}
 
 
 def _applied(x: pr.Applied) -> dict[str, Any]:
-    conclusions = [_conclusion(pair, bare(*pair)) for pair in x.conclusions]
+    conclusions = _conclusions(x.conclusions, ("smaller", "larger"))
     return {"rule": x.rule, "premises": [premise(p) for p in x.premises], "conclusions": conclusions}
 
 
@@ -79,13 +84,7 @@ def _any(x: Proof | pr.Premise) -> dict[str, Any]:
 
 def _conclusions(every: Sequence[tuple[Expression, ...]], keys: tuple[str, ...]) -> list[dict[str, Any]]:
     """Conclusions: each a part for every key, with their free indices."""
-    result = []
-    for parts in every:
-        indices = bare(*parts)
-        names = numbered(indices)
-        sides = {key: written(x, names) for key, x in zip(keys, parts, strict=True)}
-        result.append({"free": free(indices, names), **sides})
-    return result
+    return [_said(bare(*parts), **dict(zip(keys, parts, strict=True))) for parts in every]
 
 
 def _concluded(x: pr.Concluded) -> dict[str, Any]:
@@ -125,19 +124,17 @@ def _alike(x: pr.Alike) -> dict[str, Any]:
 
 def _sign(x: pr.Sign) -> dict[str, Any]:
     indices = bare(x.expression, *(x.sides or ()))
-    names = numbered(indices)
     return {
-        "conclusions": [_conclusion(x.sides, indices)] if x.sides else [],
+        "conclusions": [_said(indices, smaller=x.sides[0], larger=x.sides[1])] if x.sides else [],
         "relation": x.relation,
-        "free": free(indices, names),
-        "expression": written(x.expression, names),
+        **_said(indices, expression=x.expression),
         "positive": sorted({name for y in _parts_of(x) for name in _positive(y)}),
         "not negative": sorted(x.known),
         "only": list(x.only),
         "rules": [list(pair) for pair in x.rules],
         "laws": [list(pair) for pair in x.laws],
-        "meant": [_meaning(letter, meant) for letter, meant in x.meant],
-        "equal": None if x.equal is None else written(x.equal, names),
+        "meant": [{"letter": y.name, **_said(y.indices, expression=meant)} for y, meant in x.meant],
+        "equal": None if x.equal is None else written(x.equal, numbered(indices)),
         "hypotheses": [_hypothesis(d.relation, d.expression) for d in _needed(x)],
     }
 
@@ -158,11 +155,6 @@ def _parts_of(x: pr.Sign) -> list[Expression]:
     return [x.expression, *whole, *(x.sides or ()), *(body for _, body in x.meant)]
 
 
-def _meaning(letter: Letter, meant: Expression) -> dict[str, Any]:
-    names = numbered(letter.indices)
-    return {"letter": letter.name, "free": free(letter.indices, names), "expression": written(meant, names)}
-
-
 def _fields(x: Any) -> dict[str, Any]:
     """Every field of a premise that is written as it stands."""
     return {f.name: _field(getattr(x, f.name)) for f in fields(x)}
@@ -181,14 +173,7 @@ def _field(value: Any) -> Any:
 
 def _part(part: pr.Part) -> dict[str, Any]:
     letter, body, indices = part
-    names = numbered(indices)
-    return {"letter": letter, "free": free(indices, names), "expression": written(body, names)}
-
-
-def _conclusion(sides: tuple[Expression, Expression], indices: tuple[Index, ...]) -> dict[str, Any]:
-    names = numbered(indices)
-    smaller, larger = (written(x, names) for x in sides)
-    return {"free": free(indices, names), "smaller": smaller, "larger": larger}
+    return {"letter": letter, **_said(indices, expression=body)}
 
 
 def _positive(x: Expression) -> set[str]:
@@ -197,20 +182,13 @@ def _positive(x: Expression) -> set[str]:
 
 
 def _hypothesis(relation: str, x: Expression) -> dict[str, Any]:
-    indices = bare(x)
-    names = numbered(indices)
-    return {"relation": relation, "free": free(indices, names), "expression": written(x, names)}
+    return {"relation": relation, **_said(bare(x), expression=x)}
 
 
 def _equation(case: ElementEquation, left: Expression, right: Expression) -> dict[str, Any]:
-    names = numbered(case.indices)
-    out: dict[str, Any] = {
-        "free": free(case.indices, names),
-        "left": written(left, names),
-        "right": written(right, names),
-        "how": case.how,
-    }
+    out: dict[str, Any] = {**_said(case.indices, left=left, right=right), "how": case.how}
     if case.numerator is not None and case.limits is not None:
+        names = numbered(case.indices)
         out["numerator"] = written(case.numerator, names)
         out["divisors"] = [[written(d.base, names), d.times] for d in case.divisors]
         out["counted"] = dict(case.limits.counted)

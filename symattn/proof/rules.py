@@ -79,6 +79,15 @@ def refuted(false: Sides, declared: Declared, entries: int) -> Refutation:
     return Refutation(bool(counterexample), str(counterexample or ""))
 
 
+def ruled(decision: Decision, premises: tuple[Any, ...], words: Text, *others: Decision, **more: Any) -> Decision:
+    """What a rule makes of decisions by certificates that hold their premises, if the checker accepts it."""
+    result = (decision, *others)
+    argument = (*dict.fromkeys(a for d in result for a in d.argument), words)
+    proofs = tuple(p for d in result for p in d.proofs)
+    evidence = accepted(decision.evidence, (), premises)
+    return replace(decision, evidence=evidence, argument=argument, proofs=proofs, premises=premises, **more)
+
+
 def together(*parts: Certificate | OfTheLargest | None) -> tuple[list[Decision], Decision | None]:
     """Decide each part; return the decisions and the first that is not proved, if any."""
     result = [part.decide() for part in parts if part is not None]
@@ -111,8 +120,7 @@ class OfTheLargest(OfPremise):
         known: Known = tuple(p for p in decision.premises if isinstance(p, Sign))
         for sides in (*self.between, self.sides):
             known = (Applied("largest", known, tuple(written(sides, self.premise.declared))),)
-        evidence = accepted(decision.evidence, (), known)
-        return replace(decision, evidence=evidence, argument=(*decision.argument, LARGEST), premises=known)
+        return ruled(decision, known, LARGEST)
 
     def witness(self) -> str:
         return self._stated.witness() and self.premise.witness()
@@ -302,8 +310,7 @@ class Limit(OfPremise):
         premises = tuple(
             Limits(self.letter, signs, _at(of, of, places), _at(of, value + 0 * of, places)) for places in of.places()
         )
-        evidence = accepted(decision.evidence, (), premises)
-        return replace(decision, evidence=evidence, argument=(*decision.argument, SQUEEZED), premises=premises)
+        return ruled(decision, premises, SQUEEZED)
 
 
 @dataclass(frozen=True)
@@ -324,14 +331,9 @@ class Discharge(OfPremise):
         signs = tuple(p for d in result for p in d.premises if isinstance(p, Sign))
         own, others = signs[: len(result[0].premises)], signs[len(result[0].premises) :]
         premises = tuple(Discharged((one, *others), tuple(self.shown)) for one in own)
-        proofs = tuple(p for d in result for p in d.proofs)
-        evidence = accepted(result[0].evidence, (), premises)
         rest = {name: given for name, given in self.premise.assumed.items() if name not in self.shown}
         declared = declared_hypotheses(self.premise.declared, rest)
-        argument = (*dict.fromkeys(a for d in result for a in d.argument), DISCHARGED)
-        return replace(
-            result[0], evidence=evidence, argument=argument, proofs=proofs, premises=premises, declared=declared
-        )
+        return ruled(result[0], premises, DISCHARGED, *result[1:], declared=declared)
 
 
 @dataclass(frozen=True)
@@ -360,10 +362,7 @@ class Repeat(OfPremise):
         if bad is not None:
             return bad
         known = tuple(p for d in result for p in d.premises if isinstance(p, (Sign, Applied)))
-        premises, proofs = (self._repeated(known),), tuple(p for d in result for p in d.proofs)
-        evidence = accepted(result[0].evidence, (), premises)
-        argument = (*dict.fromkeys(a for d in result for a in d.argument), REPEATED)
-        return replace(result[0], evidence=evidence, argument=argument, proofs=proofs, premises=premises)
+        return ruled(result[0], (self._repeated(known),), REPEATED, *result[1:])
 
     def witness(self) -> str:
         return self.shrinks.witness() and self.floor.witness()
@@ -376,12 +375,8 @@ class Repeat(OfPremise):
         measure = Indexed.lift(run(self.measure, declared, world, {"state": state}))
         factor = Indexed.lift(run(self.factor, declared, world)) + 0 * measure
         (seat,), (place,) = now.places(), measure.places()
-        parts = (
-            _at(measure, measure, place),
-            _at(state, step, seat),
-            _at(state, now, seat),
-            _at(measure, factor, place),
-        )
+        moved = (_at(state, x, seat) for x in (step, now))
+        parts = (_at(measure, measure, place), *moved, _at(measure, factor, place))
         return ShrinkingMeasure(*parts, "state", self.name, self.below_one is not None, known)
 
 
