@@ -34,12 +34,27 @@ _FRESH = ("one array", "another array", "one number", "another number")
 
 
 @dataclass(frozen=True)
-class Claim:
-    """``smaller`` ≤ ``larger`` for all places of the indices in ``scope``, which maps each to its sort."""
+class Said:
+    """``left sign right`` for all places of the indices in ``scope``, which maps each to its sort."""
 
     scope: Mapping[str, str]
-    smaller: CheckedNode
-    larger: CheckedNode
+    left: CheckedNode
+    sign: str
+    right: CheckedNode
+
+    def instances(self, scope: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """Yield the forms of both sides, with the indices of ``scope`` for those that occur."""
+        used = [i for i in self.scope if i in self.left.free | self.right.free]
+        expect_few(perm(len(scope), len(used)))
+        for chosen in permutations(scope, len(used)):
+            if all(self.scope[i] == scope[j] for i, j in zip(used, chosen, strict=True)):
+                names = dict(zip(used, chosen, strict=True))
+                yield form(self.left, names), form(self.right, names)
+
+    def says(self, scope: Mapping[str, str], left: CheckedNode, right: CheckedNode) -> bool:
+        """Return whether the sides are these, with other names for the indices if need be."""
+        free = {i: sort for i, sort in scope.items() if i in left.free | right.free}
+        return (left.own_form, right.own_form) in self.instances(free)
 
 
 def apply(record: Record) -> None:
@@ -118,14 +133,12 @@ def repeat(record: Record) -> None:
     if record["tends"] is not False:
         pairs.append((factor, number(1)))
     simplify = Simplifying(frozenset(_positive(record)))
-    wanted = [Claim(scope, simplify(a), simplify(b)) for a, b in pairs]
+    wanted = [(scope, simplify(a), simplify(b)) for a, b in pairs]
     result = [c for p in record["premises"] for c in claims(p)]
-    if not all(any(_says(c, w) for c in result) for w in wanted):
+    if not all(any(c.says(*w) for c in result) for w in wanted):
         raise Rejected("the premises do not say that the measure shrinks by the factor")
-    signs = [p for p in record["premises"] if p["kind"] == "sign"]  # no other kind is held to its relation
-    strict = [c for p in signs if p["relation"] == ">" for c in claims(p)]
-    if record["tends"] is not False and not any(_says(c, wanted[2]) for c in strict):
-        raise Rejected("the factor may be 1")
+    below = record["tends"] is False or any(c.sign == "<" and c.says(*wanted[2]) for c in result)
+    expect(below, "the factor may be 1")
     if any(holds_letter(record[part]["expression"], {array}) for part in ("factor", "measure")):
         raise Rejected("the factor, or the measure, changes from step to step")
     if any(assumes(p, array) for p in record["premises"]):
@@ -148,9 +161,9 @@ def discharge(record: Record) -> None:
     shown = [c for p in others for c in claims(p)]
     for m in meant:
         scope = scope_of(m)
-        wanted = Claim(scope, number(0), read(m["expression"], scope))
-        if not any(_says(Claim(c.scope, number(0), minus(c.larger, c.smaller)), wanted) for c in shown):
-            raise Rejected("no premise says what is assumed")
+        wanted = scope, number(0), read(m["expression"], scope)
+        gaps = (Said(c.scope, number(0), "≤", minus(c.right, c.left)) for c in shown)
+        expect(any(gap.says(*wanted) for gap in gaps), "no premise says what is assumed")
     taken = {meaning for name, meaning in _assumed(first) if name in names}
     if any(name in names or meaning in taken for p in others for name, meaning in _assumed(p)):
         raise Rejected("what shows it takes it for granted")
@@ -180,14 +193,15 @@ def assumes(record: Record, array: str, positive: bool = True) -> bool:
     return declared or any(holds_letter(x, {array}) for x in meant)
 
 
-def claims(record: Record) -> Iterator[Claim]:
+def claims(record: Record, simplify: Simplifying | None = None) -> Iterator[Said]:
     """Yield the claims of a certificate of a sign or a rule about two sides, simplified; others have no conclusions."""
     if record["kind"] not in ("sign", "rule"):
         raise Rejected(f"a premise of the kind {record['kind']!r} says nothing of two sides")
-    simplify = Simplifying(frozenset(_positive(record)))
+    simplify = simplify or Simplifying(frozenset(_positive(record)))
+    sign = "<" if record["kind"] == "sign" and record["relation"] == ">" else "≤"  # no rule is held to its relation
     for c in record["conclusions"]:
         scope = scope_of(c)
-        yield Claim(scope, simplify(read(c["smaller"], scope)), simplify(read(c["larger"], scope)))
+        yield Said(scope, simplify(read(c["smaller"], scope)), sign, simplify(read(c["larger"], scope)))
 
 
 def _positive(record: Record) -> Iterator[str]:
@@ -196,18 +210,18 @@ def _positive(record: Record) -> Iterator[str]:
         yield from _positive(p)
 
 
-def _largest(conclusion: Claim, premises: Sequence[Claim]) -> None:
+def _largest(conclusion: Said, premises: Sequence[Said]) -> None:
     """For one of the maxima in the conclusion, each thing that it is taken of, in its place, gives a premise."""
     fresh = (f"place {n}" for n in count())
     for top in _maxima(conclusion):
         cases = [_with_one(conclusion, top, scope, one) for scope, one in _entries(top, conclusion.scope, fresh)]
-        if all(any(_says(p, case) for p in premises) for case in cases):
+        if all(any(p.says(case.scope, case.left, case.right) for p in premises) for case in cases):
             return
     raise Rejected("the premises are not the conclusion for every entry in the place of the largest")
 
 
-def _maxima(c: Claim) -> Iterator[CheckedNode]:
-    for side in (c.smaller, c.larger):
+def _maxima(c: Said) -> Iterator[CheckedNode]:
+    for side in (c.left, c.right):
         for x in side.all(into_functions=True):
             if x.kind == "function" and x.label == "max" and x.free <= c.scope.keys():
                 yield x
@@ -231,9 +245,9 @@ def _entries(
             yield inside, one
 
 
-def _with_one(c: Claim, top: CheckedNode, scope: Mapping[str, str], one: CheckedNode) -> Claim:
+def _with_one(c: Said, top: CheckedNode, scope: Mapping[str, str], one: CheckedNode) -> Said:
     what = top.own_form
-    return Claim(scope, _put(c.smaller, what, one), _put(c.larger, what, one))
+    return Said(scope, _put(c.left, what, one), c.sign, _put(c.right, what, one))
 
 
 def _put(x: CheckedNode, what: object, one: CheckedNode) -> CheckedNode:
@@ -248,18 +262,4 @@ def _put(x: CheckedNode, what: object, one: CheckedNode) -> CheckedNode:
     return x.of(below)
 
 
-def _says(premise: Claim, case: Claim) -> bool:
-    """Return whether they are the same but for the names of indices."""
-    wanted = [form(side, {i: i for i in case.scope}) for side in (case.smaller, case.larger)]
-    used = [i for i in premise.scope if i in premise.smaller.free | premise.larger.free]
-    expect_few(perm(len(case.scope), len(used)))
-    for chosen in permutations(case.scope, len(used)):
-        names = dict(zip(used, chosen, strict=True))
-        if all(premise.scope[i] == case.scope[names[i]] for i in used):
-            names.update({i: i for i in premise.scope if i not in used})
-            if [form(side, names) for side in (premise.smaller, premise.larger)] == wanted:
-                return True
-    return False
-
-
-_RULES: Mapping[str, Callable[[Claim, Sequence[Claim]], None]] = {"largest": _largest}
+_RULES: Mapping[str, Callable[[Said, Sequence[Said]], None]] = {"largest": _largest}

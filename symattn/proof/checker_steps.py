@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, permutations
-from math import perm
+from itertools import count
 from typing import Any
 
 from symattn.proof.checker_clearing import plus, times, vanishing
@@ -25,7 +24,6 @@ from symattn.proof.checker_reading import (
     Rejected,
     array_of,
     expect,
-    expect_few,
     form,
     node,
     number,
@@ -34,26 +32,12 @@ from symattn.proof.checker_reading import (
     rewritten,
     scope_of,
 )
+from symattn.proof.checker_rules import Said, claims
 from symattn.proof.checker_signs import Signs, hypotheses
 from symattn.proof.checker_simplifying import Simplifying
 from symattn.proof.checker_values import Dice
 
 Record = Mapping[str, Any]
-_SIGNS = {">": "<", "≥": "≤"}
-
-
-@dataclass(frozen=True)
-class Said:
-    """``left sign right`` for all places of the indices in ``scope``; both sides are simplified."""
-
-    scope: Mapping[str, str]
-    left: CheckedNode
-    sign: str
-    right: CheckedNode
-
-    def turned(self) -> Said:
-        """Return the same equation from right to left."""
-        return Said(self.scope, self.right, self.sign, self.left)
 
 
 @dataclass(frozen=True)
@@ -68,15 +52,12 @@ class Given:
         """The equations among them, each also from right to left."""
         for s in self.said:
             if s.sign == "=":
-                yield from (s, s.turned())
+                yield from (s, Said(s.scope, s.right, "=", s.left))
 
     def shows(self, scope: Mapping[str, str], left: CheckedNode, sign: str, right: CheckedNode) -> bool:
         """Return whether a premise says so, with other names for the indices if need be."""
-        names = {i: i for i in scope}
-        wanted = form(left, names), form(right, names)
         every = self.equations() if sign == "=" else (s for s in self.said if s.sign == sign)
-        free = {i: sort for i, sort in scope.items() if i in left.free | right.free}
-        return any(sides == wanted for s in every for sides in _instances(s, free))
+        return any(s.says(scope, left, right) for s in every)
 
 
 def step(record: Record, dice: Dice) -> None:
@@ -159,22 +140,9 @@ def _statements(p: Record, simplify: Simplifying) -> Iterator[Said]:
             left, right = (simplify(read_means(e[side], scope)) for side in ("left", "right"))
             yield Said(scope, left, "=", right)
     elif p["kind"] == "sign":
-        for c in p["conclusions"]:
-            scope = scope_of(c)
-            smaller, larger = (simplify(read(c[side], scope)) for side in ("smaller", "larger"))
-            yield Said(scope, smaller, _SIGNS[p["relation"]], larger)
+        yield from claims(p, simplify)
     else:
         raise Rejected(f"a premise of the kind {p['kind']!r} says nothing that a step goes on from")
-
-
-def _instances(s: Said, scope: Mapping[str, str]) -> Iterator[tuple[Any, Any]]:
-    """The forms of both sides, with the indices of ``scope`` for those that occur."""
-    used = [i for i in s.scope if i in s.left.free | s.right.free]
-    expect_few(perm(len(scope), len(used)))
-    for chosen in permutations(scope, len(used)):
-        if all(s.scope[i] == scope[j] for i, j in zip(used, chosen, strict=True)):
-            names = dict(zip(used, chosen, strict=True))
-            yield form(s.left, names), form(s.right, names)
 
 
 def _expect_sides_defined(written: Sequence[CheckedNode], given: Given, rule: str) -> None:
@@ -254,7 +222,7 @@ def _alike(x: CheckedNode, y: CheckedNode, scope: Mapping[str, str], given: Give
 def _chain(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:
     names = {i: i for i in scope}
     start, end = (form(given.simplify(x), names) for x in (left, right))
-    pairs = [sides for s in given.equations() for sides in _instances(s, scope)]
+    pairs = [sides for s in given.equations() for sides in s.instances(scope)]
     reached, open_ = {start}, [start]
     while open_:
         here = open_.pop()

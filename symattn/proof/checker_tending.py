@@ -164,10 +164,10 @@ def limits(record: Mapping[str, Any], same: Same) -> None:
 
 def _squeezed(record: Mapping[str, Any], letter: str, known: Collection[str], same: Same) -> None:
     result = [c for p in record["premises"] for c in claims(p)]
-    for one in (c for c in result if c.larger.kind == "number" and c.larger.label == 1):
-        rest = minus(number(1), one.smaller)
+    for one in (c for c in result if c.right.kind == "number" and c.right.label == 1):
+        rest = minus(number(1), one.left)
         for other in (c for c in result if c.scope == one.scope and c is not one):
-            if _decays(other.larger, letter, known) and same(other.smaller, rest, one.scope):
+            if _decays(other.right, letter, known) and same(other.left, rest, one.scope):
                 return
     raise Rejected("the premises do not squeeze anything")
 
