@@ -375,9 +375,10 @@ class Repeat(OfPremise):
         measure = Indexed.lift(run(self.measure, declared, world, {"state": state}))
         factor = Indexed.lift(run(self.factor, declared, world)) + 0 * measure
         (seat,), (place,) = now.places(), measure.places()
-        moved = (_at(state, x, seat) for x in (step, now))
-        parts = (_at(measure, measure, place), *moved, _at(measure, factor, place))
-        return ShrinkingMeasure(*parts, "state", self.name, self.below_one is not None, known)
+        measured, shrunk = _at(measure, measure, place), _at(measure, factor, place)
+        after, before = _at(state, step, seat), _at(state, now, seat)
+        tends = self.below_one is not None
+        return ShrinkingMeasure(measured, after, before, shrunk, "state", self.name, tends, known)
 
 
 def _at(letters: Indexed, x: Indexed, places: Any) -> tuple[str, Expression, tuple[Index, ...]]:
