@@ -16,17 +16,21 @@ import pytest
 
 from symattn.arrays.symbolic import Symbolic
 from symattn.attention import spec as specification
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.rotary_fields import LinearScaling, LongRopeScaling, YarnScaling
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import derive, names
 from symattn.derivations.attention import document as attention
 from symattn.derivations.attention import expressions as attention_expressions
-from symattn.derivations.attention.expressions import agrees_at_points, agrees_on_numbers
+from symattn.derivations.attention import textbook
+from symattn.derivations.attention.expressions import agrees_on_numbers
 from symattn.derivations.attention.inputs import request, stem
 from symattn.derivations.steps import FalseStep
 from symattn.document.errors import InputError, Undecided
 from symattn.document.evidence import Grade
 from symattn.document.model import Document, Heading, Note, Steps
 from symattn.document.render import render
+from symattn.document.text import text
 from symattn_cli.main import main
 from tests.derivations.asking import asked
 from tests.lanes import one_in
@@ -131,22 +135,25 @@ def test_no_wrong_step_is_told(name: str, step: str, words: str, monkeypatch: py
         spoilt(name, step, SPOILS[words], monkeypatch)
 
 
-def test_a_step_without_textbook_is_checked_at_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_expressions, "pairs", lambda *_: None)
-    monkeypatch.setattr(attention, "entry_formulas", lambda *_: [])
-    document = derive("attention", tokens=2, softcap=3)
-    assert {e.grade for e in document.evidence()} == {Grade.SAMPLED, Grade.CHECKED, Grade.PROVED}
-    assert any("balls at 3 points" in e.where for e in document.evidence())
+def test_a_step_whose_formulas_leave_entries_out_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(textbook, "entry_formulas", lambda *_: [])
+    with pytest.raises(FalseStep, match="do not give every entry"):
+        derive("attention", tokens=2, softcap=3)
 
 
-def test_points_say_no() -> None:
-    made = request(tokens=2, keys=3, position="shaw:most=1")
-    inputs = made.inputs()
-    step = made.spec.pipeline(inputs)[0]
-    given = {n: inputs[n] for n in step.of}
-    found = attention_expressions.run(step, given)
-    assert agrees_at_points(step, given, found) is not None
-    assert agrees_at_points(step, given, found + found[..., :1]) is None
+SCALED: list[tuple[Any, str]] = [
+    (LinearScaling(factor=4), "cos(Θ) = cos(p ω_ℓ)"),
+    (YarnScaling(factor=4, length=8), "cos(Θ) = (1 + log(4)/10) cos(p ω_ℓ)"),
+    (YarnScaling(factor=4, length=8, weight=2, shared=2), "cos(Θ) = cos(p ω_ℓ)"),
+    (LongRopeScaling(short=(1, 2), long=(2, 3), factor=4, length=8), "cos(Θ) = √(1 + log(4)/log(8))·cos(p ω_ℓ)"),
+]
+
+
+@pytest.mark.parametrize(("scaling", "shown"), SCALED, ids=str)
+def test_scaled_frequencies_have_their_factor(scaling: Any, shown: str) -> None:
+    document = derive("attention", position=Rotary(scaling=scaling), dk=4, tokens=2)
+    assert {e.grade for e in document.evidence()} == {Grade.CHECKED, Grade.PROVED}
+    assert shown in {" ".join(text(step.formula).split()) for b in sections(document).values() for step in b.items}
 
 
 def test_numbers_say_no() -> None:

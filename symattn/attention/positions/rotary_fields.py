@@ -28,6 +28,11 @@ class _Scaling(Described):
         """Return what cosines and sines are multiplied by."""
         return number(1, like)
 
+    @property
+    def multiplier(self) -> Node | None:
+        """What cosines and sines are multiplied by, as a formula; None where that is 1."""
+        return None
+
 
 def _written(x: Number) -> Node:
     return node(Fraction(x))
@@ -152,6 +157,15 @@ class YarnScaling(_Scaling):
         m = scaling.yarn_magnitude(self.factor, like, self.weight)
         return m / scaling.yarn_magnitude(self.factor, like, self.shared) if self.shared else m
 
+    @property
+    def multiplier(self) -> Node | None:
+        """1 + w log(s) / 10, over the same of the shared weight."""
+        if self.factor <= 1 or self.weight == self.shared:
+            return None
+        log = call("log", _written(self.factor))
+        above, below = (1 + Over(log, node(10 / Fraction(w))) if w else node(1) for w in (self.weight, self.shared))
+        return Over(above, below) if self.shared else above
+
     def words(self, wave: Node) -> Text:
         """((1 − γ) / s + γ) ω_l, where γ is 1 and where 0, and the factor of cosines and sines."""
         share = name("γ", "ℓ")
@@ -203,6 +217,13 @@ class LongRopeScaling(_Scaling):
     def magnitude(self, like: Array) -> Array:
         """√(1 + log s / log L), 1 for s ≤ 1."""
         return scaling.longrope_magnitude(self.factor, self.length, like)
+
+    @property
+    def multiplier(self) -> Node | None:
+        """√(1 + log s / log L)."""
+        if self.factor <= 1:
+            return None
+        return Root(1 + Over(call("log", _written(self.factor)), call("log", self.length)))
 
     def words(self, wave: Node) -> Text:
         """ω_l / λ_l, and which factors those are."""

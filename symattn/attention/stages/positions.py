@@ -73,13 +73,15 @@ def _tables(flow: Flow, asked: Rotary, role: str, letter: str) -> None:
     for index, function in enumerate(("cos", "sin")):
         reason = partial(_of_triples if asked.triples else _of_frequencies, asked, function)
         written = partial(_angles_formula, asked, function)
-        line = f"out[i,l] = {function}({place} {'θ' if asked.triples else 'ω'}_l)"
-        typed = partial(entries, line, start=asked.start)
+        times = None if asked.scaling is None else asked.scaling.multiplier
+        right = f"{'@times ' if times else ''}{function}({place} {'θ' if asked.triples else 'ω'}_l)"
+        typed = partial(entries, f"out[i,l] = {right}", start=asked.start, times=times or 1)
         flow.add(f"{function}{letter}", partial(_table, asked, index), written, names, reason=reason, entries=typed)
 
 
 def _angles_formula(asked: Rotary, function: str, *_: Node) -> Node:
-    return call(function, P_ * (THETA if asked.triples else OMEGA))
+    entry, times = call(function, P_ * (THETA if asked.triples else OMEGA)), asked.scaling and asked.scaling.multiplier
+    return times * entry if times else entry
 
 
 def _of_frequencies(asked: Rotary, function: str) -> Text:

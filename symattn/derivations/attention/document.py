@@ -104,7 +104,7 @@ def _step(told: _Told, part: Part, given: Mapping[str, object], array: Array) ->
     """A section: the formula of matrices, its entries, and what is true of them."""
     asked = told.asked
     above, beside = _reasons(part)
-    agrees, where = _agreement(told, part, given, array)
+    agrees, where = _agrees(told, part, given, array), told.where
     steps = _formulas(told, part, beside, agrees, where)
     if part.name == "weights":
         steps += _of_weights(told, part, array, where)
@@ -152,18 +152,15 @@ def _reasons(part: Part) -> tuple[list[Block], Text | str]:
     return [], part.reason or "definition"
 
 
-def _agreement(told: _Told, part: Part, given: Mapping[str, object], array: Any) -> tuple[bool, Evidence]:
-    """Return whether the entries equal the textbook's or, without a textbook, another kind's at some points."""
+def _agrees(told: _Told, part: Part, given: Mapping[str, object], array: Any) -> bool:
+    """Return whether the entries are what the formulas of the step give. Raises FalseStep if these do not give all."""
     try:
         agrees = expressions.agrees(told.asked, part, given, array)
-    except (Refused, Undecided):
-        agrees = None
-    if agrees is not None:
-        return agrees, told.where
-    evidence = expressions.agrees_at_points(part, given, array)
-    if evidence is None:
-        raise FalseStep(f"{part.name}: letters and balls differ")
-    return True, evidence
+    except Refused as reason:
+        raise FalseStep(f"{part.name}: {reason}") from reason
+    if agrees is None:
+        raise FalseStep(f"{part.name}: its formulas do not give every entry")
+    return agrees
 
 
 def _of_weights(told: _Told, part: Part, array: Any, where: Evidence) -> list[Step]:

@@ -16,7 +16,6 @@ import numpy as np
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.flow import Step
 from symattn.attention.inputs import lengths
-from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.derivations.attention.formulas import entry_formulas
 from symattn.derivations.attention.inputs import MASKS, DerivationRequest
@@ -65,8 +64,6 @@ def _of_item(asked: DerivationRequest, step: Step, given: Mapping[str, Any], arr
     spec = asked.spec
     if step.name == "weights" and spec.normaliser in ("sparsemax", "entmax"):
         return _projected(spec, given[step.of[0]], array, kind)
-    if step.name[:3] in ("cos", "sin") and isinstance(spec.position, Rotary) and spec.position.scaling is not None:
-        return None  # its frequencies are those of the code
     asked = replace(asked, masks={name: _permits(x) for name, x in given.items() if name in MASKS})
     formulas = [(equals(step.symbol, step.formula), step.reason), *entry_formulas(asked, step)]
     numbered = kind(np.arange(array.size).astype(object).reshape(array.shape))
