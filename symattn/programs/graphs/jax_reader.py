@@ -18,7 +18,7 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import UPSTREAM
 from symattn.programs.frameworks import import_jax
 from symattn.programs.graphs import running
-from symattn.programs.graphs.jax_table import RULES
+from symattn.programs.graphs.jax_table import JAX
 from symattn.programs.graphs.running import MOST_NODES, Graph, GraphArray, GraphNode, Ref
 from symattn.programs.graphs.values import as_int64, type_name
 from symattn.programs.loading import one_line
@@ -139,7 +139,7 @@ class _JaxprReader:
         """Return the graph that was read, without the nodes that no output needs."""
         kept = tuple(x.name if isinstance(x, Ref) else self.constant(x).name for x in outputs)
         nodes = _needed(self._nodes, kept)
-        return Graph("jax", self.name, tuple(self._inputs), tuple(self._weights), self._constants, nodes, kept, RULES)
+        return Graph(JAX, self.name, tuple(self._inputs), tuple(self._weights), self._constants, nodes, kept)
 
     def add(
         self, operator: str, operands: Sequence[Any], count: int = 1, types: Sequence[str] = (), **told: Any

@@ -15,7 +15,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.document.errors import InputError
 from symattn.programs.graphs import operators as op
-from symattn.programs.graphs.running import Rule
+from symattn.programs.graphs.running import Dialect, GraphNode, Ref, Rule
 from symattn.programs.graphs.values import Context, Joined, are_whole, bits, cast, check_wide, is_plain, length
 
 
@@ -275,3 +275,20 @@ RULES: Mapping[str, Rule] = {
     "dim.sub": op.of_lengths(operator.sub),
     "dim.mul": op.of_lengths(operator.mul),
 }
+
+
+def _sums_last(node: GraphNode, name: str) -> bool:
+    """Return whether no product sums over the first axis of a weight."""
+    if node.operator != "dot_general":
+        return False
+    contracted = node.attributes["dimension_numbers"][0]
+    return all(0 not in contracted[k] for k, x in enumerate(node.operands) if x == Ref(name))
+
+
+JAX = Dialect(
+    RULES,
+    apart=frozenset(["dot_general", "add", "split", "slice"]),
+    turned=frozenset(["transpose"]),
+    passed=frozenset(["reshape", "convert_element_type", "stop_gradient", "copy"]),
+    transposes=_sums_last,
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -110,26 +111,24 @@ def _judged(program: Program, found: IdentityResult, proof: Callable[[Program], 
     return _Proved(Verdict.UNDECIDED, why=(why,))
 
 
+#: What a source has that is a graph of some kind, the module that reads it, and the function there.
+_FRONT_ENDS = (
+    (("__fspath__",), "onnx_reader", "read"),
+    (("graph", "opset_import"), "onnx_reader", "of_model"),
+    (("graph_signature",), "torch_reader", "of_program"),
+    (("jaxpr", "consts"), "jax_reader", "of_jaxpr"),
+)
+
+
 def read(source: Any) -> Graph:
     """The graph of whatever ``verify_graph`` takes."""
     if isinstance(source, Graph):
         return source
-    if isinstance(source, (str, Path)):
-        from symattn.programs.graphs.onnx_reader import read as of_file
-
-        return of_file(str(source))
-    if hasattr(source, "graph_signature"):
-        from symattn.programs.graphs.torch_reader import of_program
-
-        return of_program(source)
-    if hasattr(source, "jaxpr") and hasattr(source, "consts"):
-        from symattn.programs.graphs.jax_reader import of_jaxpr
-
-        return of_jaxpr(source)
-    if hasattr(source, "graph") and hasattr(source, "opset_import"):
-        from symattn.programs.graphs.onnx_reader import of_model
-
-        return of_model(source)
+    source = Path(source) if isinstance(source, str) else source
+    for names, module, function in _FRONT_ENDS:
+        if all(hasattr(source, name) for name in names):
+            result: Graph = getattr(import_module(f"symattn.programs.graphs.{module}"), function)(source)
+            return result
     raise InputError(
         f"{type(source).__name__} is not a graph; give an .onnx file, a ModelProto, an ExportedProgram or a ClosedJaxpr"
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from symattn.document.errors import InputError, MissingExtra
-from symattn.programs.graphs.onnx_table import RULES
+from symattn.programs.graphs.onnx_table import ONNX
 from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref
 from symattn.programs.graphs.values import as_int64, type_name
 from symattn.programs.onnx.attention import FLOATS
@@ -34,7 +34,7 @@ _OPSETS = range(11, 26)
 _FLATTENING = 13  # the first opset whose Softmax is of one axis
 
 
-def read(path: str) -> Graph:
+def read(path: str | Path) -> Graph:
     """The graph of an .onnx file.
 
     Initializers of floats with axes are weights, which any numbers may stand for; others are constants. Raises
@@ -77,7 +77,7 @@ def of_model(model: Any, file: Path = Path("model.onnx")) -> Graph:
     types = _types(g)
     nodes = tuple(_node(name, n, opset, types) for n in g.node)
     outputs = tuple(v.name for v in g.output)
-    return Graph("onnx", name, inputs, tuple(weights), constants, nodes, outputs[:1], RULES)
+    return Graph(ONNX, name, inputs, tuple(weights), constants, nodes, outputs[:1])
 
 
 def _opset(name: str, model: Any) -> int:

@@ -16,7 +16,7 @@ from symattn.arrays.array import Array
 from symattn.document.errors import InputError
 from symattn.programs.graphs import fused
 from symattn.programs.graphs import operators as op
-from symattn.programs.graphs.running import Rule
+from symattn.programs.graphs.running import Dialect, Rule
 from symattn.programs.graphs.values import Context, cast, cast_like, length, place
 
 _TYPES = {1: "float", 10: "float", 11: "float", 16: "float", 9: "bool", 2: "int", 3: "int", 6: "int", 7: "int"}
@@ -100,3 +100,9 @@ RULES: Mapping[str, Rule] = {
     "com.microsoft.MultiHeadAttention": fused.multi_head_attention,
     "com.microsoft.GroupQueryAttention": fused.group_query_attention,
 }
+ONNX = Dialect(
+    RULES,
+    apart=frozenset(["MatMul", "Gemm", "Add", "Split", "Slice"]),
+    turned=frozenset(["Transpose"]),
+    transposes=lambda node, _: node.operator == "Gemm" and bool(node.attributes.get("transB", 0)),
+)

@@ -29,8 +29,6 @@ _TABLES = {"position_embeddings_0": "cos", "position_embeddings_1": "sin", "cos"
 _TABLES |= {"cos_cache": "cos", "sin_cache": "sin"}
 _UPSTREAM = ("do",)
 _GAINS = ("g_q", "g_k")
-_TURNED = ("aten.t", "aten.transpose", "aten.permute", "Transpose", "transpose")
-_PASSED = ("reshape", "convert_element_type", "stop_gradient", "copy")  # of JAX: they leave the first axis first
 
 
 @dataclass(frozen=True)
@@ -155,14 +153,12 @@ def _is_transposed(graph: Graph, name: str) -> bool:
     node = next((n for n in graph.nodes if Ref(name) in n.refs()), None)
     if node is None:  # it is an output
         return False
-    if node.operator in _TURNED:
+    dialect = graph.dialect
+    if node.operator in dialect.turned:
         return not _is_transposed(graph, node.outputs[0])
-    if node.operator in _PASSED:
+    if node.operator in dialect.passed:
         return _is_transposed(graph, node.outputs[0])
-    if node.operator == "dot_general":
-        contracted = node.attributes["dimension_numbers"][0]
-        return all(0 not in contracted[k] for k, x in enumerate(node.operands) if x == Ref(name))
-    return node.operator == "aten.linear" or (node.operator == "Gemm" and bool(node.attributes.get("transB", 0)))
+    return dialect.transposes(node, name)
 
 
 def bound(slots: tuple[GraphSlot, ...], c: Context, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,21 +54,38 @@ class GraphArray(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Graph:
-    """A graph of one ``language`` (``onnx``, ``torch``): nodes in an order in which they can be run.
+class Dialect:
+    """The operators of a language of graphs, ``rules`` by name; which of them do what weights have to be known by.
 
-    ``weights`` are arrays that any numbers may stand for, ``constants`` values that are what they are, ``rules`` the
-    operators of the language that are read.
+    apart       take ``Joined`` arrays as they are
+    turned      transpose a matrix
+    passed      leave its first axis first
+    transposes  tells whether a node multiplies by the transpose of the operand of this name
+    tuples      whether what a node makes is one value, and an operator takes its parts
     """
 
-    language: str
+    rules: Mapping[str, Rule] = field(repr=False)
+    apart: frozenset[str]
+    turned: frozenset[str]
+    transposes: Callable[[GraphNode, str], bool]
+    passed: frozenset[str] = frozenset()
+    tuples: bool = False
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph of one ``dialect``: nodes in an order in which they can be run.
+
+    ``weights`` are arrays that any numbers may stand for, ``constants`` values that are what they are.
+    """
+
+    dialect: Dialect
     name: str
     inputs: tuple[GraphArray, ...]
     weights: tuple[GraphArray, ...]
     constants: Mapping[str, Any]
     nodes: tuple[GraphNode, ...]
     outputs: tuple[str, ...]
-    rules: Mapping[str, Rule] = field(repr=False)
 
     def __post_init__(self) -> None:
         if len(self.nodes) > MOST_NODES:
@@ -77,6 +94,11 @@ class Graph:
             raise InputError(f"{self.name} has no output")
         known = [g.name for g in (*self.inputs, *self.weights)] + list(self.constants)
         _check(self.name, self.nodes, known, self.outputs)
+
+    @property
+    def rules(self) -> Mapping[str, Rule]:
+        """The operators that are read."""
+        return self.dialect.rules
 
     @property
     def used(self) -> frozenset[str]:
@@ -120,10 +142,6 @@ def _check(name: str, nodes: tuple[GraphNode, ...], known: list[str], outputs: t
 # -- running -----------------------------------------------------------------------------------------------------------
 # Running a graph on any kind of array: node by node, each operator by its name in the table of its language.
 
-#: Operators that take ``Joined`` arrays as they are.
-APART = frozenset(["MatMul", "Gemm", "Add", "Split", "Slice", "dot_general", "add", "split", "slice", "getitem"])
-_OF_TORCH = ("linear", "addmm", "matmul", "add", "chunk", "split", "split_with_sizes", "slice")
-APART |= {f"aten.{name}" for name in _OF_TORCH}
 #: What a front end makes of a function of arrays of these shapes: its graph.
 Export = Callable[[Callable[..., Any], Sequence[tuple[int, ...]]], Graph]
 
@@ -193,8 +211,8 @@ def run(graph: Graph, given: Mapping[str, Any], like: object) -> tuple[Any, ...]
     for node in (_typed(graph, node) for node in graph.nodes):
         if node.operator not in graph.rules:
             check_operators(graph)
-        result = _made(graph.rules[node.operator], context, node, values)
-        several = result if isinstance(result, tuple) and graph.language != "torch" else (result,)
+        result = _made(graph.dialect, context, node, values)
+        several = result if isinstance(result, tuple) and not graph.dialect.tuples else (result,)
         if lost := next((name for name in node.outputs[len(several) :] if name), None):
             raise InputError(f"{node.operator}: the output {lost[:60]!r} is not read")
         typed = zip_longest(several[: len(node.outputs)], node.types[: len(several)], fillvalue="")
@@ -209,12 +227,14 @@ def _typed(graph: Graph, node: GraphNode) -> GraphNode:
     return replace(node, operator=of_bits) if of_bits in graph.rules and node.types[:1] != ("bool",) else node
 
 
-def _made(rule: Rule, context: Context, node: GraphNode, values: Mapping[str, object]) -> Any:
+def _made(dialect: Dialect, context: Context, node: GraphNode, values: Mapping[str, object]) -> Any:
     operands = [_value(x, values) for x in node.operands]
-    if node.operator not in APART:
+    if node.operator not in dialect.apart:
         operands = [x.whole(context) if isinstance(x, Joined) else x for x in operands]
     try:
-        return rule(context, *operands, **{k: _value(x, values) for k, x in node.attributes.items()})
+        return dialect.rules[node.operator](
+            context, *operands, **{k: _value(x, values) for k, x in node.attributes.items()}
+        )
     except SymattnError as error:
         words = str(error).removeprefix(f"{node.operator}: ")
         raise type(error)(f"{node.operator}: {words}") from None

@@ -14,7 +14,7 @@ from symattn.document.errors import InputError
 from symattn.programs.frameworks import import_torch
 from symattn.programs.graphs import running
 from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref, unknown
-from symattn.programs.graphs.torch_table import RULES
+from symattn.programs.graphs.torch_table import RULES, TORCH
 from symattn.programs.graphs.values import as_int64, type_name
 from symattn.programs.loading import one_line
 
@@ -139,7 +139,7 @@ def of_program(program: Any, name: str = "the program") -> Graph:
             outputs = tuple(arg.name for arg in returned if hasattr(arg, "name"))[:1]
         else:
             raise InputError(f"{name}: the node {node.name} of the kind {node.op} is not read")
-    return Graph("torch", name, tuple(inputs), tuple(weights), constants, tuple(nodes), outputs, RULES)
+    return Graph(TORCH, name, tuple(inputs), tuple(weights), constants, tuple(nodes), outputs)
 
 
 def _node(node: Any) -> Iterator[GraphNode]:

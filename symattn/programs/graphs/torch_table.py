@@ -14,7 +14,7 @@ import numpy as np
 from symattn.attention.norms import layer_norm
 from symattn.document.errors import InputError
 from symattn.programs.graphs import operators as op
-from symattn.programs.graphs.running import Rule
+from symattn.programs.graphs.running import Dialect, Rule
 from symattn.programs.graphs.values import Context, bits, cast, cast_like, decimal, length
 
 
@@ -211,3 +211,11 @@ RULES: Mapping[str, Rule] = {
     "mul": op.of_lengths(operator.mul),
     "floordiv": op.of_lengths(operator.floordiv),
 }
+_PARTS = ("linear", "addmm", "matmul", "add", "chunk", "split", "split_with_sizes", "slice")
+TORCH = Dialect(
+    RULES,
+    apart=frozenset(["getitem", *(f"aten.{name}" for name in _PARTS)]),
+    turned=frozenset(["aten.t", "aten.transpose", "aten.permute"]),
+    transposes=lambda node, _: node.operator == "aten.linear",
+    tuples=True,
+)
