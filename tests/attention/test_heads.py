@@ -9,6 +9,7 @@ import pytest
 
 from symattn.arrays import kind
 from symattn.attention.latent import Latent
+from symattn.attention.projections import grouped_attention, repeat_heads, tile_heads
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 
@@ -51,6 +52,22 @@ def test_one_head_of_keys_is_read_by_all() -> None:
     arrays = QKV | {"k": QKV["k"][:1], "v": QKV["v"][:1]}
     out = Attention(heads=H, kv_heads=1)(**arrays)
     assert same(out, EXACT.xp.stack([single(q, arrays["k"][0], arrays["v"][0]) for q in arrays["q"]]))
+
+
+def test_which_head_is_read() -> None:
+    heads = np.arange(3)[:, None, None] + np.zeros((3, 2, 2))
+    assert [int(x) for x in repeat_heads(heads, 2)[:, 0, 0]] == [0, 0, 1, 1, 2, 2]
+    assert [int(x) for x in tile_heads(heads, 2)[:, 0, 0]] == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_grouped_attention_reads_the_head_of_its_group(batch: tuple[int, ...]) -> None:
+    q, k, v = (_RNG.normal(size=(*batch, h, n, d)) for h, n, d in ((6, 3, 2), (2, 4, 2), (2, 4, 5)))
+    found = grouped_attention(Attention(), q, k, v)
+    assert found.shape == (*batch, 6, 3, 5)
+    for t in range(6):
+        expected = single(q[..., t, :, :], k[..., t // 3, :, :], v[..., t // 3, :, :])
+        np.testing.assert_allclose(found[..., t, :, :], expected, rtol=1e-13)
 
 
 def test_groups_of_projections() -> None:

@@ -19,6 +19,8 @@ from symattn.attention.linear import (
     gated_chunk,
     gated_products,
     gated_step,
+    linear_state,
+    linear_step,
     normalised,
     scan,
 )
@@ -99,6 +101,18 @@ def test_batches_and_heads() -> None:
     got = scan(gated_chunk, empty_state(given["k"], given["v"]), BOUNDS, *given.values())
     for place in np.ndindex(2, 3):
         np.testing.assert_allclose(got.output[place], by_loops(**{n: x[place] for n, x in given.items()}), rtol=1e-12)
+
+
+def test_normalised_steps_are_causal_linear_attention() -> None:
+    """A state beside the sum of its keys, token by token."""
+    draw = np.random.default_rng(5)
+    q, k, v = np.exp(draw.normal(size=(5, 4))), np.exp(draw.normal(size=(5, 4))), draw.normal(size=(5, 2))
+    whole, state = causal_linear_attention(q, k, v), linear_state(k[:1], v[:1])
+    for n in range(1, 5):
+        state, output = linear_step(state, q[n : n + 1], k[n : n + 1], v[n : n + 1])
+        weights = q[n] @ k[: n + 1].T
+        np.testing.assert_allclose(output[0], weights @ v[: n + 1] / weights.sum())
+        np.testing.assert_allclose(output[0], whole[n])
 
 
 # -- what is wrong ---------------------------------------------------------------------------------------------------

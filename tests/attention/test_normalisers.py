@@ -35,6 +35,7 @@ from tests.attention.weights_by_loops import (
     RARE,
     SEEN,
     dropped,
+    halves,
     logsum,
     logsum_of_two,
     nearest,
@@ -43,7 +44,6 @@ from tests.attention.weights_by_loops import (
     rows,
     sigmoids,
     sinks_of_heads,
-    tsallis,
 )
 
 
@@ -136,7 +136,7 @@ NORMALISERS: dict[str, Piece] = {
         given=[APART],
     ),
     "entmax": Piece(
-        masked(lambda s: entmax15(s, "zeros")), rows(tsallis), masked(lambda s: entmax15(2 * s, "zeros")), (), ORDER,
+        masked(lambda s: entmax15(s, "zeros")), rows(halves), masked(lambda s: entmax15(2 * s, "zeros")), (), ORDER,
         given=[APART],
     ),
     "dropout": Piece(

@@ -16,7 +16,7 @@ from symattn.arrays.ball import precision
 from symattn.arrays.dual import dual
 from symattn.arrays.indexed import Indexed
 from symattn.attention.constants import integer_root, made_wide, number, pi, power, rational
-from symattn.attention.positions.angles import rotate_half
+from symattn.attention.positions.angles import add_angles, rotate_half, sinusoidal
 from symattn.attention.positions.rotary import (
     for_heads,
     for_queries,
@@ -255,3 +255,13 @@ def test_rows_of_a_table() -> None:
     found = rows(table, index)
     assert found.shape == (2, 2, 3, 3)
     assert all(np.array_equal(found[b, i, j], table[b, index[i, j]]) for b, i, j in np.ndindex(2, 2, 3))
+
+
+def test_sinusoidal_columns_alternate_and_angles_add() -> None:
+    a, b = np.random.default_rng(5).normal(size=(2, 3, 4))
+    x = sinusoidal(np.cos(a), np.sin(a))
+    np.testing.assert_allclose(x[:, 0::2], np.sin(a))
+    np.testing.assert_allclose(x[:, 1::2], np.cos(a))
+    cos, sin = add_angles(np.cos(a), np.sin(a), np.cos(b), np.sin(b))
+    np.testing.assert_allclose(cos, np.cos(a + b))
+    np.testing.assert_allclose(sin, np.sin(a + b))

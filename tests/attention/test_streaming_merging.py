@@ -141,6 +141,13 @@ def test_an_order_that_is_no_order_is_refused() -> None:
         tree([], merge)
 
 
+def test_merged_states_may_have_any_maximum() -> None:
+    draw = np.random.default_rng(0)
+    s, t, v, w = (draw.normal(size=x) for x in ((3, 2), (3, 4), (2, 5), (4, 5)))
+    a, b = tile_state(s, v), tile_state(t, w)
+    np.testing.assert_allclose(finish(merge(a, b, np.full((3, 1), -1.5))), finish(merge(a, b)), rtol=1e-13)
+
+
 def test_a_tree_merges_neighbours() -> None:
     def joined(number: int) -> str:
         words = [PartialOutput(str(i), None) for i in range(number)]

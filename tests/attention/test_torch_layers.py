@@ -148,6 +148,33 @@ def test_the_weights_that_it_returns(dtype: str, average: bool) -> None:
     agree(weights, dtype, {"x": x, "y": y, **attention(module)}, theirs)
 
 
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_multi_head_attention_without_batches(bias: bool, cross: bool) -> None:
+    module = mha("float64", bias=bias)
+    given = {"x": tokens("float64", N)} | ({"y": tokens("float64", M)} if cross else {})
+    keys = given.get("y", given["x"])
+    agree(Attention(heads=H), "float64", given | attention(module), module(*tensors(given["x"], keys, keys))[0])
+
+
+def test_keys_and_values_of_another_width() -> None:
+    module = mha("float64", bias=False, batch_first=True, kdim=7, vdim=7)
+    x, y = tokens("float64", N, B), np.random.default_rng(6).normal(size=(B, M, 7))
+    given = {"x": x, "y": y, "w_o": array(module.out_proj.weight).T}
+    given |= {f"w_{r}": array(getattr(module, f"{r}_proj_weight")).T for r in "qkv"}
+    agree(Attention(heads=H), "float64", given, module(*tensors(x, y, y))[0])
+
+
+def test_a_causal_mask_with_and_without_the_hint() -> None:
+    module, x = mha("float64", batch_first=True), tokens("float64", N, B)
+    for hint in ({}, {"is_causal": True}):
+        theirs, _ = module(*tensors(x, x, x), attn_mask=forbidden(), need_weights=False, **hint)
+        agree(Attention(heads=H, causal=True), "float64", {"x": x, **attention(module)}, theirs)
+        for wrong in (Attention(heads=H), Attention(heads=H, causal=True, scale=1), Attention(heads=1, causal=True)):
+            with pytest.raises(AssertionError):
+                agree(wrong, "float64", {"x": x, **attention(module)}, theirs)
+
+
 KEEP = np.array([[True, True, False, True], [True, False, True, True]])
 ALLOWED = np.array([[True, False, True, True], [True, True, False, True], [True, True, True, False]])
 ADDED = np.where(ALLOWED, np.random.default_rng(2).normal(size=(N, M)), -np.inf)
@@ -166,6 +193,11 @@ MASKS: dict[str, tuple[Attention, dict[str, np.ndarray], dict[str, np.ndarray]]]
         Attention(mask="boolean", padding=True),
         {"mask": ALLOWED, "keep": KEEP},
         {"attn_mask": ~ALLOWED, "key_padding_mask": ~KEEP},
+    ),
+    "causal, top-left, and padding": (
+        Attention(padding=True, causal=True, alignment="top-left"),
+        {"keep": KEEP},
+        {"attn_mask": ~np.tri(N, M, dtype=bool), "key_padding_mask": ~KEEP},
     ),
     "additive and padding": (
         Attention(mask="additive", padding=True),

@@ -27,7 +27,7 @@ from symattn.attention.softmax import (
 )
 from symattn.document.errors import InputError
 from tests.attention.pieces import Piece, agrees, half
-from tests.attention.weights_by_loops import APART, SEEN, nearest, rows, tsallis
+from tests.attention.weights_by_loops import APART, SEEN, halves, nearest, rows
 
 
 def test_softmax_is_the_power_of_the_score_less_the_logarithm() -> None:
@@ -119,7 +119,7 @@ def test_sparse_weights_of_many_rows(seed: int) -> None:
     seen = draw.random((6, 5)) < 0.8
     seen[:, seed] = True
     s = forbid(kind("exact").lift(data), seen)
-    for sparse, loops in ((sparsemax, nearest), (entmax15, tsallis)):
+    for sparse, loops in ((sparsemax, nearest), (entmax15, halves)):
         p = sparse(s)
         assert (kind("exact").xp.sum(p, axis=-1) == 1).all()
         assert (sparse(s + Fraction(7, 3)) == p).all()
