@@ -12,7 +12,7 @@ from symattn.attention.flow import Step as Part
 from symattn.attention.spec import Attention
 from symattn.attention.variants import SIZES, VARIANTS
 from symattn.derivations import derive
-from symattn.derivations.attention.inputs import DerivationRequest, request
+from symattn.derivations.attention.inputs import DerivationRequest, read_request
 from symattn.derivations.attention.reading import Read, defines, run, runs
 from symattn.derivations.attention.words import SEES
 from symattn.derivations.steps import FalseStep
@@ -37,7 +37,7 @@ def test_every_formula_of_every_document_is_what_its_step_computes(variant: str)
 
 
 def of(step: str, **fields: Any) -> Read:
-    asked = request(**fields)
+    asked = read_request(**fields)
     part = next(p for p in asked.spec.pipeline(asked.names) if p.name == step)
     return Read(part, runs(asked))
 

@@ -24,7 +24,7 @@ from symattn.derivations.attention import document as attention
 from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention import textbook
 from symattn.derivations.attention.expressions import agrees_on_numbers
-from symattn.derivations.attention.inputs import request, stem
+from symattn.derivations.attention.inputs import read_request, stem
 from symattn.derivations.steps import FalseStep
 from symattn.document.errors import InputError, Undecided
 from symattn.document.evidence import Grade
@@ -67,7 +67,7 @@ def test_every_step_is_checked(name: str) -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_step_has_its_section(name: str) -> None:
-    made = request(**asked(name))
+    made = read_request(**asked(name))
     assert (
         len(sections(derived(name)))
         >= len({step.name for step in made.spec.pipeline(made.names)} - {"k_r_rotated"}) - 1
@@ -157,10 +157,10 @@ def test_scaled_frequencies_have_their_factor(scaling: Any, shown: str) -> None:
 
 
 def test_numbers_say_no() -> None:
-    made = request(tokens=2, keys=3, normaliser="sparsemax")
+    made = read_request(tokens=2, keys=3, normaliser="sparsemax")
     step = next(s for s in made.spec.pipeline(made.names) if s.name == "weights")
     assert agrees_on_numbers(made, step)
-    other = request(tokens=2, keys=3, normaliser="entmax")
+    other = read_request(tokens=2, keys=3, normaliser="entmax")
     assert not agrees_on_numbers(other, step)
 
 
@@ -174,12 +174,14 @@ def test_what_is_too_large_is_cut_and_said() -> None:
 
 
 def test_sizes_and_inputs_follow_the_one_table() -> None:
-    made = request(latent="queries,norm=rms", heads=2, dk=3, tokens=2, size="l=4,l_q=5,d_r=2,d_n=1", position="rotary")
+    made = read_request(
+        latent="queries,norm=rms", heads=2, dk=3, tokens=2, size="l=4,l_q=5,d_r=2,d_n=1", position="rotary"
+    )
     assert made.shapes() == {
         "x": (2, 6), "w_o": (6, 6), "w_dkv": (6, 4), "w_uk": (4, 2), "w_uv": (4, 6), "w_kr": (6, 2), "w_dq": (6, 5),
         "w_uq": (5, 6), "g_ckv": (4,), "g_cq": (5,),
     }  # fmt: skip
-    packed = request(packed=True, heads=2, biases=True, tokens=2)
+    packed = read_request(packed=True, heads=2, biases=True, tokens=2)
     assert packed.shapes()["w_in"] == (4, 12)
     assert "b_in" in packed.names
 
@@ -220,7 +222,7 @@ def test_letters_of_arrays_are_told_apart() -> None:
 
 
 def test_an_agreement_with_letters_in_the_wrong_place() -> None:
-    made = request(tokens=2, keys=3, position="alibi:slopes=given,two_sided=true", heads=1)
+    made = read_request(tokens=2, keys=3, position="alibi:slopes=given,two_sided=true", heads=1)
     inputs = made.inputs()
     steps = {s.name: s for s in made.spec.pipeline(inputs)}
     given = {"scaled": Symbolic.letters("scaled", 2, 3), "slopes": inputs["slopes"]}

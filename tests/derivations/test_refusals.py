@@ -32,7 +32,7 @@ from symattn.derivations import (
     sinks,
 )
 from symattn.derivations.attention import expressions as attention_expressions
-from symattn.derivations.attention.inputs import DerivationRequest, request
+from symattn.derivations.attention.inputs import DerivationRequest, read_request
 from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.derivations.steps import FalseStep, checked, hold, moment
 from symattn.derivations.texts import known
@@ -234,7 +234,7 @@ def _stated(method: Any) -> str:
 
 @pytest.mark.parametrize("words", ["scale", "size", "transposed", "mask", "weights"])
 def test_entries_notice_a_wrong_step(words: str) -> None:
-    asked = request(tokens=2, keys=3, dk=2, dv=3, causal=True)
+    asked = read_request(tokens=2, keys=3, dk=2, dv=3, causal=True)
     inputs = asked.inputs()
     found: dict[str, Any] = dict(inputs)
     wrong: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -270,7 +270,7 @@ def entries_of(asked: DerivationRequest, step: Any, given: dict[str, Any]) -> An
 
 
 def test_weights_that_leak_are_noticed() -> None:
-    asked = request(tokens=3, causal=True)
+    asked = read_request(tokens=3, causal=True)
     inputs = asked.inputs()
     trace = asked.spec.trace(**inputs)["weights"]
     assert attention_expressions.zeros(trace, asked.allowed())

@@ -17,7 +17,7 @@ from symattn.attention.spec import Attention
 from symattn.derivations.attention import FLAGS, expressions
 from symattn.derivations.attention import SIZES as SIZE_NAMES
 from symattn.derivations.attention.formulas import entry_formulas
-from symattn.derivations.attention.inputs import DerivationRequest, request, stem
+from symattn.derivations.attention.inputs import DerivationRequest, read_request, stem
 from symattn.derivations.attention.reading import DRAWS, Read, ReadingRun, defines, every, for_others, runs
 from symattn.derivations.attention.words import SEES
 from symattn.derivations.attention.written import pattern, written_out
@@ -44,14 +44,14 @@ def derivation(command: str = "", **parameters: object) -> Document:
 
     ``command`` is what made the document where its parameters are read from elsewhere, such as a model's file.
     """
-    asked = request(**parameters)
-    canonical = {} if command else _parameters(asked, parameters)
+    request = read_request(**parameters)
+    canonical = {} if command else _parameters(request, parameters)
     return Document(
         "derivation",
         "attention",
         ("Attention, step by step",),
-        _blocks(asked),
-        subtitle=listed(equals(*letters, size) for letters, size in _sizes(asked, every=False)),
+        _blocks(request),
+        subtitle=listed(equals(*letters, size) for letters, size in _sizes(request, every=False)),
         command=command or command_of("derive", "attention", options=canonical),
         parameters=canonical,
         hints=(
@@ -62,56 +62,56 @@ def derivation(command: str = "", **parameters: object) -> Document:
 
 
 @dataclass
-class _Told:
-    """A request, and what was left out while it was told."""
+class _Writing:
+    """A request, and what is left out of its document."""
 
-    asked: DerivationRequest
+    request: DerivationRequest
     where: Evidence
     runs: tuple[ReadingRun, ...]
     cut: list[str] = field(default_factory=list)
 
 
-def _blocks(asked: DerivationRequest) -> tuple[Block, ...]:
-    inputs = asked.inputs()
-    outcome = _Told(asked, checked(f"all entries at {_sizes_in_words(asked)}"), runs(asked))
+def _blocks(request: DerivationRequest) -> tuple[Block, ...]:
+    inputs = request.inputs()
+    outcome = _Writing(request, checked(f"all entries at {_sizes_in_words(request)}"), runs(request))
     result: dict[str, Any] = dict(inputs)
-    blocks: list[Block] = [Heading(("What goes in",)), _inputs(asked), *_example(asked)]
-    for part in asked.spec.pipeline(inputs):
+    blocks: list[Block] = [Heading(("What goes in",)), _inputs(request), *_example(request)]
+    for part in request.spec.pipeline(inputs):
         given = {name: result[name] for name in part.of}
         try:
             array = expressions.run(part, given)
             blocks += _step(outcome, part, given, array)
         except Undecided:
             # Letters in the place of entries that depend on which score is larger.
-            array = Symbolic.letters(stem(part.name), *lengths(part.name, asked.spec, asked.names, asked.sizes))
+            array = Symbolic.letters(stem(part.name), *lengths(part.name, request.spec, request.names, request.sizes))
             blocks += _in_numbers(outcome, part, array)
         result[part.name] = expressions.letters_like(part.name, array)
-    return (*blocks, *_cut(outcome), *_whole(asked), _caveat())
+    return (*blocks, *_cut(outcome), *_whole(request), _caveat())
 
 
-def _in_numbers(told: _Told, part: Part, array: Array) -> list[Block]:
+def _in_numbers(writing: _Writing, part: Part, array: Array) -> list[Block]:
     """A section for a step that compares: letters have no order, so that it is checked on numbers."""
     formula, where = equals(part.symbol, part.formula), checked("an example of numbers")
     reason: Text = ("which is larger decides, and letters have no order",)
     above, beside = _reasons(part)
-    read = Read(part, told.runs)
-    hold(expressions.agrees_on_numbers(told.asked, part), formula, reason, where)
+    read = Read(part, writing.runs)
+    hold(expressions.agrees_on_numbers(writing.request, part), formula, reason, where)
     steps = [defined(formula, beside), Step(formula, reason, read.check(formula, where))]
     return [Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))), *above, together(steps)]
 
 
-def _step(told: _Told, part: Part, given: Mapping[str, object], array: Array) -> list[Block]:
+def _step(writing: _Writing, part: Part, given: Mapping[str, object], array: Array) -> list[Block]:
     """A section: the formula of matrices, its entries, and what is true of them."""
-    asked = told.asked
+    request = writing.request
     above, beside = _reasons(part)
-    agrees, where = _agrees(told, part, given, array), told.where
-    steps = _formulas(told, part, beside, agrees, where)
+    agrees, where = _agrees(writing, part, given, array), writing.where
+    steps = _formulas(writing, part, beside, agrees, where)
     if part.name == "weights":
-        steps += _of_weights(told, part, array, where)
+        steps += _of_weights(writing, part, array, where)
     elif part.name not in _SAID:
-        shown = written_out(asked, array)
+        shown = written_out(request, array)
         if isinstance(shown, str):
-            told.cut.append(part.name)
+            writing.cut.append(part.name)
         else:
             steps.append(hold(agrees, equals(part.symbol, shown[0]), shown[1], where))
     if not any(step.evidence for step in steps):
@@ -120,16 +120,16 @@ def _step(told: _Told, part: Part, given: Mapping[str, object], array: Array) ->
     return [Heading((ARRAYS[part.name].title, ", ", shape)), *above, together(steps)]
 
 
-def _formulas(told: _Told, part: Part, beside: Text | str, agrees: bool, where: Evidence) -> list[Step]:
+def _formulas(writing: _Writing, part: Part, beside: Text | str, agrees: bool, where: Evidence) -> list[Step]:
     """The formula of matrices and those of entries, each refused where it is not what the step computes.
 
     A formula that cannot be read, and one that defines a letter of its own, carries no grade.
     """
     matrix = equals(part.symbol, part.formula)
-    formulas = [(matrix, beside), *entry_formulas(told.asked, part)]
-    readings = every(part, told.runs, [(matrix, part.reason), *formulas[1:]])
+    formulas = [(matrix, beside), *entry_formulas(writing.request, part)]
+    readings = every(part, writing.runs, [(matrix, part.reason), *formulas[1:]])
     for relation in relations(part.reason):
-        read = Read(part, told.runs)
+        read = Read(part, writing.runs)
         if isinstance(relation.first, Name) and not defines(part, relation) and read.reads(relation):
             read.check(relation, where)
     steps: list[Step] = []
@@ -152,10 +152,10 @@ def _reasons(part: Part) -> tuple[list[Block], Text | str]:
     return [], part.reason or "definition"
 
 
-def _agrees(told: _Told, part: Part, given: Mapping[str, object], array: Any) -> bool:
+def _agrees(writing: _Writing, part: Part, given: Mapping[str, object], array: Any) -> bool:
     """Return whether the entries are what the formulas of the step give. Raises FalseStep if these do not give all."""
     try:
-        agrees = expressions.agrees(told.asked, part, given, array)
+        agrees = expressions.agrees(writing.request, part, given, array)
     except Refused as reason:
         raise FalseStep(f"{part.name}: {reason}") from reason
     if agrees is None:
@@ -163,26 +163,29 @@ def _agrees(told: _Told, part: Part, given: Mapping[str, object], array: Any) ->
     return agrees
 
 
-def _of_weights(told: _Told, part: Part, array: Any, where: Evidence) -> list[Step]:
-    asked, symbol = told.asked, SYMBOLS["weights"]
-    allowed = asked.allowed()
+def _of_weights(writing: _Writing, part: Part, array: Any, where: Evidence) -> list[Step]:
+    request, symbol = writing.request, SYMBOLS["weights"]
+    allowed = request.allowed()
     steps = []
-    if asked.spec.masks_anything and allowed.ndim == 2 and asked.spec.normaliser in ("softmax", "sigmoid"):
+    if request.spec.masks_anything and allowed.ndim == 2 and request.spec.normaliser in ("softmax", "sigmoid"):
         formula = equals(symbol, pattern(array, allowed))
         steps.append(hold(expressions.zeros(array, allowed), formula, "forbidden keys have weight 0", where))
-    if asked.spec.normaliser != "softmax" or asked.spec.sink:
+    if request.spec.normaliser != "softmax" or request.spec.sink:
         return steps
     if not expressions.row_sums(array, allowed):
         raise FalseStep("the weights of a row do not sum to 1")
-    if not asked.every_row_has_a_key():
-        return [*steps, *_row_sums(Read(part, told.runs), where)]
+    if not request.every_row_has_a_key():
+        return [*steps, *_row_sums(Read(part, writing.runs), where)]
     ones = Name("1", bold=True)
     formula = equals(symbol * ones, ones)
-    if _depends_on_example(asked):
-        return [*steps, Step(formula, ("every row sums to one",), Read(part, told.runs[:DRAWS]).check(formula, where))]
-    as_many = asked.spec.causal
+    if _depends_on_example(request):
+        return [
+            *steps,
+            Step(formula, ("every row sums to one",), Read(part, writing.runs[:DRAWS]).check(formula, where)),
+        ]
+    as_many = request.spec.causal
     reason: Text = ("every row sums to one", *((", where ", equals(SIZES["n_q"], SIZES["n_k"])) if as_many else ()))
-    return [*steps, _weights_section(asked).claim(formula, reason)]
+    return [*steps, _weights_section(request).claim(formula, reason)]
 
 
 def _row_sums(read: Read, where: Evidence) -> list[Step]:
@@ -193,20 +196,20 @@ def _row_sums(read: Read, where: Evidence) -> list[Step]:
     return [Step(one, (), read.check(one, where, None, none)), Step(none, (), read.check(none, where, one))]
 
 
-def _depends_on_example(asked: DerivationRequest) -> bool:
+def _depends_on_example(request: DerivationRequest) -> bool:
     """Return whether masks are those of an example, or of as many queries and keys as were asked for."""
-    spec = asked.spec
+    spec = request.spec
     others = spec.mask or spec.padding or spec.documents or spec.block or spec.prefix or spec.window is not None
-    return bool(others or spec.base) or (spec.causal and asked.n_q != asked.n_k)
+    return bool(others or spec.base) or (spec.causal and request.n_q != request.n_k)
 
 
-def _weights_section(asked: DerivationRequest) -> Section:
+def _weights_section(request: DerivationRequest) -> Section:
     """Weights of any number of queries and keys; of as many of both under a causal mask, where every row has a key.
 
     Softmax does not ask where its scores come from, so that plain ones stand for all.
     """
-    causal = asked.spec.causal
-    spec = Attention(causal=causal, alignment=asked.spec.alignment, fully_masked="nan")
+    causal = request.spec.causal
+    spec = Attention(causal=causal, alignment=request.spec.alignment, fully_masked="nan")
 
     def weights(reader: Reader) -> Any:
         q, k = reader.arrays["Q"], reader.arrays["K"]
@@ -217,16 +220,16 @@ def _weights_section(asked: DerivationRequest) -> Section:
     return Section(Glossary(given, sizes, defined={"A": weights}))
 
 
-def _cut(told: _Told) -> tuple[Block, ...]:
-    if not told.cut:
+def _cut(writing: _Writing) -> tuple[Block, ...]:
+    if not writing.cut:
         return ()
-    symbols = listed(SYMBOLS[name] for name in told.cut)
+    symbols = listed(SYMBOLS[name] for name in writing.cut)
     return (Note(("The entries of ", *symbols, " are checked, and too many or too long to be written out.")),)
 
 
-def _whole(asked: DerivationRequest) -> tuple[Block, ...]:
-    formula = equals(SYMBOLS["output"], whole_formula(asked.spec, asked.names))
-    where = checked(f"every step above, at {_sizes_in_words(asked)}")
+def _whole(request: DerivationRequest) -> tuple[Block, ...]:
+    formula = equals(SYMBOLS["output"], whole_formula(request.spec, request.names))
+    where = checked(f"every step above, at {_sizes_in_words(request)}")
 
     def decide(other: Node) -> Evidence:
         if other != formula:
@@ -237,23 +240,23 @@ def _whole(asked: DerivationRequest) -> tuple[Block, ...]:
     return Heading(("In one formula",)), Result("Result", (formula,), (where,))
 
 
-def _inputs(asked: DerivationRequest) -> Table:
+def _inputs(request: DerivationRequest) -> Table:
     rows = []
-    for name, shape in asked.shapes().items():
-        first, *rest = sized(name, asked.spec, asked.names)  # h d_k counts as one size
+    for name, shape in request.shapes().items():
+        first, *rest = sized(name, request.spec, request.names)  # h d_k counts as one size
         sizes: Text = (first, *(part for size in rest for part in (" × ", size)))
         rows.append(((model.Code(name),), (SYMBOLS[name],), (" × ".join(map(str, shape)),), sizes))
     return Table(tuple(Column((head,), "left") for head in ("name", "symbol", "shape", "sizes")), tuple(rows))
 
 
-def _example(asked: DerivationRequest) -> tuple[Block, ...]:
+def _example(request: DerivationRequest) -> tuple[Block, ...]:
     result = {
         "mask": "the mask lets every query see each second key", "keep": "the last key is padding",
         "doc": "the last third of the tokens is another document", "doc_q": "",
         "doc_k": "the last third of queries and of keys is another document", "drop": "one weight in five is dropped",
         "positions": "positions are in order", "positions_q": "",
     }  # fmt: skip
-    parts = [result[name] for name in asked.names if result.get(name)]
+    parts = [result[name] for name in request.names if result.get(name)]
     return (Note(("An example: " + ", and ".join(parts) + ".",)),) if parts else ()
 
 
@@ -266,22 +269,22 @@ def _caveat() -> Caveat:
     )  # fmt: skip
 
 
-def _sizes(asked: DerivationRequest, every: bool = True) -> list[tuple[tuple[Node, ...], int]]:
+def _sizes(request: DerivationRequest, every: bool = True) -> list[tuple[tuple[Node, ...], int]]:
     """Letters and what they are; n_q and n_k together where they are the same."""
-    spec, sizes = asked.spec, asked.sizes
-    result = {"n_q": asked.n_q, "n_k": asked.n_k}
-    result |= {"d_model": sizes["d_model"]} if asked.projected else {}
+    spec, sizes = request.spec, request.sizes
+    result = {"n_q": request.n_q, "n_k": request.n_k}
+    result |= {"d_model": sizes["d_model"]} if request.projected else {}
     result |= {"d_k": sizes["d_k"], "d_v": sizes["d_v"]}
     result |= {"h": spec.heads} if spec.heads > 1 else {}
     result |= {"g": spec.key_heads} if spec.key_heads < spec.heads else {}
     if every:
-        result |= {n: sizes[n] for n in asked.letters() if n in sizes and n not in ("d_y", "d_out", *result)}
+        result |= {n: sizes[n] for n in request.letters() if n in sizes and n not in ("d_y", "d_out", *result)}
     pairs: list[tuple[tuple[Node, ...], int]] = [((SIZES[letter],), n) for letter, n in result.items()]
-    return pairs if asked.n_q != asked.n_k else [((SIZES["n_q"], SIZES["n_k"]), asked.n_q), *pairs[2:]]
+    return pairs if request.n_q != request.n_k else [((SIZES["n_q"], SIZES["n_k"]), request.n_q), *pairs[2:]]
 
 
-def _sizes_in_words(asked: DerivationRequest) -> str:
-    return ", ".join(" = ".join([*map(_spelt, letters), str(size)]) for letters, size in _sizes(asked))
+def _sizes_in_words(request: DerivationRequest) -> str:
+    return ", ".join(" = ".join([*map(_spelt, letters), str(size)]) for letters, size in _sizes(request))
 
 
 def _spelt(letter: Node) -> str:
@@ -292,7 +295,7 @@ def _spelt(letter: Node) -> str:
     return whole.replace("ℓ", "l").replace("δ", "d") if letter.sub else whole
 
 
-def _parameters(asked: DerivationRequest, given: Mapping[str, Any]) -> dict[str, str | int | bool]:
+def _parameters(request: DerivationRequest, given: Mapping[str, Any]) -> dict[str, str | int | bool]:
     """Sizes and flags as given, and the fields that differ from the plain ones as a command line has them."""
     result = {name: given[name] for name in (*SIZE_NAMES, "size", *FLAGS) if given.get(name)}
-    return {**result, **as_options(asked.spec)}
+    return {**result, **as_options(request.spec)}

@@ -67,11 +67,11 @@ def zeros(weights: Any, allowed: np.ndarray) -> bool:
     return all((w == 0) != s for w, s in zip(weights.entries.flat, seen.flat, strict=True))
 
 
-def agrees_on_numbers(asked: DerivationRequest, step: Step) -> bool:
+def agrees_on_numbers(request: DerivationRequest, step: Step) -> bool:
     """Return whether a step gives on rational numbers what its formulas say."""
-    shapes = {name: lengths(name, asked.spec, asked.names, asked.sizes) for name in step.of}
+    shapes = {name: lengths(name, request.spec, request.names, request.sizes) for name in step.of}
     given = {name: Exact.lift(_numbers(shape)) for name, shape in shapes.items()}
-    result = pairs(asked, step, given, run(step, given), Exact)
+    result = pairs(request, step, given, run(step, given), Exact)
     return result is not None and all(same(x, y) for x, y in result)
 
 

@@ -140,7 +140,7 @@ def stem(name: str) -> str:
     return name.replace("_", "")
 
 
-def request(**parameters: Any) -> DerivationRequest:
+def read_request(**parameters: Any) -> DerivationRequest:
     """Read the parameters: sizes, ``cross``, ``biases``, ``size`` (``l=4,d_r=2``) and fields of ``Attention``.
 
     Raises InputError where they do not fit each other.
@@ -159,9 +159,9 @@ def request(**parameters: Any) -> DerivationRequest:
         tokens = sizes.get("tokens", 3)
         raise InputError(f"n_k: a sequence that attends to itself has {tokens} keys; hint: cross, or leave n_k out")
     names = _names(spec, projected, **flags)
-    asked = DerivationRequest(spec, names, {**_lengths(spec, sizes, projected, flags["cross"]), **others})
-    _check(asked)
-    return asked
+    request = DerivationRequest(spec, names, {**_lengths(spec, sizes, projected, flags["cross"]), **others})
+    _check(request)
+    return request
 
 
 def _names(spec: Attention, projected: bool, cross: bool, biases: bool) -> tuple[str, ...]:
@@ -182,19 +182,19 @@ def _names(spec: Attention, projected: bool, cross: bool, biases: bool) -> tuple
     return tuple(dict.fromkeys(names))
 
 
-def _lengths(spec: Attention, asked: Mapping[str, int], projected: bool, cross: bool) -> dict[str, int]:
+def _lengths(spec: Attention, request: Mapping[str, int], projected: bool, cross: bool) -> dict[str, int]:
     """The length of every letter of a size."""
     rotated = isinstance(spec.position, Rotary)
     d_r = 2 if rotated else 1
-    d_k = asked.get("dk") or (d_r + 1 if spec.latent else 2)
-    n_q = asked.get("tokens", 3)
-    n_k = asked.get("keys", n_q)
-    d_model = asked.get("dmodel") or spec.heads * d_k
+    d_k = request.get("dk") or (d_r + 1 if spec.latent else 2)
+    n_q = request.get("tokens", 3)
+    n_k = request.get("keys", n_q)
+    d_model = request.get("dmodel") or spec.heads * d_k
     width = spec.position.width if isinstance(spec.position, Rotary) and spec.position.width else d_k
     wide = d_k + 1 if spec.score in ("general", "additive") and not projected else d_k
     n_r = n_k if spec.causal else n_q + n_k - 1
     return {
-        "n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_k if spec.packed else asked.get("dv") or d_k, "d_s": wide,
+        "n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_k if spec.packed else request.get("dv") or d_k, "d_s": wide,
         "d_w": 2 if spec.score == "additive" else wide, "l_a": 2, "d_model": d_model, "d_y": d_model, "d_out": d_model,
         "l": 2, "l_q": 2, "d_r": d_r, "d_n": d_k - d_r, "f": width // 2, "n_r": n_r, "d_e": 2, **known_sizes(spec),
     }  # fmt: skip
@@ -215,18 +215,18 @@ def _others(text: str | None) -> dict[str, int]:
     return result
 
 
-def _check(asked: DerivationRequest) -> None:
+def _check(request: DerivationRequest) -> None:
     """Raise InputError for sizes that do not fit, or inputs that nobody would read."""
     from symattn.attention.inputs import check_inputs
 
-    if asked.spec.latent and asked.sizes["d_n"] < 1:
-        raise InputError(f"d_k is {asked.sizes['d_k']}; a latent needs d_n = d_k − d_r from 1 on")
-    for name, shape in asked.shapes().items():
+    if request.spec.latent and request.sizes["d_n"] < 1:
+        raise InputError(f"d_k is {request.sizes['d_k']}; a latent needs d_n = d_k − d_r from 1 on")
+    for name, shape in request.shapes().items():
         if int(np.prod(shape)) > _MOST_ENTRIES:
             size = " × ".join(map(str, shape))
             raise InputError(f"{name} has {size} entries; at most {_MOST_ENTRIES} are written; hint: smaller sizes")
-    if isinstance(asked.spec.position, Disentangled | Rotary) or asked.spec.latent:
-        check_inputs(asked.spec, asked.inputs())
+    if isinstance(request.spec.position, Disentangled | Rotary) or request.spec.latent:
+        check_inputs(request.spec, request.inputs())
 
 
 def _letters(name: str, shape: tuple[int, ...]) -> Any:

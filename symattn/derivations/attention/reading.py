@@ -19,8 +19,8 @@ from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.flow import Step
 from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS, TIMES
 from symattn.attention.projections import merge_heads
+from symattn.derivations.attention.formulas import entry
 from symattn.derivations.attention.inputs import DerivationRequest
-from symattn.derivations.attention.letters import entry
 from symattn.derivations.attention.step_reader import HEAD, StepReader
 from symattn.document import notation as nt
 from symattn.document.errors import InputError, Refused, Undecided
@@ -43,36 +43,39 @@ Sides = list[tuple[Any, Any, Any]]
 
 @dataclass(frozen=True)
 class ReadingRun:
-    """The pipeline on numbers: what was asked, and every named array."""
+    """The pipeline on numbers: the request, and every named array."""
 
-    asked: DerivationRequest
-    found: Mapping[str, Any]
+    request: DerivationRequest
+    arrays: Mapping[str, Any]
 
 
-def runs(asked: DerivationRequest) -> tuple[ReadingRun, ...]:
+def runs(request: DerivationRequest) -> tuple[ReadingRun, ...]:
     """Runs at the sizes that were asked for, and at others that differ from each other as far as they can."""
-    return tuple(run(sizes, seed) for sizes in (asked, _apart(asked)) for seed in range(DRAWS))
+    return tuple(run(sizes, seed) for sizes in (request, _apart(request)) for seed in range(DRAWS))
 
 
-def _apart(asked: DerivationRequest) -> DerivationRequest:
-    spec, sizes = asked.spec, dict(asked.sizes)
+def _apart(request: DerivationRequest) -> DerivationRequest:
+    spec, sizes = request.spec, dict(request.sizes)
     # Formulas of positions are written for as many queries as keys where there are as many.
-    together = ("x" in asked.names and "y" not in asked.names) or (spec.position is not None and asked.n_q == asked.n_k)
+    together = ("x" in request.names and "y" not in request.names) or (
+        spec.position is not None and request.n_q == request.n_k
+    )
     sizes["n_q"] += 1
     sizes["n_k"] = sizes["n_q"] if together else sizes["n_q"] + 2
     sizes |= dict.fromkeys(("d_model", "d_y", "d_out"), sizes["d_model"] + 3)
     sizes |= {"d_v": sizes["d_k"] if spec.packed else sizes["d_k"] + 1}
     sizes |= {letter: sizes[letter] + more for letter, more in (("l_a", 5), ("l", 3), ("l_q", 4), ("d_e", 5))}
-    if asked.every_row_has_a_key() and not replace(asked, sizes=sizes).every_row_has_a_key():
-        sizes |= {"n_q": asked.sizes["n_q"], "n_k": asked.sizes["n_k"]}
+    if request.every_row_has_a_key() and not replace(request, sizes=sizes).every_row_has_a_key():
+        sizes |= {"n_q": request.sizes["n_q"], "n_k": request.sizes["n_k"]}
     sizes["n_r"] = sizes["n_k"] if spec.causal else sizes["n_q"] + sizes["n_k"] - 1
-    return replace(asked, sizes=sizes)
+    return replace(request, sizes=sizes)
 
 
-def run(asked: DerivationRequest, seed: int) -> ReadingRun:
+def run(request: DerivationRequest, seed: int) -> ReadingRun:
     """The pipeline on numbers that are made from the seed."""
     with precision(_BITS):
-        return ReadingRun(asked, asked.spec.trace(**asked.inputs(lambda name, shape: _numbers(name, shape, seed))))
+        numbers = request.inputs(lambda name, shape: _numbers(name, shape, seed))
+        return ReadingRun(request, request.spec.trace(**numbers))
 
 
 def _numbers(name: str, shape: tuple[int, ...], seed: int) -> Ball:
@@ -116,7 +119,7 @@ class Read:
                 raise FalseStep(f"{text(other)}: {type(reason).__name__}: {reason}") from reason
             return evidence
 
-        request = self.runs[0].asked
+        request = self.runs[0].request
         sizes = tuple(text(s) for letter, s in SIZES.items() if letter in request.sizes)
         matrices = frozenset({text(self.step.symbol)})
         record(DecidedRelation(formula, decide, tuple("ijlm"), sizes, matrices, equal=self._commuted))  # type: ignore[arg-type]
@@ -150,13 +153,13 @@ class Read:
                 raise FalseStep(f"{text(formula)} is not what {self.step.name} gives")
 
     def _sides(self, run: ReadingRun, formula: Node, before: Node | None) -> Sides:
-        return sides_of(run.asked, self.step, run.found, self.definitions, formula, before)
+        return sides_of(run.request, self.step, run.arrays, self.definitions, formula, before)
 
 
 def sides_of(
-    asked: DerivationRequest,
+    request: DerivationRequest,
     step: Step,
-    found: Mapping[str, Any],
+    arrays: Mapping[str, Any],
     definitions: tuple[Relation, ...],
     formula: Node,
     before: Node | None,
@@ -164,7 +167,7 @@ def sides_of(
 ) -> Sides:
     """The entries of the left side, of each other one, and where they are said to be equal."""
     relation, condition = _parts(formula)
-    reader = StepReader(asked, step, found, relation, definitions, bool(condition), kind)
+    reader = StepReader(request, step, arrays, relation, definitions, bool(condition), kind)
     if any(sign != "=" for sign, _ in relation.rest):
         raise Unread("no equation")
     left, right = reader.one(relation.first), [reader.one(side) for _, side in relation.rest]
@@ -238,9 +241,9 @@ def for_others(formula: Node) -> bool:
     return isinstance(condition, nt.Words) and "other" in condition.text
 
 
-def every(step: Step, found: tuple[ReadingRun, ...], formulas: list[tuple[Node, Text | str]]) -> Iterator[Read]:
+def every(step: Step, arrays: tuple[ReadingRun, ...], formulas: list[tuple[Node, Text | str]]) -> Iterator[Read]:
     """For each formula what it is read with: the definitions and reasons up to it."""
-    result = Read(step, found)
+    result = Read(step, arrays)
     for formula, reason in formulas:
         result = result.with_reason(reason)
         yield result

@@ -17,8 +17,8 @@ from symattn.attention.inputs import shape as shape_of
 from symattn.attention.notation import SIZES, SYMBOLS, TIMES, H
 from symattn.attention.projections import merge_heads
 from symattn.derivations.attention import words
+from symattn.derivations.attention.formulas import entry
 from symattn.derivations.attention.inputs import DerivationRequest
-from symattn.derivations.attention.letters import entry
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
@@ -36,32 +36,32 @@ _SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 class StepReader(Reader):
-    """Formulas of ``step``, where ``found`` holds every array of a run."""
+    """Formulas of ``step``, where ``arrays`` holds every array of a run."""
 
     def __init__(
         self,
-        asked: DerivationRequest,
+        request: DerivationRequest,
         step: Step,
-        found: Mapping[str, Any],
+        arrays: Mapping[str, Any],
         relation: Relation,
         definitions: tuple[Relation, ...],
         conditional: bool,
         kind: Any = Ball,
     ) -> None:
-        self.asked, self.step, self.kind = asked, step, kind
-        self.here = {name: self._lifted(found[name]) for name in dict.fromkeys((*step.of, step.name))}
-        self.given = {name: found[name] for name in self.here if not isinstance(found[name], kind)}
+        self.request, self.step, self.kind = request, step, kind
+        self.here = {name: self._lifted(arrays[name]) for name in dict.fromkeys((*step.of, step.name))}
+        self.given = {name: arrays[name] for name in self.here if not isinstance(arrays[name], kind)}
         self.raw = {text(entry(name)): name for name in self.here if isinstance(SYMBOLS[name], Name)}
         self.symbols = {text(SYMBOLS[name]): name for name in self.here}
-        if "scaled" in step.of and asked.spec.scale == 1:
+        if "scaled" in step.of and request.spec.scale == 1:
             self.raw.setdefault(text(entry("scores")), "scaled")  # S′ = S
-        whole = {name: shape_of(name, asked.spec, asked.names) for name in self.here}
+        whole = {name: shape_of(name, request.spec, request.names) for name in self.here}
         self.axes = {name: _axes(shape, self.here[name].ndim) for name, shape in whole.items()}
-        for letter, frequencies in words.frequencies(asked, step, self.here, kind).items():
+        for letter, frequencies in words.frequencies(request, step, self.here, kind).items():
             self.raw[letter], self.here[letter], self.axes[letter] = letter, frequencies, ["f"]
         self.outside: list[tuple[tuple[str, ...], Any]] = []
-        self.special = words.places(asked, step)
-        lengths: dict[str, Any] = dict(asked.lengths)
+        self.special = words.places(request, step)
+        lengths: dict[str, Any] = dict(request.lengths)
         pairs = [self.here[name].shape[-1] for name, axes in self.axes.items() if axes[-1:] == ["f"]]
         lengths |= {"f": pairs[0]} if pairs else {}
         own = {f for axes in self.axes.values() for axis in axes for f in axis.rstrip("?").split("*")}
@@ -116,7 +116,7 @@ class StepReader(Reader):
 
     def _beside(self, array: str, indices: tuple[Node, ...]) -> bool:
         """Return whether an entry of the output projection's input counts the columns of all heads."""
-        many = self.asked.spec.heads > 1 and array in ("attended", "attended_latents") and self.step.name == "output"
+        many = self.request.spec.heads > 1 and array in ("attended", "attended_latents") and self.step.name == "output"
         return many and len(indices) < self.here[array].ndim and self.here[array].ndim > 2
 
     def length(self, sort: str) -> Any:
@@ -176,8 +176,8 @@ class StepReader(Reader):
         letters: tuple[str, ...] = ()
         if axes and axes[0] in _HEADS and (len(axes) != 1 or axes[0] == "h"):
             letters, axes = (HEAD,), axes[1:]
-        if array in ("w_uk", "w_uv") and self.step.name in ("q_absorbed", "attended") and self.asked.spec.heads > 1:
-            blocks = x.reshape((x.shape[0], self.asked.spec.heads, x.shape[1] // self.asked.spec.heads))
+        if array in ("w_uk", "w_uv") and self.step.name in ("q_absorbed", "attended") and self.request.spec.heads > 1:
+            blocks = x.reshape((x.shape[0], self.request.spec.heads, x.shape[1] // self.request.spec.heads))
             return Value(blocks.xp.permute_dims(blocks, (1, 0, 2)), (HEAD,), 2)
         if len(axes) == 1 and array != "lse":
             return Value(x[..., None, :], letters, 2)
@@ -261,7 +261,7 @@ class StepReader(Reader):
 
     def said(self, condition: str, letters: tuple[str, ...]) -> Any:
         """Where a condition in words holds."""
-        table = words.condition(self.asked, condition, self.here)
+        table = words.condition(self.request, condition, self.here)
         own = ("i",) if condition == words.SEES else ("a", "i", "j")[3 - table.ndim :]
         return table.reshape([table.shape[own.index(i)] if i in own else 1 for i in letters])
 

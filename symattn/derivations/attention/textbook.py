@@ -26,19 +26,19 @@ from symattn.proof.relations.values import Unread
 Pairs = list[tuple[Any, Any]]
 
 
-def pairs(asked: DerivationRequest, step: Step, given: Mapping[str, Any], array: Any, kind: Any) -> Pairs | None:
+def pairs(request: DerivationRequest, step: Step, given: Mapping[str, Any], array: Any, kind: Any) -> Pairs | None:
     """Each entry of ``array`` beside the one that the formulas of the step give; None where they do not give them all.
 
     ``given`` are the arrays of the step and its masks: NumPy arrays of truth values and whole numbers, others of the
     ``kind``. Raises Refused for what the kind lacks.
     """
-    own = len(lengths(step.name, asked.spec, asked.names, asked.lengths))
-    own += asked.spec.heads > 1 and step.name == "output" and not step.of[0].startswith("attended")
+    own = len(lengths(step.name, request.spec, request.names, request.lengths))
+    own += request.spec.heads > 1 and step.name == "output" and not step.of[0].startswith("attended")
     front = array.shape[: len(array.shape) - own]
     result: Pairs = []
     for batch in np.ndindex(*front):
-        item = {name: _of_batch(asked, name, x, batch) for name, x in given.items()}
-        of_item = _of_item(asked, step, item, array.entries[batch], kind)
+        item = {name: _of_batch(request, name, x, batch) for name, x in given.items()}
+        of_item = _of_item(request, step, item, array.entries[batch], kind)
         if of_item is None:
             return None
         result += of_item
@@ -53,19 +53,19 @@ def part(array: Any, front: tuple[int, ...], last: int) -> Any:
     return array[tuple(0 if n == 1 else p for p, n in zip(places, array.shape, strict=False))] if own else array
 
 
-def _of_batch(asked: DerivationRequest, name: str, x: Any, batch: tuple[int, ...]) -> Any:
+def _of_batch(request: DerivationRequest, name: str, x: Any, batch: tuple[int, ...]) -> Any:
     """The array of one item of a batch."""
-    last = len(lengths(name, asked.spec, asked.names, asked.lengths))
-    last += asked.spec.heads > 1 and x.ndim - last > len(batch)
+    last = len(lengths(name, request.spec, request.names, request.lengths))
+    last += request.spec.heads > 1 and x.ndim - last > len(batch)
     return part(x, batch, last)
 
 
-def _of_item(asked: DerivationRequest, step: Step, given: Mapping[str, Any], array: Any, kind: Any) -> Pairs | None:
-    spec = asked.spec
+def _of_item(request: DerivationRequest, step: Step, given: Mapping[str, Any], array: Any, kind: Any) -> Pairs | None:
+    spec = request.spec
     if step.name == "weights" and spec.normaliser in ("sparsemax", "entmax"):
         return _projected(spec, given[step.of[0]], array, kind)
-    asked = replace(asked, masks={name: _permits(x) for name, x in given.items() if name in MASKS})
-    formulas = [(equals(step.symbol, step.formula), step.reason), *entry_formulas(asked, step)]
+    request = replace(request, masks={name: _permits(x) for name, x in given.items() if name in MASKS})
+    formulas = [(equals(step.symbol, step.formula), step.reason), *entry_formulas(request, step)]
     numbered = kind(np.arange(array.size).astype(object).reshape(array.shape))
     arrays = {**{name: given[name] for name in step.of}, step.name: numbered}
     alone = replace(step, run=_no_code)
@@ -76,7 +76,7 @@ def _of_item(asked: DerivationRequest, step: Step, given: Mapping[str, Any], arr
         if defines(step, formula):
             continue
         try:
-            sides = sides_of(asked, alone, arrays, read.definitions, formula, before, kind)
+            sides = sides_of(request, alone, arrays, read.definitions, formula, before, kind)
         except Unread:
             return None
         for places, entries, where in sides:

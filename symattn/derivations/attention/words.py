@@ -33,7 +33,7 @@ SEES = "a query that sees a key"
 def call(reader: StepReader, x: nt.Call) -> Value:
     """The value of a word with its arguments. Raises Unread."""
     word, parts = text(x.function), reader.parts(x)
-    position = reader.asked.spec.position
+    position = reader.request.spec.position
     if word in ("cos", "sin") and isinstance(position, Rotary) and position.triples and reader.kind is not Ball:
         return _turned(word, reader.one(parts[0]), position.triples)
     if word in ENTRYWISE and len(parts) == 1:
@@ -131,7 +131,7 @@ def _norm(kind: str) -> Callable[[StepReader, list[nt.Node]], Value]:
         x, *rest = map(reader.one, parts)
         if kind == "unit":
             return Value(norms.unit(x.array), x.letters, x.rank)
-        spec = reader.asked.spec
+        spec = reader.request.spec
         eps = spec.latent.eps if spec.latent is not None and reader.step.name.startswith("c_") else spec.eps
         norm = norms.rms_norm if kind == "rms" else norms.layer_norm
         return Value(norm(x.array, eps, *(r.array for r in rest)), x.letters, x.rank)
@@ -172,21 +172,21 @@ _WORDS: Mapping[str, Callable[[StepReader, list[nt.Node]], Value]] = {
 
 def exponent(reader: StepReader, x: Name) -> Value:
     """e_h with the slope 2^(−e_h) of head h."""
-    exponents = reader.kind.lift(np.array(relative.slope_exponents(reader.asked.spec.heads), dtype=object))
+    exponents = reader.kind.lift(np.array(relative.slope_exponents(reader.request.spec.heads), dtype=object))
     if x.sub[0] not in (Name("h"), Name("a")):
         raise Unread(f"the letter {text(x)}")
     return Value(exponents, ("a",))
 
 
-def places(asked: DerivationRequest, step: Step) -> dict[str, tuple[tuple[str, ...], Any]]:
+def places(request: DerivationRequest, step: Step) -> dict[str, tuple[tuple[str, ...], Any]]:
     """Letters that stand for an index which others determine, each with these, counted from 1."""
-    n_q, n_k, spec, position = asked.n_q, asked.n_k, asked.spec, asked.spec.position
+    n_q, n_k, spec, position = request.n_q, request.n_k, request.spec, request.spec.position
     ahead = np.asarray(relative.ahead(n_q, n_k, np.zeros((n_q, n_k)), spec.alignment)).astype(int)
     result: dict[str, tuple[tuple[str, ...], Any]] = {}
     if isinstance(position, Shaw):
         result["δ"] = ("i", "j"), relative.clipped(ahead, position.most) + 1
     elif isinstance(position, TransformerXL) and "r_k" in step.of:
-        result["δ"] = ("i", "j"), relative.from_far_to_near(ahead, n_k, asked.sizes["n_r"]) + 1
+        result["δ"] = ("i", "j"), relative.from_far_to_near(ahead, n_k, request.sizes["n_r"]) + 1
     elif isinstance(position, Disentangled):
         result["δ"] = result["δ p_k"] = ("i", "j"), _spans(position, -ahead)
         result["δ p_q"] = ("i", "j"), _spans(position, ahead if position.backwards else -ahead)
@@ -202,15 +202,15 @@ def places(asked: DerivationRequest, step: Step) -> dict[str, tuple[tuple[str, .
     return result
 
 
-def _spans(asked: Disentangled, behind: Any) -> Array:
-    if asked.max_distance is not None:
-        behind = relative.deberta_bucket(behind, asked.span, asked.max_distance)
-    return np.asarray(relative.spanned(behind, asked.span)).astype(int) + 1
+def _spans(request: Disentangled, behind: Any) -> Array:
+    if request.max_distance is not None:
+        behind = relative.deberta_bucket(behind, request.span, request.max_distance)
+    return np.asarray(relative.spanned(behind, request.span)).astype(int) + 1
 
 
-def frequencies(asked: DerivationRequest, step: Step, arrays: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+def frequencies(request: DerivationRequest, step: Step, arrays: Mapping[str, Any], kind: Any) -> dict[str, Any]:
     """ω_l, or the angle θ_l whose cosine and sine are those of a Pythagorean triple: in balls, or counted as 1."""
-    position = asked.spec.position
+    position = request.spec.position
     if step.name[:3] not in ("cos", "sin") or not isinstance(position, Rotary):
         return {}
     if position.triples and kind is not Ball:
@@ -227,19 +227,19 @@ def frequencies(asked: DerivationRequest, step: Step, arrays: Mapping[str, Any],
 
 def places_of_rows(reader: StepReader) -> Any:
     """The positions of the rows of a table, as a column."""
-    given, position = reader.step.of[1:], reader.asked.spec.position
+    given, position = reader.step.of[1:], reader.request.spec.position
     if given:
         return reader.here[given[0]][:, None]
     start = position.start if isinstance(position, Rotary) else 0
     return reader.xp.asarray(reader.xp.arange(reader.here[reader.step.name].shape[0]) + start)[:, None]
 
 
-def condition(asked: DerivationRequest, said: str, arrays: Mapping[str, Any]) -> Any:
+def condition(request: DerivationRequest, said: str, arrays: Mapping[str, Any]) -> Any:
     """Where it holds, over heads if there are several, queries and keys."""
     if "may be seen" in said:
-        return asked.allowed()
+        return request.allowed()
     if said == SEES:
-        return asked.allowed().any(axis=-1)
+        return request.allowed().any(axis=-1)
     if "kept" in said:
         result: Any = np.vectorize(lambda x: bool(x != 0), otypes=[bool])(arrays["drop"].entries)
         return result

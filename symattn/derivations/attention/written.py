@@ -8,8 +8,8 @@ import numpy as np
 
 from symattn.arrays.special import FORBIDDEN, Undefined
 from symattn.attention.notation import ARRAYS, SYMBOLS
+from symattn.derivations.attention.formulas import by_stem, indexed
 from symattn.derivations.attention.inputs import DerivationRequest
-from symattn.derivations.attention.letters import by_stem, indexed
 from symattn.document import notation as nt
 from symattn.document.notation import Matrix, Name, Node, Words, name, node
 from symattn.document.sympify import from_sympy

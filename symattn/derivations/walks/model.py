@@ -21,8 +21,8 @@ from symattn.attention.flow import Step
 from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS
 from symattn.attention.sizes import AxisLengths
 from symattn.attention.variants import SIZES as VARIANT_SIZES
+from symattn.derivations.attention.formulas import entry_letter, product_letter
 from symattn.derivations.attention.inputs import DerivationRequest
-from symattn.derivations.attention.letters import entry_letter, product_letter
 from symattn.derivations.attention.reading import ReadingRun
 from symattn.derivations.elements import digits, nested
 from symattn.derivations.enclosed import Enclosed

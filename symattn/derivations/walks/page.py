@@ -12,7 +12,7 @@ import numpy as np
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.shown import formula
 from symattn.attention.notation import SYMBOLS
-from symattn.derivations.attention.letters import entry_letter, product_letter, row_symbol
+from symattn.derivations.attention.formulas import entry_letter, product_letter, row_symbol
 from symattn.derivations.elements import digits, nested
 from symattn.derivations.walks import printed
 from symattn.derivations.walks.model import Walk, arrays_of, capital, first_query, places_of, titles

@@ -13,7 +13,7 @@ from symattn.arrays.special import Undefined
 from symattn.attention.codec.exact_arrays import flat
 from symattn.attention.flow import Step
 from symattn.attention.notation import ARRAYS, SYMBOLS
-from symattn.derivations.attention.letters import head_symbol, row_symbol
+from symattn.derivations.attention.formulas import head_symbol, row_symbol
 from symattn.derivations.attention.reading import Read, ReadingRun, run
 from symattn.derivations.elements import digits, is_number, nested
 from symattn.derivations.enclosed import Enclosed

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from symattn.attention.notation import D_K, D_MODEL, N_K, SYMBOLS
 from symattn.attention.positions.fields import Rotary
-from symattn.derivations.attention.letters import entry, row_symbol
+from symattn.derivations.attention.formulas import entry, row_symbol
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.walks.model import Walk, first_query
 from symattn.derivations.walks.printed import reproduced_by
