@@ -21,7 +21,7 @@ from symattn.derivations.attention.inputs import DerivationRequest, read_request
 from symattn.derivations.attention.reading import DRAWS, Read, ReadingRun, defines, every, for_others, runs
 from symattn.derivations.attention.words import SEES
 from symattn.derivations.attention.written import pattern, written_out
-from symattn.derivations.steps import FalseStep, checked, defined, hold, listed, together
+from symattn.derivations.steps import FalseStep, checked, defined, hold, listed, together, words
 from symattn.document import model
 from symattn.document import notation as nt
 from symattn.document.codec import command as command_of
@@ -102,30 +102,30 @@ def _in_numbers(writing: _Writing, part: Part, array: Array) -> list[Block]:
 
 def _step(writing: _Writing, part: Part, given: Mapping[str, object], array: Array) -> list[Block]:
     """A section: the formula of matrices, its entries, and what is true of them."""
-    request = writing.request
     above, beside = _reasons(part)
-    agrees, where = _agrees(writing, part, given, array), writing.where
-    steps = _formulas(writing, part, beside, agrees, where)
+    where = writing.where
+    _check(writing.request, part, given, array)
+    steps = _formulas(writing, part, beside)
     if part.name == "weights":
         steps += _of_weights(writing, part, array, where)
     elif part.name not in _SAID:
-        shown = written_out(request, array)
+        shown = written_out(writing.request, array)
         if isinstance(shown, str):
             writing.cut.append(part.name)
         else:
-            steps.append(hold(agrees, equals(part.symbol, shown[0]), shown[1], where))
+            steps.append(Step(equals(part.symbol, shown[0]), (shown[1],), where))
     if not any(step.evidence for step in steps):
-        steps.append(hold(agrees, equals(part.symbol, part.formula), "its entries are too long to be written", where))
+        steps.append(Step(equals(part.symbol, part.formula), ("its entries are too long to be written",), where))
     shape = " × ".join(map(str, array.shape))
     return [Heading((ARRAYS[part.name].title, ", ", shape)), *above, together(steps)]
 
 
-def _formulas(writing: _Writing, part: Part, beside: Text | str, agrees: bool, where: Evidence) -> list[Step]:
+def _formulas(writing: _Writing, part: Part, beside: Text | str) -> list[Step]:
     """The formula of matrices and those of entries, each refused where it is not what the step computes.
 
     A formula that cannot be read, and one that defines a letter of its own, carries no grade.
     """
-    matrix = equals(part.symbol, part.formula)
+    matrix, where = equals(part.symbol, part.formula), writing.where
     formulas = [(matrix, beside), *entry_formulas(writing.request, part)]
     readings = every(part, writing.runs, [(matrix, part.reason), *formulas[1:]])
     for relation in relations(part.reason):
@@ -139,8 +139,7 @@ def _formulas(writing: _Writing, part: Part, beside: Text | str, agrees: bool, w
         after = later if later is not None and for_others(later) else None
         graded = formula is not matrix and not defines(part, formula)
         evidence = read.check(formula, where, before, after) if read.reads(formula, before) else None
-        step = hold(agrees, formula, reason, where) if graded and evidence else defined(formula, reason)
-        steps.append(step)
+        steps.append(Step(formula, words(reason), evidence if graded else None))
         before = formula
     return steps
 
@@ -152,15 +151,15 @@ def _reasons(part: Part) -> tuple[list[Block], Text | str]:
     return [], part.reason or "definition"
 
 
-def _agrees(writing: _Writing, part: Part, given: Mapping[str, object], array: Any) -> bool:
-    """Return whether the entries are what the formulas of the step give. Raises FalseStep if these do not give all."""
+def _check(request: DerivationRequest, part: Part, given: Mapping[str, object], array: Any) -> None:
+    """Raise FalseStep unless the formulas of a step give every entry, as the step does."""
     try:
-        agrees = expressions.agrees(writing.request, part, given, array)
+        agrees = expressions.agrees(request, part, given, array)
     except Refused as reason:
         raise FalseStep(f"{part.name}: {reason}") from reason
-    if agrees is None:
-        raise FalseStep(f"{part.name}: its formulas do not give every entry")
-    return agrees
+    if not agrees:
+        what = "do not give every entry" if agrees is None else "give other entries than the step"
+        raise FalseStep(f"{part.name}: its formulas {what}")
 
 
 def _of_weights(writing: _Writing, part: Part, array: Any, where: Evidence) -> list[Step]:
