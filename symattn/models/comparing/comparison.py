@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.case_result import Case, CaseResult, Part
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.codec import record
 from symattn.document.errors import SymattnError
@@ -160,37 +160,28 @@ def _joined(found: JointRun, outputs: Sequence[str], first: CaseResult, second: 
 
 def _entry(outputs: Sequence[str], first: CaseResult, second: CaseResult, by: str) -> DifferingEntry | None:
     """The place with the largest difference (``apart``) or error (``ratio``), or the ``first`` that differs."""
-    best: tuple[float, int, tuple[int, ...]] | None = None
-    for k, (a, b) in enumerate(zip(first.parts, second.parts, strict=True)):
-        assert a.got is not None
-        assert b.got is not None
-        assert a.ratios is not None
-        assert b.ratios is not None
-        limits = a.expected.allowed
-        apart = difference(a.got, b.got, limits)
-        size = (
-            np.maximum(a.ratios, b.ratios) if by == "ratio" else (apart > 0).astype(float) if by == "first" else apart
-        )
-        if size.size and size.max() > (best[0] if best else 0.0):
-            at = np.unravel_index(int(size.argmax()), size.shape)
-            best = float(size.max()), k, tuple(map(int, at))
-    if best is None:
-        return None
-    return _at(outputs, first, second, *best[1:])
-
-
-def _at(outputs: Sequence[str], first: CaseResult, second: CaseResult, of: int, at: tuple[int, ...]) -> DifferingEntry:
-    a, b = first.parts[of], second.parts[of]
-    assert a.got is not None
-    assert b.got is not None
-    assert a.ratios is not None
-    assert b.ratios is not None
     inputs = {n: np.asarray(x).tolist() for n, x in first.case.inputs.items()} if first.case.size <= _KEPT else {}
-    name = f"{first.case.group}: {first.case.name}"
-    return DifferingEntry(
-        name, outputs[of], at, float(a.expected.near[at]), float(a.expected.allowed[at]),
-        SideEntry(float(a.got[at]), float(a.ratios[at])), SideEntry(float(b.got[at]), float(b.ratios[at])), inputs,
-    )  # fmt: skip
+    result, largest = None, 0.0
+    for output, a, b in zip(outputs, first.parts, second.parts, strict=False):
+        pairs = _numbers(a), _numbers(b)
+        (mine, my_ratios), (theirs, their_ratios) = pairs
+        apart = difference(mine, theirs, a.expected.allowed)
+        size = {"ratio": np.maximum(my_ratios, their_ratios), "first": (apart > 0).astype(float)}.get(by, apart)
+        if not size.size or size.max() <= largest:
+            continue
+        largest, at = float(size.max()), tuple(map(int, np.unravel_index(int(size.argmax()), size.shape)))
+        one, other = (SideEntry(float(got[at]), float(ratios[at])) for got, ratios in pairs)
+        near, allowed = float(a.expected.near[at]), float(a.expected.allowed[at])
+        case = f"{first.case.group}: {first.case.name}"
+        result = DifferingEntry(case, output, at, near, allowed, one, other, inputs)
+    return result
+
+
+def _numbers(part: Part) -> tuple[np.ndarray, np.ndarray]:
+    """What one side gave, and its errors in parts of the bound, which both have that are compared."""
+    assert part.got is not None
+    assert part.ratios is not None
+    return part.got, part.ratios
 
 
 def difference(a: np.ndarray, b: np.ndarray, limits: np.ndarray) -> np.ndarray:

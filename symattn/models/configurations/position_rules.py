@@ -32,35 +32,33 @@ def rotary(layout: Literal["half", "interleaved"] = "half", share: str = "", loc
     )
 
 
+def _where(rule: FieldRule, says: str, holds: Callable[[LayerPlace], bool]) -> FieldRule:
+    """Positions in the layers of which something holds; none in the others."""
+    return FieldRule(f"{rule.says}{says}", lambda at: rule(at) if holds(at) else {}, before=True)
+
+
 def where_sliding(rule: FieldRule, otherwise: str) -> FieldRule:
-    """Positions in the layers that have a window, as ``by_types`` tells them; none in the others."""
-
-    def run(at: LayerPlace) -> Mapping[str, Any]:
-        return rule(at) if layer_type(at, otherwise) == "sliding_attention" else {}
-
-    return FieldRule(f"{rule.says}, in layers that slide; no positions in the others", run, before=True)
+    """Positions in the layers that have a window, as ``by_types`` tells them."""
+    says = ", in layers that slide; no positions in the others"
+    return _where(rule, says, lambda at: layer_type(at, otherwise) == "sliding_attention")
 
 
 def unless_full(rule: FieldRule) -> FieldRule:
     """Positions in every layer of a model without windows; of one with windows, in the layers that have one."""
-
-    def run(at: LayerPlace) -> Mapping[str, Any]:
-        slides = at.c.find("sliding_window") is None or layer_type(at) == "sliding_attention"
-        return rule(at) if slides else {}
-
-    return FieldRule(f"{rule.says}; if there is a `sliding_window`, in the layers that slide alone", run, before=True)
+    says = "; if there is a `sliding_window`, in the layers that slide alone"
+    return _where(rule, says, lambda at: at.c.find("sliding_window") is None or layer_type(at) == "sliding_attention")
 
 
 def by_list(rule: FieldRule) -> FieldRule:
     """Positions where ``no_rope_layers`` has a 1, which is what the field says in spite of its name."""
 
-    def run(at: LayerPlace) -> Mapping[str, Any]:
+    def is_switched_on(at: LayerPlace) -> bool:
         switches = at.c.told("no_rope_layers")
         if not isinstance(switches, (list, tuple)) or len(switches) <= at.layer or switches[at.layer] not in (0, 1):
             raise at.c.refusal("no_rope_layers", switches, "a list of 0 and 1, one for each layer")
-        return rule(at) if switches[at.layer] else {}
+        return bool(switches[at.layer])
 
-    return FieldRule(f"{rule.says}, where `no_rope_layers` has a 1; no positions where it has a 0", run, before=True)
+    return _where(rule, ", where `no_rope_layers` has a 1; no positions where it has a 0", is_switched_on)
 
 
 def parameters(at: LayerPlace, local: str = "") -> Told:

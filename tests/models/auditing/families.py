@@ -8,106 +8,105 @@ from typing import Any
 from symattn.models.auditing.audit_report import AuditReport
 
 _COMMON = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-_GROUPED = {**_COMMON, "num_key_value_heads": 2}
-_BY_TYPES = {"head_dim": 8, "sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}
+_WIDER = {**_COMMON, "intermediate_size": 48}
+_GROUPED, _WIDE = {**_COMMON, "num_key_value_heads": 2}, {**_WIDER, "num_key_value_heads": 2}
+_TYPES = {"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}
+_PADDED = {"pad_token_id": 0}
 _HALF = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}}
-#: Class of the model, class of its configuration, fields.
-FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "llama": ("LlamaForCausalLM", "LlamaConfig", _GROUPED),
-    "mistral": ("MistralForCausalLM", "MistralConfig", {**_GROUPED, "sliding_window": 6}),
-    "gemma2": (
-        "Gemma2ForCausalLM", "Gemma2Config",
-        {**_GROUPED, "head_dim": 8, "sliding_window": 6, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 5.0},
-    ),
-    "gpt_oss": (
-        "GptOssForCausalLM", "GptOssConfig",
-        {**_GROUPED, "head_dim": 8, "sliding_window": 6, "num_local_experts": 2, "num_experts_per_tok": 1},
-    ),
-    "deepseek_v3": (
-        "DeepseekV3ForCausalLM", "DeepseekV3Config",
-        {**_COMMON, "num_key_value_heads": 4, "moe_intermediate_size": 16, "q_lora_rank": 8, "kv_lora_rank": 8,
-         "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8, "n_routed_experts": 4, "n_group": 1,
-         "topk_group": 1, "num_experts_per_tok": 2},
-    ),
-    "t5": (
-        "T5ForConditionalGeneration", "T5Config",
-        {"d_model": 32, "d_kv": 8, "num_heads": 4, "num_layers": 2, "d_ff": 32},
-    ),
-    "bloom": ("BloomForCausalLM", "BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
-    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
-    "falcon": (
-        "FalconForCausalLM", "FalconConfig", {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
-    ),
-    "deberta-v2": (
-        "DebertaV2Model", "DebertaV2Config",
-        {**_COMMON, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
-    ),
-    "whisper": (
-        "WhisperModel", "WhisperConfig",
-        {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
-         "decoder_attention_heads": 4, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "num_mel_bins": 8,
-         "max_source_positions": 20, "max_target_positions": 40, "pad_token_id": 0, "bos_token_id": 1,
-         "eos_token_id": 2, "decoder_start_token_id": 1},
-    ),
-    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", {**_GROUPED, "head_dim": 8}),
-    "gemma3_text": (
-        "Gemma3ForCausalLM", "Gemma3TextConfig",
-        {**_GROUPED, **_BY_TYPES, "query_pre_attn_scalar": 8},
-    ),
-    "cohere2": ("Cohere2ForCausalLM", "Cohere2Config", {**_GROUPED, **_BY_TYPES}),
-    "granite": ("GraniteForCausalLM", "GraniteConfig", {**_GROUPED, "attention_multiplier": 0.4}),
-    "smollm3": ("SmolLM3ForCausalLM", "SmolLM3Config", {**_GROUPED, "no_rope_layers": [1, 0], "pad_token_id": 0}),
-    "stablelm": ("StableLmForCausalLM", "StableLmConfig", {**_GROUPED, **_HALF}),
-    "glm": ("GlmForCausalLM", "GlmConfig", {**_GROUPED, **_HALF, "head_dim": 8, "pad_token_id": 0}),
-    "ernie4_5": ("Ernie4_5ForCausalLM", "Ernie4_5Config", {**_GROUPED, "head_dim": 8}),
-    "gpt_neo": (
-        "GPTNeoForCausalLM", "GPTNeoConfig",
-        {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "intermediate_size": 32, "window_size": 6,
-         "attention_types": [[["global", "local"], 1]], "max_position_embeddings": 64},
-    ),
-    "opt": (
-        "OPTForCausalLM", "OPTConfig",
-        {"hidden_size": 32, "ffn_dim": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "word_embed_proj_dim": 32},
-    ),
-    "biogpt": ("BioGptForCausalLM", "BioGptConfig", _COMMON),
-    "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", _GROUPED),
-    "hunyuan_v1_dense": (
-        "HunYuanDenseV1ForCausalLM", "HunYuanDenseV1Config", {**_GROUPED, "head_dim": 8, "pad_token_id": 0},
-    ),
-    "olmo3": (
-        "Olmo3ForCausalLM", "Olmo3Config",
-        {**_GROUPED, "sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]},
-    ),
-    "olmoe": ("OlmoeForCausalLM", "OlmoeConfig", {**_GROUPED, "num_experts": 4, "num_experts_per_tok": 2}),
-    "flex_olmo": (
-        "FlexOlmoForCausalLM", "FlexOlmoConfig",
-        {**_GROUPED, "num_experts": 4, "num_experts_per_tok": 2, "pad_token_id": 0},
-    ),
-    "llama4_text": (
-        "Llama4ForCausalLM", "Llama4TextConfig",
-        {**_GROUPED, "head_dim": 8, "attention_chunk_size": 5, "no_rope_layers": [1, 0], "num_local_experts": 2,
-         "intermediate_size_mlp": 32, "floor_scale": 4, "attn_scale": 0.5},
-    ),
-    "modernbert": (
-        "ModernBertModel", "ModernBertConfig",
-        {**_COMMON, "local_attention": 6, "layer_types": _BY_TYPES["layer_types"], "pad_token_id": 0},
-    ),
-    "electra": ("ElectraModel", "ElectraConfig", {**_COMMON, "embedding_size": 32}),
-    "distilbert": ("DistilBertModel", "DistilBertConfig", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 32}),
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
+#: The fields of each family's configuration.
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": _GROUPED,
+    "mistral": {**_GROUPED, "sliding_window": 6},
+    "gemma2": {
+        **_GROUPED, "head_dim": 8, "sliding_window": 6, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 5.0
+    },
+    "gpt_oss": {**_GROUPED, "head_dim": 8, "sliding_window": 6, "num_local_experts": 2, "num_experts_per_tok": 1},
+    "deepseek_v3": {
+        **_COMMON, "num_key_value_heads": 4, "moe_intermediate_size": 16, "q_lora_rank": 8, "kv_lora_rank": 8,
+        "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8, "n_routed_experts": 4, "n_group": 1,
+        "topk_group": 1, "num_experts_per_tok": 2,
+    },
+    "t5": {"d_model": 32, "d_kv": 8, "num_heads": 4, "num_layers": 2, "d_ff": 32},
+    "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4},
+    "falcon": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
+    "deberta-v2": {**_COMMON, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+    "whisper": {
+        "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "num_mel_bins": 8,
+        "max_source_positions": 20, "max_target_positions": 40, "pad_token_id": 0, "bos_token_id": 1,
+        "eos_token_id": 2, "decoder_start_token_id": 1,
+    },
+    "qwen3": {**_GROUPED, "head_dim": 8},
+    "gemma3_text": {**_GROUPED, **_TYPES, "head_dim": 8, "query_pre_attn_scalar": 8},
+    "cohere2": {**_GROUPED, **_TYPES, "head_dim": 8},
+    "granite": {**_GROUPED, "attention_multiplier": 0.4},
+    "smollm3": {**_GROUPED, **_PADDED, "no_rope_layers": [1, 0]},
+    "stablelm": {**_GROUPED, **_HALF},
+    "glm": {**_GROUPED, **_HALF, **_PADDED, "head_dim": 8},
+    "ernie4_5": {**_GROUPED, "head_dim": 8},
+    "gpt_neo": {
+        "hidden_size": 32, "num_layers": 2, "num_heads": 4, "intermediate_size": 32, "window_size": 6,
+        "attention_types": [[["global", "local"], 1]], "max_position_embeddings": 64,
+    },
+    "opt": {"hidden_size": 32, "ffn_dim": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "word_embed_proj_dim": 32},
+    "biogpt": _COMMON,
+    "olmo2": _GROUPED,
+    "hunyuan_v1_dense": {**_GROUPED, **_PADDED, "head_dim": 8},
+    "olmo3": {**_GROUPED, **_TYPES},
+    "olmoe": {**_GROUPED, **_EXPERTS},
+    "flex_olmo": {**_GROUPED, **_EXPERTS, **_PADDED},
+    "llama4_text": {
+        **_GROUPED, "head_dim": 8, "attention_chunk_size": 5, "no_rope_layers": [1, 0], "num_local_experts": 2,
+        "intermediate_size_mlp": 32, "floor_scale": 4, "attn_scale": 0.5,
+    },
+    "modernbert": {**_COMMON, **_PADDED, "local_attention": 6, "layer_types": _TYPES["layer_types"]},
+    "electra": {**_COMMON, "embedding_size": 32},
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 32},
 }  # fmt: skip
+#: Further ones, of which only layers are audited.
+LAYERED: dict[str, dict[str, Any]] = {
+    "gemma": {**_WIDE, "head_dim": 8},
+    "ministral": {**_WIDE, "head_dim": 8, "sliding_window": 6},
+    "glm4": {**_WIDE, **_HALF, **_PADDED, "head_dim": 8},
+    **dict.fromkeys(("qwen2", "starcoder2", "phi", "olmo"), _WIDE),
+    "phi3": {**_WIDE, **_PADDED},
+    "cohere": {**_WIDE, **_PADDED},
+    "gpt_neox": {**_WIDER, "num_attention_heads": 2},
+    "gptj": {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4},
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert"), _WIDER),
+    "mpt": {"d_model": 32, "n_layers": 2, "n_heads": 4},
+    "helium": {**_WIDE, **_PADDED, "head_dim": 8},
+    "cwm": {**_WIDE, **_PADDED, **_TYPES, "head_dim": 8, "eos_token_id": 1, "bos_token_id": 2},
+    "arcee": {**_WIDE, "hidden_act": "gelu"},
+    "seed_oss": {**_WIDE, "head_dim": 8},
+    "exaone4": {**_WIDE, **_TYPES},
+}  # fmt: skip
+ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
 HALVES = ("t5", "whisper")
-CACHED = tuple(name for name in FAMILIES if name not in (*HALVES, "deberta-v2", "modernbert", "electra", "distilbert"))
+_BARE = ("whisper", "deberta-v2", "modernbert", *ENCODERS)
+CACHED = tuple(name for name in FAMILIES if name not in (*HALVES, *_BARE))
+
+
+def built(name: str, **fields: Any) -> Any:
+    """A model of the class that the library has for the family, with random weights of a fixed seed."""
+    import transformers
+    from transformers.models.auto import modeling_auto as auto
+
+    with_head = {**auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "t5": "T5ForConditionalGeneration"}
+    model = getattr(transformers, (auto.MODEL_MAPPING_NAMES if name in _BARE else with_head)[name])
+    usual = {**FAMILIES, **LAYERED}[name]
+    return model(transformers.CONFIG_MAPPING[name](vocab_size=50, **{**usual, **fields}))
 
 
 def made(name: str, dtype: Any, implementation: str = "eager", seed: int = 0) -> Any:
     """A model of the family; its queries and keys are made large enough that scores matter."""
     import torch
-    import transformers
 
     torch.manual_seed(seed)
-    model_class, config_class, fields = FAMILIES[name]
-    config = getattr(transformers, config_class)(vocab_size=50, **fields)
-    model = getattr(transformers, model_class)(config)
+    model = built(name)
     with torch.no_grad():
         for path, parameter in model.named_parameters():
             if parameter.ndim == 2 and "embed" not in path:
