@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from math import inf
 from typing import Any
@@ -88,6 +89,18 @@ class JointRun:
         """The largest difference in parts of what is allowed."""
         return self.worst.apart if self.worst else 0.0
 
+    def joined(
+        self, first: DifferingEntry | None, most: DifferingEntry | None, equal: bool,
+        wrong: tuple[bool, bool] = (False, False), faulty: DifferingEntry | None = None,
+    ) -> JointRun:  # fmt: skip
+        """With one more case: where both differ first and most in it, and whether they are equal."""
+        further = most is not None and (self.worst is None or most.apart > self.worst.apart)
+        return replace(
+            self, cases=self.cases + 1, equal=self.equal + equal, first=self.first or first,
+            wrong=(self.wrong[0] + wrong[0], self.wrong[1] + wrong[1]), worst=most if further else self.worst,
+            faulty=self.faulty or faulty,
+        )  # fmt: skip
+
     RECORD = "cases, equal, wrong, first, worst, faulty"
 
 
@@ -103,8 +116,15 @@ def together(sides: tuple[Session, Session], faults: Sequence[Fault] = (), most:
         if any(side.over or not side.admits(case) for side in sides):
             continue
         judged = _judged(sides, case)
-        if judged is not None:
-            result = _joined(result, sides[0].subject.outputs, *judged)
+        if judged is None:
+            continue
+        entry = partial(_entry, sides[0].subject.outputs, *judged)
+        furthest, wrong = entry("apart"), any(one.wrong for one in judged)
+        findings = (judged[0].finding is not None, judged[1].finding is not None)
+        faulty = entry("ratio") if wrong and not result.faulty else None
+        result = result.joined(
+            result.first or (entry("first") if furthest else None), furthest, furthest is None, findings, faulty
+        )
     return result
 
 
@@ -139,23 +159,6 @@ def _judged(sides: tuple[Session, Session], case: Case) -> tuple[CaseResult, Cas
         return None
     numbers = all(part.ratios is not None for judged in (first, second) for part in judged.parts)
     return (first, second) if numbers else None
-
-
-def _joined(found: JointRun, outputs: Sequence[str], first: CaseResult, second: CaseResult) -> JointRun:
-    """Add one more case."""
-    one, other = found.wrong
-    wrong = (one + (first.finding is not None), other + (second.finding is not None))
-    most = _entry(outputs, first, second, "apart")
-    differ = most is not None
-    faulty = _entry(outputs, first, second, "ratio") if not found.faulty and (first.wrong or second.wrong) else None
-    return JointRun(
-        found.cases + 1,
-        found.equal + (not differ),
-        wrong,
-        found.first or (_entry(outputs, first, second, "first") if differ else None),
-        most if most and (found.worst is None or most.apart > found.worst.apart) else found.worst,
-        found.faulty or faulty,
-    )
 
 
 def _entry(outputs: Sequence[str], first: CaseResult, second: CaseResult, by: str) -> DifferingEntry | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,8 @@ def compare_traces(
     arithmetic, joint_run = Precision.of(precision or one["q"].dtype.name, contract), JointRun()
     for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
         looked = sorted({*chosen(mine.spec, mine.inputs, rows), *apart.get(mine.place, ())})
-        joint_run = _joined(joint_run, _places(mine, theirs, arithmetic, looked), mine.place not in apart)
+        begins, most = _places(mine, theirs, arithmetic, looked) or (None, None)
+        joint_run = joint_run.joined(begins, most, mine.place not in apart)
     return Comparison(sides[0], sides[1], joint_run, command)
 
 
@@ -128,12 +128,12 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
 
 def _places(
     one: TracePiece, other: TracePiece, precision: Precision, rows: Sequence[int]
-) -> tuple[DifferingEntry, ...]:
+) -> tuple[DifferingEntry, DifferingEntry] | None:
     """Return the first entry in some rows at which the outputs differ, and the entry where they differ most."""
     a, b = (floats_of(p.made["o"])[0][..., list(rows), :] for p in (one, other))
     differ = _differ(a, b)
     if not differ.any():
-        return ()
+        return None
     right = measured(one.made["o"], one.inputs, one.spec, precision, rows)
     assert right is not None
 
@@ -144,12 +144,3 @@ def _places(
         return DifferingEntry("trace", "output", index, float(right.near[at]), float(right.allowed[at]), mine, theirs)
 
     return place(int(differ.argmax())), place(int(np.where(differ, difference(a, b, right.allowed), -1.0).argmax()))
-
-
-def _joined(found: JointRun, places: tuple[DifferingEntry, ...], equal: bool) -> JointRun:
-    found = replace(found, cases=found.cases + 1, equal=found.equal + equal)
-    if not places:
-        return found
-    first, most = places
-    worst = most if found.worst is None or most.apart > found.worst.apart else found.worst
-    return replace(found, first=found.first or first, worst=worst)

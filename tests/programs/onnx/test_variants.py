@@ -9,8 +9,8 @@ import pytest
 from symattn.attention.spec import Attention
 from symattn.attention.variants import AGREES, VARIANTS
 from symattn.programs.onnx import attention_of
-from tests.programs.onnx.calls import call
 from tests.programs.onnx.judging import lifting, outcomes
+from tests.programs.onnx.operators import call
 
 pytestmark = pytest.mark.onnx
 
