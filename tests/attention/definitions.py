@@ -45,8 +45,6 @@ def _define(spec: Attention, inputs: dict[str, np.ndarray], **masks: np.ndarray)
     return Definition(spec, inputs | masks)
 
 
-SELF_MASK = np.tril(np.ones((N_Q, N_Q), dtype=bool))
-
 DEFINITIONS: dict[str, Definition] = {
     "plain": _define(Attention(), _qkv()),
     "unscaled": _define(Attention(scale=1), _qkv()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,3 @@ def close(a: Any, b: Any, digits: int = 25) -> bool:
     """Whether two arrays of balls have one shape and agree to so many digits after the point."""
     assert tuple(map(int, a.shape)) == tuple(map(int, b.shape))
     return all(abs(x) < 10.0**-digits for x in (a - b).entries.flat)
-
-
-Differentiate = Callable[..., dict[str, Any]]

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from symattn import Attention, Block
-
-
-@dataclass(frozen=True)
-class Program:
-    """A program, what it is to compute, and for a wrong one the step and the cause."""
-
-    name: str
-    function: Callable[..., Any]
-    spec: Block
-    step: str = ""
-    cause: str | None = None
+from tests.faults.programs import Program
 
 
 def _norm(x, gain, bias):
@@ -86,12 +72,12 @@ def gates_exchanged(x, wq, wk, wv, wo, w_gate, w_up, w_down, norm1_weight, norm2
 _PRE = Block(attention=Attention(causal=True))
 _GATED = Block(attention=Attention(causal=True), norm="rms", activation="silu", gated=True)
 WRONG = (
-    Program("block post", post, _PRE, "norm", "the norms stand after each residual, not before each part"),
-    Program("block no residual", no_residual, _PRE, "residual", "the residual around attention is left out"),
-    Program("block from norm", from_norm, _PRE, "residual",
-            "the residual around attention starts from the tokens after the norm"),
-    Program("block one norm", one_norm, _PRE, "norm", "the norm of the feed-forward layer is left out"),
-    Program("block gates", gates_exchanged, _GATED, "project", "the inputs mlp.w_up and mlp.w_gate are exchanged"),
+    Program("block post", post, _PRE, "the norms stand after each residual, not before each part", step="norm"),
+    Program("block no residual", no_residual, _PRE, "the residual around attention is left out", step="residual"),
+    Program("block from norm", from_norm, _PRE, step="residual",
+            cause="the residual around attention starts from the tokens after the norm"),
+    Program("block one norm", one_norm, _PRE, "the norm of the feed-forward layer is left out", step="norm"),
+    Program("block gates", gates_exchanged, _GATED, "the inputs mlp.w_up and mlp.w_gate are exchanged", step="project"),
 )  # fmt: skip
 RIGHT = (
     Program("block pre", pre, _PRE),

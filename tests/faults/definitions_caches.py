@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from symattn import Attention, Cached, Rotary
-
-
-@dataclass(frozen=True)
-class Program:
-    """A program, what it is to compute, and for a wrong one the step and the cause."""
-
-    name: str
-    function: Callable[..., Any]
-    spec: Cached
-    step: str = ""
-    cause: str | None = None
+from tests.faults.programs import Program
 
 
 def _attend(q, k, v, seen):
@@ -115,20 +101,20 @@ def rotated_again(q, k, v, k_cache, v_cache):
 
 _PLAIN, _TURNED = Cached(Attention(causal=True)), Cached(Attention(causal=True, position=Rotary()))
 WRONG = (
-    Program("cache top left", top_left, _PLAIN, "mask",
-            "the causal mask starts at the other corner: new tokens see the first keys"),
-    Program("cache no mask", no_mask, _PLAIN, "mask", "new tokens see those after them"),
-    Program("cache values lost", values_lost, _PLAIN, "cache",
-            "the cache is returned unchanged, without the new values"),
-    Program("cache values in front", values_in_front, _PLAIN, "cache",
-            "new values are put before the cache, not behind it"),
-    Program("cache empty slots", empty_slots, _PLAIN, "mask", "empty slots of the cache are attended to"),
-    Program("cache written at zero", written_at_zero, _PLAIN, "cache",
-            "new tokens are written at the beginning of the cache"),
-    Program("cache from zero", rotated_from_zero, _TURNED, "position",
-            "new tokens are rotated as if the cache were empty, from position 0"),
-    Program("cache rotated again", rotated_again, _TURNED, "position",
-            "the cache's keys, rotated when they were written, are rotated again"),
+    Program("cache top left", top_left, _PLAIN, step="mask",
+            cause="the causal mask starts at the other corner: new tokens see the first keys"),
+    Program("cache no mask", no_mask, _PLAIN, "new tokens see those after them", step="mask"),
+    Program("cache values lost", values_lost, _PLAIN, step="cache",
+            cause="the cache is returned unchanged, without the new values"),
+    Program("cache values in front", values_in_front, _PLAIN, step="cache",
+            cause="new values are put before the cache, not behind it"),
+    Program("cache empty slots", empty_slots, _PLAIN, "empty slots of the cache are attended to", step="mask"),
+    Program("cache written at zero", written_at_zero, _PLAIN, step="cache",
+            cause="new tokens are written at the beginning of the cache"),
+    Program("cache from zero", rotated_from_zero, _TURNED, step="position",
+            cause="new tokens are rotated as if the cache were empty, from position 0"),
+    Program("cache rotated again", rotated_again, _TURNED, step="position",
+            cause="the cache's keys, rotated when they were written, are rotated again"),
 )  # fmt: skip
 RIGHT = (
     Program("cache grown", grown, _PLAIN),

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from symattn import LinearAttention
-
-
-@dataclass(frozen=True)
-class Program:
-    """A program, what it is to compute, and for a wrong one the step and the cause."""
-
-    name: str
-    function: Callable[..., Any]
-    spec: LinearAttention
-    step: str = ""
-    cause: str | None = None
+from tests.faults.programs import Program
 
 
 def _phi(x):
@@ -113,20 +99,21 @@ _PLAIN = LinearAttention()
 _GATED = LinearAttention(feature="identity", normalised=False, gate="token")
 _DELTA = LinearAttention(feature="identity", normalised=False, delta=True)
 WRONG = (
-    Program("linear not normalised", not_normalised, _PLAIN, "normalize",
-            "it is not divided by the sum of the weights"),
-    Program("linear over heads", over_heads, _PLAIN, "normalize",
-            "the normaliser is a cumulative sum over the heads, not over the tokens"),
-    Program("linear not causal", not_causal, _PLAIN, "mask",
-            "later tokens are seen too: the state is that of all tokens"),
-    Program("linear no features", no_features, LinearAttention(normalised=False), "score",
-            "the feature map is left out"),
-    Program("linear late", gated_late, _GATED, "values", "the state decays after a token is added, not before"),
-    Program("linear chunks lost", chunks_lost, _GATED, "cache",
-            "the state is not carried over from one chunk of 4 tokens to the next"),
-    Program("linear delta added", delta_added, _DELTA, "values",
-            "the delta rule's correction has the other sign: β (v + k S) is added to the state"),
-    Program("linear no delta", no_delta, _DELTA, "values", "the delta rule is left out: values are added, times β"),
+    Program("linear not normalised", not_normalised, _PLAIN, step="normalize",
+            cause="it is not divided by the sum of the weights"),
+    Program("linear over heads", over_heads, _PLAIN, step="normalize",
+            cause="the normaliser is a cumulative sum over the heads, not over the tokens"),
+    Program("linear not causal", not_causal, _PLAIN, step="mask",
+            cause="later tokens are seen too: the state is that of all tokens"),
+    Program("linear no features", no_features, LinearAttention(normalised=False), step="score",
+            cause="the feature map is left out"),
+    Program("linear late", gated_late, _GATED, "the state decays after a token is added, not before", step="values"),
+    Program("linear chunks lost", chunks_lost, _GATED, step="cache",
+            cause="the state is not carried over from one chunk of 4 tokens to the next"),
+    Program("linear delta added", delta_added, _DELTA, step="values",
+            cause="the delta rule's correction has the other sign: β (v + k S) is added to the state"),
+    Program("linear no delta", no_delta, _DELTA, step="values",
+            cause="the delta rule is left out: values are added, times β"),
 )  # fmt: skip
 RIGHT = (
     Program("linear recurrent", recurrent, _PLAIN),

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from symattn import LayerNorm, RMSNorm
-
-
-@dataclass(frozen=True)
-class Program:
-    """A program, what it is to compute, and for a wrong one the cause."""
-
-    name: str
-    function: Callable[..., Any]
-    spec: LayerNorm | RMSNorm
-    cause: str | None = None
-    precision: str = "float32"
+from tests.faults.programs import Program
 
 
 def mean(x, axis=-1):

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 
 from symattn import Rotary
-
-
-@dataclass(frozen=True)
-class Program:
-    """A program, what it is to compute, and for a wrong one the cause."""
-
-    name: str
-    function: Callable[..., Any]
-    spec: Rotary
-    cause: str | None = None
-    precision: str = "float32"
+from tests.faults.programs import Program
 
 
 def _frequencies(d, dtype, base=10000.0, times=2):

@@ -1,4 +1,4 @@
-"""Wrong programs, each a right one with one mistake, and the neighbour that does it right."""
+"""Wrong programs, each a right one with one mistake, and the neighbour that does it right; and their record."""
 
 from __future__ import annotations
 
@@ -23,6 +23,18 @@ class Wrong:
     cause: str
     right: Callable[..., Array]
     spec: Attention = field(default_factory=Attention)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, what it is to compute, and for a wrong one the cause, and the step where a family has several."""
+
+    name: str
+    function: Callable[..., Any]
+    spec: Any
+    cause: str | None = None
+    precision: str = "float32"
+    step: str = ""
 
 
 def _softmax(s: Array, axis: int = -1) -> Array:
