@@ -16,3 +16,9 @@ def one_in(number: int, cases: Iterable[Any]) -> list[Any]:
 def one_row_in(number: int, rows: Iterable[tuple[Any, ...]]) -> list[Any]:
     """The same for rows that fill several arguments."""
     return [row if i % number == 0 else pytest.param(*row, marks=pytest.mark.deep) for i, row in enumerate(rows)]
+
+
+def groups(cases: Iterable[Any], number: int = 12) -> list[list[Any]]:
+    """So few groups of all cases that a table of them is run whole."""
+    every = list(cases)
+    return [every[i::number] for i in range(min(number, len(every)))]

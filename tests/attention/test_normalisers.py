@@ -29,7 +29,7 @@ from symattn.attention.softmax import (
 )
 from symattn.document.errors import Refused, Undecided
 from tests.arrays.evaluating import compare
-from tests.attention.pieces import CHECKS, Piece, agrees, half, lift_of
+from tests.attention.pieces import Piece, agrees, half, lift_of
 from tests.attention.weights_by_loops import (
     APART,
     RARE,
@@ -146,23 +146,6 @@ NORMALISERS: dict[str, Piece] = {
         ((3, 4),),
     ),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NORMALISERS)
-def test_weights_are_what_loops_say(name: str) -> None:
-    assert agrees(NORMALISERS[name].run, NORMALISERS[name])
-
-
-@pytest.mark.parametrize("name", NORMALISERS)
-def test_the_loops_say_no_to_a_mistake(name: str) -> None:
-    assert not agrees(NORMALISERS[name].wrong, NORMALISERS[name])
-
-
-@pytest.mark.parametrize("name", NORMALISERS)
-@pytest.mark.parametrize("of", CHECKS)
-def test_weights_on_other_kinds(name: str, of: str) -> None:
-    if of not in NORMALISERS[name].skipped:
-        CHECKS[of](NORMALISERS[name])
 
 
 def test_the_logarithm_to_the_base_of_two() -> None:

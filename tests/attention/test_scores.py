@@ -22,7 +22,7 @@ from symattn.attention.scores import (
 )
 from symattn.document.errors import InputError, Refused
 from tests.arrays.evaluating import compare
-from tests.attention.pieces import CHECKS, Piece, agrees, lift_of
+from tests.attention.pieces import Piece, agrees, lift_of
 
 ANY_ROOT = {"modular": "a root of data stands for any function there"}
 
@@ -79,23 +79,6 @@ SCORES: dict[str, Piece] = {
         ((3, 4), (2, 4)),
     ),
 }
-
-
-@pytest.mark.parametrize("name", SCORES)
-def test_scores_are_what_loops_say(name: str) -> None:
-    assert agrees(SCORES[name].run, SCORES[name])
-
-
-@pytest.mark.parametrize("name", SCORES)
-def test_the_loops_say_no_to_a_mistake(name: str) -> None:
-    assert not agrees(SCORES[name].wrong, SCORES[name])
-
-
-@pytest.mark.parametrize("name", SCORES)
-@pytest.mark.parametrize("of", CHECKS)
-def test_scores_on_other_kinds(name: str, of: str) -> None:
-    if of not in SCORES[name].skipped:
-        CHECKS[of](SCORES[name])
 
 
 def test_general_scores_of_the_transpose_are_seen() -> None:
