@@ -108,36 +108,33 @@ def test_loops_over_another_specification_say_no(names: list[str]) -> None:
 
 
 # -- on every kind -----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", EVERY)
-def test_exact_elements_are_in_the_balls(name: str) -> None:
-    definition = EVERY[name]
-    if refused(definition, "exact"):
-        return
-    exact = flat(definition.run(kind("exact").lift))
-    with precision(128):
-        narrow = flat(definition.run(kind("ball").lift))
-    for x, ball, coarse in zip(exact, truth(definition), narrow, strict=True):
-        if isinstance(x, Forbidden):
-            assert isinstance(ball, Forbidden)
-            continue
-        assert ball.overlaps(x.arb(300))
-        assert coarse.overlaps(x.arb(200))
-        assert coarse.rad() < 2.0**-100
+@pytest.mark.parametrize("names", groups(EVERY), ids=itemgetter(0))
+def test_exact_elements_are_in_the_balls(names: list[str]) -> None:
+    for definition in (EVERY[name] for name in names if not refused(EVERY[name], "exact")):
+        exact = flat(definition.run(kind("exact").lift))
+        with precision(128):
+            narrow = flat(definition.run(kind("ball").lift))
+        for x, ball, coarse in zip(exact, truth(definition), narrow, strict=True):
+            if isinstance(x, Forbidden):
+                assert isinstance(ball, Forbidden)
+                continue
+            assert ball.overlaps(x.arb(300))
+            assert coarse.overlaps(x.arb(200))
+            assert coarse.rad() < 2.0**-100
 
 
 @pytest.mark.parametrize("seed", [0, 5])
-@pytest.mark.parametrize("name", EVERY)
-def test_residues_are_the_image_of_the_exact_elements(name: str, seed: int) -> None:
-    definition, of = EVERY[name], modular(*PAIRS[seed], seed=seed)
-    if refused(definition, "modular", of.lift):
-        return
-    found = parts(definition.run(of.lift))
-    if definition.any_function or "exact" in definition.refused:
-        return
-    for got, wanted in zip(found, parts(definition.run(kind("exact").lift)), strict=True):
-        finite = np.array([not isinstance(x, Forbidden) for x in wanted.entries.flat]).reshape(wanted.entries.shape)
-        # logarithms are compared as powers, which −∞ has none of
-        assert agree(got, wanted) if finite.all() else agree(got[finite], wanted[finite])
+@pytest.mark.parametrize("names", groups(EVERY, 8), ids=itemgetter(0))
+def test_residues_are_the_image_of_the_exact_elements(names: list[str], seed: int) -> None:
+    of = modular(*PAIRS[seed], seed=seed)
+    for definition in (EVERY[name] for name in names if not refused(EVERY[name], "modular", of.lift)):
+        found = parts(definition.run(of.lift))
+        if definition.any_function or "exact" in definition.refused:
+            continue
+        for got, wanted in zip(found, parts(definition.run(kind("exact").lift)), strict=True):
+            finite = np.array([not isinstance(x, Forbidden) for x in wanted.entries.flat]).reshape(wanted.entries.shape)
+            # logarithms are compared as powers, which −∞ has none of
+            assert agree(got, wanted) if finite.all() else agree(got[finite], wanted[finite])
 
 
 @pytest.mark.parametrize("name", one_in(6, EVERY))
