@@ -76,6 +76,21 @@ class Attention(Fields, Described, Shown):
         """Return whether scores have a cap."""
         return self.softcap is not None
 
+    @property
+    def plain_softmax(self) -> bool:
+        """Return whether weights are a softmax over the keys alone."""
+        return self.normaliser == "softmax" and self.sink is None
+
+    @property
+    def sums_to_one(self) -> bool:
+        """Return whether the weights of a query that has a key sum to one, before any are dropped."""
+        return self.normaliser not in ("sigmoid", "relu") and self.sink is None
+
+    @property
+    def averages(self) -> bool:
+        """Return whether each output is a weighted mean of the values."""
+        return self.sums_to_one and not self.dropout
+
     def offset(self, n_q: int, n_k: int) -> int:
         """The place o of the first query among the keys: query i stands where key i + o does."""
         return 0 if self.alignment == "top-left" else n_k - n_q

@@ -255,7 +255,7 @@ def in_fields(blamed: str, words: str, **fields: Any) -> Mistake:
 
     def changed(spec: Attention) -> Attention:
         attention = replace(spec, **fields)
-        empty = attention.normaliser == "softmax" and attention.sink is None and attention.masks_anything
+        empty = attention.plain_softmax and attention.masks_anything
         return replace(attention, fully_masked="nan") if empty else attention
 
     return Mistake(blamed, words, Variant(spec=changed))

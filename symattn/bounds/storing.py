@@ -87,7 +87,7 @@ _STEPS: tuple[tuple[tuple[str, ...], str, str, Round], ...] = (
 
 def singles(spec: Attention, given: frozenset[str]) -> Iterator[Mistake]:
     """One array, or one constant, rounded."""
-    plain, result = spec.normaliser == "softmax" and spec.sink is None, {s.name for s in spec.pipeline(given)}
+    plain, result = spec.plain_softmax, {s.name for s in spec.pipeline(given)}
     for words, name in _NARROW.items():
         f = Format(name)
         for names, (role, step) in _INPUTS.items() if spec.latent is None else ():

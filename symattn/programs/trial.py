@@ -276,8 +276,7 @@ class _LayoutTrial:
 
         What is added may as well be 1 and −∞, where weights are a softmax over the keys alone.
         """
-        spec = self._request.spec
-        if spec.normaliser != "softmax" or spec.sink is not None:
+        if not self._request.spec.plain_softmax:
             return False
         shifted = (
             _with(convention, i, replace(a, numbers="shifted"))

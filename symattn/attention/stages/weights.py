@@ -384,8 +384,7 @@ def closing(flow: Flow) -> None:
     merge = spec.heads > 1 and "x" in flow.given
     absorbed = spec.latent is not None and spec.latent.absorbed
     last = not merge and "w_o" not in flow.given and not absorbed
-    mean = spec.normaliser not in ("sigmoid", "relu") and spec.sink is None and not spec.dropout
-    reason = f"each output is a weighted {'mean' if mean else 'sum'} of the values"
+    reason = f"each output is a weighted {'mean' if spec.averages else 'sum'} of the values"
     run: Callable[..., Any] = scores.weighted_values
     writes: Callable[..., Node] = letters.affine
     of: tuple[str, ...] = ("weights", "v")

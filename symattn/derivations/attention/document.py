@@ -169,7 +169,7 @@ def _of_weights(writing: _Writing, part: Part, array: Any, where: Evidence) -> l
     if request.spec.masks_anything and allowed.ndim == 2 and request.spec.normaliser in ("softmax", "sigmoid"):
         formula = equals(symbol, pattern(array, allowed))
         steps.append(hold(expressions.zeros(array, allowed), formula, "forbidden keys have weight 0", where))
-    if request.spec.normaliser != "softmax" or request.spec.sink:
+    if not request.spec.plain_softmax:
         return steps
     if not expressions.row_sums(array, allowed):
         raise FalseStep("the weights of a row do not sum to 1")

@@ -66,7 +66,7 @@ def _given(source: object, query: int, fields: dict[str, Any]) -> tuple[Any, Any
         return exact(SCORES), exact(VALUES), ""
     walk = walked(source, fields)
     scores, values = walk.arrays[walk.pipeline["weights"].of[0]], walk.arrays[walk.mixing.of[1]]
-    if scores.ndim != 2 or walk.sheet.attention.normaliser != "softmax" or walk.sheet.attention.sink:
+    if scores.ndim != 2 or not walk.sheet.attention.plain_softmax:
         raise InputError(f"{walk.sheet.name}: tiles are drawn of one head with softmax; hint: another example")
     if isinstance(query, bool) or not isinstance(query, int) or not 1 <= query <= len(scores):
         raise InputError(f"query is {query!r}; {walk.sheet.name} has 1 to {len(scores)}")

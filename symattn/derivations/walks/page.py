@@ -195,7 +195,7 @@ def rule(walk: Walk, array: str) -> tuple[str, ...]:
     if array in _EACH:
         return "each", step.of[0]
     if array == "weights":
-        plain = spec.normaliser == "softmax" and not spec.sink and not spec.base
+        plain = spec.plain_softmax and not spec.base
         return ("softmax", _of_weights(walk)) if plain else ()
     if not matrices or len(step.of) != 2 or walk.arrays[array].ndim != 2:
         return ()

@@ -172,7 +172,7 @@ def _softmax(walk: Walk, i: int) -> Iterator[Block]:
 def weights_known(walk: Walk) -> Evidence | None:
     """Check that rows sum to 1 where they do by definition, and else that weights are those of the textbook."""
     spec, known = walk.sheet.attention, walk.evidence("weights")
-    if spec.sink or spec.normaliser in ("sigmoid", "relu") or known is None or known.grade is not Grade.CHECKED:
+    if not spec.sums_to_one or known is None or known.grade is not Grade.CHECKED:
         return known
     return row_sums(walk)
 
@@ -207,9 +207,8 @@ def _output(walk: Walk, i: int) -> Iterator[Block]:
     others = _rounded_columns(walk, "output", i)
     evidence = walk.evidence(array)
     spec = walk.sheet.attention
-    mean = not (spec.sink or spec.dropout or spec.normaliser in ("sigmoid", "relu"))
     plain = len(walk.mixing.of) == 2
-    words = f"a weighted {'mean' if mean else 'sum'} of the values"
+    words = f"a weighted {'mean' if spec.averages else 'sum'} of the values"
     formula_ = equals(SYMBOLS[array], walk.mixing.formula)
     decided(walk, walk.mixing, formula_)
     tokens = walk.sheet.tokens

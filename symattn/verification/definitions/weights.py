@@ -160,7 +160,7 @@ def _ways(spec: Softmax) -> Iterator[Compute]:
     """The definition, and of a plain softmax the forms that it has."""
     yield spec
     a = spec.attention
-    for words, form in _FORMS.items() if a.normaliser == "softmax" and a.sink is None else ():
+    for words, form in _FORMS.items() if a.plain_softmax else ():
         yield DefinitionForm(words, partial(spec.run, of_weights(form)))
 
 

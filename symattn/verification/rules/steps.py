@@ -249,7 +249,7 @@ def in_other_fields(spec: Attention) -> Iterator[Mistake]:
 def _fields(spec: Attention) -> Iterator[tuple[Any, str, str, dict[str, Any]]]:
     """Whether a specification has it, the step to blame, the words, and the fields that differ."""
     position, scale = spec.position, 1 if spec.scale is None else spec.scale
-    plain = spec.normaliser == "softmax" and spec.sink is None
+    plain = spec.plain_softmax
     words, dot = "the cosine of queries and keys is taken, not their dot product", spec.score == "dot"
     yield dot and spec.latent is None, "score", words, {"score": "cosine", "scale": 1}
     words = "the dot product is taken, not the cosine of queries and keys"
