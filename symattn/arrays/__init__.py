@@ -9,11 +9,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from symattn.arrays import plain, stored
+from symattn.arrays import plain
+from symattn.arrays.formats import FORMATS
 from symattn.document.errors import InputError, named
 from symattn.document.keywords import format_name
 
-FLOATING = plain.FORMATS + stored.FORMATS
+FLOATING = FORMATS
 KINDS = ("exact", "ball", "enclosure", "symbolic", *FLOATING, "torch")
 
 
@@ -26,8 +27,8 @@ def kind(name: str) -> Any:
     name = format_name(named("kind()", name))
     if name in plain.FORMATS:
         return plain.Plain(name)
-    if name in stored.FORMATS:
-        return stored.stored(name)
+    if name in FLOATING:
+        return import_module("symattn.arrays.stored").stored(name)
     if name == "torch":
         return import_module("symattn.arrays.tensors").TensorKind()
     if name in KINDS:  # each in a file of its name, in a class of its name

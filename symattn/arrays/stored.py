@@ -20,8 +20,6 @@ from symattn.arrays.namespace import Namespace
 from symattn.arrays.plain import numbers
 from symattn.document.errors import InputError, Refused
 
-FORMATS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-
 
 class Stored(Float64):
     """Arrays of a storage format. NaN and overflow come out as in any floating arithmetic."""
@@ -72,7 +70,7 @@ class Stored(Float64):
 
 @cache
 def stored(name: str) -> type[Stored]:
-    """The kind of arrays in the format ``name``, one of ``FORMATS``."""
+    """The kind of arrays in the format ``name``, one that NumPy lacks."""
     fields = {"name": name, "dtype": np.dtype(getattr(ml_dtypes, name))}
     result: type[Stored] = type(name, (Stored,), fields)
     result.xp = RoundedStore(result)

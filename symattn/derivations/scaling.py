@@ -5,10 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from symattn.attention.notation import D_K
 from symattn.derivations import jacobian
 from symattn.derivations.parameters import number_or_letter
-from symattn.derivations.scaling_numpy import ScalingSetting, at_size, compared, evidence
+from symattn.derivations.scaling_numpy import D_K, ScalingSetting, at_size, compared, evidence
 from symattn.derivations.scaling_typical import TYPICAL, typical
 from symattn.derivations.steps import Moments, checked, moment, of_all
 from symattn.derivations.texts import Telling

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.notation import D_K, N
 from symattn.derivations.steps import checked, moment, together
 from symattn.document import notation as nt
 from symattn.document.characters import GREEK
@@ -22,6 +21,8 @@ from symattn.document.model import Block, Heading, Paragraph, Step, Steps, Text
 from symattn.document.notation import Decimal, Name, Node, Number, Relation, equals, relation
 from symattn.document.text import text
 from symattn.proof.moments import INDEPENDENCE, MOMENTS, Law, LawFamily
+
+D_K, N = map(formula, ("d_k", "n"))
 
 
 @dataclass(frozen=True)

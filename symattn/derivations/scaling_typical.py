@@ -13,7 +13,7 @@ import numpy as np
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.field.approximation import decimal
 from symattn.arrays.field.quotient import Quotient
-from symattn.attention.notation import D_K
+from symattn.derivations.scaling_numpy import D_K
 from symattn.derivations.steps import FalseStep, enclosed
 from symattn.derivations.texts import Telling
 from symattn.document import notation as nt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -144,3 +145,13 @@ def checked(where: str) -> Evidence:
 def enclosed(where: str) -> Evidence:
     """Rigorously, for these numbers."""
     return Evidence(Grade.ENCLOSED, where)
+
+
+_WORD = re.compile(r"a |[a-z]{2}")  # and no letter of a formula
+
+
+def capitalised(said: Text) -> Text:
+    """With a capital letter, where words begin it."""
+    opening, *rest = said
+    starts = isinstance(opening, str) and _WORD.match(opening)
+    return (opening[:1].upper() + opening[1:] if isinstance(opening, str) and starts else opening, *rest)

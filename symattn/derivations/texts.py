@@ -28,21 +28,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from symattn.derivations.steps import FalseStep, Moments, words
+from symattn.derivations.steps import Moments, capitalised
 from symattn.document import formulas, model
-from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Assumption, Block, Document, Step, Text
-from symattn.document.notation import Node
-from symattn.document.text import plain_text
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.section import Section
-from symattn.proof.theorem import Theorem, TheoremOutcome, decide
-from symattn.theorems.reading import Reading, boxed, of_print, read, read_apart
+
+if TYPE_CHECKING:
+    from symattn.derivations.cited import CitedTheorem
 
 _STEP = re.compile(r"(\w*)(-|:=|→) (.*)")
 _SAID = re.compile(r"(let|with|result|caveat|A\d)(?: (\w+))?: (.*)")
@@ -50,7 +48,6 @@ _NAMED = re.compile(r"(theorem|not|A of|insert) ([\w.]+)")
 _HEAD = re.compile(r"(subtitle|hint): (.*)")
 _OPTION = re.compile(r"(gap|sign|free) (.*): (.*)|keep")
 _APART = re.compile(r"; (?![^\[]*\])")  # and not between the rows of a matrix
-_WORD = re.compile(r"a |[a-z]{2}")  # and no letter of a formula
 Line = tuple[str, list[str]]
 
 
@@ -85,6 +82,8 @@ class Telling:
 
     def theorem(self, name: str) -> CitedTheorem:
         """A theorem of the catalogue, decided once in a text."""
+        from symattn.derivations.cited import known
+
         if name not in self._cited:
             topic, _, called = name.partition(".")
             self._cited[name] = known(getattr(import_module(f"symattn.theorems.{topic}"), called))
@@ -177,67 +176,6 @@ def _lines(typed: str) -> list[Line]:
     return result
 
 
-# -- theorems ----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class CitedTheorem:
-    """A theorem of the catalogue that was decided just now, its false variant refuted."""
-
-    theorem: Theorem
-    outcome: TheoremOutcome
-    reading: Reading | None = None
-
-    @property
-    def evidence(self) -> Evidence:
-        """Proved or argued for all sizes, by name."""
-        needed = dict.fromkeys(map(plain_text, self.outcome.decision.hypotheses))
-        return Evidence(self.outcome.grade, "; ".join((f"all sizes ({self.theorem.name})", *needed)))
-
-    def step(self, formula: Node | None = None, reason: Text | str | None = None) -> Step:
-        """Return the step as printed, or a formula in other letters that says the same."""
-        formula = formula or self.statement[0][0]
-        said = words(self.theorem.why if reason is None else reason)
-        return Step(formula, said, of_print(self.evidence, self.reading)[0])
-
-    @property
-    def statement(self) -> tuple[tuple[Node, ...], Text]:
-        """Return the statement as formulas, or else as words."""
-        from symattn.proof.words import statement
-
-        return statement(self.theorem.says)
-
-    def result(self, title: str = "Result") -> tuple[Block, ...]:
-        """The relations of it that were read, in a box; what it says in words, below."""
-        formulas, said = read_apart(self.theorem.says, self.reading)
-        return boxed(title, formulas, self.evidence, said, self.reading)
-
-    def wrong(self) -> model.Note:
-        """Its false variant, with the numbers that refute it."""
-        from symattn.theorems.findings import finding
-
-        said = self.theorem.false_says
-        comma = "" if isinstance(said[-1], str) and said[-1].endswith(".") else ";"
-        refuted = finding(self.outcome).counterexample
-        return model.Note((model.Emph("Not so."), " ", *_begun(said), f"{comma} refuted by ", *refuted, "."))
-
-
-def known(theorem: Theorem) -> CitedTheorem:
-    """The theorem, decided now as code and as it is printed. Raises FalseStep unless it is proved and its false variant
-    refuted."""
-    outcome, reading = decide(theorem), read(theorem)
-    if reading and reading.wrong:
-        raise FalseStep(f"{theorem.name}: {reading.wrong}")
-    if outcome.grade not in (Grade.PROVED, Grade.ARGUED):
-        raise FalseStep(f"{theorem.name} is not shown ({outcome.decision.evidence})")
-    return CitedTheorem(theorem, outcome, reading)
-
-
 def _sentence(said: Text) -> Text:
     """The words with a capital letter and a full stop."""
-    return (*_begun(said), ".")
-
-
-def _begun(said: Text) -> Text:
-    """With a capital letter, where words begin it."""
-    opening, *rest = said
-    starts = isinstance(opening, str) and _WORD.match(opening)
-    return (opening[:1].upper() + opening[1:] if isinstance(opening, str) and starts else opening, *rest)
+    return (*capitalised(said), ".")

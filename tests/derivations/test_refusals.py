@@ -33,9 +33,9 @@ from symattn.derivations import (
 )
 from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention.inputs import DerivationRequest, read_request
+from symattn.derivations.cited import known
 from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.derivations.steps import FalseStep, checked, hold, moment
-from symattn.derivations.texts import known
 from symattn.document import notation as nt
 from symattn.document.errors import Undecided
 from symattn.document.evidence import Grade

@@ -11,7 +11,6 @@ from typing import Any
 
 from symattn.arrays.exact import Exact
 from symattn.attention.softmax import softmax as _softmax
-from symattn.attention.spec import Attention
 from symattn.document.errors import Refused
 from symattn.proof.relations.values import Unread, Value, both, spread, summed
 
@@ -32,6 +31,8 @@ def attending(attention: Callable[..., Any] | None = None) -> Function:
     """Attention of queries, keys and values; of one query, as a row; for each index, if they have one."""
 
     def attend(q: Value, k: Value, v: Value) -> Value:
+        from symattn.attention.spec import Attention  # most formulas have none
+
         if q.rank not in (1, 2) or k.rank != 2 or v.rank != 2:
             raise Unread("attention of what are no matrices")
         letters = tuple(dict.fromkeys((*q.letters, *k.letters, *v.letters)))

@@ -26,7 +26,6 @@ from symattn.proof.relations.draws import EXTREME, FarApart, draws, extreme, siz
 from symattn.proof.relations.examples import decide
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.moments import averages, mentions
-from symattn.proof.relations.rounding import worlds
 from symattn.proof.relations.values import Unread
 from symattn.proof.statement import Numbers, run
 
@@ -233,6 +232,8 @@ def _worlds(compiled: Compiled) -> Iterator[Numbers]:
     """Numbers of the format, if one is named; where errors of rounding are drawn as well, twice as many numbers."""
     g, sorts = compiled.glossary, compiled.declared.sorts()
     if g.formats:
+        from symattn.proof.relations.rounding import worlds
+
         yield from worlds(g.formats[0], sorts)
         return
     for world in draws(sorts):

@@ -1,0 +1,65 @@
+"""Theorems that a derivation cites: decided as it is told, with the false variant of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from symattn.derivations.steps import FalseStep, capitalised, words
+from symattn.document import model
+from symattn.document.evidence import Evidence, Grade
+from symattn.document.model import Block, Step, Text
+from symattn.document.notation import Node
+from symattn.document.text import plain_text
+from symattn.proof.theorem import Theorem, TheoremOutcome, decide
+from symattn.proof.words import statement
+from symattn.theorems.findings import finding
+from symattn.theorems.reading import Reading, boxed, of_print, read, read_apart
+
+
+@dataclass(frozen=True)
+class CitedTheorem:
+    """A theorem of the catalogue that was decided just now, its false variant refuted."""
+
+    theorem: Theorem
+    outcome: TheoremOutcome
+    reading: Reading | None = None
+
+    @property
+    def evidence(self) -> Evidence:
+        """Proved or argued for all sizes, by name."""
+        needed = dict.fromkeys(map(plain_text, self.outcome.decision.hypotheses))
+        return Evidence(self.outcome.grade, "; ".join((f"all sizes ({self.theorem.name})", *needed)))
+
+    def step(self, formula: Node | None = None, reason: Text | str | None = None) -> Step:
+        """Return the step as printed, or a formula in other letters that says the same."""
+        formula = formula or self.statement[0][0]
+        said = words(self.theorem.why if reason is None else reason)
+        return Step(formula, said, of_print(self.evidence, self.reading)[0])
+
+    @property
+    def statement(self) -> tuple[tuple[Node, ...], Text]:
+        """Return the statement as formulas, or else as words."""
+        return statement(self.theorem.says)
+
+    def result(self, title: str = "Result") -> tuple[Block, ...]:
+        """The relations of it that were read, in a box; what it says in words, below."""
+        formulas, said = read_apart(self.theorem.says, self.reading)
+        return boxed(title, formulas, self.evidence, said, self.reading)
+
+    def wrong(self) -> model.Note:
+        """Its false variant, with the numbers that refute it."""
+        said = self.theorem.false_says
+        comma = "" if isinstance(said[-1], str) and said[-1].endswith(".") else ";"
+        refuted = finding(self.outcome).counterexample
+        return model.Note((model.Emph("Not so."), " ", *capitalised(said), f"{comma} refuted by ", *refuted, "."))
+
+
+def known(theorem: Theorem) -> CitedTheorem:
+    """The theorem, decided now as code and as it is printed. Raises FalseStep unless it is proved and its false variant
+    refuted."""
+    outcome, reading = decide(theorem), read(theorem)
+    if reading and reading.wrong:
+        raise FalseStep(f"{theorem.name}: {reading.wrong}")
+    if outcome.grade not in (Grade.PROVED, Grade.ARGUED):
+        raise FalseStep(f"{theorem.name} is not shown ({outcome.decision.evidence})")
+    return CitedTheorem(theorem, outcome, reading)
