@@ -37,7 +37,7 @@ def _is_window(window: object) -> bool:
     return len(window) == 2 and all(side is None or whole(side, 0) for side in window)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Fields:
     """The fields of an ``Attention``."""
 
