@@ -2,23 +2,177 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.bounds.sharp.backward import sampled
+from symattn.bounds.case_result import UNFIT
+from symattn.bounds.sharp.backward import NAMES, SharpGradient, of_sums, sampled
+from symattn.bounds.sharp.limits import Stores, W, half_ulp
 from symattn.bounds.sharp.sample import chosen
 from symattn.bounds.sharp.ways import bounded as within
+from symattn.bounds.sharp.ways import scalings
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
-from symattn.models.auditing.biases import Group, ratio
-from symattn.models.auditing.naming import Judged, cause
+from symattn.models.auditing.call_judge import one_of
 from symattn.models.auditing.received import Received, UnreadCall, read
 from symattn.models.auditing.setting import CallSetting, Floats, heads_apart, numbers
 from symattn.programs.gradients import nearest
+from symattn.verification.definitions.gradients import dropping, mistakes, of_wrong_attention
+from symattn.verification.definitions.subject import DefinitionMistake
+
+# -- what is added to scores -------------------------------------------------------------------------------------------
+# The gradient of what is added to scores, such as a learned bias: dS, summed over what shares it.
+#
+# Of m terms in float32, of which partial sums may be stored once where there are several, the sum is off by Σ δ, the
+# errors of dS (``verification.sharp.backward``), by (w (3 m + 48) + u) Σ (|dS| + δ) + m η, and by half an ulp.
+
+
+class Group(NamedTuple):
+    """Heads of queries (1, h, n, d) that share one of keys, of one item; ``heads`` are their places in the call."""
+
+    item: int
+    heads: slice
+    spec: Attention
+    inputs: Mapping[str, Any]
+    do: Floats
+    how: Stores
+    factors: Floats | None = None
+
+
+def ratio(groups: Sequence[Group], came: Any) -> float:
+    """The largest error of a gradient (b or 1, h or 1, n_q or 1, ≥ n_k), as a part of what is allowed.
+
+    It is that for the scale, or constant of the format, which fits best; ``groups`` are all heads of the call.
+    """
+    n_k = groups[0].inputs["k"].shape[-2]
+    got = numbers(heads_apart(came))[..., :n_k]
+    best = np.inf
+    for taken in zip(*(scalings(g.spec, g.inputs, g.how) for g in groups), strict=True):
+        best = min(best, float(_exact(groups, taken, got.shape).ratios(got).max()))
+        if best <= 1:
+            break
+    return best
+
+
+def _exact(groups: Sequence[Group], taken: Sequence[tuple[Attention, Any]], shape: tuple[int, ...]) -> SharpGradient:
+    """Return the exact sums, and how far what came may be from them."""
+    value, error, size = (np.zeros(shape) for _ in range(3))
+    terms = 0
+    for group, (spec, inputs) in zip(groups, taken, strict=True):
+        ds, off = of_sums(spec, inputs, group.do, group.how, group.factors)
+        at = (
+            slice(group.item, group.item + 1) if shape[0] > 1 else slice(None),
+            group.heads if shape[1] > 1 else slice(None),
+        )
+        for whole, part in ((value, ds), (error, off), (size, np.abs(ds))):
+            whole[at] += part.sum(axis=tuple(a for a in (1, 2) if shape[a] == 1), keepdims=True)
+        terms += ds.size
+    count, how = max(1, terms // value.size), groups[0].how
+    inside = (
+        error + (size + error) * (W * (3 * count + 48) + (how.u if count > 1 else 0.0)) + count * float(how.format.eta)
+    )
+    return SharpGradient(np.arange(shape[-2]), value, inside + half_ulp(how.format, np.abs(value) + inside))
+
+
+# -- causes ------------------------------------------------------------------------------------------------------------
+# Which known mistake gives the gradients that came: the one that comes nearest by far, of those within the bound.
+
+_TRIED = 1 << 18  # scores of one head up to which mistakes in formulas are tried
+_OTHERS = 1 << 12  # up to which the gradients of other attention are, too
+_ROOM = 4  # how much wider than the bound a result of a mistake is taken for this mistake
+_CLOSE = 0.1  # of the bound: the mean error of what is computed as it came, roundings apart
+_APART = 3  # how many times as far as the nearest mistake another has to be in order not to be named beside it
+_SAME = 1e-9  # of the largest number: what two mistakes that are one differ by
+Grads = dict[str, Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """One head of keys with its heads of queries: what was judged, and what came (1, heads, n, d)."""
+
+    spec: Attention
+    inputs: dict[str, Any]
+    do: Floats
+    got: Grads
+    found: dict[str, SharpGradient]
+    group: Group
+
+    @property
+    def factors(self) -> Floats | None:
+        """Return the factors of dropout."""
+        return self.group.factors
+
+    def ratios(self) -> dict[str, float]:
+        """The largest of each."""
+        return {n: float(self.found[n].ratios(self.found[n].of(a)).max()) for n, a in self.got.items()}
+
+
+class _Fitting(NamedTuple):
+    """A mistake in words, how far it is from what came, and what it gives."""
+
+    words: str
+    off: float
+    values: Grads
+
+
+def cause(head: Judged) -> str:
+    """The one known mistake that gives what came, in words; those that fit where several do, empty where none does.
+
+    Wrong formulas come first, and the gradients of other attention where none of these is as near as roundings are.
+    """
+    scores = int(np.prod(head.inputs["q"].shape[:-1])) * int(head.inputs["k"].shape[-2])
+    formulas = mistakes(head.spec) if head.factors is None else dropping(head.spec, head.factors)
+    fitting = _fitting(formulas, head) if scores <= _TRIED else []
+    if all(f.off > _CLOSE for f in fitting) and scores <= _OTHERS and head.factors is None:
+        fitting = _fitting(of_wrong_attention(head.spec), head, fitting)
+    least = min((f.off for f in fitting), default=0.0)
+    named = [f.words for f in sorted(fitting, key=lambda f: f.off) if f.off <= _APART * least]
+    return one_of(named)
+
+
+def _fitting(tried: Iterator[DefinitionMistake], head: Judged, before: Sequence[_Fitting] = ()) -> list[_Fitting]:
+    """Add mistakes that give what came to those of ``before``; of mistakes that are the same, the first."""
+    fitting = list(before)
+    for mistake in tried:
+        try:
+            with np.errstate(all="ignore"):
+                gradients = mistake.run(do=head.do, **head.inputs)
+        except UNFIT:  # it needs other shapes, as where dS is not transposed
+            continue
+        values = dict(zip(NAMES, map(np.asarray, gradients), strict=True))
+        off = _distance(values, head)
+        if off is not None and not any(_same(values, other.values, head) for other in fitting):
+            fitting.append(_Fitting(mistake.cause, off, values))
+    return fitting
+
+
+def _distance(values: Grads, head: Judged) -> float | None:
+    """The root of the mean square of all differences, in parts of the bound for numbers of this size.
+
+    None where one of them is beyond it.
+    """
+    shares = []
+    for name, got in head.got.items():
+        gradient = head.found[name]
+        if values[name].shape != got.shape:
+            return None
+        mine, theirs = gradient.of(values[name]), gradient.of(got)
+        with np.errstate(all="ignore"):
+            size = max(1.0, float(np.abs(mine).max() / np.abs(gradient.exact).max(initial=1e-300)))
+            shares.append((np.abs(mine - theirs) / (size * gradient.allowed)).ravel())
+    whole = np.concatenate(shares) if shares else np.zeros(1)
+    return float(np.sqrt(np.mean(whole**2))) if (whole <= _ROOM).all() else None
+
+
+def _same(values: Grads, other: Grads, head: Judged) -> bool:
+    return all(np.abs(values[n] - other[n]).max() <= _SAME * np.abs(values[n]).max() for n in head.got)
+
+
+# -- the gradients of one call -----------------------------------------------------------------------------------------
 
 SYMBOLS = {"dq": "dQ", "dk": "dK", "dv": "dV", "db": "dB"}
 _SCORES = 1 << 22  # scores of one call up to which further heads are looked at

@@ -16,12 +16,10 @@ import numpy as np
 from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
 from symattn.models.auditing.audit_report import PASSES, CallFinding
-from symattn.models.auditing.call_causes import cause, scales
-from symattn.models.auditing.call_judge import CallArithmetic, CallJudgement, judge
-from symattn.models.auditing.promised_mask import Masking
+from symattn.models.auditing.call_judge import CallArithmetic, CallJudgement, cause, judge, scales
 from symattn.models.auditing.promises import Intent, NoPromise
 from symattn.models.auditing.received import AttentionCall
-from symattn.models.auditing.setting import CallSetting, Floats, Mask
+from symattn.models.auditing.setting import CallSetting, Floats, Mask, Masking
 
 _CELLS = 1 << 26  # scores up to which a whole mask is compared; of a larger one the queries that are looked at
 _ROWS = 256  # of a mask at once

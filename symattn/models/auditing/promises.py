@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.document.errors import SymattnError
-from symattn.models.auditing.promised_mask import Masking
 from symattn.models.auditing.received import AttentionCall
-from symattn.models.auditing.setting import CallSetting, Floats, Mask
+from symattn.models.auditing.setting import CallSetting, Floats, Mask, Masking
 from symattn.models.configurations.promised_layers import attention, known
 
 NO_CONFIGURATION = "there is no configuration"

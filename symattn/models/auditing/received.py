@@ -14,7 +14,6 @@ from symattn.arrays.formats import FORMATS, Format
 from symattn.attention.spec import Attention
 from symattn.document.errors import Refused
 from symattn.models.auditing.call_judge import CallArithmetic
-from symattn.models.auditing.promised_mask import looked_at, visible
 from symattn.models.auditing.setting import (
     CallSetting,
     Floats,
@@ -23,9 +22,11 @@ from symattn.models.auditing.setting import (
     dtype_of,
     heads_apart,
     joined,
+    looked_at,
     mask_of,
     numbers,
     summed,
+    visible,
 )
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
-from symattn.models.auditing.promised_mask import visible
 from symattn.models.auditing.received import UnreadCall, of_arguments, setting_of
+from symattn.models.auditing.setting import visible
 from symattn.models.comparing.generated import StateErrors
 from symattn.models.comparing.generation_ways import (
     CONTINUATION,

@@ -9,8 +9,8 @@ import pytest
 
 from symattn import Attention, audit
 from symattn.models.auditing.audit_report import AuditReport
-from symattn.models.auditing.promised_mask import Masking
 from symattn.models.auditing.received import _places
+from symattn.models.auditing.setting import Masking
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -9,10 +9,8 @@ import pytest
 
 from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
-from symattn.models.auditing.call_causes import cause
-from symattn.models.auditing.call_judge import CallArithmetic, judge, output
-from symattn.models.auditing.promised_mask import Masking
-from symattn.models.auditing.setting import CallSetting
+from symattn.models.auditing.call_judge import CallArithmetic, cause, judge, output
+from symattn.models.auditing.setting import CallSetting, Masking
 
 ROWS = [0, 3, 4, 5, 9, 11]
 

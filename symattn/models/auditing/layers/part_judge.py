@@ -19,7 +19,7 @@ from symattn.bounds.judge import holds, judge, union
 from symattn.bounds.target import Inputs, Outcome
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
-from symattn.models.auditing.call_causes import one_of
+from symattn.models.auditing.call_judge import one_of
 from symattn.models.auditing.setting import Floats
 from symattn.verification.definitions.judging import expected, explains, legal
 from symattn.verification.definitions.subject import Definition, DefinitionMistake
