@@ -52,7 +52,7 @@ def value(x: Quotient) -> flint.arb:
     return above / below
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(numbers, numbers)
 def test_the_four_operations_agree_with_arb(x: Quotient, y: Quotient) -> None:
     with flint.ctx.workprec(BITS):

@@ -204,6 +204,7 @@ def test_masking_and_shifting_in_place_compute_nothing(of: type[Modular]) -> Non
     assert (s.residues() != 0).sum() == 36
 
 
+@pytest.mark.deep
 def test_a_long_chain_of_waiting_planes_does_not_exhaust_the_stack(of: type[Modular]) -> None:
     total = step = of.letters(2)
     for _ in range(5000):

@@ -106,6 +106,7 @@ def _score(kind: type[Rounded], seed: int, n: int, d: int) -> tuple[Run, Rounded
     return lambda machine: lawful.scores(machine, list(q[0]), k)[0], scale_by_root(dot_scores(x, y), x)
 
 
+@pytest.mark.deep
 def test_roundings_of_a_scale_in_the_factors_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     precision = ("float16", None, "float32")
     assert not _found_by(_score, precision=precision)

@@ -64,6 +64,7 @@ _NAMED = (*_BY_NAME, "latents.shared_not_rotated", *_OTHERS)
 _PACKED = ("packed.varlen", "packed.labels_differ", "packed.item_by_item", "packed.mask_as_factor")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", [_NAMED[0], *(pytest.param(name, marks=pytest.mark.deep) for name in _NAMED[1:])])
 def test_a_wrong_one_is_named(name: str) -> None:
     (entry,) = chosen(name)

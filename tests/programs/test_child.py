@@ -192,6 +192,7 @@ def test_an_end_is_told(program: Program, name: str, words: str) -> None:
     assert first.error.reason == "ended"
 
 
+@pytest.mark.deep
 def test_an_exit_is_an_exception(program: Program) -> None:
     program(WRONG)
     with child("exits") as runner:
@@ -313,6 +314,7 @@ def test_a_trial_that_never_returns_is_left_to_the_calls(program: Program) -> No
     assert error.reason == "time limit"
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_close_ends_the_child(program: Program) -> None:
     program("import os, numpy as np\ndef pid(q, k, v): return np.array(float(os.getpid()))")

@@ -205,6 +205,7 @@ def _biased(q: Any, k: Any, v: Any, bias: Any) -> Any:
     return softmax(scores(q, k, -1) + bias) @ v
 
 
+@pytest.mark.deep
 def test_a_bias_has_no_axis_more_only_because_the_output_is_right() -> None:
     def of_one_head(q: Any, k: Any, v: Any, bias: Any) -> Any:
         return _biased(q, k, v, bias[:1])

@@ -32,6 +32,7 @@ def test_the_smallest_inputs_are_a_short_word() -> None:
     assert same(decode(Attention(), word.upper().replace("0", "O").replace("1", "l"), "float32"), SMALLEST)
 
 
+@pytest.mark.deep
 @given(npst.arrays(float, npst.array_shapes(max_dims=3, max_side=3), elements=st.floats(allow_nan=False)))
 def test_any_numbers_come_back(numbers: np.ndarray) -> None:
     inputs = {**SMALLEST, "q": numbers[..., :1]}

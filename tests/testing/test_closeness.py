@@ -247,6 +247,7 @@ def alibi(q: Any, k: Any, v: Any, slopes: Any) -> Any:
     return e / e.sum(-1, keepdims=True) @ v
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_variants_of_many_tokens_are_judged(dtype: Any) -> None:
     rng = np.random.default_rng(1)

@@ -98,6 +98,7 @@ def test_forbidden_scores_that_are_finite_are_named() -> None:
     assert_close_to_exact(filled(-30.0), q, k, v, CAUSAL, precision="bfloat16")
 
 
+@pytest.mark.deep
 def test_verdicts_say_how_sure_they_are() -> None:
     q, k, v = made(BF16, normal, SHAPE)
     out = tiles(q, k, v, BF16)
@@ -160,6 +161,7 @@ def test_small_mistakes_are_found(f: Format, wrong: str) -> None:
         assert "beyond" in words(out, q, k, v, CAUSAL, precision=f.name)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("f", [BF16, FP16], ids=lambda f: f.name)
 def test_a_cap_that_is_ignored_is_found(f: Format) -> None:
     q, k, v = made(f, normal, SHAPE, 1)
@@ -192,6 +194,7 @@ LOOKS: dict[str, tuple[Callable[[Array], Array], str]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("f", [BF16, FP16], ids=lambda f: f.name)
 @pytest.mark.parametrize("wrong", LOOKS)
 def test_wrong_elements_are_told_with_the_mistake_that_explains_them(f: Format, wrong: str) -> None:
@@ -203,6 +206,7 @@ def test_wrong_elements_are_told_with_the_mistake_that_explains_them(f: Format, 
     assert bool(told) == (" as if " in text)
 
 
+@pytest.mark.deep
 def test_one_head_alone_may_be_wrong() -> None:
     q, k, v = made(FP16, normal, SHAPE, 1)
     out, s = tiles(q, k, v, FP16), scores(q, k, True)
@@ -213,6 +217,7 @@ def test_one_head_alone_may_be_wrong() -> None:
     assert "head [0]" in words(out, q, k, v, CAUSAL, precision="float16", contract="fused")
 
 
+@pytest.mark.deep
 def test_means_say_what_they_look_like() -> None:
     q, k, v = made(BF16, normal, SHAPE, 1)
     out = online(scores(q, k, True) * np.float32(1.005), v, BF16)
@@ -270,6 +275,7 @@ def test_means_beyond_all_roundings_need_no_law(monkeypatch: pytest.MonkeyPatch)
     assert "Roundings can do no more than 0." in text
 
 
+@pytest.mark.deep
 def test_no_mean_is_judged_where_replays_need_a_third(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(means, "GUARD", 0.0)
     q, k, v = made(BF16, normal, SHAPE, 1)
@@ -277,6 +283,7 @@ def test_no_mean_is_judged_where_replays_need_a_third(monkeypatch: pytest.Monkey
     assert_close_to_exact(out, q, k, v, CAUSAL, precision="bfloat16", contract="fused")
 
 
+@pytest.mark.deep
 def test_some_rows_alone_are_judged() -> None:
     q, k, v = made(FP16, normal, SHAPE)
     out = tiles(q, k, v, FP16)
@@ -397,6 +404,7 @@ SPECS: dict[str, tuple[Attention, dict[str, Array]]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", SPECS)
 def test_variants_are_judged(name: str) -> None:
     spec, others = SPECS[name]

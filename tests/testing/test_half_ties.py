@@ -156,6 +156,7 @@ def accused(seed: int) -> Iterator[str]:
             yield f"{seed} {case.words}; {name}: {fault}"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", [20, 93, 475, 3480, 5273])
 def test_nearly_tied_scores_accuse_no_reference(seed: int) -> None:
     assert not [*accused(seed)]

@@ -95,6 +95,7 @@ def test_rows_that_are_named_are_all_that_is_read() -> None:
     assert "Hint: rows as a number" in words
 
 
+@pytest.mark.deep
 def test_memory_limits_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sensitivity, "_CELLS", H * N * 20)
     words, _ = asked(power={"scale": 0.0005}, rows=8)

@@ -80,6 +80,7 @@ def test_a_tolerance_accepts_as_assert_close_does() -> None:
     assert rule.needed(np.array([1.25]), np.array([1.0])) == 0.5
 
 
+@pytest.mark.deep
 def test_a_loose_tolerance_accepts_mistakes_and_a_tight_one_refuses_right_code() -> None:
     loose, tight = WeighedTolerance("loose", 0.0, 0.5), WeighedTolerance("tight", 0.0, 1e-9)
     found = weigh(Attention(causal=True), Precision.of("float32"), Sizes(256, 256, 16, 16), (loose, tight))

@@ -17,6 +17,7 @@ from symattn.verification.report import Report
 from tests.faults import programs, rewrites
 from tests.faults.programs import WRONG, Wrong
 from tests.faults.rewrites import MAKES
+from tests.lanes import one_in
 
 # The mistakes that must be named in every run; the others are in the deep one.
 OFTEN = (programs.scaled_by_width, programs.sees_the_next_key)
@@ -42,7 +43,7 @@ def _check_named(wrong: Wrong, precision: str, **told: Any) -> None:
     assert [(f.step, wrong.cause in (f.cause or "")) for f in report.faults] == [(wrong.step, True)], report.faults
 
 
-@pytest.mark.parametrize("wrong", [w for w in WRONG if w.program in OFTEN], ids=lambda w: w.program.__name__)
+@pytest.mark.parametrize("wrong", one_in(2, [w for w in WRONG if w.program in OFTEN]), ids=lambda w: w.program.__name__)
 def test_the_mistake_is_named(wrong: Wrong) -> None:
     _check_named(wrong, "float32")
 

@@ -147,6 +147,7 @@ def names_within(html: str) -> set[str]:
     return set(re.findall(r'\b(?:id|name|for)="([^"]+)"', html))
 
 
+@pytest.mark.deep
 def test_the_same_document_twice_shares_no_names() -> None:
     document = walk()
     assert names_within(document.html(fragment=True)) & names_within(document.html(fragment=True))

@@ -217,6 +217,7 @@ def test_fonts_are_small() -> None:
     assert sum(map(len, fonts)) <= 60_000
 
 
+@pytest.mark.deep
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "shift.html"
     assert main(["derive", "shift", "-o", str(page)]) == 0
