@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from symattn.arrays.precision import Precision
-from symattn.attention.inputs import accepted, required
+from symattn.attention.inputs import accepted, needed
 from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
@@ -60,8 +60,7 @@ def qkv(
     spec, domain = spec or Attention(), domain or Domain()
     if {"w_in", "w_dkv"} & accepted(spec):
         raise InputError("a specification whose projections need tokens has no q, k, v")
-    names = ("q", "k", "v", *required(spec))
-    names += ("doc",) if spec.documents else ()
+    names = ("q", "k", "v", *needed(spec, ()))
     how = Convention(tuple(Argument(n, n, required=True) for n in names), dtype=format_name(dtype), layout="nd")
     maker = Maker(spec, how, Precision.of(dtype), domain)
     largest = {"n_q": _TOKENS, "n_k": _TOKENS, "d_k": _WIDTH, "d_v": _WIDTH}

@@ -62,6 +62,11 @@ class Attention(Fields, Described, Shown):
         return self.heads // self.key_heads
 
     @property
+    def heads_of(self) -> dict[str, int]:
+        """How many heads each of q, k and v has."""
+        return {"q": self.heads, "k": self.key_heads, "v": self.key_heads}
+
+    @property
     def head_axis(self) -> tuple[int, ...]:
         """The axis that queries and scores have for heads: (h,), or none where there is one head."""
         return (self.heads,) if self.heads > 1 else ()

@@ -313,7 +313,7 @@ class Maker:
         """Repeat the inputs for each head, where there is an axis of heads."""
         if self.spec.heads == 1:
             return {"q": q, "k": k, "v": v}
-        heads = {"q": self.spec.heads, "k": self.spec.key_heads, "v": self.spec.key_heads}
+        heads = self.spec.heads_of
         return {n: np.broadcast_to(a, (heads[n], *a.shape)).copy() for n, a in zip("qkv", (q, k, v), strict=True)}
 
     def _as_tokens(self, q: Array, k: Array, v: Array) -> dict[str, Array]:

@@ -59,7 +59,7 @@ def _columns_entries(name: str, heads: int, key_heads: int) -> EntryLines:
 
 
 def _projected(flow: Flow, role: str, source: str) -> None:
-    heads = flow.spec.heads if role == "q" else flow.spec.key_heads
+    heads = flow.spec.heads_of[role]
     reason = f"{heads} head{'s' * (heads > 1)}, one block of columns each" if flow.spec.heads > 1 else ""
     project(flow, role, source, f"w_{role}", f"b_{role}", heads=heads, role=role, reason=reason)
 

@@ -101,17 +101,13 @@ def _projected(source: str, by: str, bias: str | None, at: At) -> Array:
     if bias != by and f"b_{at.name}" not in given:
         raise KeyError("there is no bias")
     y = projections.project(given[source], given[f"w_{by}"], given.get(f"b_{bias}"))
-    return projections.split_heads(y, _heads(at)) if at.spec.heads > 1 else y
-
-
-def _heads(at: At) -> int:
-    return at.spec.heads if at.name == "q" else at.spec.key_heads
+    return projections.split_heads(y, at.spec.heads_of[at.name]) if at.spec.heads > 1 else y
 
 
 # -- how columns are split into heads ----------------------------------------------------------------------------------
 def _split(in_turn: bool, at: At) -> Any:
     """Columns as they lie in memory; or column c for the head c mod h, ``in_turn``."""
-    y, heads = projections.merge_heads(at.right()), _heads(at)
+    y, heads = projections.merge_heads(at.right()), at.spec.heads_of[at.name]
     *batch, n, width = (int(k) for k in y.shape)
     if in_turn:
         return at.xp.moveaxis(at.xp.reshape(y, (*batch, n, width // heads, heads)), -1, -3)
@@ -135,7 +131,7 @@ def _packed(spec: Attention) -> Iterator[Mistake]:
 
 
 def _in_order(order: str, spec: Attention, w: np.ndarray) -> np.ndarray:
-    counts = {"q": spec.heads, "k": spec.key_heads, "v": spec.key_heads}
+    counts = spec.heads_of
     each = w.shape[-1] // sum(counts.values())
     starts = dict(zip(order, np.cumsum([0, *(counts[r] for r in order)])[:3] * each, strict=True))
     return np.concatenate([w[..., starts[r] : starts[r] + counts[r] * each] for r in "qkv"], axis=-1)

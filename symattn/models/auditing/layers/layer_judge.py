@@ -131,8 +131,7 @@ class Heads(LayerParts):
             result = {n: TokenRows(a, whole.dtype) for n, a in parts.items()}
         else:
             result = {n: self._gave(f"attention.{n}") for n in "qkv"}
-        many = {"q": spec.heads, "k": spec.key_heads, "v": spec.key_heads}
-        return {n: TokenRows(a.values.reshape(len(a.values), many[n], -1), a.dtype) for n, a in result.items()}
+        return {n: TokenRows(a.values.reshape(len(a.values), spec.heads_of[n], -1), a.dtype) for n, a in result.items()}
 
     def _positions(self) -> Iterator[PartFinding]:
         """From what the projections gave to what attention was called with."""
