@@ -30,7 +30,7 @@ def command() -> None:
 def list_(output: Output) -> int:
     """List the faults: names, first wrong step, specification, words and reports."""
     from symattn.faults.corpus import corpus
-    from symattn.faults.corpus_document import listed
+    from symattn.faults.detection import listed
 
     return output.emit(listed(corpus()))
 
@@ -41,7 +41,7 @@ def list_(output: Output) -> int:
 def show(name: str, output: Output) -> int:
     """Show one fault, with the public reports that it resembles."""
     from symattn.faults.corpus import named
-    from symattn.faults.corpus_document import shown
+    from symattn.faults.detection import shown
 
     return output.emit(shown(named(name)))
 
@@ -59,9 +59,8 @@ def run(name: str | None, seed: int | None, path: str | None, every: bool, force
 
     With -o it draws inputs by a seed instead, and writes them with what a right program and the wrong one give.
     """
-    from symattn.faults import corpus, export
-    from symattn.faults.corpus_document import compared
-    from symattn.faults.found import found
+    from symattn.faults import corpus
+    from symattn.faults.detection import compared, detect
 
     if (name is None) == (not every) or (every and path is not None):
         raise click.UsageError("give one NAME, or --all without -o.")
@@ -73,10 +72,10 @@ def run(name: str | None, seed: int | None, path: str | None, every: bool, force
 
         if not path.endswith(".npz"):
             raise click.UsageError(f"{path}: a file of NumPy ends in .npz.")
-        files.write(Path(path), export.packed(corpus.sample(faults[0], seed or 0)), force)
+        files.write(Path(path), corpus.packed(corpus.sample(faults[0], seed or 0)), force)
         return Status.HOLDS
     with progress("running faults"):
-        document = compared(map(found, faults))
+        document = compared(map(detect, faults))
     return Output(form).emit(document)
 
 
@@ -86,7 +85,7 @@ def run(name: str | None, seed: int | None, path: str | None, every: bool, force
 @click.option("--force", is_flag=True, help="Replace existing files.")
 def export(folder: str, seeds: int, force: bool) -> int:
     """Write corpus.json, and a file of NumPy for each fault and seed."""
-    from symattn.faults.export import export as write
+    from symattn.faults.corpus import export as write
 
     paths = write(Path(folder), seeds, force=force)
     say(f"symattn: {len(paths)} files in {folder}, {sum(p.stat().st_size for p in paths) // 1000} kB")

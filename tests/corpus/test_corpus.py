@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from symattn import InputError
-from symattn.faults.corpus import EVERYDAY, CorpusFault, corpus, drawn, named, sample
-from symattn.faults.export import export, packed
-from symattn.faults.found import RULES, found, probed
+from symattn.faults.corpus import EVERYDAY, CorpusFault, corpus, drawn, export, named, packed, sample
+from symattn.faults.detection import RULES, detect, probed
 from symattn_cli.main import main
 
 
@@ -77,7 +76,7 @@ def test_rules_accept_what_is_right_and_refuse_what_is_not() -> None:
 
 
 def test_the_width_of_the_values_shows_in_no_everyday_input() -> None:
-    told = found(named("scale-of-values"))
+    told = detect(named("scale-of-values"))
     assert not any(told.rules.values())
     assert told.after is not None
 

@@ -12,9 +12,8 @@ import pytest
 
 from symattn.arrays.rounded import rounded
 from symattn.attention.presets import PRESETS
-from tests.models.layers import MAKERS, case
 from tests.models.mixed import run
-from tests.models.page import PAGE, inside, made
+from tests.models.page import MAKERS, PAGE, case, inside, made
 
 pytestmark = pytest.mark.transformers
 ROOT = Path(__file__).parents[2]

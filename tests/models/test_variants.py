@@ -10,7 +10,7 @@ import pytest
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.attention.variants import AGREES, VARIANTS
-from tests.models.layers import MAKERS, case
+from tests.models.page import MAKERS, case
 
 pytestmark = pytest.mark.transformers
 
