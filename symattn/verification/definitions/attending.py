@@ -57,8 +57,7 @@ def check(spec: Attention, what: str, layout: Layout) -> None:
     beside = [n for n in required(spec) if n not in _WORDS]
     if spec.packed or spec.latent is not None or beside:
         raise InputError(f"{what} takes q, k, v and masks; it has no place for {', '.join(beside) or 'projections'}")
-    if layout not in LAYOUTS:
-        raise InputError(f"{what}: no layout {layout}; known: {', '.join(LAYOUTS)}")
+    check_layout(what, layout)
     if spec.heads > 1 and layout != "nd" and "h" not in LAYOUTS[layout].split():
         raise InputError(f"{what}: the layout {layout} has no axis for the {spec.heads} heads")
 
@@ -98,12 +97,28 @@ def by_number(
 
 def axes(spec: Attention, layout: Layout, heads: str, *last: str) -> str:
     """A shape in letters: ``b h n_q d_k``; ``heads`` is the letter of the heads where there are several."""
-    front = LAYOUTS[layout] if layout != "nd" else "h" if spec.heads > 1 else ""
-    result = " ".join(heads if f == "h" and spec.heads > 1 else f for f in front.split())
+    if layout == "nd" and spec.heads > 1:
+        return " ".join([heads, *last])
+    return placed(layout, *last, heads=heads if spec.heads > 1 else "h")
+
+
+def placed(layout: Layout, *last: str, heads: str = "h") -> str:
+    """A shape in letters, with tokens before heads where the layout has them so."""
+    front = LAYOUTS[layout].replace("h", heads).split()
     if layout in ("bnhd", "nhd"):
-        *before, h = result.split()
-        return " ".join([*before, last[0], h, *last[1:]])
-    return f"{result} {' '.join(last)}".strip()
+        return " ".join([*front[:-1], last[0], front[-1], *last[1:]])
+    return " ".join([*front, *last])
+
+
+def check_layout(what: str, layout: Layout) -> None:
+    """Raise InputError for a layout that does not exist."""
+    if layout not in LAYOUTS:
+        raise InputError(f"{what}: no layout {layout}; known: {', '.join(LAYOUTS)}")
+
+
+def in_front(layout: Layout, i: int) -> dict[str, int]:
+    """The sizes of the axes in front, of the case number i: of several items and heads the first ones are enough."""
+    return dict.fromkeys(LAYOUTS[layout].split(), 2 if i < 3 else 1)
 
 
 def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:

@@ -16,14 +16,13 @@ from symattn.verification.definitions.judging import explains
 from symattn.verification.definitions.rules import both, changes, of_arrays, of_outputs
 from symattn.verification.definitions.subject import Definition, DefinitionMistake, Numbered
 from symattn.verification.diagnosis import matching, outofrange, screening
-from symattn.verification.diagnosis.causes import Cause, Search, alike, by_size, plainest, where_made
+from symattn.verification.diagnosis.causes import Cause, Outputs, Search, by_size, where_made
 
 _FIRST = 4  # wrong cases by which mistakes are put aside
 _LEGAL = 8  # times what is legal for the right definition
 _PAIRED, _TELLING = 2, 100  # wrong cases by which pairs are sought, of about so many entries
 _FIRSTS = 12  # mistakes beside which others are tried
 _KEPT = 512  # entries of the inputs of cases whose outputs are kept
-Outputs = list[np.ndarray] | None
 
 
 @dataclass
@@ -31,6 +30,7 @@ class InDefinition(Search[DefinitionMistake]):
     """A search among the definition's own mistakes, and those that it knows besides."""
 
     judged = (10**6, 30, 0)
+    compared = (10**6, _KEPT)
     guesses = 6000
     _known_of: dict[Any, Sequence[DefinitionMistake]] = field(default_factory=dict)
     computed: screening.ComputedValues[Outputs] = field(default_factory=screening.ComputedValues)
@@ -79,6 +79,11 @@ class InDefinition(Search[DefinitionMistake]):
             pass
         return True
 
+    def screened(self, judged: CaseResult, mistake: DefinitionMistake) -> bool | None:
+        """See ``Search``; a run counts for as many as it costs."""
+        self.effort.spend(0, self.subject.costs - 1)
+        return super().screened(judged, mistake)
+
     def explains(self, judged: CaseResult, mistake: DefinitionMistake) -> bool | None:
         """See ``judging``."""
         subject, precision, among = self.subject, self.session.precision, self.among
@@ -98,18 +103,6 @@ class InDefinition(Search[DefinitionMistake]):
             self._known_of[spec] = self.subject.remade(spec).mistakes if self.subject.remade is not None else ()
         return self._known_of[spec]
 
-    def plainest(
-        self, mistakes: tuple[DefinitionMistake, ...], tried: Sequence[CaseResult]
-    ) -> tuple[DefinitionMistake, ...]:
-        """Return the first of the mistakes that give the same numbers: two rules may say one thing."""
-        distinct: list[tuple[DefinitionMistake, list[Outputs]]] = []
-        cases = [r for r in (*self.wrong, *self.right, *tried) if r.case.size <= _KEPT]
-        for mistake in plainest(mistakes) if len(mistakes) > 1 else ():
-            outputs = [self._outputs(r, mistake) for r in cases]
-            if not any(all(map(_are_alike, outputs, others)) for _, others in distinct):
-                distinct.append((mistake, outputs))
-        return tuple(mistake for mistake, _ in distinct) or mistakes
-
     def likely_pairs(self) -> Iterator[tuple[DefinitionMistake, DefinitionMistake]]:
         """First the mistakes nearest to what was seen, each beside all others: a rule applied to what another gave."""
         finite = [r for r in self.wrong if r.ratios is not None and _are_finite(r.parts)]
@@ -126,8 +119,8 @@ class InDefinition(Search[DefinitionMistake]):
     def _nearness(self, cases: Sequence[CaseResult], mistake: DefinitionMistake) -> tuple[float, float]:
         """Return how much of the errors the direction of a mistake takes away, and then how little it leaves."""
         self.effort.spend(0, len(cases))
-        outputs = ((r, self._outputs(r, mistake)) for r in cases)
-        taken = [_taken(self._meant(r, wrong)) for r, wrong in outputs if wrong is not None]
+        outputs = ((r, self.outputs(r, mistake)) for r in cases)
+        taken = [_taken(self.meant(r, wrong)) for r, wrong in outputs if wrong is not None]
         return round(sum(share for share, _ in taken), 2), -sum(left for _, left in taken)
 
     def otherwise(self, found: tuple[DefinitionMistake, ...]) -> tuple[Cause[Any], ...]:
@@ -175,10 +168,10 @@ class InDefinition(Search[DefinitionMistake]):
     def _answer(self, judged: CaseResult, mistake: DefinitionMistake) -> bool | None:
         if not mistake.exact or judged.outcome.output is None:
             return None
-        wrong = self._outputs(judged, mistake)
+        wrong = self.outputs(judged, mistake)
         if wrong is None:
             return None
-        result = [_compared(part, a) for part, a in self._meant(judged, wrong)]
+        result = [_compared(part, a) for part, a in self.meant(judged, wrong)]
         return False if False in result else True if True in result else None
 
     def _leaves_most(self, mistake: DefinitionMistake) -> bool:
@@ -187,23 +180,11 @@ class InDefinition(Search[DefinitionMistake]):
         No bound of the mistake's own code explains that.
         """
         exact = (r for r in self.wrong if mistake.exact and r.ratios is not None)
-        results = ((r, a) for r in exact if (a := self._outputs(r, mistake)) is not None)
-        pairs = (pair for r, wrong in islice(results, _FIRST) for pair in self._meant(r, wrong))
+        results = ((r, a) for r in exact if (a := self.outputs(r, mistake)) is not None)
+        pairs = (pair for r, wrong in islice(results, _FIRST) for pair in self.meant(r, wrong))
         return any(_compared(part, a) is False and _left_most(part, a) for part, a in pairs)
 
-    def miss(self, judged: CaseResult, mistake: DefinitionMistake | None) -> float:
-        """The largest error of all outputs that are meant, each as a part of its largest entry."""
-        wrong = self._outputs(judged, mistake)
-        if wrong is None:
-            return float("inf")
-        return max(_miss(part, a) for part, a in self._meant(judged, wrong))
-
-    def _meant(self, judged: CaseResult, wrong: Sequence[np.ndarray]) -> list[tuple[Part, np.ndarray]]:
-        """The outputs that are meant, and those of the mistake."""
-        pairs = list(zip(judged.parts, wrong, strict=True))
-        return [pair for k, pair in enumerate(pairs) if self.among is None or k in self.among]
-
-    def _outputs(self, judged: CaseResult, mistake: DefinitionMistake | None) -> Outputs:
+    def outputs(self, judged: CaseResult, mistake: DefinitionMistake | None) -> Outputs:
         """Return the outputs of a mistake, or of the definition; None where there are none. Small ones are stored."""
 
         def run() -> Outputs:
@@ -229,10 +210,10 @@ class InDefinition(Search[DefinitionMistake]):
         if not mistake.exact or judged.outcome.output is None:
             return True
         self.effort.spend(judged.case.size)
-        wrong = self._outputs(judged, mistake)
+        wrong = self.outputs(judged, mistake)
         if wrong is None:
             return True
-        if any(part.got is None or part.got.shape != a.shape for part, a in self._meant(judged, wrong)):
+        if any(part.got is None or part.got.shape != a.shape for part, a in self.meant(judged, wrong)):
             return False
         if judged.ratios is None:
             return True
@@ -259,10 +240,6 @@ def _compared(part: Part, wrong: np.ndarray) -> bool | None:
     return screening.compared(got, wrong, part.expected.near, part.ratios, slack)
 
 
-def _are_alike(one: Outputs, other: Outputs) -> bool:
-    return one is not None and other is not None and all(map(alike, one, other))
-
-
 def _are_finite(parts: Iterable[Part]) -> bool:
     return all(part.got is not None and np.isfinite(part.got).all() for part in parts)
 
@@ -285,10 +262,3 @@ def _left_most(part: Part, wrong: np.ndarray) -> bool:
     if got is None or not got.shape == wrong.shape == right.near.shape:
         return False
     return (matching.share_left(got, wrong, right.near, right.allowed) or 0.0) > matching.LITTLE
-
-
-def _miss(part: Part, wrong: np.ndarray) -> float:
-    got = part.got
-    if got is None or got.shape != wrong.shape or not np.isfinite(wrong).all():
-        return float("inf")
-    return float(np.abs(got - wrong).max(initial=0.0)) / max(largest(part.expected.near), 1e-300)

@@ -99,9 +99,10 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         step="backward",
         inputs=(*inputs(attention, layout), do, *kept),
         outputs=("dq", "dk", "dv"),
+        costs=3,
         ways=tuple(map(laid, _ways(spec))),
         mistakes=Later(lambda: (replace(m, run=laid(m.run)) for m in mistakes(attention))),
-        others=Later(lambda: (replace(m, run=laid(m.run)) for m in of_wrong_attention(attention))),
+        others=Later(lambda: of_wrong_attention(attention, laid)),
     )
 
 
@@ -247,10 +248,15 @@ def _passed(spec: Attention, names: tuple[str, ...], do: Any, **given: Any) -> t
     return _of_wrong(spec, Variant({name: as_before(name) for name in names}), do, **given)
 
 
-def of_wrong_attention(spec: Attention) -> Iterator[DefinitionMistake]:
+def of_wrong_attention(
+    spec: Attention, laid: Callable[[Compute], Compute] = lambda run: run
+) -> Iterator[DefinitionMistake]:
     """The exact gradient of every known wrong variant of attention."""
-    result = partial(partial, _of_wrong, spec)
-    return by_rule(spec, _names(spec), result, "backward", "it is the gradient of other attention: ")
+
+    def made(variant: Variant) -> Compute:
+        return laid(partial(_of_wrong, spec, variant))
+
+    return by_rule(spec, _names(spec), made, "backward", "it is the gradient of other attention: ")
 
 
 def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:

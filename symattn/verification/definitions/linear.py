@@ -16,7 +16,7 @@ from symattn.bounds.target import Layout
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
-from symattn.verification.definitions.attending import FEW, LAYOUTS, in_order, swapped
+from symattn.verification.definitions.attending import FEW, check_layout, in_front, in_order, placed, swapped
 from symattn.verification.definitions.rules import reading
 from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Input
 from symattn.verification.subject import Array, Random
@@ -74,16 +74,8 @@ class LinearAttention(Answering):
 
 def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
     """Linear attention, ready to be verified."""
-    if layout not in LAYOUTS:
-        raise InputError(f"LinearAttention: no layout {layout}; known: {', '.join(LAYOUTS)}")
-    front = LAYOUTS[layout]
-
-    def shape(*last: str) -> str:
-        if layout in ("bnhd", "nhd"):
-            return " ".join([*front.split()[:-1], last[0], "h", *last[1:]])
-        return " ".join([*front.split(), *last])
-
-    m = "n" if spec.causal else "m"
+    check_layout("LinearAttention", layout)
+    shape, m = partial(placed, layout), "n" if spec.causal else "m"
     arrays = [
         Input("q", shape("n", "d_k"), "query queries xq r"),
         Input("k", shape(m, "d_k"), "key keys xk"),
@@ -99,7 +91,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         turned = ("q", "k", "v", *(("g",) if spec.gate == "feature" else ()))
         return in_order(partial(_spread, spec, layout, run), layout, turned, swapped)
 
-    sizes = [{**dict.fromkeys(front.split(), 2 if i < 3 else 1), "n": n, "m": n + 2 if i % 2 else max(1, n - 1),
+    sizes = [{**in_front(layout, i), "n": n, "m": n + 2 if i % 2 else max(1, n - 1),
               "d_k": d_k, "d_v": d_v} for i, (n, d_k, d_v) in enumerate(_SIZES)]  # fmt: skip
     positive = spec.feature in ("elu", "exp") or not spec.normalised
     return Definition(

@@ -14,8 +14,8 @@ from symattn.attention.fields import brief, refusal
 from symattn.attention.softmax import logarithms, powers
 from symattn.attention.streaming.states import PartialOutput, merge_partial
 from symattn.bounds.target import Layout
-from symattn.document import codec, errors, keywords
-from symattn.verification.definitions.attending import FEW
+from symattn.document import codec, keywords
+from symattn.verification.definitions.attending import FEW, check_layout, in_front, placed
 from symattn.verification.definitions.subject import (
     Compute,
     Definition,
@@ -29,7 +29,6 @@ from symattn.verification.subject import Array, Random
 
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 8), (2, 5), (9, 4), (17, 1), (2, 33))
 _BASES = tuple(np.geomspace(1.1, 100, 25))  # from which on another base is sought
-_SHAPES = {"nd": "n d", "bnd": "b n d", "nhd": "n h d", "bhnd": "b h n d", "bnhd": "b n h d"}
 Lift = Callable[[Any], Any]
 
 
@@ -65,9 +64,8 @@ class Merge(keywords.Answering):
 
 def subjects(spec: Merge, layout: Layout = "nd") -> Iterator[Definition]:
     """The merge with log-sum-exps of the axes of an output but the last; with 1 in its place; heads before tokens."""
-    if layout not in _SHAPES:
-        raise errors.InputError(f"Merge: no layout {layout}; known: {', '.join(_SHAPES)}")
-    rows = _SHAPES[layout].removesuffix(" d")
+    check_layout("Merge", layout)
+    rows = placed(layout, "n")
     yield _subject(spec, layout, rows, _column, lambda lse: lse[..., 0])
     yield _subject(spec, layout, f"{rows} 1", lambda lse: lse, lambda lse: lse)
     if "h" in rows:
@@ -83,15 +81,14 @@ def _subject(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) ->
 
         return moved
 
-    front = {x: 2 for x in _SHAPES[layout].split() if x in "bh"}
-    shapes = ({**(front if i < 3 else dict.fromkeys(front, 1)), "n": n, "d": d} for i, (n, d) in enumerate(_SIZES))
+    shapes = ({**in_front(layout, i), "n": n, "d": d} for i, (n, d) in enumerate(_SIZES))
     words = {"o1": "o out output v_a o_a out_a prefix_output acc", "l1": "l lse s_a lse_a prefix_lse",
              "o2": "block_out v_b o_b out_b suffix_output new_out",
              "l2": "block_lse s_b lse_b suffix_lse new_lse"}  # fmt: skip
     return Definition(
         title=codec.called(spec),
         step="merge",
-        inputs=tuple(Input(x, rows if x[0] == "l" else _SHAPES[layout], also) for x, also in words.items()),
+        inputs=tuple(Input(x, rows if x[0] == "l" else placed(layout, "n", "d"), also) for x, also in words.items()),
         outputs=("output", "lse"),
         ways=tuple(DefinitionForm(words, laid(partial(run, spec.base))) for words, run in _WAYS.items()),
         mistakes=tuple(replace(m, run=laid(m.run)) for m in _mistakes(spec.base)),
@@ -169,7 +166,8 @@ def _mistakes(base: int | None) -> Iterator[DefinitionMistake]:
     meant, taken = ("log-sums of base 2", "natural") if base else ("natural log-sums", "logarithms of base 2")
     for words, which in _MISREAD.items():
         yield told("merge", words.format(meant=meant, taken=taken), partial(_misread, which))
-    yield told("merge", f"the weights are made of {meant} as if they were {taken}", _weights_alone)
+    alone: Any = lambda base, *given: (_merged(None if base else 2, *given)[0], _merged(base, *given)[1])  # noqa: E731
+    yield told("merge", f"the weights are made of {meant} as if they were {taken}", alone)
     other = "natural, not of base 2" if base else "of base 2, not natural"
     yield told("lse", f"the log-sum that is returned is {other}", partial(_misread, _RETURNED))
     for (step, words), wrong in _WRONG.items():
@@ -196,10 +194,6 @@ def _in_base(x: float, base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> 
     factor = logarithms(namespace_of(o1).asarray(x, dtype=o1.dtype), base)
     o, lse = _merged(base, o1, factor * l1, o2, factor * l2)
     return o, lse / factor
-
-
-def _weights_alone(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
-    return _merged(None if base else 2, o1, l1, o2, l2)[0], _merged(base, o1, l1, o2, l2)[1]
 
 
 def _misread(which: tuple[bool, bool, bool], base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:

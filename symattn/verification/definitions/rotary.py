@@ -15,13 +15,12 @@ from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary import pairs, rotate
 from symattn.bounds.target import Inputs, Layout
 from symattn.document import codec, errors
-from symattn.verification.definitions.attending import FEW, swapped
+from symattn.verification.definitions.attending import FEW, check_layout, in_front, placed, swapped
 from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Input
 from symattn.verification.rules.rotating import Change, Right, Tables, of_pairs, of_tables, tables_of
 from symattn.verification.subject import Array, Random
 
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 4), (9, 2), (2, 8), (17, 1), (2, 16), (3, 32), (65, 2))
-_FRONT = {"nd": "{}", "bnd": "b {}", "nhd": "{} h", "bhnd": "b h {}", "bnhd": "b {} h"}
 
 
 def subjects(spec: Rotary, layout: Layout = "nd") -> Iterator[Definition]:
@@ -31,27 +30,25 @@ def subjects(spec: Rotary, layout: Layout = "nd") -> Iterator[Definition]:
     """
     if spec.triples is not None:
         raise errors.InputError("Rotary: verify takes frequencies, not triples; hint: leave triples out")
-    if layout not in _FRONT:
-        raise errors.InputError(f"Rotary: no layout {layout}; known: {', '.join(_FRONT)}")
+    check_layout("Rotary", layout)
     for names in (("q", "k"), ("x",)):
         for wide in (False, True):
             for batched in (False, True):
-                if not batched or "b" in _FRONT[layout]:
+                if not batched or layout[0] == "b":
                     yield _subject(spec, layout, names, wide, batched)
 
 
 def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool) -> Definition:
     columns = "d" if spec.width else "2*f" if spec.layout == "half" else "f*2"
-    shape = f"{_FRONT[layout].format('n')} {columns}"
+    shape = placed(layout, "n", columns)
     table = f"{'b ' * batched}n {'r' if wide else 't'}"
-    front: dict[str, int] = {x: 2 for x in ("b", "h") if x in _FRONT[layout].split()}
     run = partial(_rotated, spec, layout, names)
     words = {"x": "t vec hidden_states input xq", "q": "query xq queries", "k": "key xk keys"}
     sizes = []
     for i, (n, f) in enumerate(_SIZES):
         width = spec.width or 2 * f
         extra = {"d": width + (0, 2, 5, 1)[i % 4]} if spec.width else {"f": f}
-        sizes.append({**(front if i < 3 else dict.fromkeys(front, 1)), "n": n, **extra, "t": width // 2, "r": width})
+        sizes.append({**in_front(layout, i), "n": n, **extra, "t": width // 2, "r": width})
     return Definition(
         title=codec.called(spec),
         step="position",

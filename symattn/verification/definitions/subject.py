@@ -7,12 +7,13 @@ bounds. A known mistake is a function of the same inputs that computes something
 
 from __future__ import annotations
 
+from collections import UserList
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -114,27 +115,16 @@ class Numbered:
         return DefinitionMistake(self.step, self.words.format(written), self.run(x), spec=self.spec(x))
 
 
-class Later(Sequence[DefinitionMistake]):
+class Later(UserList[DefinitionMistake]):
     """Mistakes that are made when they are first looked at: many definitions are asked for their ways alone."""
 
     def __init__(self, make: Callable[[], Iterable[DefinitionMistake]]) -> None:
         self._make = make
 
     @cached_property
-    def _made(self) -> tuple[DefinitionMistake, ...]:
-        return tuple(self._make())
-
-    def __len__(self) -> int:
-        return len(self._made)
-
-    @overload
-    def __getitem__(self, index: int) -> DefinitionMistake: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[DefinitionMistake, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> DefinitionMistake | tuple[DefinitionMistake, ...]:
-        return self._made[index]
+    def data(self) -> list[DefinitionMistake]:  # type: ignore[override]
+        """The mistakes."""
+        return list(self._make())
 
 
 @dataclass(frozen=True)
@@ -164,6 +154,7 @@ class Definition(Subject):
     numbered  mistakes with a number
     remade    the same of another specification, for mistakes of both kinds at once
     as_run    the run of an attention whose output this is: what leaves the range of a format is then named
+    costs     how many runs one counts for, where more is computed than the definition: a forward and a backward pass
     """
 
     title: str
@@ -188,6 +179,7 @@ class Definition(Subject):
     numbered: tuple[Numbered, ...] = ()
     remade: Callable[[Any], Definition] | None = None
     as_run: Callable[[Inputs], Run] | None = None
+    costs: int = 1
     enough = 12
     climbed = 200
 

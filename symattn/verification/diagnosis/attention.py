@@ -15,7 +15,7 @@ from symattn.bounds.mistake import Mistake
 from symattn.bounds.storing import mistakes as by_storing
 from symattn.verification import report, rules
 from symattn.verification.diagnosis import fitted, outofrange, rows, screening
-from symattn.verification.diagnosis.causes import Cause, Search, alike, by_size, plainest, where_made
+from symattn.verification.diagnosis.causes import Cause, Outputs, Search, by_size, where_made
 from symattn.verification.diagnosis.matching import LITTLE, best, combined, left, ranked, shares
 from symattn.verification.rules import softmaxes, tiling
 from symattn.verification.rules.families import families
@@ -77,23 +77,15 @@ class InAttention(Search[Mistake]):
         names = {step.name for step in self.session.spec.pipeline(self.names)}
         return (f for f in families(self.session.spec) if f.spec is not None or names.issuperset(f.steps))
 
-    def miss(self, judged: CaseResult, mistake: Mistake | None) -> float:
-        """|y − o|, at its largest."""
-        got = judged.outcome.output
-        out = self._output(judged, mistake)
-        if got is None or out.shape != got.shape or not np.isfinite(out).all():
-            return float("inf")
-        return float(np.abs(got - out).max(initial=0.0))
-
     def contradicts(self, judged: CaseResult, mistake: Mistake) -> bool:
         """Also where what came is farther from the mistake than any implementation of the definition is from that: in
         half formats little is known of implementations of the mistake."""
         if super().contradicts(judged, mistake):
             return True
-        got, out, allowed = judged.outcome.output, self._output(judged, mistake), judged.parts[0].expected.allowed
-        if got is None or not got.shape == out.shape == allowed.shape:
+        got, out, allowed = judged.outcome.output, self.outputs(judged, mistake), judged.parts[0].expected.allowed
+        if got is None or out is None or not got.shape == out[0].shape == allowed.shape:
             return False
-        return bool((np.abs(got - out) > _BEYOND * allowed).any())
+        return bool((np.abs(got - out[0]) > _BEYOND * allowed).any())
 
     def gives(self, mistake: Mistake) -> bool:
         """Not those of numbers that leave the range of a format."""
@@ -139,7 +131,7 @@ class InAttention(Search[Mistake]):
         likely = best(self.screen, self.wrong, (*self.dim, *survivors))
         beside = self.right[:_SEEN]
         mistakes = (m for m in likely[:_LIKELY] if not any(self.contradicts(judged, m) for judged in beside))
-        yield from islice(self._distinct(list(mistakes)), _MOST)
+        yield from islice(self._distinct(mistakes), _MOST)
 
     def _stored(self) -> Iterator[Mistake]:
         """Arrays that are stored in a narrower format on the way, where that accounts for nearly all of the errors."""
@@ -187,28 +179,19 @@ class InAttention(Search[Mistake]):
             if not mistake.variant.rows and 2 * shown > len(self.wrong):
                 yield replace(mistake, in_floats=True)
 
-    def plainest(self, mistakes: tuple[Mistake, ...], tried: Sequence[CaseResult]) -> tuple[Mistake, ...]:
-        """Without operations on arrays, where a mistake of a step gives the same numbers."""
-        cases = [*self.wrong[:_TEN], *self.right[:_TEN], *(r for r in tried if r.finding != "raises")]
-        return tuple(self._distinct(plainest(mistakes), cases, lambda m: m.general))
+    def repeats(self, mistake: Mistake) -> bool:
+        """Return whether it is an operation on an array: a mistake of a step that gives the same numbers says more."""
+        return mistake.general
 
-    def _distinct(
-        self, mistakes: Sequence[Mistake], cases: Sequence[CaseResult] = (), among: Callable[[Mistake], bool] = bool
-    ) -> Iterator[Mistake]:
-        """The mistakes without those ``among`` them whose numbers are those of one before, up to roundings."""
-        result: list[list[np.ndarray]] = []
-        for mistake in mistakes:
-            outputs = [self._output(judged, mistake) for judged in cases or self.wrong[:_TEN]]
-            if not (among(mistake) and any(all(map(alike, outputs, others)) for others in result)):
-                result.append(outputs)
-                yield mistake
+    def _distinct(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
+        return self.distinct(mistakes, self.wrong[:_TEN], every=True)
 
-    def _output(self, judged: CaseResult, mistake: Mistake | None) -> np.ndarray:
-        """Return the mistake's output in float64; nothing where it has none."""
+    def outputs(self, judged: CaseResult, mistake: Mistake | None) -> Outputs:
+        """See ``Screen.run``."""
         try:
-            return self.screen.run(judged, mistake.variant if mistake else reference.RIGHT)[0]
+            return [self.screen.run(judged, mistake.variant if mistake else reference.RIGHT)[0]]
         except UNFIT:
-            return np.zeros(0)
+            return None
 
     def _possible(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
         """Return the mistakes that change some part of the specification."""

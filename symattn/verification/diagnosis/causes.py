@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from symattn.bounds.case_result import OF_VALUES, CaseResult
+from symattn.bounds.case_result import OF_VALUES, CaseResult, Part, largest
 from symattn.bounds.mistake import Where
 from symattn.verification.diagnosis.conditions import only_where, separating, thresholds
 from symattn.verification.diagnosis.fitted import FittedFamily, fitted
@@ -54,6 +54,7 @@ class Known(Protocol):
 
 
 M = TypeVar("M", bound=Known)
+Outputs = list[np.ndarray] | None
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,8 @@ class Search(ABC, Generic[M]):
     cut: bool = False
     #: Wrong, right and failed cases that are judged by balls.
     judged = (10, 6, 4)
+    #: Cases of either kind by which mistakes are compared, and entries of the inputs of the largest one.
+    compared: tuple[int, float] = (10, float("inf"))
     #: Runs in float64 for mistakes at some sizes only, and for pairs; None: as many as for the others.
     guesses: int | None = None
 
@@ -148,8 +151,13 @@ class Search(ABC, Generic[M]):
         return ()
 
     @abstractmethod
-    def miss(self, judged: CaseResult, mistake: M | None) -> float:
-        """The largest error in float64, of a mistake or of the definition; ∞ where it cannot be determined."""
+    def outputs(self, judged: CaseResult, mistake: M | None) -> Outputs:
+        """Return the outputs of a mistake, or of the definition, in float64; None where there are none."""
+
+    def repeats(self, mistake: M) -> bool:
+        """Return whether the mistake is left out where another one gives the same numbers: two rules may say one thing,
+        of which the first one is the plainest."""
+        return True
 
     def ways(self) -> Iterator[tuple[Callable[[], Iterable[M]], bool]]:
         """The ways of searching, in order, and whether what they find is to be judged by balls yet."""
@@ -168,10 +176,6 @@ class Search(ABC, Generic[M]):
         """The cases by which balls judge a mistake, one first that is likely to contradict it."""
         return cases
 
-    def plainest(self, mistakes: tuple[M, ...], tried: Sequence[CaseResult]) -> tuple[M, ...]:
-        """Return the plainest of the mistakes that explain everything, ``tried`` besides."""
-        return plainest(mistakes)
-
     def gives(self, mistake: M) -> bool:
         """Return whether the mistake is one that gives numbers."""
         return True
@@ -181,6 +185,35 @@ class Search(ABC, Generic[M]):
         return judged
 
     # -- the search ----------------------------------------------------------------------------------------------------
+    def meant(self, judged: CaseResult, outputs: Sequence[np.ndarray]) -> list[tuple[Part, np.ndarray]]:
+        """The outputs that are meant, beside those that are given."""
+        pairs = list(zip(judged.parts, outputs, strict=True))
+        return [pair for k, pair in enumerate(pairs) if self.among is None or k in self.among]
+
+    def miss(self, judged: CaseResult, mistake: M | None) -> float:
+        """The largest error in float64 of all outputs that are meant, each as a part of its largest entry, of a mistake
+        or of the definition; ∞ where it cannot be determined."""
+        wrong = self.outputs(judged, mistake)
+        if wrong is None:
+            return float("inf")
+        return max(_miss(part, a) for part, a in self.meant(judged, wrong))
+
+    def distinct(self, mistakes: Iterable[M], cases: Sequence[CaseResult], every: bool = False) -> Iterator[M]:
+        """The mistakes without those that only repeat one before, up to roundings; ``every``: of whatever kind."""
+        before: list[list[Outputs]] = []
+        for mistake in mistakes:
+            outputs = [self.outputs(judged, mistake) for judged in cases]
+            if not ((every or self.repeats(mistake)) and any(all(map(_are_alike, outputs, b)) for b in before)):
+                before.append(outputs)
+                yield mistake
+
+    def plainest(self, mistakes: tuple[M, ...], tried: Sequence[CaseResult]) -> tuple[M, ...]:
+        """Return the plainest of the mistakes that explain everything, ``tried`` besides."""
+        many, size = self.compared
+        cases = [*self.wrong[:many], *self.right[:many], *(r for r in tried if r.finding != "raises")]
+        some = [r for r in cases if r.case.size <= size]
+        return tuple(self.distinct(plainest(mistakes), some)) if len(mistakes) > 1 else mistakes
+
     def cause(self, found: tuple[M, ...], sure: bool, besides: str = "") -> Cause[M]:
         """Return the cause for these mistakes."""
         raises = bool(found) and all(self.explains(r, m) is True for m in found for r in self.raised)
@@ -347,9 +380,19 @@ def explains_all(answers: Iterable[bool | None]) -> bool:
     return seen
 
 
-def alike(a: np.ndarray, b: np.ndarray) -> bool:
-    """Return whether two outputs are the same up to roundings of float64."""
-    return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True))
+def _are_alike(one: Outputs, other: Outputs) -> bool:
+    """Return whether outputs are the same up to roundings of float64."""
+    if one is None or other is None:
+        return one is other
+    near = (np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True) for a, b in zip(one, other, strict=True))
+    return [a.shape for a in one] == [b.shape for b in other] and all(near)
+
+
+def _miss(part: Part, wrong: np.ndarray) -> float:
+    got = part.got
+    if got is None or got.shape != wrong.shape or not np.isfinite(wrong).all():
+        return float("inf")
+    return float(np.abs(got - wrong).max(initial=0.0)) / max(largest(part.expected.near), 1e-300)
 
 
 def plainest(mistakes: tuple[M, ...]) -> tuple[M, ...]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.array import Array
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.scores import softcap
 from symattn.attention.spec import Attention
@@ -60,11 +59,8 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
     """Yield the families of a specification, the plainest first."""
     position, unit = spec.position, scaled_by_one if not_scaled(spec) else None
     scaled = partial(MistakeFamily, "scale", steps=("scaled",), grid=_HUNDRED, spec=unit)
-    of = (
-        "scores are scaled by {}/√d_k"
-        if spec.scale is None and unit is None
-        else "scores are {} times what they should be"
-    )
+    by_root = spec.scale is None and unit is None
+    of = "scores are scaled by {}/√d_k" if by_root else "scores are {} times what they should be"
     yield scaled(of, wrong=lambda x, at: at.right() * at.number(x))
     for head in range(min(spec.heads, _EACH) if spec.heads > 1 else 0):
         yield scaled(f"scores of head {head + 1} are {{}} times what they should be", wrong=partial(_of_head, head))
@@ -82,16 +78,15 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
         )
     else:
         words = "scores are capped at {}, which was not requested"
-        yield MistakeFamily("softcap", words, ("scaled",), _capped, _logarithmic(1, 1e3), spec=unit)
+        yield MistakeFamily(
+            "softcap", words, ("scaled",), lambda x, at: softcap(at.right(), x), _logarithmic(1, 1e3), spec=unit
+        )
     if spec.bias:
         yield MistakeFamily("bias", "the bias is {} times what it should be", ("biased",), times, _HUNDRED)
     if isinstance(position, Alibi | Buckets):
-        of = (
-            "the linear bias is {} times what it"
-            if isinstance(position, Alibi)
-            else "the biases of buckets are {} times what they"
-        )
-        yield MistakeFamily("bias", f"{of} should be", ("positioned",), times, _HUNDRED)
+        one = "the linear bias is {} times what it should be"
+        of = one if isinstance(position, Alibi) else "the biases of buckets are {} times what they should be"
+        yield MistakeFamily("bias", of, ("positioned",), times, _HUNDRED)
     if isinstance(position, Rotary) and position.given != "tables" and spec.latent is None:
         rotated = ("q_rotated", "k_rotated")
         yield MistakeFamily(
@@ -113,8 +108,9 @@ def _of_weights(spec: Attention) -> Iterator[MistakeFamily]:
         return MistakeFamily(step, words, ("weights",), wrong, grid, rows)
 
     yield made("score", "scores are cut off at ±{}", _cut_off, _logarithmic(1e-1, 200))
-    words = "exponents s − max s are cut off below −{}"
-    yield made("exp", words, _exponents_cut_off, _logarithmic(1e-1, 200))
+    words = "exponents s − max s are cut off below −{}"  # forbidden keys stay forbidden
+    below: Any = lambda x, at: at.weights(at.finite(lambda s: at.xp.maximum(s - at.top, at.number(-x))))  # noqa: E731
+    yield made("exp", words, below, _logarithmic(1e-1, 200))
     yield made(
         "bias", "scores have {} times the distance added, which was not requested", _by_distance, _signed(1e-3, 10)
     )
@@ -143,10 +139,6 @@ def _of_head(head: int, x: float, at: At) -> Any:
     return at.right() * at.xp.asarray(factors, dtype=at.first.dtype)
 
 
-def _capped(x: float, at: At) -> Array:
-    return softcap(at.right(), x)
-
-
 def _filled(besides: bool, x: float, at: At) -> Any:
     """A number in the place of forbidden scores, or added to them."""
     s = forbidding.added(at)
@@ -156,11 +148,6 @@ def _filled(besides: bool, x: float, at: At) -> Any:
 def _cut_off(x: float, at: At) -> Any:
     c = at.number(x)
     return at.weights(at.finite(lambda s: at.xp.maximum(at.xp.minimum(s, c), -c)))
-
-
-def _exponents_cut_off(x: float, at: At) -> Any:
-    """e^{max(s − m, −x)} over its sum; forbidden keys stay forbidden."""
-    return at.weights(at.finite(lambda s: at.xp.maximum(s - at.top, at.number(-x))))
 
 
 def _shared_out(x: float, at: At) -> Any:

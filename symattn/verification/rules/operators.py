@@ -113,12 +113,12 @@ def _along(axis: int, name: str) -> Iterator[Operator]:
     yield _moved(f"{{}} are taken from the last {name} to the first", over(lambda xp, x: xp.flip(x, axis=axis)))
     yield _moved(f"{{}} are those of the next {name}", over(lambda xp, x: xp.roll(x, -1, axis=axis)))
     yield _moved(f"{{}} are those of the {name} before", over(lambda xp, x: xp.roll(x, 1, axis=axis)))
+    yield _moved(f"the {{}} of the first {name} are used for all {plural}", partial(one, axis, 0))
+    yield _moved(f"the {{}} of the last {name} are used for all {plural}", partial(one, axis, -1))
     halves = over(lambda xp, x: xp.roll(x, -(int(x.shape[axis]) // 2), axis=axis))
     yield _moved(f"the two halves of the {plural} of {{}} are exchanged", halves)
-    for place, which in ((0, "first"), (-1, "last")):
-        yield _moved(f"the {{}} of the {which} {name} are used for all {plural}", partial(one, axis, place))
-        words = f"the {{}} of the {which} {name} are lost: 0 is used instead"
-        yield Operator(words, partial(_lost, axis, place), exact=True)
+    yield Operator(f"the {{}} of the first {name} are lost: 0 is used instead", partial(_lost, axis, 0), exact=True)
+    yield Operator(f"the {{}} of the last {name} are lost: 0 is used instead", partial(_lost, axis, -1), exact=True)
     mean = over(lambda xp, x: xp.broadcast_to(xp.mean(x, axis=axis, keepdims=True), x.shape))
     yield Operator(f"the mean of the {{}} over the {plural} is used for each", mean)
     yield Operator(f"the mean over the {plural} is subtracted from {{}}", lambda x: x - mean(x))

@@ -21,23 +21,19 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     for table, rows in ((_closed(spec), True), (_open(spec), False)):
         for blamed, words, wrong in table:
             yield in_steps(blamed, words, rows, weights=wrong)
-    if spec.normaliser == "softmax":
-        if spec.masks_anything:
-            yield from _along_masked(spec)
-        yield from _keys(spec)
+    if spec.normaliser != "softmax":
+        return
+    for axis, over in _axes(spec).items() if spec.masks_anything else ():
+        # all that lies along it may be forbidden: said only if that shows
+        words = f"the softmax runs over the {over}, and gives NaN for keys that are forbidden to all of them"
+        wrong = partial(along, axis, fully_masked="nan")
+        yield replace(in_steps("normalize", words, False, weights=wrong), general=True)
+    yield from _keys(spec)
 
 
 def _axes(spec: Attention) -> dict[int, str]:
     """The other axes that a softmax may run over."""
     return {-2: "queries", -3: "heads", -4: "batch"} if spec.heads > 1 else {-2: "queries", -4: "batch"}
-
-
-def _along_masked(spec: Attention) -> Iterator[Mistake]:
-    """As those along another axis, where all that lies along it may be forbidden: then said only if that shows."""
-    for axis, over in _axes(spec).items():
-        words = f"the softmax runs over the {over}, and gives NaN for keys that are forbidden to all of them"
-        wrong = partial(along, axis, fully_masked="nan")
-        yield replace(in_steps("normalize", words, False, weights=wrong), general=True)
 
 
 def _closed(spec: Attention) -> Table:
@@ -48,7 +44,11 @@ def _closed(spec: Attention) -> Table:
     results: Table = (
         ("exp", "powers of {} are taken in place of those of {}".format(*powers), _other_base),
         ("normalize", "the softmax is applied twice", lambda at: at.weights(at.finite(lambda s: at.right()))),
-        ("scale", "the scores have no influence: all weights of a row are equal", _unweighted),
+        (
+            "scale",
+            "the scores have no influence: all weights of a row are equal",
+            lambda at: softmax.softmax(at.finite(lambda s: s * 0), fully_masked="zeros"),
+        ),
         ("max", "each key's largest score over the queries is subtracted, not each query's over the keys", _columns),
     )
     if spec.masks_anything:
@@ -57,8 +57,8 @@ def _closed(spec: Attention) -> Table:
     if spec.sink is None:
         return (
             *results,
-            ("normalize", "only the key with the highest score is taken", _hardest),
-            ("normalize", "only the first key with the highest score is taken", _first_hardest),
+            ("normalize", "only the key with the highest score is taken", partial(_highest, False)),
+            ("normalize", "only the first key with the highest score is taken", partial(_highest, True)),
         )
     results += (
         ("sink", "the sink counts twice", lambda at: at.e / (at.total + at.sink)),
@@ -93,28 +93,15 @@ def _other_base(at: At) -> Any:
     return e / (at.sum(e) + sink)
 
 
-def _unweighted(at: At) -> Any:
-    return softmax.softmax(at.finite(lambda s: s * 0), fully_masked="zeros")
-
-
 def _columns(at: At) -> Any:
     m = at.xp.max(at.first, axis=-2, keepdims=True)
     return at.weights(at.first - at.xp.where(at.xp.isfinite(m), m, 0))
 
 
-def _hardest(at: At) -> Any:
-    e = _highest(at)
-    return e / at.sum(e)
-
-
-def _first_hardest(at: At) -> Any:
-    e = _highest(at)
-    return at.xp.where(at.xp.cumulative_sum(e, axis=-1) == 1, e, 0)
-
-
-def _highest(at: At) -> Any:
-    """1 for the keys with the highest score, 0 for the others."""
-    return at.xp.where(at.first == at.xp.max(at.first, axis=-1, keepdims=True), at.number(1), 0)
+def _highest(first: bool, at: At) -> Any:
+    """The weights where the keys with the highest score take all, or the ``first`` one of these."""
+    e = at.xp.where(at.first == at.xp.max(at.first, axis=-1, keepdims=True), at.number(1), 0)
+    return at.xp.where(at.xp.cumulative_sum(e, axis=-1) == 1, e, 0) if first else e / at.sum(e)
 
 
 _LOGITS: Table = (
@@ -153,7 +140,11 @@ def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
     yield from _PLAIN
     if spec.masks_anything:
         yield "normalize", "the sum is taken before the mask: weights of allowed keys do not sum to 1", _sum_unmasked
-        yield "normalize", "the mask is in the sum alone: forbidden keys keep their weights", _sum_alone_masked
+        yield (
+            "normalize",
+            "the mask is in the sum alone: forbidden keys keep their weights",
+            (lambda at: at.power(at.before("masked") - at.m) / at.total),
+        )
     else:
         words = "logarithms of the weights are used as the weights"
         yield "normalize", words, lambda at: at.first - softmax.log_sum_exp(at.first, base=at.spec.base)
@@ -190,14 +181,8 @@ def _of(make: Callable[[At, Any], Any]) -> Wrong:
 
 
 def _sum_unmasked(at: At) -> Any:
-    free = replace(at, name="masked").first
-    e = at.power(free - softmax.row_max(free))
+    e = at.power(at.before("masked") - softmax.row_max(at.before("masked")))
     return e * at.open.astype(float) / at.sum(e)
-
-
-def _sum_alone_masked(at: At) -> Any:
-    free = replace(at, name="masked").first
-    return at.power(free - at.m) / at.total
 
 
 _UNDIVIDED: Table = (
@@ -277,7 +262,7 @@ _BUFFERS = (8, 16, 32, 64, 128, 256, 512, 1024)  # keys of buffers that are too 
 def _keys(spec: Attention) -> Iterator[Mistake]:
     """Keys that are dropped, and keys of zeros that fill up."""
     for number, place in ((-1, "last"), (0, "first")):
-        others = partial(_all_but, number)
+        others: Any = lambda n, j, number=number: j != number % n  # noqa: E731
         yield in_steps("mask", f"the {place} key is dropped", weights=partial(_dropped, others))
         yield in_steps("normalize", f"the {place} key counts twice", weights=partial(_twice, others))
     for kind in BY_WIDTH:
@@ -285,10 +270,6 @@ def _keys(spec: Attention) -> Iterator[Mistake]:
     if spec.sink is None:
         for words, extra in _extra(spec.masks_anything):
             yield in_steps("mask", words, False, weights=partial(_unfilled, extra))
-
-
-def _all_but(number: int, n: int, j: Any) -> Any:
-    return j != number % n
 
 
 @dataclass(frozen=True)
