@@ -70,7 +70,7 @@ def _of_item(request: DerivationRequest, step: Step, given: Mapping[str, Any], a
     arrays = {**{name: given[name] for name in step.of}, step.name: numbered}
     alone = replace(step, run=_no_code)
     result: Pairs = []
-    seen: set[int] = set()
+    covered: set[int] = set()
     readings = list(every(alone, (), formulas))
     for (before, _), read, (formula, _) in zip(formulas, readings[1:], formulas[1:], strict=False):
         if defines(step, formula):
@@ -79,11 +79,11 @@ def _of_item(request: DerivationRequest, step: Step, given: Mapping[str, Any], a
             sides = sides_of(request, alone, arrays, read.definitions, formula, before, kind)
         except Unread:
             return None
-        for places, entries, where in sides:
-            for at, x, here in zip(*(side.flat for side in np.broadcast_arrays(places, entries, where)), strict=True):
-                result += [(array.flat[at], x)] if here else []
-                seen |= {at} if here else set()
-    return result if len(seen) == array.size else None
+        for side in sides:
+            places, entries, where = np.broadcast_arrays(*side)
+            result += [(array.flat[at], x) for at, x in zip(places[where], entries[where], strict=True)]
+            covered |= {*places[where]}
+    return result if len(covered) == array.size else None
 
 
 def _permits(mask: Any) -> Any:
@@ -104,17 +104,19 @@ def _projected(spec: Attention, scores: Any, weights: np.ndarray, kind: Any) -> 
     half = Fraction(1, 2) if spec.normaliser == "entmax" else 1
     zero, result = kind.lift(0).item(), []
     rows = (x.reshape(-1, weights.shape[-1]) for x in (scores.entries, weights))
-    for row, found in zip(*rows, strict=True):
-        seen = [j for j, s in enumerate(row) if not isinstance(s, Forbidden)]
-        above = [j for j in seen if not isinstance(found[j], Undefined) and found[j] != 0]
-        wanted = dict.fromkeys(range(len(row)), zero if seen or spec.fully_masked == "zeros" else Undefined("no key"))
+    for row, line in zip(*rows, strict=True):
+        allowed = [j for j, s in enumerate(row) if not isinstance(s, Forbidden)]
+        above = [j for j in allowed if not isinstance(line[j], Undefined) and line[j] != 0]
+        wanted = dict.fromkeys(
+            range(len(row)), zero if allowed or spec.fully_masked == "zeros" else Undefined("no key")
+        )
         if above:
             s, xp = kind(row[above]) * half, kind.xp
             mean, one = xp.mean(s), xp.asarray(1)
             tau = mean - (one if half == 1 else xp.sqrt((one - xp.sum((s - mean) ** 2)) * len(above))) / len(above)
-            gaps = xp.maximum(kind(row[seen]) * half - tau, xp.asarray(0))
-            wanted |= zip(seen, (gaps if half == 1 else gaps * gaps).entries, strict=True)
-        elif seen:
-            wanted[seen[0]] = kind.lift(1).item()  # some key has a weight
-        result += [(a, wanted[j]) for j, a in enumerate(found)]
+            gaps = xp.maximum(kind(row[allowed]) * half - tau, xp.asarray(0))
+            wanted |= zip(allowed, (gaps if half == 1 else gaps * gaps).entries, strict=True)
+        elif allowed:
+            wanted[allowed[0]] = kind.lift(1).item()  # some key has a weight
+        result += [(a, wanted[j]) for j, a in enumerate(line)]
     return result
