@@ -7,10 +7,11 @@ inputs in their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from inspect import Parameter, Signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +34,10 @@ from symattn.verification.definitions.registry import ordered, subjects_of
 from symattn.verification.definitions.subject import Definition
 from symattn.verification.power import verdict
 from symattn.verification.report import Report
+
+if TYPE_CHECKING:
+    from symattn.bounds.inputs import Sizes
+    from symattn.verification.semantics import IdentityResult
 
 #: Promises that say something of two lengths, or of masks: a definition must have them.
 _OF_BOTH = {"square": {"n_q", "n_k"}, "same_width": {"d_k", "d_v"}, "square_weights": {"d_k", "d_model"}}
@@ -147,7 +152,17 @@ class Laid(Target):
 
     def __init__(self, made: Adapted, convention: Convention, name: str) -> None:
         super().__init__(made, convention, name)
-        self.subject, self.right = made.subject, made.right
+        self.subject, self.right, self._adapted = made.subject, made.right, made
+
+    def semantics(self, spec: object, seconds: float, domain: Domain | None = None) -> IdentityResult:
+        """The identity test on residues, where the definition runs on them: see ``identity``."""
+        from symattn.programs import identity
+
+        def test(sizes: Sequence[Sizes], make: identity.Make) -> IdentityResult:
+            return identity.identity_of_definition(self._adapted, self.convention, sizes, domain, make)
+
+        few = (identity.SIZES[:3],)  # a definition has more steps than an attention, and larger degrees
+        return identity.tried_apart(test, self._adapted.function, self.convention, seconds, few)
 
 
 def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
@@ -294,7 +309,7 @@ class Adapted:
     ) -> None:
         agreed = Agreement(function, subject, request, name)
         self.subject = subject
-        self._function, self._outputs = function, subject.outputs
+        self.function, self._outputs = function, subject.outputs
         self._arguments, self._derived = agreed.arguments, agreed.derived
         self.convention, self.place = agreed.convention(), place
         self.other_readings: tuple[str, ...] = ()  # notes
@@ -307,12 +322,18 @@ class Adapted:
     def formed(self, notes: tuple[str, ...]) -> Formed:
         """The convention, with the place of the subject among those of its specification."""
         how = self.convention
-        sizes = tuple(self._function.sizes.items()) if isinstance(self._function, _HELD) else ()
+        sizes = tuple(self.function.sizes.items()) if isinstance(self.function, _HELD) else ()
         order, form = self.place
-        fills = bool(self._derived) or self._mapped or isinstance(self._function, (*_HELD, Backpropagated))
+        fills = bool(self._derived) or self._mapped or isinstance(self.function, (*_HELD, Backpropagated))
         return Formed(
             how.arguments, how.framework, how.dtype, notes=notes, order=order, form=form, sizes=sizes, fills=fills
         )
+
+    def on(self, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Adapted:
+        """The same with what is made of the function in its place."""
+        result = copy(self)
+        result.function = make(self.function)
+        return result
 
     def try_out(self, request: Request) -> None:
         """Make small calls, and see whether they give about the right values."""
@@ -336,7 +357,7 @@ class Adapted:
             arrays = {a.input: x for a, x in zip(ordered, places, strict=False)}
             arrays |= {a.input: keywords[a.parameter] for a in self._arguments if a.parameter in keywords}
             keywords |= {p: value(arrays) for p, value in self._derived.items()}
-        output = self._function(*places, **keywords)
+        output = self.function(*places, **keywords)
         if isinstance(output, Mapping):
             self._mapped = True
             return tuple(output[n] for n in self._outputs if n in output)

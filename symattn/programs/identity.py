@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,11 +27,23 @@ from symattn.programs.layouts import from_layout
 from symattn.programs.request import Request
 from symattn.programs.substitute import substitute
 from symattn.programs.watching import captured
-from symattn.verification.semantics import EPSILON, SIZES, IdentityResult, identity_test
+from symattn.verification.definitions.drawing import within, words
+from symattn.verification.semantics import (
+    EPSILON,
+    SIZES,
+    IdentityResult,
+    ResidueRun,
+    identity_test,
+    residue_work,
+    tested,
+)
+
+if TYPE_CHECKING:
+    from symattn.programs.definitions import Adapted
 
 #: Of a function and a kind of array the function on that kind.
 Make = Callable[[Callable[..., Any], type[Modular]], Callable[..., Any]]
-LARGE = (Sizes(64, 64, 4, 3, 6), Sizes(5, 130, 4, 2, 6), Sizes(33, 128, 16, 2, 6))
+LARGE = (Sizes(64, 64, 4, 3, 6), Sizes(5, 130, 4, 2, 6))
 
 
 def identity(
@@ -54,7 +67,7 @@ def identity(
     names = tuple(dict.fromkeys(how.inputs))
     maker = Maker(spec, how, Precision.of("float64"), _roomy(domain or Domain()))
     batch = (2, 3)[: maker.batches]  # several, where the layout has an axis for it
-    given = [replace(maker.fitted(s), d_model=s.d_model, batch=batch) for s in sizes]
+    given = [replace(_fitted(maker, s), d_model=s.d_model, batch=batch) for s in sizes]
 
     def prepare(kind: type[Modular]) -> Callable[[Mapping[str, Any]], Any]:
         result = make(function, kind)
@@ -63,7 +76,13 @@ def identity(
     def masks(s: Sizes, random: Random) -> Mapping[str, Any]:
         return maker.masks(s.n_q, s.n_k, np.random.default_rng(random.getrandbits(32)), None, s.batch)
 
-    return identity_test(prepare, spec, names, given, epsilon, seed, masks)
+    return identity_test(prepare, spec, names, given, epsilon, seed, masks, tables=True)
+
+
+def _fitted(maker: Maker, sizes: Sizes) -> Sizes:
+    """Sizes that the specification can take; a width that it can't becomes 4, of which the root is whole as well."""
+    result = maker.fitted(sizes)
+    return result if result.d_k == sizes.d_k else maker.fitted(replace(sizes, d_k=4))
 
 
 def _roomy(domain: Domain) -> Domain:
@@ -76,6 +95,40 @@ def _roomy(domain: Domain) -> Domain:
     return replace(domain, max_tokens=max(domain.max_tokens, usual.max_tokens), max_width=wide)
 
 
+def identity_of_definition(
+    adapted: Adapted,
+    how: Convention,
+    sizes: Sequence[Sizes] = SIZES,
+    domain: Domain | None = None,
+    make: Make = substitute,
+    epsilon: float = EPSILON,
+    seed: int = 0,
+) -> IdentityResult:
+    """Test the same of a function of a definition: its outputs against those of the definition's first way."""
+    definition, random, work = adapted.subject, Random(seed), residue_work()
+    inputs = [i for i in definition.inputs if i.name in how.inputs]
+    made = {i.name: i.made for i in inputs if i.made is not None}
+
+    def prepare(kind: type[Modular]) -> Callable[[Mapping[str, Any]], Any]:
+        result = adapted.on(lambda function: make(function, kind))
+        return lambda given: _call(result, how, given)
+
+    def compute(**given: Any) -> tuple[Any, ...]:
+        return definition.run(definition.ways[0], given)
+
+    runs = []
+    for wanted, number in product(sizes, definition.whole):
+        letters = {x: getattr(wanted, definition.meaning(x)[0], n) for x, n in definition.shapes[1].items()}
+        fitted = within(letters | {x: definition.shapes[1][x] for x in definition.kept & letters.keys()}, definition,
+                        _roomy(domain or Domain()))  # fmt: skip
+        shapes = {i.name: definition.shape(i.name, fitted) for i in inputs if i.made is None}
+        rng = np.random.default_rng(random.getrandbits(32))
+        drawn = {i.name: i.entries(shapes[i.name], rng) for i in inputs if i.entries}
+        fixed = {n: a for n, a in drawn.items() if a.dtype == bool or not np.isfinite(a).all()}
+        runs.append(ResidueRun(compute, words(fitted), (number,), shapes, fixed, random, work, made, tables=True))
+    return tested(runs, prepare, epsilon)
+
+
 def understood(
     function: Callable[..., Any], how: Convention, spec: Attention, seconds: float, domain: Domain | None = None
 ) -> IdentityResult:
@@ -86,20 +139,33 @@ def understood(
     numbers = {"doc", "doc_q", "doc_k", "positions", "positions_q", "drop"} & {*how.inputs}
     if numbers or spec.documents:
         return _not_tried(f"{', '.join(sorted(numbers))} are whole numbers")
+    return tried_apart(
+        lambda sizes, make: identity(function, spec, how, sizes, domain=domain, make=make), function, how, seconds
+    )
+
+
+def tried_apart(
+    test: Callable[[Sequence[Sizes], Make], IdentityResult],
+    function: object,
+    how: Convention,
+    seconds: float,
+    stages: Sequence[Sequence[Sizes]] = (SIZES, LARGE),
+) -> IdentityResult:
+    """Make a test of what is made of ``function`` for a kind, at usual sizes and, where it agrees, at larger ones."""
     if is_of_jax(function):
         from symattn.programs.graphs.jax_reader import on_kind
 
-        # JAX does not outlive a copy of the process
-        return _quietly(lambda: identity(function, spec, how, domain=domain, make=on_kind))
+        return _quietly(lambda: test(stages[0], on_kind))  # JAX does not outlive a copy of the process
     try:
         make = substitute if how.framework == "numpy" else _of_tensors(how.dtype)
     except (InputError, MissingExtra) as error:  # nothing can be exported
         return _not_tried(str(error))
 
     def tests() -> Iterator[IdentityResult]:
-        yield (result := _quietly(lambda: identity(function, spec, how, domain=domain, make=make)))
-        if result.agrees:
-            yield _quietly(lambda: identity(function, spec, how, LARGE, domain=domain, make=make))
+        for sizes in stages:
+            yield (result := _quietly(lambda: test(sizes, make)))  # noqa: B023 - called at once
+            if not result.agrees:
+                break
 
     try:
         results: list[IdentityResult] = apart(tests, seconds)
@@ -137,5 +203,6 @@ def _not_tried(reason: str) -> IdentityResult:
 def _call(function: Callable[..., Any], how: Convention, inputs: Mapping[str, Any]) -> Any:
     places, keywords = placed(how.arguments, {a: argument(a, how, inputs) for a in how.arguments})
     output = function(*places, **keywords)
-    first = output[0] if isinstance(output, tuple) and output else output
-    return from_layout(first, inputs, how.layout) if isinstance(first, Modular) else first
+    first, *others = output if isinstance(output, tuple) and output else (output,)
+    first = from_layout(first, inputs, how.layout) if isinstance(first, Modular) else first
+    return (first, *others) if others else first

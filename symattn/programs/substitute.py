@@ -61,6 +61,8 @@ class _Numpy:
             return getattr(self._kind.xp, name)
         if name == "sqrt":
             return functools.partial(_square_root, self._kind, np.sqrt)
+        if name in ("cos", "sin"):
+            return functools.partial(_turned, self._kind, result)
         plain = isinstance(result, (type, types.ModuleType, np.ufunc)) or not callable(result)
         return result if plain else functools.partial(_with_plain_sizes, result)
 
@@ -74,6 +76,7 @@ class _Math:
         self.pow = lambda x, y: x**y
         for name in FUNCTIONS.keys() - {"sqrt"}:  # math's, which a kind may know exactly
             setattr(self, name, functools.partial(_element, kind, name))
+        self.cos, self.sin = (functools.partial(_turned, kind, getattr(np, name)) for name in ("cos", "sin"))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(math, name)
@@ -205,6 +208,14 @@ def _square_root(kind: type[Planes], real: Callable[..., Any], x: Any, **kwargs:
     number = Fraction(int(x) if isinstance(x, Size) else float(x))
     exact = number >= 0 and all(isqrt(n) ** 2 == n for n in (number.numerator, number.denominator))
     return real(float(number)) if exact else kind.xp.sqrt(kind.lift(number))
+
+
+def _turned(kind: type[Planes], real: Callable[..., Any], x: Any, **kwargs: Any) -> Any:
+    """The cosine or sine, of known angles as what stands for it, where the kind has that."""
+    tables = getattr(kind, "tables", None)
+    if tables is None or isinstance(x, ArrayBase):
+        return real(x, **kwargs)
+    return tables(real.__name__, np.asarray(x, np.float64))
 
 
 def _element(kind: type[Planes], name: str, x: Any) -> Any:

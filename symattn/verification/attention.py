@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from symattn.verification.arithmetic.trial import Trial
     from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.engine import Session
+    from symattn.verification.semantics import IdentityResult
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class OfAttention(Subject):
     what = "the specification"
     random = "accuracy"
     misshapen = "call"
+    meant = frozenset({"worked", "scale", "structure", "mask", "windows", "long"})
+
+    def understood(self, session: Session) -> IdentityResult | None:
+        """See ``probing.hints``."""
+        return hints.understood(session)
 
     # -- inputs --------------------------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
@@ -58,14 +64,17 @@ class OfAttention(Subject):
         return _cases(LAST)
 
     def between(self, session: Session, rng: Random) -> None:
-        """Behaviour; and as long as no fault is known residues, and floats at the sizes at which residues differ."""
+        """Behaviour; and as long as no fault is known floats at the sizes at which residues differ.
+
+        Where inputs were refused, residues are asked again within the narrower domain.
+        """
         session.progress("behaviour")
         for case in session.share(behaviour.GROUP, behaviour.cases(session.maker, rng)):
             behaviour.take(session, case)
         behaviour.leaking(session, "all")
         if session.known == 0:
-            session.progress("semantics")
-            session.identity = hints.understood(session)
+            if session.domain != session.promised and (session.identity is None or session.identity.agrees is None):
+                session.identity = hints.understood(session)
             for case in hints.cases(session.identity, session.maker, rng):
                 session.take(case)
             _look_in_front(session, rng)

@@ -39,6 +39,7 @@ _NEVER = 4  # and none at all where no call has returned
 _WHOLE = 10  # cases for which all ways of computing are run, whatever the function gives
 _AHEAD = 16  # cases that are sent at once
 _ENOUGH = 6  # wrong cases of a group, after which it has shown what it can
+_FEWER = 3  # of the cases that ask what is computed one of so many is tried where residues have said that
 _CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and how often each is changed
 _DUMB = 30  # calls that gave nothing, where none gave anything, after which no more are made
 _ENDS = 6  # the same where each ended the process
@@ -68,6 +69,7 @@ class Session:
     explaining: Effort | None = None
     untried: list[str] = field(default_factory=list)
     refused: list[CaseResult] = field(default_factory=list)
+    aside: list[Case] = field(default_factory=list)  # cases that are tried where a fault is found without them
     late: list[CaseResult] = field(default_factory=list)  # calls that did not return: not judged
     promised: Domain = field(init=False)  # before anything was refused
     refused_axes: frozenset[refusals.Axes] = frozenset()  # numbers of axes that the function does not take
@@ -96,6 +98,11 @@ class Session:
     def known(self) -> int:
         """How many cases have shown a fault."""
         return sum(r.finding is not None for r in self.records)
+
+    @property
+    def settled(self) -> bool:
+        """Return whether residues have decided what the function computes: floats are then asked for arithmetic."""
+        return self.identity is not None and self.identity.epsilon is not None
 
     @property
     def called(self) -> list[CaseResult]:
@@ -133,7 +140,8 @@ class Session:
     def run_case(self, case: Case) -> CaseResult:
         """Call and judge."""
         legal = self.subject.legal(self, case.inputs)
-        return judge(legal, self.precision, case, self.call(case), len(self.records) < _WHOLE)
+        whole = power.LEAST if self.settled else _WHOLE
+        return judge(legal, self.precision, case, self.call(case), len(self.records) < whole)
 
     def admits(self, case: Case) -> bool:
         """Return whether the domain has such a case."""
@@ -144,6 +152,14 @@ class Session:
     def returns(self, case: Case) -> bool:
         """Return whether calls with as many entries return, as far as is known."""
         return sum(r.case.size <= case.size for r in self.late) < _LATE
+
+    def fewer(self, name: str, cases: Iterable[Case]) -> Iterator[Case]:
+        """Some cases of a group that asks what is computed, where residues have said that; the others are put aside."""
+        for k, case in enumerate(cases):
+            if k < power.LEAST or k % _FEWER == 0 or not self.settled or name not in self.subject.meant:
+                yield case
+            else:
+                self.aside.append(case)
 
     def ahead(self, cases: Iterable[Case]) -> Iterator[Case]:
         """The cases, sent to the function's own process, where it has one, several at a time."""
@@ -231,8 +247,10 @@ def _explained(session: Session) -> tuple[Fault, ...]:
 
 
 def _collect(session: Session) -> None:
-    """Try the groups: all of the first; the others, and inputs at random, as long as no fault is known."""
+    """Ask residues what is computed, and floats, in groups: all of the first; others as long as no fault is known."""
     rng, subject = np.random.default_rng(session.seed), session.subject
+    session.progress("semantics")
+    session.identity = subject.understood(session)
     for name, group in subject.first().items():
         _try_group(session, name, group, rng)
     subject.between(session, rng)
@@ -241,6 +259,8 @@ def _collect(session: Session) -> None:
     _search(session)
     _climb(session, rng)
     _try_later(session, subject.last(), rng)
+    for case in session.aside if session.known else ():  # a diagnosis rests on them
+        session.take(case)
     if session.known == 0 and not session.over:
         session.progress("bits")
         session.trial = subject.trial(session)
@@ -264,7 +284,7 @@ def _try_group(
     session.progress(name)
     before, domain = session.known if enough else 0, session.domain
     kept = 0.0 if name in session.subject.last() else for_random(session.examples)
-    for case in session.share(name, group(session, rng), kept):
+    for case in session.share(name, session.fewer(name, group(session, rng)), kept):
         if session.known - before >= (enough or session.subject.enough):
             return
         session.take(case)
@@ -273,8 +293,9 @@ def _try_group(
 
 
 def _search(session: Session) -> None:
-    """Inputs at random; fewer once faults are known, since these then only help to name them."""
-    examples = session.examples // 4 if session.known else session.examples
+    """Inputs at random; fewer once faults are known, since these then only help to name them, or where residues have
+    decided what is computed."""
+    examples = session.examples // 4 if session.known or session.settled else session.examples
     for case in session.share(session.subject.random, session.subject.drawn(session, examples)):
         if session.known >= session.subject.enough:
             break
@@ -297,7 +318,7 @@ def _climb(session: Session, rng: np.random.Generator) -> None:
         return judged.worst if judged else 0.0
 
     tried = (r for r in session.records if 0 < r.worst < 1 and r.case.size < subject.climbed)
-    for judged in sorted(tried, key=lambda r: -r.worst)[:_CLIMBS]:
+    for judged in sorted(tried, key=lambda r: -r.worst)[: 1 if session.settled else _CLIMBS]:
         search.climb(change, dict(judged.case.inputs), judged.worst, min(_STEPS, session.examples), worst)
 
 

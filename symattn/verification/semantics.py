@@ -9,6 +9,7 @@ and a difference is no fault until floats show it: 1e-9 in a denominator is trul
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ SPARE = 2  # pairs that may be set aside, because a divisor happened to be 0 in 
 SAMPLED = 3  # pairs, where there is no bound
 _WORK = 100_000  # of ``Work``, for one test
 LARGEST = 2  # of the whole numbers that are drawn
+_NEAR, _ROUGHLY = 2.0**-18, 2.0**-9  # parts of an angle that float32 hardly tells apart, and roughly
 _LIKE = {"do": "attended"}  # the gradient of each head's output, where a derivative is tested
 
 #: The function for arrays of a kind, taking the inputs by name.
@@ -51,7 +53,7 @@ class Difference:
     """The first element in which the function differs from the specification, and where that was seen."""
 
     index: tuple[int, ...]
-    sizes: Sizes
+    sizes: Any
     numbers: tuple[str, ...]
     message: str
 
@@ -90,19 +92,32 @@ def identity_test(
     epsilon: float = EPSILON,
     seed: int = 0,
     masks: Masks | None = None,
+    tables: bool = False,
 ) -> IdentityResult:
     """Return whether the function computes ``spec``, at every one of ``sizes``, but for a probability of at most ε.
 
     ``names`` are the inputs that both take. Two runs a size: with small whole queries, then with such keys (with
     ``x``: whole tokens and query weights, then whole tokens and key weights), and with tables of cosines and sines that
-    are whole numbers, where these are inputs. ``masks`` makes the masks for sizes; by default each query may see the
+    are whole numbers, where these are inputs, or where ``tables`` says that those which are made stand for such.
+    ``masks`` makes the masks for sizes; by default each query may see the
     first key. Raises ``InputError`` for names and sizes that do not fit the specification.
     """
-    random = Random(seed)
-    work = Work(_WORK)
-    runs = [
-        _ResidueRun(s, numbers, spec, tuple(names), random, masks, work) for s in sizes for numbers in _numbers(names)
-    ]
+    random, work, runs = Random(seed), residue_work(), []
+    for s in sizes:
+        for numbers in _numbers(names):
+            shapes = _shapes(s, spec, tuple(names))
+            fixed = dict(masks(s, random) if masks else _masks(shapes, spec, random))
+            runs.append(ResidueRun(spec, s, numbers, shapes, fixed, random, work, tables=tables))
+    return tested(runs, prepare, epsilon)
+
+
+def residue_work() -> Work:
+    """Return the work that one test may do."""
+    return Work(_WORK)
+
+
+def tested(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float = EPSILON) -> IdentityResult:
+    """Return the result of all runs together, the first of which that differs or is refused being the last."""
     with listening() as notes:
         for run in runs:
             run.settle(prepare, epsilon / len(runs))
@@ -124,12 +139,12 @@ def identity_test(
     return IdentityResult(True, Evidence(Grade.TESTED, where, total), total, pairs, notes=tuple(notes))
 
 
-def _nearly(run: _ResidueRun, prepare: Prepare, epsilon: float) -> bool:
+def _nearly(run: ResidueRun, prepare: Prepare, epsilon: float) -> bool:
     """Return whether a run that differs agrees where numbers count as equal that floats hardly tell apart."""
     if run.difference is None:
         return False
     again = copy(run)
-    again.difference, again.rough = None, True
+    again.difference, again.rough, again.angles = None, True, run.angles and Angles(run.random, _ROUGHLY)
     again.settle(prepare, epsilon)
     return not again.difference and not again.reason
 
@@ -145,30 +160,73 @@ def _numbers(names: Sequence[str]) -> list[tuple[str, ...]]:
     return [(*tokens, "w_q", "b_q", *tables), (*tokens, "w_k", "b_k", *tables)]
 
 
-def _where(runs: Sequence[_ResidueRun]) -> str:
+def _where(runs: Sequence[ResidueRun]) -> str:
     sizes = "; ".join(dict.fromkeys(str(r.sizes) for r in runs))
     classes = ", and ".join(dict.fromkeys(r.holds_for for r in runs))
     return f"{classes}, at {sizes}"
 
 
-class _ResidueRun:
-    """One choice of sizes, and of the inputs that are numbers."""
+class Angles:
+    """Whole numbers in the place of cosines and sines of known angles: equal ones where floats hardly tell these apart.
+
+    Rotary tables that a function makes itself are thereby inputs like those that it is given; that their entries are
+    right is left to floats.
+    """
+
+    def __init__(self, random: Random, near: float) -> None:
+        self._random, self._near = random, near
+        self._known = [0.0]  # sizes of angles, in order,
+        self._numbers = [{"cos": 1, "sin": 0}]  # and what stands for their cosines and sines
+        self._tables: dict[tuple[str, tuple[int, ...], bytes], np.ndarray] = {}  # made for one point, asked for again
+
+    def of(self, name: str, angles: np.ndarray) -> np.ndarray:
+        """The numbers for an array of angles."""
+        key = (name, angles.shape, angles.tobytes())
+        if key not in self._tables:
+            numbers = [self._at(size)[name] for size in np.abs(angles).reshape(-1).tolist()]
+            signs = np.where(angles < 0, -1, 1) if name == "sin" else 1
+            self._tables[key] = np.array(numbers, dtype=np.int64).reshape(angles.shape) * signs
+        return self._tables[key]
+
+    @property
+    def used(self) -> bool:
+        """Return whether anything was asked for."""
+        return bool(self._tables)
+
+    def _at(self, size: float) -> dict[str, int]:
+        place = bisect_left(self._known, size)
+        for k in (place - 1, place):
+            if 0 <= k < len(self._known) and abs(self._known[k] - size) <= self._near * size:
+                return self._numbers[k]
+        self._known.insert(place, size)
+        self._numbers.insert(place, {name: self._random.randint(-1, 1) for name in ("cos", "sin")})
+        return self._numbers[place]
+
+
+class ResidueRun:
+    """The definition ``compute``, at one choice of sizes, and of the inputs that are whole numbers.
+
+    The inputs ``fixed`` are what they are, such as masks, and some are ``made`` of the others; all others are letters.
+    Cosines and sines of known angles, ``tables``, are whole numbers as well.
+    """
 
     def __init__(
         self,
-        sizes: Sizes,
+        compute: Callable[..., Any],
+        sizes: Any,
         numbers: tuple[str, ...],
-        spec: Attention,
-        names: tuple[str, ...],
+        shapes: Mapping[str, tuple[int, ...]],
+        fixed: Mapping[str, np.ndarray],
         random: Random,
-        masks: Masks | None,
         work: Work,
+        made: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None,
+        tables: bool = False,
     ) -> None:
-        self.sizes, self.spec, self.random, self.work = sizes, spec, random, work
-        self.numbers = tuple(n for n in numbers if n in names)
-        self.shapes = _shapes(sizes, spec, names)
-        self.given = {n: _drawn(self.shapes[n], random) for n in self.numbers}
-        self.given |= masks(sizes, random) if masks else _masks(self.shapes, spec, random)
+        self.compute, self.sizes, self.random, self.work = compute, sizes, random, work
+        self.numbers = tuple(n for n in numbers if n in shapes)
+        self.shapes = shapes
+        self.given = {n: _drawn(shapes[n], random) for n in self.numbers} | dict(fixed)
+        self.made, self.angles = made or {}, Angles(random, _NEAR) if tables else None
         self.pairs: list[tuple[int, int]] = []
         self.epsilon: float | None = 0.0
         self.rough = False
@@ -182,7 +240,8 @@ class _ResidueRun:
     def holds_for(self) -> str:
         """The class of inputs for which equality was tested."""
         others = [n for n in self.shapes if n not in self.given]
-        drawn = f"for random {', '.join(self.numbers)} (whole numbers up to {LARGEST})"
+        tables = ("cosines and sines",) if self.angles is not None and self.angles.used else ()
+        drawn = f"for random {', '.join((*self.numbers, *tables))} (whole numbers up to {LARGEST})"
         return f"{drawn} and all {', '.join(others)}" if others else drawn
 
     def settle(self, prepare: Prepare, epsilon: float) -> None:
@@ -202,7 +261,7 @@ class _ResidueRun:
         agreeing: dict[Any, list[_Point]] = {}
         differing: list[_Point] = []
         for drawn, (p, q) in enumerate(primes.draw(64, self.random, roots), start=1):
-            point = _Point(self, modular(p, q, self.random.getrandbits(63), self.rough), prepare)
+            point = _Point(self, self._kind(p, q), prepare)
             if self.reason:
                 return
             if point.difference:
@@ -222,26 +281,33 @@ class _ResidueRun:
                 break
         self.reason = "what was equal to what changed from one pair of primes to the next; another seed may settle it"
 
+    def _kind(self, p: int, q: int) -> type[Modular]:
+        kind: Any = modular(p, q, self.random.getrandbits(63), self.rough)
+        if self.angles is not None:
+            kind.tables = lambda name, angles, of=self.angles.of: kind.lift(of(name, angles))
+        return kind  # type: ignore[no-any-return]
+
     def inputs(self, kind: type[Modular]) -> dict[str, Any]:
         """Numbers and masks as they are, new letters for the rest."""
         placed = {n: a if a.dtype == bool else kind.literal(a) for n, a in self.given.items()}
-        return {name: placed[name] if name in placed else kind.letters(*shape) for name, shape in self.shapes.items()}
+        result = {n: placed[n] if n in placed else kind.letters(*shape) for n, shape in self.shapes.items()}
+        return result | {name: make(result) for name, make in self.made.items()}
 
 
 class _Point:
     """The function and the specification at one point."""
 
-    def __init__(self, run: _ResidueRun, kind: type[Modular], prepare: Prepare) -> None:
+    def __init__(self, run: ResidueRun, kind: type[Modular], prepare: Prepare) -> None:
         self.pair = (kind.field.p.m, kind.field.q.m)
         self.difference: Difference | None = None
         self._run = run
         self._compared = Chance()
         inputs = run.inputs(kind)
-        expected = run.spec(**inputs)
+        expected = run.compute(**inputs)
         copies = {n: x.copy() for n, x in inputs.items()}  # the function may change what it is given
         kind.field.work = run.work
         try:
-            self._compare(kind, first_of(prepare(kind)(copies)), expected)
+            self._compare_all(kind, prepare(kind)(copies), expected)
         except primes.NoRoot:
             raise
         except Exception as error:
@@ -250,13 +316,25 @@ class _Point:
         self.decided, self.answers = decisions.count, tuple(sorted(decisions.answers.items()))
         self.chance = decisions.chance.either(self._compared)
 
+    def _compare_all(self, kind: type[Modular], got: Any, expected: Any) -> None:
+        """Compare the first of several items with the one output, or each with that of its place."""
+        if not isinstance(expected, tuple):
+            return self._compare(kind, first_of(got), expected)
+        if not isinstance(got, tuple) or len(got) < len(expected):
+            return self._differs((), f"the function did not return {len(expected)} arrays")
+        for one, other in zip(got, expected, strict=False):
+            if self.difference is None:
+                self._compare(kind, one, other)
+        return None
+
     def _compare(self, kind: type[Modular], got: Any, expected: Modular) -> None:
         if not isinstance(got, kind):
             self._differs((), f"the function returned {type(got).__name__}, not an array of the kind that it was given")
         elif got.plain_shape != expected.plain_shape:
             self._differs((), f"the function returned shape {got.plain_shape}, not {expected.plain_shape}")
         else:
-            same, self._compared = kind.compared(got, expected)
+            same, chance = kind.compared(got, expected)
+            self._compared = self._compared.either(chance)
             undefined = kind._undefined(got) & kind._undefined(expected)
             if undefined.any():
                 note("some elements are 0/0 in both the function and the specification")

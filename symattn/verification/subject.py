@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from symattn.verification.diagnosis.observe import ObservedScale
     from symattn.verification.engine import Session
     from symattn.verification.reduce import Axes
+    from symattn.verification.semantics import IdentityResult
 
 Array = np.ndarray
 Random = np.random.Generator
@@ -42,6 +43,7 @@ class Subject(ABC):
     random    the group of inputs at random
     misshapen the step of a wrong shape that nothing explains
     climbed   entries of inputs below which larger errors are sought from there
+    meant     groups that ask what is computed, and little of its arithmetic
     """
 
     outputs: tuple[str, ...]
@@ -51,6 +53,11 @@ class Subject(ABC):
     random: str = "random"
     misshapen: str = "output"
     climbed: int = 600
+    meant: frozenset[str] = frozenset()
+
+    def understood(self, session: Session) -> IdentityResult | None:
+        """Test on residues what the function computes; None where neither it nor the definition runs on them."""
+        return None
 
     # -- inputs --------------------------------------------------------------------------------------------------------
     @abstractmethod

@@ -119,7 +119,10 @@ def _table(asked: Rotary, index: int, x: Array, positions: Any = None) -> Any:
         n, width, kind = x.shape[-2], asked.width or x.shape[-1], type(like)
         if asked.triples:
             return rotary.pythagorean_tables(n, asked.triples, like, asked.start)[index]
-        if positions is None and getattr(kind, "name", "") == "enclosure":
+        if positions is None and (stand_ins := getattr(kind, "tables", None)):
+            frequencies = _frequencies(asked, n, width, np.zeros(()))
+            result = stand_ins(("cos", "sin")[index], rotary.angles(np.arange(n) + asked.start, frequencies))
+        elif positions is None and getattr(kind, "name", "") == "enclosure":
             result = rotary.joined(*_short_tables(asked, int(n), int(width), kind), n)[index]
         else:
             xp = namespace_of(like)

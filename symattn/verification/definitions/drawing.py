@@ -134,8 +134,9 @@ def within(sizes: Mapping[str, int], subject: Definition, domain: Domain) -> dic
         for x, length in zip(pair, near, strict=True):
             factor = subject.meaning(x)[1]
             legal = subject.width if subject.meaning(x)[0] == "d_k" else int
-            fitting = [n for n in range(1, lengths.most + 1) if n in lengths and n % factor == 0 and legal(n) == n]
-            length = next((n for n in fitting if n >= length), max(fitting, default=length))
+            larger, smaller = range(length, lengths.most + 1), range(min(length, lengths.most), 0, -1)
+            fitting = (n for n in (*larger, *smaller) if n in lengths and n % factor == 0 and legal(n) == n)
+            length = next(fitting, length)
             result[x] = length // factor
     if domain.square and {"n_q", "n_k"} <= letters.keys():
         result[letters["n_q"]] = result[letters["n_k"]]

@@ -27,6 +27,7 @@ from symattn.document.errors import SymattnError
 from symattn.verification import reduce, report
 from symattn.verification.definitions import drawing, judging
 from symattn.verification.power import LEAST, Mutation, powers
+from symattn.verification.probing import hints
 from symattn.verification.probing.search import perturbed
 from symattn.verification.subject import Array, Cases, Random, Subject
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from symattn.bounds.reference import Run
     from symattn.verification.diagnosis.causes import Search
     from symattn.verification.engine import Session
+    from symattn.verification.semantics import IdentityResult
 
 _DRAWN = 6  # cases on which a mistake must have an effect to be one
 Compute = Callable[..., Any]  # of arrays by name, on any kind: an array, or a tuple of them
@@ -153,6 +155,8 @@ class Definition(Subject):
     closing   inputs with queries that no key is left to, made of others
     numbered  mistakes with a number
     remade    the same of another specification, for mistakes of both kinds at once
+    whole     inputs that are whole numbers on residues, one in each run, so that exponents are linear in the others;
+              () where the definition is not run on them
     as_run    the run of an attention whose output this is: what leaves the range of a format is then named
     costs     how many runs one counts for, where more is computed than the definition: a forward and a backward pass
     """
@@ -178,10 +182,12 @@ class Definition(Subject):
     means: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     numbered: tuple[Numbered, ...] = ()
     remade: Callable[[Any], Definition] | None = None
+    whole: tuple[str, ...] = ()
     as_run: Callable[[Inputs], Run] | None = None
     costs: int = 1
     enough = 12
     climbed = 200
+    meant = frozenset({"sizes"})
 
     # -- letters -------------------------------------------------------------------------------------------------------
     def shape(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -246,6 +252,10 @@ class Definition(Subject):
         """The outputs, as a tuple."""
         result = way(**arrays)
         return result if isinstance(result, tuple) else (result,)
+
+    def understood(self, session: Session) -> IdentityResult | None:
+        """See ``probing.hints``."""
+        return hints.understood(session) if self.whole else None
 
     # -- inputs, see ``Subject`` ---------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
@@ -368,8 +378,13 @@ class Definition(Subject):
         kinds = {step: [alike] for step, alike in mutations.items()}
         return powers(partial(self.run, self.ways[0]), kinds, drawn, tried)
 
+    def checks(self, session: Session) -> Iterator[report.Check]:
+        """Yield the check on residues."""
+        return hints.check(session.identity)
+
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
         """Yield notes on the meaning of any implementation, where the ways have words."""
+        yield from hints.notes(session.identity, faults)
         words = [way.words for way in self.ways if isinstance(way, DefinitionForm)]
         if words:
             yield f"Any implementation is one in one of these forms, each with its own bound: {'; '.join(words)}."
