@@ -74,7 +74,9 @@ class Size(int):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: object) -> Any:
         from symattn.arrays.base import ArrayBase, apply_ufunc
 
-        if ufunc.__name__ in _EXACT or any(isinstance(x, ArrayBase) for x in inputs):
+        # where tables of angles are read as what they stand for, such as np.arange(0, d, 2) / d makes them, in floats
+        plain = hasattr(self._kind, "tables") and any(isinstance(x, np.ndarray) and x.ndim for x in inputs)
+        if (ufunc.__name__ in _EXACT and not plain) or any(isinstance(x, ArrayBase) for x in inputs):
             lifted = [x._lifted() if isinstance(x, Size) else x for x in inputs]
             return apply_ufunc(self._kind, ufunc, method, lifted, kwargs)
         return getattr(ufunc, method)(*[int(x) if isinstance(x, Size) else x for x in inputs], **kwargs)

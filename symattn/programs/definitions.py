@@ -157,11 +157,12 @@ class Laid(Target):
     def semantics(self, spec: object, seconds: float, domain: Domain | None = None) -> IdentityResult:
         """The identity test on residues, where the definition runs on them: see ``identity``."""
         from symattn.programs import identity
+        from symattn.verification.semantics import SIZES
 
         def test(sizes: Sequence[Sizes], make: identity.Make) -> IdentityResult:
             return identity.identity_of_definition(self._adapted, self.convention, sizes, domain, make)
 
-        few = (identity.SIZES[:3],)  # a definition has more steps than an attention, and larger degrees
+        few = (SIZES[:3],)  # a definition has more steps than an attention, and larger degrees
         return identity.tried_apart(test, self._adapted.function, self.convention, seconds, few)
 
 

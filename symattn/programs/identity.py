@@ -13,6 +13,7 @@ import numpy as np
 
 from symattn.arrays.modular import Modular
 from symattn.arrays.precision import Precision
+from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
@@ -35,7 +36,7 @@ from symattn.verification.semantics import (
     ResidueRun,
     identity_test,
     residue_work,
-    tested,
+    settle,
 )
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def identity(
     def masks(s: Sizes, random: Random) -> Mapping[str, Any]:
         return maker.masks(s.n_q, s.n_k, np.random.default_rng(random.getrandbits(32)), None, s.batch)
 
-    return identity_test(prepare, spec, names, given, epsilon, seed, masks, tables=True)
+    return identity_test(prepare, spec, names, given, epsilon, seed, masks, isinstance(spec.position, Rotary))
 
 
 def _fitted(maker: Maker, sizes: Sizes) -> Sizes:
@@ -126,7 +127,7 @@ def identity_of_definition(
         drawn = {i.name: i.entries(shapes[i.name], rng) for i in inputs if i.entries}
         fixed = {n: a for n, a in drawn.items() if a.dtype == bool or not np.isfinite(a).all()}
         runs.append(ResidueRun(compute, words(fitted), (number,), shapes, fixed, random, work, made, tables=True))
-    return tested(runs, prepare, epsilon)
+    return settle(runs, prepare, epsilon)
 
 
 def understood(
@@ -146,7 +147,7 @@ def understood(
 
 def tried_apart(
     test: Callable[[Sequence[Sizes], Make], IdentityResult],
-    function: object,
+    function: Callable[..., Any],
     how: Convention,
     seconds: float,
     stages: Sequence[Sequence[Sizes]] = (SIZES, LARGE),

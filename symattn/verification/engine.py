@@ -295,7 +295,8 @@ def _try_group(
 def _search(session: Session) -> None:
     """Inputs at random; fewer once faults are known, since these then only help to name them, or where residues have
     decided what is computed."""
-    examples = session.examples // 4 if session.known or session.settled else session.examples
+    few = max(session.examples // 4, min(power.LEAST, session.examples))
+    examples = few if session.known or session.settled else session.examples
     for case in session.share(session.subject.random, session.subject.drawn(session, examples)):
         if session.known >= session.subject.enough:
             break

@@ -108,7 +108,7 @@ def identity_test(
             shapes = _shapes(s, spec, tuple(names))
             fixed = dict(masks(s, random) if masks else _masks(shapes, spec, random))
             runs.append(ResidueRun(spec, s, numbers, shapes, fixed, random, work, tables=tables))
-    return tested(runs, prepare, epsilon)
+    return settle(runs, prepare, epsilon)
 
 
 def residue_work() -> Work:
@@ -116,7 +116,7 @@ def residue_work() -> Work:
     return Work(_WORK)
 
 
-def tested(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float = EPSILON) -> IdentityResult:
+def settle(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float) -> IdentityResult:
     """Return the result of all runs together, the first of which that differs or is refused being the last."""
     with listening() as notes:
         for run in runs:

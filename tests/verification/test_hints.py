@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from symattn import Attention, Verdict
+from symattn import Attention, Gradient, Rotary, Verdict
 from symattn.bounds.domain import Domain
 from symattn.bounds.target import Convention
 from symattn.document.codec import record
@@ -20,6 +21,7 @@ from symattn.programs.verify import verify
 from symattn.verification.report import Check, Report
 
 CALLS: list[str] = []
+ROTARY = Attention(position=Rotary())
 
 
 def attention(q: Any, k: Any, v: Any, more: Any = 0.0, factor: Any = 1.0) -> Any:
@@ -65,6 +67,37 @@ def wrong_for_64(q: Any, k: Any, v: Any) -> Any:
 
 def refused(q: Any, k: Any, v: Any) -> Any:
     return attention(q, k, v * float(1 + 0 * v[0, 0]))
+
+
+def wrong_for_wide(q: Any, k: Any, v: Any) -> Any:
+    return plain(q, k, v) if q.shape[-1] < 96 else attention(q, k, v, factor=q.dtype.type(1.5))
+
+
+def without_maxima(q: Any, k: Any, v: Any) -> Any:
+    e = np.exp(q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+def rotated(x: Any, places: Any, base: float = 10000.0) -> Any:
+    angles = places[:, None] * base ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])
+    cos, sin, half = np.cos(angles).astype("f4"), np.sin(angles).astype("f4"), x.shape[-1] // 2
+    a, b = x[..., :half], x[..., half:]
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+def rotary(q: Any, k: Any, v: Any, base: float = 10000.0) -> Any:
+    keys = np.arange(len(k))
+    return attention(rotated(q, keys[len(k) - len(q) :], base), rotated(k, keys, base), v)
+
+
+def backward(q: Any, k: Any, v: Any, do: Any, factor: float = 1.0) -> Any:
+    scale = 1 / np.sqrt(q.shape[-1])
+    s = q @ k.T * scale
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    p = e / e.sum(axis=-1, keepdims=True)
+    dp = do @ v.T
+    ds = p * (dp - (p * dp).sum(axis=-1, keepdims=True)) * scale
+    return ds @ k, ds.T @ q * factor, p.T @ do
 
 
 def endless(q: Any, k: Any, v: Any) -> Any:
@@ -168,3 +201,40 @@ def test_tensors_without_their_framework_and_whole_numbers_are_not_tried(monkeyp
     spec = Attention(documents=True)
     runner = target(lambda q, k, v, doc: v, Request.of(spec, dtype="float32", framework="numpy", layout="nd"))
     assert "whole numbers" in runner.semantics(spec, 1.0).reason
+
+
+@pytest.mark.parametrize("function", [wrong_for_wide, without_maxima])
+def test_what_residues_do_not_show_is_left_to_floats(function: Any) -> None:
+    """A width that is not tried on them, and exponentials that overflow."""
+    report = verify(function, Attention(), examples=4)
+    assert report.verdict is Verdict.FAULT
+    assert check(report) is not None
+
+
+def test_where_residues_say_what_is_computed_floats_are_few() -> None:
+    cases = {c.name: c.cases for c in verify(plain, Attention()).checks}
+    assert cases["scale"] < 12
+    assert cases["accuracy"] < 60
+    assert cases["ranges"] > 20
+
+
+def test_rotary_tables_that_a_function_makes_are_read_and_their_angles_told_apart() -> None:
+    runner = target(rotary, Request.of(ROTARY, dtype="float32", layout="nd"))
+    found = runner.semantics(ROTARY, 60.0)
+    assert found.agrees
+    assert found.epsilon is not None
+    assert "cosines and sines" in found.evidence.where
+    for wrong in (partial(rotary, base=10001.0), lambda q, k, v: attention(rotated(q, np.arange(len(q))), k, v)):
+        found = understood(wrong, runner.convention, ROTARY, 60.0)
+        assert found.agrees is False
+
+
+def test_gradients_are_tested_on_residues() -> None:
+    report = verify(backward, Gradient(Attention()), examples=4)
+    found = check(report)
+    assert report.verdict is Verdict.NO_FAULT
+    assert found is not None
+    assert 0 < (found.epsilon or 0) < 1e-11
+    report = verify(lambda q, k, v, do: backward(q, k, v, do, 1 + 2.0**-30), Gradient(Attention()), examples=4)
+    assert check(report) is None
+    assert any("On residues it differs" in note for note in report.notes)
