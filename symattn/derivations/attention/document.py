@@ -62,7 +62,7 @@ def derivation(command: str = "", **parameters: object) -> Document:
 
 
 @dataclass
-class _Writing:
+class _Page:
     """A request, and what is left out of its document."""
 
     request: DerivationRequest
@@ -73,7 +73,7 @@ class _Writing:
 
 def _blocks(request: DerivationRequest) -> tuple[Block, ...]:
     inputs = request.inputs()
-    outcome = _Writing(request, checked(f"all entries at {_sizes_in_words(request)}"), runs(request))
+    outcome = _Page(request, checked(f"all entries at {_sizes_in_words(request)}"), runs(request))
     result: dict[str, Any] = dict(inputs)
     blocks: list[Block] = [Heading(("What goes in",)), _inputs(request), *_example(request)]
     for part in request.spec.pipeline(inputs):
@@ -89,7 +89,7 @@ def _blocks(request: DerivationRequest) -> tuple[Block, ...]:
     return (*blocks, *_cut(outcome), *_whole(request), _caveat())
 
 
-def _in_numbers(writing: _Writing, part: Part, array: Array) -> list[Block]:
+def _in_numbers(writing: _Page, part: Part, array: Array) -> list[Block]:
     """A section for a step that compares: letters have no order, so that it is checked on numbers."""
     formula, where = equals(part.symbol, part.formula), checked("an example of numbers")
     reason: Text = ("which is larger decides, and letters have no order",)
@@ -100,7 +100,7 @@ def _in_numbers(writing: _Writing, part: Part, array: Array) -> list[Block]:
     return [Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))), *above, together(steps)]
 
 
-def _step(writing: _Writing, part: Part, given: Mapping[str, object], array: Array) -> list[Block]:
+def _step(writing: _Page, part: Part, given: Mapping[str, object], array: Array) -> list[Block]:
     """A section: the formula of matrices, its entries, and what is true of them."""
     above, beside = _reasons(part)
     where = writing.where
@@ -120,7 +120,7 @@ def _step(writing: _Writing, part: Part, given: Mapping[str, object], array: Arr
     return [Heading((ARRAYS[part.name].title, ", ", shape)), *above, together(steps)]
 
 
-def _formulas(writing: _Writing, part: Part, beside: Text | str) -> list[Step]:
+def _formulas(writing: _Page, part: Part, beside: Text | str) -> list[Step]:
     """The formula of matrices and those of entries, each refused where it is not what the step computes.
 
     A formula that cannot be read, and one that defines a letter of its own, carries no grade.
@@ -162,7 +162,7 @@ def _check(request: DerivationRequest, part: Part, given: Mapping[str, object], 
         raise FalseStep(f"{part.name}: its formulas {what}")
 
 
-def _of_weights(writing: _Writing, part: Part, array: Any, where: Evidence) -> list[Step]:
+def _of_weights(writing: _Page, part: Part, array: Any, where: Evidence) -> list[Step]:
     request, symbol = writing.request, SYMBOLS["weights"]
     allowed = request.allowed()
     steps = []
@@ -219,7 +219,7 @@ def _weights_section(request: DerivationRequest) -> Section:
     return Section(Glossary(given, sizes, defined={"A": weights}))
 
 
-def _cut(writing: _Writing) -> tuple[Block, ...]:
+def _cut(writing: _Page) -> tuple[Block, ...]:
     if not writing.cut:
         return ()
     symbols = listed(SYMBOLS[name] for name in writing.cut)
