@@ -8,7 +8,7 @@ use the name as a letter that is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -18,7 +18,6 @@ from symattn.arrays.index.expressions import Expression, Letter
 from symattn.arrays.index.namespace import spread
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
-from symattn.document.model import Text
 from symattn.document.text import equal_sizes
 from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
@@ -28,7 +27,7 @@ from symattn.proof.prover import Proof, prove, sides_at, unsimplified
 from symattn.proof.refuting import spread_sizes
 from symattn.proof.signs import ZERO, never_negative
 from symattn.proof.statement import Declared, Letters, Numbers, Pair, Sides, growing_sizes, pairs, run
-from symattn.proof.theorem import Decision, Refutation, Theorem, state
+from symattn.proof.theorem import Decision, Refutation
 
 SEEDS = 8
 SOME, MANY = 6, 400  # cases tried against the statement, and against its false variant
@@ -195,42 +194,3 @@ def _meanings(letters: Any, meant: Any) -> Iterator[tuple[Letter, Expression]]:
 
 def _several(x: Any) -> list[Any]:
     return list(x) if isinstance(x, (list, tuple)) else [x]
-
-
-def certificate(
-    name: str,
-    topic: str,
-    says: Text | str,
-    *,
-    arrays: Mapping[str, str],
-    gap: Sides,
-    false: Sides | tuple[Sides, ...],
-    false_says: Text | str,
-    assumed: Mapping[str, tuple[str, Sides]] | None = None,
-    chosen: Mapping[str, Sides] | None = None,
-    source: str = "folklore",
-    why: Text | str = (),
-    hypotheses: tuple[Text | str, ...] = (),
-    positive: tuple[str, ...] = (),
-    permutations: Mapping[str, str] | None = None,
-    units: tuple[tuple[str, str], ...] = (),
-    top: int = 3,
-) -> Callable[[Sides], Theorem]:
-    """State an inequality: the function below the decorator gives (smaller, larger), or a list of such pairs.
-
-    >>> from symattn.proof.theorem import decide
-    >>> @certificate("means", "inequalities", "2 x y ≤ x² + y²", arrays={"x": "n", "y": "n"},
-    ...              gap=lambda x, y: (x - y) * (x - y),
-    ...              false=lambda x, y: (x * x + y * y, 2 * x * y), false_says="x² + y² ≤ 2 x y")
-    ... def means(x, y):
-    ...     return 2 * x * y, x * x + y * y
-    >>> decide(means).grade
-    <Grade.PROVED: 'proved'>
-    """
-    declared = Declared(arrays, permutations or {}, positive, units)
-
-    def make(sides: Sides) -> Theorem:
-        method = Certificate(declared, sides, gap, false, assumed or {}, top, chosen=chosen or {})
-        return state(name, topic, says, method, source, false_says, why, hypotheses)
-
-    return make

@@ -7,10 +7,11 @@ import pytest
 from symattn.arrays.index.axes import length
 from symattn.arrays.indexed import Indexed
 from symattn.document.evidence import Grade
-from symattn.proof.inequality import Certificate, certificate
+from symattn.proof.inequality import Certificate
 from symattn.proof.signs import never_negative
 from symattn.proof.statement import Declared, Numbers
-from symattn.proof.theorem import decide
+from symattn.proof.theorem import decide, state
+from symattn.proof.together import bound
 
 XY = Declared({"x": "n", "y": "n"})
 
@@ -72,10 +73,8 @@ def test_letters_that_are_not_negative_count_and_are_also_tried_at_0():
 
 def test_of_several_false_variants_each_must_fail():
     def stated(*false):
-        made = certificate(
-            "squares", "test", "0 ≤ x²", arrays={"x": "n"}, gap=lambda x: x * x, false=false, false_says="others"
-        )
-        return decide(made(lambda x: (0 * x, x * x)))
+        squares = bound({"x": "n"}, lambda x: (0 * x, x * x), lambda x: x * x, false)
+        return decide(state("squares", "test", "0 ≤ x²", squares, "folklore", "others"))
 
     assert stated(lambda x: (x * x, 0 * x), lambda x: (x, x * x)).sound
     assert not stated(lambda x: (x * x, 0 * x), lambda x: (-(x * x), 0 * x)).sound

@@ -7,7 +7,7 @@ that one may be applied to the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,23 +51,14 @@ class _Claim:
 
 def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> Lemma:
     """The lemma of an inference, with those of its premises in its text; or why there is none."""
+    kind = str(record["kind"])
+    known = _INFERENCES.get(str(record["rule"]) if kind == "rule" else kind)
+    if known is None:
+        return Lemma(name, why=f"it rests on {_WORDS.get(kind, kind)}, which the theory does not have")
     try:
-        if record["kind"] == "rule" and record["rule"] == "largest":
-            return _whole(_of_largest(name, record, conclusion, Names()), regroup)
-        if record["kind"] == "substitution":
-            return _substituted(name, record, regroup)
-        if record["kind"] == "fold":
-            return of_fold(name, record, regroup)
-        if record["kind"] == "differing":
-            return of_differing(name, record)
-        if record["kind"] == "mean":
-            return _averaged(name, record, regroup)
-        if record["kind"] == "discharge":
-            return _whole(_discharged(name, record, Names()), regroup)
+        return known(name, record, conclusion, regroup)
     except (Refused, Rejected) as reason:
         return Lemma(name, why=str(reason))
-    words = _WORDS.get(str(record["kind"]), str(record["kind"]))
-    return Lemma(name, why=f"it rests on {words}, which the theory does not have")
 
 
 _WORDS = {
@@ -98,23 +89,26 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
     _, sorts, scope, free = free_of(conclusion, names)
     both = {"left": conclusion["smaller"], "right": conclusion["larger"]}
     left, right = (term(x, scope, names) for x in simplified(both, sorts, positive))
-    every = [c.said for c in premises]
+    ways = " | ".join(f"{_applied(c)}; given" for c in premises)
+    said = Stated(name, names, free, "<=", left, right)
+    proof = f"of_largest ltac:(idtac; first [{ways}])"
+    return _resting(said, premises, [c.said for c in premises], proof, attained=True)
+
+
+def _resting(
+    said: Stated, premises: Sequence[_Claim], every: Sequence[Stated], proof: str, attained: bool = False
+) -> _Claim:
+    """A claim that rests on premises, and supposes what ``every`` statement does."""
     laws = frozenset().union(*[s.supposed.laws for s in every])
-    said = Stated(
-        name,
-        names,
-        free,
-        "<=",
-        left,
-        right,
+    said = replace(
+        said,
         given=tuple(dict.fromkeys(m for s in every for m in s.given)),
         zeros=tuple(dict.fromkeys(m for s in every for m in s.zeros)),
-        supposed=Supposed(any(s.supposed.logarithms for s in every), laws, attained=True),
+        supposed=Supposed(any(s.supposed.logarithms for s in every), laws, attained),
     )
+    positive = tuple(dict.fromkeys(x for c in premises for x in c.positive))
     known = frozenset().union(*[c.known for c in premises])
     rules = tuple(r for c in premises for r in c.rules)
-    ways = " | ".join(f"{_applied(c)}; given" for c in premises)
-    proof = f"of_largest ltac:(idtac; first [{ways}])"
     return _Claim(said, positive, known, rules, from_=tuple(premises), proof=proof)
 
 
@@ -140,20 +134,10 @@ def _discharged(name: str, record: Record, names: Names) -> _Claim:
         raise Refused("coq: a premise of several bounds")
     less = {**premise, "not negative": [x for x in premise["not negative"] if x not in shown]}
     (said,) = (c.said for c in _claims(name, less, names))
-    every = (said, *[c.said for c in others])
-    laws = frozenset().union(*[s.supposed.laws for s in every])
-    said = replace(
-        said,
-        given=tuple(dict.fromkeys(m for s in every for m in s.given)),
-        zeros=tuple(dict.fromkeys(m for s in every for m in s.zeros)),
-        supposed=Supposed(any(s.supposed.logarithms for s in every), laws),
-    )
     gaps = " | ".join(f"by_gap ltac:({_applied(c)}; given)" for c in others)
     proof = f"{_applied(first)}; first [given | intros; first [{gaps}]]"
-    known = frozenset().union(*[c.known for c in (first, *others)]) - shown
-    positive = tuple(dict.fromkeys(x for c in (first, *others) for x in c.positive))
-    rules = tuple(r for c in (first, *others) for r in c.rules)
-    return _Claim(said, positive, known, rules, from_=(first, *others), proof=proof)
+    result = _resting(said, (first, *others), (said, *[c.said for c in others]), proof)
+    return replace(result, known=result.known - shown)
 
 
 def _applied(claim: _Claim) -> str:
@@ -234,3 +218,15 @@ def lemmas(theorem: str, certificates: Sequence[Mapping[str, Any]], regroup: boo
     equations = [lemma(name, e, c["rules"], c["positive"], regroup) for name, (c, e) in zip(names, every, strict=False)]
     bounds = [bound(name, c, e, regroup) for name, (c, e) in zip(names[len(every) : last], signs, strict=True)]
     return [*equations, *bounds, *[inferred(name, *x, regroup) for name, x in zip(names[last:], others, strict=True)]]
+
+
+_INFERENCES: Mapping[str, Callable[[str, Record, Record, bool], Lemma]] = {
+    "largest": lambda name, record, conclusion, regroup: _whole(
+        _of_largest(name, record, conclusion, Names()), regroup
+    ),
+    "substitution": lambda name, record, _, regroup: _substituted(name, record, regroup),
+    "fold": lambda name, record, _, regroup: of_fold(name, record, regroup),
+    "differing": lambda name, record, *_: of_differing(name, record),
+    "mean": lambda name, record, _, regroup: _averaged(name, record, regroup),
+    "discharge": lambda name, record, _, regroup: _whole(_discharged(name, record, Names()), regroup),
+}
