@@ -1,4 +1,4 @@
-"""The terms that Coq is given are what the array code computes, at random sizes and numbers."""
+"""The terms that Coq is given are what the array code computes, at random sizes and numbers. Hints as well."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from symattn.document.errors import SymattnError
 from symattn.proof.certificate import certificate
 from symattn.proof.checker_reading import read
 from symattn.proof.coq.inferences import lemmas
-from symattn.proof.coq.terms import _letter
+from symattn.proof.coq.steps import CoqStep, steps
+from symattn.proof.coq.terms import Term, _letter, joined, number
 from symattn.proof.coq.writing import Lemma
 from symattn.proof.statement import Declared, Letters, Numbers, pairs
 from symattn.proof.theorem import Identity
@@ -219,3 +220,41 @@ def test_e_to_the_power_of_what_is_masked_is_0_there(masked: bool, monkeypatch: 
     )
     found = [value_of(made, "left", {"n": 3}, lambda key, indices: 0.0, [i]) for i in range(3)]
     assert (found == [1.0, 2.0, 3.0]) is masked
+
+
+SCOPE = (0, 1)  # j, i
+
+
+def _entry(i: int) -> Term:
+    """s_ij, where j is bound innermost."""
+    return Term("Letter", (0, i, 0))
+
+
+def _softmax(above: Term, below: Term) -> Term:
+    return Term("Div", (), (Term("Exp", (), (above,)), Term("Sum", (0,), (Term("Exp", (), (below,)),))))
+
+
+def _less_the_largest(i: int) -> Term:
+    largest = Term("Fun", (1,), (Term("Over", (0,), (_entry(i + 1),)),))
+    return joined("Add", [_entry(i), joined("Mul", [number(-1), largest])])
+
+
+PLAIN = _softmax(_entry(1), _entry(2))
+SHIFTED = _softmax(_less_the_largest(1), _less_the_largest(2))
+
+
+def test_a_maximum_that_the_other_side_lacks_is_cancelled() -> None:
+    assert steps(SCOPE, (SHIFTED, PLAIN), frozenset())[-1] == CoqStep(SCOPE, SHIFTED, PLAIN)
+
+
+def test_a_maximum_of_both_sides_stays() -> None:
+    twice = Term("Mul", (), (number(2), SHIFTED))
+    assert all(step.old.head != "Div" for step in steps(SCOPE, (SHIFTED, twice), frozenset()))
+
+
+def test_what_depends_on_the_index_of_the_sum_stays() -> None:
+    def with_its_own(i: int) -> Term:
+        return joined("Add", [_entry(i), Term("Fun", (1,), (Term("One", (), (_entry(i),)),))])
+
+    other = _softmax(with_its_own(1), with_its_own(2))
+    assert all(step.old.head != "Div" for step in steps(SCOPE, (other, PLAIN), frozenset()))
