@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
-from symattn.proof.checker_reading import CheckedNode, Rejected, node, number
+from symattn.proof.checker_reading import CheckedNode, expect, node, number
 
 Divisors = dict[Any, tuple[CheckedNode, int]]  # by form: the divisor and its power
 
@@ -43,8 +43,7 @@ def vanishing(x: CheckedNode) -> bool:
 
 
 def _cleared(x: CheckedNode) -> tuple[CheckedNode, Divisors]:
-    if x.kind == "masked":
-        raise Rejected("−∞ outside of an exponential")
+    expect(x.kind != "masked", "−∞ outside of an exponential")
     if x.kind == "ratio":
         (above, over), (below, under) = map(_cleared, x.below)
         top = product([above, *_expanded(under)])

@@ -59,10 +59,8 @@ class Said:
 
 def apply(record: Record) -> None:
     """Reject unless the rule gives every conclusion from what the premises, which are accepted, say."""
-    if record["rule"] not in _RULES:
-        raise Rejected(f"{record['rule']!r} is not a rule")
-    if not record["conclusions"]:
-        raise Rejected("a rule that concludes nothing")
+    expect(record["rule"] in _RULES, f"{record['rule']!r} is not a rule")
+    expect(record["conclusions"], "a rule that concludes nothing")
     premises = [claim for p in record["premises"] for claim in claims(p)]
     for conclusion in claims(record):
         _RULES[record["rule"]](conclusion, premises)
@@ -78,8 +76,7 @@ def substitute(record: Record, same: Callable[[CheckedNode, CheckedNode, Mapping
         raise Rejected("the sides are not about the same places")
     for key, side in (("equal", "left"), ("to", "right")):
         meant = {str(p["letter"]): (list(scope_of(p)), p["expression"]) for p in record[key]}
-        if meant.keys() != {str(p["letter"]) for p in record["equal"]}:
-            raise Rejected("what is put in has other letters")
+        expect(meant.keys() == {str(p["letter"]) for p in record["equal"]}, "what is put in has other letters")
         whole = read(in_place(record["through"]["expression"], meant), scope)
         if not same(whole, read(record[side]["expression"], scope), scope):
             raise Rejected(f"the {side} side is not what the substitution gives")
@@ -156,8 +153,7 @@ def discharge(record: Record) -> None:
     lawful = {str(name) for name, _ in first["laws"]}
     if not names or names - set(first["not negative"]) or names & lawful:
         raise Rejected("what is discharged is not assumed")
-    if {array_of(str(m["letter"])) for m in meant} != names:
-        raise Rejected("what is discharged stands for nothing")
+    expect({array_of(str(m["letter"])) for m in meant} == names, "what is discharged stands for nothing")
     shown = [c for p in others for c in claims(p)]
     for m in meant:
         scope = scope_of(m)
@@ -195,8 +191,7 @@ def assumes(record: Record, array: str, positive: bool = True) -> bool:
 
 def claims(record: Record, simplify: Simplifying | None = None) -> Iterator[Said]:
     """Yield the claims of a certificate of a sign or a rule about two sides, simplified; others have no conclusions."""
-    if record["kind"] not in ("sign", "rule"):
-        raise Rejected(f"a premise of the kind {record['kind']!r} says nothing of two sides")
+    expect(record["kind"] in ("sign", "rule"), f"a premise of the kind {record['kind']!r} says nothing of two sides")
     simplify = simplify or Simplifying(frozenset(_positive(record)))
     sign = "<" if record["kind"] == "sign" and record["relation"] == ">" else "≤"  # no rule is held to its relation
     for c in record["conclusions"]:
@@ -237,8 +232,7 @@ def _entries(
             name = next(fresh)
             inside[name] = one.sorts[0]
             one = renamed(one.below[0], {one.label: name})
-        if one.kind == "masked":
-            raise Rejected("a maximum over what a mask allows may be over nothing")
+        expect(one.kind != "masked", "a maximum over what a mask allows may be over nothing")
         if one.kind == "function" and one.label == "max":
             yield from _entries(one, inside, fresh)
         else:

@@ -15,7 +15,6 @@ from typing import Any
 from symattn.proof.checker_clearing import factors, minus, plus, product, times, vanishing
 from symattn.proof.checker_reading import (
     CheckedNode,
-    Rejected,
     array_of,
     expect,
     form,
@@ -226,8 +225,7 @@ def expect_law(
         holds = more[0] in others and _grows(x, others[more[0]], scope, same)
     else:
         holds = not more and name in _LAWS and any(same(x, y) for y in _LAWS[name](x, scope, same))
-    if not holds:
-        raise Rejected(f"the law {law!r} does not show that it is not negative")
+    expect(holds, f"the law {law!r} does not show that it is not negative")
 
 
 def _largest(x: CheckedNode, scope: Scope, same: Same) -> Iterator[CheckedNode]:

@@ -26,7 +26,7 @@ from math import isqrt, prod
 
 from symattn.proof.checker_clearing import factors, product, total
 from symattn.proof.checker_clearing import plus as flat_sum
-from symattn.proof.checker_reading import BINDERS, CheckedNode, Rejected, expect, node, number
+from symattn.proof.checker_reading import BINDERS, CheckedNode, expect, node, number
 
 _ROOTS = {"sqrt": "rsqrt", "rsqrt": "sqrt"}
 _NEEDED = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥"), "1/": ("≠", ">")}
@@ -43,8 +43,7 @@ class Simplifying:
     def __call__(self, x: CheckedNode) -> CheckedNode:
         """``x`` simplified. Raises ``Rejected`` where −∞ is no argument of e or max."""
         result = self._step(x)
-        if result.kind in ("masked", "bound"):
-            raise Rejected("−∞ outside of an exponential")
+        expect(result.kind not in ("masked", "bound"), "−∞ outside of an exponential")
         return result
 
     def _step(self, x: CheckedNode) -> CheckedNode:
@@ -73,8 +72,7 @@ class Simplifying:
         above = _multiplied([a, *[replace(f, label=_ROOTS[f.label]) for f in roots]])
         below = _multiplied([f for f in factors(b) if f not in roots])
         if below.kind == "number":
-            if not below.label:
-                raise Rejected("a division by zero")
+            expect(below.label, "a division by zero")
             return _multiplied([above, number(1 / below.label)])
         if above.kind == "number" and not above.label:
             return above
@@ -108,8 +106,7 @@ class Simplifying:
 
     def _masked(self, x: CheckedNode) -> CheckedNode:
         allowed, value = map(self, x.below)
-        if allowed.kind == "number" and allowed.label not in (0, 1):
-            raise Rejected("a mask that is neither 0 nor 1")
+        expect(allowed.kind != "number" or allowed.label in (0, 1), "a mask that is neither 0 nor 1")
         return x.of([allowed, value])
 
     def _is(self, x: CheckedNode) -> CheckedNode:
@@ -138,8 +135,7 @@ class Simplifying:
 
     def _function(self, x: CheckedNode) -> CheckedNode:
         below = [self._step(y) for y in x.below]
-        if any(y.kind == "masked" and x.label not in ("max", "argmax") for y in below):
-            raise Rejected(f"{x.label} of −∞")
+        expect(not any(y.kind == "masked" and x.label not in ("max", "argmax") for y in below), f"{x.label} of −∞")
         if x.label == "max":
             below = [_in_any_order(y) for y in below]
             below = [y for y in below if not _forbidden(y)] or below

@@ -138,8 +138,7 @@ def _vanishing(power: CheckedNode, letter: str, signs: Signs) -> CheckedNode:
     numbers = [f.label for f in factors if f.kind == "number"]
     tending = [f for f in factors if f.kind == "letter" and f.label == letter and not f.indices]
     rest = [f for f in factors if f.kind != "number" and f not in tending]
-    if len(tending) != 1 or len(numbers) != 1 or numbers[0] >= 0:
-        raise Rejected("an exponential that is not seen to tend to 0")
+    expect(len(tending) == 1 and len(numbers) == 1 and numbers[0] < 0, "an exponential that is not seen to tend to 0")
     expect(not any(_has(f, letter) for f in rest) and all(map(signs.shows_positive, rest)), "its rate may be 0")
     return number(0)
 

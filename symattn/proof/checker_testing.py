@@ -296,8 +296,7 @@ def _most(x: CheckedNode, key: object) -> int:
 
 def _expect_rows(numerator: CheckedNode, arguments: list[CheckedNode], rows: list[str]) -> None:
     for z in arguments:
-        if len(_sorts_of_free(z)) < len(z.free):
-            raise Rejected("a divisor under a sum has two indices of one sort")
+        expect(len(_sorts_of_free(z)) >= len(z.free), "a divisor under a sum has two indices of one sort")
         if any(bound_in_a_term(z)[r] for r in rows) or any(y.kind == "function" and y.label == "1/" for y in z.all()):
             raise Rejected("the rows are not independent")
     for x in (numerator, *arguments):
@@ -308,8 +307,7 @@ def _expect_rows(numerator: CheckedNode, arguments: list[CheckedNode], rows: lis
 
 def bound_in_a_term(x: CheckedNode) -> Counter[str]:
     """The most bound indices of each sort in any term, outside exponents; a size counts as one."""
-    if x.kind not in _NUMERATOR:
-        raise Rejected(f"{x.kind} in a numerator")
+    expect(x.kind in _NUMERATOR, f"{x.kind} in a numerator")
     results: Counter[str] = Counter()
     if x.kind == "size":
         results[x.label] = 1
@@ -324,8 +322,7 @@ def bound_in_a_term(x: CheckedNode) -> Counter[str]:
 
 def monomials(x: CheckedNode) -> list[Monomial]:
     """The monomials of an exponent; rejected where it is no polynomial in letters as the theorem needs it."""
-    if x.kind not in _EXPONENT or (x.kind == "is" and x.label != "="):
-        raise Rejected(f"{x.kind} in an exponent")
+    expect(x.kind in _EXPONENT and (x.kind != "is" or x.label == "="), f"{x.kind} in an exponent")
     if x.kind == "number":
         return [((), x.label < 0, frozenset())]
     if x.kind == "is":
@@ -338,8 +335,7 @@ def monomials(x: CheckedNode) -> list[Monomial]:
         return [m for y in x.below for m in monomials(y)]
     if x.kind == "total":
         inside = monomials(x.below[0])
-        if any(x.label not in indices for _, _, indices in inside):
-            raise Rejected("a size in an exponent")
+        expect(not any(x.label not in indices for _, _, indices in inside), "a size in an exponent")
         return inside
     out: list[Monomial] = [((), False, frozenset())]
     for y in x.below:
