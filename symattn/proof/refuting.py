@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
 from random import Random
@@ -72,30 +72,30 @@ class CounterexampleSearch:
 
 def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2, tries: int = TRIES) -> CounterexampleSearch:
     """Run both sides on exact numbers at sizes 1, …, ``top``; the first difference is a counterexample."""
-    agreed = undefined = 0
-    largest: dict[str, int] = {}
-    for sizes in islice(growing_sizes(declared.sorts(), top), tries):
-        for seed in range(seeds):
-            result, defined = _differs(sides, declared, Numbers(sizes, seed))
-            if result:
-                return CounterexampleSearch(result, agreed, undefined, largest)
-            agreed, undefined = agreed + defined, undefined + (not defined)
-            largest = sizes if defined else largest
-    return CounterexampleSearch(None, agreed, undefined, largest)
+    every = islice(growing_sizes(declared.sorts(), top), tries)
+    return _looked(sides, declared, (Numbers(sizes, seed) for sizes in every for seed in range(seeds)))
 
 
 def spot_check(sides: Sides, declared: Declared, top: int = 3) -> CounterexampleSearch:
     """Search at a few sizes that differ from each other, until both sides were equal three times."""
-    agreed = undefined = 0
-    every: list[dict[str, int]] = []
-    result = None
-    for sizes in spread_sizes(declared.sorts(), top):
-        result, defined = _differs(sides, declared, Numbers(sizes, agreed + undefined))
+    every = enumerate(spread_sizes(declared.sorts(), top))
+    return _looked(sides, declared, (Numbers(sizes, seed) for seed, sizes in every), _ENOUGH)
+
+
+def _looked(sides: Sides, declared: Declared, worlds: Iterable[Numbers], enough: int = 0) -> CounterexampleSearch:
+    """Look at numbers until the sides differ, or were equal often enough."""
+    result, agreed, undefined = None, 0, 0
+    first: dict[str, int] = {}
+    largest: dict[str, int] = {}
+    for world in worlds:
+        result, defined = _differs(sides, declared, world)
         agreed, undefined = agreed + defined, undefined + (not defined)
-        every += [sizes] * defined
-        if result or agreed == _ENOUGH:
+        first = world.sizes if defined and agreed == 1 else first
+        if defined and sum(world.sizes.values()) >= sum(largest.values()):
+            largest = world.sizes
+        if result or agreed == enough > 0:
             break
-    return CounterexampleSearch(result, agreed, undefined, every[-1] if every else {}, first=every[0] if every else {})
+    return CounterexampleSearch(result, agreed, undefined, largest, first=first)
 
 
 def spread_sizes(sorts: list[str], top: int) -> list[dict[str, int]]:
@@ -116,20 +116,14 @@ def thorough(
     """Look hard for a counterexample; ``beyond`` are sizes at which one is likely."""
     brought, sorts = named(sides, declared), declared.sorts()
     highest = max(top, 2 + max((n for n in brought.sizes if n <= LARGEST), default=1))
-    agreed = undefined = 0
-    largest: dict[str, int] = {}
-    for world in _worlds(sorts, brought, top, highest, beyond or {}):
-        result, defined = _differs(sides, declared, world)
-        agreed, undefined = agreed + defined, undefined + (not defined)
-        if defined and sum(world.sizes.values()) >= sum(largest.values()):
-            largest = world.sizes
-        if result:
-            return CounterexampleSearch(result, agreed, undefined, largest)
+    before = _looked(sides, declared, _worlds(sorts, brought, top, highest, beyond or {}))
+    if before.counterexample:
+        return before
     result, doubt = _by_floats(sides, declared, brought, top, highest)
     if sorts and max(brought.sizes, default=0) > LARGEST:
         doubt = doubt or f"sizes beyond {max(brought.sizes)}, which the statement names, were not tried"
     doubt = doubt or brought.doubt or _untried(declared, brought)
-    return CounterexampleSearch(result, agreed, undefined, largest, doubt)
+    return replace(before, counterexample=result, doubt=doubt)
 
 
 def by_cells(sides: Sides, declared: Declared, before: CounterexampleSearch) -> CounterexampleSearch:
@@ -141,7 +135,7 @@ def by_cells(sides: Sides, declared: Declared, before: CounterexampleSearch) -> 
     seen = [_differs(sides, declared, world) for world in walked.worlds]
     result = next((outcome for outcome, _ in seen if outcome), None)
     missing = before.undefined + (not walked.defined)
-    return CounterexampleSearch(result, before.agreed, missing, before.largest, walked.doubt)
+    return replace(before, counterexample=result, undefined=missing, doubt=walked.doubt)
 
 
 def _worlds(
