@@ -14,19 +14,35 @@ import numpy as np
 from symattn.arrays.formats import Format
 from symattn.document.errors import Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
-from symattn.document.formulas import running_text
 from symattn.document.model import Text
 from symattn.document.text import equal_sizes
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.statement import Declared, Numbers, run
-from symattn.proof.theorem import Decision, Refutation, Theorem, state
+from symattn.proof.theorem import Decision, Refutation
 
 Holds = Callable[..., Any]
 Sizes = Mapping[str, int]
 
 
+class InCases:
+    """A method that looks at cases: the false variant is refuted by one in which it fails, and one is a witness."""
+
+    holds: Holds
+    false: Holds
+
+    def refute(self) -> Refutation:
+        wrong = next((case for case, truth in self._cases(self.false) if not truth), "")
+        return Refutation(bool(wrong), wrong)
+
+    def witness(self) -> str:
+        return next((case for case, truth in self._cases(self.holds) if truth), "")
+
+    def _cases(self, holds: Holds) -> Iterator[tuple[str, bool]]:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Listed:
+class Listed(InCases):
     """``holds`` says of arrays of exact numbers whether the statement is true of them, ``false`` of the false variant.
 
     Both take by name the declared arrays and the numbers in ``sizes``, and give a truth value or an array of such; a
@@ -54,15 +70,6 @@ class Listed:
         said = declared_hypotheses(self.declared)
         return Decision(evidence, (self.obstacle,) if self.obstacle else (), declared=said)
 
-    def refute(self) -> Refutation:
-        """The first case in which the false variant fails."""
-        wrong = next((case for case, truth in self._cases(self.false) if not truth), "")
-        return Refutation(bool(wrong), wrong)
-
-    def witness(self) -> str:
-        """The first case in which the statement holds."""
-        return next((case for case, truth in self._cases(self.holds) if truth), "")
-
     def _cases(self, holds: Holds) -> Iterator[tuple[str, bool]]:
         for sizes in self.sizes:
             for seed in range(self.seeds if self.declared.arrays else 1):
@@ -86,44 +93,8 @@ def all_true(x: Any) -> bool:
     return bool(x.all()) if hasattr(x, "all") else bool(x)
 
 
-def listed(
-    name: str,
-    topic: str,
-    says: Text | str,
-    *,
-    sizes: tuple[Sizes, ...],
-    false: Holds,
-    false_says: Text | str,
-    obstacle: Text | str,
-    arrays: Mapping[str, str] | None = None,
-    positive: tuple[str, ...] = (),
-    source: str = "folklore",
-    why: Text | str = (),
-    hypotheses: tuple[Text | str, ...] = (),
-    seeds: int = 2,
-    letters: object = None,
-) -> Callable[[Holds], Theorem]:
-    """State a theorem that is checked at ``sizes``: the function below the decorator says whether it holds there.
-
-    >>> from symattn.proof.theorem import decide
-    >>> @listed("sum", "sizes", "1 + … + n = n (n + 1) / 2", sizes=({"n": 3}, {"n": 4}), obstacle="n is a number here",
-    ...         false=lambda n: sum(range(n + 1)) == n * n, false_says="1 + … + n = n²")
-    ... def gauss(n):
-    ...     return 2 * sum(range(n + 1)) == n * (n + 1)
-    >>> decide(gauss).grade
-    <Grade.CHECKED: 'checked'>
-    """
-
-    def make(holds: Holds) -> Theorem:
-        declared = Declared(arrays or {}, positive=positive)
-        method = Listed(declared, holds, false, sizes, running_text(obstacle), seeds)
-        return state(name, topic, says, method, source, false_says, why, hypotheses, letters)
-
-    return make
-
-
 @dataclass(frozen=True)
-class InFormats:
+class InFormats(InCases):
     """``holds`` says of a format whether the statement is true in it, ``false`` of the false variant.
 
     Each gives a truth value or an array of such. The false variant is refuted by one format in which it fails.
@@ -136,22 +107,15 @@ class InFormats:
     argument: Text = ()
 
     def decide(self) -> Decision:
-        wrong = next((name for name, truth in self._found(self.holds) if not truth), "")
+        wrong = next((case for case, truth in self._cases(self.holds) if not truth), "")
         if wrong:
-            return Decision(Evidence(Grade.REFUTED, wrong))
+            return Decision(Evidence(Grade.REFUTED, wrong.removeprefix("in ")))
         if not self.formats:
             return Decision(Evidence(Grade.UNDECIDED, "no format is named"))
         where = (f"{self.looked_at} " if self.looked_at else "") + ", ".join(self.formats)
         return Decision(Evidence(Grade.CHECKED, where), (self.argument,) if self.argument else ())
 
-    def refute(self) -> Refutation:
-        wrong = next((name for name, truth in self._found(self.false) if not truth), "")
-        return Refutation(bool(wrong), f"in {wrong}" if wrong else "")
-
-    def witness(self) -> str:
-        return next((f"in {name}" for name, truth in self._found(self.holds) if truth), "")
-
-    def _found(self, holds: Callable[[Format], Any]) -> Iterator[tuple[str, bool]]:
+    def _cases(self, holds: Holds) -> Iterator[tuple[str, bool]]:
         for name in self.formats:
             with np.errstate(all="ignore"):
-                yield name, all_true(holds(Format(name)))
+                yield f"in {name}", all_true(holds(Format(name)))

@@ -8,11 +8,11 @@ from symattn.arrays.array import Array
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
 from symattn.proof.gradients import gradient
-from symattn.proof.listed import listed
+from symattn.proof.listed import Listed
 from symattn.proof.relations.functions import rank_of
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.rules import OfTheLargest
-from symattn.proof.statement import Pair
+from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import state, theorem
 from symattn.proof.together import Together, bound
 from symattn.theorems.letters import ATTENDING, ATTENTION, QKV, rows, weights
@@ -75,28 +75,33 @@ output_in_hull = state(
 )
 
 
-@listed(
+def _ranks(n: int, d: int, q: Array, k: Array) -> Any:
+    return [rank_of(dot_scores(q, k)) <= d, rank_of(soft(_line(q) @ _line(q).mT)) == n]
+
+
+score_rank = state(
     "score-rank",
     TOPIC,
     "$rank(Q Kᵀ) ≤ d_k$, but $rank(softmax(x xᵀ)) = n$ with $x_i = i$, queries and keys of width 1",
+    Listed(
+        Declared({"q": "n d", "k": "n d"}),
+        holds=_ranks,
+        false=lambda n, d, q: rank_of(soft(_line(q) @ _line(q).mT)) <= d,
+        sizes=tuple({"n": n, "d": d} for n, d in ((2, 1), (3, 1), (4, 1), (3, 2), (4, 2), (4, 3))),
+        obstacle=("The rank of a matrix whose size is a letter is no identity between its entries.",),
+        seeds=1,
+    ),
+    "Bhojanapalli et al., Low-Rank Bottleneck in Multi-head Attention Models (2020)",
+    "$rank(P) ≤ d_k$",
+    "A product has at most the rank of its factors. The exponential is not linear: distinct numbers x on the line"
+    " as queries and as keys give a matrix of exponentials that is invertible.",
     letters=Glossary(
         {"Q": "n d_k", "K": "n d_k"},
         {"n": "n", "d_k": "d_k"},
         {"i": "n"},
         exact=True,
     ).where("P = softmax(Q Kᵀ)"),
-    sizes=tuple({"n": n, "d": d} for n, d in ((2, 1), (3, 1), (4, 1), (3, 2), (4, 2), (4, 3))),
-    arrays={"q": "n d", "k": "n d"},
-    source="Bhojanapalli et al., Low-Rank Bottleneck in Multi-head Attention Models (2020)",
-    why="A product has at most the rank of its factors. The exponential is not linear: distinct numbers x on the line"
-    " as queries and as keys give a matrix of exponentials that is invertible.",
-    obstacle="The rank of a matrix whose size is a letter is no identity between its entries.",
-    seeds=1,
-    false=lambda n, d, q: rank_of(soft(_line(q) @ _line(q).mT)) <= d,
-    false_says="$rank(P) ≤ d_k$",
 )
-def score_rank(n: int, d: int, q: Array, k: Array) -> Any:
-    return [rank_of(dot_scores(q, k)) <= d, rank_of(soft(_line(q) @ _line(q).mT)) == n]
 
 
 def _line(q: Any) -> Any:
