@@ -94,7 +94,7 @@ class OfAttention(Subject):
 
     def unseen(self, session: Session, mistakes: Any) -> Iterator[Case]:
         """Several shapes, integers and others in turn."""
-        from symattn.verification.diagnosis.held_out import held_out
+        from symattn.verification.diagnosis.attention import held_out
 
         return held_out(session, mistakes)
 

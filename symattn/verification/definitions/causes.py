@@ -16,7 +16,7 @@ from symattn.verification.definitions.judging import explains
 from symattn.verification.definitions.rules import both, changes, of_arrays, of_outputs
 from symattn.verification.definitions.subject import Definition, DefinitionMistake, Numbered
 from symattn.verification.diagnosis import matching, outofrange, screening
-from symattn.verification.diagnosis.causes import Cause, Outputs, Search, by_size, where_made
+from symattn.verification.diagnosis.causes import Cause, Outputs, Search, by_size, is_finite, where_made
 
 _FIRST = 4  # wrong cases by which mistakes are put aside
 _LEGAL = 8  # times what is legal for the right definition
@@ -105,7 +105,7 @@ class InDefinition(Search[DefinitionMistake]):
 
     def likely_pairs(self) -> Iterator[tuple[DefinitionMistake, DefinitionMistake]]:
         """First the mistakes nearest to what was seen, each beside all others: a rule applied to what another gave."""
-        finite = [r for r in self.wrong if r.ratios is not None and _are_finite(r.parts)]
+        finite = [r for r in self.wrong if r.ratios is not None and is_finite(r)]
         few = sorted(finite, key=lambda r: abs(r.case.size - _TELLING))[:_PAIRED]
         every = [*self.subject.mistakes, *changes(self.subject), *of_arrays(self.subject), *self.subject.others]
         nearness = {id(m): self._nearness(few, m) for m in every if not self._over}
@@ -238,10 +238,6 @@ def _compared(part: Part, wrong: np.ndarray) -> bool | None:
         size = max(largest(part.expected.near), 1e-300)
         slack = _LEGAL * (allowed + np.where(np.isfinite(allowed), allowed, 0).max(initial=0.0) / size * np.abs(wrong))
     return screening.compared(got, wrong, part.expected.near, part.ratios, slack)
-
-
-def _are_finite(parts: Iterable[Part]) -> bool:
-    return all(part.got is not None and np.isfinite(part.got).all() for part in parts)
 
 
 def _taken(pairs: Sequence[tuple[Part, np.ndarray]]) -> tuple[float, float]:

@@ -197,7 +197,7 @@ def _grouped(how: str, g: Any, times: int) -> Any:
 def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
     """In the formulas, where attention is plain but for a cap, a bias and a sink."""
     if plain(replace(spec, softcap=None, bias=False, sink=None)) and spec.scale not in ("given", "1/d_k"):
-        for cause, formulas in (*_formulas(spec), *(_of_sinks() if spec.sink else ())):
+        for cause, formulas in (*_formulas(spec), *(_OF_SINKS.items() if spec.sink else ())):
             if plain(spec) or formulas.weights in (Formulas.weights, _without_sink):
                 yield DefinitionMistake("backward", cause, partial(formulas, spec))
     steps = {step.name for step in spec.pipeline(_names(spec))}
@@ -295,19 +295,25 @@ def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
         yield from _twofold("scaled twice", lambda x, c: c(c(x)))
         yield "weights are computed again from scores that are not scaled", Formulas(weights=_unscaled)
     yield from ((words, Formulas(scores=wrong)) for words, wrong in _SCORES.items())
-    yield "the sign of dQ is changed", Formulas(dq=lambda ds, q, k, c: -c(ds @ k))
-    yield "the sign of dK is changed", Formulas(dk=lambda ds, q, k, c: -c(ds.mT @ q))
-    yield "dQ is of queries in place of keys", Formulas(dq=lambda ds, q, k, c: c(ds @ q))
-    yield "dK is of keys in place of queries", Formulas(dk=lambda ds, q, k, c: c(ds.mT @ k))
-    yield "dS is not transposed in dK", Formulas(dk=lambda ds, q, k, c: c(ds @ q))
-    yield "dS is transposed in dQ", Formulas(dq=lambda ds, q, k, c: c(ds.mT @ k))
-    yield "P is not transposed in dV", Formulas(dv=lambda p, do, v: p @ do)
-    yield "dV is scaled", Formulas(dv=lambda p, do, v: p.mT @ do / root(v, v.shape[-1]))
+    yield from _PRODUCTS.items()
     yield "the exponentials in P are not divided by their sum", Formulas(weights=_not_normalised)
     if spec.masks_anything:
-        yield "the mask is left out of the backward pass", Formulas(weights=_unmasked)
+        unmasked: Any = lambda spec, values: softmax(before(spec, values, "masked"))  # noqa: E731
+        yield "the mask is left out of the backward pass", Formulas(weights=unmasked)
         words = "the mask is left out of the weights that are computed again from the sums"
         yield words, Formulas(weights=_by_sums_without_mask)
+
+
+_PRODUCTS = {
+    "the sign of dQ is changed": Formulas(dq=lambda ds, q, k, c: -c(ds @ k)),
+    "the sign of dK is changed": Formulas(dk=lambda ds, q, k, c: -c(ds.mT @ q)),
+    "dQ is of queries in place of keys": Formulas(dq=lambda ds, q, k, c: c(ds @ q)),
+    "dK is of keys in place of queries": Formulas(dk=lambda ds, q, k, c: c(ds.mT @ k)),
+    "dS is not transposed in dK": Formulas(dk=lambda ds, q, k, c: c(ds @ q)),
+    "dS is transposed in dQ": Formulas(dq=lambda ds, q, k, c: c(ds.mT @ k)),
+    "P is not transposed in dV": Formulas(dv=lambda p, do, v: p @ do),
+    "dV is scaled": Formulas(dv=lambda p, do, v: p.mT @ do / root(v, v.shape[-1])),
+}
 
 
 #: Wrong formulas of dS, of P and dP.
@@ -327,14 +333,15 @@ _SCORES: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def _of_sinks() -> Iterator[tuple[str, Formulas]]:
-    yield "the sink is left out of the weights of the backward pass", Formulas(weights=_without_sink)
-    words = "the sink is left out of rowsum(P ⊙ dP), as if the weights of the keys summed to 1"
-    yield words, Formulas(scores=lambda p, dp: p * (dp - _rows(p * dp) / _rows(p)))
-
-
 def _without_sink(spec: Attention, values: dict[str, Any]) -> Any:
     return values["weights"] / _rows(values["weights"])
+
+
+_OF_SINKS = {
+    "the sink is left out of the weights of the backward pass": Formulas(weights=_without_sink),
+    "the sink is left out of rowsum(P ⊙ dP), as if the weights of the keys summed to 1":
+        Formulas(scores=lambda p, dp: p * (dp - _rows(p * dp) / _rows(p))),
+}  # fmt: skip
 
 
 def _twofold(words: str, made: Callable[[Any, Any], Any]) -> Iterator[tuple[str, Formulas]]:
@@ -360,10 +367,6 @@ def _of_groups() -> Iterator[tuple[str, Formulas]]:
 
 def _unscaled(spec: Attention, values: dict[str, Any]) -> Any:
     return softmax(forbid(values["scores"], namespace_of(values["scores"]).isfinite(before(spec, values, "weights"))))
-
-
-def _unmasked(spec: Attention, values: dict[str, Any]) -> Any:
-    return softmax(before(spec, values, "masked"))
 
 
 def _by_sums_without_mask(spec: Attention, values: dict[str, Any]) -> Array:

@@ -1,24 +1,29 @@
-"""The search among the mistakes of attention."""
+"""The search among the mistakes of attention, and the fresh inputs that what it finds must explain."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from symattn.bounds import judge, reference
-from symattn.bounds.case_result import OF_VALUES, UNFIT, CaseResult
+from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult
+from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.storing import mistakes as by_storing
 from symattn.verification import report, rules
 from symattn.verification.diagnosis import fitted, outofrange, rows, screening
-from symattn.verification.diagnosis.causes import Cause, Outputs, Search, by_size, where_made
+from symattn.verification.diagnosis.causes import SIZED, Cause, Outputs, Search, by_size, is_finite, where_made
 from symattn.verification.diagnosis.matching import LITTLE, best, combined, left, ranked, shares
+from symattn.verification.probing.search import FAMILIES
 from symattn.verification.rules import softmaxes, tiling
 from symattn.verification.rules.families import families
+
+if TYPE_CHECKING:
+    from symattn.verification.engine import Session
 
 _MOST = 8  # mistakes that are judged by balls
 _FEW, _TEN = 20, 10
@@ -204,7 +209,7 @@ class InAttention(Search[Mistake]):
     def likely_pairs(self) -> Iterator[tuple[Mistake, Mistake]]:
         """First the mistakes that alone account for most, each with those that leave least beside it: neither of two
         need explain a case alone."""
-        finite = [r for r in self.wrong if _is_finite(r) and r.case.size <= _LARGE]
+        finite = [r for r in self.wrong if is_finite(r) and r.case.size <= _LARGE]
         few = sorted(finite, key=lambda r: abs(r.case.size - _TELLING))[:_PAIRED]
         firsts = [m for _, m in shares(self.screen, few, self.possible)[:_FEW]]
         for first in islice(self._distinct(firsts), _FIRSTS):
@@ -225,7 +230,7 @@ class InAttention(Search[Mistake]):
         if hidden or found:
             return hidden
         seen = [r for r in self.session.records if r.ratios is not None]
-        lost = [r for r in self.wrong if r.ratios is not None and not _is_finite(r)]  # some numbers may be coarse
+        lost = [r for r in self.wrong if r.ratios is not None and not is_finite(r)]  # some numbers may be coarse
         overflow = outofrange.out_of_range(self.session, lost, seen) if lost else ()
         if not overflow:
             return self._separately()
@@ -250,8 +255,8 @@ class InAttention(Search[Mistake]):
 
     def _separately(self) -> tuple[Cause[Any], ...]:
         """A mistake that explains all finite outputs, and what is not finite beside it; none where none does."""
-        finite = [r for r in self.wrong if _is_finite(r)]
-        lost = [r for r in self.wrong if r.ratios is not None and not _is_finite(r)]
+        finite = [r for r in self.wrong if is_finite(r)]
+        lost = [r for r in self.wrong if r.ratios is not None and not is_finite(r)]
         if not lost or not finite:
             return ()
         search = InAttention(self.session, finite, self.right)
@@ -266,6 +271,25 @@ class InAttention(Search[Mistake]):
         return Cause(tuple(lost), outofrange.out_of_range(self.session, lost, seen, beside=True), self), first
 
 
-def _is_finite(judged: CaseResult) -> bool:
-    got = judged.outcome.output
-    return got is not None and bool(np.isfinite(got).all())
+# -- inputs that were not seen when a mistake was found, on which it must explain the function as well -----------------
+_LONGEST = 140  # keys beyond which as many queries take long
+_SIZES = (Sizes(3, 5, 4, 2), Sizes(4, 4, 3, 3), Sizes(2, 17, 6, 3), Sizes(5, 8, 2, 4), Sizes(2, 3, 70, 2))
+#: Where a size, or a condition on sizes, is claimed: astride multiples of 16, 32, 64 and at them.
+_MORE = (
+    Sizes(2, 128, 2, 1), Sizes(3, 65, 2, 1), Sizes(2, 64, 2, 1), Sizes(2, 48, 2, 1), Sizes(2, 32, 2, 2),
+    Sizes(3, 258, 2, 1), Sizes(2, 3, 128, 2), Sizes(2, 4, 64, 2),
+    Sizes(3, 2, 33, 2), Sizes(4, 7, 72, 2), Sizes(1, 6, 16, 3), Sizes(16, 16, 4, 4),
+)  # fmt: skip
+
+
+def held_out(session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
+    """Cases of several shapes, integers and others in turn."""
+    rng = np.random.default_rng((session.seed, 1))
+    wanted = (*_MORE, *_SIZES) if any(m.where or SIZED.search(m.cause) for m in mistakes) else _SIZES
+    if len(mistakes) > 1:  # sizes at which edges of windows and blocks are seen from either corner, and apart
+        reach = {n for n in (*session.spec.sides, session.spec.block) if n}
+        wanted = (*(Sizes(n + 5, n + 8, 4, 2) for n in sorted(reach) if n + 8 <= _LONGEST), *wanted)
+    for number, sizes in enumerate(wanted):
+        family = FAMILIES["integer" if number % 2 else "normal"](rng)
+        inputs = session.maker.make(sizes, family, rng)
+        yield Case("fresh", f"fresh inputs {number + 1}", inputs)

@@ -366,6 +366,11 @@ def where_made(judged: CaseResult, mistake: M, ask: Callable[[CaseResult, M], bo
     return False if judged.finding in OF_VALUES else None
 
 
+def is_finite(judged: CaseResult) -> bool:
+    """Return whether every output has come, and is finite."""
+    return all(part.got is not None and bool(np.isfinite(part.got).all()) for part in judged.parts)
+
+
 def _has_numbers(judged: CaseResult) -> bool:
     return any(part.got is not None and bool(np.isfinite(part.got).any()) for part in judged.parts)
 
