@@ -30,12 +30,12 @@ A2: $dX$ is the gradient of $L$ by X, for any array X
 - dQ = dS' K/√d_k :: scores of row $i$ depend on query $i$ alone
 - dK = dS'ᵀ Q/√d_k :: those of column $j$ on key $j$ alone
 result: dQ = dS' K/√d_k; dK = dS'ᵀ Q/√d_k; dV = Aᵀ G
-not gradients.backward_dq
+not gradients.backward-dQ
 # What is conserved
 - Σ_{j=1}^{n_k} dS'_ij = 0 :: a shift of all scores changes nothing
 - Σ_{j=1}^{n_k} dK_j = 0 :: nor does one vector added to all keys
 - Σ_{j=1}^{n_k} dV_j = Σ_{i=1}^{n_q} G_i :: each row of weights sums to one
-not gradients.score_gradient_rows_sum_zero
+not gradients.score-gradient-rows-sum-zero
 # In numbers
 with example: $L = Σ_{i,c} G_ic o_ic$, $S' = Q Kᵀ/√d_k$, $A = softmax(S')$, $O = A V$
 let example: With $Q = [2, 0, 0, 0]$, $K = [0, 1, 0, 0; 0, -1, 0, 0]$, $V = [1, 0; 0, 1]$, $G = [1, 0]$ the scores are

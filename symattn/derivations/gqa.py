@@ -19,16 +19,16 @@ Grouped-query attention
 subtitle: the table is for $h = @heads$, $d_k = @dk$, $d_v = @dv$
 hint: symattn derive kv-cache          what is kept of each token
 hint: symattn derive mla
-A of heads.gqa_is_mha
+A of heads.gqa-is-mha
 # Groups
 - O_t = Attention(Q_t, K_{⌊t/r⌋}, V_{⌊t/r⌋}) :: as it is implemented
 - O_{a r + b} = Attention(Q_{a r + b}, K_a, V_a) :: the $r$ query heads of group $a$: $0 ≤ b < r$
-theorem heads.gqa_is_mha
+theorem heads.gqa-is-mha
 # Both ends
-theorem heads.mqa_is_gqa_one
+theorem heads.mqa-is-gqa-one
 # The other order
 Some code tiles the heads instead: query head t reads head t mod g.
-theorem heads.gqa_tile_is_a_relabelling
+theorem heads.gqa-tile-is-a-relabelling
 # In numbers
 let example: Four query heads of one query and two heads of one key, each a number: $Q = [1, 1, 1, 1]$, $K = [0, 0]$
     and $V = [1, 2]$, so that the outputs $O$ tell which head was read:

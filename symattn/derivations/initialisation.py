@@ -34,7 +34,7 @@ A2: All entries of $W_Q$ and $W_K$ are independent, with mean 0 and variance $σ
 - Cov(s, (x W_Q)·(z W_K)) = d_k σ⁴ ‖x‖² {y·z} :: two keys, of the tokens $y$ and $z$
 - s - (x W_Q)·(z W_K) = (x W_Q)·((y - z) W_K) :: what softmax sees of them
 result: Var(s) = d_k σ⁴ ‖x‖² ‖y‖²
-not scaling.projected_score_variance
+not scaling.projected-score-variance
 # The output
 A3: The weights $p_j$ are fixed, positive, and sum to 1
 A4: The values $v_j$ are independent, with one mean and the variance $σ²$ :: any law
@@ -42,7 +42,7 @@ drawn- Var(Σ_{j=1}^{n_k} p_j v_j) = σ² Σ_{j=1}^{n_k} p_j² :: variances add 
 fixed- σ²/n_k ≤ σ² Σ_{j=1}^{n_k} p_j² ≤ σ² :: of equal weights, and of one key alone
     gap σ²/n_k: σ² {Σ_{j=1}^{n_k} (n_k p_j - 1)²}/n_k²
     gap σ²: σ² Σ_{j=1}^{n_k} Σ_{l≠j} p_j p_l
-not scaling.output_variance_participation
+not scaling.output-variance-participation
 # In numbers
 After a normalisation of the tokens, $‖x‖ = ‖y‖ = √d_model$. The standard deviation of a component of the query, and
     that of the scaled score, are then:

@@ -21,15 +21,15 @@ A1: attention is causal: token $i$ sees the tokens $1, …, i$
 A2: $K$ and $V$, the cache, are the keys and values of $n$ tokens
 # A new token changes nothing before it
 One more token, or any number of them, leaves the outputs of the tokens before as they are:
-theorem streaming.causal_prefix_unchanged
+theorem streaming.causal-prefix-unchanged
 # The new row
 - o_{n + 1} = Attention(q_{n + 1}, [K; k_{n + 1}], [V; v_{n + 1}])
     :: the last token sees all keys, and its row needs no other query
 result: o_{n + 1} = Attention(q_{n + 1}, [K; k_{n + 1}], [V; v_{n + 1}])
-not streaming.kv_cache_step
+not streaming.kv-cache-step
 No query is kept: query $i$ is used in row $i$ alone.
 # Several new tokens at once
-theorem streaming.chunked_prefill_bottom_right
+theorem streaming.chunked-prefill-bottom-right
 # What it saves
 counted- Σ_{t=1}^n t = n (n + 1)/2 :: with the cache row $t$ has $t$ scores; by induction
 counted- Σ_{t=1}^n t (t + 1)/2 = n (n + 1) (n + 2)/6 :: without, all rows again for each token

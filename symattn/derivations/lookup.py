@@ -37,7 +37,7 @@ far- R ≤ (n_k - t) e^{-β u_min} :: $u_min$ is the least of the $u_ℓ$
     gap R: Σ_ℓ e^{-β u_ℓ} (e^{β d_ℓ} - 1)
 → 1 - t p_max → 0 :: β → ∞ :: {Σ_ℓ e^{-β u_ℓ}}/(t + Σ_ℓ e^{-β u_ℓ})
 insert limits
-not softmax_bounds.softmax_limits
+not softmax.softmax-limits
 # What is looked up
 - o - v̄ = Σ_ℓ p_ℓ (v_ℓ - v̄) :: over the other keys, with $v̄ = {Σ_τ y_τ}/t$, the mean value of the tied ones
 → o - v̄ → 0 :: β → ∞ :: Σ_ℓ e^{-β u_ℓ} (v_ℓ - v̄)/(t + Σ_l e^{-β u_l})
@@ -51,7 +51,7 @@ low- 1/(1 + (n_k - 1) e^w) ≤ p_j :: none is more than $w$ above
 high- p_j ≤ e^w/(e^w + n_k - 1) :: nor more than $w$ below
     gap p_j: {Σ_ℓ e^{u_ℓ} e^{-u_ℓ} (e^{u_ℓ} - 1)}/((1 + Σ_ℓ e^{u_ℓ - w}) (e^w + n_k - 1))
 insert entropy
-not softmax_bounds.softmax_dispersion
+not softmax.softmax-dispersion
 # In numbers
 insert table
 caveat: The limit is for scores that stay in place while β grows. In floating point, scores that round to one
@@ -71,7 +71,7 @@ def derivation() -> Document:
         _letters(), {"y": "value", "v̄": "value"}, table=[_table()],
     )  # fmt: skip
     text.blocks("with far: $R = Σ_ℓ e^{-β u_ℓ}$\nwith shares: $p = softmax(β s)$")
-    dispersion = text.theorem("softmax_bounds.softmax_dispersion")
+    dispersion = text.theorem("softmax.softmax-dispersion")
     entropy = [r for f in dispersion.statement[0] for r in relations(f)][-1]
     text.values |= {
         "limits": _limits(text.blocks(_LIMITS)),

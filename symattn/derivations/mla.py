@@ -16,7 +16,7 @@ Attention over a latent
 hint: symattn derive gqa               shared heads instead
 hint: symattn derive rope
 A1: each token keeps a latent row $c_j$, row $j$ of $C$
-A of heads.mla_absorb
+A of heads.mla-absorb
 # The score
 latent:= k_j = c_j U_K
 latent:= v_j = c_j U_V
@@ -27,7 +27,7 @@ latent- Σ_{j=1}^{n_k} p_j v_j = (Σ_{j=1}^{n_k} p_j c_j) U_V
 heads- Σ_{t=1}^h P_t C U_t W_t = Σ_{t=1}^h P_t C (U_t W_t)
     :: $U_t$ and $W_t$, the $U_V$ and $W_O$ of head $t$, become one
 result layer: Attention(Q, C U_K, C U_V) = softmax(Q U_Kᵀ Cᵀ/√d_k) C U_V
-not heads.mla_absorb
+not heads.mla-absorb
 The divisor stays $√d_k$: it is that of the queries before $U_Kᵀ$, though the products are now of the latent width.
 # Positions stand in the way
 A rotation of the keys stands between the latent and $U_Kᵀ$ and changes from key to key, so it cannot be absorbed.

@@ -19,7 +19,7 @@ from symattn.document.model import Column, Document, Table
 from symattn.document.notation import Node
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
-from symattn.theorems import streaming as theorems
+from symattn.theorems.streaming import BLOCK_LETTERS, STATE_LETTERS
 
 _TEXT = """
 Softmax in one pass
@@ -43,9 +43,9 @@ States that agree in $ℓ e^m$ and $a e^m$ are equal up to the choice of $m$, an
 states- merge(merge(x, y), z) = merge(x, merge(y, z)) :: merging adds these numbers
 states- merge(x, y) = merge(y, x) :: likewise
 states- merge(x, (m, 0, 0)) = x :: a state of no keys
-not streaming.two_block_merge
+not streaming.two-block-merge
 The state of a tile of keys and values is its $m, ℓ, a$; to finish is to divide $a$ by $ℓ$:
-theorem streaming.online_softmax
+theorem streaming.online-softmax
 # Outputs instead of states
 Kernels that split the keys into $B$ blocks of one size keep the output $o_b$ of each block and the logarithm $L_b$ of
     its sum of exponentials.
@@ -94,8 +94,8 @@ def _letters() -> dict[str, Glossary]:
         "seen": Glossary({"s": "n", "V": "n d_v", "m": ""}, index=pair, defined=seen, rows=True),
         "more": Glossary(more, defined=grown, rows=True),
         "tiles": Glossary(two, defined=each, rows=True),
-        "states": theorems.STATE_LETTERS,
-        "blocks": theorems.BLOCK_LETTERS,
+        "states": STATE_LETTERS,
+        "blocks": BLOCK_LETTERS,
         "example": Glossary({"s": "n", "V": "n"}, index=pair, example=True),
     }
 

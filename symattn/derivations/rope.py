@@ -16,8 +16,8 @@ from symattn.document.notation import Node
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.values import Value
-from symattn.theorems import positions_rotary as theorems
 from symattn.theorems.letters import identity
+from symattn.theorems.positions import ROTARY
 from symattn.theorems.rotations import positions, turn
 
 _TEXT = """
@@ -33,17 +33,17 @@ plane- R_m [a; b] = [a cos(ω_f m) - b sin(ω_f m); a sin(ω_f m) + b cos(ω_f m
 whole- R_m R_n = R_{m + n} :: in all planes: angles add up
 whole- R_mᵀ = R_{-m} :: back by the same angle
 whole- ‖R_m x‖ = ‖x‖ :: lengths stay
-not positions_rotary.rope_group
+not positions.rope-group
 # The score
 whole- R_m q·R_n k = q·R_mᵀ R_n k :: a rotation moved to the other side
 whole- R_m q·R_n k = q·R_{n - m} k :: angles add up
 result whole: R_m q·R_n k = q·R_{n - m} k = R_{m + t} q·R_{n + t} k
-not positions_rotary.rope_relative
+not positions.rope-relative
 # Two orders of coordinates
-theorem positions_rotary.rope_layouts
+theorem positions.rope-layouts
 # A bias of the keys is felt
 Without positions, one vector added to all keys changes nothing (`symattn derive shift`). With them it does:
-theorem positions_rotary.rope_key_bias
+theorem positions.rope-key-bias-not-redundant
 # In numbers
 let example: One plane, with the cosine $@cosine$ and the sine $@sine$ for one position, $q = @q$ and $k = @k$,
     at the positions $P = @places$; let $S_mn = R_m q·R_n k$:
@@ -60,7 +60,7 @@ def derivation() -> Document:
     defined = {letter: _entry_of_plane(place) for place, letter in enumerate("ab")}
     letters = {
         "plane": positions({"y": "f 2"}, "m", {"R": _in_a_plane}, defined=defined),
-        "whole": theorems.LETTERS,
+        "whole": ROTARY,
         "example": Glossary(
             {"q": "2", "k": "2", "P": "p"}, index={"m": "p", "n": "p"}, families={"R": _turned}, example=True
         ),

@@ -23,15 +23,15 @@ A2: $Z = Σ_{ℓ=1}^{n_k} e^{s_ℓ}$
 - Σ_{j=1}^{n_k} p_j < 1 :: $e^b$ is positive
     gap Σ_{j=1}^{n_k} p_j: e^b/(e^b + Z)
 # One more key, of value 0
-theorem scores.sink_is_extra_key
+theorem scores.sink-is-extra-key
 # A gate
 - p_j = sigmoid(log(Z) - b) softmax_j(s) :: the sink keeps the proportions
 - o_sink = o sigmoid(lse(s) - b)
     :: with $o_sink = Σ_{j=1}^{n_k} p_j v_j$ and $o = Σ_{j=1}^{n_k} softmax_j(s) v_j$, the output without a sink
-not scores.sink_is_a_gate
+not scores.sink-is-a-gate
 A row that finds nothing, with all scores far below $b$, gives an output near 0 instead of a mean of values.
 # What may be shifted
-theorem scores.sink_shift
+theorem scores.sink-shift
 # In numbers
 let example: With $s = [1, 0]$, $V = [3; 1]$ and $b = 0$:
 with example: $o_sink = Σ_{j=1}^{n_k} p_j v_j$, $o = Σ_{j=1}^{n_k} softmax_j(s) v_j$

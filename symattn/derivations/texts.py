@@ -6,7 +6,7 @@ The first line is the title. Then, a line each (an indented line goes on with th
     hint: …                         a command that a reader may type next
     # …                             a heading
     A1: … :: …                      a hypothesis, which may define letters, and a remark
-    A of TOPIC.NAME                 the hypotheses of a theorem, by its module and its name there
+    A of TOPIC.NAME                 the hypotheses of a theorem, by its topic and its name
     let: …                          a paragraph whose formulas define letters, or give them their numbers
     with: …                         the same, which is not printed
     - FORMULA :: REASON             a step that is claimed
@@ -29,7 +29,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from importlib import import_module
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
 _STEP = re.compile(r"(\w*)(-|:=|→) (.*)")
 _SAID = re.compile(r"(let|with|result|caveat|A\d)(?: (\w+))?: (.*)")
-_NAMED = re.compile(r"(theorem|not|A of|insert) ([\w.]+)")
+_NAMED = re.compile(r"(theorem|not|A of|insert) ([\w.-]+)")
 _HEAD = re.compile(r"(subtitle|hint): (.*)")
 _OPTION = re.compile(r"(gap|sign|free) (.*): (.*)|keep")
 _APART = re.compile(r"; (?![^\[]*\])")  # and not between the rows of a matrix
@@ -83,10 +82,11 @@ class Telling:
     def theorem(self, name: str) -> CitedTheorem:
         """A theorem of the catalogue, decided once in a text."""
         from symattn.derivations.cited import known
+        from symattn.theorems import theorem_of
 
         if name not in self._cited:
             topic, _, called = name.partition(".")
-            self._cited[name] = known(getattr(import_module(f"symattn.theorems.{topic}"), called))
+            self._cited[name] = known(theorem_of(topic, called))
         return self._cited[name]
 
     def words(self, typed: str) -> Text:

@@ -71,7 +71,8 @@ class Method(Protocol):
 class Theorem(Shown):
     """A statement about attention. ``says`` is how it is written, ``why`` the idea of the proof, in a sentence.
 
-    ``letters`` say what the letters of ``says`` stand for (a ``Glossary``), so that it is read and decided as well.
+    ``letters`` say what the letters of ``says`` stand for (a ``Glossary``), so that it is read and decided as well;
+    ``title`` names it on pages that show no names of code.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Theorem(Shown):
     why: Text = ()
     hypotheses: tuple[Text, ...] = ()
     letters: object = None
+    title: str = ""
 
     def document(self) -> Document:
         """The statement for a reader; ``symattn.prove`` has the same with what was found of it."""
@@ -136,9 +138,14 @@ class Identity:
     rule: Text = ()
     top: int = 3
 
-    def decide(self) -> Decision:
+    @cached_property
+    def proofs(self) -> tuple[tuple[Proof, ...], tuple[str, ...]]:
+        """What the prover makes of each pair, and what it notes."""
         with listening() as notes:
-            proofs = _proofs(self.sides, self.declared)
+            return _proofs(self.sides, self.declared), tuple(notes)
+
+    def decide(self) -> Decision:
+        proofs, notes = self.proofs
         said = tuple((n.removeprefix("hypothesis: "),) for n in notes if n.startswith("hypothesis: "))
         laws = getattr(self.sides, "laws", {})
         declared = declared_hypotheses(self.declared, laws=laws)

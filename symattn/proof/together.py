@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from symattn.arrays.index.building import known_positive
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, weakest
+from symattn.document.formulas import running_text
 from symattn.document.model import Inline, Text
 from symattn.document.text import equal_sizes
 from symattn.proof.certified import accepted
@@ -84,6 +85,21 @@ def identity(
 ) -> Identity:
     """A part that is an identity; ``false`` where it has the theorem's false variant."""
     return Identity(Declared(arrays, positive=positive, units=units), sides, false or _equal_sides, top=top)
+
+
+def equations_by(
+    arrays: ARRAYS,
+    false: Sides | tuple[Sides, ...],
+    *,
+    permutations: Mapping[str, str] | None = None,
+    positive: tuple[str, ...] = (),
+    units: tuple[tuple[str, str], ...] = (),
+    rule: Text | str = (),
+    top: int = 3,
+) -> Callable[[Sides], Identity]:
+    """Decorate a function that returns the two sides, or pairs of sides, of what a theorem says."""
+    declared = Declared(arrays, permutations or {}, positive, units)
+    return lambda sides: Identity(declared, sides, false, running_text(rule), top)
 
 
 def bound(

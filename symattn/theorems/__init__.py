@@ -1,15 +1,13 @@
-"""The catalogue: theorems about attention, in one file or several for each topic, whose names begin with it."""
+"""The catalogue: theorems about attention, a text for each topic, in the file of its name (see ``texts``)."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
 
 from symattn.document.errors import InputError
 from symattn.proof.theorem import Theorem
-from symattn.theorems.titles import place
 from symattn.theorems.words import known, meant
 
 TOPICS = (
@@ -32,10 +30,13 @@ TOPICS = (
 @cache
 def of_topic(topic: str) -> tuple[Theorem, ...]:
     """Return the theorems of a topic, in the order of their titles."""
-    files = [file.name for file in iter_modules(__path__) if file.name.partition("_")[0] == topic]
-    every = [x for file in files for x in vars(import_module(f"{__name__}.{file}")).values() if isinstance(x, Theorem)]
-    named = {theorem.name: theorem for theorem in every if theorem.topic == topic}
-    return tuple(named[name] for name in sorted(named, key=place))
+    theorems: tuple[Theorem, ...] = import_module(f"{__name__}.{topic}").THEOREMS
+    return theorems
+
+
+def theorem_of(topic: str, name: str) -> Theorem:
+    """Return a theorem of a topic."""
+    return next(theorem for theorem in of_topic(topic) if theorem.name == name)
 
 
 def catalogue() -> dict[str, Theorem]:

@@ -7,8 +7,17 @@ from collections.abc import Sequence
 from symattn.document import model as md
 from symattn.document.evidence import Grade
 from symattn.document.model import Block, Code, Document, Emph
+from symattn.proof.theorem import Theorem
 from symattn.theorems.documents import Decided, blocks, closing, counts, record, titled
-from symattn.theorems.titles import title
+
+_SPELT = {
+    "alibi": "ALiBi", "fp16": "float16", "gqa": "GQA", "kv": "key–value",
+    "layernorm": "LayerNorm", "lse": "log-sum-exp", "mha": "multi-head attention", "mla": "MLA", "mqa": "MQA",
+    "nan": "NaN", "nope": "NoPE", "qk": "query–key", "rmsnorm": "RMSNorm", "rope": "RoPE", "vjp": "backward pass",
+    "bregman": "Bregman", "dobrushin": "Dobrushin", "gibbs": "Gibbs", "hopfield": "Hopfield", "jacobian": "Jacobian",
+    "lipschitz": "Lipschitz", "hessian": "Hessian", "euclidean": "Euclidean",
+}  # fmt: skip
+"""Words of names that are written otherwise in a sentence."""
 
 
 def book(found: Sequence[Decided], command: str) -> Document:
@@ -18,10 +27,16 @@ def book(found: Sequence[Decided], command: str) -> Document:
         chapter = [d for d in found if d.theorem.topic == topic]
         parts += [md.Heading((titled(topic),)), md.Paragraph((*counts(chapter), "."))]
         for d in chapter:
-            parts += [md.Heading((title(d.theorem.name),), 2), *blocks(d), _named(d)]
+            parts += [md.Heading((title(d.theorem),), 2), *blocks(d), _named(d)]
     return Document(
         "proof", "book", ("Theorems about attention",), tuple(parts), counts(found), command, record=record(found)
     )
+
+
+def title(theorem: Theorem) -> str:
+    """The title of a theorem, or the words of its name: "My log-sum-exp lemma"."""
+    words = theorem.title or " ".join(_SPELT.get(word, word) for word in theorem.name.split("-"))
+    return words[:1].upper() + words[1:]
 
 
 def _named(decided: Decided) -> Block:

@@ -13,13 +13,10 @@ from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.values import Unread, Value
 from symattn.proof.rules import Fold, OfTheLargest, Repeat
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.theorem import state, theorem
-from symattn.proof.together import Together, also, bound, identity
+from symattn.proof.together import Together, bound, equations_by, identity
 from symattn.theorems.letters import eye, rows
 from symattn.theorems.sums import HALF, add_up, greatest, identity_like, sign, squares, weights
-
-TOPIC = "depth"
-DONG = "Dong, Cordonnier, Loukas, Attention is Not All You Need (2021)"
+from symattn.theorems.texts import theorems
 
 
 def _osc_of(_: Reader, x: Value) -> Value:
@@ -115,18 +112,8 @@ _COEFFICIENT = OfTheLargest(
     lambda e, n: (_delta(e), 1 + n * greatest(-row_with_sum_one(e))),
 )
 
-dobrushin_contraction = state(
-    "dobrushin-contraction",
-    TOPIC,
-    "$osc(P x) ≤ δ(P) osc(x)$ with $δ(P) = 1/2 max_{i, k} ‖P_i − P_k‖_1$; $δ(P) ≤ 1 − n min(P)$",
-    Together(
-        (_CONTRACTION, _COEFFICIENT),
-    ),
-    "Dobrushin, Central limit theorem for non-homogeneous Markov chains (1956)",
-    "$‖P x‖_2 ≤ ‖x‖_2$",
-    "Two rows average what they have in common in the same way; only the rest can tell them apart.",
-    ("the rows of P are not negative and sum to 1; osc is the largest entry less the smallest",),
-    LETTERS.also(index={"k": "n"}, sharp="attained"),
+dobrushin_contraction = Together(
+    (_CONTRACTION, _COEFFICIENT),
 )
 
 
@@ -220,23 +207,7 @@ _LAYERS = Repeat(
     _kept,
 )
 
-rank_collapse = state(
-    "rank-collapse-averaging",
-    TOPIC,
-    "$osc(X_L) ≤ (1 − n ε)^L osc(X_0)$ for $X_{l + 1} = P_l X_l$",
-    _LAYERS,
-    DONG,
-    "the same with a skip connection, X + PX; or that the spread after a layer is at most the cube of that before",
-    "Every token gets ε of the sum of all tokens, which is the same for all, and a mean with what is left.",
-    (
-        "the rows of every P sum to 1 and no entry is below ε, $ε ≥ 0$",
-        "no skip connection, no values, no MLP; osc is computed for each column",
-    ),
-    _MANY_LAYERS.also(
-        defined={"P": lambda reader: _with_at_least(reader, weights(reader.array("S")), 1, reader.length("n"))},
-        sharp="apart",
-    ).where("ε = 1/(n + e^w)"),
-)
+rank_collapse = _LAYERS
 
 
 # -- causal ------------------------------------------------------------------------------------------------------------
@@ -307,21 +278,8 @@ _CAUSAL_LAYERS = Repeat(
     bound(CAUSAL_LAYER, lambda eps: (1 - eps, 1 + 0 * eps), lambda eps: eps, positive=("eps",), strict=True),
 )
 
-causal_collapse = state(
-    "causal-collapse-to-first",
-    TOPIC,
-    "$(X_L)_1 = (X_0)_1$ and $max_i |(X_L)_i − (X_0)_1| ≤ (1 − ε)^L max_i |(X_0)_i − (X_0)_1|$ for"
-    " $X_{l + 1} = P_l X_l$, so all tokens tend to the first if ε is positive",
-    Together((_CAUSAL_LAYERS, identity(CAUSAL_LAYER, lambda s, x0, x: ((_causal_weights(s) @ rows(x0, x))[:1], x0)))),
-    "Wu et al., On the Role of Attention Masks and LayerNorm in Transformers (2024)",
-    "all tokens tend to their mean",
-    "Every token gets at least ε of the first one, which attends to itself alone.",
-    (
-        "every P is causal, its allowed entries are positive, and its rows sum to 1",
-        "no entry of the first column of any P is below ε; no skip connection, no values, no MLP",
-        "X is one column of the tokens",
-    ),
-    _MANY_LAYERS.also(defined={"P": _first_key}, sharp="apart").where("ε = 1/(1 + e^w)"),
+causal_collapse = Together(
+    (_CAUSAL_LAYERS, identity(CAUSAL_LAYER, lambda s, x0, x: ((_causal_weights(s) @ rows(x0, x))[:1], x0)))
 )
 
 
@@ -339,34 +297,24 @@ def _row_sums(e: Array, f: Array, s: Array) -> list[tuple[Any, Any]]:
     return [(add_up(x), 1) for x in (p, p @ q, _average(row_with_sum_one(s)))]
 
 
-rollout_stochastic = state(
-    "rollout-stochastic",
-    TOPIC,
-    "$P Q 𝟏 = 𝟏$, $1/2 (I + P) 𝟏 = 𝟏$, $(P Q)_{i, k} ≥ 0$ and $1/2 (I + P)_{i, j} ≥ 0$, if that is so for $P$ and $Q$",
-    Together(
-        (
-            identity(
-                ROLLOUT,
-                _row_sums,
-                (
-                    lambda s: (add_up(2 * _average(row_with_sum_one(s))), 1),
-                    lambda s: (add_up(row_with_sum_one(s) * row_with_sum_one(s)), 1),
-                ),
-            ),
-            bound(
-                ROLLOUT,
-                lambda e, f, s: [(0, e @ f), (0, _average(s))],
-                lambda p, q, r: [p @ q, _average(r)],
-                assumed={"p": ("n m", lambda e: e), "q": ("m l", lambda f: f), "r": ("n n", lambda s: s)},
-                chosen={"e": lambda e: e * e, "f": lambda f: f * f, "s": lambda s: s * s},
+rollout_stochastic = Together(
+    (
+        identity(
+            ROLLOUT,
+            _row_sums,
+            (
+                lambda s: (add_up(2 * _average(row_with_sum_one(s))), 1),
+                lambda s: (add_up(row_with_sum_one(s) * row_with_sum_one(s)), 1),
             ),
         ),
+        bound(
+            ROLLOUT,
+            lambda e, f, s: [(0, e @ f), (0, _average(s))],
+            lambda p, q, r: [p @ q, _average(r)],
+            assumed={"p": ("n m", lambda e: e), "q": ("m l", lambda f: f), "r": ("n n", lambda s: s)},
+            chosen={"e": lambda e: e * e, "f": lambda f: f * f, "s": lambda s: s * s},
+        ),
     ),
-    "Abnar, Zuidema, Quantifying Attention Flow in Transformers (2020)",
-    "I + P without the ½, $(I + P) 𝟏 = 𝟏$; products entry by entry",
-    "A mean of means is a mean; so is a product of any number of such matrices, one after the other.",
-    ("the rows of P and Q sum to 1; no entry is negative",),
-    LETTERS.also(roles={"Q": None}),
 )
 
 
@@ -399,20 +347,9 @@ UPDATES_ADDED = Fold(
 """What a run of layers adds is the sum of what its parts add, down to single layers."""
 
 
-@also(UPDATES_ADDED)
-@theorem(
-    "residual-unrolls",
-    TOPIC,
-    "$x_L = x_0 + Σ_{l=0}^{L − 1} f_l(x_l)$ for $x_{l + 1} = x_l + f_l(x_l)$",
+@equations_by(
     arrays=LAYERS,
-    hypotheses=("the layers are any functions",),
-    letters=Glossary({"x₀": "n d", "W": "L d d"}, {"L": "L"}, {"l": "L"}, functions={"f": _any_layers}).also(
-        roles={"x": "input"}
-    ),
-    source="Veit, Wilber, Belongie, Residual Networks Behave Like Ensembles (2016)",
-    why="Each layer adds to the sum of what those before it added.",
     false=lambda x, w1, w2: (_second(x, w1, w2), x + x @ w1 + x @ w2),
-    false_says="$x_L = x_0 + Σ_{l=0}^{L − 1} f_l(x_0)$",
 )
 def residual_unrolls(x: Array, u: Array, w: Array, y: Array, w1: Array, w2: Array) -> list[Pair]:
     first = x + x @ w1
@@ -427,3 +364,72 @@ def _second(x: Array, w1: Any, w2: Any) -> Any:
     """x₂ of two layers that are linear."""
     first = x + x @ w1
     return first + first @ w2
+
+
+_TEXT = """
+dobrushin-contraction: Averaging contracts (Dobrushin)
+$osc(P x) ≤ δ(P) osc(x)$ with $δ(P) = 1/2 max_{i, k} ‖P_i − P_k‖_1$; $δ(P) ≤ 1 − n min(P)$
+letters: | index k n | sharp attained
+for: the rows of P are not negative and sum to 1; osc is the largest entry less the smallest
+source: Dobrushin, Central limit theorem for non-homogeneous Markov chains (1956)
+why: Two rows average what they have in common in the same way; only the rest can tell them apart.
+false: $‖P x‖_2 ≤ ‖x‖_2$
+by dobrushin_contraction
+
+rank-collapse-averaging: Averages of averages collapse
+$osc(X_L) ≤ (1 − n ε)^L osc(X_0)$ for $X_{l + 1} = P_l X_l$
+for: the rows of every P sum to 1 and no entry is below ε, $ε ≥ 0$
+for: no skip connection, no values, no MLP; osc is computed for each column
+source: Dong, Cordonnier, Loukas, Attention is Not All You Need (2021)
+why: Every token gets ε of the sum of all tokens, which is the same for all, and a mean with what is left.
+false: the same with a skip connection, X + PX; or that the spread after a layer is at most the cube of that before
+by rank_collapse
+
+causal-collapse-to-first: Causal averages collapse to the first token
+$(X_L)_1 = (X_0)_1$ and $max_i |(X_L)_i − (X_0)_1| ≤ (1 − ε)^L max_i |(X_0)_i − (X_0)_1|$ for $X_{l + 1} = P_l X_l$,
+  so all tokens tend to the first if ε is positive
+for: every P is causal, its allowed entries are positive, and its rows sum to 1
+for: no entry of the first column of any P is below ε; no skip connection, no values, no MLP
+for: X is one column of the tokens
+source: Wu et al., On the Role of Attention Masks and LayerNorm in Transformers (2024)
+why: Every token gets at least ε of the first one, which attends to itself alone.
+false: all tokens tend to their mean
+by causal_collapse
+
+rollout-stochastic: Products of weights are weights
+$P Q 𝟏 = 𝟏$, $1/2 (I + P) 𝟏 = 𝟏$, $(P Q)_{i, k} ≥ 0$ and $1/2 (I + P)_{i, j} ≥ 0$, if that is so for $P$ and $Q$
+letters: | roles Q none
+for: the rows of P and Q sum to 1; no entry is negative
+source: Abnar, Zuidema, Quantifying Attention Flow in Transformers (2020)
+why: A mean of means is a mean; so is a product of any number of such matrices, one after the other.
+false: I + P without the ½, $(I + P) 𝟏 = 𝟏$; products entry by entry
+by rollout_stochastic
+
+residual-unrolls: A residual stream unrolls
+$x_L = x_0 + Σ_{l=0}^{L − 1} f_l(x_l)$ for $x_{l + 1} = x_l + f_l(x_l)$
+for: the layers are any functions
+source: Veit, Wilber, Belongie, Residual Networks Behave Like Ensembles (2016)
+why: Each layer adds to the sum of what those before it added.
+false: $x_L = x_0 + Σ_{l=0}^{L − 1} f_l(x_0)$
+by residual_unrolls
+and UPDATES_ADDED
+"""
+
+THEOREMS = theorems(
+    "depth",
+    _TEXT,
+    {
+        "": LETTERS,
+        "rank-collapse-averaging": _MANY_LAYERS.also(
+            defined={"P": lambda reader: _with_at_least(reader, weights(reader.array("S")), 1, reader.length("n"))},
+            sharp="apart",
+        ).where("ε = 1/(n + e^w)"),
+        "causal-collapse-to-first": _MANY_LAYERS.also(defined={"P": _first_key}, sharp="apart").where(
+            "ε = 1/(1 + e^w)"
+        ),
+        "residual-unrolls": Glossary(
+            {"x₀": "n d", "W": "L d d"}, {"L": "L"}, {"l": "L"}, functions={"f": _any_layers}
+        ).also(roles={"x": "input"}),
+    },
+    globals(),
+)

@@ -1,210 +1,36 @@
-"""Gradients: of softmax, and of attention as backward passes compute them; of its steps in ``gradients_steps``."""
+"""Gradients: of softmax, of attention as backward passes compute them, and of its steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.attention.gradients.attention import Gradients, backward, softmax_vjp
-from symattn.attention.scores import scale_by_root
+from symattn.attention.norms import layer_norm, rms_norm
 from symattn.attention.softmax import softmax as soft
-from symattn.attention.spec import Attention
-from symattn.proof.gradients import gradient, jacobian
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.values import Value
 from symattn.proof.rules import OfTheLargest
-from symattn.proof.statement import Pair
-from symattn.proof.theorem import state, theorem
 from symattn.proof.together import bound
-from symattn.theorems.letters import ATTENDING, ATTENTION, QKV, weights
-from symattn.theorems.reading import printed
-from symattn.theorems.sums import add_up, equal_places, greatest, log, others, sign
+from symattn.theorems.letters import ATTENDING, CAUSAL, eye, weights
+from symattn.theorems.rotations import positions, rotation_matrix
+from symattn.theorems.sums import add_up, greatest, others, sign
 from symattn.theorems.sums import weights as weights_of
+from symattn.theorems.texts import theorems
 
-TOPIC = "gradients"
-MEANING = "ℓ is the sum of the entries of $G$ times those of $O$; dX is its gradient by X"
-QKVG = {**QKV, "g": "n_q d_v"}
-HEADS = {f"{letter}_h": f"h {shape}" for letter, shape in QKVG.items()}
-SQUARE = {"a": "n_q d_k", "b": "n_q d_v"}  # as many keys and values as queries, for false variants
 _ROW = Glossary(
     {"s": "m", "g": "m"},
     sizes={"m": "m", "n_k": "m"},
     index={"i": "m", "j": "m", "l": "m"},
 ).where("p = softmax(s)")
-FLASH = "Dao et al., FlashAttention (2022)"
 
 
 _FORWARD = ATTENDING.also(loss="ℓ").where("ℓ = Σ_{i=1}^{n_q} Σ_{c=1}^{d_v} G_i_c O_i_c")
 LETTERS = _FORWARD.also().where("dP = G Vᵀ", "dS_ij = p_ij (dP_ij − Σ_{l=1}^{n_k} p_il dP_il)")
 
 
-def pulled_back(of: Callable[..., Any], by: str, g: Array, **given: Any) -> Any:
-    """The gradient of ⟨G, f⟩ by one of the arrays that are ``given`` to f."""
-    return gradient(lambda g, **given: (g * of(**given)).sum(), by, g=g, **given)
-
-
-def back(q: Array, k: Array, v: Array, g: Array, spec: Attention = ATTENTION) -> Gradients:
-    """The gradients by Q, K and V, from the weights."""
-    return backward(q, k, v, spec.trace(q, k, v)["weights"], g)
-
-
-# -- softmax ----------------------------------------------------------------------------------------------------------
-
-
-@theorem(
-    "softmax-jacobian",
-    TOPIC,
-    "$∂p_i/∂s_j = p_i (δ_ij − p_j)$",
-    letters=_ROW,
-    arrays={"s": "m"},
-    why="The derivative of a quotient. The maximum that is subtracted may be differentiated or not: it cancels.",
-    false=lambda s: (jacobian(soft, "s", s=s), _diagonal(soft(s)) + soft(s)[:, None] * soft(s)[None, :]),
-    false_says="$∂p_i/∂s_j = p_i (δ_ij + p_j)$",
-)
-def softmax_jacobian(s: Array) -> list[Pair]:
-    right = _diagonal(soft(s)) - soft(s)[:, None] * soft(s)[None, :]
-    return [(jacobian(soft, "s", s=s), right), (jacobian(weights_of, "s", s=s), right)]
-
-
-def _diagonal(p: Array) -> Array:
-    xp = p.__array_namespace__()
-    return xp.where(equal_places(xp.arange(p.shape[0])), p[:, None], 0)
-
-
-@theorem(
-    "softmax-vjp",
-    TOPIC,
-    "$∂(Σ_{j=1}^m g_j p_j)/∂s_i = p_i (g_i − Σ_{j=1}^m g_j p_j)$",
-    letters=_ROW,
-    arrays={"s": "m", "g": "m"},
-    why="The Jacobian, transposed, times g.",
-    false=lambda s, g: (pulled_back(soft, "s", s=s, g=g), soft(s) * g - (soft(s) * g).sum()),
-    false_says="without the factor before the bracket in its second term",
-)
-def softmax_vjp_is(s: Array, g: Array) -> Pair:
-    return pulled_back(soft, "s", s=s, g=g), softmax_vjp(soft(s), g)
-
-
-@theorem(
-    "cross-entropy-gradient",
-    TOPIC,
-    "$∂(−log(p_y))/∂s_j = p_j − δ_j_y$",
-    letters=_ROW.also(places={"y": 0}),
-    arrays={"s": "1+m"},
-    hypotheses=("the label y is the first class, which is no loss: classes may be renamed",),
-    why="log p_y is the score less the logarithm of the denominator.",
-    false=lambda s: (_cross_entropy_gradient(s), _label(s) - soft(s)),
-    false_says="$∂(−log(p_y))/∂s_j = δ_j_y − p_j$",
-)
-def cross_entropy_gradient(s: Array) -> Pair:
-    return _cross_entropy_gradient(s), soft(s) - _label(s)
-
-
-def _cross_entropy_gradient(s: Array) -> Any:
-    return gradient(lambda s: -log(soft(s)[0]), "s", s=s)
-
-
-def _label(s: Array) -> Array:
-    xp = s.__array_namespace__()
-    return xp.concat([0 * s[:1] + 1, 0 * s[1:]])
-
-
 # -- the backward pass ------------------------------------------------------------------------------------------------
-
-
-@theorem(
-    "backward-dV",
-    TOPIC,
-    "$dV = Pᵀ G$",
-    letters=LETTERS,
-    arrays=QKVG | SQUARE,
-    hypotheses=(MEANING,),
-    source=FLASH,
-    why="The output is linear in the values.",
-    false=lambda q, g, a, b: (pulled_back(ATTENTION, "v", q=q, k=a, v=b, g=g), weights(q, a) @ g),
-    false_says="$dV = P G$, for $n_q = n_k$",
-)
-def backward_dv(q: Array, k: Array, v: Array, g: Array) -> Pair:
-    return pulled_back(ATTENTION, "v", q=q, k=k, v=v, g=g), back(q, k, v, g).v
-
-
-@theorem(
-    "backward-dQ",
-    TOPIC,
-    "$dQ = 1/√d_k dS K$ with $dS_ij = p_ij (dP_ij − Σ_{l=1}^{n_k} p_il dP_il)$ and $dP = G Vᵀ$",
-    letters=_FORWARD,
-    arrays=QKVG | HEADS,
-    hypotheses=(MEANING,),
-    source=FLASH,
-    why="The chain rule through the softmax of each row; the scores of row i depend on query i alone. So for each head"
-    " of several.",
-    false=(
-        lambda q, k, v, g: (pulled_back(ATTENTION, "q", q=q, k=k, v=v, g=g), _ds(q, k, v, g) @ k),
-        lambda q, k, v, g: (
-            pulled_back(ATTENTION, "q", q=q, k=k, v=v, g=g),
-            scale_by_root(_rowsum_outside(q, k, v, g) @ k, q),
-        ),
-    ),
-    false_says="without the factor of the scores; or with the row sum outside the product with the weights",
-)
-def backward_dq(q: Array, k: Array, v: Array, g: Array, q_h: Array, k_h: Array, v_h: Array, g_h: Array) -> list[Pair]:
-    every = ((q, k, v, g), (q_h, k_h, v_h, g_h))
-    return [(pulled_back(ATTENTION, "q", q=q, k=k, v=v, g=g), back(q, k, v, g).q) for q, k, v, g in every]
-
-
-@theorem(
-    "backward-dK",
-    TOPIC,
-    "$dK = 1/√d_k dSᵀ Q$",
-    letters=LETTERS,
-    arrays=QKVG | SQUARE,
-    hypotheses=(MEANING,),
-    source=FLASH,
-    why="The chain rule; the scores of column j depend on key j alone.",
-    false=lambda q, g, a, b: (pulled_back(ATTENTION, "k", q=q, k=a, v=b, g=g), scale_by_root(_ds(q, a, b, g) @ q, q)),
-    false_says="$dK = 1/√d_k dS Q$, for $n_q = n_k$",
-)
-def backward_dk(q: Array, k: Array, v: Array, g: Array) -> Pair:
-    return pulled_back(ATTENTION, "k", q=q, k=k, v=v, g=g), back(q, k, v, g).k
-
-
-flash_rowsum = printed(
-    "flash-rowsum",
-    TOPIC,
-    "$Σ_{j=1}^{n_k} p_ij dP_ij = Σ_{c=1}^{d_v} G_i_c O_i_c$",
-    letters=_FORWARD,
-    hypotheses=("$dP = G Vᵀ$, as $G$ is the gradient by $O$",),
-    source=FLASH,
-    why="Both are the sum over keys and columns of weight, value and gradient; so the backward pass needs no row sum"
-    " over keys.",
-    false_says="$Σ_{j=1}^{n_k} p_ij dP_ij = Σ_{j=1}^{n_k} dP_ij$",
-)
-
-
-score_gradient_rows_sum_zero = printed(
-    "score-gradient-rows-sum-zero",
-    TOPIC,
-    "$Σ_{j=1}^{n_k} dS_ij = 0$, hence $Σ_{j=1}^{n_k} dK_j = 0$",
-    letters=LETTERS,
-    hypotheses=(MEANING,),
-    why="The weights do not change when one number is added to all scores of a row, or one vector to all keys.",
-    false_says="$Σ_{i=1}^{n_q} dQ_i = 0$",
-)
-
-
-@theorem(
-    "value-gradient-conserved",
-    TOPIC,
-    "$Σ_{j=1}^{n_k} dV_j = Σ_{i=1}^{n_q} G_i$",
-    letters=LETTERS,
-    arrays=QKVG | SQUARE,
-    hypotheses=(MEANING,),
-    why="The weights of every row sum to one.",
-    false=lambda q, g, a, b: (pulled_back(ATTENTION, "v", q=q, k=a, v=b, g=g), g),
-    false_says="$dV_j = G_j$, for $n_q = n_k$",
-)
-def value_gradient_conserved(q: Any, k: Any, v: Any, g: Any) -> Pair:
-    return pulled_back(ATTENTION, "v", q=q, k=k, v=v, g=g).sum(axis=0), g.sum(axis=0)
 
 
 def _ds_of(s: Array, g: Array) -> Array:
@@ -242,37 +68,260 @@ def _with_a_square(p: Any, g: Any) -> Any:
     return pulled.sum(axis=-1, keepdims=True), 2 * left * left * spread
 
 
-score_gradient_saturates = state(
-    "score-gradient-saturates",
-    TOPIC,
-    "$Σ_{j=1}^{n_k} |dS_ij| ≤ 2 (1 − max_j p_ij) (max_j dP_ij − min_j dP_ij)$",
-    OfTheLargest(
-        bound(
-            {"s": "1 m", "g": "1 m"},
-            lambda s, g: (_total_change(s, g), 2 * (1 - weights_of(s)) * _spread_of(g)),
-            _saturation_gap,
-            lambda s, g: _with_a_square(soft(s), g),
-            laws={
-                "over": ("1 m", lambda g: g + greatest(-g, -1), "largest"),
-                "under": ("1 m", lambda g: greatest(g, -1) - g, "largest"),
-                "up": ("1 m", lambda s, g: 1 + sign(_ds_of(s, g)), "bounded"),
-                "down": ("1 m", lambda s, g: 1 - sign(_ds_of(s, g)), "bounded"),
-            },
-        ),
-        lambda s, g: (_total_change(s, g), 2 * (1 - greatest(weights_of(s), -1)) * _spread_of(g)),
+score_gradient_saturates = OfTheLargest(
+    bound(
+        {"s": "1 m", "g": "1 m"},
+        lambda s, g: (_total_change(s, g), 2 * (1 - weights_of(s)) * _spread_of(g)),
+        _saturation_gap,
+        lambda s, g: _with_a_square(soft(s), g),
+        laws={
+            "over": ("1 m", lambda g: g + greatest(-g, -1), "largest"),
+            "under": ("1 m", lambda g: greatest(g, -1) - g, "largest"),
+            "up": ("1 m", lambda s, g: 1 + sign(_ds_of(s, g)), "bounded"),
+            "down": ("1 m", lambda s, g: 1 - sign(_ds_of(s, g)), "bounded"),
+        },
     ),
-    "this catalogue",
-    "$Σ_{j=1}^{n_k} |dS_ij| ≤ 2 (1 − max_j p_ij)² (max_j dP_ij − min_j dP_ij)$",
-    "The key itself moves with the weight of the others, and the others have no more weight than that.",
-    ("there are two keys or more", "$dS_ij = p_ij (dP_ij − Σ_{l=1}^{n_k} p_il dP_il)$"),
-    ATTENDING.but("S").also({"S": "n_q n_k", "dP": "n_q n_k"}, sharp="far"),
+    lambda s, g: (_total_change(s, g), 2 * (1 - greatest(weights_of(s), -1)) * _spread_of(g)),
 )
 
 
-def _ds(q: Array, k: Array, v: Array, g: Array) -> Any:
-    return softmax_vjp(weights(q, k), g @ v.mT)
+def _each_head(reader: Reader) -> Gradients:
+    """Return the gradients that each query head sends to the head of keys and values that it reads."""
+    q, k, v, g = map(reader.array, "QKVG")
+    results = backward(q, k[:, None], v[:, None], weights(q, k[:, None]), g)
+    return Gradients(*(Value(x, ("h", "t"), 2) for x in results))
 
 
-def _rowsum_outside(q: Array, k: Array, v: Array, g: Array) -> Any:
-    changed = weights(q, k) * (g @ v.mT)
-    return changed - changed.sum(axis=-1, keepdims=True)
+_TEXT = """
+softmax-jacobian: The Jacobian of softmax
+$∂p_i/∂s_j = p_i (δ_ij − p_j)$
+letters: row
+why: The derivative of a quotient. The maximum that is subtracted may be differentiated or not: it cancels.
+false: $∂p_i/∂s_j = p_i (δ_ij + p_j)$
+
+softmax-vjp: Softmax backwards
+$∂(Σ_{j=1}^m g_j p_j)/∂s_i = p_i (g_i − Σ_{j=1}^m g_j p_j)$
+letters: row
+why: The Jacobian, transposed, times g.
+false: without the factor before the bracket in its second term: $∂(Σ_{j=1}^m g_j p_j)/∂s_i = p_i g_i − Σ_{j=1}^m g_j
+  p_j$
+
+backward-dV: Backwards: the values
+$dV = Pᵀ G$
+for: ℓ is the sum of the entries of $G$ times those of $O$; dX is its gradient by X
+source: Dao et al., FlashAttention (2022)
+why: The output is linear in the values.
+false: $dV = P G$, for $n_q = n_k$
+
+backward-dQ: Backwards: the queries
+$dQ = 1/√d_k dS K$ with $dS_ij = p_ij (dP_ij − Σ_{l=1}^{n_k} p_il dP_il)$ and $dP = G Vᵀ$
+letters: forward
+for: ℓ is the sum of the entries of $G$ times those of $O$; dX is its gradient by X
+source: Dao et al., FlashAttention (2022)
+why: The chain rule through the softmax of each row; the scores of row i depend on query i alone.
+false: without the factor of the scores, $dQ = dS K$; or with the row sum outside the product with the weights, $dQ =
+  1/√d_k T K$ with $T_ij = p_ij dP_ij − Σ_{l=1}^{n_k} p_il dP_il$
+
+backward-dK: Backwards: the keys
+$dK = 1/√d_k dSᵀ Q$
+for: ℓ is the sum of the entries of $G$ times those of $O$; dX is its gradient by X
+source: Dao et al., FlashAttention (2022)
+why: The chain rule; the scores of column j depend on key j alone.
+false: $dK = 1/√d_k dS Q$, for $n_q = n_k$
+
+flash-rowsum: The sum of a row in FlashAttention's backward pass
+$Σ_{j=1}^{n_k} p_ij dP_ij = Σ_{c=1}^{d_v} G_i_c O_i_c$
+letters: forward
+for: $dP = G Vᵀ$, as $G$ is the gradient by $O$
+source: Dao et al., FlashAttention (2022)
+why: Both are the sum over keys and columns of weight, value and gradient; so the backward pass needs no row sum over
+  keys.
+false: $Σ_{j=1}^{n_k} p_ij dP_ij = Σ_{j=1}^{n_k} dP_ij$
+
+score-gradient-rows-sum-zero: Gradients of a row of scores sum to zero
+$Σ_{j=1}^{n_k} dS_ij = 0$, hence $Σ_{j=1}^{n_k} dK_j = 0$
+for: ℓ is the sum of the entries of $G$ times those of $O$; dX is its gradient by X
+why: The weights do not change when one number is added to all scores of a row, or one vector to all keys.
+false: $Σ_{i=1}^{n_q} dQ_i = 0$
+
+value-gradient-conserved: Gradients of the values are conserved
+$Σ_{j=1}^{n_k} dV_j = Σ_{i=1}^{n_q} G_i$
+for: ℓ is the sum of the entries of $G$ times those of $O$; dX is its gradient by X
+why: The weights of every row sum to one.
+false: $dV_j = G_j$, for $n_q = n_k$
+
+score-gradient-saturates: Gradients of scores saturate with the weights
+$Σ_{j=1}^{n_k} |dS_ij| ≤ 2 (1 − max_j p_ij) (max_j dP_ij − min_j dP_ij)$
+letters: attending | but S | S n_q n_k, dP n_q n_k | sharp far
+for: there are two keys or more
+for: $dS_ij = p_ij (dP_ij − Σ_{l=1}^{n_k} p_il dP_il)$
+source: this catalogue
+why: The key itself moves with the weight of the others, and the others have no more weight than that.
+false: $Σ_{j=1}^{n_k} |dS_ij| ≤ 2 (1 − max_j p_ij)² (max_j dP_ij − min_j dP_ij)$
+by score_gradient_saturates
+
+cross-entropy-gradient: The gradient of cross entropy
+$∂(−log(p_y))/∂s_j = p_j − δ_j_y$
+letters: row | s 1+m | index j 1+m | places y 0
+for: the label y is the first class, which is no loss: classes may be renamed
+why: log p_y is the score less the logarithm of the denominator.
+false: $∂(−log(p_y))/∂s_j = δ_j_y − p_j$
+
+backward-sink: Backwards: sinks
+$dS_ij = p_ij (dP_ij − D_i)$ and $db_i = −w_i D_i$ with $D_i = Σ_{j=1}^{n_k} p_ij dP_ij$
+letters: step | S n_q n_k, dP n_q n_k, b n_q | where ℓ = Σ_{i=1}^{n_q} Σ_{j=1}^{n_k} dP_ij p_ij | loss ℓ
+for: dX is the gradient by X, from dY by what was computed of it
+for: a sink $b_i$ has the weight $w_i$ in its row: $p_ij = e^{s_ij}/(e^{b_i} + Σ_{l=1}^{n_k} e^{s_il})$, $w_i =
+  e^{b_i}/(e^{b_i} + Σ_{l=1}^{n_k} e^{s_il})$
+source: Dao et al., FlashAttention (2022)
+why: The sink is one more key, of which the value is 0.
+false: $db_i = w_i D_i$
+
+backward-sigmoid: Backwards: sigmoid weights
+$dS_ij = a_ij (1 − a_ij) da_ij$
+letters: step | S n_q n_k, dA n_q n_k | where ℓ = Σ_{i=1}^{n_q} Σ_{j=1}^{n_k} da_ij a_ij | loss ℓ
+for: dX is the gradient by X, from dY by what was computed of it
+for: $a_ij = sigmoid(s_ij)$
+why: Each weight looks at its own score.
+false: $dS_ij = a_ij da_ij$
+
+log-sum-exp-gradient: The gradient of log-sum-exp
+$∂L_i/∂s_ij = p_ij$
+letters: attending | but S | S n_q n_k
+for: L is the logarithm of what a row is divided by, $L_i = log(Σ_{l=1}^{n_k} e^{s_il})$
+why: The derivative of a logarithm of a sum of exponentials.
+false: $∂L_i/∂s_ij = p_ij (1 − p_ij)$
+
+backward-softcap: Backwards: the softcap
+$dS_ij = dY_ij (1 − (Y_ij/c)²)$
+letters: step | S n_q n_k, dY n_q n_k, c | where ℓ = Σ_{i=1}^{n_q} Σ_{j=1}^{n_k} dY_ij Y_ij | loss ℓ
+for: dX is the gradient by X, from dY by what was computed of it
+for: $Y_ij = c tanh(s_ij/c)$
+for: $c = 2$, which is no loss: scores may be measured in other units
+why: The derivative of tanh is 1 − tanh².
+false: $dS_ij = dY_ij (1 − Y_ij²)$
+
+backward-general-scores: Backwards: general scores
+$dQ = dS K Wᵀ$, $dK = dSᵀ Q W$ and $dW = Qᵀ dS K$
+letters: step | Q n_q d_q, K n_k d_k, W d_q d_k, dS n_q n_k | where ℓ = Σ_{i=1}^{n_q} Σ_{j=1}^{n_k} dS_ij s_ij | loss
+  ℓ
+for: dX is the gradient by X, from dY by what was computed of it
+for: $S = Q W Kᵀ$
+why: The scores are linear in each of the three.
+false: $dQ = dS K Wᵀ W Wᵀ$
+
+backward-additive-scores: Backwards: additive scores
+$dv = Σ_{i=1}^{n_q} Σ_{j=1}^{n_k} ds_ij h_ij$; with $e_ij = ds_ij v ⊙ (𝟏 − h_ij ⊙ h_ij)$: $dq_i = Wᵀ Σ_{j=1}^{n_k}
+  e_ij$, $dW = Σ_{i=1}^{n_q} Σ_{j=1}^{n_k} e_ij q_iᵀ$, $dk_j = Uᵀ Σ_{i=1}^{n_q} e_ij$ and $dU = Σ_{i=1}^{n_q}
+  Σ_{j=1}^{n_k} e_ij k_jᵀ$
+letters: step | Q n_q d_q, K n_k d_k, W l d_q, U l d_k, v l, dS n_q n_k | roles v none | where ℓ = Σ_{i=1}^{n_q}
+  Σ_{j=1}^{n_k} dS_ij s_ij | loss ℓ | but h
+for: dX is the gradient by X, from dY by what was computed of it
+for: the scores are $s_ij = v·h_ij$ with $h_ij = tanh(W q_i + U k_j)$
+source: Bahdanau, Cho, Bengio (2015)
+why: The derivative of tanh is 1 − tanh².
+false: dQ without the slope of tanh: $dq_i = Σ_{j=1}^{n_k} ds_ij {Wᵀ v}$
+
+backward-distance-scores: Backwards: scores by distance
+$dq_i = Σ_{j=1}^{n_k} ds_ij (k_j − q_i)$
+letters: step | Q n_q d, K n_k d, dS n_q n_k | where ℓ = Σ_{i=1}^{n_q} Σ_{j=1}^{n_k} dS_ij s_ij | loss ℓ
+for: dX is the gradient by X, from dY by what was computed of it
+for: $s_ij = −‖q_i − k_j‖²/2$; dK is the same with queries and keys exchanged
+why: The derivative of half a square.
+false: $dQ = dS K$
+
+backward-norms: Backwards: norms
+$∂(G·u)/∂X_i = 1/‖X‖ (G_i − u_i {G·u})$ for $u = X/‖X‖$; $∂(G·RMS(X))/∂X_i = √d/‖X‖ (G_i − u_i {G·u})$; and for
+  LayerNorm the same of $Π X$, times $Π$: $∂(G·LN(X))/∂X_i = √d/‖Π X‖ (Π (G − w wᵀ G))_i$ with $w = Π X/‖Π X‖$
+for: ε is 0; no row is 0, $‖X‖ ≠ 0$, or, for LayerNorm, constant, $‖Π X‖ ≠ 0$
+source: Zhang, Sennrich, Root Mean Square Layer Normalization (2019)
+why: What of the gradient is along x would change its length alone. Cosines are dot products of such u.
+false: without the last Π, $∂(G·LN(X))/∂X_i = √d/‖Π X‖ (G − w wᵀ G)_i$; without the root, $∂(G·RMS(X))/∂X_i = 1/‖X‖
+  (G_i − u_i {G·u})$
+
+backward-rotary: Backwards: rotations
+$dx_p = R_{−p} g_p$
+for: dX is the gradient by X, from dY by what was computed of it
+for: $R_p$ turns the pairs of columns at the place p, in either layout
+source: Su et al., RoFormer (2021)
+why: A rotation is undone by its transpose.
+false: $dx_p = R_p g_p$
+
+backward-projection: Backwards: projections
+$dX = G Wᵀ$, $dW = Xᵀ G$ and $db = Σ_{i=1}^n g_i$
+letters: new | X n d_model, W d_model d, b d, G n d | index i n, c d | sizes n, d | loss ℓ | where ℓ = Σ_{i=1}^n
+  Σ_{c=1}^d G_i_c Y_i_c
+for: dX is the gradient by X, from dY by what was computed of it
+for: $Y = X W + 𝟏 bᵀ$ and G is the gradient by Y
+why: The projection is linear in each of the three.
+false: $dW = Xᵀ X W$
+
+backward-shared-heads: Backwards: shared heads
+$dK_h = Σ_{t=1}^r dK_h_t$ and $dV_h = Σ_{t=1}^r dV_h_t$
+for: dX is the gradient by X, from dY by what was computed of it
+for: the head h of keys and values is read by the heads (h, 1), …, (h, r) of queries
+source: Ainslie et al., GQA (2023)
+why: What is read several times gets the sum of the gradients.
+false: the mean over the heads in the place of the sum: $dV_h = (Σ_{t=1}^r dV_h_t)/r$
+
+backward-causal: Backwards: the causal mask
+the gradients of causal attention are those of $dV = Pᵀ G$, $dQ = 1/√d_k dS K$, $dK = 1/√d_k dSᵀ Q$ with its weights
+  $P$
+for: dX is the gradient by X, from dY by what was computed of it
+for: $dS_ij = p_ij (dP_ij − D_i)$, $D_i = Σ_{j=1}^{n_k} p_ij dP_ij$
+source: Dao et al., FlashAttention (2022)
+why: A key that is forbidden has the weight 0, and so has its score's gradient: no mask is needed on the way back.
+false: the same with the weights that have no mask: $dV = Aᵀ G$ with $A = softmax(Q Kᵀ/√d_k)$
+
+backward-bias: Backwards: biases
+$dB = dS$; for one row b that every query is given, $db_j = Σ_{i=1}^{n_q} dS_ij$
+letters: backward | but S P | B n_q n_k, b n_k | where P = softmax(Q Kᵀ/√d_k + B + 𝟏 bᵀ)
+for: dX is the gradient by X, from dY by what was computed of it
+for: B and $𝟏 bᵀ$ are added to the scaled scores
+why: The scores are the sum, and what is added often gets the sum of the gradients.
+false: the gradient by the scores without the bias: $dB_ij = a_ij (dP_ij − Σ_{l=1}^{n_k} a_il dP_il)$ with $A =
+  softmax(Q Kᵀ/√d_k)$
+"""
+
+THEOREMS = theorems(
+    "gradients",
+    _TEXT,
+    {
+        "": LETTERS,
+        "row": _ROW,
+        "forward": _FORWARD,
+        "backward": LETTERS,
+        "attending": ATTENDING,
+        "step": ATTENDING.but(*ATTENDING.given, *ATTENDING.defined),
+        "backward-norms": Glossary(
+            {"X": "d", "G": "d"},
+            index={"i": "d"},
+            sizes={"d": "d"},
+            defined={"I": eye("d")},
+            functions={"RMS": lambda _, x: x.on(rms_norm), "LN": lambda _, x: x.on(layer_norm)},
+        ).where("Π = I − 𝟏 𝟏ᵀ/d"),
+        "backward-rotary": positions(
+            {"x_p": "f*2", "g_p": "f*2"},
+            "p",
+            {"R": rotation_matrix},
+            loss="ℓ",
+        ).where("ℓ = R_p x_p·g_p"),
+        "backward-shared-heads": Glossary(
+            {"Q": "h r n_q d_k", "K": "h n_k d_k", "V": "h n_k d_v", "G": "h r n_q d_v"},
+            {"H": "h", "r": "r", "d_k": "d_k"},
+            {"h": "h", "t": "r"},
+            {"dK_ht": lambda reader: _each_head(reader).k, "dV_ht": lambda reader: _each_head(reader).v},
+            loss="ℓ",
+        ).where("ℓ = Σ_{h=1}^H Σ_{t=1}^r G_h_t·Attention(Q_h_t, K_h, V_h)"),
+        "backward-causal": Glossary(
+            {"Q": "n d_k", "K": "n d_k", "V": "n d_v", "G": "n d_v"},
+            index={"i": "n", "j": "n", "l": "n", "c": "d_v"},
+            sizes={"n": "n", "n_k": "n", "d_k": "d_k", "d_v": "d_v"},
+            loss="ℓ",
+            defined={
+                "P": lambda r: CAUSAL.trace(r.array("Q"), r.array("K"), r.array("V"))["weights"],
+            },
+        ).where("dP = G Vᵀ", "O = P V", "ℓ = Σ_{i=1}^n Σ_{c=1}^{d_v} G_i_c O_i_c"),
+    },
+    globals(),
+)

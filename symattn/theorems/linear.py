@@ -11,14 +11,9 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.attention.linear import (
     causal_linear_attention,
-    causal_products,
     delta_step,
-    linear_attention,
     linear_state,
-    linear_step,
 )
-from symattn.attention.scores import dot_scores
-from symattn.attention.softmax import softmax as soft
 from symattn.document.formulas import ARRAY_ROLES, formula, running_text
 from symattn.document.notation import Node, name
 from symattn.document.text import text
@@ -29,46 +24,13 @@ from symattn.proof.relations.moments import mean_of_exponential
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.values import Unread, Value
 from symattn.proof.rules import Fold
-from symattn.proof.statement import Declared, Pair
-from symattn.proof.theorem import state, theorem
-from symattn.proof.together import Together, also, bound, identity
-from symattn.theorems.letters import eye, rows
-from symattn.theorems.reading import printed
-from symattn.theorems.sums import HALF, add_up, exp, total
-
-TOPIC = "linear"
-KATHAROPOULOS = "Katharopoulos et al., Transformers are RNNs (2020)"
-FEATURES = {"q": "n f", "k": "m f", "v": "m d_v"}
-
+from symattn.proof.statement import Declared
+from symattn.proof.together import Together, bound, identity
+from symattn.theorems.letters import eye
+from symattn.theorems.sums import HALF, exp, total
+from symattn.theorems.texts import theorems
 
 # -- reassociation and recurrence --------------------------------------------------------------------------------------
-@theorem(
-    "linear-reassociation",
-    TOPIC,
-    "$(φ_Q φ_Kᵀ) V/((φ_Q φ_Kᵀ) 𝟏) = φ_Q (φ_Kᵀ V)/(φ_Q (φ_Kᵀ 𝟏))$",
-    arrays=FEATURES,
-    hypotheses=("no denominator is 0",),
-    source=KATHAROPOULOS,
-    why="Products of matrices are associative.",
-    letters=Glossary({"φ_Q": "n f", "φ_K": "m f", "V": "m d_v"}),
-    false=lambda q, k, v: (soft(dot_scores(q, k)) @ v, linear_attention(exp(q), exp(k), v)),
-    false_says="softmax attention reassociates, with the features e^q and e^k",
-)
-def linear_reassociation(q: Array, k: Array, v: Array) -> Pair:
-    scores = dot_scores(q, k)
-    return (scores @ v) / add_up(scores), linear_attention(q, k, v)
-
-
-CACHE = {
-    **{"q": "p+1 f", "k": "p+1 f", "v": "p+1 d_v", "q_b": "m f", "k_b": "m f", "v_b": "m d_v"},
-    **{"q_1": "1 f", "k_1": "1 f", "v_1": "1 d_v"},
-}
-
-
-def _forgetful(q: Array, k: Array, v: Array, p: Array) -> Any:
-    """The output with z of the last token alone."""
-    state = linear_state(k[:p], v[:p])[0] + k[p:].mT @ v[p:]
-    return (q[p:] @ state) / (q[p:] @ k[p:].mT)
 
 
 def _up_to(of: Any) -> Any:
@@ -112,76 +74,12 @@ STATES_ADDED = Fold(
 """The state of a run of tokens is the sum of those of its parts, down to single tokens."""
 
 
-@also(STATES_ADDED)
-@theorem(
-    "linear-recurrence",
-    TOPIC,
-    "causal linear attention is $o_t = φ(q_t) S_t/(φ(q_t) z_t)$ with $S_t = S_{t − 1} + φ(k_t)ᵀ v_t$,"
-    " $z_t = z_{t − 1} + φ(k_t)ᵀ$",
-    arrays=CACHE,
-    hypotheses=("no denominator is 0",),
-    source=KATHAROPOULOS,
-    why="The sums over j ≤ t grow by one term a step.",
-    letters=TOKENS,
-    false=lambda q, k, v, p: (causal_linear_attention(q, k, v)[p:], _forgetful(q, k, v, p)),
-    false_says="z is not accumulated",
-)
-def linear_recurrence(
-    q: Array, k: Array, v: Array, q_b: Array, k_b: Array, v_b: Array, q_1: Array, k_1: Array, v_1: Array, p: Array
-) -> list[Pair]:
-    (state, sums), output = linear_step(linear_state(k[:p], v[:p]), q[p:], k[p:], v[p:])
-    whole, other = linear_state(k, v), linear_state(k_b, v_b)
-    more = [rows(x, y) for x, y in ((q, q_b), (k, k_b), (v, v_b))]
-    joined = linear_state(*more[1:])
-    nothing = (0 * (k_1.mT @ v_1), 0 * k_1)
-    return [
-        (causal_linear_attention(q_1, k_1, v_1), linear_step(nothing, q_1, k_1, v_1)[1]),
-        (causal_linear_attention(*more)[: p + 1], causal_linear_attention(q, k, v)),
-        (causal_products(q, k, v)[p:], q[p:] @ state),
-        (causal_linear_attention(q, k, v)[p:], output),
-        (whole[0], state),
-        (whole[1], sums),
-        (joined[0], whole[0] + other[0]),
-        (joined[1], whole[1] + other[1]),
-    ]
-
-
 def _new_state(reader: Reader) -> Any:
     s, k, v = reader.array("S"), reader.array("k")[None, :], reader.array("v")[None, :]
     return delta_step(s, k, v, reader.array("β"))
 
 
-delta_rule = printed(
-    "delta-rule",
-    TOPIC,
-    "$S′ = S + β kᵀ (v − k S) = (I − β kᵀ k) S + β kᵀ v$; $k S′ = (1 − β ‖k‖²) k S + β ‖k‖² v$; this is"
-    " $v$ for $‖k‖ = 1$ and $β = 1$",
-    hypotheses=("for the last part k is x/‖x‖ of any x that is not 0: its square is 1",),
-    source="Schlag, Irie, Schmidhuber, Linear Transformers Are Secretly Fast Weight Programmers (2021)",
-    why="With k kᵀ = 1 the update replaces what is stored under k by v.",
-    letters=Glossary(
-        {"S": "f d_v", "k": "f", "v": "d_v", "β": ""},
-        defined={"S′": _new_state, "I": eye("f")},
-        roles={**ARRAY_ROLES, "S": None},
-        rows=True,
-    ),
-    false_says="$k S′ = v$ for keys of any length",
-)
-
-
 # -- features of kernels -----------------------------------------------------------------------------------------------
-
-
-performer = printed(
-    "performer-positive-features",
-    TOPIC,
-    "$E[e^{w·q − ‖q‖²/2} e^{w·k − ‖k‖²/2}] = e^{q·k}$ for w ∼ N(0, I)",
-    hypotheses=("the mean of $e^{w·x}$ is $e^{‖x‖²/2}$, the known generating function of the moments of N(0, I)",),
-    source="Choromanski et al., Rethinking Attention with Performers (2021)",
-    letters=Glossary({"q": "d", "k": "d"}, families={"E": mean_of_exponential("w")}),
-    why="The mean of $e^{w·(q + k)}$ is $e^{‖q + k‖²/2}$, and $‖q + k‖² − ‖q‖² − ‖k‖²$ is $2 {q·k}$.",
-    false_says="$E[e^{w·q} e^{w·k}] = e^{q·k}$",
-)
 
 
 POWERS = {"q": "d", "k": "d", "a": "e", "b": "e"}
@@ -222,42 +120,33 @@ def _term(x: Array, order: int) -> Array:
     return _truncated(x, order) - (_truncated(x, order - 1) if order else 0 * x)
 
 
-power_kernel = state(
-    "power-kernel-features",
-    TOPIC,
-    "$(q·k)^r = q^{⊗ r}·k^{⊗ r}$; $Σ_{r=0}^R (q·k)^r/r!$ is positive for even $R$",
-    Together(
-        (
-            identity(
-                POWERS,
-                lambda q, k, a, b: [
-                    (_dot(_tensor(q, a), _tensor(k, b)), _dot(q, k) * _dot(a, b)),
-                    (_dot(_tensor(q, q), _tensor(k, k)), _dot(q, k) * _dot(q, k)),
-                ],
-            ),
-            identity({"x": "n", "s": "", "term": "", "next": ""}, _slopes),
-            bound(
-                {"x": "n"},
-                lambda x: [(HALF + 0 * x, _truncated(x, 2)), (Fraction(1, 4) + 0 * x, _truncated(x, 4))],
-                lambda x: [
-                    (x + 1) * (x + 1) * HALF,
-                    ((x * x + 2 * x) ** 2 + 8 * (x + Fraction(3, 2)) ** 2) * Fraction(1, 24),
-                ],
-                lambda x: (0, _truncated(x, 3)),
-            ),
+power_kernel = Together(
+    (
+        identity(
+            POWERS,
+            lambda q, k, a, b: [
+                (_dot(_tensor(q, a), _tensor(k, b)), _dot(q, k) * _dot(a, b)),
+                (_dot(_tensor(q, q), _tensor(k, k)), _dot(q, k) * _dot(q, k)),
+            ],
         ),
-        running_text(
-            "Each further tensor factor multiplies the product by q·k, so the first holds for every r. Let s be"
-            " the sum, of order R. The derivative of $s e^{−x}$ is $−x^R/R! e^{−x}$: shown for R up to 4, and for"
-            " R + 1 if it is so for R. For even R it is not positive, so for $x ≤ 0$ the product is at least its"
-            " value 1 at 0, and s is positive; for $x ≥ 0$ the first term of s is 1 and no other is negative. The"
-            " last part is R = 2 and R = 4 directly."
+        identity({"x": "n", "s": "", "term": "", "next": ""}, _slopes),
+        bound(
+            {"x": "n"},
+            lambda x: [(HALF + 0 * x, _truncated(x, 2)), (Fraction(1, 4) + 0 * x, _truncated(x, 4))],
+            lambda x: [
+                (x + 1) * (x + 1) * HALF,
+                ((x * x + 2 * x) ** 2 + 8 * (x + Fraction(3, 2)) ** 2) * Fraction(1, 24),
+            ],
+            lambda x: (0, _truncated(x, 3)),
         ),
     ),
-    "folklore",
-    "the sum is positive for odd R",
-    "The inner product of tensor products is the product of inner products.",
-    letters=Glossary({"q": "d", "k": "d", "R": "r"}, {"r": "r"}),
+    running_text(
+        "Each further tensor factor multiplies the product by q·k, so the first holds for every r. Let s be"
+        " the sum, of order R. The derivative of $s e^{−x}$ is $−x^R/R! e^{−x}$: shown for R up to 4, and for"
+        " R + 1 if it is so for R. For even R it is not positive, so for $x ≤ 0$ the product is at least its"
+        " value 1 at 0, and s is positive; for $x ≥ 0$ the first term of s is 1 and no other is negative. The"
+        " last part is R = 2 and R = 4 directly."
+    ),
 )
 
 
@@ -292,43 +181,99 @@ def _rising(first: str, steps: str) -> Callable[[Reader], Any]:
 
 
 TWO_BY_TWO = {"q": "", "k": "", "u": "", "w": ""}
-exp_kernel = state(
-    "exp-kernel-full-rank",
-    TOPIC,
-    "$det[e^{q_i k_j}] > 0$ for the orders 2, 3 and 4, with $q_1 < q_2$ < … and $k_1 < k_2$ < …; so three"
-    " features, or fewer, do not give softmax attention exactly",
-    Together(
-        (
-            Listed(
-                Declared(GROWING, positive=("u", "w")),
-                lambda q, k, u, w: _determinant(_growing(q, u), _growing(k, w)) > 0,
-                lambda q, k, u, w: _determinant(_growing(q, u), _growing(k, w)) == 0,
-                ({"m": 1}, {"m": 2}, {"m": 3}),
-                (
-                    "for every order, and so for any number of features, the proof is by induction with Rolle's "
-                    "theorem (a sum of n exponentials has fewer than n zeros), which is no identity",
-                ),
-            ),
-            bound(
-                TWO_BY_TWO,
-                lambda q, k, u, w: (exp(q * (k + w)) * exp((q + u) * k), exp(q * k) * exp((q + u) * (k + w))),
-                lambda q, k, u, w: exp(q * k) * exp(q * k + u * k + q * w) * (exp(u * w) - 1),
-                positive=("u", "w"),
+exp_kernel = Together(
+    (
+        Listed(
+            Declared(GROWING, positive=("u", "w")),
+            lambda q, k, u, w: _determinant(_growing(q, u), _growing(k, w)) > 0,
+            lambda q, k, u, w: _determinant(_growing(q, u), _growing(k, w)) == 0,
+            ({"m": 1}, {"m": 2}, {"m": 3}),
+            (
+                "for every order, and so for any number of features, the proof is by induction with Rolle's "
+                "theorem (a sum of n exponentials has fewer than n zeros), which is no identity",
             ),
         ),
-        (
-            "The last part is the order 2, for all numbers. With R features the rank is at most R, and a matrix of the"
-            " order 4 whose determinant is not 0 has the rank 4.",
+        bound(
+            TWO_BY_TWO,
+            lambda q, k, u, w: (exp(q * (k + w)) * exp((q + u) * k), exp(q * k) * exp((q + u) * (k + w))),
+            lambda q, k, u, w: exp(q * k) * exp(q * k + u * k + q * w) * (exp(u * w) - 1),
+            positive=("u", "w"),
         ),
     ),
-    "folklore",
-    "one feature is enough: the rank is 1, and the determinants are 0",
-    "A sum of n exponentials with distinct rates has fewer than n zeros.",
-    letters=Glossary(
-        {"x": "", "u": "n", "y": "", "w": "n"},
-        {"n": "1+n"},
-        {"i": "1+n", "j": "1+n"},
-        {"q": _rising("x", "u"), "k": _rising("y", "w")},
-        positive=("u", "w"),
+    (
+        "The last part is the order 2, for all numbers. With R features the rank is at most R, and a matrix of the"
+        " order 4 whose determinant is not 0 has the rank 4.",
     ),
+)
+
+
+_TEXT = """
+linear-reassociation: Linear attention reassociates
+$(φ_Q φ_Kᵀ) V/((φ_Q φ_Kᵀ) 𝟏) = φ_Q (φ_Kᵀ V)/(φ_Q (φ_Kᵀ 𝟏))$
+letters: new | φ_Q n f, φ_K m f, V m d_v
+for: no denominator is 0
+source: Katharopoulos et al., Transformers are RNNs (2020)
+why: Products of matrices are associative.
+false: softmax attention reassociates: $softmax(φ_Q φ_Kᵀ) V = φ_Q (φ_Kᵀ V)/(φ_Q (φ_Kᵀ 𝟏))$
+
+linear-recurrence: Linear attention is a recurrence
+causal linear attention is $o_t = φ(q_t) S_t/(φ(q_t) z_t)$ with $S_t = S_{t − 1} + φ(k_t)ᵀ v_t$, $z_t = z_{t − 1} +
+  φ(k_t)ᵀ$
+for: no denominator is 0
+source: Katharopoulos et al., Transformers are RNNs (2020)
+why: The sums over j ≤ t grow by one term a step.
+false: z is not accumulated, $o_t = φ(q_t) S_t/(φ(q_t) φ(k_t)ᵀ)$
+and STATES_ADDED
+
+delta-rule: The delta rule
+$S′ = S + β kᵀ (v − k S) = (I − β kᵀ k) S + β kᵀ v$; $k S′ = (1 − β ‖k‖²) k S + β ‖k‖² v$; this is $v$ for $‖k‖ = 1$
+  and $β = 1$
+for: for the last part k is x/‖x‖ of any x that is not 0: its square is 1
+source: Schlag, Irie, Schmidhuber, Linear Transformers Are Secretly Fast Weight Programmers (2021)
+why: With k kᵀ = 1 the update replaces what is stored under k by v.
+false: $k S′ = v$ for keys of any length
+
+performer-positive-features: Positive features of Performers
+$E[e^{w·q − ‖q‖²/2} e^{w·k − ‖k‖²/2}] = e^{q·k}$ for w ∼ N(0, I)
+for: the mean of $e^{w·x}$ is $e^{‖x‖²/2}$, the known generating function of the moments of N(0, I)
+source: Choromanski et al., Rethinking Attention with Performers (2021)
+why: The mean of $e^{w·(q + k)}$ is $e^{‖q + k‖²/2}$, and $‖q + k‖² − ‖q‖² − ‖k‖²$ is $2 {q·k}$.
+false: $E[e^{w·q} e^{w·k}] = e^{q·k}$
+
+power-kernel-features: Features of a power of the score
+$(q·k)^r = q^{⊗ r}·k^{⊗ r}$; $Σ_{r=0}^R (q·k)^r/r!$ is positive for even $R$
+letters: new | q d, k d, R r | sizes r
+why: The inner product of tensor products is the product of inner products.
+false: the sum is positive for odd R
+by power_kernel
+
+exp-kernel-full-rank: Three features do not give softmax attention
+$det[e^{q_i k_j}] > 0$ for the orders 2, 3 and 4, with $q_1 < q_2$ < … and $k_1 < k_2$ < …; so three features, or
+  fewer, do not give softmax attention exactly
+why: A sum of n exponentials with distinct rates has fewer than n zeros.
+false: one feature is enough: the rank is 1, and the determinants are 0
+by exp_kernel
+"""
+
+THEOREMS = theorems(
+    "linear",
+    _TEXT,
+    {
+        "": TOKENS,
+        "delta-rule": Glossary(
+            {"S": "f d_v", "k": "f", "v": "d_v", "β": ""},
+            defined={"S′": _new_state, "I": eye("f")},
+            roles={**ARRAY_ROLES, "S": None},
+            rows=True,
+        ),
+        "performer-positive-features": Glossary({"q": "d", "k": "d"}, families={"E": mean_of_exponential("w")}),
+        "exp-kernel-full-rank": Glossary(
+            {"x": "", "u": "n", "y": "", "w": "n"},
+            {"n": "1+n"},
+            {"i": "1+n", "j": "1+n"},
+            {"q": _rising("x", "u"), "k": _rising("y", "w")},
+            positive=("u", "w"),
+        ),
+    },
+    globals(),
 )

@@ -1,4 +1,4 @@
-"""Positions: sinusoidal embeddings, linear biases, the causal mask alone; rotary ones are in ``positions_rotary``."""
+"""Positions: sinusoidal embeddings, linear biases, rotary ones, and the causal mask alone."""
 
 from __future__ import annotations
 
@@ -7,25 +7,19 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.attention.masks import causal as causal_mask
 from symattn.attention.masks import forbid
-from symattn.attention.positions.angles import add_angles, linear_bias, rotate_interleaved, sinusoidal
+from symattn.attention.positions.angles import rotate_half, rotate_interleaved, sinusoidal
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Node
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.values import Value, spread
-from symattn.proof.statement import Declared, Pair
-from symattn.proof.theorem import state, theorem
+from symattn.proof.statement import Declared
 from symattn.proof.together import Fails, Together, bound, identity
 from symattn.theorems.letters import CAUSAL, rows
-from symattn.theorems.reading import printed
-from symattn.theorems.rotations import positions, rotation_matrix, turn
+from symattn.theorems.rotations import positions, rotation_matrix, turn, unit_vectors
 from symattn.theorems.sums import add_up, exp
-
-TOPIC = "positions"
-ADDITION = "cosines and sines of sums are those of the angle addition formulas"
-VASWANI = "Vaswani et al., Attention Is All You Need (2017), §3.5"
-PRESS = "Press, Smith, Lewis, Train Short, Test Long (2022)"
+from symattn.theorems.texts import theorems
 
 
 def _backwards(reader: Reader, parts: tuple[Node, ...]) -> Array:
@@ -42,98 +36,6 @@ LETTERS = positions(
 
 
 # -- sinusoidal --------------------------------------------------------------------------------------------------------
-ANGLES = {f"{kind}_{p}": "1 f" for p in ("p", "o", "u") for kind in ("cos", "sin")}
-CIRCLE = tuple((f"cos_{p}", f"sin_{p}") for p in ("p", "o", "u"))
-
-
-def _rotated(x: Array, cos: Array, sin: Array) -> Array:
-    """M x for the plane rotations M by the given angles: (sin, cos) ↦ (sin cos' + cos sin', cos cos' − sin sin')."""
-    return rotate_interleaved(x, cos, -sin)
-
-
-def _shifted(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Array:
-    return sinusoidal(*add_angles(cos_p, sin_p, cos_o, sin_o))
-
-
-@theorem(
-    "sinusoidal-shift-is-linear",
-    TOPIC,
-    "$PE(p + k) = M_k PE(p)$ with plane rotations $M_k$, whatever $p$ is; $M_k M_l = M_{k + l}$",
-    arrays={**ANGLES, "x": "1 f*2"},
-    units=CIRCLE,
-    hypotheses=(ADDITION,),
-    source=VASWANI,
-    why="In each plane the pair (sin ωp, cos ωp) is rotated by the angle ωk.",
-    letters=LETTERS,
-    false=(
-        lambda cos_p, sin_p, cos_o, sin_o: (
-            _shifted(cos_p, sin_p, cos_o, sin_o),
-            sinusoidal(cos_p, sin_p) + sinusoidal(cos_o, sin_o),
-        ),
-        # With one M the embeddings at two offsets would be equal, both being M PE(p).
-        lambda cos_p, sin_p, cos_o, sin_o, cos_u, sin_u: (
-            _shifted(cos_p, sin_p, cos_o, sin_o),
-            _shifted(cos_p, sin_p, cos_u, sin_u),
-        ),
-    ),
-    false_says="$PE(p + k) = PE(p) + PE(k)$; one matrix M for all k",
-)
-def sinusoidal_shift(
-    cos_p: Array, sin_p: Array, cos_o: Array, sin_o: Array, cos_u: Array, sin_u: Array, x: Array
-) -> list[Pair]:
-    planes = x.__array_namespace__().reshape(sinusoidal(cos_p, sin_p), (*cos_p.shape, 2))
-    return [
-        (planes[..., 0], sin_p),
-        (planes[..., 1], cos_p),
-        (_shifted(cos_p, sin_p, cos_o, sin_o), _rotated(sinusoidal(cos_p, sin_p), cos_o, sin_o)),
-        (
-            _rotated(_rotated(x, cos_u, sin_u), cos_o, sin_o),
-            _rotated(x, *add_angles(cos_o, sin_o, cos_u, sin_u)),
-        ),
-    ]
-
-
-def _embedded(p: tuple[Any, Any], q: tuple[Any, Any]) -> Array:
-    """PE(p) · PE(q)."""
-    return dot_scores(sinusoidal(*p), sinusoidal(*q))[0, 0]
-
-
-def _cosines(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Array:
-    """Σ_f cos(ω_f (p − q))."""
-    return add_up(add_angles(cos_p, sin_p, cos_o, -sin_o)[0])[0, 0]
-
-
-sinusoidal_dot = state(
-    "sinusoidal-dot",
-    TOPIC,
-    "$PE(p)·PE(q) = Σ_{f=1}^{d_model/2} cos(ω_f (p − q))$, $PE(p)·PE(q) = PE(q)·PE(p)$ and $‖PE(p)‖² = d_model/2$",
-    Together(
-        (
-            identity(
-                ANGLES,
-                lambda cos_p, sin_p, cos_o, sin_o: [
-                    (_embedded((cos_p, sin_p), (cos_o, sin_o)), _cosines(cos_p, sin_p, cos_o, sin_o)),
-                    (_embedded((cos_p, sin_p), (cos_o, sin_o)), _embedded((cos_o, sin_o), (cos_p, sin_p))),
-                    (_embedded((cos_p, sin_p), (cos_p, sin_p)), (add_up(0 * cos_p + 1)[0, 0])),
-                ],
-                units=CIRCLE,
-            ),
-            # One step and two steps: if the product fell with the distance, the second would not be larger.
-            bound(
-                ANGLES,
-                lambda cos_p: (0, cos_p * cos_p),
-                lambda cos_p: cos_p * cos_p,
-                lambda cos_p, sin_p: (add_up(add_angles(cos_p, sin_p, cos_p, sin_p)[0]), add_up(cos_p)),
-                units=CIRCLE,
-            ),
-        )
-    ),
-    "folklore",
-    "$PE(p)·PE(q)$ decreases monotonically with the distance $|p − q|$",
-    "The cosine of a difference is cos a cos b + sin a sin b, in each plane.",
-    (ADDITION, "the width d_model is even"),
-    LETTERS,
-)
 
 
 def _masked_rows(_: Reader, s: Value) -> Value:
@@ -143,44 +45,6 @@ def _masked_rows(_: Reader, s: Value) -> Value:
 
 
 # -- linear biases -----------------------------------------------------------------------------------------------------
-@theorem(
-    "alibi-key-bias",
-    TOPIC,
-    "under the causal mask $softmax(s_ij − a (i − j)) = softmax(s_ij + a j)$",
-    arrays={"s": "n n", "a": "", "longer": "h p+n p+n"},
-    source=PRESS,
-    why="The term −a i is one number for the whole row. The last rows of a matrix get the bias that they have in it.",
-    letters=Glossary({"S": "n n", "a": ""}, index={"i": "n", "j": "n"}, functions={"softmax": _masked_rows}),
-    false=lambda s, a: (soft(_two_sided(s, a)), soft(_per_key(s, a))),
-    false_says="the same without a mask for $−a |i − j|$",
-)
-def alibi_key_bias(s: Array, a: Array, longer: Array, p: Array) -> list[Pair]:
-    allowed = causal_mask(s)
-    return [
-        (soft(forbid(linear_bias(s, a), allowed)), soft(forbid(_per_key(s, a), allowed))),
-        (linear_bias(longer[:, p:], a), _biased_after(p, longer[:, p:], a)),
-        (linear_bias(longer, a)[:, p:], _biased_after(p, longer[:, p:], a)),
-    ]
-
-
-def _biased_after(p: Array, s: Array, a: Array) -> Array:
-    """s_ij − a (p + i) + a j: row i is that of token p + i."""
-    xp = s.__array_namespace__()
-    i, j = (xp.astype(xp.arange(n), s.dtype) for n in s.shape[-2:])
-    return s - a * (p + i)[:, None] + a * j[None, :]
-
-
-def _per_key(s: Array, a: Array) -> Array:
-    """s_ij + a j."""
-    xp = s.__array_namespace__()
-    return s + a * xp.astype(xp.arange(s.shape[-1])[None, :], s.dtype)
-
-
-def _two_sided(s: Array, a: Array) -> Array:
-    """s_ij − a |i − j|."""
-    xp = s.__array_namespace__()
-    i, j = xp.arange(s.shape[-2])[:, None], xp.arange(s.shape[-1])[None, :]
-    return xp.where(j <= i, s - a * xp.astype(i - j, s.dtype), s - a * xp.astype(j - i, s.dtype))
 
 
 # A far key at the distance L + δ is compared with the key at the distance δ, the nearer ones left over are ``rest``.
@@ -209,56 +73,28 @@ def _distance(s: Array) -> Array:
     return xp.astype(xp.arange(s.shape[-2])[:, None] - xp.arange(s.shape[-1])[None, :], s.dtype)
 
 
-alibi_tail = state(
-    "alibi-tail",
-    TOPIC,
-    "$Σ_{j ≤ i − L} p_ij ≤ e^{w − a L}$ under the causal mask: the keys at distances of L and more have"
-    " together no larger weight",
-    Together(
-        (
-            bound(
-                TAIL,
-                lambda near, u, distance, rest, w, a, L: (_tail(near, u, distance, rest, w, a, L), exp(w - a * L)),
-                lambda near, u, distance, rest, w, a, L: (
-                    exp(w - a * L)
-                    * (add_up(exp(rest)) + add_up(exp(near - a * distance - u) * (exp(u) - 1)))
-                    / (add_up(exp(near - a * distance)) + add_up(exp(rest)))
-                ),
-                lambda near, u, distance, rest, w, a, L: (_tail(near, u, distance, rest, w, a, L), exp(-a * L)),
-                nonnegative=("u", "w", "a", "L", "distance"),
+alibi_tail = Together(
+    (
+        bound(
+            TAIL,
+            lambda near, u, distance, rest, w, a, L: (_tail(near, u, distance, rest, w, a, L), exp(w - a * L)),
+            lambda near, u, distance, rest, w, a, L: (
+                exp(w - a * L)
+                * (add_up(exp(rest)) + add_up(exp(near - a * distance - u) * (exp(u) - 1)))
+                / (add_up(exp(near - a * distance)) + add_up(exp(rest)))
             ),
-        ),
-        (
-            "Every far key, at the distance L + δ, has a partner at the distance δ in its row, whose raw score is at "
-            "most w lower. The partners are all keys but the L farthest, which are the rest.",
+            lambda near, u, distance, rest, w, a, L: (_tail(near, u, distance, rest, w, a, L), exp(-a * L)),
+            nonnegative=("u", "w", "a", "L", "distance"),
         ),
     ),
-    "folklore",
-    "they have at most $e^{−a L}$ for any raw scores",
-    "A step of L in distance costs the factor $e^{−a L}$, and the raw scores can give back $e^w$.",
-    ("the raw scores of a row lie within a band of width w", "$a ≥ 0$, $L ≥ 1$"),
-    Glossary(
-        {"S": "n n", "a": "", "u": "", "steps": "L"},
-        sizes={"L": "L"},
-        index={"i": "n", "j": "n"},
-        defined={"w": lambda reader: _band(reader.array("S")) + reader.array("u"), "p": _with_alibi},
-        nonnegative=("a", "u"),
+    (
+        "Every far key, at the distance L + δ, has a partner at the distance δ in its row, whose raw score is at "
+        "most w lower. The partners are all keys but the L farthest, which are the rest.",
     ),
 )
 
 
 # -- absolute positions, and none --------------------------------------------------------------------------------------
-
-
-four_terms = printed(
-    "absolute-position-four-terms",
-    TOPIC,
-    "$(x_i + u_i) M (x_j + u_j)ᵀ = x_i M x_jᵀ + x_i M u_jᵀ + u_i M x_jᵀ + u_i M u_jᵀ$",
-    source="Dai et al., Transformer-XL (2019), §3.3",
-    why="Scores are bilinear.",
-    letters=Glossary({"X": "n d", "U": "n d", "M": "d d"}, index={"i": "n", "j": "n"}, rows=True),
-    false_says="the cross terms are dropped: $(x_i + u_i) M (x_j + u_j)ᵀ = x_i M x_jᵀ + u_i M u_jᵀ$",
-)
 
 
 COUNTS = {"k_0": "1 d", "k": "n d"}
@@ -286,24 +122,175 @@ def _marked_row(reader: Reader) -> Any:
     return _marked(k[:1], k[1:])[0][:, 0]
 
 
-nope_causal_counts = state(
-    "nope-causal-counts",
-    TOPIC,
-    "if attention is causal, all scores are equal, the first value is 1 and all others are 0, then $o_i = 1/i$; so"
-    " causal attention without positions is not permutation-equivariant",
-    Together(
-        (
-            identity(
-                COUNTS,
-                lambda k_0, k: (_marked(k_0, k)[0] * _marked(k_0, k)[1], _marked(k_0, k)[1] * 0 + 1),
-                lambda k_0, k, n: (_marked(k_0, k)[0] * (1 + n), _marked(k_0, k)[1] * 0 + 1),
+nope_causal_counts = Together(
+    (
+        identity(
+            COUNTS,
+            lambda k_0, k: (_marked(k_0, k)[0] * _marked(k_0, k)[1], _marked(k_0, k)[1] * 0 + 1),
+            lambda k_0, k, n: (_marked(k_0, k)[0] * (1 + n), _marked(k_0, k)[1] * 0 + 1),
+        ),
+        Fails(Declared({"x": "1 d", "y": "1 d"}), _moved_tokens),
+    )
+)
+
+
+# -- rotary -----------------------------------------------------------------------------------------------------------
+ROTARY = positions({"q": "f*2", "k": "f*2", "x": "f*2"}, "mnt", {"R": rotation_matrix})
+R = rotate_interleaved
+
+
+def _evens_then_odds(x: Array) -> Array:
+    xp = x.__array_namespace__()
+    pairs = xp.reshape(x, (*x.shape[:-1], x.shape[-1] // 2, 2))
+    return xp.concat([pairs[..., 0], pairs[..., 1]], axis=-1)
+
+
+def _rotation_of_halves(reader: Reader, parts: tuple[Node, ...]) -> Array:
+    """R′_p, likewise."""
+    cosine, sine = turn(reader, *parts)
+    every = _evens_then_odds(_evens_then_odds(unit_vectors(reader)).mT).mT
+    return rotate_half(every, cosine[None, :], sine[None, :]).mT
+
+
+MANY = {"q": "h n f*2", "k": "h m f*2", "cos_q": "n f", "sin_q": "n f", "cos_k": "m f", "sin_k": "m f"}
+
+
+BIAS = {**MANY, "b": "1 f*2", "v": "m d_v"}
+
+
+def _rotated(q: Array, k: Array, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Array:
+    return dot_scores(R(q, cos_q, sin_q), R(k, cos_k, sin_k))
+
+
+def _bias_adds(q: Array, k: Array, b: Array, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
+    difference = _rotated(q, k + b, cos_q, sin_q, cos_k, sin_k) - _rotated(q, k, cos_q, sin_q, cos_k, sin_k)
+    return difference, _rotated(q, 0 * k + b, cos_q, sin_q, cos_k, sin_k)
+
+
+TWO_KEYS = {"q": "1 f*2", "b": "1 f*2", "cos_k": "1 f", "sin_k": "1 f", "cos_l": "1 f", "sin_l": "1 f"}
+TWO_ANGLES = (("cos_k", "sin_k"), ("cos_l", "sin_l"))
+
+
+def _at_both_keys(q: Array, b: Array, cos_k: Any, sin_k: Any, cos_l: Any, sin_l: Any) -> Any:
+    """Return the bias's share of the scores of two keys; q is the rotated query."""
+    return q @ R(b, cos_k, sin_k).mT, q @ R(b, cos_l, sin_l).mT
+
+
+ANY_ANGLES = (("cos_q", "sin_q"), ("cos_k", "sin_k"))
+rope_key_bias = Together(
+    (
+        identity(
+            BIAS,
+            _bias_adds,
+            lambda q, k, b, v, cos_q, sin_q, cos_k, sin_k: (
+                soft(_rotated(q, k + b, cos_q, sin_q, cos_k, sin_k)) @ v,
+                soft(_rotated(q, k, cos_q, sin_q, cos_k, sin_k)) @ v,
             ),
-            Fails(Declared({"x": "1 d", "y": "1 d"}), _moved_tokens),
-        )
-    ),
-    "folklore",
-    "$o_i = 1/n$",
-    "Row i averages over the i tokens that it sees.",
-    ("rows and keys are counted from 1, so row i may attend to i keys, and i is written as their number",),
-    Glossary({"K": "1+n d"}, {"n": "1+n"}, {"i": "1+n"}, {"o": _marked_row}),
+            units=ANY_ANGLES,
+        ),
+        Fails(Declared(TWO_KEYS, units=TWO_ANGLES), _at_both_keys),
+    )
+)
+
+
+_TEXT = """
+sinusoidal-shift-is-linear: Sinusoidal positions shift linearly
+$PE(p + k) = M_k PE(p)$ with plane rotations $M_k$, whatever $p$ is; $M_k M_l = M_{k + l}$
+for: cosines and sines of sums are those of the angle addition formulas
+source: Vaswani et al., Attention Is All You Need (2017), §3.5
+why: In each plane the pair (sin ωp, cos ωp) is rotated by the angle ωk.
+false: $PE(p + k) = PE(p) + PE(k)$; one matrix M for all k, $M_k = M_l$
+
+sinusoidal-dot: Products of sinusoidal positions
+$PE(p)·PE(q) = Σ_{f=1}^{d_model/2} cos(ω_f (p − q))$, $PE(p)·PE(q) = PE(q)·PE(p)$ and $‖PE(p)‖² = d_model/2$
+for: cosines and sines of sums are those of the angle addition formulas
+for: the width d_model is even
+why: The cosine of a difference is cos a cos b + sin a sin b, in each plane.
+false: it decreases monotonically with the distance, $PE(p + k + k)·PE(p) ≤ PE(p + k)·PE(p)$
+
+rope-relative: RoPE sees distances alone
+$R_m q·R_n k = q·R_{n − m} k = R_{m + t} q·R_{n + t} k$
+letters: rotary
+for: cosines and sines of sums are those of the angle addition formulas
+for: m, n and t are any real numbers
+source: Su et al., RoFormer (2021)
+why: Rotations keep angles: what is left of two of them is the difference.
+false: only the keys are rotated, $R_m q·R_n k = q·R_n k$; $R_m q·R_n k = q·R_{m − n} k$
+
+rope-group: Rotations of RoPE are a group
+$R_m R_n = R_{m + n}$, $R_mᵀ = R_{−m}$, $‖R_m x‖ = ‖x‖$
+letters: rotary
+for: cosines and sines of sums are those of the angle addition formulas
+source: Su et al., RoFormer (2021)
+why: Plane rotations add their angles and keep lengths.
+false: $R_m R_n = R_{m − n}$
+
+rope-layouts: The two layouts of RoPE agree
+let half-split RoPE be $R′$, interleaved RoPE $R$, and $Π$ evens then odds; then $R′_m (Π q)·R′_n (Π k) = R_m q·R_n k$
+why: Both turn the same planes by the same angles; they list the coordinates in another order.
+false: $Π$ on $q$ only, or on neither: $R′_m (Π q)·R′_n (k) = R_m q·R_n k$, $R′_m (q)·R′_n (k) = R_m q·R_n k$
+
+rope-key-bias-not-redundant: With RoPE a bias of the keys matters
+with RoPE a bias b of all keys adds $R_i q_i·R_j b$ to the unscaled score, which depends on j: $R_i q_i·R_j (k_j + b)
+  = R_i q_i·R_j k_j + R_i q_i·R_j b$
+why: Rotations are linear, and the rotated bias differs from key to key.
+false: $Attention(q, k + b, v) = Attention(q, k, v)$ with RoPE, as without
+by rope_key_bias
+
+alibi-key-bias: ALiBi as a bias of the keys
+under the causal mask $softmax(s_ij − a (i − j)) = softmax(s_ij + a j)$
+source: Press, Smith, Lewis, Train Short, Test Long (2022)
+why: The term −a i is one number for the whole row.
+false: the same without a mask for $−a |i − j|$: $e^{s_ij − a |i − j|}/(Σ_{l=1}^n e^{s_il − a |i − l|}) = e^{s_ij + a
+  j}/(Σ_{l=1}^n e^{s_il + a l})$
+
+alibi-tail: What ALiBi leaves to far keys
+$Σ_{j ≤ i − L} p_ij ≤ e^{w − a L}$ under the causal mask: the keys at distances of L and more have together no larger
+  weight
+for: the raw scores of a row lie within a band of width w
+for: $a ≥ 0$, $L ≥ 1$
+why: A step of L in distance costs the factor $e^{−a L}$, and the raw scores can give back $e^w$.
+false: they have at most $e^{−a L}$ for any raw scores
+by alibi_tail
+
+absolute-position-four-terms: Absolute positions: four terms
+$(x_i + u_i) M (x_j + u_j)ᵀ = x_i M x_jᵀ + x_i M u_jᵀ + u_i M x_jᵀ + u_i M u_jᵀ$
+letters: new | X n d, U n d, M d d | index i n, j n | rows
+source: Dai et al., Transformer-XL (2019), §3.3
+why: Scores are bilinear.
+false: the cross terms are dropped: $(x_i + u_i) M (x_j + u_j)ᵀ = x_i M x_jᵀ + u_i M u_jᵀ$
+
+nope-causal-counts: A causal mask alone can count
+if attention is causal, all scores are equal, the first value is 1 and all others are 0, then $o_i = 1/i$; so causal
+  attention without positions is not permutation-equivariant
+for: rows and keys are counted from 1, so row i may attend to i keys, and i is written as their number
+why: Row i averages over the i tokens that it sees.
+false: $o_i = 1/n$
+by nope_causal_counts
+"""
+
+THEOREMS = theorems(
+    "positions",
+    _TEXT,
+    {
+        "": LETTERS,
+        "rotary": ROTARY,
+        "rope-layouts": ROTARY.also(
+            defined={"Π": lambda reader: _evens_then_odds(unit_vectors(reader)).mT},
+            families={"R'": _rotation_of_halves},
+        ),
+        "rope-key-bias-not-redundant": positions({"qᵢ": "f*2", "kⱼ": "f*2", "b": "f*2"}, "ij", {"R": rotation_matrix}),
+        "alibi-key-bias": Glossary(
+            {"S": "n n", "a": ""}, {"n": "n"}, {"i": "n", "j": "n", "l": "n"}, functions={"softmax": _masked_rows}
+        ),
+        "alibi-tail": Glossary(
+            {"S": "n n", "a": "", "u": "", "steps": "L"},
+            sizes={"L": "L"},
+            index={"i": "n", "j": "n"},
+            defined={"w": lambda reader: _band(reader.array("S")) + reader.array("u"), "p": _with_alibi},
+            nonnegative=("a", "u"),
+        ),
+        "nope-causal-counts": Glossary({"K": "1+n d"}, {"n": "1+n"}, {"i": "1+n"}, {"o": _marked_row}),
+    },
+    globals(),
 )

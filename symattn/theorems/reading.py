@@ -11,14 +11,23 @@ from functools import cached_property
 from symattn.document import notation as nt
 from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence, Grade, weakest
-from symattn.document.formulas import running_text
 from symattn.document.model import Block, Paragraph, Result, Text
 from symattn.document.notation import Relation
 from symattn.document.text import plain_text, text
+from symattn.proof.hypotheses import declared_hypotheses
+from symattn.proof.prover import Proof
 from symattn.proof.relations.comparing import FalseStep, NotRead
-from symattn.proof.relations.compiling import Compiled, Link, links, pruned
+from symattn.proof.relations.compiling import Compiled, links, pruned
 from symattn.proof.relations.glossary import Glossary, LetterDefinition
-from symattn.proof.relations.judging import DecidedRelation, RelationQuestion, judged, record, relations
+from symattn.proof.relations.judging import (
+    DecidedRelation,
+    RelationQuestion,
+    Shown,
+    judged,
+    record,
+    relations,
+    showing,
+)
 from symattn.proof.relations.limits import limit
 from symattn.proof.relations.sentences import PrintedClaim, assumed, claims, conditions, defined, is_mask
 from symattn.proof.statement import Sides
@@ -164,7 +173,8 @@ class Statement:
     def _chosen(self, relation: Relation, glossary: Glossary, sized: Mapping[str, int]) -> bool:
         """Return whether a relation that can be read is not met by all numbers."""
         try:
-            self._judged(relation, glossary, sized)
+            with showing():
+                self._judged(relation, glossary, sized)
         except NotRead:
             return "≠" in (sign for sign, _ in relation.rest)
         except FalseStep:
@@ -271,75 +281,118 @@ class Statement:
     def _met(self, condition: Relation, glossary: Glossary, sized: Mapping[str, int]) -> None:
         """The letters as they are declared are such that a condition holds. Raises NotRead."""
         try:
-            self._judged(condition, glossary, sized)
+            with showing():  # what shows a condition is no part of what shows the claim
+                self._judged(condition, glossary, sized)
         except FalseStep as reason:
             raise NotRead(f"the condition {text(condition)} is not met by the letters") from reason
 
 
 @dataclass(frozen=True)
 class AsPrinted:
-    """The method of a theorem whose print is all that is stated: its relations are compiled, and so are those of the
-    false variant."""
+    """The method of a theorem whose print is all that is stated, and so is that of its false variant.
+
+    Equations without conditions are compiled and decided as one ``Identity``; other claims are read one by one.
+    """
 
     says: Text
     false_says: Text
     hypotheses: tuple[Text, ...]
     letters: Glossary
     top: int
+    rule: Text = ()
 
     @cached_property
     def identity(self) -> Identity:
-        """The equations of the statement; each claim of the false variant is a variant."""
-        statement = Statement(self)
-        groups = self._claims(statement.definitions)
-        stated, *false = ([x for claim in group for x in links(claim.relation)] for group in groups)
-        sides = [side for chain in (stated, *false) for x in chain for side in (x.left, x.right)]
-        used = pruned(statement.glossary, nt.equals(*sides), statement.sized)
-        compiled = Compiled(used, statement.sized)
+        """The equations of the statement, and each of the false variant, that need no reading of their own."""
+        compiled, used = self._compiled
 
-        def function(chain: Sequence[Link]) -> Sides:
-            result = compiled.sides([(x.left, x.right) for x in chain])
+        def function(every: Sequence[PrintedClaim]) -> Sides:
+            result = compiled.sides([(x.left, x.right) for claim in every for x in links(claim.relation)])
             result.laws = {compiled.argument(key): law for key, law in used.laws.items()}  # type: ignore[attr-defined]
             return result
 
-        return Identity(compiled.declared, function(stated), tuple(map(function, false)), top=self.top)
+        stated, false = ([c for c in every if self._is_plain(c)] for every in (claims(self.says), self.false))
+        return Identity(compiled.declared, function(stated), tuple(function([c]) for c in false), top=self.top)
 
-    def _claims(self, defined_: Sequence[Relation]) -> Iterable[list[PrintedClaim]]:
-        """The claims of the statement, and each of the false variant, of which there is one at least."""
-        groups = [claims(self.says), *([claim] for claim in claims(self.false_says))]
-        every = [claim for group in groups for claim in group]
-        plain = all(not c.denied and not c.only and {*c.conditions} <= {*defined_} for c in every)
-        equal = all(sign == "=" for c in every for sign, _ in c.relation.rest)
-        if len(groups) < 2 or not groups[0] or not plain or not equal:
-            raise InputError(f"{plain_text(self.says)}: its print and that of its false variant are to be equations")
-        return groups
+    @cached_property
+    def false(self) -> list[PrintedClaim]:
+        """The claims of the false variant, of which there is one at least."""
+        result = claims(self.false_says)
+        if not result or not claims(self.says):
+            raise InputError(f"{plain_text(self.says)}: its print and that of its false variant are to be relations")
+        return result
+
+    @cached_property
+    def _statement(self) -> Statement:
+        return Statement(self)
+
+    def _is_plain(self, claim: PrintedClaim) -> bool:
+        """Return whether it is an equation with no condition but definitions."""
+        equal = all(sign == "=" for sign, _ in claim.relation.rest)
+        return equal and not claim.denied and not claim.only and {*claim.conditions} <= {*self._statement.definitions}
+
+    @cached_property
+    def _plain(self) -> list[PrintedClaim]:
+        """The claims that are decided together: plain equations, if the prover shows them all."""
+        result = [c for c in claims(self.says) if self._is_plain(c)]
+        others = self.letters.laws or not result or all(proof.proved for proof in self.identity.proofs[0])
+        return result if others else []
+
+    @cached_property
+    def _compiled(self) -> tuple[Compiled, Glossary]:
+        """All claims as functions of the letters that they are about."""
+        every = [x for claim in (*claims(self.says), *self.false) for x in links(claim.relation)]
+        statement = self._statement
+        sides = nt.equals(*(side for x in every for side in (x.left, x.right)))
+        used = pruned(statement.glossary, sides, statement.sized)
+        return Compiled(used, statement.sized), used
+
+    @cached_property
+    def _read(self) -> list[tuple[Evidence, Shown]]:
+        """The other claims, read one by one."""
+        result = []
+        for claim in claims(self.says):
+            if claim not in self._plain:
+                with showing() as shown:
+                    try:
+                        read = self._statement.decided(claim)
+                        evidence = read.evidence or Evidence(Grade.UNDECIDED, read.reason)
+                    except FalseStep as wrong:
+                        evidence = Evidence(Grade.REFUTED, str(wrong))
+                result.append((replace(evidence, where=evidence.where.partition("; ")[0]), shown))
+        return result
 
     def decide(self) -> Decision:
-        return self.identity.decide()
+        identity = self.identity.decide() if self._plain else None
+        evidence = [*([identity.evidence] if identity else []), *(e for e, _ in self._read)]
+        grade, rule = weakest(evidence), bool(self.rule)
+        where = "; ".join(dict.fromkeys(e.where for e in evidence if e.grade is grade)) + ", by the printed rule" * rule
+        by = [p for _, shown in self._read for p in shown.by]
+        return Decision(
+            Evidence(Grade.ARGUED if rule and grade is Grade.PROVED else grade, where),
+            (*(identity.argument if identity else ()), *([self.rule] if rule else [])),
+            identity.hypotheses if identity else (),
+            (*(identity.proofs if identity else ()), *(p for p in by if isinstance(p, Proof))),
+            identity.declared if identity else declared_hypotheses(self._compiled[0].declared),
+            tuple(p for p in by if not isinstance(p, Proof)),
+        )
 
     def refute(self) -> Refutation:
-        return self.identity.refute()
+        result = [self.identity.refute()] if self.identity.false else []
+        for claim in (c for c in self.false if not self._is_plain(c)):
+            try:
+                read = self._statement.refuted(claim)
+            except FalseStep as holds:
+                result.append(Refutation(False, str(holds), accepted=True))
+            else:
+                result.append(Refutation(bool(read.evidence), read.evidence.where if read.evidence else read.reason))
+        words = "; ".join(r.counterexample for r in result)
+        return Refutation(all(r.refuted for r in result), words, any(r.accepted for r in result))
 
     def witness(self) -> str:
-        return self.identity.witness()
-
-
-def printed(
-    name: str,
-    topic: str,
-    says: str,
-    *,
-    letters: Glossary,
-    false_says: str,
-    source: str = "folklore",
-    why: str = "",
-    hypotheses: tuple[str, ...] = (),
-    top: int = 3,
-) -> Theorem:
-    """State a theorem by its print alone: equations in the letters of a glossary, and a false variant likewise."""
-    said, false, idea, *assumed_ = (running_text(x, letters.roles) for x in (says, false_says, why, *hypotheses))
-    method = AsPrinted(said, false, tuple(assumed_), letters, top)
-    return Theorem(name, topic, said, method, source, false, idea, tuple(assumed_), letters)
+        result = [self.identity.witness()] if self._plain else []
+        result += [f"exact numbers at {shown.at}" if shown.at else "" for _, shown in self._read]
+        return result[0] if all(result) else ""
 
 
 def _shown(claim: PrintedClaim) -> nt.Node:

@@ -11,19 +11,21 @@ import numpy as np
 
 from symattn.arrays import kind
 from symattn.arrays.array import Array, Functions
-from symattn.arrays.formats import Format
+from symattn.arrays.formats import NARROW, Format
 from symattn.attention.softmax import exponentials, row_max
 from symattn.attention.softmax import softmax as soft
+from symattn.document.formulas import formula
 from symattn.document.notation import Decimal
-from symattn.document.text import text
 from symattn.proof.enclosure import EnclosedOverBox
 from symattn.proof.listed import InFormats
-from symattn.proof.relations.rounding import overflow
-from symattn.proof.theorem import state
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.rounding import fl, overflow
 from symattn.proof.together import Together, bound
-from symattn.theorems.rounding_bounds import TOPIC
-from symattn.theorems.rounding_formats import FORMAT_LETTERS, INFINITE, NEAREST, values
+from symattn.theorems import rounding_bounds, rounding_formats
+from symattn.theorems.rounding_formats import FORMAT_LETTERS, INFINITE, values
+from symattn.theorems.streaming import STATE_LETTERS, named_state
 from symattn.theorems.sums import add_up, beside, exp, weight_beside, weights
+from symattn.theorems.texts import theorems
 
 KEPT = (*INFINITE, "float8_e4m3fn")
 PLACES = 6
@@ -58,11 +60,6 @@ def underflow(f: Format) -> Fraction:
     return f.smallest / 2
 
 
-def _listed(threshold: Callable[[Format], Fraction], names: tuple[str, ...]) -> str:
-    """log of the threshold ≈ 88.722839 in float32, …"""
-    return ", ".join(f"${text(nearest(partial(_log, threshold(Format(n)))))}$ in {n}" for n in names)
-
-
 def _between_neighbours(f: Format, threshold: Fraction) -> bool:
     """Return whether e^x crosses the threshold between two neighbouring numbers of the format."""
     from symattn.arrays.ball import Ball
@@ -94,32 +91,20 @@ _NEVER_ABOVE_ONE = bound(
     assumed={"below": ("n m", lambda s: row_max(s) - s)},
 )
 
-exp_overflow_threshold = state(
-    "exp-overflow-threshold",
-    TOPIC,
-    "$fl(e^x) = ∞$ iff $e^x ≥ (2 − u) 2^{e_max}$, that is from x ≈ "
-    + _listed(overflow, ("float32", "bfloat16", "float16"))
-    + "; after the row's maximum is subtracted, never",
-    Together(
-        (
-            _NEVER_ABOVE_ONE,
-            InFormats(
-                INFINITE,
-                _overflows,
-                lambda f: np.isfinite(values(soft(kind(f.name).lift([[20, 0]]), stabilised=False))),
-                argument=(
-                    "The threshold is midway between the largest number and the power of two beyond it; what is there "
-                    "and just below it was rounded, and Arb balls show on which side the exponentials of the two "
-                    "numbers next to its logarithm lie. Rounding and the exponential grow, which decides all others.",
-                ),
+exp_overflow_threshold = Together(
+    (
+        _NEVER_ABOVE_ONE,
+        InFormats(
+            INFINITE,
+            _overflows,
+            lambda f: np.isfinite(values(soft(kind(f.name).lift([[20, 0]]), stabilised=False))),
+            argument=(
+                "The threshold is midway between the largest number and the power of two beyond it; what is there "
+                "and just below it was rounded, and Arb balls show on which side the exponentials of the two "
+                "numbers next to its logarithm lie. Rounding and the exponential grow, which decides all others.",
             ),
         ),
     ),
-    "folklore",
-    "scores up to 20 are safe in float16 without the maximum",
-    "A tie goes to the even neighbour, which here is the power of two that the format lacks.",
-    (f"{NEAREST}; fl is the correctly rounded value, and u the unit roundoff of the format",),
-    FORMAT_LETTERS,
 )
 
 
@@ -134,26 +119,14 @@ def _underflows(f: Format) -> list[bool]:
     ]
 
 
-underflow_threshold = state(
-    "underflow-threshold",
-    TOPIC,
-    "$fl(e^x) = 0$ iff $e^x ≤ η/2$ with the smallest positive number $η$, that is up to x ≈ "
-    + _listed(underflow, ("float32", "bfloat16", "float16"))
-    + "; a key so far below the maximum has the weight 0",
-    InFormats(
-        KEPT,
-        _underflows,
-        lambda f: values(soft(kind(f.name).lift([[0, -110]]))) > 0,
-        argument=(
-            "What is at the threshold and just above it was rounded, and Arb balls show on which side the exponentials "
-            "of the two numbers next to its logarithm lie. Rounding and the exponential grow: that decides all others.",
-        ),
+underflow_threshold = InFormats(
+    KEPT,
+    _underflows,
+    lambda f: values(soft(kind(f.name).lift([[0, -110]]))) > 0,
+    argument=(
+        "What is at the threshold and just above it was rounded, and Arb balls show on which side the exponentials "
+        "of the two numbers next to its logarithm lie. Rounding and the exponential grow: that decides all others.",
     ),
-    "folklore",
-    "computed softmax weights are positive",
-    "A tie goes to the even neighbour, and that is 0.",
-    (f"{NEAREST}; subnormal numbers are kept, not flushed to 0; fl is the correctly rounded value",),
-    FORMAT_LETTERS.also(formats=KEPT),
 )
 
 
@@ -173,12 +146,12 @@ def _gap_of_two(xp: Functions) -> Array:
 
 def _gap_is_more(xp: Functions) -> Array:
     """The gap for two keys is larger than what is printed, less half a unit of its last digit."""
-    return _gap_of_two(xp) - (Fraction(_LOG_OF_HALF_U.digits) - Fraction(1, 2 * 10**PLACES))
+    return _gap_of_two(xp) - (Fraction(LOG_OF_HALF_U.digits) - Fraction(1, 2 * 10**PLACES))
 
 
 def _gap_is_less(xp: Functions) -> Array:
     """It is smaller than what is printed and half such a unit."""
-    return Fraction(_LOG_OF_HALF_U.digits) + Fraction(1, 2 * 10**PLACES) - _gap_of_two(xp)
+    return Fraction(LOG_OF_HALF_U.digits) + Fraction(1, 2 * 10**PLACES) - _gap_of_two(xp)
 
 
 def _eighteen_is_not_enough(xp: Functions) -> Array:
@@ -192,43 +165,178 @@ def _largest_weight(reader: Any) -> Any:
     return weights(beside(0 * s[:1], s))[0]
 
 
-_LOG_OF_HALF_U = nearest(lambda: -_log(Format("float32").u / 2))
-one_hot_saturation = state(
-    "one-hot-saturation",
-    TOPIC,
-    f"$fl(p_max) = 1$ for $Δ ≥ log(2/u) + log(n_k − 1)$, a gap of ≈ ${_LOG_OF_HALF_U.digits}$ for two keys in float32;"
-" then p (1 − p), computed from it, is 0",
-    Together(
-        (
-            bound(
-                SATURATED,
-                lambda top, delta, u, half: (1 - half, weight_beside(top, top - delta - u)),
-                _saturation_gap,
-                assumed={
-                    "more": ("n r", lambda u: u),
-                    "room": ("n 1", lambda delta, half, r: half - r * exp(-delta)),
-                },
-                chosen={
-                    "u": lambda u: u * u,
-                    "half": lambda delta, r: (r * exp(-delta)).max(),
-                },
-            ),
-            EnclosedOverBox(_gap_is_more, {}, _eighteen_is_not_enough),
-            EnclosedOverBox(_gap_is_less, {}, _eighteen_is_not_enough),
+LOG_OF_HALF_U = nearest(lambda: -_log(Format("float32").u / 2))
+one_hot_saturation = Together(
+    (
+        bound(
+            SATURATED,
+            lambda top, delta, u, half: (1 - half, weight_beside(top, top - delta - u)),
+            _saturation_gap,
+            assumed={
+                "more": ("n r", lambda u: u),
+                "room": ("n 1", lambda delta, half, r: half - r * exp(-delta)),
+            },
+            chosen={
+                "u": lambda u: u * u,
+                "half": lambda delta, r: (r * exp(-delta)).max(),
+            },
         ),
-        (
-            "With half = u/2 the hypothesis is that (n_k − 1) e^{−Δ} ≤ u/2, and then p is between 1 − u/2 and 1. The "
-            "number next to 1 is 1 − u, and the tie at 1 − u/2 goes to 1, which is even; and 1 · (1 − 1) is 0.",
+        EnclosedOverBox(_gap_is_more, {}, _eighteen_is_not_enough),
+        EnclosedOverBox(_gap_is_less, {}, _eighteen_is_not_enough),
+    ),
+    (
+        "With half = u/2 the hypothesis is that (n_k − 1) e^{−Δ} ≤ u/2, and then p is between 1 − u/2 and 1. The "
+        "number next to 1 is 1 − u, and the tie at 1 − u/2 goes to 1, which is even; and 1 · (1 − 1) is 0.",
+    ),
+)
+
+
+TWO_TO_P = formula("2^p", {})
+LARGEST_HALF = Format("float16").largest
+HALF_STEP = (Format("float16").power_beyond - LARGEST_HALF) / 2
+NUMBERS = {f"sum_{n}": 2 ** Format(n).digits for n in NARROW} | {
+    f"{word}_{n}": nearest(partial(_log, threshold(Format(n))))
+    for word, threshold in (("overflow", overflow), ("underflow", underflow))
+    for n in ("float32", "bfloat16", "float16")
+}
+
+_TEXT = """
+dot-product-error: The rounding error of a score
+$|fl(q·k) − q·k| ≤ γ_{d_k} {|q|·|k|}$ with $γ_{d_k} = d_k u/(1 − d_k u)$, in any order of summation
+for: every operation is computed as $(x ∘ y) (1 + δ)$ with $|δ| ≤ u$, as rounding to nearest does where nothing
+  overflows or underflows
+for: $d_k u < 1$; |q| and |k| are taken entry by entry
+source: Muller et al., Handbook of Floating-Point Arithmetic (2010), chapter 6
+why: The terms are wrong in relation to their own sizes; what cancels in the sum leaves its error behind.
+false: $|fl(q·k) − q·k| ≤ γ_{d_k} |q·k|$
+by dot_product_error
+
+exp-overflow-threshold: Where the exponential overflows
+$fl(e^x) = ∞$ iff $e^x ≥ (2 − u) 2^{e_max}$, that is from x ≈ $@overflow_float32$ in float32,
+  $@overflow_bfloat16$ in bfloat16, $@overflow_float16$ in float16; after the row's maximum is subtracted, never
+for: rounding is to nearest, ties to even; fl is the correctly rounded value, and u the unit roundoff of the format
+why: A tie goes to the even neighbour, which here is the power of two that the format lacks.
+false: scores up to 20 are safe in float16 without the maximum
+by exp_overflow_threshold
+
+underflow-threshold: Where the exponential underflows
+$fl(e^x) = 0$ iff $e^x ≤ η/2$ with the smallest positive number $η$, that is up to x ≈ $@underflow_float32$ in float32,
+  $@underflow_bfloat16$ in bfloat16, $@underflow_float16$ in float16; a key so far below the maximum has the weight 0
+for: rounding is to nearest, ties to even; subnormal numbers are kept, not flushed to 0; fl is the correctly rounded
+  value
+why: A tie goes to the even neighbour, and that is 0.
+false: computed softmax weights are positive
+by underflow_threshold
+
+one-hot-saturation: Where weights become one-hot
+$fl(p_max) = 1$ for $Δ ≥ log(2/u) + log(n_k − 1)$, a gap of ≈ $@LOG_OF_HALF_U$ for two keys in float32; then p (1 − p),
+  computed from it, is 0
+for: Δ is the gap between the largest score and all others; p is correctly rounded, ties to even
+why: The other keys together get less than half of the distance from 1 to the number below it.
+false: a gap of 88 is needed
+by one_hot_saturation
+
+output-from-score-error: From errors of scores to errors of outputs
+$|ô_c − o_c| ≤ tanh(η/2) (max_j V_j_c − min_j V_j_c)$
+letters: new | s n_k, t n_k, u, V n_k d_v | index c d_v, j n_k | nonnegative u | rows | sharp attained | where o =
+  softmax(s) V; ô = softmax(t) V; η = max(|s − t|) + u
+for: no score is wrong by more than η, which the proof writes as r²
+for: the values are low + w cos², which are any numbers from the smallest, low, to the largest, low + w
+why: The output moves most when half of the weight goes from the smallest value to the largest.
+false: $|ô_c − o_c| ≤ tanh(η/2) |o_c|$
+by output_from_score_error
+
+shifted-softmax-error: The rounding error of shifted softmax
+$e^{−T_j} ≤ p̂_j/p_j ≤ e^{T_j}$ with $T_j = (|s_j − m| + max_l |s_l − m|) u + (n_k + 2 κ) û$ and $û = −log(1 − u)$
+for: every operation is computed as $(x ∘ y) (1 + δ)$ with $|δ| ≤ u$, as rounding to nearest does where nothing
+  overflows or underflows
+for: the computed exponential of x is e^x times a factor between $(1 − u)^κ$ and $(1 − u)^{−κ}$
+for: $u < 1$, and û is u up to terms of the order u²; m is the largest score
+source: Blanchard, Higham, Higham, Accurately computing the log-sum-exp and softmax functions (2021)
+why: A relative error of a difference of scores is an absolute error in the exponent, as large as the difference.
+false: the same without the spread of the scores: $p̂_j/p_j ≤ e^{(n_k + 2 κ) û}$
+by shifted_softmax_error
+
+power-of-two-scale-exact: A power of two as scale is exact
+for $d_k = 4^k$ scaling by $1/√d_k = 2^{−k}$ is exact, and scaling Q, K or S gives the same bits
+letters: new | x k | sizes k | roles
+for: rounding is to nearest, ties to even; nothing underflows or overflows; sums are taken in the same order
+why: A power of two changes the exponent alone, so scaling commutes with rounding.
+false: the same bits for $d_k = 2 4^k$ or $d_k = 80$
+by power_of_two_scale
+
+low-precision-sum-stagnates: A sum in low precision stagnates
+a sum of ones, taken one at a time, stops at $@TWO_TO_P$: at $@sum_float16$ in float16, $@sum_bfloat16$ in bfloat16,
+  $@sum_float8_e4m3fn$ in float8_e4m3fn, $@sum_float8_e5m2$ in float8_e5m2; so the sum of the exponentials needs a wider
+  format
+for: p is the number of digits of a significand; rounding is to nearest, ties to even
+why: 2^p + 1 is midway between two numbers of p digits, and the tie goes to 2^p, which is even.
+false: the relative error of a sum of n numbers is at most $√n u$, as errors cancel
+by low_precision_sum
+
+fp16-mask-constant: Constants for masks in float16
+$fl(−10⁹) = −∞$ in float16, whose largest number is $@LARGEST_HALF$; and $fl(−@LARGEST_HALF + s) = −∞$
+  iff $s ≤ −@HALF_STEP$
+for: rounding is to nearest, ties to even
+why: Beyond the largest number all is −∞ from half a step on.
+false: $−10⁹$ is a finite mask in every format
+by fp16_mask_constant
+
+masked-row-nan: A fully masked row gives NaN
+in a row without an allowed key $fl(s_j − max(s)) = NaN$; with 0 in place of the maximum −∞ the sum is 0, and 0/0 is
+  NaN again, unless that is guarded, too
+for: the definition of softmax that symattn gives was run, and the plain difference
+why: IEEE 754 has no value for ∞ − ∞ nor for 0/0.
+false: the weights are 0 by themselves
+by masked_row_nan
+
+merge-rounding-commutes: Rounded merging commutes, but is not associative
+$fl(merge(a, b)) = fl(merge(b, a))$ bit for bit, as computed; but not always $fl(merge(merge(a, b), c)) = fl(merge(a,
+  merge(b, c)))$
+for: + and × are those of IEEE 754-2019 with one NaN, and max is its maximum, with −0 < +0: all three commute
+for: no multiplication is fused with an addition
+why: To exchange both sides only exchanges the operands of +, × and max.
+false: any order of tiles gives the same bits: $fl(merge(merge(a, b), c)) = fl(merge(a, merge(b, c)))$
+by merge_commutes
+"""
+
+THEOREMS = theorems(
+    "rounding",
+    _TEXT,
+    {
+        "": FORMAT_LETTERS,
+        "dot-product-error": Glossary(
+            {"q": "d_k", "k": "d_k", "w": ""},
+            families={"fl": fl},
+            sharp="attained far",
+        ).where("u = 1/(d_k + e^w)"),
+        "underflow-threshold": FORMAT_LETTERS.also(formats=KEPT),
+        "one-hot-saturation": FORMAT_LETTERS.also(
+            {"Δ": "", "t": "r"},
+            sizes={"n_k": "1+r"},
+            nonnegative=("t",),
+            defined={"p_max": _largest_weight},
         ),
-    ),
-    "folklore",
-    "a gap of 88 is needed",
-    "The other keys together get less than half of the distance from 1 to the number below it.",
-    ("Δ is the gap between the largest score and all others; p is correctly rounded, ties to even",),
-    FORMAT_LETTERS.also(
-        {"Δ": "", "t": "r"},
-        sizes={"n_k": "1+r"},
-        nonnegative=("t",),
-        defined={"p_max": _largest_weight},
-    ),
-)  # fmt: skip
+        "shifted-softmax-error": Glossary(
+            {"s": "n_k", "w": "", "κ": ""},
+            index={"j": "n_k", "l": "n_k"},
+            families={"fl": fl},
+            nonnegative=("κ",),
+            sharp="far",
+        ).where("p̂_j = fl(e^{s_j − m}/Σ_{l=1}^{n_k} e^{s_l − m})", "u = 1/(1 + e^w)", "m = max(s)", "p = softmax(s)"),
+        "low-precision-sum-stagnates": None,
+        "fp16-mask-constant": FORMAT_LETTERS.also({"s": ""}, formats=("float16",)),
+        "masked-row-nan": FORMAT_LETTERS.also(
+            {"x": "n_k"},
+            index={"j": "n_k"},
+            defined={"s": lambda reader: 0 * reader.array("x") - reader.letter("∞").array},
+        ),
+        "merge-rounding-commutes": STATE_LETTERS.also(
+            defined={letter: named_state(i) for i, letter in enumerate("abc", 1)},
+            families={"fl": fl},
+            alike=None,
+            formats=("float32", "float16", "bfloat16"),
+        ),
+    },
+    vars(rounding_bounds) | vars(rounding_formats) | globals() | NUMBERS,
+)

@@ -8,18 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.rounding import fl
-from symattn.proof.theorem import state
 from symattn.proof.together import Together, bound
 from symattn.theorems.sums import HALF, add_up, exp, weights
-
-TOPIC = "rounding"
-ROUNDED = (
-    "every operation is computed as $(x ∘ y) (1 + δ)$ with $|δ| ≤ u$, as rounding to nearest does"
-    " where nothing overflows or underflows"
-)
-
 
 # -- dot products ------------------------------------------------------------------------------------------------------
 # γ_k = k u / (1 − k u) = (1 − r) / r with r = 1 − k u, which is positive.
@@ -96,31 +86,14 @@ _SUMMED = bound(
 )
 
 
-dot_product_error = state(
-    "dot-product-error",
-    TOPIC,
-    "$|fl(q·k) − q·k| ≤ γ_{d_k} {|q|·|k|}$ with $γ_{d_k} = d_k u/(1 − d_k u)$, in any order of summation",
-    Together(
-        (_ONE_MORE_FACTOR, _MORE_FACTORS, _SUMMED),
-        (
-            "A computed product is the true one times 1 + δ. To add two computed sums multiplies each of their terms "
-            "by one more such factor. By induction over the tree of additions each term of a sum of d_k products is "
-            "the true one times 1 + θ with |θ| ≤ γ, the γ of d_k: sums of a and b terms have at most "
-            "max(a, b) + 1 ≤ a + b factors on a term.",
-        ),
-    ),
-    "Muller et al., Handbook of Floating-Point Arithmetic (2010), chapter 6",
-    "$|fl(q·k) − q·k| ≤ γ_{d_k} |q·k|$",
-    "The terms are wrong in relation to their own sizes; what cancels in the sum leaves its error behind.",
+dot_product_error = Together(
+    (_ONE_MORE_FACTOR, _MORE_FACTORS, _SUMMED),
     (
-        ROUNDED,
-        "$d_k u < 1$; |q| and |k| are taken entry by entry",
+        "A computed product is the true one times 1 + δ. To add two computed sums multiplies each of their terms "
+        "by one more such factor. By induction over the tree of additions each term of a sum of d_k products is "
+        "the true one times 1 + θ with |θ| ≤ γ, the γ of d_k: sums of a and b terms have at most "
+        "max(a, b) + 1 ≤ a + b factors on a term.",
     ),
-    Glossary(
-        {"q": "d_k", "k": "d_k", "w": ""},
-        families={"fl": fl},
-        sharp="attained far",
-    ).where("u = 1/(d_k + e^w)"),
 )
 
 
@@ -165,44 +138,25 @@ def _pairs(x: Array, y: Array) -> Array:
     return x[:, None] + y[None, :]
 
 
-output_from_score_error = state(
-    "output-from-score-error",
-    TOPIC,
-    "$|ô_c − o_c| ≤ tanh(η/2) (max_j V_j_c − min_j V_j_c)$",
-    Together(
-        (
-            bound(
-                OUTPUTS,
-                lambda s, e, cos, low, w, r: [
-                    (_moved(s, e, cos, low, w), w * tanh_of_half(r * r)),
-                    (-_moved(s, e, cos, low, w), w * tanh_of_half(r * r)),
-                ],
-                lambda s, e, cos, sin, w, r, less, more: [
-                    _output_gap(s, e, cos, sin, w, r, less, more),
-                    _output_gap(s, e, sin, cos, w, r, less, more),
-                ],
-                _about_zero,
-                units=(("cos", "sin"),),
-                nonnegative=("w",),
-                assumed={"less": ("m", lambda e, r: r * r - e), "more": ("m", lambda e, r: r * r + e)},
-                chosen={"e": lambda e, r: e * (r * r) * HALF},
-            ),
+output_from_score_error = Together(
+    (
+        bound(
+            OUTPUTS,
+            lambda s, e, cos, low, w, r: [
+                (_moved(s, e, cos, low, w), w * tanh_of_half(r * r)),
+                (-_moved(s, e, cos, low, w), w * tanh_of_half(r * r)),
+            ],
+            lambda s, e, cos, sin, w, r, less, more: [
+                _output_gap(s, e, cos, sin, w, r, less, more),
+                _output_gap(s, e, sin, cos, w, r, less, more),
+            ],
+            _about_zero,
+            units=(("cos", "sin"),),
+            nonnegative=("w",),
+            assumed={"less": ("m", lambda e, r: r * r - e), "more": ("m", lambda e, r: r * r + e)},
+            chosen={"e": lambda e, r: e * (r * r) * HALF},
         ),
     ),
-    "folklore",
-    "$|ô_c − o_c| ≤ tanh(η/2) |o_c|$",
-    "The output moves most when half of the weight goes from the smallest value to the largest.",
-    (
-        "no score is wrong by more than η, which the proof writes as r²",
-        "the values are low + w cos², which are any numbers from the smallest, low, to the largest, low + w",
-    ),
-    Glossary(
-        {"s": "n_k", "t": "n_k", "u": "", "V": "n_k d_v"},
-        index={"c": "d_v", "j": "n_k"},
-        nonnegative=("u",),
-        rows=True,
-        sharp="attained",
-    ).where("o = softmax(s) V", "ô = softmax(t) V", "η = max(|s − t|) + u"),
 )
 
 
@@ -279,31 +233,11 @@ _FACTOR = bound(
     chosen={"u": lambda u: u / 8, "delta": lambda delta, u: delta * u / 16},
 )
 
-shifted_softmax_error = state(
-    "shifted-softmax-error",
-    TOPIC,
-    "$e^{−T_j} ≤ p̂_j/p_j ≤ e^{T_j}$ with $T_j = (|s_j − m| + max_l |s_l − m|) u + (n_k + 2 κ) û$ and $û = −log(1 − u)$",
-    Together(
-        (_WEIGHT, _FACTOR),
-        (
-            "Each factor 1 + δ lies between 1 − u = e^{−û} and e^û. The exponential and the division put κ + 1 of them "
-            "on the numerator; the exponential and the sum, of n_k terms in any order, put at most κ + n_k − 1 on each "
-            "term of the denominator. The maximum m is exact, and what is subtracted from it is wrong by |s_j − m| u.",
-        ),
-    ),
-    "Blanchard, Higham, Higham, Accurately computing the log-sum-exp and softmax functions (2021)",
-    "the same without the spread of the scores: $p̂_j/p_j ≤ e^{(n_k + 2 κ) û}$",
-    "A relative error of a difference of scores is an absolute error in the exponent, as large as the difference.",
+shifted_softmax_error = Together(
+    (_WEIGHT, _FACTOR),
     (
-        ROUNDED,
-        "the computed exponential of x is e^x times a factor between $(1 − u)^κ$ and $(1 − u)^{−κ}$",
-        "$u < 1$, and û is u up to terms of the order u²; m is the largest score",
+        "Each factor 1 + δ lies between 1 − u = e^{−û} and e^û. The exponential and the division put κ + 1 of them "
+        "on the numerator; the exponential and the sum, of n_k terms in any order, put at most κ + n_k − 1 on each "
+        "term of the denominator. The maximum m is exact, and what is subtracted from it is wrong by |s_j − m| u.",
     ),
-    Glossary(
-        {"s": "n_k", "w": "", "κ": ""},
-        index={"j": "n_k", "l": "n_k"},
-        families={"fl": fl},
-        nonnegative=("κ",),
-        sharp="far",
-    ).where("p̂_j = fl(e^{s_j − m}/Σ_{l=1}^{n_k} e^{s_l − m})", "u = 1/(1 + e^w)", "m = max(s)", "p = softmax(s)"),
 )

@@ -14,17 +14,12 @@ from symattn.attention.masks import forbid
 from symattn.attention.softmax import exponentials, row_max
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.streaming.states import SoftmaxState, merge
-from symattn.document.formulas import running_text
 from symattn.proof.listed import InFormats
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.rounding import beyond, fl, of_format, overflow
 from symattn.proof.rounded import SameBits
-from symattn.proof.theorem import state
-from symattn.theorems.rounding_bounds import TOPIC
-from symattn.theorems.streaming import STATE_LETTERS, named_state
 
 INFINITE = ("float32", "bfloat16", "float16", "float8_e5m2")  # formats with an infinity
-NEAREST = "rounding is to nearest, ties to even"
 
 
 FORMAT_LETTERS = Glossary(
@@ -101,26 +96,16 @@ def _any_scale(f: Format) -> list[bool]:
         return [bool((_products(x * c, x[-1]) == _products(x, x[-1]) * c).all()) for c in scales]
 
 
-power_of_two_scale = state(
-    "power-of-two-scale-exact",
-    TOPIC,
-    "for $d_k = 4^k$ scaling by $1/√d_k = 2^{−k}$ is exact, and scaling Q, K or S gives the same bits",
-    InFormats(
-        NARROW,
-        _scaled_bits,
-        _any_scale,
-        "every number of",
-        (
-            f"Scaled and unscaled operands were multiplied and added for k = {' and '.join(map(str, POWERS))}: in "
-            f"formats of 8 bits every pair, in wider ones every number with {OTHERS} others. Dot products in one and "
-            "the same order are made of such operations.",
-        ),
+power_of_two_scale = InFormats(
+    NARROW,
+    _scaled_bits,
+    _any_scale,
+    "every number of",
+    (
+        f"Scaled and unscaled operands were multiplied and added for k = {' and '.join(map(str, POWERS))}: in "
+        f"formats of 8 bits every pair, in wider ones every number with {OTHERS} others. Dot products in one and "
+        "the same order are made of such operations.",
     ),
-    "folklore",
-    "the same bits for $d_k = 2 4^k$ or $d_k = 80$",
-    "A power of two changes the exponent alone, so scaling commutes with rounding.",
-    (f"{NEAREST}; nothing underflows or overflows; sums are taken in the same order",),
-    Glossary({"x": "k"}, sizes={"k": "k"}, roles={}),
 )
 
 
@@ -146,25 +131,11 @@ def _errors_cancel(f: Format) -> bool:
     return bool((n - _sum_of_ones(f, n)) * 2**f.digits <= n * isqrt(n))
 
 
-low_precision_sum = state(
-    "low-precision-sum-stagnates",
-    TOPIC,
-    running_text(
-        "a sum of ones, taken one at a time, stops at $2^p$: at "
-        + ", ".join(f"${2 ** Format(n).digits}$ in {n}" for n in NARROW)
-        + "; so the sum of the exponentials needs a wider format",
-        {},
-    ),
-    InFormats(
-        NARROW,
-        _stagnates,
-        _errors_cancel,
-        argument=("The sums of 2^p − 1, 2^p, 2^p + 1 and 4 · 2^p ones were taken; each later one adds nothing.",),
-    ),
-    "folklore",
-    "the relative error of a sum of n numbers is at most $√n u$, as errors cancel",
-    "2^p + 1 is midway between two numbers of p digits, and the tie goes to 2^p, which is even.",
-    (f"p is the number of digits of a significand; {NEAREST}",),
+low_precision_sum = InFormats(
+    NARROW,
+    _stagnates,
+    _errors_cancel,
+    argument=("The sums of 2^p − 1, 2^p, 2^p + 1 and 4 · 2^p ones were taken; each later one adds nothing.",),
 )
 
 
@@ -184,26 +155,12 @@ def _mask_constants(f: Format) -> list[Any]:
     ]
 
 
-_HALF_FORMAT = Format("float16")
-_MOST = _HALF_FORMAT.largest
-_STEP = (_HALF_FORMAT.power_beyond - _MOST) / 2
-
-fp16_mask_constant = state(
-    "fp16-mask-constant",
-    TOPIC,
-    f"$fl(−10⁹) = −∞$ in float16, whose largest number is ${_MOST}$; and $fl(−{_MOST} + s) = −∞$ iff $s ≤ −{_STEP}$",
-    InFormats(
-        ("float16", "bfloat16", "float8_e5m2"),
-        _mask_constants,
-        lambda f: np.isfinite(float(f.cast(-1e9))),
-        "every number of",
-        ("In each format s was every finite number, with that format's largest number for 65504 and its step for 16.",),
-    ),
-    "folklore",
-    "$−10⁹$ is a finite mask in every format",
-    "Beyond the largest number all is −∞ from half a step on.",
-    (NEAREST,),
-    FORMAT_LETTERS.also({"s": ""}, formats=("float16",)),
+fp16_mask_constant = InFormats(
+    ("float16", "bfloat16", "float8_e5m2"),
+    _mask_constants,
+    lambda f: np.isfinite(float(f.cast(-1e9))),
+    "every number of",
+    ("In each format s was every finite number, with that format's largest number for 65504 and its step for 16.",),
 )
 
 
@@ -226,20 +183,7 @@ def _nan_steps(f: Format) -> list[Any]:
     ]
 
 
-masked_row_nan = state(
-    "masked-row-nan",
-    TOPIC,
-    "in a row without an allowed key $fl(s_j − max(s)) = NaN$; with 0 in place of the maximum −∞ the sum"
-    " is 0, and 0/0 is NaN again, unless that is guarded, too",
-    InFormats(INFINITE, _nan_steps, lambda f: values(soft(_masked_row(f))) == 0),
-    "folklore",
-    "the weights are 0 by themselves",
-    "IEEE 754 has no value for ∞ − ∞ nor for 0/0.",
-    ("the definition of softmax that symattn gives was run, and the plain difference",),
-    FORMAT_LETTERS.also(
-        {"x": "n_k"}, index={"j": "n_k"}, defined={"s": lambda reader: 0 * reader.array("x") - reader.letter("∞").array}
-    ),
-)
+masked_row_nan = InFormats(INFINITE, _nan_steps, lambda f: values(soft(_masked_row(f))) == 0)
 
 
 # -- merging -----------------------------------------------------------------------------------------------------------
@@ -259,23 +203,4 @@ def _other_bracketing(*x: Any) -> tuple[SoftmaxState, SoftmaxState]:
     return merge(merge(a, b), c), merge(a, merge(b, c))
 
 
-merge_commutes = state(
-    "merge-rounding-commutes",
-    TOPIC,
-    "$fl(merge(a, b)) = fl(merge(b, a))$ bit for bit, as computed; but not always"
-    " $fl(merge(merge(a, b), c)) = fl(merge(a, merge(b, c)))$",
-    SameBits(9, _either_way, _other_bracketing, tied=(0, 3, 6)),
-    "folklore",
-    "any order of tiles gives the same bits: $fl(merge(merge(a, b), c)) = fl(merge(a, merge(b, c)))$",
-    "To exchange both sides only exchanges the operands of +, × and max.",
-    (
-        "+ and × are those of IEEE 754-2019 with one NaN, and max is its maximum, with −0 < +0: all three commute",
-        "no multiplication is fused with an addition",
-    ),
-    STATE_LETTERS.also(
-        defined={letter: named_state(i) for i, letter in enumerate("abc", 1)},
-        families={"fl": fl},
-        alike=None,
-        formats=("float32", "float16", "bfloat16"),
-    ),
-)
+merge_commutes = SameBits(9, _either_way, _other_bracketing, tied=(0, 3, 6))

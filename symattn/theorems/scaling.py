@@ -9,16 +9,12 @@ from typing import Any
 from symattn.arrays.array import Array, Functions
 from symattn.document.formulas import ARRAY_ROLES, running_text
 from symattn.proof.enclosure import EnclosedOverBox
-from symattn.proof.expectation import NORMAL, EntryLaw, averaged, law_with
+from symattn.proof.expectation import NORMAL, EntryLaw, law_with
 from symattn.proof.gradients import gradient
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.theorem import state
 from symattn.proof.together import Together, bound, identity
-from symattn.theorems.reading import printed
-from symattn.theorems.sums import exp, others, weights
-
-TOPIC = "scaling"
-VASWANI = "Vaswani et al., Attention Is All You Need (2017), §3.2.1"
+from symattn.theorems.sums import exp
+from symattn.theorems.texts import theorems
 
 
 def _drawn(laws: Mapping[str, EntryLaw], **more: Any) -> Glossary:
@@ -27,42 +23,7 @@ def _drawn(laws: Mapping[str, EntryLaw], **more: Any) -> Glossary:
     return Glossary({**dict.fromkeys(laws, "d_k"), **parameters}, laws=laws, rows=True, **more)
 
 
-score_variance = printed(
-    "score-variance",
-    TOPIC,
-    "$Var(q·k) = d_k σ_q² σ_k²$",
-    letters=_drawn({"q": law_with("σ_q"), "k": law_with("σ_k")}),
-    source=VASWANI,
-    why="The products of different coordinates are uncorrelated, so their variances add up.",
-    false_says="$Var(q·k) = d_k² σ_q² σ_k²$",
-)
-
-
-score_variance_with_means = printed(
-    "score-variance-with-means",
-    TOPIC,
-    "$Var(q·k) = d_k (σ_q² σ_k² + σ_q² μ_k² + σ_k² μ_q²)$; for x and y of one law $Var(x·y) = d_k ((σ² + μ²)² − μ⁴)$",
-    letters=_drawn(
-        {"q": law_with("σ_q", "μ_q"), "k": law_with("σ_k", "μ_k"), "x": law_with("σ", "μ"), "y": law_with("σ", "μ")},
-        roles={**ARRAY_ROLES, "x": "input", "y": "input"},
-    ),
-    why="Within one coordinate the square of the mean of one factor meets the variance of the other.",
-    false_says="$Var(q·k) = d_k σ_q² σ_k²$",
-)
-
-
 UNIT = EntryLaw((), lambda: (0, 1), lambda: [(-1, Fraction(1, 2)), (1, Fraction(1, 2))])
-
-
-scale_gives_unit_variance = printed(
-    "scale-gives-unit-variance",
-    TOPIC,
-    "$Var(q·k/√d_k) = 1$",
-    letters=_drawn({"q": UNIT, "k": UNIT}),
-    source=VASWANI,
-    why="The variance of the unscaled score is d_k, and scaling by c multiplies it by c².",
-    false_says="$Var(q·k/d_k) = 1$",
-)
 
 
 # The values −a, 0 and a have any variance and fourth moment of a law whose squares are not constant. No third moment
@@ -71,114 +32,6 @@ THREE_VALUES = EntryLaw(
     ("a", "b"),
     lambda a, b: (0, a**2 / (1 + b), None, a**4 / (1 + b) - 3 * (a**2 / (1 + b)) ** 2),
     lambda a, b: [(-a, 1 / (2 + 2 * b)), (0 * a, b / (1 + b)), (a, 1 / (2 + 2 * b))],
-)
-
-
-row_scores = printed(
-    "row-scores-uncorrelated-not-independent",
-    TOPIC,
-    "$Cov(s_1, s_2) = 0$, but $Cov(s_1², s_2²) = d_k (E[q_i⁴] − σ_q⁴) σ_k⁴$",
-    letters=_drawn(
-        {"q": THREE_VALUES, "k₁": law_with("σ_k"), "k₂": law_with("σ_k")},
-        positive=("a", "b"),
-        index={"i": "d_k"},
-    )
-    .where("s_1 = q·k_1", "s_2 = q·k_2")
-    .where("σ_q = √(a²/(1 + b))"),
-    hypotheses=(
-        "all entries of the query and of the two keys are independent with mean 0, the keys' of one law",
-        "the query's entries have the variance a²/(1 + b) and the fourth moment a⁴/(1 + b) with a, b > 0, as every law"
-        " has whose squares are not constant",
-    ),
-    why="Given q, both scores have the variance σ_k²‖q‖²; that common factor is random, unless q² is constant.",
-    false_says="the scores of one row are independent, so that $Cov(s_1², s_2²) = 0$",
-)
-
-
-score_kurtosis = printed(
-    "score-kurtosis",
-    TOPIC,
-    "$E[(q·k)⁴] = 3 d_k (d_k + 2)$; so the excess kurtosis is $E[(q·k)⁴]/Var(q·k)² − 3 = 6/d_k$",
-    letters=_drawn({"q": NORMAL, "k": NORMAL}),
-    why="E[x⁴] = 3, so a coordinate that coincides with itself counts 9 and two pairs of coordinates count 1.",
-    false_says="$E[(q·k)⁴] = 3 d_k²$, as of a normal law",
-)
-
-
-projected_score_variance = printed(
-    "projected-score-variance",
-    TOPIC,
-    "$Var(x W_Q·(y W_K)) = d_k σ⁴ ‖x‖² ‖y‖²$",
-    letters=Glossary(
-        {"x": "m", "y": "m", "W_Q": "m d_k", "W_K": "m d_k", "σ": ""},
-        laws={"W_Q": law_with("σ"), "W_K": law_with("σ")},
-        roles={**ARRAY_ROLES, "x": "input", "y": "input"},
-        rows=True,
-    ),
-    hypotheses=("x and y are fixed",),
-    why="Each product of two weights occurs once, with its own factor $x_i y_l$.",
-    false_says="the same for one matrix: $Var(x W_Q·(y W_Q)) = d_k σ⁴ ‖x‖² ‖y‖²$",
-)
-
-
-# -- output-variance-participation -----------------------------------------------------------------------------------
-WEIGHTS = {"t": "m", "v": "m", "sigma": "", "mu": ""}
-DRAWN = {"v": law_with("sigma", "mu")}
-
-
-def _total(x: Array) -> Array:
-    return x.__array_namespace__().sum(x, axis=-1)
-
-
-def _mixed(t: Array, v: Array) -> Array:
-    """Σ p v of the weights p of scores t."""
-    return _total(weights(t) * v)
-
-
-def _spread(t: Array, sigma: Any) -> Any:
-    """σ² Σ p² of the weights p of scores t."""
-    p = weights(t)
-    return sigma**2 * _total(p * p)
-
-
-def _pairs_of_others(t: Array, m: Array, sigma: Any) -> Any:
-    """σ² Σ_{j ≠ l} p_j p_l."""
-    p = weights(t)
-    return sigma**2 * _total(_total(p[:, None] * p[None, :] * others(m, p)))
-
-
-output_variance_participation = state(
-    "output-variance-participation",
-    TOPIC,
-    "$Var(Σ_{j=1}^{n_k} p_j v_j) = σ² Σ_{j=1}^{n_k} p_j²$, of which $σ²/n_k ≤ σ² Σ_{j=1}^{n_k} p_j²$ and"
-    " $σ² Σ_{j=1}^{n_k} p_j² ≤ σ²$",
-    Together(
-        (
-            identity(
-                WEIGHTS,
-                averaged(lambda E, t, sigma: (E.variance(lambda v: _mixed(t, v)), _spread(t, sigma)), DRAWN),
-                averaged(lambda E, t, sigma: (E.variance(lambda v: _mixed(t, v)), sigma**2), DRAWN),
-                top=2,
-            ),
-            bound(
-                WEIGHTS,
-                lambda t, m, sigma: (sigma**2 / m, _spread(t, sigma)),
-                lambda t, m, sigma: sigma**2 * _total((weights(t) * m - 1) ** 2) / (m * m),
-            ),
-            bound(WEIGHTS, lambda t, sigma: (_spread(t, sigma), sigma**2), _pairs_of_others),
-        )
-    ),
-    "folklore",
-    "$Var(Σ_{j=1}^{n_k} p_j v_j) = σ²$",
-    "The values' variances add up with the squares of the weights, which lie between those of equal weights and 1.",
-    ("the weights p are fixed, positive, and sum to 1",),
-    Glossary(
-        {"t": "n_k", "v": "n_k", "σ": "", "μ": ""},
-        index={"j": "n_k"},
-        defined={"p": lambda reader: weights(reader.array("t"))},
-        laws={"v": law_with("σ", "μ")},
-        sharp="attained far",
-    ),
 )
 
 
@@ -224,38 +77,124 @@ def _mean_is_as_small_as_the_median(_: Any) -> Any:
     return (-flint.arb(38) / 5).exp() - part
 
 
-slow_mean_gradient = state(
-    "unscaled-mean-gradient-decays-slowly",
-    TOPIC,
-    "$E[p_1 p_2] ≤ 1/(2 √π τ)$, and at least $1 − 1/τ²$ times that, so the ratio of both sides tends to 1"
-    " as $τ → ∞$; but the median of $p_1 p_2$ is at most $e^{−19/20 τ}$",
-    Together(
-        (
-            EnclosedOverBox(_median_misses_half, {}, _mean_is_as_small_as_the_median),
-            identity(GAP, lambda x: (gradient(lambda x: exp(x) / (1 + exp(x)), "x", x=x), _slope(x))),
-            bound(
-                GAP,
-                lambda x, h: (_slope(x) * _bell(x, h), _slope(x)),
-                lambda x, h: _slope(x) * _bell(x, h) * (exp(_power(x, h)) - 1),
-            ),
-            bound(
-                GAP,
-                lambda x, h: (_slope(x) * (1 - _power(x, h)), _slope(x) * _bell(x, h)),
-                lambda x, h: _slope(x) * (_bell(x, h) - 1 + _power(x, h)),
-            ),
-            bound(GAP, lambda x: (_slope(x), exp(-x)), _below),
-            identity(GAP, lambda x: (gradient(lambda x: -(x * x + 2 * x + 2) * exp(-x), "x", x=x), x * x * exp(-x))),
+slow_mean_gradient = Together(
+    (
+        EnclosedOverBox(_median_misses_half, {}, _mean_is_as_small_as_the_median),
+        identity(GAP, lambda x: (gradient(lambda x: exp(x) / (1 + exp(x)), "x", x=x), _slope(x))),
+        bound(
+            GAP,
+            lambda x, h: (_slope(x) * _bell(x, h), _slope(x)),
+            lambda x, h: _slope(x) * _bell(x, h) * (exp(_power(x, h)) - 1),
         ),
-        running_text(
-            "The gap $Δ$ of the scores is N(0, 2τ²), and $p_1 p_2$ is the derivative of its logistic function, which"
-            " grows from 0 to 1, so the integral is 1. Times the greatest density $1/(2 √π τ)$, the first inequality"
-            " gives the bound, and the second the lower bound $1 − c/(4 τ²)$ of the ratio, with $c = ∫ Δ² p_1 p_2$."
-            " By the third, $p_1 p_2 ≤ e^{−|Δ|}$ for the gap in either order, so c is at most 4, twice the integral"
-            " of $x² e^{−x}$ from 0 on, which the last equation gives. And $|Δ| > 19/20 τ$ with a probability over 1/2."
+        bound(
+            GAP,
+            lambda x, h: (_slope(x) * (1 - _power(x, h)), _slope(x) * _bell(x, h)),
+            lambda x, h: _slope(x) * (_bell(x, h) - 1 + _power(x, h)),
         ),
+        bound(GAP, lambda x: (_slope(x), exp(-x)), _below),
+        identity(GAP, lambda x: (gradient(lambda x: -(x * x + 2 * x + 2) * exp(-x), "x", x=x), x * x * exp(-x))),
     ),
-    "folklore",
-    "the mean of $p_1 p_2$ is as small as its median, $e^{−19/20 τ}$",
-    "The mean is carried by the few rows whose two scores are close, and those become rare only as 1/τ.",
-    ("$s_1$ and $s_2$ are independent and N(0, τ²)",),
+    running_text(
+        "The gap $Δ$ of the scores is N(0, 2τ²), and $p_1 p_2$ is the derivative of its logistic function, which"
+        " grows from 0 to 1, so the integral is 1. Times the greatest density $1/(2 √π τ)$, the first inequality"
+        " gives the bound, and the second the lower bound $1 − c/(4 τ²)$ of the ratio, with $c = ∫ Δ² p_1 p_2$."
+        " By the third, $p_1 p_2 ≤ e^{−|Δ|}$ for the gap in either order, so c is at most 4, twice the integral"
+        " of $x² e^{−x}$ from 0 on, which the last equation gives. And $|Δ| > 19/20 τ$ with a probability over 1/2."
+    ),
+)
+
+
+_TEXT = """
+score-variance: The variance of a score
+$Var(q·k) = d_k σ_q² σ_k²$
+source: Vaswani et al., Attention Is All You Need (2017), §3.2.1
+why: The products of different coordinates are uncorrelated, so their variances add up.
+false: $Var(q·k) = d_k² σ_q² σ_k²$
+
+score-variance-with-means: The variance of a score with means that are not zero
+$Var(q·k) = d_k (σ_q² σ_k² + σ_q² μ_k² + σ_k² μ_q²)$; for x and y of one law $Var(x·y) = d_k ((σ² + μ²)² − μ⁴)$
+why: Within one coordinate the square of the mean of one factor meets the variance of the other.
+false: $Var(q·k) = d_k σ_q² σ_k²$
+
+scale-gives-unit-variance: The scale gives scores of variance 1
+$Var(q·k/√d_k) = 1$
+source: Vaswani et al., Attention Is All You Need (2017), §3.2.1
+why: The variance of the unscaled score is d_k, and scaling by c multiplies it by c².
+false: $Var(q·k/d_k) = 1$
+
+row-scores-uncorrelated-not-independent: The scores of a row are uncorrelated, but not independent
+$Cov(s_1, s_2) = 0$, but $Cov(s_1², s_2²) = d_k (E[q_i⁴] − σ_q⁴) σ_k⁴$
+for: all entries of the query and of the two keys are independent with mean 0, the keys' of one law
+for: the query's entries have the variance a²/(1 + b) and the fourth moment a⁴/(1 + b) with a, b > 0, as every law has
+  whose squares are not constant
+why: Given q, both scores have the variance σ_k²‖q‖²; that common factor is random, unless q² is constant.
+false: the scores of one row are independent, so that $Cov(s_1², s_2²) = 0$
+
+score-kurtosis: The kurtosis of a score
+$E[(q·k)⁴] = 3 d_k (d_k + 2)$; so the excess kurtosis is $E[(q·k)⁴]/Var(q·k)² − 3 = 6/d_k$
+why: E[x⁴] = 3, so a coordinate that coincides with itself counts 9 and two pairs of coordinates count 1.
+false: $E[(q·k)⁴] = 3 d_k²$, as of a normal law
+
+projected-score-variance: The variance of a score over random projections
+$Var(x W_Q·(y W_K)) = d_k σ⁴ ‖x‖² ‖y‖²$
+for: x and y are fixed
+why: Each product of two weights occurs once, with its own factor $x_i y_l$.
+false: the same for one matrix: $Var(x W_Q·(y W_Q)) = d_k σ⁴ ‖x‖² ‖y‖²$
+
+output-variance-participation: The variance of an output, and how many values take part
+$Var(Σ_{j=1}^{n_k} p_j v_j) = σ² Σ_{j=1}^{n_k} p_j²$, of which $σ²/n_k ≤ σ² Σ_{j=1}^{n_k} p_j²$ and $σ² Σ_{j=1}^{n_k}
+  p_j² ≤ σ²$
+for: the weights p are fixed, positive, and sum to 1
+why: The values' variances add up with the squares of the weights, which lie between those of equal weights and 1.
+false: $Var(Σ_{j=1}^{n_k} p_j v_j) = σ²$
+gap σ²/n_k: σ² {Σ_{j=1}^{n_k} (n_k p_j − 1)²}/n_k²
+gap σ²: σ² Σ_{j=1}^{n_k} Σ_{l≠j} p_j p_l
+
+unscaled-mean-gradient-decays-slowly: Without the scale the mean gradient decays slowly
+$E[p_1 p_2] ≤ 1/(2 √π τ)$, and at least $1 − 1/τ²$ times that, so the ratio of both sides tends to 1 as $τ → ∞$; but
+  the median of $p_1 p_2$ is at most $e^{−19/20 τ}$
+for: $s_1$ and $s_2$ are independent and N(0, τ²)
+why: The mean is carried by the few rows whose two scores are close, and those become rare only as 1/τ.
+false: the mean of $p_1 p_2$ is as small as its median, $e^{−19/20 τ}$
+by slow_mean_gradient
+"""
+
+THEOREMS = theorems(
+    "scaling",
+    _TEXT,
+    {
+        "score-variance": _drawn({"q": law_with("σ_q"), "k": law_with("σ_k")}),
+        "score-variance-with-means": _drawn(
+            {
+                "q": law_with("σ_q", "μ_q"),
+                "k": law_with("σ_k", "μ_k"),
+                "x": law_with("σ", "μ"),
+                "y": law_with("σ", "μ"),
+            },
+            roles={**ARRAY_ROLES, "x": "input", "y": "input"},
+        ),
+        "scale-gives-unit-variance": _drawn({"q": UNIT, "k": UNIT}),
+        "row-scores-uncorrelated-not-independent": _drawn(
+            {"q": THREE_VALUES, "k₁": law_with("σ_k"), "k₂": law_with("σ_k")},
+            positive=("a", "b"),
+            index={"i": "d_k"},
+        )
+        .where("s_1 = q·k_1", "s_2 = q·k_2")
+        .where("σ_q = √(a²/(1 + b))"),
+        "score-kurtosis": _drawn({"q": NORMAL, "k": NORMAL}),
+        "projected-score-variance": Glossary(
+            {"x": "m", "y": "m", "W_Q": "m d_k", "W_K": "m d_k", "σ": ""},
+            laws={"W_Q": law_with("σ"), "W_K": law_with("σ")},
+            roles={**ARRAY_ROLES, "x": "input", "y": "input"},
+            rows=True,
+        ),
+        "output-variance-participation": Glossary(
+            {"t": "n_k", "v": "n_k", "σ": "", "μ": ""},
+            index={"j": "n_k", "l": "n_k"},
+            laws={"v": law_with("σ", "μ")},
+            sharp="attained far",
+        ).where("p = softmax(t)"),
+        "unscaled-mean-gradient-decays-slowly": None,
+    },
+    globals(),
 )

@@ -11,17 +11,17 @@ from symattn.attention.scores import additive_scores, distance_scores, dot_score
 from symattn.attention.scores import softcap as cap
 from symattn.attention.softmax import sink_weights
 from symattn.attention.softmax import softmax as soft
+from symattn.attention.softmax import sparsemax as sparse_weights
 from symattn.proof.gradients import gradient
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.rules import Discharge, Substitution
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.theorem import state, theorem
-from symattn.proof.together import Positive, Together, also, bound, identity
+from symattn.proof.together import Positive, Together, bound, equations_by, identity
+from symattn.theorems import scores_sparse
 from symattn.theorems.letters import rows
-from symattn.theorems.reading import printed
-from symattn.theorems.sums import HALF, add_up, beside, exp, squares, tanh, total, weight_beside, weights
+from symattn.theorems.sums import HALF, add_up, exp, squares, tanh, total, weight_beside, weights
+from symattn.theorems.texts import theorems
 
-TOPIC = "scores"
 LETTERS = Glossary(
     {"s": "n_k", "t": "n_k", "b": "", "V": "n_k d_v", "K": "n_k d_k", "q": "d_k"},
     index={"j": "n_k", "l": "n_k"},
@@ -74,45 +74,33 @@ def _ends(f: Array, g: Array) -> Array:
     return add_up(f + g)[None]
 
 
-additive_score_floor = state(
-    "additive-score-floor",
-    TOPIC,
-    "for $s_j = v·tanh(W q + U k_j)$: $|s_j| ≤ ‖v‖_1$ (strictly, unless v is 0), so $p_j ≥ e^{−2 ‖v‖_1}/n_k$",
-    Together(
-        (
-            bound(
-                ADDITIVE,
-                lambda x, f, g: [
-                    (add_up((f - g) * by_exponentials(x)), add_up(0 * x + f + g)),
-                    (-add_up((f - g) * by_exponentials(x)), add_up(0 * x + f + g)),
-                ],
-                _additive_gap,
-                nonnegative=("f", "g"),
-                only=("f", "g"),
-            ),
-            identity(LAYER, lambda q, k, w, u, v: (additive_scores(q, k, w, u, v), _each_score(q, k, w, u, v))),
-            bound(
-                ADDITIVE,
-                lambda x, f, g, m: (exp(-2 * add_up(f + g)), m * weights(_row_of_scores(x, f, g))),
-                _least_weight,
-                lambda x, f, g, m: (
-                    (1 + m) * weight_beside(-_ends(f, g), _ends(f, g) + 0 * x[:, :1].mT),
-                    exp(-4 * _ends(f, g)),
-                ),
-                nonnegative=("f", "g"),
-                laws={
-                    "down": ("m l", lambda x: 1 - tanh(x), "bounded"),
-                    "up": ("m l", lambda x: 1 + tanh(x), "bounded"),
-                },
-            ),
+additive_score_floor = Together(
+    (
+        bound(
+            ADDITIVE,
+            lambda x, f, g: [
+                (add_up((f - g) * by_exponentials(x)), add_up(0 * x + f + g)),
+                (-add_up((f - g) * by_exponentials(x)), add_up(0 * x + f + g)),
+            ],
+            _additive_gap,
+            nonnegative=("f", "g"),
+            only=("f", "g"),
         ),
-    ),
-    "folklore",
-    "additive attention can be arbitrarily sharp for a fixed v, with weights such as $p_j ≤ e^{−4 ‖v‖_1}/n_k$",
-    "A tanh is bounded, and so is what a fixed v makes of it.",
-    ("the vector v is f − g, f and g being its parts above and below 0; $W q + U k_j$ is any vector",),
-    LETTERS.but("s", "q", "K", "f", "g").also(
-        {"v": "l", "W": "l d_q", "q": "d_q", "U": "l d_k", "K": "n_k d_k"}, sharp="", roles={"v": None}
+        identity(LAYER, lambda q, k, w, u, v: (additive_scores(q, k, w, u, v), _each_score(q, k, w, u, v))),
+        bound(
+            ADDITIVE,
+            lambda x, f, g, m: (exp(-2 * add_up(f + g)), m * weights(_row_of_scores(x, f, g))),
+            _least_weight,
+            lambda x, f, g, m: (
+                (1 + m) * weight_beside(-_ends(f, g), _ends(f, g) + 0 * x[:, :1].mT),
+                exp(-4 * _ends(f, g)),
+            ),
+            nonnegative=("f", "g"),
+            laws={
+                "down": ("m l", lambda x: 1 - tanh(x), "bounded"),
+                "up": ("m l", lambda x: 1 + tanh(x), "bounded"),
+            },
+        ),
     ),
 )
 
@@ -137,21 +125,9 @@ SAME_LENGTHS = Substitution(
 """With ‖k_j‖²/2 = h for every key: for any keys the two differ by c ‖k_j‖²/2 within the softmax."""
 
 
-@also(SAME_LENGTHS)
-@theorem(
-    "equal-norm-keys-euclidean",
-    TOPIC,
-    "$softmax(c {q·k_j}) = softmax(−c/2 ‖q − k_j‖²)$",
-    letters=LETTERS.also(
-        {"c": "", "r": "", "x": "n_k d_k"},
-        nonnegative=("r",),
-    ).where("K_j = r x_j/‖x_j‖"),
+@equations_by(
     arrays={"q": "n d", "k": "m d", "c": "", "r": "n 1", "s": "n m"},
-    hypotheses=("all keys are of one length that is not 0, $‖k_j‖ = r$ and $‖k_j‖ ≠ 0$",),
-    source="Tsai et al., Transformer Dissection (2019)",
-    why="−‖q − k‖²/2 = q·k − ‖q‖²/2 − ‖k‖²/2, and the first square is the same for all keys of a row.",
     false=lambda q, k, c: (soft(c * dot_scores(q, k)), soft(c * distance_scores(q, k))),
-    false_says="the same for any keys",
 )
 def equal_norm_keys(q: Array, k: Array, c: Array, r: Array, s: Array) -> list[Pair]:
     lengths = squares(k).mT * HALF
@@ -207,56 +183,41 @@ _BAND = bound(
 )
 """Two scores of a row differ by at most 2τ, for rows of length 1."""
 
-qk_norm_scale_free = state(
-    "qk-norm-scale-free",
-    TOPIC,
-    "for $f(x, y) = τ {x·y}/(‖x‖ ‖y‖)$: $f(a x, b y) = f(x, y)$; for $s_j = f(q, k_j)$: $|s_j| ≤ τ$, so"
-    " $p_j ≤ e^{2 τ}/(e^{2 τ} + n_k − 1)$",
-    Together(
-        (
-            identity(
-                SCALED,
-                lambda q, k, a, b: [
-                    (unit(a * q), unit(q)),
-                    (_cosines(a * q, b * k), _cosines(q, k)),
-                    (squares(unit(q)), 1),
-                    (unit(q) * q.__array_namespace__().sqrt(squares(q)), q),
-                ],
-                lambda q, k, a, b: (_cosines(-a * q, b * k), _cosines(q, k)),
-                positive=("a", "b", "tau"),
-            ),
+qk_norm_scale_free = Together(
+    (
+        identity(
+            SCALED,
+            lambda q, k, a, b: [
+                (unit(a * q), unit(q)),
+                (_cosines(a * q, b * k), _cosines(q, k)),
+                (squares(unit(q)), 1),
+                (unit(q) * q.__array_namespace__().sqrt(squares(q)), q),
+            ],
+            lambda q, k, a, b: (_cosines(-a * q, b * k), _cosines(q, k)),
+            positive=("a", "b", "tau"),
+        ),
+        bound(
+            VECTORS,
+            lambda u, w: [(dot_scores(u, w), _lengths(u, w)), (-dot_scores(u, w), _lengths(u, w))],
+            _cosine_gaps,
+        ),
+        Discharge(
             bound(
-                VECTORS,
-                lambda u, w: [(dot_scores(u, w), _lengths(u, w)), (-dot_scores(u, w), _lengths(u, w))],
-                _cosine_gaps,
-            ),
-            Discharge(
-                bound(
-                    ONE_KEY,
-                    lambda u, k, y, tau, m: (_first_weight(u, k, y, tau), exp(2 * tau) / (exp(2 * tau) + m)),
-                    lambda tau, m, room: (
-                        add_up(exp(room) * exp(-room) * (exp(room) - 1))
-                        / ((1 + add_up(exp(room - 2 * tau))) * (exp(2 * tau) + m))
-                    ),
-                    assumed={
-                        "room": ("1 m", lambda u, k, y, tau: 2 * tau + tau * dot_scores(u, y) - tau * dot_scores(u, k))
-                    },
-                    nonnegative=("tau",),
-                    chosen=_BAND.chosen,
+                ONE_KEY,
+                lambda u, k, y, tau, m: (_first_weight(u, k, y, tau), exp(2 * tau) / (exp(2 * tau) + m)),
+                lambda tau, m, room: (
+                    add_up(exp(room) * exp(-room) * (exp(room) - 1))
+                    / ((1 + add_up(exp(room - 2 * tau))) * (exp(2 * tau) + m))
                 ),
-                {"room": _BAND},
+                assumed={
+                    "room": ("1 m", lambda u, k, y, tau: 2 * tau + tau * dot_scores(u, y) - tau * dot_scores(u, k))
+                },
+                nonnegative=("tau",),
+                chosen=_BAND.chosen,
             ),
+            {"room": _BAND},
         ),
     ),
-    "Henry et al., Query-Key Normalization for Transformers (2020)",
-    "$f(−a x, b y) = f(x, y)$",
-    "A positive factor is divided out; a cosine is at most 1.",
-    (
-        "no query and no key is 0: $‖x‖ ≠ 0$, $‖y‖ ≠ 0$, $‖q‖ ≠ 0$, $‖k_j‖ ≠ 0$",
-        "$a > 0$, $b > 0$, $τ ≥ 0$",
-        "for the last part there are two keys or more",
-    ),
-    LETTERS.but("s").also({"x": "d_k", "y": "d_k", "a": "", "b": "", "τ": ""}, sharp="whole"),
 )
 
 
@@ -273,118 +234,150 @@ def _tanh(s: Array, c: Array) -> Any:
 
 
 CAPPED = {"s": "n m", "c": "", "t": "n 1"}
-softcap = state(
-    "softcap",
-    TOPIC,
-    "for $g(s) = τ tanh(s/τ)$: $|g(s)| < τ$, g grows strictly, $|g(s) − g(t)| ≤ |s − t|$, $|g(s) − s| ≤ |s|³/(3 τ²)$",
-    Together(
-        (
-            identity(
-                CAPPED,
-                lambda s, c: [
-                    (gradient(lambda s, c: total(cap(s, c)), "s", s=s, c=c), 1 - _tanh(s, c) * _tanh(s, c)),
-                    (gradient(_excess_total, "s", s=s, c=c), (s / c) * (s / c) - _tanh(s, c) * _tanh(s, c)),
-                ],
-                positive=("c",),
-            ),
-            identity(
-                {"x": ""},
-                lambda x: [
-                    (1 - by_exponentials(x), complements(x)[0]),
-                    (1 + by_exponentials(x), complements(x)[1]),
-                    (1 - by_exponentials(x) ** 2, complements(x)[0] * complements(x)[1]),
-                ],
-            ),
-            Positive(Declared({"x": ""}), lambda x: complements(x)[0] * complements(x)[1]),
-            bound(
-                {**CAPPED, "x": ""},
-                lambda x: (1 - by_exponentials(x) ** 2, 1),
-                lambda x: by_exponentials(x) ** 2,
-                (
-                    lambda s, c, t: (weights(cap(s + t, c)), weights(cap(s, c))),
-                    # Capping after the mask: a forbidden key keeps the score −τ.
-                    lambda s, c, t: (weight_beside(0 * t - c, cap(s, c)), 0 * t),
-                ),
-                positive=("c",),
-            ),
+softcap = Together(
+    (
+        identity(
+            CAPPED,
+            lambda s, c: [
+                (gradient(lambda s, c: total(cap(s, c)), "s", s=s, c=c), 1 - _tanh(s, c) * _tanh(s, c)),
+                (gradient(_excess_total, "s", s=s, c=c), (s / c) * (s / c) - _tanh(s, c) * _tanh(s, c)),
+            ],
+            positive=("c",),
         ),
-        (
-            "All of 1 ∓ tanh and 1 − tanh² are positive, so |g| < τ and 0 < g' ≤ 1: g grows, and no faster than s. "
-            "Then |tanh x| ≤ |x|, so the derivative of s³/(3τ²) − s + g(s) is never negative; this function is 0 at 0, "
-            "so it has the sign of s, and so has s − g(s).",
+        identity(
+            {"x": ""},
+            lambda x: [
+                (1 - by_exponentials(x), complements(x)[0]),
+                (1 + by_exponentials(x), complements(x)[1]),
+                (1 - by_exponentials(x) ** 2, complements(x)[0] * complements(x)[1]),
+            ],
+        ),
+        Positive(Declared({"x": ""}), lambda x: complements(x)[0] * complements(x)[1]),
+        bound(
+            {**CAPPED, "x": ""},
+            lambda x: (1 - by_exponentials(x) ** 2, 1),
+            lambda x: by_exponentials(x) ** 2,
+            (
+                lambda s, c, t: (weights(cap(s + t, c)), weights(cap(s, c))),
+                # Capping after the mask: a forbidden key keeps the score −τ.
+                lambda s, c, t: (weight_beside(0 * t - c, cap(s, c)), 0 * t),
+            ),
+            positive=("c",),
         ),
     ),
-    "folklore",
-    "softmax after g does not change when all scores are shifted; the cap may come after the mask, $g(−∞) = −τ$",
-    "The function tanh grows from −1 to 1, with a slope of at most 1.",
-    ("$τ > 0$",),
-    LETTERS.also({"s": "", "t": "", "τ": ""}, sharp="far small"),
+    (
+        "All of 1 ∓ tanh and 1 − tanh² are positive, so |g| < τ and 0 < g' ≤ 1: g grows, and no faster than s. "
+        "Then |tanh x| ≤ |x|, so the derivative of s³/(3τ²) − s + g(s) is never negative; this function is 0 at 0, "
+        "so it has the sign of s, and so has s − g(s).",
+    ),
 )
 
 
-# -- sinks -------------------------------------------------------------------------------------------------------------
-SINK = {"s": "n m", "b": "n 1", "v": "m d_v", "v_0": "1 d_v"}
+_TEXT = """
+additive-score-floor: Weights of additive scores stay above a floor
+for $s_j = v·tanh(W q + U k_j)$: $|s_j| ≤ ‖v‖_1$ (strictly, unless v is 0), so $p_j ≥ e^{−2 ‖v‖_1}/n_k$
+for: the vector v is f − g, f and g being its parts above and below 0; $W q + U k_j$ is any vector
+why: A tanh is bounded, and so is what a fixed v makes of it.
+false: additive attention can be arbitrarily sharp for a fixed v, with weights such as $p_j ≤ e^{−4 ‖v‖_1}/n_k$
+by additive_score_floor
 
+equal-norm-keys-euclidean: Keys of equal length: products, or distances
+$softmax(c {q·k_j}) = softmax(−c/2 ‖q − k_j‖²)$
+letters: | c, r, x n_k d_k | nonnegative r | where K_j = r x_j/‖x_j‖
+for: all keys are of one length that is not 0, $‖k_j‖ = r$ and $‖k_j‖ ≠ 0$
+source: Tsai et al., Transformer Dissection (2019)
+why: −‖q − k‖²/2 = q·k − ‖q‖²/2 − ‖k‖²/2, and the first square is the same for all keys of a row.
+false: the same for any keys
+by equal_norm_keys
+and SAME_LENGTHS
 
-def _with_key(s: Array, b: Array, v: Array, v_0: Any) -> Any:
-    """Attention with one more key of the score b and the value v₀."""
-    return soft(beside(s, b)) @ rows(v, v_0)
+qk-norm-scale-free: Normalised queries and keys ignore their lengths
+for $f(x, y) = τ {x·y}/(‖x‖ ‖y‖)$: $f(a x, b y) = f(x, y)$; for $s_j = f(q, k_j)$: $|s_j| ≤ τ$, so $p_j ≤ e^{2
+  τ}/(e^{2 τ} + n_k − 1)$
+letters: | but s | x d_k, y d_k, a, b, τ | sharp whole
+for: no query and no key is 0: $‖x‖ ≠ 0$, $‖y‖ ≠ 0$, $‖q‖ ≠ 0$, $‖k_j‖ ≠ 0$
+for: $a > 0$, $b > 0$, $τ ≥ 0$
+for: for the last part there are two keys or more
+source: Henry et al., Query-Key Normalization for Transformers (2020)
+why: A positive factor is divided out; a cosine is at most 1.
+false: $f(−a x, b y) = f(x, y)$
+by qk_norm_scale_free
 
+softcap: The softcap bounds scores and keeps their order
+for $g(s) = τ tanh(s/τ)$: $|g(s)| < τ$, g grows strictly, $|g(s) − g(t)| ≤ |s − t|$, $|g(s) − s| ≤ |s|³/(3 τ²)$
+letters: | s, t, τ | sharp far small
+for: $τ > 0$
+why: The function tanh grows from −1 to 1, with a slope of at most 1.
+false: softmax after g does not change when all scores are shifted; the cap may come after the mask, $g(−∞) = −τ$
+by softcap
 
-@theorem(
-    "sink-is-extra-key",
-    TOPIC,
-    "$Σ_{j=1}^{n_k} e^{s_j}/(e^b + Σ_{l=1}^{n_k} e^{s_l}) v_j = softmax((s, b)) V_+$: a sink is one more"
-    " key, of score b and value 0, which is the last row of $V_+$; for $b = 0$ it is softmax-off-by-one",
-    letters=LETTERS.also(defined={"V₊": lambda reader: rows(reader.array("V"), 0 * reader.array("V")[:1])}, rows=True),
-    arrays=SINK,
-    source="Miller, Attention Is Off By One (2023)",
-    why="The term e^b in the normaliser is the exponential of one more score.",
-    false=(
-        lambda s, b: (sink_weights(s, 0 * b), soft(s)),
-        lambda s, b, v, v_0: (sink_weights(s, b) @ v, _with_key(s, b, v, v_0)),
-    ),
-    false_says="off-by-one has a key of score −∞ instead of 0; the extra key has a value other than 0",
+sink-is-extra-key: A sink is one more key
+$Σ_{j=1}^{n_k} e^{s_j}/(e^b + Σ_{l=1}^{n_k} e^{s_l}) v_j = softmax((s, b)) V_+$: a sink is one more key, of score b
+  and value 0, which is the last row of $V_+$; for $b = 0$ it is softmax-off-by-one
+source: Miller, Attention Is Off By One (2023)
+why: The term e^b in the normaliser is the exponential of one more score.
+false: off-by-one has a key of score −∞ instead of 0, $e^{s_j}/(1 + Σ_{l=1}^{n_k} e^{s_l}) = p_j$; the extra key has a
+  value other than 0, $Σ_{j=1}^{n_k} e^{s_j}/(e^b + Σ_{l=1}^{n_k} e^{s_l}) v_j = softmax((s, b)) V_w$
+
+sink-is-a-gate: A sink is a gate
+$o_sink = o sigmoid(lse(s) − b)$
+letters: | where o = Σ_{j=1}^{n_k} p_j v_j; o_sink = Σ_{j=1}^{n_k} e^{s_j}/(e^b + Σ_{l=1}^{n_k} e^{s_l}) v_j
+why: The sink keeps the proportions of the weights, and takes the share $sigmoid(b − lse(s))$.
+false: $o_sink = o$; $o_sink = o sigmoid(max(s) − b)$
+
+sink-shift: A sink is shifted with the scores
+$f(s + t 𝟏, b + t) = f(s, b)$ for the softmax f with a sink; so subtracting a maximum m needs $e^{b − m}$ in the
+  normaliser
+why: The sink is one of the keys.
+false: $f(s + t 𝟏, b) = f(s, b)$; with 1 in the normaliser for b = 0,
+  $e^{s_j − t}/(1 + Σ_{l=1}^{n_k} e^{s_l − t}) = e^{s_j}/(1 + Σ_{l=1}^{n_k} e^{s_l})$
+
+sparsemax: Sparsemax is the nearest point of the simplex
+sparsemax gives the weights that are nearest to the scores, $‖sparsemax(s) − s‖² ≤ ‖p − s‖²$ for all weights p; it
+  does not change when all scores are shifted, $sparsemax(s + c 𝟏) = sparsemax(s)$, and $‖sparsemax(s) − sparsemax(t)‖
+  ≤ ‖s − t‖$
+for: both p and q are weights: not negative, with the sum 1; λ is never negative, and 0 where p is not
+source: Martins, Astudillo, From Softmax to Sparsemax (2016)
+why: It is the projection to the simplex, which is convex.
+false: all weights are positive; the Lipschitz constant is ½
+by sparsemax
+
+hopfield-energy: A step of attention lowers the Hopfield energy
+for $E(ξ) = −lse(β X ξ)/β + 1/2 ‖ξ‖²$ and $ξ′ = Xᵀ softmax(β X ξ)$: $E(ξ) − E(ξ′) ≥ 1/2 ‖ξ − ξ′‖²$
+letters: new | X n d, ξ d, β | index i n | sharp attained
+for: $β > 0$
+source: Ramsauer et al., Hopfield Networks is All You Need (2021)
+why: The function lse lies above its tangents, and the rest of the energy is a square.
+false: one step reaches the minimum: a second one changes nothing, $Xᵀ softmax(β X ξ′) = ξ′$
+by hopfield_energy
+"""
+
+THEOREMS = theorems(
+    "scores",
+    _TEXT,
+    {
+        "": LETTERS,
+        "additive-score-floor": LETTERS.but("s", "q", "K", "f", "g").also(
+            {"v": "l", "W": "l d_q", "q": "d_q", "U": "l d_k", "K": "n_k d_k"}, sharp="", roles={"v": None}
+        ),
+        "sink-is-extra-key": LETTERS.also(
+            {"w": "1 d_v"},
+            defined={
+                "V₊": lambda reader: rows(reader.array("V"), 0 * reader.array("w")),
+                "V_w": lambda reader: rows(reader.array("V"), reader.array("w")),
+            },
+            rows=True,
+        ),
+        "sink-shift": LETTERS.also(
+            {"t": ""},
+            functions={"f": lambda reader, x, b: replace(x, array=sink_weights(x.array, b.array[None]))},
+        ),
+        "sparsemax": Glossary(
+            {"s": "n_k", "t": "n_k", "c": "", "x": "n_k"},
+            defined={"p": lambda reader: weights(reader.array("x"))},
+            functions={"sparsemax": lambda reader, x: replace(x, array=sparse_weights(x.array))},
+            sharp="attained",
+        ),
+    },
+    vars(scores_sparse) | globals(),
 )
-def sink_is_extra_key(s: Array, b: Array, v: Array, v_0: Array, m: Array) -> list[Pair]:
-    return [
-        (sink_weights(s, b), soft(beside(s, b))[..., :m]),
-        (sink_weights(s, b) @ v, _with_key(s, b, v, 0 * v_0)),
-        (sink_weights(s, 0 * b), exp(s) / (1 + add_up(exp(s)))),
-    ]
-
-
-sink_is_a_gate = printed(
-    "sink-is-a-gate",
-    TOPIC,
-    "$o_sink = o sigmoid(lse(s) − b)$",
-    letters=LETTERS.also().where(
-        "o = Σ_{j=1}^{n_k} p_j v_j", "o_sink = Σ_{j=1}^{n_k} e^{s_j}/(e^b + Σ_{l=1}^{n_k} e^{s_l}) v_j"
-    ),
-    why="The sink keeps the proportions of the weights, and takes the share $sigmoid(b − lse(s))$.",
-    false_says="$o_sink = o$; $o_sink = o sigmoid(max(s) − b)$",
-)
-
-
-@theorem(
-    "sink-shift",
-    TOPIC,
-    "$f(s + t 𝟏, b + t) = f(s, b)$ for the softmax f with a sink; so subtracting a maximum m needs $e^{b − m}$ in the"
-    " normaliser",
-    letters=LETTERS.also(
-        {"t": ""},
-        functions={"f": lambda reader, x, b: replace(x, array=sink_weights(x.array, b.array[None]))},
-    ),
-    arrays={"s": "h n m", "b": "h n 1", "t": "h n 1"},
-    why="The sink is one of the keys.",
-    false=(
-        lambda s, b, t: (sink_weights(s + t, b), sink_weights(s, b)),
-        lambda s, b, t: (exp(s - t) / (1 + add_up(exp(s - t))), sink_weights(s, 0 * b)),
-    ),
-    false_says="$f(s + t 𝟏, b) = f(s, b)$; 1 in the normaliser for b = 0",
-)
-def sink_shift(s: Array, b: Array, t: Array) -> list[Pair]:
-    return [
-        (sink_weights(s + t, b + t), sink_weights(s, b)),
-        (exp(s - t) / (exp(b - t) + add_up(exp(s - t))), sink_weights(s, b)),
-    ]

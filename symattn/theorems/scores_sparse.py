@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.attention.softmax import sparsemax as sparse_weights
-from symattn.proof.relations.glossary import Glossary
 from symattn.proof.statement import Declared
-from symattn.proof.theorem import state
 from symattn.proof.together import Positive, Together, bound
-from symattn.theorems.scores import TOPIC
 from symattn.theorems.sums import HALF, add_up, beside, exp, log_sum_exp, squares, weights
 
 # -- sparsemax ---------------------------------------------------------------------------------------------------------
@@ -33,52 +29,35 @@ def _nonexpansive(p: Array, q: Array, lam: Any, mu: Any, tau: Any, rho: Any) -> 
     return squares(p - q) - nothing, squares((p + tau - lam) - (q + rho - mu))
 
 
-sparsemax = state(
-    "sparsemax",
-    TOPIC,
-    "sparsemax gives the weights that are nearest to the scores, $‖sparsemax(s) − s‖² ≤ ‖p − s‖²$ for all"
-    " weights p; it does not change when all scores are shifted, $sparsemax(s + c 𝟏) = sparsemax(s)$, and"
-    " $‖sparsemax(s) − sparsemax(t)‖ ≤ ‖s − t‖$",
-    Together(
-        (
-            Positive(
-                Declared({"p": "m"}, positive=("p",)),
-                lambda p: p / add_up(p),
-                # The scores 1 and −p have the weights 1 and 0.
-                lambda p: sparse_weights(beside(0 * p + 1, -p)),
-            ),
-            bound(
-                SPARSE,
-                _nearest,
-                lambda p, q, lam: squares(q - p) + 2 * add_up(q * lam),
-                nonnegative=NOT_BELOW_ZERO,
-            ),
-            bound(
-                SPARSE,
-                _nonexpansive,
-                lambda p, q, lam, mu, tau, rho: (
-                    squares((tau - rho) - (lam - mu)) + 2 * add_up(p * mu) + 2 * add_up(q * lam)
-                ),
-                # Scores that are weights are their own sparsemax.
-                lambda p, q: (2 * squares(p / add_up(p) - q / add_up(q)) * 2, squares(p / add_up(p) - q / add_up(q))),
-                nonnegative=NOT_BELOW_ZERO,
-            ),
+sparsemax = Together(
+    (
+        Positive(
+            Declared({"p": "m"}, positive=("p",)),
+            lambda p: p / add_up(p),
+            # The scores 1 and −p have the weights 1 and 0.
+            lambda p: sparse_weights(beside(0 * p + 1, -p)),
         ),
-        (
-            "If s = p + τ − λ with λ ≥ 0, and λ = 0 where p > 0, then p is nearest, and alone so, as ‖q − p‖² is left "
-            "over. Such a p there is for all s, p = max(s − τ, 0): as τ falls its sum grows from 0 without a break, so "
-            "it is 1 for some τ. Scores s + t have the same p and λ, with the threshold τ + t.",
+        bound(
+            SPARSE,
+            _nearest,
+            lambda p, q, lam: squares(q - p) + 2 * add_up(q * lam),
+            nonnegative=NOT_BELOW_ZERO,
+        ),
+        bound(
+            SPARSE,
+            _nonexpansive,
+            lambda p, q, lam, mu, tau, rho: (
+                squares((tau - rho) - (lam - mu)) + 2 * add_up(p * mu) + 2 * add_up(q * lam)
+            ),
+            # Scores that are weights are their own sparsemax.
+            lambda p, q: (2 * squares(p / add_up(p) - q / add_up(q)) * 2, squares(p / add_up(p) - q / add_up(q))),
+            nonnegative=NOT_BELOW_ZERO,
         ),
     ),
-    "Martins, Astudillo, From Softmax to Sparsemax (2016)",
-    "all weights are positive; the Lipschitz constant is ½",
-    "It is the projection to the simplex, which is convex.",
-    ("both p and q are weights: not negative, with the sum 1; λ is never negative, and 0 where p is not",),
-    Glossary(
-        {"s": "n_k", "t": "n_k", "c": "", "x": "n_k"},
-        defined={"p": lambda reader: weights(reader.array("x"))},
-        functions={"sparsemax": lambda reader, x: replace(x, array=sparse_weights(x.array))},
-        sharp="attained",
+    (
+        "If s = p + τ − λ with λ ≥ 0, and λ = 0 where p > 0, then p is nearest, and alone so, as ‖q − p‖² is left "
+        "over. Such a p there is for all s, p = max(s − τ, 0): as τ falls its sum grows from 0 without a break, so "
+        "it is 1 for some τ. Scores s + t have the same p and λ, with the threshold τ + t.",
     ),
 )
 
@@ -109,26 +88,16 @@ def _second_step(x: Array, xi: Any, beta: Any) -> tuple[Any, Any]:
     return _recalled(x, once, beta), once
 
 
-hopfield_energy = state(
-    "hopfield-energy",
-    TOPIC,
-    "for $E(ξ) = −lse(β X ξ)/β + 1/2 ‖ξ‖²$ and $ξ′ = Xᵀ softmax(β X ξ)$: $E(ξ) − E(ξ′) ≥ 1/2 ‖ξ − ξ′‖²$",
-    bound(
-        MEMORY,
-        lambda x, xi, new, beta: (squares((xi - new).mT) * HALF, _energy(x, xi, beta) - _energy(x, new, beta)),
-        # KL(softmax(βXξ) ‖ softmax(βXξ⁺)) / β, and (ξ⁺ − Xᵀ softmax(βXξ)) · (ξ − ξ⁺)
-        lambda x, xi, new, beta, y, rest: (
-            add_up(weights(beta * (x @ xi).mT) * (exp(y) - 1 - y)) / beta + add_up((rest * (xi - new)).mT)
-        ),
-        _second_step,
-        positive=("beta",),
-        named={"y": ("1 n", _log_ratio)},
-        zero={"rest": ("d 1", lambda x, xi, new, beta: new - _recalled(x, xi, beta))},
-        chosen={"new": _recalled},
+hopfield_energy = bound(
+    MEMORY,
+    lambda x, xi, new, beta: (squares((xi - new).mT) * HALF, _energy(x, xi, beta) - _energy(x, new, beta)),
+    # KL(softmax(βXξ) ‖ softmax(βXξ⁺)) / β, and (ξ⁺ − Xᵀ softmax(βXξ)) · (ξ − ξ⁺)
+    lambda x, xi, new, beta, y, rest: (
+        add_up(weights(beta * (x @ xi).mT) * (exp(y) - 1 - y)) / beta + add_up((rest * (xi - new)).mT)
     ),
-    "Ramsauer et al., Hopfield Networks is All You Need (2021)",
-    "one step reaches the minimum: a second one changes nothing",
-    "The function lse lies above its tangents, and the rest of the energy is a square.",
-    ("$β > 0$",),
-    Glossary({"X": "n d", "ξ": "d", "β": ""}, sharp="attained"),
+    _second_step,
+    positive=("beta",),
+    named={"y": ("1 n", _log_ratio)},
+    zero={"rest": ("d 1", lambda x, xi, new, beta: new - _recalled(x, xi, beta))},
+    chosen={"new": _recalled},
 )

@@ -5,133 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.softmax import softmax as soft
-from symattn.document.formulas import ARRAY_ROLES, formula
-from symattn.proof.gradients import gradient
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.rules import OfTheLargest
-from symattn.proof.statement import Declared, Pair
-from symattn.proof.theorem import state, theorem
-from symattn.proof.together import Positive, Together, bound, identity
-from symattn.theorems.reading import printed
-from symattn.theorems.softmax_bounds import FORMS, JACOBIAN, LETTERS, TOPIC, TWO_ROWS, VECTORS, jacobian_times
+from symattn.proof.relations.reader import Reader
+from symattn.proof.together import Together, bound, identity
+from symattn.theorems import softmax_bounds
+from symattn.theorems.softmax_bounds import (
+    LETTERS,
+    TWO_ROWS,
+)
 from symattn.theorems.sums import (
-    HALF,
     add_up,
     beside,
     exp,
-    form,
-    greatest,
-    log,
     log_sum_exp,
-    others,
-    squares,
-    total,
     weights,
 )
+from symattn.theorems.texts import theorems
 
 ROW = {"s": "n m"}
 ROWS = Glossary({"S": "n_q n_k"}, index={"i": "n_q", "j": "n_k"}).where("P = softmax(S)")
-
-
-# -- invariance and sums ----------------------------------------------------------------------------------------------
-@theorem(
-    "softmax-shift",
-    TOPIC,
-    "$softmax(s + t 𝟏) = softmax(s)$",
-    arrays={"s": "n m", "t": "n 1"},
-    why="Numerator and denominator both get the factor e^t.",
-    letters=LETTERS.also({"t": ""}),
-    false=lambda s, t: (soft(t * s), soft(s)),
-    false_says="$softmax(t s) = softmax(s)$",
-)
-def softmax_shift(s: Array, t: Array) -> Pair:
-    return soft(s + t), soft(s)
-
-
-def _sums(s: Array, n: Any) -> Any:
-    xp = s.__array_namespace__()
-    return [(xp.sum(soft(s), axis=-1), 1), (xp.sum(soft(s)), xp.asarray(n))]
-
-
-softmax_simplex = state(
-    "softmax-simplex",
-    TOPIC,
-    "$p_ij > 0$, $Σ_{j=1}^{n_k} p_ij = 1$; so $P 𝟏 = 𝟏$, and $Σ_{i=1}^{n_q} Σ_{j=1}^{n_k} p_ij = n_q$",
-    Together(
-        (
-            identity(ROW, _sums, lambda s: (s.__array_namespace__().sum(soft(s), axis=-2), 1)),
-            Positive(Declared(ROW), weights),
-        )
-    ),
-    "folklore",
-    "the columns sum to 1: $Pᵀ 𝟏 = 𝟏$",
-    "Each row is divided by its own sum, and exponentials are positive.",
-    letters=ROWS,
-)
-
-
-def _order(s: Array, u: Array) -> Any:
-    return weights(beside(s, s + u))
-
-
-def _gaps(s: Array) -> Array:
-    """s_i − s_j."""
-    return s[..., :, None] - s[..., None, :]
-
-
-def _log_of_ratio(s: Array) -> Any:
-    """log (p_i / p_j)."""
-    return log(weights(s)[..., :, None] / weights(s)[..., None, :])
-
-
-softmax_log_ratio = state(
-    "softmax-log-ratio",
-    TOPIC,
-    "$log(p_i/p_j) = s_i − s_j$, hence the weights are ordered as the scores are",
-    Together(
-        (
-            identity(
-                ROW,
-                lambda s: (
-                    weights(s)[..., :, None] + 0 * s[..., None, :],
-                    exp(s[..., :, None] - s[..., None, :]) * weights(s)[..., None, :],
-                ),
-                lambda s: (weights(s)[..., :, None] * s[..., None, :], s[..., :, None] * weights(s)[..., None, :]),
-            ),
-            bound(
-                ROW,
-                lambda s: [(_log_of_ratio(s), _gaps(s)), (_gaps(s), _log_of_ratio(s))],
-                lambda x, y: [exp(x) - 1 - x, exp(y) - 1 - y],
-                named={
-                    "x": ("n m m", lambda s: _log_of_ratio(s) - _gaps(s)),
-                    "y": ("n m m", lambda s: _gaps(s) - _log_of_ratio(s)),
-                },
-            ),
-            bound(
-                {**ROW, "u": "n m"},
-                lambda s, u, m: (_order(s, u)[..., :m], _order(s, u)[..., m:]),
-                lambda s, u, m: _order(s, u)[..., :m] * (exp(u) - 1),
-                positive=("u",),
-            ),
-        ),
-    ),
-    "folklore",
-    "$p_i/p_j = s_i/s_j$",
-    "The normaliser is the same in both weights.",
-    letters=LETTERS,
-)
-
-
-softmax_two = printed(
-    "softmax-two-is-sigmoid",
-    TOPIC,
-    "$p_1 = 1/(1 + e^{−(s_1 − s_2)})$",
-    hypotheses=("there are two keys, $n_k = 2$",),
-    why="Divide numerator and denominator by $e^{s_1}$.",
-    letters=LETTERS,
-    false_says="$p_1 = 1/(1 + e^{−s_1})$",
-)
 
 
 # -- log-sum-exp -------------------------------------------------------------------------------------------------------
@@ -193,133 +85,168 @@ def _free_energy(a: Array, b: Array, of_a: Any) -> Array:
 
 
 UNDER = {"top": "n 1", "u": "n m"}
-gibbs_variational = state(
-    "gibbs-variational",
-    TOPIC,
-    "$lse(s) − pᵀ s − H(p) = KL(p, softmax(s))$, and $KL(p, softmax(s)) ≥ 0$, so lse(s) is the maximum"
-    " over all positive weights p, attained at softmax(s) alone: $lse(s) = softmax(s)ᵀ s + H(softmax(s))$",
-    Together(
-        (
-            identity(
-                {**LOGS, **UNDER},
-                lambda a, b, of_a, of_b: (of_b - _free_energy(a, b, of_a), _divergence(a, b, of_a, of_b)),
-                lambda top, u: (add_up(exp(beside(top, top - u))), exp(top)),
-                positive=("u",),
-            ),
-            NOT_NEGATIVE,
-            NO_WEIGHT,
-            identity(ROW, lambda s: (_free_energy(s, s, log_sum_exp(s)), log_sum_exp(s))),
-        ),
-    ),
-    "folklore",
-    "the maximum is attained with all weight on the largest score: $lse(s) = max(s)$",
-    "The gap is a relative entropy, which is never negative.",
+gibbs_variational = Together(
     (
-        "weights that are not 0 are written as $softmax(a)$; $lse(a)$ and $lse(s)$ are letters in the"
-        " equation of the gap",
-    ),
-    LETTERS.also({"a": "n_k"}).where("p = softmax(a)"),
-)
-
-
-lse_bounds = state(
-    "lse-bounds",
-    TOPIC,
-    "$max(s) ≤ lse(s)$, $lse(s) ≤ max(s) + log(n_k)$, with equality on the right iff all scores are equal",
-    Together(
-        (
-            OfTheLargest(
-                bound(
-                    ROW,
-                    lambda s: (s, log_sum_exp(s)),
-                    lambda s, m, x: (
-                        exp(x) - 1 - x + add_up(others(m, s) * exp(s)[..., None, :])[..., 0] / add_up(exp(s))
-                    ),
-                    lambda s: (log_sum_exp(0 * s), greatest(0 * s, -1) + 1),
-                    named={"x": ("n m", lambda s: s - log_sum_exp(s))},
-                ),
-                lambda s: (greatest(s, -1), log_sum_exp(s)),
-            ),
-            bound(
-                ROW,
-                lambda s, m: (log_sum_exp(s), greatest(s, -1) + log(0 * add_up(s) + m)),
-                lambda s, m, x, room: exp(x) - 1 - x + add_up(exp(s) * (exp(room) - 1)) / (m * exp(greatest(s, -1))),
-                named={"x": ("n 1", lambda s, m: log_sum_exp(s) - greatest(s, -1) - log(0 * add_up(s) + m))},
-                laws={"room": ("n m", lambda s: greatest(s, -1) - s, "largest")},
-                only=("room",),
-            ),
-            identity(
-                {"t": "n 1", "s": "n m"},
-                lambda t, s, m: (add_up(exp(t + 0 * s)), exp(t) * m),
-            ),
+        identity(
+            {**LOGS, **UNDER},
+            lambda a, b, of_a, of_b: (of_b - _free_energy(a, b, of_a), _divergence(a, b, of_a, of_b)),
+            lambda top, u: (add_up(exp(beside(top, top - u))), exp(top)),
+            positive=("u",),
         ),
+        NOT_NEGATIVE,
+        NO_WEIGHT,
+        identity(ROW, lambda s: (_free_energy(s, s, log_sum_exp(s)), log_sum_exp(s))),
     ),
-    "folklore",
-    "$lse(s) ≤ max(s) + 1$",
-    "The largest term is one of n_k, and none is larger.",
-    letters=LETTERS.also(sharp="far"),
 )
 
 
-_CURVATURE = formula("xᵀ (diag(p) − p pᵀ) x", ARRAY_ROLES)
-lse_hessian = state(
-    "lse-hessian",
-    TOPIC,
-    "$∇ lse(s) = p$, $∂p_i/∂s_j = (diag(p) − p pᵀ)_{i, j}$; this matrix has no negative eigenvalue,"
-    " $xᵀ (diag(p) − p pᵀ) x ≥ 0$, the trace $1 − ‖p‖²$, and a kernel spanned by the ones: $(diag(p) − p pᵀ) 𝟏 = 0 𝟏$",
-    Together(
-        (
-            Positive(Declared(FORMS), weights, lambda s: form(weights(s), s * 0 + 1)),
-            JACOBIAN,
-            identity(
-                VECTORS,
-                lambda s: [
-                    (gradient(lambda s: log(total(exp(s))), "s", s=s), weights(s)),
-                    (jacobian_times(s, s * 0 + 1), 0),
-                    (add_up(weights(s) * (1 - weights(s))), 1 - squares(weights(s))),
-                ],
-            ),
-            bound(
-                FORMS,
-                lambda s, x: (0, form(weights(s), x)),
-                lambda s, d: add_up(add_up(weights(s)[..., :, None] * weights(s)[..., None, :] * d * d)[..., 0]) * HALF,
-                named={"d": ("n m m", lambda x: x[..., :, None] - x[..., None, :])},
-                only=("d",),
-            ),
+softmax_bregman = Together(
+    (
+        BREGMAN,
+        identity(
+            TWO_ROWS,
+            lambda a, b: (exp(a - log_sum_exp(a)), weights(a)),
         ),
-    ),
-    "folklore",
-    "the Hessian is invertible, so that $xᵀ (diag(p) − p pᵀ) x > 0$ also for equal entries of x",
-    "The Hessian is the covariance of one-hot vectors drawn with the weights p.",
-    letters=LETTERS.also(
-        gaps={_CURVATURE: formula("(Σ_{j=1}^{n_k} Σ_{l=1}^{n_k} p_j p_l (x_j − x_l)²)/2", ARRAY_ROLES)}
-    ),
+        bound(
+            TWO_ROWS,
+            lambda a, b: (0, _logs(a, b)),
+            lambda a, x: add_up(weights(a) * (exp(x) - 1 - x)),
+            lambda a, b: (_logs(a, b), _logs(b, a)),
+            named={"x": ("n m", _log_ratio)},
+        ),
+    )
 )
 
 
-softmax_bregman = state(
-    "softmax-bregman",
-    TOPIC,
-    "$KL(softmax(s), softmax(t)) = lse(t) − lse(s) − softmax(s)ᵀ (t − s)$",
-    Together(
-        (
-            BREGMAN,
-            identity(
-                TWO_ROWS,
-                lambda a, b: (exp(a - log_sum_exp(a)), weights(a)),
-            ),
-            bound(
-                TWO_ROWS,
-                lambda a, b: (0, _logs(a, b)),
-                lambda a, x: add_up(weights(a) * (exp(x) - 1 - x)),
-                lambda a, b: (_logs(a, b), _logs(b, a)),
-                named={"x": ("n m", _log_ratio)},
-            ),
-        )
-    ),
-    "folklore",
-    "it is symmetric: $KL(softmax(s), softmax(t)) = KL(softmax(t), softmax(s))$",
-    "It is the distance of lse(t) from the tangent of lse at s.",
-    ("in the equation $lse(s)$ and $lse(t)$ are letters, for it holds for any two numbers",),
-    LETTERS,
+def _tied(reader: Reader) -> Any:
+    """Weights of the keys with the largest score, 0, of β s; elsewhere the scores are −u."""
+    scores = beside(0 * reader.array("tie"), -(reader.array("β") * reader.array("u")))
+    return weights(scores)[..., : reader.length("n")]
+
+
+_TEXT = """
+softmax-shift: Softmax ignores what all scores share
+$softmax(s + t 𝟏) = softmax(s)$
+letters: | t
+why: Numerator and denominator both get the factor e^t.
+false: $softmax(t s) = softmax(s)$
+
+softmax-simplex: Weights lie on the simplex
+$p_ij > 0$, $Σ_{j=1}^{n_k} p_ij = 1$; so $P 𝟏 = 𝟏$, and $Σ_{i=1}^{n_q} Σ_{j=1}^{n_k} p_ij = n_q$
+letters: rows
+why: Each row is divided by its own sum, and exponentials are positive.
+false: the columns sum to 1: $Pᵀ 𝟏 = 𝟏$
+
+softmax-log-ratio: Ratios of weights are differences of scores
+$s_i − s_j = log(p_i/p_j)$, hence the weights are ordered as the scores are
+why: The normaliser is the same in both weights.
+false: $p_i/p_j = s_i/s_j$
+
+softmax-two-is-sigmoid: Softmax of two scores is a sigmoid
+$p_1 = 1/(1 + e^{−(s_1 − s_2)})$
+for: there are two keys, $n_k = 2$
+why: Divide numerator and denominator by $e^{s_1}$.
+false: $p_1 = 1/(1 + e^{−s_1})$
+
+gibbs-variational: Softmax as a maximum (Gibbs)
+$lse(s) − pᵀ s − H(p) = KL(p, softmax(s))$, and $KL(p, softmax(s)) ≥ 0$, so lse(s) is the maximum over all positive
+  weights p, attained at softmax(s) alone: $lse(s) = softmax(s)ᵀ s + H(softmax(s))$
+letters: | a n_k | where p = softmax(a)
+for: weights that are not 0 are written as $softmax(a)$; $lse(a)$ and $lse(s)$ are letters in the equation of the gap
+why: The gap is a relative entropy, which is never negative.
+false: the maximum is attained with all weight on the largest score: $lse(s) = max(s)$
+by gibbs_variational
+
+lse-bounds: Bounds of log-sum-exp
+$max_j s_j ≤ lse(s)$, $lse(s) ≤ max(s) + log(n_k)$, with equality on the right iff all scores are
+  equal, as in $lse(0 s) = log(n_k)$
+letters: | sharp far
+why: The largest term is one of n_k, and none is larger.
+false: $lse(s) ≤ max(s) + 1$
+gap max_j s_j: e^{a_j} − 1 − a_j + (Σ_{l≠j} e^{s_l})/(Σ_{l=1}^{n_k} e^{s_l}); a_j = s_j − lse(s)
+gap max(s) + log(n_k): e^a − 1 − a + (Σ_{j=1}^{n_k} e^{s_j} (e^{r_j} − 1))/(n_k e^{max(s)}); a = lse(s) − max(s) −
+  log(n_k); r_j = max(s) − s_j by largest; only r
+
+lse-hessian: The Hessian of log-sum-exp
+$∇ lse(s) = p$, $∂p_i/∂s_j = (diag(p) − p pᵀ)_{i, j}$; this matrix has no negative eigenvalue, $xᵀ (diag(p) − p pᵀ) x
+  ≥ 0$, the trace $Σ_{j=1}^{n_k} p_j (1 − p_j) = 1 − ‖p‖²$, and a kernel spanned by the ones: $(diag(p) − p pᵀ) 𝟏 = 0 𝟏$
+why: The Hessian is the covariance of one-hot vectors drawn with the weights p.
+false: the Hessian is invertible, so that $xᵀ (diag(p) − p pᵀ) x > 0$ also for equal entries of x
+gap xᵀ (diag(p) − p pᵀ) x: (Σ_{j=1}^{n_k} Σ_{l=1}^{n_k} p_j p_l d_jl²)/2; d_jl = x_j − x_l; only d
+
+softmax-half-lipschitz: Softmax is Lipschitz with constant one half
+$‖softmax(s) − softmax(t)‖ ≤ 1/2 ‖s − t‖$, also in the largest entry; no constant below ½ will do
+letters: | sharp approached
+source: Nair, Softmax is 1/2-Lipschitz (2025)
+why: The Jacobian diag(p) − p pᵀ is small because the weights sum to 1.
+false: $‖softmax(s) − softmax(t)‖ ≤ 1/4 ‖s − t‖$
+by softmax_half_lipschitz
+
+softmax-cocoercive: Softmax is cocoercive
+$(softmax(s) − softmax(t))ᵀ (s − t) ≥ 2 ‖softmax(s) − softmax(t)‖²$
+letters: | μ | positive μ | sharp approached
+why: J − 2J² has no negative eigenvalue, since those of J lie between 0 and ½.
+false: strong monotonicity: $(softmax(s) − softmax(t))ᵀ (s − t) ≥ μ ‖s − t‖²$ with some $μ > 0$
+by softmax_cocoercive
+
+softmax-limits: The limits of softmax, hot and cold
+$w_i = 1/(n + Σ_{j=1}^m e^{−β u_j})$ for the weights w of the n keys with the largest score; $1/(n + Σ_{j=1}^m e^{−β
+  u_j}) → 1/n$ as $β → ∞$; and $softmax(β s) → 1/n_k 𝟏$ as $β → 0$
+for: the n largest scores are 0, as a shift makes them, and w are their weights; those of the other m keys, one at
+  least, are −u with $u > 0$
+why: All keys but the largest lose weight exponentially in β.
+false: the limit is one-hot, also with ties: $1/(n + Σ_{j=1}^m e^{−β u_j}) → 1$ as $β → ∞$
+
+softmax-dispersion: Weights of bounded scores disperse
+$1/(1 + (n_k − 1) e^w) ≤ p_j$, $p_j ≤ e^w/(e^w + n_k − 1)$, $H(p) ≥ log(n_k) − w$
+letters: | u | nonnegative u | where w = max(s) − min(s) + u
+for: $max(s) − min(s) ≤ w$
+for: there are two keys or more
+why: Every other key has at least $e^{−w}$ and at most $e^w$ times the weight of a key.
+false: bounded scores can stay sharp: $p_j ≥ 1/(1 + e^w)$ for every $n_k$
+by softmax_dispersion
+
+softmax-gap: What a gap leaves to the other scores
+$e^{−Δ}/(1 + e^{−Δ}) ≤ 1 − p_max$, $1 − p_max ≤ (n_k − 1) e^{−Δ}/(1 + (n_k − 1) e^{−Δ})$
+letters: | top, Δ, u r | nonnegative Δ u | sharp apart | sizes n_k 2+r | index j 2+r | where s = (top, top −
+  Δ, (top − Δ) 𝟏 − u)
+for: Δ is the gap of the two largest scores
+for: there are two keys or more
+why: Between one and all of the other n_k − 1 keys have the second largest score.
+false: $1 − p_max ≤ e^{−Δ}$ for every $n_k$
+by softmax_gap
+
+softmax-tv-perturbation: How far weights move with their scores
+$e^{−2 η} ≤ q_j/p_j$, $q_j/p_j ≤ e^{2 η}$, $TV(softmax(s), softmax(t)) ≤ tanh(η/2)$, the last sharp for two keys
+letters: | η, x n_k | nonnegative η | sharp apart whole | roles q weight | where t_j = s_j + η min(1, max(−1,
+  x_j))
+for: the weights are $p = softmax(s)$ and $q = softmax(t)$, and no score changes by more than $η$
+for: TV is the largest difference of the masses of a set of keys
+for: there are two keys or more
+why: Score and normaliser can each move by a factor $e^η$; the mass of a set moves most when it is split evenly.
+false: the ratio is at most $e^η$; $TV(softmax(s), softmax(t)) ≤ η/4$
+by softmax_tv
+
+softmax-bregman: Relative entropy is a Bregman divergence
+$KL(softmax(s), softmax(t)) = lse(t) − lse(s) − softmax(s)ᵀ (t − s)$
+for: in the equation $lse(s)$ and $lse(t)$ are letters, for it holds for any two numbers
+why: It is the distance of lse(t) from the tangent of lse at s.
+false: it is symmetric: $KL(softmax(s), softmax(t)) = KL(softmax(t), softmax(s))$
+by softmax_bregman
+"""
+
+THEOREMS = theorems(
+    "softmax",
+    _TEXT,
+    {
+        "": LETTERS,
+        "rows": ROWS,
+        "softmax-limits": LETTERS.also(
+            {"β": "", "u": "m", "tie": "n"},
+            sizes={"n": "n", "m": "m"},
+            index={"i": "n", "j": "m"},
+            defined={"w": _tied},
+        ),
+    },
+    vars(softmax_bounds) | globals(),
 )

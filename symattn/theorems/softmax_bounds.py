@@ -8,8 +8,7 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.proof.gradients import gradient
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.rules import Limit, OfTheLargest
-from symattn.proof.theorem import state
+from symattn.proof.rules import OfTheLargest
 from symattn.proof.together import Together, bound, identity
 from symattn.theorems.rounding_bounds import tanh_of_half
 from symattn.theorems.sums import (
@@ -29,9 +28,6 @@ from symattn.theorems.sums import (
     weights,
 )
 
-TWO_KEYS = "there are two keys or more"
-
-TOPIC = "softmax"
 LETTERS = Glossary(
     given={"s": "n_k", "t": "n_k", "S": "n_q n_k", "x": "n_k"},
     sharp="attained",
@@ -81,34 +77,25 @@ def _row_sums(s: Array, m: Array) -> tuple[Any, Any]:
     return p * (1 - p) + add_up(p[..., :, None] * p[..., None, :] * others(m, s))[..., 0], 2 * p * (1 - p)
 
 
-softmax_half_lipschitz = state(
-    "softmax-half-lipschitz",
-    TOPIC,
-    "$‖softmax(s) − softmax(t)‖ ≤ 1/2 ‖s − t‖$, also in the largest entry; no constant below ½ will do",
-    Together(
-        (
-            bound(
-                TWO_ROWS,
-                lambda a: (2 * weights(a) * (1 - weights(a)), 0 * a + HALF),
-                lambda a: (1 - 2 * weights(a)) ** 2 * HALF,
-                lambda a, b: (16 * squares(weights(a) - weights(b)), squares(a - b)),
-            ),
-            JACOBIAN,
-            AT_LEAST_ZERO,
-            AT_MOST_HALF,
-            identity({"s": "n m"}, _row_sums),
-            identity({"s": "n 1"}, _sharp),
+softmax_half_lipschitz = Together(
+    (
+        bound(
+            TWO_ROWS,
+            lambda a: (2 * weights(a) * (1 - weights(a)), 0 * a + HALF),
+            lambda a: (1 - 2 * weights(a)) ** 2 * HALF,
+            lambda a, b: (16 * squares(weights(a) - weights(b)), squares(a - b)),
         ),
-        (
-            "The eigenvalues of the Jacobian J lie between 0 and ½, and each of its rows has the absolute sum "
-            "2 p (1 − p) ≤ ½. By the mean value inequality along the segment from s to t both are Lipschitz constants. "
-            "For two equal scores J (1, −1) is half of (1, −1), so none is smaller.",
-        ),
+        JACOBIAN,
+        AT_LEAST_ZERO,
+        AT_MOST_HALF,
+        identity({"s": "n m"}, _row_sums),
+        identity({"s": "n 1"}, _sharp),
     ),
-    "Nair, Softmax is 1/2-Lipschitz (2025)",
-    "$‖softmax(s) − softmax(t)‖ ≤ 1/4 ‖s − t‖$",
-    "The Jacobian diag(p) − p pᵀ is small because the weights sum to 1.",
-    letters=LETTERS.also(sharp="approached"),
+    (
+        "The eigenvalues of the Jacobian J lie between 0 and ½, and each of its rows has the absolute sum "
+        "2 p (1 − p) ≤ ½. By the mean value inequality along the segment from s to t both are Lipschitz constants. "
+        "For two equal scores J (1, −1) is half of (1, −1), so none is smaller.",
+    ),
 )
 
 
@@ -120,95 +107,30 @@ def _symmetric(a: Array, x: Array) -> Any:
     return x.mT @ y - 2 * (y.mT @ y), 4 * (z.mT @ (j @ z) + y.mT @ (y * HALF - j @ y))
 
 
-softmax_cocoercive = state(
-    "softmax-cocoercive",
-    TOPIC,
-    "$(softmax(s) − softmax(t))ᵀ (s − t) ≥ 2 ‖softmax(s) − softmax(t)‖²$",
-    Together(
-        (
-            JACOBIAN,
-            # s and t = s + 1 have the same weights, so the left side is 0: no μ will do, c is any.
-            bound(
-                {**FORMS, "c": ""},
-                lambda s, x: (0, form(weights(s), x)),
-                lambda s, x: outer(weights(s), x, x) * HALF,
-                lambda s, c: (c * squares(0 * s + 1), -add_up(weights(s) - weights(s + 1))),
-                positive=("c",),
-            ),
-            AT_MOST_HALF,
-            identity({"a": "m m", "x": "m 1"}, _symmetric),
+softmax_cocoercive = Together(
+    (
+        JACOBIAN,
+        # s and t = s + 1 have the same weights, so the left side is 0: no μ will do, c is any.
+        bound(
+            {**FORMS, "c": ""},
+            lambda s, x: (0, form(weights(s), x)),
+            lambda s, x: outer(weights(s), x, x) * HALF,
+            lambda s, c: (c * squares(0 * s + 1), -add_up(weights(s) - weights(s + 1))),
+            positive=("c",),
         ),
-        (
-            "Both forms on the right of the identity are never negative, so xᵀJx ≥ 2‖Jx‖² everywhere on the segment "
-            "from s to t. Integrate along it with x = s − t: ∫ J x = softmax(s) − softmax(t), and the mean of ‖Jx‖² "
-            "is at least the square of the norm of the mean.",
-        ),
+        AT_MOST_HALF,
+        identity({"a": "m m", "x": "m 1"}, _symmetric),
     ),
-    "folklore",
-    "strong monotonicity: $(softmax(s) − softmax(t))ᵀ (s − t) ≥ μ ‖s − t‖²$ with some $μ > 0$",
-    "J − 2J² has no negative eigenvalue, since those of J lie between 0 and ½.",
-    letters=LETTERS.also({"μ": ""}, positive=("μ",), sharp="approached"),
+    (
+        "Both forms on the right of the identity are never negative, so xᵀJx ≥ 2‖Jx‖² everywhere on the segment "
+        "from s to t. Integrate along it with x = s − t: ∫ J x = softmax(s) − softmax(t), and the mean of ‖Jx‖² "
+        "is at least the square of the norm of the mean.",
+    ),
 )
 
 
 # -- limits, dispersion, gaps ------------------------------------------------------------------------------------------
-TIES = {"tie": "n a", "u": "n b", "beta": "", "s": "n m"}
 
-
-def _below_ties(tie: Any, u: Array, beta: Any) -> Any:
-    """Weights of β s, for the largest score 0 at the keys of ``tie`` and −u elsewhere."""
-    return weights(beside(0 * tie, -(beta * u)))
-
-
-def _rest(u: Array, beta: Any) -> Array:
-    return add_up(exp(-(beta * u)))
-
-
-softmax_limits = state(
-    "softmax-limits",
-    TOPIC,
-    "$w_i = 1/(n + Σ_{j=1}^m e^{−β u_j})$ for the weights w of the n keys with the largest score;"
-    " $1/(n + Σ_{j=1}^m e^{−β u_j}) → 1/n$ as $β → ∞$; and $softmax(β s) → 1/n_k 𝟏$ as $β → 0$",
-    Together(
-        (
-            Limit(
-                bound(
-                    TIES,
-                    lambda tie, u, beta, a: [
-                        (_below_ties(tie, u, beta)[..., :a] * a, 1),
-                        (1 - _below_ties(tie, u, beta)[..., :a] * a, _rest(u, beta) / (0 * beta + a)),
-                    ],
-                    lambda tie, u, beta, a: [
-                        _rest(u, beta) / (_rest(u, beta) + a),
-                        _rest(u, beta) ** 2 / ((_rest(u, beta) + a) * a),
-                    ],
-                    lambda tie, u, beta, a: (1 - _below_ties(tie, u, beta)[..., :a], _rest(u, beta)),
-                    positive=("u", "beta"),
-                ),
-                "beta",
-                lambda s, beta: weights(beta * s),
-                lambda s, m: (0 * s + 1) / m,
-            ),
-            identity(
-                TIES,
-                lambda tie, u, beta, a: (_below_ties(tie, u, beta)[..., :a] * (a + _rest(u, beta)), 1),
-            ),
-        ),
-    ),
-    "folklore",
-    "the limit is one-hot, also with ties",
-    "All keys but the largest lose weight exponentially in β.",
-    (
-        "the n largest scores are 0, as a shift makes them, and w are their weights; those of the other m"
-        " keys, one at least, are −u with $u > 0$",
-    ),
-    LETTERS.also(
-        {"β": "", "u": "m", "tie": "n"},
-        sizes={"n": "n", "m": "m"},
-        index={"i": "n", "j": "m"},
-        defined={"w": lambda reader: _below_ties(*map(reader.array, ("tie", "u", "β")))[..., : reader.length("n")]},
-    ),
-)
 
 SPREAD = {"s": "n 1", "u": "n m", "w": ""}
 
@@ -228,40 +150,30 @@ DISPERSION = bound(
 """No weight is above e^w / (e^w + n_k − 1), if the scores lie within a band of width w."""
 
 
-softmax_dispersion = state(
-    "softmax-dispersion",
-    TOPIC,
-    "$1/(1 + (n_k − 1) e^w) ≤ p_j$, $p_j ≤ e^w/(e^w + n_k − 1)$, $H(p) ≥ log(n_k) − w$",
-    Together(
-        (
-            bound(
-                SPREAD,
-                lambda s, u, w, m: (1 / (1 + m * exp(w)), weight_beside(s, s + w - u)),
-                lambda s, u, w, m: add_up(exp(w - u) * (exp(u) - 1)) / ((1 + add_up(exp(w - u))) * (1 + m * exp(w))),
-                lambda s, u, w: (1 / (1 + exp(w)), weight_beside(s, s + w - u)),
-                nonnegative=("u", "w"),
+softmax_dispersion = Together(
+    (
+        bound(
+            SPREAD,
+            lambda s, u, w, m: (1 / (1 + m * exp(w)), weight_beside(s, s + w - u)),
+            lambda s, u, w, m: add_up(exp(w - u) * (exp(u) - 1)) / ((1 + add_up(exp(w - u))) * (1 + m * exp(w))),
+            lambda s, u, w: (1 / (1 + exp(w)), weight_beside(s, s + w - u)),
+            nonnegative=("u", "w"),
+        ),
+        DISPERSION,
+        bound(
+            {"s": "n m", "w": ""},
+            lambda s, w, m: (log(0 * add_up(s) + m) - w, add_up(weights(s) * (log_sum_exp(s) - s))),
+            lambda s, w, m, x, room: (
+                add_up(weights(s) * (exp(x) - 1 - x))
+                + add_up(
+                    add_up(weights(s)[..., :, None] * exp(-w) * weights(s)[..., :, None] * (exp(room) - 1))[..., 0]
+                )
             ),
-            DISPERSION,
-            bound(
-                {"s": "n m", "w": ""},
-                lambda s, w, m: (log(0 * add_up(s) + m) - w, add_up(weights(s) * (log_sum_exp(s) - s))),
-                lambda s, w, m, x, room: (
-                    add_up(weights(s) * (exp(x) - 1 - x))
-                    + add_up(
-                        add_up(weights(s)[..., :, None] * exp(-w) * weights(s)[..., :, None] * (exp(room) - 1))[..., 0]
-                    )
-                ),
-                named={"x": ("n m", lambda s, w, m: s - log_sum_exp(s) + log(0 * add_up(s) + m) - w)},
-                assumed={"room": ("n m m", lambda s, w: s[..., None, :] + w - s[..., :, None])},
-                chosen={"w": lambda s: s.max() - s.min()},
-            ),
+            named={"x": ("n m", lambda s, w, m: s - log_sum_exp(s) + log(0 * add_up(s) + m) - w)},
+            assumed={"room": ("n m m", lambda s, w: s[..., None, :] + w - s[..., :, None])},
+            chosen={"w": lambda s: s.max() - s.min()},
         ),
     ),
-    "folklore",
-    "bounded scores can stay sharp: $p_j ≥ 1/(1 + e^w)$ for every $n_k$",
-    "Every other key has at least $e^{−w}$ and at most $e^w$ times the weight of a key.",
-    ("$max(s) − min(s) ≤ w$", TWO_KEYS),
-    LETTERS.also({"u": ""}, nonnegative=("u",)).where("w = max(s) − min(s) + u"),
 )
 
 TOP = {"top": "n 1", "t": "n m"}
@@ -299,23 +211,7 @@ SECOND_AT_MOST = bound(
     laws={"room": ("n m", lambda t: greatest(t, -1) - t, "largest")},
 )
 
-softmax_gap = state(
-    "softmax-gap",
-    TOPIC,
-    "$e^{−Δ}/(1 + e^{−Δ}) ≤ 1 − p_max$, $1 − p_max ≤ (n_k − 1) e^{−Δ}/(1 + (n_k − 1) e^{−Δ})$",
-    Together((SECOND_AT_LEAST, SECOND_AT_MOST)),
-    "folklore",
-    "$1 − p_max ≤ e^{−Δ}$ for every $n_k$",
-    "Between one and all of the other n_k − 1 keys have the second largest score.",
-    ("Δ is the gap of the two largest scores", TWO_KEYS),
-    LETTERS.also(
-        {"top": "", "Δ": "", "u": "r"},
-        nonnegative=("Δ", "u"),
-        sharp="apart",
-        sizes={"n_k": "2+r"},
-        index={"j": "2+r"},
-    ).where("s = (top, top − Δ, (top − Δ) 𝟏 − u)"),
-)
+softmax_gap = Together((SECOND_AT_LEAST, SECOND_AT_MOST))
 
 
 # -- perturbation ----------------------------------------------------------------------------------------------------
@@ -370,44 +266,25 @@ def _sharp_mass(h: Any) -> Any:
     return _mass(h, -h) - _mass(-h, h), tanh_of_half(2 * h)
 
 
-softmax_tv = state(
-    "softmax-tv-perturbation",
-    TOPIC,
-    "$e^{−2 η} ≤ q_j/p_j$, $q_j/p_j ≤ e^{2 η}$, $TV(softmax(s), softmax(t)) ≤ tanh(η/2)$, the last sharp for two keys",
-    Together(
-        (
-            bound(
-                MOVED,
-                lambda s_j, s, u, v, eta: [
-                    (_moved(s_j, s, u, v, eta), exp(2 * eta) * weight_beside(s_j, s)),
-                    (exp(-2 * eta) * weight_beside(s_j, s), _moved_down(s_j, s, u, v, eta)),
-                ],
-                lambda s_j, s, u, v, eta: [_ratio_gap(s_j, s, u, v, eta), _ratio_gap_down(s_j, s, u, v, eta)],
-                lambda s_j, s, u, v, eta: (weight_beside(s_j + eta, s - eta), exp(eta) * weight_beside(s_j, s)),
-                nonnegative=("u", "v", "eta"),
-            ),
-            bound(
-                SETS,
-                lambda s, r, u, v, eta: (_mass(s + eta - u, r - eta + v) - _mass(s, r), tanh_of_half(eta)),
-                _mass_gap,
-                lambda s, r, eta: (_mass(s + eta, r - eta) - _mass(s, r), eta * Fraction(1, 4)),
-                nonnegative=("u", "v", "eta"),
-            ),
-            identity({"h": "n 1"}, _sharp_mass),
-        ),
-    ),
-    "folklore",
-    "the ratio is at most $e^η$; $TV(softmax(s), softmax(t)) ≤ η/4$",
-    "Score and normaliser can each move by a factor $e^η$; the mass of a set moves most when it is split evenly.",
+softmax_tv = Together(
     (
-        "the weights are $p = softmax(s)$ and $q = softmax(t)$, and no score changes by more than $η$",
-        "TV is the largest difference of the masses of a set of keys",
-        TWO_KEYS,
+        bound(
+            MOVED,
+            lambda s_j, s, u, v, eta: [
+                (_moved(s_j, s, u, v, eta), exp(2 * eta) * weight_beside(s_j, s)),
+                (exp(-2 * eta) * weight_beside(s_j, s), _moved_down(s_j, s, u, v, eta)),
+            ],
+            lambda s_j, s, u, v, eta: [_ratio_gap(s_j, s, u, v, eta), _ratio_gap_down(s_j, s, u, v, eta)],
+            lambda s_j, s, u, v, eta: (weight_beside(s_j + eta, s - eta), exp(eta) * weight_beside(s_j, s)),
+            nonnegative=("u", "v", "eta"),
+        ),
+        bound(
+            SETS,
+            lambda s, r, u, v, eta: (_mass(s + eta - u, r - eta + v) - _mass(s, r), tanh_of_half(eta)),
+            _mass_gap,
+            lambda s, r, eta: (_mass(s + eta, r - eta) - _mass(s, r), eta * Fraction(1, 4)),
+            nonnegative=("u", "v", "eta"),
+        ),
+        identity({"h": "n 1"}, _sharp_mass),
     ),
-    LETTERS.also(
-        {"η": "", "x": "n_k"},
-        nonnegative=("η",),
-        sharp="apart whole",
-        roles={"q": "weight"},
-    ).where("t_j = s_j + η min(1, max(−1, x_j))"),
 )

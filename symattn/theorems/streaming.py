@@ -7,8 +7,6 @@ from functools import reduce
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.masks import causal as causal_mask
-from symattn.attention.masks import forbid
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
@@ -16,32 +14,26 @@ from symattn.attention.streaming.states import (
     SoftmaxState,
     finish,
     merge,
-    merge_partial,
     online,
     partial_output,
     tile_state,
 )
-from symattn.document.formulas import ARRAY_ROLES, running_text
+from symattn.document.formulas import ARRAY_ROLES
 from symattn.document.notation import Node
 from symattn.document.text import text
+from symattn.proof.relations.functions import attending
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.values import Several, Unread, Value, both
 from symattn.proof.rules import Fold
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.theorem import theorem
-from symattn.proof.together import also
-from symattn.theorems.letters import ATTENTION, CAUSAL, rows, scaled_scores, textbook
-from symattn.theorems.reading import printed
+from symattn.proof.together import equations_by
+from symattn.theorems.letters import ATTENTION, CAUSAL, rows, scaled_scores
 from symattn.theorems.sums import add_up, beside, exp
+from symattn.theorems.texts import theorems
 
-TOPIC = "streaming"
 TILES = {"s": "n_q a", "t": "n_q b", "v": "a d_v", "w": "b d_v", "m": "n_q 1", "l": "n_q 1", "z": "n_q 1"}
 STATES = {f"{letter}{i}": shape for i in "123" for letter, shape in (("m", "n_q 1"), ("l", "n_q 1"), ("o", "n_q d_v"))}
-CACHE = {"q": "p d_k", "k": "p d_k", "v": "p d_v"}
-ANY_NUMBERS = "the maxima m may be any numbers, also stale ones or zero"
-ONLINE = "Milakov, Gimelshein, Online normalizer calculation for softmax (2018)"
-RABE = "Rabe, Staats, Self-attention Does Not Need O(n²) Memory (2021)"
 # Merging the states of tiles, in any bracketing, gives the state of all keys, and with it the output.
 TILES_MERGED = Fold(
     Declared({"s": "n_q a", "v": "a d_v", "maximum": "n_q 1"}),
@@ -173,23 +165,11 @@ def _finished(_: Reader, x: Several) -> Value:
     return Value(accumulated / normaliser, (), 1, True)
 
 
-@also(TILES_MERGED)
-@theorem(
-    "two-block-merge",
-    TOPIC,
-    "$state([K_a; K_b]) = merge(state(K_a), state(K_b))$",
+@equations_by(
     arrays=TILES,
-    hypotheses=(
-        "a state is m, $ℓ = Σ_{j=1}^{n_k} e^{s_j − m}$ and $a = Σ_{j=1}^{n_k} e^{s_j − m} v_j$, for each query",
-        ANY_NUMBERS,
-    ),
-    source=ONLINE,
-    why="To take another maximum is to multiply all exponentials by one number.",
-    letters=STATE_LETTERS.also({"Kₐ": "a 1+d_v", "K_b": "b 1+d_v"}),
     false=lambda s, t, v, w, m, l, z: _equal(  # noqa: E741
         _one_side(tile_state(s, v, m), tile_state(t, w, l), z)[1:], tile_state(*_both(s, t, v, w), z)[1:]
     ),
-    false_says="one side is not rescaled",
 )
 def two_block_merge(s: Array, t: Array, v: Array, w: Array, m: Array, l: Array, z: Array) -> list[Pair]:  # noqa: E741
     whole = _both(s, t, v, w)
@@ -205,27 +185,9 @@ def _one_side(x: SoftmaxState, y: SoftmaxState, m: Array) -> SoftmaxState:
     return SoftmaxState(m, x.normaliser * r + y.normaliser, x.accumulated * r + y.accumulated)
 
 
-@also(TILES_MERGED)
-@theorem(
-    "online-softmax",
-    TOPIC,
-    "$Attention(Q, K, V) = finish(merge(state(K_1, V_1), …, state(K_b, V_b)))$",
+@equations_by(
     arrays=TILES,
-    letters=STATE_LETTERS.also(
-        {"Q": "d_k", "K": "b*n d_k", "V": "b*n d_v"},
-        sizes={"b": "b", "d_k": "d_k"},
-        families={"K": _block("K"), "V": _block("V")},
-        functions={"state": _state_of_tile, "finish": _finished},
-    ),
-    hypotheses=(
-        "the keys come in any number of tiles of any sizes, in any order",
-        "state(K, V) is m, ℓ and $a$ of a tile, and finish gives $a/ℓ$",
-        ANY_NUMBERS,
-    ),
-    source=ONLINE,
-    why="The output is a over ℓ, in which the maximum cancels.",
     false=lambda s, t, v, w: (finish(_only_normaliser(tile_state(s, v), tile_state(t, w))), _plain(s, t, v, w)),
-    false_says="ℓ is rescaled and a is not",
 )
 def online_softmax(s: Array, t: Array, v: Array, w: Array, m: Array, l: Array, z: Array) -> list[Pair]:  # noqa: E741
     a, b = s.shape[-1], t.shape[-1]
@@ -248,20 +210,9 @@ def _only_normaliser(x: SoftmaxState, y: SoftmaxState) -> SoftmaxState:
     return SoftmaxState(whole.maximum, whole.normaliser, x.accumulated + y.accumulated)
 
 
-@theorem(
-    "merge-monoid",
-    TOPIC,
-    "$merge(merge(x, y), z) = merge(x, merge(y, z))$, $merge(x, y) = merge(y, x)$ and $merge(x, (m, 0, 0)) = x$",
+@equations_by(
     arrays=STATES,
-    hypotheses=(
-        "states are equal up to the choice of m: if they agree in $ℓ e^m$ and $a e^m$",
-        "the unit has any finite m, or $−∞$",
-    ),
-    source=RABE,
-    letters=STATE_LETTERS,
-    why="Merging adds these two numbers, so states that are equal in this sense merge to equal ones.",
     false=lambda m1, m2, l1, o1: (merge(SoftmaxState(m1, l1, o1), SoftmaxState(m2, 0 * l1, 0 * o1)).maximum, m1),
-    false_says="a unit of any finite m changes no state, so that m too is kept",
 )
 def merge_monoid(
     m1: Array, l1: Array, o1: Array, m2: Array, l2: Array, o2: Array, m3: Array, l3: Array, o3: Array
@@ -290,82 +241,28 @@ def _forbidden(m: Array, l: Array, o: Array) -> SoftmaxState:  # noqa: E741
     return SoftmaxState(xp.full(m.shape, -xp.inf), 0 * l, 0 * o)
 
 
-@also(BLOCKS_MERGED)
-@theorem(
-    "lse-merge",
-    TOPIC,
-    "$o = Σ_{b=1}^B e^{L_b − L} o_b$ and $L = log(Σ_{b=1}^B e^{L_b})$",
-    arrays={**TILES, "x": "g n_q a", "y": "g a d_v", "q": "n_q d_k", "k": "a d_k"},
-    hypotheses=(
-        "the keys are split into blocks; $L_b$ is the log-sum-exp of the scores of block b",
-        "$o_b$ is the output over the keys of block b alone",
-    ),
-    letters=BLOCK_LETTERS,
-    source="Dao et al., Flash-Decoding for long-context inference (2023)",
-    why="The numerator of a block is its output times the exponential of its log-sum-exp.",
-    false=lambda s, t, v, w: ((soft(s) @ v + soft(t) @ w) / 2, _plain(s, t, v, w)),
-    false_says="the mean of the outputs of the blocks: $o = (Σ_{b=1}^B o_b)/B$",
-)
-def lse_merge(s: Array, t: Array, v: Array, w: Array, x: Array, y: Array, q: Array, k: Array) -> list[Pair]:
-    xp = s.__array_namespace__()
-    blocks = partial_output(x, y)
-    whole = xp.log(xp.sum(xp.exp(blocks.lse), axis=0))
-    g, n, a = x.shape
-    scores = xp.reshape(xp.permute_dims(x, (1, 0, 2)), (n, g * a))
-    values = xp.reshape(y, (g * a, y.shape[-1]))
-    merged = merge_partial(partial_output(s, v), partial_output(t, w))
-    both = partial_output(*_both(s, t, v, w))
-    output, lse = Attention(lse=True)(q, k, v)
-    block, one = partial_output(scaled_scores(q, k), v), partial_output(s, v)
-    return [
-        *_equal((xp.exp(one.lse), xp.exp(one.lse) * one.output), _weighed(s, v)),
-        (output, block.output),
-        (xp.exp(lse), xp.exp(block.lse[:, 0])),
-        (xp.sum(xp.exp(blocks.lse - whole) * blocks.output, axis=0), soft(scores) @ values),
-        (merged.output, both.output),
-        (xp.exp(merged.lse), xp.exp(both.lse)),
-    ]
-
-
 # -- caches -----------------------------------------------------------------------------------------------------------
 
-_TOKENS = {**ARRAY_ROLES, "p": None}  # p is a number of tokens here
-_LATER = {"q1": "n d_k", "k1": "n d_k", "v1": "n d_v"}
+
+def _first_rows(attention: Attention) -> Callable[[Reader], Any]:
+    """The rows of the first tokens, in attention over all."""
+
+    def of_all(reader: Reader) -> Any:
+        return attention(*(rows(reader.array(f"{x}₁"), reader.array(f"{x}₂")) for x in "QKV"))[: reader.length("p")]
+
+    return of_all
 
 
-kv_cache_step = printed(
-    "kv-cache-step",
-    TOPIC,
-    "$o_{n + 1} = Attention(q_{n + 1}, K, V)$ in causal attention over $n + 1$ tokens, with all their"
-    " keys K and values V",
-    source="Shazeer, Fast Transformer Decoding (2019)",
-    letters=Glossary(
-        {"Q": "n+1 d_k", "K": "n+1 d_k", "V": "n+1 d_v"},
-        defined={
-            "q_{n+1}": lambda reader: reader.array("Q")[reader.length("n") :][0],
-            "K_n": lambda reader: reader.array("K")[: reader.length("n")],
-            "V_n": lambda reader: reader.array("V")[: reader.length("n")],
-            "o_{n+1}": lambda reader: CAUSAL(*map(reader.array, "QKV"))[reader.length("n") :][0],
-        },
-        rows=True,
-    ),
-    why="The last token may attend to all keys, and its row needs no other query.",
-    false_says="a cache without the new key and value: $o_{n + 1} = Attention(q_{n + 1}, K_n, V_n)$",
+TOP_LEFT = Attention(causal=True, alignment="top-left")
+CHUNKS = Glossary(
+    {
+        **{"Q₁": "p d_k", "K₁": "p d_k", "V₁": "p d_v"},
+        **{"Q₂": "n d_k", "K₂": "n d_k", "V₂": "n d_v"},
+    },
+    defined={"O₁": _first_rows(CAUSAL), "A₁": _first_rows(ATTENTION)},
+    functions={"Causal": lambda _, *qkv: attending(CAUSAL)(*qkv)},
 )
-
-
-@theorem(
-    "causal-prefix-unchanged",
-    TOPIC,
-    running_text("the first $p$ rows of causal attention are $Causal(Q, K, V)$ of the first $p$ tokens alone", _TOKENS),
-    arrays=CACHE | _LATER,
-    hypotheses=(running_text("$p$ tokens, and any number of tokens after them", _TOKENS),),
-    why="A token may not attend to later ones, so later ones change nothing before them.",
-    false=lambda q, k, v, q1, k1, v1: (ATTENTION(q, k, v), _all(q, k, v, q1, k1, v1, ATTENTION)[: q.shape[0]]),
-    false_says="the same without the mask",
-)
-def causal_prefix_unchanged(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> Pair:
-    return CAUSAL(q, k, v), _all(q, k, v, q1, k1, v1)[: q.shape[0]]
+"""Tokens in two chunks."""
 
 
 def _last_scores(reader: Reader) -> Any:
@@ -373,37 +270,104 @@ def _last_scores(reader: Reader) -> Any:
     return scaled_scores(q[reader.length("p") :], k)
 
 
-@theorem(
-    "chunked-prefill-bottom-right",
-    TOPIC,
-    "$o_i_c = (Σ_{j ≤ i + m − n} e^{s_ij} v_j_c)/(Σ_{j ≤ i + m − n} e^{s_ij})$ in the last n rows of"
-    " causal attention over m tokens: the mask of the last n queries is aligned at the bottom right",
-    arrays=CACHE | _LATER,
-    hypotheses=("there are $m$ tokens; i counts the last $n$ of them as queries, j all as keys",),
-    letters=Glossary(
-        {"Q": "p+n d_k", "K": "p+n d_k", "V": "p+n d_v"},
-        {"m": "p+n", "n": "n", "p": "p"},
-        index={"i": "n", "j": "p+n", "c": "d_v"},
-        defined={"O": lambda reader: CAUSAL(*map(reader.array, "QKV"))[reader.length("p") :], "S": _last_scores},
-    ),
-    source="FlashAttention, README, 2.1: Change behavior of causal flag",
-    why="Query i of the chunk is token i + m − n, and may attend to as many keys.",
-    false=lambda q, k, v, q1, k1, v1: (
-        Attention(causal=True, alignment="top-left")(q1, rows(k, k1), rows(v, v1)),
-        _all(q, k, v, q1, k1, v1)[q.shape[0] :],
-    ),
-    false_says="the mask aligned at the top left: $o_i_c = (Σ_{j ≤ i} e^{s_ij} v_j_c)/(Σ_{j ≤ i} e^{s_ij})$",
+_TEXT = """
+two-block-merge: Two blocks merge
+$state([K_a; K_b]) = merge(state(K_a), state(K_b))$
+letters: | Kₐ a 1+d_v, K_b b 1+d_v
+for: a state is m, $ℓ = Σ_{j=1}^{n_k} e^{s_j − m}$ and $a = Σ_{j=1}^{n_k} e^{s_j − m} v_j$, for each query
+for: the maxima m may be any numbers, also stale ones or zero
+source: Milakov, Gimelshein, Online normalizer calculation for softmax (2018)
+why: To take another maximum is to multiply all exponentials by one number.
+false: one side is not rescaled
+by two_block_merge
+and TILES_MERGED
+
+online-softmax: Online softmax
+$Attention(Q, K, V) = finish(merge(state(K_1, V_1), …, state(K_b, V_b)))$
+for: the keys come in any number of tiles of any sizes, in any order
+for: state(K, V) is m, ℓ and $a$ of a tile, and finish gives $a/ℓ$
+for: the maxima m may be any numbers, also stale ones or zero
+source: Milakov, Gimelshein, Online normalizer calculation for softmax (2018)
+why: The output is a over ℓ, in which the maximum cancels.
+false: ℓ is rescaled and a is not
+by online_softmax
+and TILES_MERGED
+
+merge-monoid: Merging is associative, with a neutral element
+$merge(merge(x, y), z) = merge(x, merge(y, z))$, $merge(x, y) = merge(y, x)$ and $merge(x, (m, 0, 0)) = x$
+for: states are equal up to the choice of m: if they agree in $ℓ e^m$ and $a e^m$
+for: the unit has any finite m, or $−∞$
+source: Rabe, Staats, Self-attention Does Not Need O(n²) Memory (2021)
+why: Merging adds these two numbers, so states that are equal in this sense merge to equal ones.
+false: a unit of any finite m changes no state, so that m too is kept
+by merge_monoid
+
+lse-merge: Merging by log-sum-exp
+$o = Σ_{b=1}^B e^{L_b − L} o_b$ and $L = log(Σ_{b=1}^B e^{L_b})$
+letters: blocks
+for: the keys are split into blocks; $L_b$ is the log-sum-exp of the scores of block b
+for: $o_b$ is the output over the keys of block b alone
+source: Dao et al., Flash-Decoding for long-context inference (2023)
+why: The numerator of a block is its output times the exponential of its log-sum-exp.
+false: the mean of the outputs of the blocks: $o = (Σ_{b=1}^B o_b)/B$
+and BLOCKS_MERGED
+
+kv-cache-step: A step with a cache of keys and values
+$o_{n + 1} = Attention(q_{n + 1}, K, V)$ in causal attention over $n + 1$ tokens, with all their keys K and values V
+source: Shazeer, Fast Transformer Decoding (2019)
+why: The last token may attend to all keys, and its row needs no other query.
+false: a cache without the new key and value: $o_{n + 1} = Attention(q_{n + 1}, K_n, V_n)$
+
+causal-prefix-unchanged: A causal prefix stays as it is
+the first rows $O_1$ of causal attention over the tokens $[Q_1; Q_2]$, $[K_1; K_2]$, $[V_1; V_2]$ are causal attention
+  over the first tokens alone: $O_1 = Causal(Q_1, K_1, V_1)$
+letters: chunks
+why: A token may not attend to later ones, so later ones change nothing before them.
+false: the same without the mask: $A_1 = Attention(Q_1, K_1, V_1)$
+
+chunked-prefill-bottom-right: Prefill in chunks, aligned at the bottom right
+$o_i_c = (Σ_{j ≤ i + p} e^{s_ij} v_j_c)/(Σ_{j ≤ i + p} e^{s_ij})$ in the last n rows of causal attention over $p + n$
+  tokens: the mask of the last n queries is aligned at the bottom right
+for: i counts the last $n$ tokens as queries, j all as keys
+source: FlashAttention, README, 2.1: Change behavior of causal flag
+why: Query i of the chunk is token i + p, and may attend to as many keys.
+false: the mask aligned at the top left, which gives $A$: $O = A$
+"""
+
+THEOREMS = theorems(
+    "streaming",
+    _TEXT,
+    {
+        "": STATE_LETTERS,
+        "online-softmax": STATE_LETTERS.also(
+            {"Q": "d_k", "K": "b*n d_k", "V": "b*n d_v"},
+            sizes={"b": "b", "d_k": "d_k"},
+            families={"K": _block("K"), "V": _block("V")},
+            functions={"state": _state_of_tile, "finish": _finished},
+        ),
+        "blocks": BLOCK_LETTERS,
+        "kv-cache-step": Glossary(
+            {"Q": "n+1 d_k", "K": "n+1 d_k", "V": "n+1 d_v"},
+            defined={
+                "q_{n+1}": lambda reader: reader.array("Q")[reader.length("n") :][0],
+                "K_n": lambda reader: reader.array("K")[: reader.length("n")],
+                "V_n": lambda reader: reader.array("V")[: reader.length("n")],
+                "o_{n+1}": lambda reader: CAUSAL(*map(reader.array, "QKV"))[reader.length("n") :][0],
+            },
+            rows=True,
+        ),
+        "chunks": CHUNKS,
+        "chunked-prefill-bottom-right": Glossary(
+            {"Q": "p+n d_k", "K": "p+n d_k", "V": "p+n d_v"},
+            {"n": "n", "p": "p"},
+            index={"i": "n", "j": "p+n", "c": "d_v"},
+            defined={
+                "O": lambda reader: CAUSAL(*map(reader.array, "QKV"))[reader.length("p") :],
+                "A": lambda reader: TOP_LEFT(reader.array("Q")[reader.length("p") :], *map(reader.array, "KV")),
+                "S": _last_scores,
+            },
+            roles={**ARRAY_ROLES, "p": None},
+        ),
+    },
+    globals(),
 )
-def chunked_prefill_bottom_right(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> list[Pair]:
-    xp, keys, values = q.__array_namespace__(), rows(k, k1), rows(v, v1)
-    j, i = xp.arange(keys.shape[0])[None, :], xp.arange(q1.shape[0])[:, None]
-    stated = textbook(q1, keys, values, j <= i + k.shape[0])
-    s = scaled_scores(q1, keys)
-    by_scores = soft(forbid(s, causal_mask(s))) @ values
-    last = _all(q, k, v, q1, k1, v1)[q.shape[0] :]
-    return [(CAUSAL(q1, keys, values), stated), (by_scores, stated), (last, stated)]
-
-
-def _all(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array, kind: Attention = CAUSAL) -> Any:
-    """Attention over the old tokens and the new."""
-    return kind(rows(q, q1), rows(k, k1), rows(v, v1))

@@ -18,30 +18,21 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.values import Value
 from symattn.proof.rules import MeanRule, Substitution
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.theorem import theorem
-from symattn.proof.together import also
-from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, eye, rows, scaled_scores, textbook, weights
-from symattn.theorems.reading import printed
+from symattn.proof.together import equations_by
+from symattn.theorems import structure_bounds
+from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, eye, rows, scaled_scores, weights
 from symattn.theorems.sums import identity_like
+from symattn.theorems.texts import theorems
 
-TOPIC = "structure"
 TRIPLED = Attention(scale=3)
 
 
 # -- the formula, and what depends on what ----------------------------------------------------------------------------
 
 
-@theorem(
-    "per-token-equals-matrix",
-    TOPIC,
-    "$o_i = Σ_{j=1}^{n_k} e^{q_i·k_j/√d_k}/(Σ_{l=1}^{n_k} e^{q_i·k_l/√d_k}) v_j$",
-    letters=ATTENDING,
+@equations_by(
     arrays=QKV,
-    source="Vaswani et al., Attention Is All You Need (2017)",
-    why="Row i of the matrix formula holds the scores of query i alone. The second equation has the factor 3 of the"
-    " scores in the place of the usual one.",
     false=lambda q, k, v: (soft(scaled_scores(q, k).mT).mT @ v, ATTENTION(q, k, v)),
-    false_says="the softmax is over the queries",
 )
 def per_token_equals_matrix(q: Array, k: Array, v: Array) -> Any:
     xp = q.__array_namespace__()
@@ -54,115 +45,27 @@ def per_token_equals_matrix(q: Array, k: Array, v: Array) -> Any:
     return [(per_token(scale_by_root(scores, q)), ATTENTION(q, k, v)), (per_token(3 * scores), TRIPLED(q, k, v))]
 
 
-@theorem(
-    "query-rows-independent",
-    TOPIC,
-    "$Attention([Q_1; Q_2], K, V) = [Attention(Q_1, K, V); Attention(Q_2, K, V)]$",
-    letters=ATTENDING.also({"Q₁": "a d_k", "Q₂": "b d_k", "K₁": "m d_k", "V₁": "m d_v"}),
-    arrays={"q": "a d_k", "u": "b d_k", "k": "n_k d_k", "v": "n_k d_v", "l": "m d_k", "w": "m d_v"},
-    why="No row of queries enters the output of another; so queries may be processed in blocks.",
-    false=lambda q, k, v, l, w: (ATTENTION(q, rows(k, l), rows(v, w)), ATTENTION(q, k, v) + ATTENTION(q, l, w)),  # noqa: E741
-    false_says="the same for keys: the outputs of two blocks of keys add up,"
-    " $Attention(Q, [K; K_1], [V; V_1]) = Attention(Q, K, V) + Attention(Q, K_1, V_1)$",
-)
-def query_rows_independent(q: Array, u: Array, k: Array, v: Array) -> Pair:
-    return ATTENTION(rows(q, u), k, v), rows(textbook(q, k, v), textbook(u, k, v))
+def _attended(attention: Attention) -> Any:
+    """Self-attention."""
+
+    def attended(reader: Any, x: Value) -> Value:
+        weights = {word.lower(): reader.array(word) for word in ("W_Q", "W_K", "W_V")}
+        return Value(attention(x=x.array, **weights), (), 2)
+
+    return attended
 
 
-linear_in_values = printed(
-    "linear-in-values",
-    TOPIC,
-    "$Attention(Q, K, a V + b V′) = a Attention(Q, K, V) + b Attention(Q, K, V′)$",
-    letters=ATTENDING.also({"a": "", "b": "", "X": "n d", "Y": "n d"}),
-    why="The weights do not look at the values.",
-    false_says="self-attention is linear in X:"
-    " $Attention(a X + b Y, a X + b Y, a X + b Y) = a Attention(X, X, X) + b Attention(Y, Y, Y)$",
-    top=2,
-)
-
-
-_WEIGHTS = ("W_Q", "W_K", "W_V", "W", "U")
-
-
-def _layer(x: Array, w_q: Array, w_k: Array, w_v: Array, w: Array, u: Array) -> Any:
+def _layer(attention: Attention) -> Any:
     """Self-attention and a network on each row, both with residuals."""
-    y = x + ATTENTION(x=x, w_q=w_q, w_k=w_k, w_v=w_v)
-    return y + y.__array_namespace__().maximum(y @ w, 0) @ u
+
+    def layer(reader: Any, x: Value) -> Value:
+        y = x.array + _attended(attention)(reader, x).array
+        return Value(y + reader.xp.maximum(y @ reader.array("W"), 0) @ reader.array("U"), (), 2)
+
+    return layer
 
 
 # -- symmetries -------------------------------------------------------------------------------------------------------
-
-
-@theorem(
-    "permutation-equivariance",
-    TOPIC,
-    "$f(Π X) = Π f(X)$",
-    letters=Glossary(
-        {"X": "n d", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d", "W": "d e", "U": "e d"},
-        permutations={"Π": "n"},
-        functions={"f": lambda reader, x: Value(_layer(x.array, *map(reader.array, _WEIGHTS)), (), 2)},
-    ),
-    arrays={"x": "n d", "w_q": "d d_k", "w_k": "d d_k", "w_v": "d d", "w": "d e", "u": "e d"},
-    permutations={"pi": "n"},
-    source="Lee et al., Set Transformer (2019)",
-    hypotheses=(
-        "f is self-attention, or a layer of self-attention and a network on each row, both with residuals;"
-        " no mask and no positions",
-        ("Π", " is a permutation matrix"),
-    ),
-    why="A permutation of the tokens permutes the queries, and the sums over keys do not see it; nor do layers that"
-    " are put on top of each other.",
-    false=lambda x, w_q, w_k, w_v, pi: (
-        CAUSAL(x=x[pi], w_q=w_q, w_k=w_k, w_v=w_v),
-        CAUSAL(x=x, w_q=w_q, w_k=w_k, w_v=w_v)[pi],
-    ),
-    false_says="the same for causal self-attention",
-)
-def permutation_equivariance(x: Array, w_q: Array, w_k: Array, w_v: Array, w: Array, u: Array, pi: Any) -> Any:
-    def attended(x: Array) -> Any:
-        return ATTENTION(x=x, w_q=w_q, w_k=w_k, w_v=w_v)
-
-    def layer(x: Array) -> Any:
-        return _layer(x, w_q, w_k, w_v, w, u)
-
-    return [
-        (attended(x[pi]), attended(x)[pi]),
-        (layer(x[pi]), layer(x)[pi]),
-        (ATTENTION(x=x[pi]), ATTENTION(x=x)[pi]),
-    ]
-
-
-key_permutation_invariance = printed(
-    "key-permutation-invariance",
-    TOPIC,
-    "$Attention(Q, Π K, Π V) = Attention(Q, K, V)$",
-    letters=ATTENDING.also(permutations={"Π": "n_k"}),
-    source="Lee et al., Set Transformer (2019)",
-    why="Keys and values enter by sums over the keys.",
-    false_says="$Attention(Q, Π K, V) = Attention(Q, K, V)$",
-)
-
-
-key_bias_redundant = printed(
-    "key-bias-redundant",
-    TOPIC,
-    "$Attention(Q, K + 𝟏 bᵀ, V) = Attention(Q, K, V)$",
-    letters=ATTENDING.also({"b": "d_k"}),
-    why="It adds one number to all scores of a row. So the bias of the keys' linear layer has no effect, unless rotary"
-    " positions or a normalisation of the keys come after it.",
-    false_says="$Attention(Q + 𝟏 bᵀ, K, V) = Attention(Q, K, V)$",
-)
-
-
-value_bias_passes = printed(
-    "value-bias-passes",
-    TOPIC,
-    "$Attention(Q, K, V + 𝟏 bᵀ) = Attention(Q, K, V) + 𝟏 bᵀ$",
-    letters=ATTENDING.also({"b": "d_v"}),
-    why="The weights of a row sum to one.",
-    false_says="the same with softmax-off-by-one: $Σ_{j=1}^{n_k} w_ij (v_j + b) = Σ_{j=1}^{n_k} w_ij v_j + b$"
-    " with $w_ij = e^{s_ij}/(1 + Σ_{l=1}^{n_k} e^{s_il})$",
-)
 
 
 CHANGED_BASIS = Substitution(
@@ -178,25 +81,13 @@ CHANGED_BASIS = Substitution(
 """With M Rᵀ = I, for any two such matrices."""
 
 
-@also(CHANGED_BASIS)
-@theorem(
-    "qk-gauge",
-    TOPIC,
-    "$Attention(Q M, K M⁻¹ᵀ, V) = Attention(Q, K, V)$",
-    letters=ATTENDING.also(
-        {"u": "d_k", "w": "d_k"},
-        defined={"I": eye("d_k"), "M⁻¹": formula("I − u wᵀ/(1 + wᵀ u)")},
-    ).where("M = I + u wᵀ"),
+@equations_by(
     arrays={
         **QKV,
         **{"m": "d_k e", "r": "d_k e", "u": "d_k 1", "w": "d_k 1", "z": "d_k d_k"},
         **{"x": "n d_k", "w_v": "d_k d_v", "w_o": "d_v h"},
     },
-    hypotheses=("M is any invertible matrix; of one step, $1 + wᵀ u ≠ 0$",),
-    source="Elhage et al., A Mathematical Framework for Transformer Circuits (2021)",
-    why="Only $Q M (K M⁻¹ᵀ)ᵀ$ is seen. Likewise only $W_Q W_Kᵀ$ and $W_V W_O$ matter.",
     false=lambda q, k, v, z: (ATTENTION(q @ z, k @ z, v), ATTENTION(q, k, v)),
-    false_says="$Attention(Q M, K M, V) = Attention(Q, K, V)$",
     top=2,
 )
 def qk_gauge(
@@ -211,51 +102,9 @@ def qk_gauge(
     ]
 
 
-duplicate_all_keys = printed(
-    "duplicate-all-keys",
-    TOPIC,
-    "$Attention(Q, K′, V′) = Attention(Q, K, V)$",
-    letters=ATTENDING.also(
-        {"r": "r"},
-        defined={
-            "K′": lambda reader: _repeated(reader.array("K"), reader.length("r")),
-            "V′": lambda reader: _repeated(reader.array("V"), reader.length("r")),
-            "K″": lambda reader: rows(reader.array("K"), reader.array("K")[:1]),
-            "V″": lambda reader: rows(reader.array("V"), reader.array("V")[:1]),
-        },
-    ),
-    hypotheses=("$K′$ and $V′$ hold every key and every value r times",),
-    why="The numerator and the denominator of a weight are both multiplied by r.",
-    false_says="repeating one key leaves the output unchanged: $Attention(Q, K″, V″) = Attention(Q, K, V)$",
-    top=2,
-)
-
-
 def _repeated(x: Array, r: Array) -> Array:
     xp, (n, d) = x.__array_namespace__(), x.shape
     return xp.reshape(xp.broadcast_to(x[None], (r, n, d)), (r * n, d))
-
-
-equal_scores_average = printed(
-    "equal-scores-average",
-    TOPIC,
-    "$o_i = 1/n_k Σ_{j=1}^{n_k} v_j$",
-    letters=ATTENDING.but("S").also({"c": "n_q"}),
-    hypotheses=("the scores of row i are all equal, as those of the query 0 are: $S_ij = c_i$",),
-    why="Equal scores have equal weights, which sum to one.",
-    false_says="$o_i = Σ_{j=1}^{n_k} v_j$",
-)
-
-
-symmetric_scores_reversible = printed(
-    "symmetric-scores-reversible",
-    TOPIC,
-    "$Z_i P_ij = Z_j P_ji$",
-    letters=ATTENDING.also({"A": "n n"}, index={"i": "n", "j": "n"}).where("S = A + Aᵀ"),
-    hypotheses=("$S = Sᵀ$; $Z_i = Σ_{j=1}^n e^{S_ij}$",),
-    why="Both sides are the exponential of the score. Summed over i they say that Z is stationary under P.",
-    false_says="$P = Pᵀ$",
-)
 
 
 KEPT = EntryLaw(("r",), lambda r: (1 - r, r * (1 - r)), lambda r: [(0 * r, r), (0 * r + 1, 1 - r)])
@@ -272,23 +121,10 @@ MEAN_OF_DROPPED = MeanRule(
 """With 1 − r, the probability to keep a weight, as the mean of B."""
 
 
-@also(MEAN_OF_DROPPED)
-@theorem(
-    "dropout-unbiased",
-    TOPIC,
-    "$E[Σ_{j=1}^{n_k} P_ij B_ij/(1 − r) v_j_c] = Σ_{j=1}^{n_k} P_ij v_j_c$",
-    letters=Glossary(
-        {"B": "n_q n_k", "S": "n_q n_k", "V": "n_k d_v", "r": ""},
-        index={"i": "n_q", "j": "n_k", "c": "d_v"},
-        laws={"B": KEPT},
-    ).where("P = softmax(S)"),
+@equations_by(
     arrays={**QKV, "b": "n_q n_k", "c": "n_q n_k", "s": "1 1", "u": "1 1", "keep": "1 1"},
-    positive=("keep",),
-    hypotheses=("the entries of B are 1 with probability 1 − r, else 0; 0 < r < 1",),
-    why="The output is linear in B, so its mean is the output at the mean of B. Independence is not needed."
-    " The rows of the weights that are left do not sum to one: where all of B is 0 they sum to 0.",
     false=lambda q, k, v: (_mean_over_drops(q, k, v), ATTENTION(q, k, v)),
-    false_says="dropout of the scores is unbiased too",
+    positive=("keep",),
     top=2,
 )
 def dropout_unbiased(q: Array, k: Array, v: Array, b: Array, c: Array, s: Array, u: Array, keep: Array) -> Any:
@@ -308,3 +144,167 @@ def _mean_over_drops(q: Array, k: Array, v: Array) -> Any:
     s: Any = scaled_scores(q, k)
     ways = [np.array(b).reshape(s.shape) for b in product((0, 2), repeat=int(s.shape[0] * s.shape[1]))]
     return sum((soft(s * type(s).lift(b)) @ v for b in ways[1:]), soft(s * 0) @ v) / len(ways)
+
+
+_TEXT = """
+per-token-equals-matrix: Token by token is the matrix form
+$o_i = Σ_{j=1}^{n_k} e^{q_i·k_j/√d_k}/(Σ_{l=1}^{n_k} e^{q_i·k_l/√d_k}) v_j$
+source: Vaswani et al., Attention Is All You Need (2017)
+why: Row i of the matrix formula holds the scores of query i alone. The second equation has the factor 3 of the scores
+  in the place of the usual one.
+false: the softmax is over the queries: $o_i = Σ_{j=1}^{n_k} e^{q_i·k_j/√d_k}/(Σ_{l=1}^{n_q} e^{q_l·k_j/√d_k}) v_j$
+by per_token_equals_matrix
+
+output-in-hull: Outputs lie in the hull of the values
+$min_j V_j_c ≤ O_i_c ≤ max_j V_j_c$, and $‖o_i‖ ≤ max_j ‖v_j‖$ for any norm
+letters: attending | sharp far
+why: Each output is a mean of the values with weights that are positive and sum to one.
+false: $‖O‖_F ≤ ‖V‖_F$
+by output_in_hull
+
+permutation-equivariance: Permuted tokens give permuted outputs
+$a(Π X) = Π a(X)$ and $f(Π X) = Π f(X)$
+for: a is self-attention, f a layer of it and of a network on each row, both with residuals; no mask and no positions
+for: $Π$ is a permutation matrix
+source: Lee et al., Set Transformer (2019)
+why: A permutation of the tokens permutes the queries, and the sums over keys do not see it; nor do layers that are
+  put on top of each other.
+false: the same for the layer c of causal self-attention: $c(Π X) = Π c(X)$
+
+key-permutation-invariance: The order of keys and values does not matter
+$Attention(Q, Π K, Π V) = Attention(Q, K, V)$
+letters: attending | permutations Π n_k
+source: Lee et al., Set Transformer (2019)
+why: Keys and values enter by sums over the keys.
+false: $Attention(Q, Π K, V) = Attention(Q, K, V)$
+
+query-rows-independent: Each query is answered alone
+$Attention([Q_1; Q_2], K, V) = [Attention(Q_1, K, V); Attention(Q_2, K, V)]$
+letters: attending | Q₁ a d_k, Q₂ b d_k, K₁ m d_k, V₁ m d_v
+why: No row of queries enters the output of another; so queries may be processed in blocks.
+false: the same for keys: the outputs of two blocks of keys add up, $Attention(Q, [K; K_1], [V; V_1]) = Attention(Q,
+  K, V) + Attention(Q, K_1, V_1)$
+
+linear-in-values: Attention is linear in the values
+$Attention(Q, K, a V + b V′) = a Attention(Q, K, V) + b Attention(Q, K, V′)$
+letters: attending | a, b, X n d, Y n d
+why: The weights do not look at the values.
+false: self-attention is linear in X: $Attention(a X + b Y, a X + b Y, a X + b Y) = a Attention(X, X, X) + b
+  Attention(Y, Y, Y)$
+top: 2
+
+key-bias-redundant: A bias of the keys changes nothing
+$Attention(Q, K + 𝟏 bᵀ, V) = Attention(Q, K, V)$
+letters: attending | b d_k
+why: It adds one number to all scores of a row. So the bias of the keys' linear layer has no effect, unless rotary
+  positions or a normalisation of the keys come after it.
+false: $Attention(Q + 𝟏 bᵀ, K, V) = Attention(Q, K, V)$
+
+value-bias-passes: A bias of the values passes through
+$Attention(Q, K, V + 𝟏 bᵀ) = Attention(Q, K, V) + 𝟏 bᵀ$
+letters: attending | b d_v
+why: The weights of a row sum to one.
+false: the same with softmax-off-by-one: $Σ_{j=1}^{n_k} w_ij (v_j + b) = Σ_{j=1}^{n_k} w_ij v_j + b$ with $w_ij =
+  e^{s_ij}/(1 + Σ_{l=1}^{n_k} e^{s_il})$
+
+dropout-unbiased: Dropout is unbiased
+$E[Σ_{j=1}^{n_k} P_ij B_ij/(1 − r) v_j_c] = Σ_{j=1}^{n_k} P_ij v_j_c$
+for: the entries of B are 1 with probability 1 − r, else 0; 0 < r < 1
+why: The output is linear in B, so its mean is the output at the mean of B. Independence is not needed. The rows of
+  the weights that are left do not sum to one: where all of B is 0 they sum to 0.
+false: dropout of the scores is unbiased too
+by dropout_unbiased
+and MEAN_OF_DROPPED
+
+qk-gauge: The freedom of queries and keys
+$Attention(Q M, K M⁻¹ᵀ, V) = Attention(Q, K, V)$
+for: M is any invertible matrix; of one step, $1 + wᵀ u ≠ 0$
+source: Elhage et al., A Mathematical Framework for Transformer Circuits (2021)
+why: Only $Q M (K M⁻¹ᵀ)ᵀ$ is seen. Likewise only $W_Q W_Kᵀ$ and $W_V W_O$ matter.
+false: $Attention(Q M, K M, V) = Attention(Q, K, V)$
+by qk_gauge
+and CHANGED_BASIS
+
+duplicate-all-keys: All keys twice change nothing
+$Attention(Q, K′, V′) = Attention(Q, K, V)$
+for: $K′$ and $V′$ hold every key and every value r times
+why: The numerator and the denominator of a weight are both multiplied by r.
+false: repeating one key leaves the output unchanged: $Attention(Q, K″, V″) = Attention(Q, K, V)$
+top: 2
+
+equal-scores-average: Equal scores average the values
+$o_i = 1/n_k Σ_{j=1}^{n_k} v_j$
+letters: attending | but S | c n_q
+for: the scores of row i are all equal, as those of the query 0 are: $S_ij = c_i$
+why: Equal scores have equal weights, which sum to one.
+false: $o_i = Σ_{j=1}^{n_k} v_j$
+
+score-rank: The rank of scores and of weights
+$rank(Q Kᵀ) ≤ d_k$, but $rank(softmax(x xᵀ)) = n$ with $x_i = i$, queries and keys of width 1
+source: Bhojanapalli et al., Low-Rank Bottleneck in Multi-head Attention Models (2020)
+why: A product has at most the rank of its factors. The exponential is not linear: distinct numbers x on the line as
+  queries and as keys give a matrix of exponentials that is invertible.
+false: $rank(P) ≤ d_k$
+by score_rank
+
+symmetric-scores-reversible: Symmetric scores give a reversible chain
+$Z_i P_ij = Z_j P_ji$
+letters: attending | A n n | index i n, j n | where S = A + Aᵀ
+for: $S = Sᵀ$; $Z_i = Σ_{j=1}^n e^{S_ij}$
+why: Both sides are the exponential of the score. Summed over i they say that Z is stationary under P.
+false: $P = Pᵀ$
+
+not-globally-lipschitz: Attention is not globally Lipschitz
+$∂o_1/∂x_1 = 1/3 + 2/3 a²$ at $x = (0, a, −a)$, so self-attention is not globally Lipschitz
+letters: new | a | where o = softmax(x xᵀ) x
+for: tokens of width one, all weights one, and Q = K = V = X
+source: Kim, Papamakarios, Mnih, The Lipschitz Constant of Self-Attention (2021)
+why: At the token 0 all scores are equal; its output moves by the variance of the tokens, which has no bound.
+false: Lipschitz with constant $‖W_V‖$, which is 1 here
+by not_globally_lipschitz
+
+nonexpansive-in-values: Attention does not expand its values
+$max(|Attention(Q, K, V) − Attention(Q, K, V′)|) ≤ max(|V − V′|)$
+why: The difference of the outputs is a mean of the differences of the values.
+false: $‖Attention(Q, K, V) − Attention(Q, K, V′)‖_F ≤ ‖V − V′‖_F$
+by nonexpansive_in_values
+"""
+
+THEOREMS = theorems(
+    "structure",
+    _TEXT,
+    {
+        "": ATTENDING,
+        "attending": ATTENDING,
+        "permutation-equivariance": Glossary(
+            {"X": "n d", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d", "W": "d e", "U": "e d"},
+            permutations={"Π": "n"},
+            functions={"a": _attended(ATTENTION), "f": _layer(ATTENTION), "c": _layer(CAUSAL)},
+        ),
+        "dropout-unbiased": Glossary(
+            {"B": "n_q n_k", "S": "n_q n_k", "V": "n_k d_v", "r": ""},
+            index={"i": "n_q", "j": "n_k", "c": "d_v"},
+            laws={"B": KEPT},
+        ).where("P = softmax(S)"),
+        "qk-gauge": ATTENDING.also(
+            {"u": "d_k", "w": "d_k"},
+            defined={"I": eye("d_k"), "M⁻¹": formula("I − u wᵀ/(1 + wᵀ u)")},
+        ).where("M = I + u wᵀ"),
+        "duplicate-all-keys": ATTENDING.also(
+            {"r": "r"},
+            defined={
+                "K′": lambda reader: _repeated(reader.array("K"), reader.length("r")),
+                "V′": lambda reader: _repeated(reader.array("V"), reader.length("r")),
+                "K″": lambda reader: rows(reader.array("K"), reader.array("K")[:1]),
+                "V″": lambda reader: rows(reader.array("V"), reader.array("V")[:1]),
+            },
+        ),
+        "score-rank": Glossary(
+            {"Q": "n d_k", "K": "n d_k"},
+            {"n": "n", "d_k": "d_k"},
+            {"i": "n"},
+            exact=True,
+        ).where("P = softmax(Q Kᵀ)"),
+    },
+    vars(structure_bounds) | globals(),
+)

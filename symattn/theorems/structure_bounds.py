@@ -10,15 +10,11 @@ from symattn.attention.softmax import softmax as soft
 from symattn.proof.gradients import gradient
 from symattn.proof.listed import Listed
 from symattn.proof.relations.functions import rank_of
-from symattn.proof.relations.glossary import Glossary
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.theorem import state, theorem
-from symattn.proof.together import Together, bound
-from symattn.theorems.letters import ATTENDING, ATTENTION, QKV, rows, weights
+from symattn.proof.together import Together, bound, equations_by
+from symattn.theorems.letters import ATTENTION, QKV, rows, weights
 from symattn.theorems.sums import HALF, greatest, sign
-
-TOPIC = "structure"
 
 
 def _square(x: Any) -> Any:
@@ -37,70 +33,32 @@ def _any_norm(x: Array) -> Array:
     return xp.any_norm(x) if hasattr(xp, "any_norm") else greatest(abs(x), -1)
 
 
-output_in_hull = state(
-    "output-in-hull",
-    TOPIC,
-    "$min_j V_j_c ≤ O_i_c ≤ max_j V_j_c$, and $‖o_i‖ ≤ max_j ‖v_j‖$ for any norm",
-    Together(
-        (
-            bound(
-                QKV,
-                lambda q, k, v: [(-greatest(-v, 0), ATTENTION(q, k, v)), (ATTENTION(q, k, v), greatest(v, 0))],
-                lambda q, k, above, below: [weights(q, k) @ above, weights(q, k) @ below],
-                lambda q, k, v: (_square(ATTENTION(q, k, v)), _square(v)),
-                laws={
-                    "above": ("n_k d_v", lambda v: v + greatest(-v, 0), "largest"),
-                    "below": ("n_k d_v", lambda v: greatest(v, 0) - v, "largest"),
-                },
-            ),
-            bound(
-                QKV,
-                lambda q, k, v: (_any_norm(ATTENTION(q, k, v)), greatest(_any_norm(v), 0)),
-                lambda q, k, below, rest: weights(q, k) @ below + rest,
-                laws={
-                    "below": ("n_k 1", lambda v: greatest(_any_norm(v), 0) - _any_norm(v), "largest"),
-                    "rest": (
-                        "n_q 1",
-                        lambda q, k, v: weights(q, k) @ _any_norm(v) - _any_norm(ATTENTION(q, k, v)),
-                        "triangle",
-                    ),
-                },
-            ),
+output_in_hull = Together(
+    (
+        bound(
+            QKV,
+            lambda q, k, v: [(-greatest(-v, 0), ATTENTION(q, k, v)), (ATTENTION(q, k, v), greatest(v, 0))],
+            lambda q, k, above, below: [weights(q, k) @ above, weights(q, k) @ below],
+            lambda q, k, v: (_square(ATTENTION(q, k, v)), _square(v)),
+            laws={
+                "above": ("n_k d_v", lambda v: v + greatest(-v, 0), "largest"),
+                "below": ("n_k d_v", lambda v: greatest(v, 0) - v, "largest"),
+            },
+        ),
+        bound(
+            QKV,
+            lambda q, k, v: (_any_norm(ATTENTION(q, k, v)), greatest(_any_norm(v), 0)),
+            lambda q, k, below, rest: weights(q, k) @ below + rest,
+            laws={
+                "below": ("n_k 1", lambda v: greatest(_any_norm(v), 0) - _any_norm(v), "largest"),
+                "rest": (
+                    "n_q 1",
+                    lambda q, k, v: weights(q, k) @ _any_norm(v) - _any_norm(ATTENTION(q, k, v)),
+                    "triangle",
+                ),
+            },
         ),
     ),
-    "folklore",
-    "$‖O‖_F ≤ ‖V‖_F$",
-    "Each output is a mean of the values with weights that are positive and sum to one.",
-    letters=ATTENDING.also(sharp="far"),
-)
-
-
-def _ranks(n: int, d: int, q: Array, k: Array) -> Any:
-    return [rank_of(dot_scores(q, k)) <= d, rank_of(soft(_line(q) @ _line(q).mT)) == n]
-
-
-score_rank = state(
-    "score-rank",
-    TOPIC,
-    "$rank(Q Kᵀ) ≤ d_k$, but $rank(softmax(x xᵀ)) = n$ with $x_i = i$, queries and keys of width 1",
-    Listed(
-        Declared({"q": "n d", "k": "n d"}),
-        holds=_ranks,
-        false=lambda n, d, q: rank_of(soft(_line(q) @ _line(q).mT)) <= d,
-        sizes=tuple({"n": n, "d": d} for n, d in ((2, 1), (3, 1), (4, 1), (3, 2), (4, 2), (4, 3))),
-        obstacle=("The rank of a matrix whose size is a letter is no identity between its entries.",),
-        seeds=1,
-    ),
-    "Bhojanapalli et al., Low-Rank Bottleneck in Multi-head Attention Models (2020)",
-    "$rank(P) ≤ d_k$",
-    "A product has at most the rank of its factors. The exponential is not linear: distinct numbers x on the line"
-    " as queries and as keys give a matrix of exponentials that is invertible.",
-    letters=Glossary(
-        {"Q": "n d_k", "K": "n d_k"},
-        {"n": "n", "d_k": "d_k"},
-        {"i": "n"},
-        exact=True,
-    ).where("P = softmax(Q Kᵀ)"),
 )
 
 
@@ -112,19 +70,21 @@ def _line(q: Any) -> Any:
     return xp.concat([first, xp.zeros((n, d - 1))], axis=-1) if d > 1 else first
 
 
-@theorem(
-    "not-globally-lipschitz",
-    TOPIC,
-    "$∂o_1/∂x_1 = 1/3 + 2/3 a²$ at $x = (0, a, −a)$, so self-attention is not globally Lipschitz",
-    letters=Glossary({"a": ""}).where("o = softmax(x xᵀ) x"),
+score_rank = Listed(
+    Declared({"q": "n d", "k": "n d"}),
+    lambda n, d, q, k: [rank_of(dot_scores(q, k)) <= d, rank_of(soft(_line(q) @ _line(q).mT)) == n],
+    lambda n, d, q: rank_of(soft(_line(q) @ _line(q).mT)) <= d,
+    tuple({"n": n, "d": d} for n, d in ((2, 1), (3, 1), (4, 1), (3, 2), (4, 2), (4, 3))),
+    ("The rank of a matrix whose size is a letter is no identity between its entries.",),
+    1,
+)
+
+
+@equations_by(
     arrays={"x0": "1 1", "x": "n 1", "a": "1 1", "more": "r 1"},
-    hypotheses=("tokens of width one, all weights one, and Q = K = V = X",),
-    source="Kim, Papamakarios, Mnih, The Lipschitz Constant of Self-Attention (2021)",
-    why="At the token 0 all scores are equal; its output moves by the variance of the tokens, which has no bound.",
+    false=lambda x: (x.__array_namespace__().maximum(_slope_at_zero(rows(x, -x)), 1), 1 + 0 * x[:1]),
     rule="A function with a derivative that has no bound is not Lipschitz. The last two equations are of the tokens 0"
     " and a, and of 0, a and any number of others at 0: so it holds for every number of tokens from two on.",
-    false=lambda x: (x.__array_namespace__().maximum(_slope_at_zero(rows(x, -x)), 1), 1 + 0 * x[:1]),
-    false_says="Lipschitz with constant $‖W_V‖$, which is 1 here",
 )
 def not_globally_lipschitz(x0: Array, x: Array, a: Array, more: Array) -> list[Pair]:
     xp = x.__array_namespace__()
@@ -155,27 +115,18 @@ def _slope_at_zero(others: Any) -> Any:
     return _slope(0 * others[:1], others)
 
 
-nonexpansive_in_values = state(
-    "nonexpansive-in-values",
-    TOPIC,
-    "$max(|Attention(Q, K, V) − Attention(Q, K, V′)|) ≤ max(|V − V′|)$",
-    OfTheLargest(
-        bound(
-            {**QKV, "u": "n_k d_v"},
-            lambda q, k, v, u: (abs(_moved(q, k, v, u)), greatest(abs(v - u))),
-            lambda q, k, more, less, up, down: (up * (weights(q, k) @ more) + down * (weights(q, k) @ less)) * HALF,
-            lambda q, k, v, u: (_square(_moved(q, k, v, u)), _square(v - u)),
-            laws={
-                "more": ("n_k d_v", lambda v, u: greatest(abs(v - u)) - (v - u), "largest"),
-                "less": ("n_k d_v", lambda v, u: greatest(abs(v - u)) + (v - u), "largest"),
-                "up": ("n_q d_v", lambda q, k, v, u: 1 + sign(_moved(q, k, v, u)), "bounded"),
-                "down": ("n_q d_v", lambda q, k, v, u: 1 - sign(_moved(q, k, v, u)), "bounded"),
-            },
-        ),
-        lambda q, k, v, u: (greatest(abs(_moved(q, k, v, u))), greatest(abs(v - u))),
+nonexpansive_in_values = OfTheLargest(
+    bound(
+        {**QKV, "u": "n_k d_v"},
+        lambda q, k, v, u: (abs(_moved(q, k, v, u)), greatest(abs(v - u))),
+        lambda q, k, more, less, up, down: (up * (weights(q, k) @ more) + down * (weights(q, k) @ less)) * HALF,
+        lambda q, k, v, u: (_square(_moved(q, k, v, u)), _square(v - u)),
+        laws={
+            "more": ("n_k d_v", lambda v, u: greatest(abs(v - u)) - (v - u), "largest"),
+            "less": ("n_k d_v", lambda v, u: greatest(abs(v - u)) + (v - u), "largest"),
+            "up": ("n_q d_v", lambda q, k, v, u: 1 + sign(_moved(q, k, v, u)), "bounded"),
+            "down": ("n_q d_v", lambda q, k, v, u: 1 - sign(_moved(q, k, v, u)), "bounded"),
+        },
     ),
-    "folklore",
-    "$‖Attention(Q, K, V) − Attention(Q, K, V′)‖_F ≤ ‖V − V′‖_F$",
-    "The difference of the outputs is a mean of the differences of the values.",
-    letters=ATTENDING,
+    lambda q, k, v, u: (greatest(abs(_moved(q, k, v, u))), greatest(abs(v - u))),
 )

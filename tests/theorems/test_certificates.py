@@ -18,9 +18,7 @@ EVERY = [pytest.param(t, marks=() if t == "softmax" else pytest.mark.deep) for t
 # of them, and here is by which one. No step of algebra is left to look at. They stand in docs/trust.md as well.
 SAME = {
     "heads-concat-is-sum": (1, "a row of blocks times a column of blocks is the sum of the products"),
-    "rope-layouts": (2, "both layouts take the same two numbers to a plane"),
-    "linear-recurrence": (2, "a sum over a run of tokens and one more is the sum over the run and its last term"),
-    "sinusoidal-shift-is-linear": (2, "the columns of an embedding are sines and cosines in turn"),
+    "query-rows-independent": (2, "a row of the output is written with its own query alone"),
 }
 
 

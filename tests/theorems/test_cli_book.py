@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,10 @@ import pytest
 from symattn.document.evidence import Grade
 from symattn.document.model import Document
 from symattn.document.render import render
-from symattn.theorems import TOPICS, catalogue, of_topic
-from symattn.theorems.book import book
+from symattn.theorems import TOPICS, catalogue, of_topic, theorem_of
+from symattn.theorems.book import book, title
 from symattn.theorems.documents import table
 from symattn.theorems.runner import run as decide_all
-from symattn.theorems.titles import title
 
 
 def volume(*topics: str, explain: bool = False) -> Document:
@@ -54,10 +54,10 @@ def test_every_form(small):
 
 
 def test_every_theorem_has_a_title_in_words():
-    titles = [title(name) for name in catalogue()]
+    titles = [title(theorem) for theorem in catalogue().values()]
     assert len(set(titles)) == len(titles)
     assert not any(name in titles for name in catalogue() if "-" in name)
-    assert title("my-lse-lemma") == "My log-sum-exp lemma"
+    assert title(replace(theorem_of("softmax", "lse-bounds"), name="my-lse-lemma", title="")) == "My log-sum-exp lemma"
 
 
 @pytest.mark.deep

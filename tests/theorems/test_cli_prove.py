@@ -19,7 +19,7 @@ def test_a_theorem_by_name(run):
     assert found.status == 0
     assert "Theorem  [proved: all sizes]" in found.stdout
     assert "softmax(s + t 𝟏) = softmax(s)" in found.stdout
-    assert "it is refuted: m = 2, n = 1: e^(3/4)/(1 + e^(3/4)) ≠ 1/(1 + e^(1/2))" in " ".join(found.stdout.split())
+    assert "it is refuted: n_k = 2: e^(3/4)/(1 + e^(3/4)) ≠ 1/(1 + e^(1/2))" in " ".join(found.stdout.split())
     assert found.stdout == run("prove", "softmax-shift", "--no-cache").stdout
 
 
@@ -75,8 +75,8 @@ def test_json_is_the_same_bytes_again_and_check_does_not_look_at_times(run, tmp_
 def test_explain_prints_the_equation_and_what_the_checker_says(run):
     found = run("prove", "softmax-shift", "--explain")
     assert found.status == 0
-    assert "for all i ≤ n, j ≤ m" in found.stdout
-    assert "D_m = 2" in found.stdout
+    assert "for all i ≤ n_k" in found.stdout
+    assert "D_{n_k} = 2" in found.stdout
     assert "accepted by the checker" in found.stdout
     entry = json.loads(run("prove", "softmax-shift", "--explain", "-f", "json").stdout)["theorems"][0]
     assert entry["certificates"][0]["kind"] == "certificate"

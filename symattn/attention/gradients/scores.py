@@ -28,14 +28,6 @@ def product_gradients(a: Array, b: Array, g: Array) -> tuple[Array, Array]:
     return summed_like(g @ b.mT, a), summed_like(a.mT @ g, b)
 
 
-def project_gradients(x: Array, w: Array, g: Array) -> tuple[Array, Array, Array]:
-    """(dX, dW, db) = (G Wᵀ, Xᵀ G, Σ G) of X W + b, dW and db summed over batches and tokens.
-
-    Shapes: x (…, n, d_model), w (d_model, d), g (…, n, d).
-    """
-    return g @ w.mT, summed_like(x.mT @ g, w), namespace_of(g).sum(g, axis=tuple(range(g.ndim - 1)))
-
-
 def unit_gradient(x: Array, g: Array) -> Array:
     """dX = (G − u (u · G)) / ‖x‖ of u = x / ‖x‖: what of G is at right angles to x. Shapes: (…, d)."""
     xp = namespace_of(x)

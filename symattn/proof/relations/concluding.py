@@ -6,7 +6,8 @@ Each way is a certificate, which the checker accepts or not: nothing is shown by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -22,8 +23,9 @@ from symattn.proof.premises import Applied, Concluded, Inducted, Premise, Sign
 from symattn.proof.prover import Proof, prove
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.compiling import Compiled, Link
-from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.values import Unread
+from symattn.proof.relations.glossary import Gap, Glossary
+from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.values import Unread, Value
 from symattn.proof.rules import written
 from symattn.proof.statement import Declared, Letters, Sides, pairs
 from symattn.proof.theorem import Identity
@@ -227,7 +229,7 @@ def by_letters(sides: Sides, declared: Declared) -> ProvedRelation | None:
 
 
 def inequalities(
-    compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, Node]
+    compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, Gap | Node]
 ) -> Iterator[ProvedRelation | None]:
     """How each ≤ is shown by its gap; of one with 0 the other side is the gap, unless one is given."""
     for link in every:
@@ -241,7 +243,7 @@ def inequalities(
         yield result
 
 
-def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: bool) -> ProvedRelation | None:
+def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, strict: bool) -> ProvedRelation | None:
     """Show a bound by the gap; max_i f_i ≤ c if f_i ≤ c for every i."""
     if not (isinstance(smaller, nt.Big) and _is_maximum(smaller)):
         return by_gap(compiled, smaller, larger, gap, strict)
@@ -253,17 +255,37 @@ def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict:
     return _certified(Applied("largest", signs, sides), result.needed)
 
 
-def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: bool) -> ProvedRelation | None:
+def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, strict: bool) -> ProvedRelation | None:
     """How smaller ≤ larger is shown by their difference in a form that shows its sign; smaller < larger if strict."""
-    d, pair = compiled.declared, [(smaller, larger)]
-    sides, gaps = compiled.sides(pair, True), compiled.gaps(pair, [gap])
-    signs: dict[str, Any] = {"positive": d.positive, "nonnegative": d.nonnegative, "units": d.units}
-    decision = bound(d.arrays, sides, gaps, strict=strict, **signs).decide()
+    d, pair, g = compiled.declared, [(smaller, larger)], compiled.glossary
+    gap = gap if isinstance(gap, Gap) else Gap(gap)
+    shapes = {key: " ".join(g.index[i] for i in x.letters) for key, x in gap.letters.items()}
+    beside = replace(compiled, glossary=replace(g, given={**g.given, **shapes}))
+    meanings = replace(compiled, glossary=replace(g, defined={**g.defined, **gap.letters}))
+    letters: dict[str, Any] = {key: (shapes[key], meanings.function(partial(_meant, key))) for key in shapes}
+    decision = bound(
+        d.arrays,
+        compiled.sides(pair, True),
+        beside.gaps(pair, [gap.body]),
+        named={beside.argument(key): x for key, x in letters.items() if key not in gap.laws},
+        laws={beside.argument(key): (*letters[key], law) for key, law in gap.laws.items()},
+        only=tuple(map(beside.argument, gap.only)),
+        positive=d.positive,
+        nonnegative=d.nonnegative,
+        units=d.units,
+        strict=strict,
+    ).decide()
     if decision.evidence.grade is Grade.REFUTED:
         raise FalseStep(f"refuted: {decision.evidence.where}")
     return (
         ProvedRelation(_needed(decision.proofs), decision.premises) if decision.evidence.grade is Grade.PROVED else None
     )
+
+
+def _meant(key: str, reader: Reader) -> Any:
+    result = reader.letter(key)
+    assert isinstance(result, Value)
+    return result.array
 
 
 def is_zero(x: Node) -> bool:
@@ -272,7 +294,7 @@ def is_zero(x: Node) -> bool:
 
 
 def shown(
-    compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, Node], signs: Mapping[Node, Node]
+    compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, Gap | Node], signs: Mapping[Node, Node]
 ) -> list[ProvedRelation | None]:
     """How each link is shown, equations first."""
     return [*equations(compiled, every, signs), *inequalities(compiled, every, gaps)]

@@ -36,6 +36,20 @@ class Spoken:
     body: Node
 
 
+@dataclass(frozen=True)
+class Gap:
+    """Larger − smaller, in a form that shows its sign.
+
+    ``letters`` are those of the form alone, each with what it stands for; ``laws``: letters → the law by which what
+    they stand for is not negative (see ``checker_laws``). Both sides are equal only where those in ``only`` are 0.
+    """
+
+    body: Node
+    letters: Mapping[str, LetterDefinition] = field(default_factory=dict)
+    laws: Mapping[str, str] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
+
+
 Meaning = LetterDefinition | Callable[["Reader"], Any]
 """A printed definition, or code that gives an array without index letters."""
 
@@ -74,7 +88,7 @@ class Glossary:
     nonnegative: tuple[str, ...] = ()
     units: tuple[tuple[str, str], ...] = ()
     places: Mapping[str, int] = field(default_factory=dict)
-    gaps: Mapping[Node, Node] = field(default_factory=dict)
+    gaps: Mapping[Node, Gap | Node] = field(default_factory=dict)
     sharp: str = ""
     sets: Mapping[str, str] = field(default_factory=dict)
     exact: bool = False
@@ -111,14 +125,15 @@ class Glossary:
 
     def where(self, *definitions: str) -> Glossary:
         """This with letters that are defined as they are printed: "dP = G Vᵀ", "p_i = e^{s_i}/Z"."""
-        glossary = self
-        for definition in definitions:
-            relation = formula(definition, self.roles)
-            assert isinstance(relation, Relation)
-            assert isinstance(relation.first, Name)
-            letter, letters = self.stem(relation.first)
-            glossary = glossary.also(defined={letter: LetterDefinition(letters, relation.rest[0][1])})
-        return glossary
+        return self.also(defined=dict(map(self.explained, definitions)))
+
+    def explained(self, definition: str) -> tuple[str, LetterDefinition]:
+        """The letter that a printed definition is of, and what it is."""
+        relation = formula(definition, self.roles)
+        assert isinstance(relation, Relation)
+        assert isinstance(relation.first, Name)
+        letter, letters = self.stem(relation.first)
+        return letter, LetterDefinition(letters, relation.rest[0][1])
 
     def valued(self, letter: str, number: Node) -> Glossary:
         """This, where a given letter is a number."""

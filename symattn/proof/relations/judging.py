@@ -18,13 +18,15 @@ from symattn.document.evidence import Evidence, Grade, both
 from symattn.document.notation import Node, Relation
 from symattn.document.text import equal_sizes, text
 from symattn.proof.literals import named
+from symattn.proof.premises import Premise
+from symattn.proof.prover import Proof
 from symattn.proof.relations import beyond
 from symattn.proof.relations.comparing import FalseStep, NotRead, compared, compared_if_finite
 from symattn.proof.relations.compiling import Compiled, Link, links, pruned
-from symattn.proof.relations.concluding import SMALLER, ProvedRelation, by_letters, is_zero, shown
+from symattn.proof.relations.concluding import SMALLER, ProvedRelation, equations, is_zero, shown
 from symattn.proof.relations.draws import EXTREME, FarApart, draws, extreme, sizes
 from symattn.proof.relations.examples import decide
-from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.glossary import Gap, Glossary
 from symattn.proof.relations.moments import averages, mentions
 from symattn.proof.relations.values import Unread
 from symattn.proof.statement import Numbers, run
@@ -46,7 +48,7 @@ class RelationQuestion:
     relation: Relation
     glossary: Glossary
     sized: Mapping[str, int] = field(default_factory=dict)
-    gaps: Mapping[Node, Node] = field(default_factory=dict)
+    gaps: Mapping[Node, Gap | Node] = field(default_factory=dict)
     signs: Mapping[Node, Node] = field(default_factory=dict)
     sharp: str = ""
     where: tuple[Relation, ...] = ()
@@ -109,6 +111,35 @@ def record(asked: DecidedRelation) -> None:
     result = _ASKED.get()
     if result is not None:
         result.append(asked)
+
+
+@dataclass
+class Shown:
+    """What shows the relations that are decided: proofs and premises; and sizes at which numbers meet them."""
+
+    by: list[Proof | Premise] = field(default_factory=list)
+    at: str = ""
+
+
+_SHOWN: ContextVar[Shown | None] = ContextVar("shown", default=None)
+
+
+@contextmanager
+def showing() -> Iterator[Shown]:
+    """What shows the relations that are decided inside the block."""
+    shown = Shown()
+    token = _SHOWN.set(shown)
+    try:
+        yield shown
+    finally:
+        _SHOWN.reset(token)
+
+
+def note(by: Iterable[Proof | Premise], at: str = "") -> None:
+    """Keep what shows a relation, and sizes at which numbers meet it, where ``showing`` listens."""
+    if kept := _SHOWN.get():
+        kept.by += by
+        kept.at = kept.at or at
 
 
 def judged(question: RelationQuestion, known: Mapping[Link, Evidence] | None = None) -> Evidence:
@@ -175,7 +206,8 @@ def _where(question: RelationQuestion, compiled: Compiled) -> str:
     return f"{where}, under {both(sorted(used))}" if used and averages(question.relation) else where
 
 
-def _proved(where: str, found: Iterable[ProvedRelation | None]) -> Evidence:
+def _proved(where: str, found: Sequence[ProvedRelation | None]) -> Evidence:
+    note([part for f in found if f for part in f.by])
     return all_of(Evidence(Grade.PROVED, words) for words in (where, *(h for f in found if f for h in f.needed)))
 
 
@@ -199,9 +231,9 @@ def _under_conditions(
     compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], where: Sequence[Link], sharp: str
 ) -> Evidence:
     """Equations that hold without the conditions are proved; else the numbers that meet them are asked."""
-    result = [x.sign == "=" and by_letters(compiled.sides([(x.left, x.right)]), compiled.declared) for x in every]
+    result = [*equations(compiled, every, {})] if all(x.sign == "=" for x in every) else [None]
     if all(result):
-        return _proved("all sizes", [f for f in result if f])
+        return _proved("all sizes", result)
     return _checked(compiled, every, drawn, sharp, where)
 
 
@@ -217,6 +249,7 @@ def _spot(compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], w
         for world in [w for w in drawn if w.seed == 1][::2]:
             if _met(compiled, where, world):
                 compared(compiled, every, world)
+                note((), equal_sizes(world.sizes) or "any size")
 
 
 def _met(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:
@@ -263,6 +296,7 @@ def _checked(
             raise FalseStep(f"{text(every[0].left)} {every[0].sign} … holds elsewhere, too")
         for world in met:
             compared(compiled, every, world)
+        note((), equal_sizes(met[0].sizes) or "any size")
         if sharp:
             _sharp(compiled, [x for x in bounds if not is_zero(x.left) and not is_zero(x.right)], sharp, where)
     if not (only or compiled.glossary.formats or compiled.glossary.exact or "fl" in compiled.glossary.families):

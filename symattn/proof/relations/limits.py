@@ -21,7 +21,7 @@ from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.compiling import Compiled, links
 from symattn.proof.relations.concluding import shown
 from symattn.proof.relations.glossary import Glossary, LetterDefinition
-from symattn.proof.relations.judging import all_of
+from symattn.proof.relations.judging import all_of, note
 from symattn.proof.relations.values import Unread
 
 _CONTINUOUS = (nt.Name, nt.Number, nt.Sum, nt.Neg, nt.Product, nt.Over, nt.Big)
@@ -62,6 +62,7 @@ def _expect_accepted(relation: Relation, tends: tuple[Name, Node], form: Node, t
     proved = Evidence(Grade.PROVED)
     if None in result or accepted(proved, (), (step,)) is not proved:
         raise FalseStep(f"{text(relation)}: the checker does not reach the limit")
+    note((step,))
 
 
 def _condition(condition: Relation) -> tuple[Name, Node]:

@@ -14,7 +14,7 @@ from symattn.document.notation import Name, Node
 from symattn.document.text import text
 from symattn.proof.relations import values as v
 from symattn.proof.relations.functions import FUNCTIONS
-from symattn.proof.relations.glossary import Spoken
+from symattn.proof.relations.glossary import LetterDefinition, Spoken
 from symattn.proof.relations.moments import MOMENTS, moment
 from symattn.proof.relations.named import COMPARED, LetterMeanings
 from symattn.proof.relations.recurring import written_out
@@ -53,6 +53,37 @@ class Reader(LetterMeanings):
             product = v.times(product, other, x.sign, self.glossary.rows)
         return product
 
+    def _beside_identity(self, x: Node) -> Node | None:
+        """A, where the letter x is defined as I + A."""
+        meaning = self.glossary.defined.get(text(x)) if isinstance(x, Name) else None
+        body = meaning.body if isinstance(meaning, LetterDefinition) and not meaning.letters else None
+        if isinstance(body, nt.Sum) and body.terms[0] == Name("I") and callable(self.glossary.defined.get("I")):
+            self.touched |= {text(x), "I"}
+            return body.terms[1] if len(body.terms) == 2 else nt.Sum(body.terms[1:])
+        return None
+
+    def _identity_and(self, rest: Node, whole: Node, factor: Node | None) -> Iterator[Value]:
+        """(I + A) x as x + A x for a vector x, so that no sum over I is left; other factors as they are."""
+        x = self.one(factor) if factor is not None else None
+        if x and x.rank == 1 and not x.row:
+            yield v.added(x, self._applied(rest, x))
+        else:
+            yield from (y for y in (self.one(whole), x) if y)
+
+    def _applied(self, a: Node, x: Value) -> Value:
+        """A x for a vector x, where 𝟏 𝟏ᵀ x is as many times the sum."""
+        match a:
+            case nt.Sum(terms):
+                return reduce(v.added, [self._applied(term, x) for term in terms])
+            case nt.Neg(body):
+                return self._applied(body, x).on(lambda y: -y)
+            case nt.Over(top, below) if not (number := self.one(below)).rank:
+                return v.both(self._applied(top, x), number, lambda p, q: p / q)
+        matrix = self.one(a)
+        if not matrix.even:
+            return v.times(matrix, x, "", False)
+        return replace(v.both(replace(matrix, even=False), v.summed(x), lambda p, q: p * q), even=True)
+
     def _factors(self, factors: tuple[Node, ...]) -> Iterator[Value]:
         """The factors of a product, ∇ with what follows it."""
         every = iter(factors)
@@ -62,6 +93,8 @@ class Reader(LetterMeanings):
                 if of is None:
                     raise Unread("the gradient of nothing")
                 yield self.derivative(of, text(x.sub[0])) if x.sub else self._nabla(of)
+            elif rest := self._beside_identity(x):
+                yield from self._identity_and(rest, x, next(every, None))
             else:
                 yield self.one(x)
 

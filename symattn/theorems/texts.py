@@ -1,0 +1,135 @@
+r"""Theorems as texts: a paragraph for each, which is read when its topic is.
+
+The first line is ``NAME: TITLE``, those below say what the theorem says, with formulas between dollar signs; then, a
+line each (an indented line goes on with the one before)::
+
+    letters: BASE | …   what its letters stand for, if not what the first glossary of the topic says
+    for: …              a hypothesis
+    source: …           who said it, if it is no folklore
+    why: …              the idea of the proof, in a sentence
+    false: …            the false variant
+    gap SIDE: …         for an inequality, by one of its sides, larger − smaller in a form that shows its sign; then,
+                        after semicolons, the letters of the form: ``x_j = s_j − t``, ``r = max(s) − s_1 by largest``
+                        (see ``Gap``), and ``only r``
+    rule: …             what follows from the relations, in words; with one the theorem is no more than argued
+    top: NUMBER         the largest size at which counterexamples to equations are looked for
+    by NAME             a method from Python, which decides what the print alone does not
+    and NAME            a method from Python that decides what belongs to the statement besides
+
+Letters begin with the name of a glossary, or with ``new``, and go on with parts such as ``Q n_q d_k, c`` (arrays and
+their shapes), ``but P O`` (letters without their meaning), ``where O = P V; ℓ = G·O``, ``rows``, ``loss ℓ``,
+``positive a b``, ``index i n, j m``, ``sizes m p+n``, ``roles v none`` (see ``Glossary``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from symattn.document.errors import InputError
+from symattn.document.formulas import ARRAY_ROLES, formula, running_text
+from symattn.document.model import Text
+from symattn.proof.relations.glossary import Gap, Glossary, LetterDefinition
+from symattn.proof.theorem import Theorem
+from symattn.proof.together import Together
+from symattn.theorems.reading import AsPrinted
+
+_LINE = re.compile(r"(letters|for|source|why|false|rule|top): (.*)|(by|and|gap) (.*)")
+
+
+def theorems(
+    topic: str, typed: str, letters: Mapping[str, Glossary | None], values: Mapping[str, Any] | None = None
+) -> tuple[Theorem, ...]:
+    """Read the theorems of a topic.
+
+    ``letters`` are glossaries by the name of a theorem or of their own; the one without a name is that of all other
+    theorems. ``values`` are the methods by name, and numbers that stand as ``@name`` in formulas.
+    """
+    paragraphs = re.split(r"\n\n+", typed.strip())
+    return tuple(_theorem(topic, re.sub(r"\n +", " ", one).split("\n"), letters, values or {}) for one in paragraphs)
+
+
+def _theorem(
+    topic: str, lines: list[str], letters: Mapping[str, Glossary | None], values: Mapping[str, Any]
+) -> Theorem:
+    name, _, title = lines[0].partition(": ")
+    parts: dict[str, list[str]] = {}
+    for line in lines[1:]:
+        match = _LINE.fullmatch(line)
+        parts.setdefault((match[1] or match[3]) if match else "says", []).append(
+            match[2] or match[4] if match else line
+        )
+    glossary = letters.get(name, letters.get(""))
+    if "letters" in parts:
+        glossary = _glossary(parts["letters"][0], letters)
+    for side, _, form in (gap.partition(": ") for gap in parts.get("gap", ())):
+        assert glossary is not None
+        glossary = glossary.also(gaps={formula(side, glossary.roles): _gap(form, glossary)})
+
+    def words(part: str) -> Text:
+        return running_text(" ".join(parts.get(part, ())), glossary.roles if glossary else ARRAY_ROLES, values)
+
+    assumed = tuple(running_text(x, glossary.roles if glossary else ARRAY_ROLES, values) for x in parts.get("for", ()))
+    said, false, rule = map(words, ("says", "false", "rule"))
+    if not said or not false or not (glossary or "by" in parts):
+        raise InputError(f"theorem {name}: what it says, its false variant, and letters or a method are needed")
+    if "by" in parts:
+        method = values[parts["by"][0]]
+    else:
+        assert glossary is not None
+        method = AsPrinted(said, false, assumed, glossary, int(parts.get("top", ["3"])[0]), rule)
+    if more := parts.get("and"):
+        method = Together((method, *(values[word] for word in more)))
+    source = parts.get("source", ["folklore"])[0]
+    return Theorem(name, topic, said, method, source, false, words("why"), assumed, glossary, title)
+
+
+def _glossary(typed: str, letters: Mapping[str, Glossary | None]) -> Glossary:
+    """The glossary that a line of letters says."""
+    base, *parts = re.split(r"(?:^| )\| ", typed)
+    sized = any(part.startswith("sizes ") for part in parts)
+    result = (Glossary(sizes={}) if sized else Glossary()) if base == "new" else letters[base]
+    assert result is not None
+    for part in parts:
+        word, _, rest = part.partition(" ")
+        if word == "but":
+            result = result.but(*rest.split())
+        elif word == "where":
+            result = result.where(*rest.split("; "))
+        elif word in _READ:
+            more: Any = {word: _READ[word](rest)}
+            result = result.also(**more)
+        else:
+            result = result.also(_pairs(part, lambda _, shape: shape))
+    return result
+
+
+def _gap(typed: str, glossary: Glossary) -> Gap:
+    body, *others = typed.split("; ")
+    letters, laws, only = dict[str, LetterDefinition](), dict[str, str](), tuple[str, ...]()
+    for other in others:
+        if other.startswith("only "):
+            only = tuple(other.split()[1:])
+            continue
+        meaning, _, law = other.partition(" by ")
+        letter, defined = glossary.explained(meaning)
+        letters[letter] = defined
+        laws |= {letter: law} if law else {}
+    return Gap(formula(body, glossary.roles), letters, laws, only)
+
+
+def _pairs(typed: str, of: Callable[[str, str], Any]) -> dict[str, Any]:
+    """``i n, j m`` as a mapping."""
+    return {key: of(key, value) for key, _, value in (pair.partition(" ") for pair in typed.split(", "))}
+
+
+_READ: Mapping[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("index", "sizes", "permutations"), lambda typed: _pairs(typed, lambda key, sort: sort or key)),
+    "roles": lambda typed: _pairs(typed, lambda _, role: None if role == "none" else role),
+    "places": lambda typed: _pairs(typed, lambda _, place: int(place)),
+    **dict.fromkeys(("positive", "nonnegative"), lambda typed: tuple(typed.split())),
+    **dict.fromkeys(("sharp", "loss"), str),
+    "rows": lambda _: True,
+}
+"""The fields that stand behind their names, and how each is read."""

@@ -1,0 +1,114 @@
+"""What the backward passes compute is the derivative of what is computed forwards, proved for all sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from inspect import Parameter, Signature
+from typing import Any
+
+import pytest
+
+from symattn.arrays.array import Array
+from symattn.attention.gradients import scores
+from symattn.attention.gradients.attention import backward, shared_gradient, softmax_vjp
+from symattn.attention.layers.steps import sigmoid
+from symattn.attention.positions.angles import rotate_half, rotate_interleaved
+from symattn.attention.projections import repeat_heads
+from symattn.attention.scores import additive_scores, cosine_scores, distance_scores, general_scores, softcap
+from symattn.attention.softmax import log_sum_exp, sigmoid_weights, sink_weights
+from symattn.attention.softmax import softmax as soft
+from symattn.attention.spec import Attention
+from symattn.document.evidence import Grade
+from symattn.proof.gradients import gradient
+from symattn.proof.statement import Declared
+from symattn.proof.theorem import Identity
+
+Passes = Callable[..., tuple[Any, ...]]
+SCORES, TURNS = {"s": "n m", "g": "n m"}, {"cos": "n f", "sin": "n f"}
+QKV = {"q": "n d", "k": "m d", "v": "m e", "g": "n e"}
+ATTENTION, CAUSAL, BIASED = Attention(), Attention(causal=True, fully_masked="nan"), Attention(bias=True)
+
+
+def _attended(spec: Attention, q: Array, k: Array, v: Array, g: Array) -> tuple[Any, ...]:
+    return tuple(backward(q, k, v, spec.trace(q, k, v)["weights"], g))
+
+
+def _grouped(q: Array, k: Array, v: Array) -> Any:
+    times = q.shape[0] // k.shape[0]
+    return ATTENTION(q, repeat_heads(k, times), repeat_heads(v, times))
+
+
+def _shared(q: Array, k: Array, v: Array, g: Array) -> tuple[Any, ...]:
+    times = q.shape[0] // k.shape[0]
+    dq, dk, dv = _attended(ATTENTION, q, repeat_heads(k, times), repeat_heads(v, times), g)
+    return dq, shared_gradient(dk, times), shared_gradient(dv, times)
+
+
+def _biased(q: Array, k: Array, v: Array, g: Array, bias: Array) -> tuple[Any, ...]:
+    p = BIASED.trace(q, k, v, bias=bias)["weights"]
+    return (*backward(q, k, v, p, g), scores.summed_like(scores.softmax_gradient(p, g @ v.mT), bias))
+
+
+#: What is computed forwards, the shapes of its arrays and of the gradient g by it, and what is computed backwards.
+PASSES: dict[str, tuple[Callable[..., Any], dict[str, str], Passes]] = {
+    "softmax": (soft, SCORES, lambda s, g: (softmax_vjp(soft(s), g),)),
+    "sink": (
+        sink_weights,
+        {"s": "n m", "sink": "n 1", "g": "n m"},
+        lambda s, sink, g: scores.sink_gradients(sink_weights(s, sink), g),
+    ),
+    "sigmoid": (
+        partial(sigmoid_weights, bias=0),
+        SCORES,
+        lambda s, g: (scores.sigmoid_gradient(sigmoid(s), g),),
+    ),
+    "log-sum-exp": (
+        partial(log_sum_exp, masked=False),
+        {"s": "n m", "g": "n 1"},
+        lambda s, g: (scores.log_sum_exp_gradient(s, log_sum_exp(s, masked=False), g),),
+    ),
+    "softcap": (partial(softcap, cap=2), SCORES, lambda s, g: (scores.softcap_gradient(softcap(s, 2), 2, g),)),
+    "general": (general_scores, {"q": "n a", "k": "m b", "w": "a b", "g": "n m"}, scores.general_gradients),
+    "additive": (
+        additive_scores,
+        {"q": "n a", "k": "m b", "w": "a l", "u": "b l", "v": "l", "g": "n m"},
+        scores.additive_gradients,
+    ),
+    "distance": (distance_scores, {"q": "n d", "k": "m d", "g": "n m"}, scores.distance_gradients),
+    "cosine": (cosine_scores, {"q": "n d", "k": "m d", "g": "n m"}, scores.cosine_gradients),
+    **{
+        turn.__name__: (
+            turn,
+            {"x": f"n {d}", "g": f"n {d}", **TURNS},
+            lambda x, g, cos, sin, t=turn: (t(g, cos, -sin),),
+        )
+        for turn, d in ((rotate_interleaved, "f*2"), (rotate_half, "f+f"))
+    },
+    "attention": (ATTENTION, QKV, partial(_attended, ATTENTION)),
+    "heads": (ATTENTION, {x: f"h {shape}" for x, shape in QKV.items()}, partial(_attended, ATTENTION)),
+    "causal": (CAUSAL, {"q": "n d", "k": "n d", "v": "n e", "g": "n e"}, partial(_attended, CAUSAL)),
+    "bias": (BIASED, {**QKV, "bias": "n m"}, _biased),
+    "bias-of-keys": (BIASED, {**QKV, "bias": "1 m"}, _biased),
+    "shared": (_grouped, {"q": "h*r n d", "k": "h m d", "v": "h m e", "g": "h*r n e"}, _shared),
+}
+LONG = ("causal", "shared", "bias", "bias-of-keys", "heads", "cosine", "additive")
+
+
+def _signature(names: dict[str, str]) -> Signature:
+    return Signature([Parameter(name, Parameter.KEYWORD_ONLY) for name in names])
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.deep if n in LONG else ()) for n in PASSES])
+def test_a_backward_pass_gives_the_derivatives(name: str) -> None:
+    function, arrays, passes = PASSES[name]
+    moved = [x for x in arrays if x not in ("g", *TURNS)]
+
+    def along(g: Array, **given: Any) -> Any:
+        return (g * function(**given)).sum()
+
+    def sides(**given: Any) -> list[tuple[Any, Any]]:
+        return [(gradient(along, x, **given), dx) for x, dx in zip(moved, passes(*given.values()), strict=True)]
+
+    sides.__signature__ = _signature(arrays)  # type: ignore[attr-defined]
+    assert Identity(Declared(arrays), sides, ()).decide().evidence.grade is Grade.PROVED
