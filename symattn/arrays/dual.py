@@ -71,7 +71,8 @@ class Dual(Planes):
 
     def _finite(self) -> Any:
         """The values, with 0 where −∞ stands: a forbidden score has no derivative."""
-        return self.base.xp.where(self.base._forbidden(self.value), 0, self.value)
+        forbidden = self.base._forbidden(self.value)
+        return self.base.xp.where(forbidden, 0, self.value) if np.any(forbidden) else self.value
 
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
