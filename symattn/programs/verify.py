@@ -52,8 +52,9 @@ def verify(
 
     You pick no tolerance: an output is a fault if no implementation in the ``precision`` could give it. The
     function runs in this process, so a call has no time limit. In addition to the probes, ``examples`` random
-    inputs are tried. What is tried does not depend on time, except for the upper limit of ``budget`` seconds of
-    processor time, for finding faults and again for explaining them; the report says if it was reached.
+    inputs are tried, a quarter of them where residues show what the function computes. What is tried does not
+    depend on time, except for the upper limit of ``budget`` seconds of processor time, for finding faults and again
+    for explaining them; the report says if it was reached.
 
     ``dtype`` is another word for a ``precision`` by name, as on the command line. ``contract`` says whether
     intermediate results may be stored in the input's format (``eager``), or stay in a wider one (``fused``), as in
