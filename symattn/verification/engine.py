@@ -251,6 +251,7 @@ def _collect(session: Session) -> None:
     rng, subject = np.random.default_rng(session.seed), session.subject
     session.progress("semantics")
     session.identity = subject.understood(session)
+    session.finding = session.effort_of(for_finding(session.examples))  # floats have a budget of their own
     for name, group in subject.first().items():
         _try_group(session, name, group, rng)
     subject.between(session, rng)
