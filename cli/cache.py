@@ -30,7 +30,7 @@ def command(action: str, output: Output) -> int:
     files, size = (sum(numbers) for numbers in zip(*kinds.values(), strict=True)) if kinds else (0, 0)
     rows = tuple(((kind,), (str(n),), (_size(b),)) for kind, (n, b) in kinds.items())
     columns = (Column(("what",), align="left"), Column(("files",)), Column(("size",)))
-    told = f"{files} files, {_size(size)}" if cleared is None else f"{cleared} files are cleared"
+    message = f"{files} files, {_size(size)}" if cleared is None else f"{cleared} files are cleared"
     where = Paragraph(("The folder is ", Code(str(cache.folder())), "."))
     record = {"folder": str(cache.folder()), "files": files, "bytes": size}
     return output.emit(
@@ -39,7 +39,7 @@ def command(action: str, output: Output) -> int:
             "cache",
             ("What is kept",),
             (where, *((Table(columns, rows),) if rows else ())),
-            (told,),
+            (message,),
             f"symattn cache{' clear' if cleared is not None else ''}",
             record=record if cleared is None else {**record, "cleared": cleared},
         )

@@ -48,20 +48,24 @@ def _certificates(file: Path) -> int:
     from symattn.proof.checker_files import LARGEST, check_file
 
     with file.open("rb") as source:
-        found = check_file(source.read(LARGEST + 1))
-    if found.why and not _holds_certificates(file):
-        why = f" ({found.why})" if file.suffix == ".json" else ""
+        file_verdicts = check_file(source.read(LARGEST + 1))
+    if file_verdicts.why and not _holds_certificates(file):
+        why = f" ({file_verdicts.why})" if file.suffix == ".json" else ""
         click.echo(f"refused: {file}: symattn did not write it{why}; hint: --skip-others passes over such files")
         return Status.FAULT
-    if found.why:
-        click.echo(f"refused: {found.name + ': ' if found.name else ''}{found.why}")
+    if file_verdicts.why:
+        click.echo(f"refused: {file_verdicts.name + ': ' if file_verdicts.name else ''}{file_verdicts.why}")
         return Status.FAULT
-    many = "the certificate is" if found.certificates == 1 else f"all {found.certificates} certificates are"
-    error = f", with an error of at most {found.epsilon:.0e}" if found.epsilon else ""
-    click.echo(f"{found.name}: {many} accepted{error}.")
-    click.echo(f"{found.grade}: {found.says}")
-    for words in found.hypotheses:
+    many = (
+        "the certificate is"
+        if file_verdicts.certificates == 1
+        else f"all {file_verdicts.certificates} certificates are"
+    )
+    error = f", with an error of at most {file_verdicts.epsilon:.0e}" if file_verdicts.epsilon else ""
+    click.echo(f"{file_verdicts.name}: {many} accepted{error}.")
+    click.echo(f"{file_verdicts.grade}: {file_verdicts.says}")
+    for words in file_verdicts.hypotheses:
         click.echo(f"  hypothesis: {words}")
-    if found.rule:
-        click.echo(f"  a step in words, which is not checked: {found.rule}")
+    if file_verdicts.rule:
+        click.echo(f"  a step in words, which is not checked: {file_verdicts.rule}")
     return Status.HOLDS

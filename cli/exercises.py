@@ -25,5 +25,5 @@ def command(seed: int, answers: bool, output: Output) -> int:
     from symattn.derivations.exercises import exercises
 
     with progress("drawing exercises"):
-        found = exercises(seed, answers=answers)
-    return output.emit(found)
+        document = exercises(seed, answers=answers)
+    return output.emit(document)

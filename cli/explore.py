@@ -37,8 +37,8 @@ def command(source: str, path: str | None, force: bool, check: str | None) -> in
     if path is not None:
         files.check(named(path), force)
     with progress("walking"):
-        found = explore(source)
+        exploration = explore(source)
     if check is not None:
-        return compared(Path(check), found.html())
-    found.save(str(path), force=force)
+        return compared(Path(check), exploration.html())
+    exploration.save(str(path), force=force)
     return Status.HOLDS

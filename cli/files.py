@@ -60,11 +60,11 @@ def _of_graph(context: click.Context, target: str, wishes: dict[str, Any]) -> Re
     from symattn.graphs import verify_graph
 
     refuse_others(context, target, (*_BOTH, *_GRAPHS))
-    told = given(wishes)
-    names = dict(_named(word) for word in told.pop("array", ()))
+    results = given(wishes)
+    names = dict(_named(word) for word in results.pop("array", ()))
     own = {name: wishes[name] for name in ("prove", "seed") if wishes[name] is not None}
-    told = {name: x for name, x in told.items() if name not in own}
-    return verify_graph(target, specified(told, whole=True).spec, names=names, command=line(context), **own)
+    results = {name: x for name, x in results.items() if name not in own}
+    return verify_graph(target, specified(results, whole=True).spec, names=names, command=line(context), **own)
 
 
 def _named(word: str) -> tuple[str, str]:

@@ -69,10 +69,12 @@ def command(target: str, output: Output, **wishes: Any) -> int:
 
 def _named(targets: Sequence[str]) -> dict[str, str]:
     """``mycache.py:paged`` by its name, ``paged``."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for target in targets:
         name = target.rpartition(":")[2]
-        if name in found:
-            raise click.UsageError(f"--cache: {found[name]} and {target} have the same name; give one of them another.")
-        found[name] = target
-    return found
+        if name in results:
+            raise click.UsageError(
+                f"--cache: {results[name]} and {target} have the same name; give one of them another."
+            )
+        results[name] = target
+    return results

@@ -31,21 +31,21 @@ def all_of(options: Iterable[Callable[[_Command], _Command]]) -> Callable[[_Comm
 
 def listed(command: click.Command, ctx: click.Context, topic: str = "") -> dict[str, list[tuple[str, str]]]:
     """Return the options of one topic, or those of none, by their titles, as help writes them."""
-    found: dict[str, list[tuple[str, str]]] = {} if topic else {Titled.title: []}
+    results: dict[str, list[tuple[str, str]]] = {} if topic else {Titled.title: []}
     for parameter in command.get_params(ctx):
         line = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
         if line is not None and getattr(parameter, "topic", "") == topic:
-            found.setdefault(getattr(parameter, "title", Titled.title), []).append(line)
-    return found
+            results.setdefault(getattr(parameter, "title", Titled.title), []).append(line)
+    return results
 
 
 def topics(command: click.Command) -> dict[str, list[str]]:
     """Return the names of a command's options by their topics."""
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for parameter in command.params:
         if topic := getattr(parameter, "topic", ""):
-            found.setdefault(topic, []).append(parameter.opts[0])
-    return found
+            results.setdefault(topic, []).append(parameter.opts[0])
+    return results
 
 
 class Grouped(click.Command):

@@ -49,10 +49,10 @@ def formulas(source: object, layer: int = 0, kind: str = "self", **wishes: Any) 
         sizes.setdefault("cross", True)
     if isinstance(shown.position, Rotary) and shown.position.width:
         sizes.setdefault("dk", shown.position.width + 2)
-    told = {f.name: getattr(shown, f.name) for f in fields_of(Attention) if getattr(shown, f.name) != f.default}
-    told["scale"] = "1/sqrt(d_k)" if shown.scale is None else shown.scale
+    results = {f.name: getattr(shown, f.name) for f in fields_of(Attention) if getattr(shown, f.name) != f.default}
+    results["scale"] = "1/sqrt(d_k)" if shown.scale is None else shown.scale
     where = {"config": place_of(source), "layer": layer or None, "kind": kind if kind != "self" else None}
-    page = derivation(command("derive", "attention", options=where | wishes), **told, **sizes)
+    page = derivation(command("derive", "attention", options=where | wishes), **results, **sizes)
     notes = [f"{c.model_type}, layer {layer}{'' if kind == 'self' else ', ' + kind}: {spec!r}."]
     notes += [f"Of the model's sizes few are written out: {'; '.join(words)}."] if words else []
     return page.opened_by(*(Note((words,)) for words in notes))

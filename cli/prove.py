@@ -69,13 +69,13 @@ def command(
         return output.emit(_listing(names, search))
     from symattn.proving import document
 
-    found = proved(names, explain=explain or coq or bool(certificate), jobs=jobs, cached=not no_cache)
+    results = proved(names, explain=explain or coq or bool(certificate), jobs=jobs, cached=not no_cache)
     if certificate:
-        _write(found, certificate, output.force)
-        found = found if explain else [replace(d, explained=(), certificates=()) for d in found]
+        _write(results, certificate, output.force)
+        results = results if explain else [replace(d, explained=(), certificates=()) for d in results]
     if coq:
-        found, output = _by_coq(found, names, explain, jobs, output)
-    return output.emit(document(found, names, explain, coq))
+        results, output = _by_coq(results, names, explain, jobs, output)
+    return output.emit(document(results, names, explain, coq))
 
 
 def proved(names: tuple[str, ...], *, explain: bool, jobs: int, cached: bool) -> list[Decided]:
@@ -91,15 +91,15 @@ def proved(names: tuple[str, ...], *, explain: bool, jobs: int, cached: bool) ->
 
 
 def _by_coq(
-    found: list[Decided], names: tuple[str, ...], explain: bool, jobs: int, output: Output
+    results: list[Decided], names: tuple[str, ...], explain: bool, jobs: int, output: Output
 ) -> tuple[list[Decided], Output]:
     """The theorems with what Coq says of them, and where the document goes if a file for Coq is written."""
     from symattn.document.codec import command as command_of
     from symattn.document.render import files
     from symattn.theorems.coq import checked
 
-    found = found if explain else [replace(d, explained=()) for d in found]
-    told = checked(found, command_of("prove", *names, options={"all": not names or None, "coq": True}), jobs)
+    results = results if explain else [replace(d, explained=()) for d in results]
+    told = checked(results, command_of("prove", *names, options={"all": not names or None, "coq": True}), jobs)
     if output.format == COQ and output.path:
         if told.file:
             files.write(output.path, told.file, output.force)
@@ -107,15 +107,15 @@ def _by_coq(
     return told.found, output
 
 
-def _write(found: list[Decided], path: Path, force: bool) -> None:
+def _write(results: list[Decided], path: Path, force: bool) -> None:
     """Write the certificates of the one theorem."""
     from symattn.document.errors import InputError
     from symattn.document.render import files
     from symattn.theorems.documents import certified
 
-    if len(found) != 1:
-        raise InputError(f"--certificate is for one theorem, and these are {len(found)}; hint: name one")
-    files.write(path, certified(found[0]), force)
+    if len(results) != 1:
+        raise InputError(f"--certificate is for one theorem, and these are {len(results)}; hint: name one")
+    files.write(path, certified(results[0]), force)
 
 
 def _listing(names: tuple[str, ...], search: str | None) -> Document:

@@ -47,8 +47,8 @@ def specified(told: dict[str, Any], whole: bool = False) -> Meant:
     return Meant(read(definition, spec if fields or origin else None), cut, origin)
 
 
-def _origin(told: dict[str, Any]) -> RequestOrigin | None:
-    like, config, layer, kind = (told.pop(name, None) for name in ("like", "config", "layer", "kind"))
+def _origin(results: dict[str, Any]) -> RequestOrigin | None:
+    like, config, layer, kind = (results.pop(name, None) for name in ("like", "config", "layer", "kind"))
     if config is None:
         if layer is not None or kind is not None:
             raise click.UsageError(f"--{'kind' if layer is None else 'layer'} belongs to --config, which is not given.")
@@ -66,11 +66,11 @@ def _origin(told: dict[str, Any]) -> RequestOrigin | None:
 
 
 def _names(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    found = tuple(name.replace("-", "_") for name in names)
-    for name in found:
+    results = tuple(name.replace("-", "_") for name in names)
+    for name in results:
         if name not in NAMES:
             raise click.BadParameter(f"{name!r} is not a field of a specification.")
-    return found
+    return results
 
 
 variants = all_of((

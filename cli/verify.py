@@ -94,11 +94,11 @@ def _refuse_those_of_files(target: str, wishes: dict[str, Any]) -> None:
 
 def _shares(texts: Iterable[str]) -> dict[str, float]:
     """``scale=0.001``, as a step and a part of its number."""
-    found = {}
+    results = {}
     for text in texts:
         step, _, share = text.partition("=")
         try:
-            found[step.strip()] = float(share)
+            results[step.strip()] = float(share)
         except ValueError:
             raise click.UsageError(f"--power {text}: give STEP=PART, such as scale=0.001") from None
-    return found
+    return results

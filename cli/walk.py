@@ -58,12 +58,12 @@ def command(source: str, output: Output, **wishes: Any) -> int:
     model = {name: wishes.pop(name) for name in MODEL}
     with progress("walking"):
         if model["config"] is not None:
-            found = _of_head(model, **given(wishes))
+            document = _of_head(model, **given(wishes))
         elif lost := next((name for name in MODEL if model[name] is not None), None):
             raise click.UsageError(f"--{lost} belongs to --config, which is not given")
         else:
-            found = walks.walk(source, **given(wishes))
-    return output.emit(found)
+            document = walks.walk(source, **given(wishes))
+    return output.emit(document)
 
 
 def _of_head(model: dict[str, Any], **wishes: Any) -> Document:

@@ -76,7 +76,7 @@ def _size(name: str, size: Size, largest: int) -> st.SearchStrategy[int]:
     return st.integers(low, high)
 
 
-def _drawn(draw: st.DrawFn, maker: Maker, sizes: st.SearchStrategy[Sizes], made: frameworks.Arrays) -> dict[str, Any]:
+def _drawn(draw: st.DrawFn, maker: Maker, sizes: st.SearchStrategy[Sizes], arrays: frameworks.Arrays) -> dict[str, Any]:
     elements = _elements(maker.precision)
 
     def entries(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -84,7 +84,7 @@ def _drawn(draw: st.DrawFn, maker: Maker, sizes: st.SearchStrategy[Sizes], made:
         return outcome
 
     result = maker.make(draw(sizes), entries, _Chance(draw))  # type: ignore[arg-type]
-    return {name: made.make(array, maker.precision.input.name) for name, array in result.items()}
+    return {name: arrays.make(array, maker.precision.input.name) for name, array in result.items()}
 
 
 def _elements(precision: Precision) -> st.SearchStrategy[float]:

@@ -211,9 +211,9 @@ def assert_close_to_exact(
     from symattn.programs.closeness import only_if_stored
     from symattn.programs.question import Question
 
-    given = {"q": q, "k": k, "v": v, **inputs}
+    arrays = {"q": q, "k": k, "v": v, **inputs}
     result = {"precision": precision, "contract": contract, "alpha": alpha, "rows": rows, "power": power}
-    question = Question.of(out, given, spec, lse=lse, do=do, gradients=gradients, **result)
+    question = Question.of(out, arrays, spec, lse=lse, do=do, gradients=gradients, **result)
     words, sought = judged(question)
     settings.seek(sought)
     if words:

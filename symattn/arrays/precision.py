@@ -127,8 +127,8 @@ class Precision(Answering):
         return replace(self, tiles=0, merges=0, lse=False, height=width + count, rescalings=count - 1)
 
     def _flushing(self, flush: bool) -> Precision:
-        held = ("input", "score", "accumulate", "stored", "factors", "kept", "output")
-        formats = {name: getattr(self, name) for name in held}
+        entries = ("input", "score", "accumulate", "stored", "factors", "kept", "output")
+        formats = {name: getattr(self, name) for name in entries}
         return replace(self, **{n: replace(f, flush=flush) for n, f in formats.items() if f is not None})
 
     @property

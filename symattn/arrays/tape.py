@@ -137,16 +137,16 @@ def reached(ends: Iterable[tuple[Taped, Any]], wanted: Sequence[Taped]) -> list[
     ends = [(y, g) for y, g in ends if y.moves]
     for y, g in ends:
         _collect(result, y, g)
-    kept = {id(x) for x in wanted}
+    remaining = {id(x) for x in wanted}
     for y in reversed(_in_order([y for y, _ in ends])):
-        g = result[id(y)] if id(y) in kept else result.pop(id(y))
+        g = result[id(y)] if id(y) in remaining else result.pop(id(y))
         for x, pull in y.sources:
             _collect(result, x, pull(g))
     return [result.get(id(x)) for x in wanted]
 
 
-def _collect(found: dict[int, Any], x: Taped, g: Any) -> None:
-    found[id(x)] = found[id(x)] + g if id(x) in found else g
+def _collect(results: dict[int, Any], x: Taped, g: Any) -> None:
+    results[id(x)] = results[id(x)] + g if id(x) in results else g
 
 
 def _in_order(ends: Sequence[Taped]) -> list[Taped]:

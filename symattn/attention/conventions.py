@@ -142,28 +142,30 @@ def _positions(spec: Attention) -> Iterator[Text]:
         yield row, name("i"), " and key ", name("j"), _cut(asked)
 
 
-def _cut(asked: Position) -> str:
-    if isinstance(asked, Shaw):
-        return f", cut to −{asked.most} … {asked.most}"
-    return f", cut to −{asked.span} … {asked.span - 1}" if isinstance(asked, Disentangled) else ""
+def _cut(position: Position) -> str:
+    if isinstance(position, Shaw):
+        return f", cut to −{position.most} … {position.most}"
+    return f", cut to −{position.span} … {position.span - 1}" if isinstance(position, Disentangled) else ""
 
 
-def _buckets(asked: Buckets) -> Iterator[Text]:
-    each = asked.number // 2 if asked.bidirectional else asked.number
+def _buckets(buckets: Buckets) -> Iterator[Text]:
+    each = buckets.number // 2 if buckets.bidirectional else buckets.number
     few = each // 2
     single = "the distance 0 has a bucket" if few == 1 else f"the distances 0 to {few - 1} have a bucket each"
-    ahead = f"keys ahead have {each} buckets of their own" if asked.bidirectional else "keys ahead are in the first one"
-    yield (f"{single}, those from {asked.max_distance} on one together; {ahead}",)
+    ahead = (
+        f"keys ahead have {each} buckets of their own" if buckets.bidirectional else "keys ahead are in the first one"
+    )
+    yield (f"{single}, those from {buckets.max_distance} on one together; {ahead}",)
 
 
-def _rotary(asked: Rotary, end: str) -> Iterator[Text]:
-    pairs = "ℓ and ℓ + r/2" if asked.layout == "half" else "2ℓ and 2ℓ + 1"
-    width = 2 * len(asked.triples) if asked.triples else asked.width
+def _rotary(rotary: Rotary, end: str) -> Iterator[Text]:
+    pairs = "ℓ and ℓ + r/2" if rotary.layout == "half" else "2ℓ and 2ℓ + 1"
+    width = 2 * len(rotary.triples) if rotary.triples else rotary.width
     what = f"the first r = {width} columns" if width else "all r columns"
-    what = "the first r columns, twice as many as the tables have" if asked.given == "tables" else what
+    what = "the first r columns, twice as many as the tables have" if rotary.given == "tables" else what
     yield (f"rotate turns {what}; {pairs} are a pair, counted from 0",)
-    if asked.given is None:
-        numbers = f"{asked.start}, {asked.start + 1}, …"
+    if rotary.given is None:
+        numbers = f"{rotary.start}, {rotary.start + 1}, …"
         yield (f"keys have the positions {numbers}; the {end} query has that of the {end} key",)
     else:
-        yield (f"{asked.given} are given; without those of queries, the {end} query has that of the {end} key",)
+        yield (f"{rotary.given} are given; without those of queries, the {end} query has that of the {end} key",)

@@ -50,10 +50,10 @@ def vjp(
     """
     under, names = differentiable(inputs, wrt)
     kind = tape(under, ties)
-    given = {n: kind(x, moves=n in names) if _numbers(x, under) else x for n, x in inputs.items()}
-    output = function(**given)
+    arrays = {n: kind(x, moves=n in names) if _numbers(x, under) else x for n, x in inputs.items()}
+    output = function(**arrays)
     ends = [(y, g) for y, g in cotangents(under, output, cotangent) if isinstance(y, Taped)]
-    return dict(zip(names, pull_back(ends, [given[n] for n in names]), strict=True))
+    return dict(zip(names, pull_back(ends, [arrays[n] for n in names]), strict=True))
 
 
 def through(function: Callable[..., Any], operands: tuple[Any, ...], g: Array) -> tuple[Any, ...]:
@@ -95,17 +95,17 @@ def _by_duals(function: Callable[..., Any], directions: Inputs, inputs: Inputs, 
     from symattn.arrays.dual import dual
 
     kind: Any = dual(base)
-    given = dict(inputs)
+    arrays = dict(inputs)
     for name, x in inputs.items():
         if _numbers(x, under):
-            given[name] = kind.made(_as(base, x), _as(base, directions.get(name, 0)))
-    return _structure(function(**given), lambda y: _slope(kind, under, y))
+            arrays[name] = kind.made(_as(base, x), _as(base, directions.get(name, 0)))
+    return _structure(function(**arrays), lambda y: _slope(kind, under, y))
 
 
 def _by_rows(function: Callable[..., Any], directions: Inputs, inputs: Inputs, under: Any) -> Any:
     """⟨gradient of each element of the output, direction⟩."""
     kind = tape(under)
-    given = {n: kind(x, moves=n in directions) if _numbers(x, under) else x for n, x in inputs.items()}
+    arrays = {n: kind(x, moves=n in directions) if _numbers(x, under) else x for n, x in inputs.items()}
     steps = {n: d if isinstance(d, ArrayBase) else under.asarray(d) for n, d in directions.items()}
 
     def slope(y: Any) -> Any:
@@ -113,11 +113,11 @@ def _by_rows(function: Callable[..., Any], directions: Inputs, inputs: Inputs, u
         if not (isinstance(y, Taped) and y.moves and y.size):
             return under.zeros(shape)
         units = np.eye(y.size).reshape(y.size, *shape)
-        rows = (pull_back([(y, under.asarray(e))], [given[n] for n in steps]) for e in units)
+        rows = (pull_back([(y, under.asarray(e))], [arrays[n] for n in steps]) for e in units)
         result = [sum(under.sum(g * d) for g, d in zip(row, steps.values(), strict=True)) for row in rows]
         return under.reshape(under.stack(result), shape)
 
-    return _structure(function(**given), slope)
+    return _structure(function(**arrays), slope)
 
 
 def differentiable(inputs: Inputs, wrt: Iterable[str] | None) -> tuple[Any, list[str]]:
@@ -178,11 +178,11 @@ def _numbers(x: object, under: object) -> bool:
     return isinstance(x, np.ndarray | np.floating) and x.dtype.kind == "f"
 
 
-def _shaped(given: Array, like: Array, what: str, whose: str) -> Array:
-    wanted, got = (tuple(map(int, np.shape(x))) for x in (like, given))
+def _shaped(values: Array, like: Array, what: str, whose: str) -> Array:
+    wanted, got = (tuple(map(int, np.shape(x))) for x in (like, values))
     if wanted != got:
         raise InputError(f"{what} has shape {got}, and {whose} {wanted}; they must be equal")
-    return given
+    return values
 
 
 def _base(under: Any) -> Any:

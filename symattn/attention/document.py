@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
 
-def document(spec: Attention, given: Iterable[str]) -> Document:
-    """The document of ``spec`` for the inputs named in ``given``."""
-    given = tuple(given)
-    names = list(dict.fromkeys(n for n in (*given, *inputs.needed(spec, given)) if n in ARRAYS))
+def document(spec: Attention, words: Iterable[str]) -> Document:
+    """The document of ``spec`` for the inputs named in ``words``."""
+    words = tuple(words)
+    names = list(dict.fromkeys(n for n in (*words, *inputs.needed(spec, words)) if n in ARRAYS))
     parts = spec.pipeline(names)
     formula = equals(SYMBOLS["output"], whole_formula(spec, names))
     long = tuple((part.symbol, ": ", *part.reason) for part in parts if _is_long(part.reason))  # no room beside them
@@ -47,12 +47,12 @@ _LONGEST = 72  # characters of a formula that a line holds
 _BESIDE = 70  # of a reason that stands beside one
 
 
-def whole_formula(spec: Attention, given: Iterable[str]) -> Node:
+def whole_formula(spec: Attention, names: Iterable[str]) -> Node:
     """The output in one formula of queries, keys and values: each step after them in place of its letter.
 
     Where that is longer than a line, the steps from the scores on alone.
     """
-    parts = [p for p in spec.pipeline(given) if p.name not in _LETTERS and not p.name.startswith(("w_", "b_"))]
+    parts = [p for p in spec.pipeline(names) if p.name not in _LETTERS and not p.name.startswith(("w_", "b_"))]
     whole = _composed(parts)
     if len(text(whole)) <= _LONGEST:
         return whole
@@ -66,21 +66,21 @@ def _composed(parts: Iterable[Part]) -> Node:
     return formulas[SYMBOLS["output"]]
 
 
-def shape(array: str, spec: Attention, given: Iterable[str]) -> tuple[Node, ...]:
+def shape(array: str, spec: Attention, names: Iterable[str]) -> tuple[Node, ...]:
     """The shape of a named array of attention in letters, without axes of batches; n where tokens attend to
     themselves."""
-    given = frozenset(given)
-    alone = "x" in given and "y" not in given
-    return sized(array, spec, given, {"n_q": N, "n_k": N} if alone else {})
+    names = frozenset(names)
+    alone = "x" in names and "y" not in names
+    return sized(array, spec, names, {"n_q": N, "n_k": N} if alone else {})
 
 
 def sized(
-    array: str, spec: Attention, given: Iterable[str], other: Mapping[str, Node] | None = None
+    array: str, spec: Attention, names: Iterable[str], other: Mapping[str, Node] | None = None
 ) -> tuple[Node, ...]:
     """Return the letters of the sizes, with n_q for the tokens, or the letter that ``other`` gives."""
-    given = frozenset(given)
+    names = frozenset(names)
     letters = {**SIZES, **(other or {})} | ({"g": H} if spec.group == 1 else {})
-    axes = inputs.shape(array, spec, given).replace("…", "").replace("(h?)", "").split()
+    axes = inputs.shape(array, spec, names).replace("…", "").replace("(h?)", "").split()
     return tuple(_length(axis.rstrip("?"), letters) for axis in axes)
 
 

@@ -166,12 +166,12 @@ def _of_rows(spec: Attention, head: Head, rows: list[int]) -> Ball:
     keys = slice(0, head.seen.n_k)
     seen = [head.seen.tile(slice(row, row + 1), keys) for row in rows]
     allowed = np.concatenate([np.ones((1, keys.stop), dtype=bool) if s is None else s for s in seen])
-    given: dict[str, Any] = {
+    inputs: dict[str, Any] = {
         name: Ball.lift(array) for name, array in (("q", head.q[rows]), ("k", head.k), ("v", head.v))
     }
     if spec.masks_anything:
-        given["mask"] = allowed
+        inputs["mask"] = allowed
     if head.sink is not None:
-        given["sink"] = Ball.lift(np.array([head.sink]))
-    out: Ball = alone(spec)(**given)
+        inputs["sink"] = Ball.lift(np.array([head.sink]))
+    out: Ball = alone(spec)(**inputs)
     return out

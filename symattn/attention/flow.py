@@ -71,9 +71,9 @@ class Step:
         return ((words,) if words else ()) if isinstance(words, str) else words
 
 
-def run_steps(steps: Iterable[Step], given: Mapping[str, Any]) -> dict[str, Any]:
+def run_steps(steps: Iterable[Step], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The given arrays and those that the steps compute, in order."""
-    values = dict(given)
+    values = dict(inputs)
     for step in steps:
         values[step.name] = step.run(*[values[name] for name in step.of])
     return values
@@ -121,9 +121,9 @@ def _written(writes: Callable[..., Node], of: Iterable[str]) -> Node:
     return writes(*[ARRAYS[name].symbol for name in of])
 
 
-def traced(description: Any, given: Mapping[str, Any], check: Callable[[Any, dict[str, Any]], None]) -> Trace:
+def traced(description: Any, inputs: Mapping[str, Any], check: Callable[[Any, dict[str, Any]], None]) -> Trace:
     """Every named array of a run of the steps of ``description`` on the inputs that are given, not None."""
-    values = {name: array for name, array in given.items() if array is not None}
+    values = {name: array for name, array in inputs.items() if array is not None}
     steps = description.pipeline(values)
     check(description, values)
     return Trace(run_steps(steps, values))

@@ -47,16 +47,16 @@ def by_name(qkv: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
     for name in "qkv"[: len(qkv)]:
         if name in inputs:
             raise InputError(f"{name} is given twice, by position and by name")
-    given = {**dict(zip("qkv", qkv, strict=False)), **inputs}
-    return {name: array for name, array in given.items() if array is not None}
+    arrays = {**dict(zip("qkv", qkv, strict=False)), **inputs}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
-def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
+def check_inputs(spec: Attention, inputs: dict[str, Any]) -> None:
     """Raise InputError for a missing, unknown or ill-shaped input; what fitted once is not looked at again."""
-    fitted = _fitted(spec, frozenset(given))
-    form = _form(given)
+    fitted = _fitted(spec, frozenset(inputs))
+    form = _form(inputs)
     if form is None or form not in fitted:
-        _check_arrays(spec, given)
+        _check_arrays(spec, inputs)
         if form is not None and len(fitted) < _FORMS:
             fitted.add(form)
 
@@ -67,19 +67,19 @@ def _fitted(spec: Attention, names: frozenset[str]) -> set[Form]:
     return set()
 
 
-def _form(given: Mapping[str, Any]) -> Form | None:
+def _form(inputs: Mapping[str, Any]) -> Form | None:
     """The types and shapes of arrays, which decide whether they fit each other; None where a length is no plain int."""
-    if any(type(n) is not int for array in given.values() for n in getattr(array, "shape", (None,))):
+    if any(type(n) is not int for array in inputs.values() for n in getattr(array, "shape", (None,))):
         return None
-    return tuple((name, type(array), tuple(array.shape), array.dtype) for name, array in given.items())
+    return tuple((name, type(array), tuple(array.shape), array.dtype) for name, array in inputs.items())
 
 
-def _check_arrays(spec: Attention, given: dict[str, Any]) -> None:
-    shapes = _shapes(spec, frozenset(given))
+def _check_arrays(spec: Attention, inputs: dict[str, Any]) -> None:
+    shapes = _shapes(spec, frozenset(inputs))
     words = {"h": "heads", "g": "heads of keys and values", "d_y": "d_model", "d_out": "d_model"}
     known = spec.counts | (position_checks.known_sizes(spec) if spec.position else {})
     sizes = AxisLengths(known, words | position_checks.WORDS)
-    arrays = {name: given[name] for name in shapes}
+    arrays = {name: inputs[name] for name in shapes}
     tokens = {name: arrays.pop(name) for name in TOKENS if name in arrays}
     for name, array in tokens.items():
         sizes.bind(name, array, shapes[name])
@@ -92,20 +92,20 @@ def _check_arrays(spec: Attention, given: dict[str, Any]) -> None:
         sizes.bind(name, array, shapes[name], batch if shapes[name].startswith("…") else None)
         kind = holds(name, spec)
         check_holds(name, array, "summands" if name in SUMMANDS and kind == "numbers" else kind)
-    if "doc" in given:  # its tokens are queries and keys at once
-        sizes.bind("doc", given["doc"], shape("keep", spec, given), batch)
+    if "doc" in inputs:  # its tokens are queries and keys at once
+        sizes.bind("doc", inputs["doc"], shape("keep", spec, inputs), batch)
     if spec.latent:
-        sizes.check_sum("w_q" if "w_q" in given else "w_uq", "d_k", ("d_n", "d_r"))
+        sizes.check_sum("w_q" if "w_q" in inputs else "w_uq", "d_k", ("d_n", "d_r"))
     if spec.position:
-        position_checks.check_sizes(spec, {letter: length for letter, (length, _) in sizes.found.items()}, given)
+        position_checks.check_sizes(spec, {letter: length for letter, (length, _) in sizes.found.items()}, inputs)
 
 
 @lru_cache(maxsize=256)
-def _shapes(spec: Attention, given: frozenset[str]) -> dict[str, str]:
+def _shapes(spec: Attention, names: frozenset[str]) -> dict[str, str]:
     """The shapes of the inputs in letters. Raises InputError for inputs that are missing, or have no place."""
-    _check_places(spec, given)
-    letters = same_letters(spec, given)
-    return {name: _in_letters(name, spec, letters) for name in sorted(given, key=_PLACES.__getitem__)}
+    _check_places(spec, names)
+    letters = same_letters(spec, names)
+    return {name: _in_letters(name, spec, letters) for name in sorted(names, key=_PLACES.__getitem__)}
 
 
 def holds(name: str, spec: Attention) -> str:
@@ -113,9 +113,9 @@ def holds(name: str, spec: Attention) -> str:
     return "booleans" if name == "mask" and spec.mask == "boolean" else ARRAYS[name].holds
 
 
-def shape(array: str, spec: Attention, given: Collection[str]) -> str:
+def shape(array: str, spec: Attention, names: Collection[str]) -> str:
     """The shape of an input or a step in letters, ``… [h] n_q d_k`` with what stands in brackets decided."""
-    return _in_letters(array, spec, same_letters(spec, given))
+    return _in_letters(array, spec, same_letters(spec, names))
 
 
 def _in_letters(array: str, spec: Attention, letters: dict[str, str]) -> str:
@@ -123,16 +123,16 @@ def _in_letters(array: str, spec: Attention, letters: dict[str, str]) -> str:
     return " ".join(axis for axis in result if axis)
 
 
-def factors(array: str, spec: Attention, given: Collection[str]) -> tuple[str, ...]:
+def factors(array: str, spec: Attention, names: Collection[str]) -> tuple[str, ...]:
     """The letters of a shape, without axes of batches, blocks apart: h*d_k gives h and d_k."""
-    whole = shape(array, spec, given).replace("…", "").replace("?", "")
+    whole = shape(array, spec, names).replace("…", "").replace("?", "")
     return tuple(whole.replace("*", " ").replace("(", "").replace(")", "").split())
 
 
-def lengths(array: str, spec: Attention, given: Collection[str], sizes: Mapping[str, int]) -> tuple[int, ...]:
+def lengths(array: str, spec: Attention, names: Collection[str], sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The shape of an array, without axes of batches, for these lengths of the letters."""
     known = {**spec.counts, **sizes}
-    axes = shape(array, spec, given).replace("…", "").replace("(h?)", "").replace("?", "").split()
+    axes = shape(array, spec, names).replace("…", "").replace("(h?)", "").replace("?", "").split()
     return tuple(prod(int(f) if f.isdecimal() else known[f] for f in axis.split("*")) for axis in axes)
 
 
@@ -147,30 +147,30 @@ def _axis(axis: str, spec: Attention, letters: dict[str, str]) -> str:
     return letters.get(axis.rstrip("?"), axis.rstrip("?")) + end
 
 
-def same_letters(spec: Attention, given: Collection[str]) -> dict[str, str]:
+def same_letters(spec: Attention, names: Collection[str]) -> dict[str, str]:
     """Which letters stand for the same size: n_k for n_q where tokens attend to themselves."""
     result: dict[str, str] = {}
-    if "x" in given:
-        if "y" not in given:
+    if "x" in names:
+        if "y" not in names:
             result |= {"n_k": "n_q", "d_y": "d_model"}
         if spec.packed:
             result |= {"d_v": "d_k", "d_y": "d_model"}
-        elif "w_q" not in given and spec.latent is None:
-            result |= _widths_of_tokens(spec, given)
+        elif "w_q" not in names and spec.latent is None:
+            result |= _widths_of_tokens(spec, names)
     if spec.score not in WIDE or spec.packed:
         result["d_s"] = result.get("d_k", "d_k")
     result["d_w"] = "l_a" if spec.score == "additive" else result.get("d_s", "d_s")
     absorbed = spec.latent is not None and spec.latent.absorbed
     result |= {"j": "1", "d_j": "d_c"} if absorbed else {"j": "h", "d_j": "d_k"}
-    if "w_o" not in given:
+    if "w_o" not in names:
         wide = result.get("d_v", "d_v")
-        result["d_out"] = f"h*{wide}" if spec.heads > 1 and "x" in given else wide
+        result["d_out"] = f"h*{wide}" if spec.heads > 1 and "x" in names else wide
     return result
 
 
-def _widths_of_tokens(spec: Attention, given: Collection[str]) -> dict[str, str]:
+def _widths_of_tokens(spec: Attention, names: Collection[str]) -> dict[str, str]:
     """Without projections the tokens' own columns are those of queries, keys and values."""
-    if spec.score in WIDE and "y" in given:
+    if spec.score in WIDE and "y" in names:
         return {"d_k": "d_model", "d_s": "d_y", "d_v": "d_y"}
     return dict.fromkeys(("d_k", "d_s", "d_v", "d_y"), "d_model")
 
@@ -186,32 +186,32 @@ def accepted(spec: Attention) -> frozenset[str]:
     return frozenset(name for name, wanted in _ASKED.items() if wanted(spec))
 
 
-def needed(spec: Attention, given: Collection[str]) -> list[str]:
+def needed(spec: Attention, names: Collection[str]) -> list[str]:
     """The inputs beside tokens and projections that the specification asks for."""
-    return required(spec) + ["doc"] * (spec.documents and not {"doc_q", "doc_k"} & set(given))
+    return required(spec) + ["doc"] * (spec.documents and not {"doc_q", "doc_k"} & set(names))
 
 
-def check_names(spec: Attention, given: Collection[str]) -> None:
+def check_names(spec: Attention, names: Collection[str]) -> None:
     """Raise InputError for an input that no specification has."""
-    for name in given:
+    for name in names:
         if name not in ARRAYS or not (name in _ASKED or name in _OF_X or name in TOKENS):
             known = accepted(spec) | {*_OF_X, *"qkv"}
             raise unknown("this attention", name, sorted(known), of_attention=True, what="input")
 
 
-def _check_places(spec: Attention, given: Collection[str]) -> None:
-    check_names(spec, given)
-    if "x" in given:
-        _check_names_of_x(spec, given)
+def _check_places(spec: Attention, names: Collection[str]) -> None:
+    check_names(spec, names)
+    if "x" in names:
+        _check_names_of_x(spec, names)
     else:
-        _check_names_of_q(spec, given)
-    for name in sorted({*required(spec), *(_ASKED.keys() & given)}, key=_PLACES.__getitem__):
-        if name not in given:
+        _check_names_of_q(spec, names)
+    for name in sorted({*required(spec), *(_ASKED.keys() & names)}, key=_PLACES.__getitem__):
+        if name not in names:
             raise InputError(f"the specification needs input {name!r}")
         if not _ASKED[name](spec):
             raise InputError(f"the specification has no input {name!r}")
     if spec.documents:
-        _check_names_of_documents(spec, given)
+        _check_names_of_documents(spec, names)
 
 
 def _check_names_of_documents(spec: Attention, given: Collection[str]) -> None:
@@ -222,9 +222,9 @@ def _check_names_of_documents(spec: Attention, given: Collection[str]) -> None:
         raise InputError("doc_q and doc_k: distances are counted over whole sequences; hint: doc, or position=None")
 
 
-def _check_names_of_q(spec: Attention, given: Collection[str]) -> None:
-    missing = [n for n in "qkv" if n not in given]
-    stray = [n for n in given if n in _OF_X]
+def _check_names_of_q(spec: Attention, names: Collection[str]) -> None:
+    missing = [n for n in "qkv" if n not in names]
+    stray = [n for n in names if n in _OF_X]
     if missing:
         raise InputError(f"attention needs q, k, v or x; missing: {', '.join(missing)}")
     if stray:
@@ -233,10 +233,10 @@ def _check_names_of_q(spec: Attention, given: Collection[str]) -> None:
         raise InputError(f"{'latent' if spec.latent else 'packed'} projections need the tokens x")
 
 
-def _check_names_of_x(spec: Attention, given: Collection[str]) -> None:
-    if any(n in given for n in "qkv"):
+def _check_names_of_x(spec: Attention, names: Collection[str]) -> None:
+    if any(n in names for n in "qkv"):
         raise InputError("give q, k, v or x, not both")
-    weights = [n for n in ("w_q", "w_k", "w_v") if n in given]
+    weights = [n for n in ("w_q", "w_k", "w_v") if n in names]
     if spec.packed or spec.latent:
         _check_names_instead(spec, weights)
     elif weights and len(weights) < 3:
@@ -244,7 +244,7 @@ def _check_names_of_x(spec: Attention, given: Collection[str]) -> None:
     elif not weights and spec.heads > 1:
         raise InputError("heads > 1 needs the projections w_q, w_k, w_v")
     for bias, weight in zip(_BIASES, _WEIGHTS, strict=True):
-        if bias in given and weight not in given:
+        if bias in names and weight not in names:
             raise InputError(f"{bias} belongs to {weight}, which is not given")
 
 

@@ -172,6 +172,6 @@ def _places(of_tokens: Array) -> Array:
     return _count(same_document(of_tokens, of_tokens) & (t[None, :] < t[:, None]))
 
 
-def _count(found: Array) -> Array:
-    xp = namespace_of(found)
-    return xp.sum(xp.astype(found, xp.int64), axis=-1)
+def _count(result: Array) -> Array:
+    xp = namespace_of(result)
+    return xp.sum(xp.astype(result, xp.int64), axis=-1)

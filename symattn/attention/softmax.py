@@ -159,9 +159,9 @@ def sparsemax(s: Array, fully_masked: str = "nan") -> Array:
     xp = namespace_of(s)
     s = s - row_max(s)  # the same weights, and sums of scores that do not cancel
     z, place = _falling(s)
-    kept = 1 + place * z > xp.cumulative_sum(z, axis=-1)
-    number = nonempty(_count(kept, s), fully_masked)
-    tau = (xp.sum(xp.where(kept, z, 0), axis=-1, keepdims=True) - 1) / number
+    keeps = 1 + place * z > xp.cumulative_sum(z, axis=-1)
+    number = nonempty(_count(keeps, s), fully_masked)
+    tau = (xp.sum(xp.where(keeps, z, 0), axis=-1, keepdims=True) - 1) / number
     return xp.maximum(s - tau, 0)
 
 
@@ -193,9 +193,9 @@ def _falling(s: Array) -> tuple[Any, Any]:
     return xp.flip(xp.sort(s, axis=-1), axis=-1), xp.astype(xp.arange(1, s.shape[-1] + 1), s.dtype)
 
 
-def _count(kept: Array, s: Array) -> Array:
+def _count(values: Array, s: Array) -> Array:
     xp = namespace_of(s)
-    return xp.sum(xp.astype(kept, s.dtype), axis=-1, keepdims=True)
+    return xp.sum(xp.astype(values, s.dtype), axis=-1, keepdims=True)
 
 
 # -- dropout, with the choice of what is dropped as an input -----------------------------------------------------------

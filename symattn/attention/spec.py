@@ -20,11 +20,11 @@ from symattn.document.printable import Shown
 _WIDTH, _INDENT = 114, 14
 
 
-def pipeline(spec: Attention, given: frozenset[str]) -> tuple[Step, ...]:
-    """The steps of ``spec`` from the inputs named in ``given`` to ``output``."""
-    flow = Flow(spec, given)
+def pipeline(spec: Attention, names: frozenset[str]) -> tuple[Step, ...]:
+    """The steps of ``spec`` from the inputs named in ``names`` to ``output``."""
+    flow = Flow(spec, names)
     for asks, stage in weights.STAGES:
-        if not asks or asks in given or getattr(spec, asks, None):
+        if not asks or asks in names or getattr(spec, asks, None):
             stage(flow)
     return tuple(flow.steps)
 
@@ -111,9 +111,9 @@ class Attention(Fields, Described, Shown):
         """How many keys before and after the query's place are in the window, None for an open side."""
         return (self.window - 1, 0) if isinstance(self.window, int) else self.window or (None, None)
 
-    def pipeline(self, given: Iterable[str]) -> tuple[Step, ...]:
-        """The steps from the inputs named in ``given`` to the output."""
-        names = frozenset(given)
+    def pipeline(self, words: Iterable[str]) -> tuple[Step, ...]:
+        """The steps from the inputs named in ``words`` to the output."""
+        names = frozenset(words)
         # They stay with the object and not with its value: equal specifications may hold 1/2 and 0.5, of two types.
         result: dict[frozenset[str], tuple[Step, ...]] = self.__dict__.setdefault("_steps", {})
         if names not in result:
@@ -124,11 +124,11 @@ class Attention(Fields, Described, Shown):
         """The fields alone: steps can be made again, and hold functions that do not travel."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
-    def document(self, given: Iterable[str] = ("q", "k", "v")) -> Document:
-        """The formula, the shapes and every step, for the inputs named in ``given``."""
+    def document(self, names: Iterable[str] = ("q", "k", "v")) -> Document:
+        """The formula, the shapes and every step, for the inputs named in ``names``."""
         from symattn.attention.document import document
 
-        return document(self, given)
+        return document(self, names)
 
     def trace(self, *qkv: Any, **inputs: Any) -> Trace:
         """Every named array of a run, in order: the inputs, then q, k, v, scores, scaled, masked, weights, output."""

@@ -87,11 +87,11 @@ class _Bound:
         values = values + (rate(p.factors) if p.factors is not None else 0)
         length = size(self.t) + self.errors.shift * self.unit
         times = Ball.lift(self.rescalings)
-        given = RuleGivens(
+        rule_givens = RuleGivens(
             self.tau, length, self._fall(), times, self.top, self.star, self.log_n, Ball.lift(self.eps), values
         )
         numbers = replace(_NUMBERS, largest=lambda x: xp.max(xp.where(self.open, x, 0), axis=-1, keepdims=True))
-        self.found = exponents(given, self.precision, self.counts, numbers)
+        self.found = exponents(rule_givens, self.precision, self.counts, numbers)
         self.a, self.alone, self.below = self.found.a, self.found.alone, self.found.below
         self.grown = upper(self.found.grown)[..., 0]
 

@@ -147,12 +147,12 @@ def replay(
     """
     made = {} if made is None else made
     spec, inputs = changed(canonical(spec), inputs, variant)
-    given = {n: a if dtype_kind(a) in "biu" else _of_type(inside, a) for n, a in inputs.items()}
-    names = [s.name for s in spec.pipeline(frozenset(given))]
+    arrays = {n: a if dtype_kind(a) in "biu" else _of_type(inside, a) for n, a in inputs.items()}
+    names = [s.name for s in spec.pipeline(frozenset(arrays))]
     shared = names[: names.index("weights")]
     steps = {n: _stored(contract, n, variant, inside, made, n in shared) for n in names}
     with np.errstate(all="ignore"):
-        values = trace(spec, given, replace(variant, steps={**variant.steps, **steps}, spec=None, inputs=None))
+        values = trace(spec, arrays, replace(variant, steps={**variant.steps, **steps}, spec=None, inputs=None))
         output = _of_type("float64", values["output"])
         last = contract.output or contract.format
         return rounded(last, output) if contract.nearest else _cut(last, output)

@@ -158,9 +158,9 @@ class Exponents:
         m, star = self._row(np.abs(self.m) + self.r + s.shift), self._row(self.star)
         values = c.values * rate(p.roughest) + (rate(p.factors) if p.factors is not None else 0.0)
         log_n = log(self.n) * (1 + 4 * U)
-        given = RuleGivens(self.tau, self.t, self._falling(), self.times, m, star, log_n, self.eps, values)
+        rule_givens = RuleGivens(self.tau, self.t, self._falling(), self.times, m, star, log_n, self.eps, values)
         counted: Any = SimpleNamespace(below=self._row(c.below), alone=c.alone, merges=c.merges, room=c.room)
-        result = exponents(given, p, counted, _NUMBERS)
+        result = exponents(rule_givens, p, counted, _NUMBERS)
         self.grown = np.broadcast_to(np.asarray(result.grown, dtype=np.float64), self.m.shape)
         self.a, self.alone, self.below = (
             result.a,

@@ -94,12 +94,12 @@ def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, 
 
     t, top, fall, times, tau = map(Name, ("T", "m", "Δ", "B", "τ"))
     factors = 0 if precision.factors is None else LAMBDA_F
-    given = RuleGivens(tau, t, fall, times, top, tau, call("ln", "n"), Name("ε"), factors)
+    rule_givens = RuleGivens(tau, t, fall, times, top, tau, call("ln", "n"), Name("ε"), factors)
     larger: Any = lambda x, y: call("max", commas(x, y))  # noqa: E731
     numbers = NumberKind(lambda n, _: _grown(n * LAMBDA_S), lambda _: LAMBDA_A, larger, named=named)
     below, merges = int(counts.below.max()), counts.merges
     counted: Any = SimpleNamespace(below=below, alone=counts.alone, merges=merges, room=lambda each: 1 - merges * each)
-    result = exponents(given, precision, counted, numbers)
+    result = exponents(rule_givens, precision, counted, numbers)
     read = {"b": result.below, "s": result.alone, "a": result.a}
     for letter, x in reversed(outcome.items()):
         if any(nt.replaced(y, {Name(letter): Name("")}) != y for y in read.values()):

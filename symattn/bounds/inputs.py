@@ -339,11 +339,11 @@ class Maker:
         n_q: int,
         n_k: int,
         rng: np.random.Generator | None,
-        given: dict[str, Array] | None = None,
+        inputs: dict[str, Array] | None = None,
         batch: tuple[int, ...] = (),
     ) -> dict[str, Array]:
         """Masks by which every query may attend to some key, others for each item of a batch; open without ``rng``."""
-        labels = {n: a for n, a in (given or {}).items() if n.startswith("doc")}
+        labels = {n: a for n, a in (inputs or {}).items() if n.startswith("doc")}
         may = places(self.spec, n_q, n_k, labels)
         front = self.mask_front(batch)
         items = [self._masks(may, rng) for _ in range(prod(front))]

@@ -57,10 +57,10 @@ def usual_or_sink(spec: Attention) -> bool:
     return usual(spec if spec.sink is None else replace(spec, sink=None))
 
 
-def _kind(precision: Precision, given: dict[str, Any]) -> np.dtype[Any]:
+def _kind(precision: Precision, inputs: dict[str, Any]) -> np.dtype[Any]:
     """float32 for many scores of inputs of middling size, where the bound is far above float32's own roundings."""
-    many = given["q"].shape[-2] * given["k"].shape[-2] > _MANY
-    middling = all(2.0**-20 <= np.abs(a).max() <= 2.0**40 for a in given.values() if a.dtype.kind == "f")
+    many = inputs["q"].shape[-2] * inputs["k"].shape[-2] > _MANY
+    middling = all(2.0**-20 <= np.abs(a).max() <= 2.0**40 for a in inputs.values() if a.dtype.kind == "f")
     return np.dtype(np.float32 if many and middling and precision.score.u > 2.0**-30 else np.float64)
 
 
@@ -73,15 +73,15 @@ def moderate(a: object, most: float = LARGEST) -> bool:
     return bool(xp.all(xp.isfinite(sizes)) and float(sizes.max()) < most and small > 1 / most)
 
 
-def of_places(spec: Attention, given: dict[str, Any]) -> tuple[Attention, dict[str, Any]]:
+def of_places(spec: Attention, inputs: dict[str, Any]) -> tuple[Attention, dict[str, Any]]:
     """The specification and inputs by which masks come tile by tile; those of documents come as a whole."""
     if not spec.documents:
-        return spec, given
-    mask = next(step for step in spec.pipeline(frozenset(given)) if step.name == "masked")
-    xp = namespace_of(given["q"])
-    scores = xp.zeros((*front(spec, given), given["q"].shape[-2], given["k"].shape[-2]), dtype=xp.float32)
-    whole = xp.isfinite(mask.run(scores, *(given[n] for n in mask.of[1:])))
-    return by_mask(spec), {n: given[n] for n in ("q", "k", "v", "sink") if n in given} | {"mask": whole}
+        return spec, inputs
+    mask = next(step for step in spec.pipeline(frozenset(inputs)) if step.name == "masked")
+    xp = namespace_of(inputs["q"])
+    scores = xp.zeros((*front(spec, inputs), inputs["q"].shape[-2], inputs["k"].shape[-2]), dtype=xp.float32)
+    whole = xp.isfinite(mask.run(scores, *(inputs[n] for n in mask.of[1:])))
+    return by_mask(spec), {n: inputs[n] for n in ("q", "k", "v", "sink") if n in inputs} | {"mask": whole}
 
 
 def by_mask(spec: Attention) -> Attention:
@@ -118,15 +118,15 @@ class PlainBound(ByHead):
     """The bound for one set of inputs, in tiles of some queries of one head and all keys."""
 
     def __init__(self, spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False) -> None:
-        given = {n: a if a.dtype.kind in "biu" else np.asarray(a, dtype=np.float64) for n, a in inputs.items()}
-        self.spec, self.given, self.d = spec, given, int(given["q"].shape[-1])
+        arrays = {n: a if a.dtype.kind in "biu" else np.asarray(a, dtype=np.float64) for n, a in inputs.items()}
+        self.spec, self.given, self.d = spec, arrays, int(arrays["q"].shape[-1])
         steps = {step.name: step for step in spec.pipeline(frozenset(inputs))}
         self.scaled = steps.get("scaled")
-        self.kind = _kind(precision, given)
-        axes = front(spec, given)
-        super().__init__(precision, (*axes, given["q"].shape[-2], given["v"].shape[-1]), shares)
+        self.kind = _kind(precision, arrays)
+        axes = front(spec, arrays)
+        super().__init__(precision, (*axes, arrays["q"].shape[-2], arrays["v"].shape[-1]), shares)
         with np.errstate(all="ignore"):  # what overflows becomes +∞, or undefined, which counts as +∞
-            for head in heads(*of_places(spec, given)):
+            for head in heads(*of_places(spec, arrays)):
                 self._of_head(head)
 
     def _of_head(self, head: Head) -> None:

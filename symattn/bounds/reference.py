@@ -70,17 +70,17 @@ class Run:
     def absolute(self) -> Values:
         """See above; of balls this is made at once, at their precision."""
         spec, variant, kind = self.spec, self.variant, self.kind
-        held = variant.values if variant.values != "v" else values_name(self.steps)
-        wanted = ({held} if held not in variant.steps else {values_name(self.steps)}) if spec.latent is None else set()
+        text = variant.values if variant.values != "v" else values_name(self.steps)
+        wanted = ({text} if text not in variant.steps else {values_name(self.steps)}) if spec.latent is None else set()
         if of_products(spec) or (spec.latent is None and not variant.steps):
             wanted |= {"q", "k"}
         if of_products(spec):
             wanted |= {*self.chain[: self.chain.index(self.raw) + 1]}
-        given = {
+        arrays = {
             n: a if n in ("mask", "keep") or a.dtype.kind in "biu" else kind.lift(np.abs(a))
             for n, a in self.inputs.items()
         }
-        return trace(spec, given, variant, wanted)
+        return trace(spec, arrays, variant, wanted)
 
     @cached_property
     def terms(self) -> np.ndarray:
@@ -205,22 +205,22 @@ def trace(
     ``known`` are the arrays of another run of this specification: a step that receives the same ones is not repeated.
     """
     steps = spec.pipeline(frozenset(given))
-    held = values_name(steps)
+    text = values_name(steps)
     needed = _ancestors(steps, wanted) if wanted is not None else None
     values, result = dict(given), variant.steps.get(variant.values)
     for step in steps:
         if needed is not None and step.name not in needed:
             continue
         change, of = variant.steps.get(step.name), step.of
-        if step.name in _CLOSING and held in of and variant.values != "v":
-            of = tuple(variant.values if n == held else n for n in of)
+        if step.name in _CLOSING and text in of and variant.values != "v":
+            of = tuple(variant.values if n == text else n for n in of)
             if result and variant.values not in values:
                 values[variant.values] = result(spec, values)
         if known and not change and of == step.of and all(values[n] is known.get(n) for n in of):
             values[step.name] = known[step.name]
         else:
             values[step.name] = change(spec, values) if change else _run(step, spec, [values[n] for n in of])
-    if result and held in values and variant.values not in values:
+    if result and text in values and variant.values not in values:
         values[variant.values] = result(spec, values)
     return values
 

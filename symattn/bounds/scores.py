@@ -211,8 +211,8 @@ class _Scores:
         n, f = extents(cos)[-2:]
         if asked.given == "tables":
             return np.zeros((n, f))
-        given = "positions_q" if name.endswith("_q") else "positions"
-        places = np.asarray(self.run.inputs[given], float) if asked.given else np.arange(n) + float(asked.start)
+        text = "positions_q" if name.endswith("_q") else "positions"
+        places = np.asarray(self.run.inputs[text], float) if asked.given else np.arange(n) + float(asked.start)
         if asked.triples:
             return np.broadcast_to((np.abs(places)[..., None] * 6 + 6) * w, extents(cos))
         eps = 2 * self.precision.exp_ulps * w
@@ -225,8 +225,8 @@ class _Scores:
             kind = rounded(self.precision)
             wanted = {n for n in ("q", "k", "q_normed", "k_normed", "c_q", "c_kv", "q_n", "q_r", "k_n", "k_r", "v")}
             wanted = {self.run.raw} if self.run.spec.score == "additive" else wanted & self.steps.keys()
-            given = {name: lifted(array, kind) for name, array in self.run.inputs.items()}
-            self._rough = given | trace(self.run.spec, given, self.run.variant, wanted)
+            inputs = {name: lifted(array, kind) for name, array in self.run.inputs.items()}
+            self._rough = inputs | trace(self.run.spec, inputs, self.run.variant, wanted)
         return self._rough
 
     def _error(self, array: Any) -> Balls:
@@ -293,15 +293,15 @@ class _Scores:
 
 
 @lru_cache(128)
-def _frequencies(asked: Rotary, n: int, f: int, w: float, eps: float) -> tuple[np.ndarray, np.ndarray, float]:
+def _frequencies(rotary: Rotary, n: int, f: int, w: float, eps: float) -> tuple[np.ndarray, np.ndarray, float]:
     """ω_l, the part ρ_l that they may be off by, and what tables are multiplied by."""
     like, x = np.zeros(()), 2.0 * np.arange(f) / (2 * f)
-    omega, rho = inverse_frequencies(2 * f, asked.base, like), (3 * x * log(asked.base) + 9) * w + 2 * eps
+    omega, rho = inverse_frequencies(2 * f, rotary.base, like), (3 * x * log(rotary.base) + 9) * w + 2 * eps
     rho[0] = w
-    if asked.scaling is None:
+    if rotary.scaling is None:
         return omega, rho, 1.0
-    scaling: Any = asked.scaling  # here its arrays are NumPy's
-    omega = scaling.frequencies(omega, asked.base, n + asked.start)
+    scaling: Any = rotary.scaling  # here its arrays are NumPy's
+    omega = scaling.frequencies(omega, rotary.base, n + rotary.start)
     return omega, 12 * rho + 64 * w, float(abs(scaling.magnitude(like)))
 
 

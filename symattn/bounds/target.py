@@ -59,10 +59,10 @@ class Argument:
     numbers: Literal["", "ones", "additive", "shifted"] = ""
 
     def __str__(self) -> str:
-        given = repr(self.value) if self.input is None else _WORDS.get(self.form, _WORDS.get(self.input, self.input))
-        given = f"not {given}" if self.inverted else given
-        given += {"": "", "ones": " as 1 and 0", "additive": " as 0 and −∞"}[self.numbers]
-        return given if self.positional else f"{self.parameter}={given}"
+        text = repr(self.value) if self.input is None else _WORDS.get(self.form, _WORDS.get(self.input, self.input))
+        text = f"not {text}" if self.inverted else text
+        text += {"": "", "ones": " as 1 and 0", "additive": " as 0 and −∞"}[self.numbers]
+        return text if self.positional else f"{self.parameter}={text}"
 
 
 @dataclass(frozen=True, slots=True)

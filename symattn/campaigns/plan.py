@@ -159,15 +159,15 @@ def _domains(domains: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
         yield name, result
 
 
-def _options(told: Mapping[str, Any], where: str) -> None:
+def _options(results: Mapping[str, Any], where: str) -> None:
     from symattn.programs.verify import check_numbers
 
-    known(told, OPTIONS, where)
-    for name, value in told.items():
+    known(results, OPTIONS, where)
+    for name, value in results.items():
         texts = name != "call" or all(isinstance(text, str) for text in value)
         if not isinstance(value, OPTIONS[name]) or isinstance(value, bool) or not texts:
             raise InputError(f"{where}.{name} is {value!r}, which it cannot be")
-    check_numbers(**{name: told[name] for name in ("budget", "time_limit", "seed", "examples") if name in told})
+    check_numbers(**{name: results[name] for name in ("budget", "time_limit", "seed", "examples") if name in results})
 
 
 def _dtype(name: object) -> str:

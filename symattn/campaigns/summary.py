@@ -41,28 +41,28 @@ def summary(folder: Path, command: str = "") -> Document:
     )  # fmt: skip
 
 
-def _verdict(found: Sequence[Record], left: int) -> Verdict:
-    seen = {record["verdict"] for record in found}
+def _verdict(results: Sequence[Record], left: int) -> Verdict:
+    seen = {record["verdict"] for record in results}
     if "fault" in seen:
         return Verdict.FAULT
     return Verdict.NO_FAULT if seen == {"no fault"} and not left else Verdict.UNDECIDED
 
 
-def _counts(found: Sequence[Record], left: int) -> str:
-    counts = Counter(record["verdict"] for record in found)
+def _counts(results: Sequence[Record], left: int) -> str:
+    counts = Counter(record["verdict"] for record in results)
     parts = [f"{counts[v]} {_PLURALS.get(v, v) if counts[v] != 1 else v}" for v in _WORST if counts[v]]
-    cases = sum(record.get("cases", 0) for record in found)
+    cases = sum(record.get("cases", 0) for record in results)
     return f"{', '.join(parts) or 'Nothing verified'}; {cases} cases" + (f"; {left} are left." if left else ".")
 
 
 _PLURALS = {"fault": "with faults", "error": "errors"}
 
 
-def _verdicts(jobs: Sequence[Record], found: Sequence[Record]) -> Iterator[Block]:
+def _verdicts(jobs: Sequence[Record], results: Sequence[Record]) -> Iterator[Block]:
     """A row for each target, specification and domain, a column for each dtype."""
     dtypes = list(dict.fromkeys(job["dtype"] for job in jobs))
     domains = len({job["domain"] for job in jobs}) > 1
-    result = {(*_place(record), record["dtype"]): record["verdict"] for record in found}
+    result = {(*_place(record), record["dtype"]): record["verdict"] for record in results}
     places = list(dict.fromkeys(_place(job) for job in jobs))
     columns = [Column(("target",), "left"), Column(("specification",), "left")]
     columns += [Column(("domain",), "left")] * domains + [Column((dtype,), "left") for dtype in dtypes]
@@ -78,10 +78,10 @@ def _place(record: Record) -> tuple[str, str, str]:
     return record["target"], record["spec"], record["domain"]
 
 
-def _faults(found: Sequence[Record]) -> Iterator[Block]:
+def _faults(results: Sequence[Record]) -> Iterator[Block]:
     """Each cause once, with how often and how to see it."""
     groups: dict[tuple[str, str, str], list[tuple[Record, Record]]] = {}
-    for record in found:
+    for record in results:
         for fault in record.get("faults", ()):
             words = fault["cause"] or fault["message"]
             groups.setdefault((record["target"], fault["step"], words), []).append((record, fault))
@@ -97,19 +97,19 @@ def _faults(found: Sequence[Record]) -> Iterator[Block]:
             yield Paragraph((f"{step} of ", Code(target), ": ", Code(f"{record['command']}{case}")))
 
 
-def _errors(found: Sequence[Record]) -> Iterator[Block]:
-    wrong = [record for record in found if record["verdict"] == "error"]
+def _errors(results: Sequence[Record]) -> Iterator[Block]:
+    wrong = [record for record in results if record["verdict"] == "error"]
     if wrong:
         yield Heading(("What could not be verified",))
         columns = tuple(Column((name,), "left") for name in ("target", "specification", "dtype", "why"))
         yield Table(columns, tuple(((Code(r["target"]),), (r["spec"],), (r["dtype"],), (r["error"],)) for r in wrong))
 
 
-def _took(found: Sequence[Record]) -> Iterator[Block]:
+def _took(results: Sequence[Record]) -> Iterator[Block]:
     """Tell what each verification tried, in which steps it would have seen a mistake, and how long it took."""
-    if found:
+    if results:
         yield Heading(("Cases and times",))
-        domains = len({record["domain"] for record in found}) > 1
+        domains = len({record["domain"] for record in results}) > 1
         names = ("target", "specification", *("domain",) * domains, "dtype", "verdict")
         columns = (
             *(Column((name,), "left") for name in names),
@@ -117,8 +117,8 @@ def _took(found: Sequence[Record]) -> Iterator[Block]:
             Column(("cases",)),
             Column(("seconds",)),
         )
-        yield Table(columns, tuple(_row(record, domains) for record in found))
-        total = sum(record.get("seconds", 0.0) for record in found)
+        yield Table(columns, tuple(_row(record, domains) for record in results))
+        total = sum(record.get("seconds", 0.0) for record in results)
         yield Paragraph((f"All of them took {total:.1f} s, one after another.",))
 
 
@@ -136,10 +136,10 @@ def _power(record: Record) -> str:
     return f"{seen} of {len(shares)} steps" if shares else "–"
 
 
-def _notes(found: Sequence[Record]) -> Iterator[Block]:
+def _notes(results: Sequence[Record]) -> Iterator[Block]:
     """Each note once, with the target that it speaks of, or with how many verifications it stands in."""
     places: dict[str, list[str]] = {}
-    for record in found:
+    for record in results:
         for note in record.get("notes", ()):
             places.setdefault(note, []).append(record["target"])
     for words, targets in places.items():

@@ -80,9 +80,9 @@ def derivation() -> Document:
     return text.document("lookup", _TEXT)
 
 
-def _limits(found: tuple[Block, ...]) -> list[Block]:
+def _limits(results: tuple[Block, ...]) -> list[Block]:
     """The limits in a box."""
-    (group,) = found
+    (group,) = results
     assert isinstance(group, Steps)
     rows = tuple(nt.Row((step.formula, nt.Words("as"), *relations(step.reason))) for step in group.items)
     return [Result("Result", rows, tuple(dict.fromkeys(step.evidence for step in group.items if step.evidence)))]

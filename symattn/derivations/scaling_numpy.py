@@ -189,9 +189,9 @@ def estimate(values: np.ndarray, spread: bool) -> tuple[float, float]:
     return variance * len(values) / (len(values) - 1), sqrt(max(fourth - variance**2, 0.0) / len(values))
 
 
-def _near(setting: ScalingSetting, centre: Fraction, formula: Node, found: tuple[float, float], seed: int) -> Step:
+def _near(setting: ScalingSetting, centre: Fraction, formula: Node, results: tuple[float, float], seed: int) -> Step:
     """A sample is beside the closed form; one that is too far off is no evidence for it."""
-    value, error = found
+    value, error = results
     expected = closed(setting, centre, formula)
     agrees = abs(value - float(expected)) <= _FAR * error
     reason = ("expected ", Decimal(f"{float(expected):.6g}"), ", standard error ", Decimal(f"{error:.2g}"))

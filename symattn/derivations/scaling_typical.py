@@ -191,14 +191,14 @@ def _holds_at(relation: Relation, d_k: int, square: float) -> None:
         raise FalseStep(f"{text(relation)} is false at d_k = {d_k}, σ² = {square}")
 
 
-def _table(sizes: list[int], asked: int) -> Table:
+def _table(sizes: list[int], value: int) -> Table:
     work = (median_slope, mean_slope, scaled_median, scaled_mean, _ratio)
     rows = tuple(
         ((nt.node(d),), (Decimal(Quotient.of(2 * d).sqrt().decimal(4)),), *((digits_at(d, w),) for w in work))
         for d in sizes
     )
     columns = tuple(Column(running_text(head), group=running_text(group)) for head, group in _HEADS)
-    return Table(columns, rows, (sizes.index(asked),), running_text(_CAPTION))
+    return Table(columns, rows, (sizes.index(value),), running_text(_CAPTION))
 
 
 def _checked_caveat() -> dict[str, Any]:

@@ -102,8 +102,8 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
             yield f"{_PREFIX}power", _would_be_seen(result)
 
 
-def _would_be_seen(found: Sought) -> str:
-    return f"{found.words}, {found.how}"
+def _would_be_seen(sought: Sought) -> str:
+    return f"{sought.words}, {sought.how}"
 
 
 def _percent(share: float) -> str:

@@ -31,38 +31,38 @@ def judged(asked: Question) -> tuple[str, tuple[Sought, ...]]:
     return (words, ()) if words or not asked.power else _of_power(asked)
 
 
-def _check(asked: Question) -> None:
-    check_alpha(asked.alpha)
-    if asked.gradients is not None and (asked.do is None or not asked.layout.plain):
+def _check(question: Question) -> None:
+    check_alpha(question.alpha)
+    if question.gradients is not None and (question.do is None or not question.layout.plain):
         raise InputError("gradients are those of ⟨do, out⟩ for one array of each; hint: give do, and no packed layout")
-    if asked.do is not None and asked.gradients is None:
+    if question.do is not None and question.gradients is None:
         raise InputError("do is for gradients, and there are none; hint: give gradients=(dq, dk, dv), or leave out do")
-    if isinstance(asked.gradients, tuple | list) and all(a is None for a in asked.gradients):
+    if isinstance(question.gradients, tuple | list) and all(a is None for a in question.gradients):
         raise InputError("gradients are None, all of them; hint: give one that is to be judged, or leave out gradients")
-    if scaled(asked.given) and (asked.gradients is not None or asked.power is not None):
+    if scaled(question.given) and (question.gradients is not None or question.power is not None):
         raise InputError("with descale factors the output alone is judged; hint: leave out gradients and power")
-    if asked.power is None:
+    if question.power is None:
         return
-    if not isinstance(asked.power, Mapping) or not asked.power:
-        raise InputError(f"power is {asked.power!r}; hint: parts of numbers by steps, such as {{'scale': 0.001}}")
-    if not asked.layout.plain:
+    if not isinstance(question.power, Mapping) or not question.power:
+        raise InputError(f"power is {question.power!r}; hint: parts of numbers by steps, such as {{'scale': 0.001}}")
+    if not question.layout.plain:
         raise InputError("power is for one array of each; hint: no packed layout, but a call for each sequence")
 
 
-def _of_gradients(asked: Question) -> str:
-    if asked.gradients is None:
+def _of_gradients(question: Question) -> str:
+    if question.gradients is None:
         return ""
     from symattn.programs.gradients import gradients_close_to_exact  # most outputs come without
 
-    return gradients_close_to_exact(asked)
+    return gradients_close_to_exact(question)
 
 
-def _of_power(asked: Question) -> tuple[str, tuple[Sought, ...]]:
+def _of_power(question: Question) -> tuple[str, tuple[Sought, ...]]:
     from symattn.programs.sensitivity import sought  # the known mistakes, which most comparisons need not import
 
-    assert asked.power is not None
-    of = ready(asked)
+    assert question.power is not None
+    of = ready(question)
     of = of._replace(inputs=on_cpu(of.inputs))  # what would be detected is NumPy's to tell
-    words, results = sought(of, asked.out, asked.power, asked.alpha or 1.0, asked.rows)
+    words, results = sought(of, question.out, question.power, question.alpha or 1.0, question.rows)
     missed = [f"No fault was found, but {r.words} would not be detected\n{r.how}" for r in results if not r.seen]
     return words or "\n".join(missed), results

@@ -72,23 +72,23 @@ class _Agreement(Parameters):
         placed = self._placed(result, others)
         return others | placed | self._left_over(others | placed)
 
-    def _find_keep(self, found: dict[str, str]) -> None:
+    def _find_keep(self, results: dict[str, str]) -> None:
         """Padding by lengths, by a mask of unclear polarity, or by what is called just a mask."""
-        if "keep" in found.values() or "keep" not in self.request.masks or self._told_for == "keep":
+        if "keep" in results.values() or "keep" not in self.request.masks or self._told_for == "keep":
             return
-        lengths = [n for n, what in found.items() if what == "lengths"]
+        lengths = [n for n, what in results.items() if what == "lengths"]
         unclear = [p.name for p in self.parameters if plain(p.name) in AMBIGUOUS and p.name not in self.told]
-        masks = [n for n, what in found.items() if what == "mask" and "mask" not in self.request.masks]
+        masks = [n for n, what in results.items() if what == "mask" and "mask" not in self.request.masks]
         for name in (lengths or unclear or masks)[:1]:
-            found[name] = "lengths" if lengths else "keep"
+            results[name] = "lengths" if lengths else "keep"
 
-    def _left_over(self, found: dict[str, str]) -> dict[str, str]:
+    def _left_over(self, results: dict[str, str]) -> dict[str, str]:
         """A mask, or labels of documents, for which there is no name goes to the only parameter without a meaning."""
-        placed = {"keep" if what == "lengths" else what for what in found.values()} | {self._told_for}
+        placed = {"keep" if what == "lengths" else what for what in results.values()} | {self._told_for}
         wanted = [what for what in self.request.masks if what not in placed]
         if self.request.spec.documents and not {"doc", "doc_q", "doc_k", "bounds"} & placed:
             wanted.append("doc")
-        free = [p.name for p in self.parameters if p.name not in (*found, *self.told, self.mask_name)]
+        free = [p.name for p in self.parameters if p.name not in (*results, *self.told, self.mask_name)]
         if len(wanted) == 1 and len(free) == 1:
             self.guessed = f"{free[0]} is used as the {_NAMES[wanted[0]]}: no name fits better"
             return {free[0]: wanted[0]}
@@ -99,16 +99,16 @@ class _Agreement(Parameters):
         """Return the meaning of the parameter that the user named for the mask."""
         return next(iter(self.request.masks), "") if self.mask_name else ""
 
-    def _placed(self, found: dict[str, str], others: dict[str, str]) -> dict[str, str]:
+    def _placed(self, results: dict[str, str], others: dict[str, str]) -> dict[str, str]:
         """The three required places as q, k, v (one place x as x), where no name contradicts that."""
         taken = (*others, *self.told, self.mask_name)
         free = [p.name for p in self.parameters if is_place(p) and p.name not in taken]
-        if [found.get(n) for n in free] == ["x"]:
+        if [results.get(n) for n in free] == ["x"]:
             return {free[0]: "x"}
         roles = dict(zip(free, _QKV, strict=False))
         spare = bool({*self.request.masks} - {*others.values()}) or self.request.spec.documents
         fits = len(free) == len(_QKV) or (len(free) == len(_QKV) + 1 and spare)
-        if not fits or any(found.get(n, role) != role for n, role in roles.items()):
+        if not fits or any(results.get(n, role) != role for n, role in roles.items()):
             raise InputError(
                 f"{self.label}: the names do not say which parameters are q, k, v (or x, w_q, w_k, w_v); "
                 "name them so, or give a function of q, k, v alone"

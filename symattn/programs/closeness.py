@@ -143,20 +143,20 @@ def close(
 
 
 def measured(
-    out: Any, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]
+    out: Any, arrays: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]
 ) -> Measured | None:
     """``rows`` of ``out`` beside the worst case; None for a wrong shape."""
-    inputs, (got, _) = _read(spec, given), read_array("out", out)
+    inputs, (got, _) = _read(spec, arrays), read_array("out", out)
     if got.shape != _shape(spec, inputs):
         return None
     return measure(*of_rows(spec, inputs, rows), got[..., list(rows), :], precision)
 
 
 def worst_share(
-    out: Any, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]
+    out: Any, inputs: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]
 ) -> float:
     """The largest error as a part of what the worst case allows; ∞ for a wrong shape."""
-    result = measured(out, given, spec, precision, rows)
+    result = measured(out, inputs, spec, precision, rows)
     return float("inf") if result is None else float(result.ratios.max(initial=0.0))
 
 
@@ -166,44 +166,44 @@ def of_rows(spec: Attention, inputs: Arrays, rows: Sequence[int]) -> tuple[Atten
 
 
 def logarithms(
-    lse: object, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]
+    lse: object, arrays: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]
 ) -> tuple[str, float]:
     """Describe what is wrong with ``lse`` (…, n_q) in ``rows``, empty where nothing is; and return the largest error /
     worst-case bound, ∞ for a wrong shape or type."""
-    inputs = _read(spec, given)
+    inputs = _read(spec, arrays)
     return _logarithms(spec, inputs, precision, lse, _shape(spec, inputs)[:-1], rows)
 
 
-def _read(spec: Attention, given: Mapping[str, Any]) -> Arrays:
-    return _without_strangers(spec, {name: read_array(name, array)[0] for name, array in given.items()})
+def _read(spec: Attention, inputs: Mapping[str, Any]) -> Arrays:
+    return _without_strangers(spec, {name: read_array(name, array)[0] for name, array in inputs.items()})
 
 
-def _describe(found: Judgement, of: Ready, got: Any, alpha: float, rows: list[int], called: str) -> str:
+def _describe(judgement: Judgement, of: Ready, got: Any, alpha: float, rows: list[int], called: str) -> str:
     """Describe what a judgement accuses; empty where it accuses nothing."""
-    if not found.beyond:
+    if not judgement.beyond:
         return ""
-    if found.mean is not None:
-        return _describe_means(found.mean, of.how, alpha)
-    assert found.measured is not None
-    accused, named = found.accused, [rows[i] for i in found.rows]
+    if judgement.mean is not None:
+        return _describe_means(judgement.mean, of.how, alpha)
+    assert judgement.measured is not None
+    accused, named = judgement.accused, [rows[i] for i in judgement.rows]
     if accused is None:
         form = partial(_form, of.spec, on_cpu(of.inputs), of.precision, copied(got))
-        return _told(called, copied(got), found.measured, of.precision, form, named)
-    less, mine = only(of.spec, of.inputs, found.rows)
-    part, size = copied(got[..., list(found.rows), :]), prod(got.shape)
+        return _told(called, copied(got), judgement.measured, of.precision, form, named)
+    less, mine = only(of.spec, of.inputs, judgement.rows)
+    part, size = copied(got[..., list(judgement.rows), :]), prod(got.shape)
     assert of.how is not None
     alike = _alike(less, on_cpu(mine), of.how, part, named)
-    if found.beyond == "worst case":
-        return "\n".join((_told("out", part, found.measured, of.precision, lambda at: "", named, size), *alike))
+    if judgement.beyond == "worst case":
+        return "\n".join((_told("out", part, judgement.measured, of.precision, lambda at: "", named, size), *alike))
     *front, row, column = accused.worst
-    at = (*front, found.rows.index(row), column)
-    y, o = part[at], found.measured.near[at]
+    at = (*front, judgement.rows.index(row), column)
+    y, o = part[at], judgement.measured.near[at]
     # Roundings to nearest do not explain these elements, though the worst case allows them.
     lines = (
         f"{accused.count} of {size} elements {'is' if accused.count == 1 else 'are'} {_beyond(accused.certain)} in"
         f" {of.how.format.name}",
         f"The worst is out{[*front, rows[row], column]}: got {y:.10g}, exact {o:.10g}",
-        f"Off by {abs(y - o):.2g}; {_legal(accused.tolerance, float(found.measured.allowed[at]))}",
+        f"Off by {abs(y - o):.2g}; {_legal(accused.tolerance, float(judgement.measured.allowed[at]))}",
     )
     return "\n".join((*lines, *alike, _sure(of.how, alpha, accused.guard, accused.certain, "tolerance")))
 

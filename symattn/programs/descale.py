@@ -33,16 +33,16 @@ SUMS = "fp22"  # in FP8, where nothing else is told
 Arrays = dict[str, np.ndarray]
 
 
-def scaled(given: Mapping[str, Any]) -> bool:
+def scaled(inputs: Mapping[str, Any]) -> bool:
     """Return whether there are descale factors, or that of exponentials, among the inputs."""
-    return P_SCALE in given or not NAMES.keys().isdisjoint(given)
+    return P_SCALE in inputs or not NAMES.keys().isdisjoint(inputs)
 
 
-def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays, and the descale factors. Raises ``InputError`` where factors come with what is not in FP8."""
-    arrays = {name: a for name, a in given.items() if name not in NAMES and name != P_SCALE}
-    factors = {name: a for name, a in given.items() if name in NAMES}
-    for name in "qkv" if scaled(given) else "":
+    arrays = {name: a for name, a in inputs.items() if name not in NAMES and name != P_SCALE}
+    factors = {name: a for name, a in inputs.items() if name in NAMES}
+    for name in "qkv" if scaled(inputs) else "":
         if _dtype(arrays[name]) not in FP8:
             known = " or ".join(FP8)
             raise InputError(f"descale factors are for FP8, and {name} is {_dtype(arrays[name])}; hint: {known}")
@@ -50,7 +50,7 @@ def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def arithmetic(
-    told: str | Precision | None, contract: Contract | None, given: Mapping[str, Any], out: object
+    told: str | Precision | None, contract: Contract | None, inputs: Mapping[str, Any], out: object
 ) -> Precision:
     """Compute as FP8 kernels do: scores in float32, sums as matrix units take them, exponentials stored relative to the
     largest score so far.
@@ -61,10 +61,10 @@ def arithmetic(
     if not isinstance(told, Precision):
         if not hasattr(out, "dtype"):
             raise InputError(f"out is not an array of NumPy or torch: it is of {type(out).__name__}")
-        told = Precision.of(told or _dtype(given["q"]), contract or "fused", output=_dtype(out))
+        told = Precision.of(told or _dtype(inputs["q"]), contract or "fused", output=_dtype(out))
         if told.input.name in FP8 and told.contract == "fused":
             told = Precision.of(told, accumulate=SUMS)
-    times = _number(given[P_SCALE], float(told.stored.largest)) if P_SCALE in given else told.times
+    times = _number(inputs[P_SCALE], float(told.stored.largest)) if P_SCALE in inputs else told.times
     return replace(told, normalised=False, lse=False, times=times)
 
 

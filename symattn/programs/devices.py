@@ -18,9 +18,9 @@ from symattn.bounds.sharp.limits import FORMATS
 COPIED = ("cpu", "mps")
 
 
-def shared_device(given: Mapping[str, Any]) -> Any:
+def shared_device(inputs: Mapping[str, Any]) -> Any:
     """The device on which q, k and v are judged; None where they are copied."""
-    arrays = [given[name] for name in "qkv" if name in given]
+    arrays = [inputs[name] for name in "qkv" if name in inputs]
     if not all(is_tensor(a) and str(a.dtype).removeprefix("torch.") in FORMATS for a in arrays):
         return None
     devices = {a.device for a in arrays}

@@ -53,11 +53,11 @@ class EquinoxHost:
     def tokens(self) -> tuple[str, ...]:
         return tokens_of([p for p in self.parameters() if p.default is Parameter.empty])
 
-    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
         """Run one compiled call for each shape; a norm of one vector is called for each row."""
         leaves = [self.xp.asarray(state[key]) if key else leaf for key, leaf in self._leaves()]
         arrays = {n: self.xp.asarray(x) for n, x in tokens.items()}
-        result = {n: self.xp.asarray(x) if hasattr(x, "shape") else x for n, x in given.items()}
+        result = {n: self.xp.asarray(x) if hasattr(x, "shape") else x for n, x in inputs.items()}
         return self._compiled()(leaves, arrays, result)
 
     def _compiled(self) -> Any:
@@ -79,11 +79,11 @@ class EquinoxHost:
         return EquinoxHost(equinox.nn.inference_mode(self.module))
 
 
-def _called(jax: Any, tree: Any, leaves: list[Any], tokens: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+def _called(jax: Any, tree: Any, leaves: list[Any], tokens: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
     module = jax.tree_util.tree_unflatten(tree, leaves)
     if type(module).__name__ not in ("LayerNorm", "RMSNorm"):
-        return module(**tokens, **given)
+        return module(**tokens, **inputs)
     (x,) = tokens.values()
     for _ in range(x.ndim - len(module.shape)):
         module = jax.vmap(module)
-    return module(x, **given)
+    return module(x, **inputs)

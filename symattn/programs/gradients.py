@@ -90,7 +90,7 @@ def nearest(
 
 
 def _check_range(
-    spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, found: Mapping[str, SharpGradient], got: Arrays
+    spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, results: Mapping[str, SharpGradient], got: Arrays
 ) -> None:
     """Raises ``InputError`` where gradients are not finite and right ones need not be: numbers may be out of range."""
     if all(np.isfinite(values).all() for values in got.values()):
@@ -99,7 +99,7 @@ def _check_range(
     least = min(1.0, scale) if how.scores else 1.0
     of_scores = 2 * np.linalg.norm(do, axis=-1).max() * np.linalg.norm(inputs["v"], axis=-1).max()
     of_scores *= max(1.0, float(spec.softcap or 1)) if how.scores else 1.0
-    most = max(float((np.abs(g.exact) + g.allowed).max(initial=0.0)) / least for g in found.values())
+    most = max(float((np.abs(g.exact) + g.allowed).max(initial=0.0)) / least for g in results.values())
     if max(float(of_scores), most) > within:
         raise InputError(
             f"gradients that are not finite may be right here: dO Vᵀ, dS or a gradient may be above {within:.5g}, the"
@@ -107,15 +107,15 @@ def _check_range(
         )
 
 
-def _words(name: str, found: SharpGradient, values: np.ndarray, how: Stores) -> str:
-    got = found.of(values)
-    shares = found.ratios(got)
+def _words(name: str, sharp_gradient: SharpGradient, values: np.ndarray, how: Stores) -> str:
+    got = sharp_gradient.of(values)
+    shares = sharp_gradient.ratios(got)
     count = int((shares > 1).sum())
     if not count:
         return ""
     at = tuple(int(i) for i in np.unravel_index(int(shares.argmax()), shares.shape))
-    place = [*at[:-2], int(found.rows[at[-2]]), at[-1]]
-    exact, allowed = float(found.exact[at]), float(found.allowed[at])
+    place = [*at[:-2], int(sharp_gradient.rows[at[-2]]), at[-1]]
+    exact, allowed = float(sharp_gradient.exact[at]), float(sharp_gradient.allowed[at])
     return "\n".join(
         (
             f"{count} of {got.size} elements of {name} {'is' if count == 1 else 'are'} beyond all roundings together in"

@@ -51,7 +51,7 @@ class Host(Protocol):
     def tokens(self) -> tuple[str, ...]:
         """The parameters that take the tokens: x, or queries, keys and values, which are all of them."""
 
-    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
         """Return the output of the module for other weights."""
 
     @property

@@ -108,7 +108,7 @@ def identity_of_definition(
     """Test the same of a function of a definition: its outputs against those of the definition's first way."""
     definition, random, work = adapted.subject, Random(seed), residue_work()
     inputs = [i for i in definition.inputs if i.name in how.inputs]
-    made = {i.name: i.made for i in inputs if i.made is not None}
+    results = {i.name: i.made for i in inputs if i.made is not None}
 
     def prepare(kind: type[Modular]) -> Callable[[Mapping[str, Any]], Any]:
         result = adapted.on(lambda function: make(function, kind))
@@ -126,7 +126,7 @@ def identity_of_definition(
         rng = np.random.default_rng(random.getrandbits(32))
         drawn = {i.name: i.entries(shapes[i.name], rng) for i in inputs if i.entries}
         fixed = {n: a for n, a in drawn.items() if a.dtype == bool or not np.isfinite(a).all()}
-        runs.append(ResidueRun(compute, words(fitted), (number,), shapes, fixed, random, work, made, tables=True))
+        runs.append(ResidueRun(compute, words(fitted), (number,), shapes, fixed, random, work, results, tables=True))
     return settle(runs, prepare, epsilon)
 
 

@@ -61,11 +61,11 @@ class KerasHost:
         """Queries, keys and values, of which keys may be left out, but are given; or the first parameter."""
         return tokens_of(self.parameters(), optional=True)
 
-    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
         """``stateless_call``, without a gradient."""
         tensor = self._keras.ops.convert_to_tensor
         weights = [tensor(state[key].reshape(shape)) for key, shape in self._shapes().items()]
-        result = {n: tensor(x) if hasattr(x, "shape") else x for n, x in {**tokens, **given}.items()}
+        result = {n: tensor(x) if hasattr(x, "shape") else x for n, x in {**tokens, **inputs}.items()}
         fixed = [v.value for v in self.module.non_trainable_variables]
         output, _ = self.module.stateless_call(weights, fixed, **result)
         return output

@@ -182,14 +182,14 @@ def _find(module: ModuleType, attribute: str, place: str) -> Callable[..., Any]:
     return _callable(result, owner, seen)
 
 
-def _callable(found: object, owner: object, seen: str) -> Callable[..., Any]:
-    if inspect.isclass(found):
+def _callable(result: object, owner: object, seen: str) -> Callable[..., Any]:
+    if inspect.isclass(result):
         raise NotCallable(f"{seen} is a class; name a function, or an instance made in its file")
-    if not callable(found):
-        raise NotCallable(f"{seen} is of type {type(found).__name__} and cannot be called; name a function")
+    if not callable(result):
+        raise NotCallable(f"{seen} is of type {type(result).__name__} and cannot be called; name a function")
     if inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, seen.rpartition(".")[2], None)):
         raise NotCallable(f"{seen} is a method and needs an instance; name it on an instance made in its file")
-    return found
+    return result
 
 
 def one_line(error: BaseException) -> str:

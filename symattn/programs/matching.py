@@ -49,14 +49,14 @@ class Parameters:
         self.parameters = [p for p in results if p.kind not in STARS and p.name not in fixed]
         self._bring([*self.told, *filter(None, [self.mask_name])])
 
-    def _bring(self, told: list[str]) -> None:
+    def _bring(self, results: list[str]) -> None:
         names = [p.name for p in self.parameters if p.kind is not Parameter.POSITIONAL_ONLY]
-        for name in told:
+        for name in results:
             if name not in names and not self.open_ended:
                 raise InputError(f"{self.label} has no parameter {name} that can be named{perhaps(name, names)}")
         if self.mask_name in self.told:
             raise InputError(f"{self.mask_name} is set twice, by --call and by --mask-arg; leave one out")
-        new = [name for name in told if name not in [p.name for p in self.parameters]]
+        new = [name for name in results if name not in [p.name for p in self.parameters]]
         self.parameters += [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in new]
 
 

@@ -100,11 +100,11 @@ def _slot(host: Host, key: str, shape: tuple[int, ...], label: str) -> ModuleSlo
 
 def _check(module: object, slots: tuple[ModuleSlot, ...], spec: Attention, label: str) -> None:
     """Raise ``InputError`` where a projection lacks or stands twice, or the numbers of heads are others."""
-    held = [n for s in slots for n in s.names]
+    entries = [n for s in slots for n in s.names]
     for n in ("w_q", "w_k", "w_v"):
-        if n not in held:
+        if n not in entries:
             raise InputError(f"{label} holds its own weights, and no {n} among them is known by its name")
-    twice = next((n for n in held if held.count(n) > 1), None)
+    twice = next((n for n in entries if entries.count(n) > 1), None)
     if twice:
         raise InputError(f"{label} holds two weights that may be {twice}; give one layer of attention alone")
     heads = heads_of(module) or spec.heads
@@ -145,8 +145,8 @@ class HeldAttention:
     @property
     def note(self) -> str:
         """Which weights are given, for the report."""
-        held = ", ".join(s.name for s in self._slots)
-        result = f"The module is called with other weights in place of its own: {held}."
+        values = ", ".join(s.name for s in self._slots)
+        result = f"The module is called with other weights in place of its own: {values}."
         if self.reading.by_head:
             result += " Each head has its own q, k and v there, side by side."
         if self.reading.order == "in out":
@@ -215,9 +215,9 @@ class HeldNorm:
     """A module of a norm as a function of ``x``, ``gain`` and ``bias``, of its own width alone."""
 
     def __init__(self, host: Host, request: Request, label: str) -> None:
-        held = {key: tuple(weight.shape) for key, weight in host.weights().items()}
-        self._names = {_of_norm(key, shape, label): key for key, shape in held.items()}
-        self.sizes = {"d": next(iter(held.values()))[0]}
+        entries = {key: tuple(weight.shape) for key, weight in host.weights().items()}
+        self._names = {_of_norm(key, shape, label): key for key, shape in entries.items()}
+        self.sizes = {"d": next(iter(entries.values()))[0]}
         self._host, self._token = host.prepared(request.dtype), host.tokens()[0]
         self.__name__, self.__wrapped__ = label, host.text
         self.__signature__ = Signature([_keyword("x"), *map(_keyword, self._names)])

@@ -50,25 +50,25 @@ def close_by_pieces(asked: Question) -> str:
     return ""
 
 
-def pieces(layout: Layout, given: Mapping[str, object], out: object, lse: Any) -> list[Piece]:
+def pieces(layout: Layout, inputs: Mapping[str, object], out: object, lse: Any) -> list[Piece]:
     """The sequences, each with arrays of its own. Raises ``InputError`` for what does not fit together."""
-    strange = [name for name in given if name not in _WHOLE]
+    strange = [name for name in inputs if name not in _WHOLE]
     if strange:
         raise InputError(f"{strange[0]} is not split into sequences; hint: make one call for each sequence")
     if layout.cu_seqlens is not None:
         if layout.block_table is not None or layout.lengths is not None:
             raise InputError("cu_seqlens and block_table exclude each other; give one of them")
-        return list(_packed(layout.cu_seqlens, given, out, lse))
+        return list(_packed(layout.cu_seqlens, inputs, out, lse))
     if layout.block_table is None or layout.lengths is None:
         raise InputError("block_table and lengths go together; hint: the number of keys of each sequence as lengths")
-    return list(_paged(layout.block_table, layout.lengths, given, out, lse))
+    return list(_paged(layout.block_table, layout.lengths, inputs, out, lse))
 
 
-def _packed(cu_seqlens: Any, given: Mapping[str, Any], out: Any, lse: Any) -> Iterator[Piece]:
+def _packed(cu_seqlens: Any, inputs: Mapping[str, Any], out: Any, lse: Any) -> Iterator[Piece]:
     pair = isinstance(cu_seqlens, tuple) and len(cu_seqlens) == 2 and np.ndim(cu_seqlens[0]) == 1
     of_q, of_k = cu_seqlens if pair else (cu_seqlens, cu_seqlens)
-    queries, keys = _bounds(of_q, "q", given["q"]), _bounds(of_k, "k", given["k"])
-    _bounds(of_k, "v", given["v"])
+    queries, keys = _bounds(of_q, "q", inputs["q"]), _bounds(of_k, "k", inputs["k"])
+    _bounds(of_k, "v", inputs["v"])
     if len(queries) != len(keys):
         raise InputError(f"cu_seqlens has {len(queries) - 1} sequences of queries and {len(keys) - 1} of keys")
     if tuple(out.shape[-2:-1]) != (queries[-1],):
@@ -78,8 +78,8 @@ def _packed(cu_seqlens: Any, given: Mapping[str, Any], out: Any, lse: Any) -> It
             continue
         if first == last:
             raise InputError(f"sequence {i} has queries and no keys")
-        mine = {**given, "q": given["q"][..., start:stop, :]}
-        mine |= {name: given[name][..., first:last, :] for name in ("k", "v")}
+        mine = {**inputs, "q": inputs["q"][..., start:stop, :]}
+        mine |= {name: inputs[name][..., first:last, :] for name in ("k", "v")}
         its = None if lse is None else lse[..., start:stop]
         yield Piece(f"sequence {i}, queries {start} to {stop - 1}", mine, out[..., start:stop, :], its)
 
@@ -92,9 +92,9 @@ def _bounds(given: object, name: str, array: Array) -> list[int]:
     return [int(i) for i in result]
 
 
-def _paged(table: object, lengths: object, given: Mapping[str, Any], out: Any, lse: Any) -> Iterator[Piece]:
+def _paged(table: object, lengths: object, inputs: Mapping[str, Any], out: Any, lse: Any) -> Iterator[Piece]:
     blocks, counts = _numbers("block_table", table, 2), _numbers("lengths", lengths, 1)
-    k, v, q = given["k"], given["v"], given["q"]
+    k, v, q = inputs["k"], inputs["v"], inputs["q"]
     page, batch = int(k.shape[-2]), len(blocks)
     for name, size in (("lengths", len(counts)), ("q", int(q.shape[0])), ("out", int(out.shape[0]))):
         if size != batch:
@@ -107,7 +107,7 @@ def _paged(table: object, lengths: object, given: Mapping[str, Any], out: Any, l
             )
         if not ((used >= 0) & (used < k.shape[0])).all():
             raise InputError(f"block_table[{i}] is {_short(used.tolist())}; there are blocks 0 to {k.shape[0] - 1}")
-        mine = {**given, "q": q[i], "k": _gathered(k, used, n), "v": _gathered(v, used, n)}
+        mine = {**inputs, "q": q[i], "k": _gathered(k, used, n), "v": _gathered(v, used, n)}
         yield Piece(f"sequence {i}", mine, out[i], None if lse is None else lse[i])
 
 

@@ -52,7 +52,7 @@ class Question:
         With descale factors, the precision is that of FP8 kernels (``descale.arithmetic``).
         """
         layout = Layout(*(inputs.get(name) for name in Layout._fields))
-        given = {n: a for n, a in inputs.items() if a is not None and n not in Layout._fields}
-        if scaled(given):
-            options["precision"] = arithmetic(options["precision"], options["contract"], given, out)
-        return cls(out, given, spec, layout=layout, **options)
+        arrays = {n: a for n, a in inputs.items() if a is not None and n not in Layout._fields}
+        if scaled(arrays):
+            options["precision"] = arithmetic(options["precision"], options["contract"], arrays, out)
+        return cls(out, arrays, spec, layout=layout, **options)

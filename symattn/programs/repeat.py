@@ -80,18 +80,18 @@ def _others(session: Session, inputs: Inputs) -> dict[str, np.ndarray]:
     return session.subject.completed(session, result)
 
 
-def _report(session: Session, found: tuple[Fault, ...]) -> Report:
+def _report(session: Session, results: tuple[Fault, ...]) -> Report:
     records = session.records
     result = any(r.decisive for r in records if r.ratios is not None)
-    verdict = Verdict.FAULT if found else Verdict.NO_FAULT if result else Verdict.UNDECIDED
-    grade = Grade.REFUTED if found else Grade.SAMPLED if result else Grade.UNDECIDED
+    verdict = Verdict.FAULT if results else Verdict.NO_FAULT if result else Verdict.UNDECIDED
+    grade = Grade.REFUTED if results else Grade.SAMPLED if result else Grade.UNDECIDED
     wrong = sum(r.finding is not None for r in records)
     check = Check(GROUP, grade, len(records), wrong, max(r.worst for r in records))
     late = dict.fromkeys(f"{r.outcome.error}; hint: raise --time-limit" for r in records if r.outcome.late)
     return Report(
-        verdict, session.runner.describe(), session.precision.words, "this case alone", session.seed, found, (check,),
+        verdict, session.runner.describe(), session.precision.words, "this case alone", session.seed, results, (check,),
         session.runner.notes, "".join(session.stdout), fields=session.subject.fields(),
-        missing=() if found else tuple(late),
+        missing=() if results else tuple(late),
     )  # fmt: skip
 
 

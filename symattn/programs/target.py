@@ -94,14 +94,14 @@ class Target:
 
     def _given(self, inputs: Inputs) -> dict[Argument, Any]:
         """The arguments made of inputs, as the function wants them; those that can be left out may lack."""
-        given: dict[Argument, Any] = {}
+        arrays: dict[Argument, Any] = {}
         for a in self.convention.arguments:
             if a.input is None or (a.input not in inputs and a.input not in MADE and not a.required):
                 continue
             if a.input not in inputs and a.input not in MADE:
                 raise InputError(f"{self.describe()} needs the input {a.input}")
-            given[a] = argument(a, self.convention, inputs)
-        return given
+            arrays[a] = argument(a, self.convention, inputs)
+        return arrays
 
     def _place(self, values: Any, memory: Memory) -> Any:
         """A fresh array of the framework; plain numbers stay what they are."""
@@ -143,15 +143,15 @@ class Target:
         return replace(outcome, output=values, dtype=dtype, shape=shape, returned=returned, others=others)
 
 
-def _shared(passed: dict[Argument, Any], given: Mapping[Argument, Any], memory: Memory) -> dict[Argument, Any]:
+def _shared(passed: dict[Argument, Any], inputs: Mapping[Argument, Any], memory: Memory) -> dict[Argument, Any]:
     """Equal arrays as one array, where ``memory`` says so."""
     if memory != "shared":
         return passed
-    kept: dict[Argument, Any] = {}
+    remaining: dict[Argument, Any] = {}
     for a, array in passed.items():
-        twins = (b for b in kept if np.array_equal(given[a], given[b]) and a.input in _QKV and b.input in _QKV)
-        kept[a] = kept[twin] if (twin := next(twins, None)) else array
-    return kept
+        twins = (b for b in remaining if np.array_equal(inputs[a], inputs[b]) and a.input in _QKV and b.input in _QKV)
+        remaining[a] = remaining[twin] if (twin := next(twins, None)) else array
+    return remaining
 
 
 def _read(item: Any) -> NDArray[np.float64] | None:
@@ -198,8 +198,8 @@ def _best(ways: Sequence[Wrapper], request: Request, name: str) -> tuple[Wrapper
     return best
 
 
-def _wrapped(chosen: Wrapper, found: _Trial, note: tuple[str, ...], request: Request, name: str) -> Target:
-    how = found.noted(*note)
+def _wrapped(chosen: Wrapper, outcome: _Trial, note: tuple[str, ...], request: Request, name: str) -> Target:
+    how = outcome.noted(*note)
     result = {f.name: getattr(how, f.name) for f in fields(Convention)} | {"notes": (chosen.note, *how.notes)}
     return Target(chosen, Wrapped(**result, reading=chosen.reading, domain=chosen.within(request.domain)), name)
 

@@ -47,10 +47,10 @@ class TorchHost:
     def tokens(self) -> tuple[str, ...]:
         return tokens_of(parameters(self.module) or ())
 
-    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
         tokens = {n: self._turned(x) for n, x in tokens.items()}
         with self.xp.no_grad():
-            output = self.xp.func.functional_call(self.module, dict(state), (), {**tokens, **given})
+            output = self.xp.func.functional_call(self.module, dict(state), (), {**tokens, **inputs})
         if isinstance(output, (tuple, list)):
             return (self._turned(output[0]), *output[1:])
         return self._turned(output)

@@ -337,9 +337,9 @@ class _LayoutTrial:
         corners = [c for c in product((0, -1), repeat=min(axes, apart)) if any(c)]
         return all(np.array_equal(got[c], other[c], equal_nan=True) for c in corners)
 
-    def _needs_mask(self, best: Possible, found: Possible) -> bool:
+    def _needs_mask(self, best: Possible, possible: Possible) -> bool:
         """Return whether the function is not causal by itself, and takes a mask that could make it so."""
-        mask = any(a.input == CAUSAL_MASK for a in found.convention.arguments)
+        mask = any(a.input == CAUSAL_MASK for a in possible.convention.arguments)
         if not mask or best.near or self._request.alignment != "bottom-right":
             return False
         inputs = self._inputs(best.convention, _LEVELS[1])
@@ -393,10 +393,10 @@ def _forms_of(a: Argument, layout: Layout, request: Request) -> tuple[str, ...]:
     return (a.form,)
 
 
-def _batched_first(found: list[Possible]) -> list[Possible]:
+def _batched_first(results: list[Possible]) -> list[Possible]:
     """Without those whose masks have no axis of batches, where some have one: their masks say less."""
-    batched = [p for p in found if not any(a.form in _ALIKE for a in p.convention.arguments)]
-    return batched or found
+    batched = [p for p in results if not any(a.form in _ALIKE for a in p.convention.arguments)]
+    return batched or results
 
 
 _ALIKE = ("k", "qk", "1qk", "11qk")
@@ -424,10 +424,10 @@ def _notes(convention: Convention, request: Request) -> Iterator[str]:
             more = "" if request.mask_arg else f"; --mask-arg {other}{a.parameter} sets the other reading"
             yield f"True in {a.parameter} is taken to mean {read}, determined by trial{more}."
         if a.numbers:
-            given = (
+            text = (
                 "1 where it is True and 0 elsewhere" if a.numbers == "ones" else "0 where it is True and −∞ elsewhere"
             )
-            yield f"The mask {a.parameter} is passed as {given}, determined by trial: booleans give a wrong output."
+            yield f"The mask {a.parameter} is passed as {text}, determined by trial: booleans give a wrong output."
         if a.form in ("lengths", "length"):
             yield f"{a.parameter} is taken to be how many keys are valid, the first ones."
         if a.input == CAUSAL_MASK and not a.required:

@@ -198,8 +198,8 @@ def effort(
 ) -> dict[str, object]:
     """Return the options that say how much is tried, and against what; None for what is usual."""
     usual = {"budget": engine.BUDGET, "examples": engine.EXAMPLES, "seed": engine.SEED}
-    asked = {"contract": contract, "time-limit": time_limit, "budget": budget, "examples": examples, "seed": seed}
-    return {name: None if value == usual.get(name) else value for name, value in asked.items()}
+    requests = {"contract": contract, "time-limit": time_limit, "budget": budget, "examples": examples, "seed": seed}
+    return {name: None if value == usual.get(name) else value for name, value in requests.items()}
 
 
 def command_line(
@@ -213,8 +213,8 @@ def command_line(
 ) -> str:
     """Return the command line that gives this report again; ``options`` have a value, or None."""
     usual = {"dtype": "float32", "layout": "auto"}
-    asked = {name: getattr(request, name) for name in ("dtype", "mask_arg", "layout", "framework")}
-    calling = {name: None if value == usual.get(name) else value for name, value in asked.items()} | {**options}
+    requests = {name: getattr(request, name) for name in ("dtype", "mask_arg", "layout", "framework")}
+    calling = {name: None if value == usual.get(name) else value for name, value in requests.items()} | {**options}
     calling["call"] = [f"{keyword}={value!r}" for keyword, value in request.call]
     # what the domain promises, but for rows without any key, which the specification says
     promised = {name: getattr(domain, name) for name in domain.promises if name != "fully_masked_rows"}

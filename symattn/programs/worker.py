@@ -44,10 +44,10 @@ def main() -> None:
             _send(replies, _reply(server, "run" if question == "ahead" else question, result))
 
 
-def _reply(server: _Server, question: str, told: Sequence[Any]) -> tuple[Any, ...]:
+def _reply(server: _Server, question: str, results: Sequence[Any]) -> tuple[Any, ...]:
     """Return the answer to a question, as the parent reads it."""
     try:
-        return "done", getattr(server, question)(*told)
+        return "done", getattr(server, question)(*results)
     except SymattnError as error:
         return "refused", type(error), str(error)
     except Exception:

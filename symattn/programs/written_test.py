@@ -162,9 +162,9 @@ def _given(how: Convention, inputs: Inputs) -> dict[Argument, Any]:
     return {a: argument(a, how, inputs) for a in how.arguments if a.input in inputs or a.input in MADE}
 
 
-def _names(given: dict[Argument, Any]) -> str:
+def _names(inputs: dict[Argument, Any]) -> str:
     """The arrays among the arguments, as the inside of a tuple."""
-    return "".join(f"{a.parameter}, " for a, values in given.items() if not isinstance(values, int)).rstrip()
+    return "".join(f"{a.parameter}, " for a, values in inputs.items() if not isinstance(values, int)).rstrip()
 
 
 def _afterwards(judged: CaseResult, convention: Convention) -> Iterator[str]:
@@ -176,10 +176,10 @@ def _afterwards(judged: CaseResult, convention: Convention) -> Iterator[str]:
         yield 'assert bool((earlier == kept).all()), "the result of the call before was overwritten"'
 
 
-def _arguments(convention: Convention, given: dict[Argument, Any]) -> str:
+def _arguments(convention: Convention, inputs: dict[Argument, Any]) -> str:
     words = []
     for a in convention.arguments:
-        if a.input is None or a in given:
+        if a.input is None or a in inputs:
             value = repr(a.value) if a.input is None else a.parameter
             words.append(value if a.positional else f"{a.parameter}={value}")
     return ", ".join(words)

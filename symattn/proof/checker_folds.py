@@ -46,13 +46,13 @@ def fold(record: Record, same: Any) -> None:
         _finished(outcome, result, meaning(state, FIRST, set(), sort), numbers, same)
 
 
-def _finished(made: Record, result: Record, state: Mapping[str, Any], numbers: set[str], same: Any) -> None:
+def _finished(record: Record, result: Record, state: Mapping[str, Any], numbers: set[str], same: Any) -> None:
     """Check that the end of a state is the result, in which no number that a state may choose occurs."""
     scope = scope_of(result)
     right = read(result["expression"], scope)
     chosen = any(x.label in numbers for x in right.letters())
     expect(not chosen, "the result depends on a number that the states may choose")
-    finished = scope_of(made) == scope and same(read(in_place(made["expression"], state), scope), right, scope)
+    finished = scope_of(record) == scope and same(read(in_place(record["expression"], state), scope), right, scope)
     expect(finished, "what is made of a state is not the result")
 
 

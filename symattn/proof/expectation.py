@@ -211,12 +211,12 @@ def _plain(x: Indexed, places: Any) -> ex.Expression:
 
 def averaged(sides: Callable[..., Any], laws: Mapping[str, EntryLaw]) -> Callable[..., Any]:
     """``sides``, which asks for ``E`` beside declared arrays, as a function of declared arrays alone."""
-    asked = [name for name in inspect.signature(sides).parameters if name != "E"]
+    requests = [name for name in inspect.signature(sides).parameters if name != "E"]
     needed = {parameter for law in laws.values() for parameter in law.parameters}
-    names = [*asked, *sorted({*laws, *needed} - set(asked))]
+    names = [*requests, *sorted({*laws, *needed} - set(requests))]
 
     def function(**given: Any) -> Any:
-        said = {name: given[name] for name in asked}
+        said = {name: given[name] for name in requests}
         if any(isinstance(x, Indexed) for x in given.values()):
             return sides(**said, E=Expectation(laws, given))
         every = range(max(1 + len(law.others) for law in laws.values()))
@@ -228,8 +228,8 @@ def averaged(sides: Callable[..., Any], laws: Mapping[str, EntryLaw]) -> Callabl
     return function
 
 
-def _several(found: Any) -> list[Any]:
-    return [found] if isinstance(found, tuple) else list(found)
+def _several(result: Any) -> list[Any]:
+    return [result] if isinstance(result, tuple) else list(result)
 
 
 def _summed(bound: Sequence[ex.Index], x: ex.Expression) -> ex.Expression:

@@ -67,12 +67,12 @@ def _meets(relation: str, value: Fraction) -> bool:
     return {"=": value == 0, "≥": value >= 0, ">": value > 0}[relation]
 
 
-def _between(x: Variable, mine: Sequence[Row], found: Mapping[Variable, Fraction], random: Random) -> Fraction:
-    """A value of ``x`` that meets the rows at what is ``found`` of the others."""
+def _between(x: Variable, mine: Sequence[Row], results: Mapping[Variable, Fraction], random: Random) -> Fraction:
+    """A value of ``x`` that meets the rows at what is ``results`` of the others."""
     low: list[Fraction] = []
     high: list[Fraction] = []
     for relation, c, constant in mine:
-        bound = -(constant + sum(k * found[v] for v, k in c.items() if v != x)) / c[x]
+        bound = -(constant + sum(k * results[v] for v, k in c.items() if v != x)) / c[x]
         if relation == "=":
             return bound
         (low if c[x] > 0 else high).append(bound)

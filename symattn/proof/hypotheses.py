@@ -101,10 +101,10 @@ def _axis(axis: str) -> Node:
     return shown[0] if len(shown) == 1 else notation.Sum(shown)
 
 
-def _assumed(declared: Declared, given: Sides, which: str) -> Text:
-    """``given`` ≥ 0 as a formula; in the words of its name where it is too long for one."""
+def _assumed(declared: Declared, sides: Sides, which: str) -> Text:
+    """``sides`` ≥ 0 as a formula; in the words of its name where it is too long for one."""
     try:
-        x = run(given, declared, Letters())
+        x = run(sides, declared, Letters())
         elements = [x.at(places) for places in x.places()]
         shown = [_at_least(e) for e in elements if is_plain(e)]
     except (SymattnError, AttributeError):

@@ -136,14 +136,14 @@ class SameBits:
     def _terms(self, ordered: bool = True) -> list[RoundedTerm]:
         return [RoundedTerm("input", (i,), ordered) for i in range(self.inputs)]
 
-    def _alike(self, found: DifferingResults) -> Alike:
+    def _alike(self, differing_results: DifferingResults) -> Alike:
         """The premise, with the operands in the order in which the computations take them."""
         table: dict[tuple[Any, ...], int] = {}
         both = [
             [[_placed(x, table) for x in side] for side in f(*self._terms(False))] for f in (self.same, self.different)
         ]
         (a, b), (c, d) = (map(tuple, pair) for pair in both)
-        return Alike(tuple(table), (a, b), (c, d), found.format, found.inputs)
+        return Alike(tuple(table), (a, b), (c, d), differing_results.format, differing_results.inputs)
 
     def _first(self, alike: bool) -> DifferingResults | None:
         """Where ``same`` agree, or ``different`` do not."""

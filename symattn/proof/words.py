@@ -99,9 +99,9 @@ def with_formulas(words: Text) -> Text:
     return tuple(p for p in out if p != "")
 
 
-def _formula(found: re.Match[str]) -> Node:
-    if found["base"]:
-        return name(found["base"], found["sub"])
-    letters = [name(c) for c in found["power"].strip("{}").lstrip("-−")]
+def _formula(match: re.Match[str]) -> Node:
+    if match["base"]:
+        return name(match["base"], match["sub"])
+    letters = [name(c) for c in match["power"].strip("{}").lstrip("-−")]
     power: Node = letters[0] if len(letters) == 1 else Product(tuple(letters))
-    return Power(name("e"), Neg(power) if found["power"].strip("{}")[0] in "-−" else power)
+    return Power(name("e"), Neg(power) if match["power"].strip("{}")[0] in "-−" else power)

@@ -44,9 +44,9 @@ def _named(decided: Decided) -> Block:
     return md.Paragraph((Emph("Name."), " ", Code(decided.theorem.name), "."))
 
 
-def _reading(found: Sequence[Decided]) -> tuple[Block, ...]:
+def _reading(results: Sequence[Decided]) -> tuple[Block, ...]:
     """Return the text of every section, the meaning of the grades, and how many theorems have each."""
-    grades = [d.grade for d in found]
+    grades = [d.grade for d in results]
     words = (
         "Each section states a theorem, its hypotheses and why it holds, and says how that is known. The false variant"
         " is a statement much like it, which the same method must refute: a method that accepts everything shows"
@@ -62,5 +62,5 @@ def _reading(found: Sequence[Decided]) -> tuple[Block, ...]:
         md.Heading(("How to read this book",)),
         md.Paragraph((words, Code("symattn prove NAME --explain"), ".")),
         md.Table(columns, rows),
-        closing(found),
+        closing(results),
     )

@@ -54,29 +54,29 @@ def states_it(method: Method) -> bool:
     )
 
 
-def _graded(decided: Decided, asked: Sequence[Lemma], judgement: CoqJudgement) -> Decided:
-    accepted = [x for x in asked if x.name in judgement.accepted]
-    why = _why_not(decided, asked, accepted, judgement) or _foreign(judgement)
-    result = replace(_with(decided, _blocks(asked, accepted, judgement, why)), not_by_coq=why)
+def _graded(decided: Decided, requests: Sequence[Lemma], judgement: CoqJudgement) -> Decided:
+    accepted = [x for x in requests if x.name in judgement.accepted]
+    why = _why_not(decided, requests, accepted, judgement) or _foreign(judgement)
+    result = replace(_with(decided, _blocks(requests, accepted, judgement, why)), not_by_coq=why)
     if why:
         return result
     evidence = Evidence(Grade.COQ, f"all sizes, by Coq {theory.version()}")
     return replace(result, finding=replace(result.finding, evidence=evidence))
 
 
-def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: CoqJudgement) -> str:
+def _why_not(decided: Decided, requests: Sequence[Lemma], accepted: Sequence[Lemma], judgement: CoqJudgement) -> str:
     """Name the obstacle between a theorem and the grade; empty where there is none."""
     if decided.grade is not Grade.PROVED:
         return f"it is {decided.grade.value}: {decided.finding.evidence.where}"
-    refused = [x for x in asked if x not in accepted]
-    if not asked:
+    refused = [x for x in requests if x not in accepted]
+    if not requests:
         return "it has no equations and bounds"
     if refused:
         result = [judgement.stopped.get(x.name) or x.why or _UNSEEN for x in refused]
         reasons = dict.fromkeys(why.removeprefix("coq: ") for why in result)
-        return "; ".join((f"{len(refused)} of {len(asked)} equations and bounds are not accepted", *reasons))
-    if empty := sum(x.empty for x in asked):
-        return f"in {empty} of {len(asked)} equations Coq sees nothing but 0 = 0"
+        return "; ".join((f"{len(refused)} of {len(requests)} equations and bounds are not accepted", *reasons))
+    if empty := sum(x.empty for x in requests):
+        return f"in {empty} of {len(requests)} equations Coq sees nothing but 0 = 0"
     return "" if states_it(decided.theorem.method) else "what follows from its equations is not in Coq"
 
 
@@ -90,11 +90,15 @@ def _with(decided: Decided, blocks: tuple[Block, ...]) -> Decided:
     return replace(decided, explained=(*decided.explained, *blocks))
 
 
-def _blocks(asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: CoqJudgement, why: str) -> tuple[Block, ...]:
+def _blocks(
+    requests: Sequence[Lemma], accepted: Sequence[Lemma], judgement: CoqJudgement, why: str
+) -> tuple[Block, ...]:
     """Describe what Coq accepted, on which axioms, the statements, and why the grade is not ``coq`` where it is not."""
-    if not asked:
+    if not requests:
         return (md.Paragraph((Emph("Coq."), " There is no equation for it.")),)
-    out: list[Block] = [md.Paragraph((Emph("Coq."), f" {_accepted(len(accepted), len(asked))}", *_axioms(judgement)))]
+    out: list[Block] = [
+        md.Paragraph((Emph("Coq."), f" {_accepted(len(accepted), len(requests))}", *_axioms(judgement)))
+    ]
     shown = [x.readable for x in accepted if x.readable][:_SHOWN]
     if shown:
         supposed = tuple(dict.fromkeys(w for r in shown for w in r.words))
@@ -112,11 +116,11 @@ def _blocks(asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: CoqJud
     return tuple(out)
 
 
-def _accepted(accepted: int, asked: int) -> str:
-    if asked == 1:
+def _accepted(accepted: int, value: int) -> str:
+    if value == 1:
         return f"Coq {theory.version()} {'accepts' if accepted else 'does not accept'} it"
-    many = "all" if accepted == asked else f"{accepted} of"
-    return f"Coq {theory.version()} accepts {many} {asked} equations and bounds"
+    many = "all" if accepted == value else f"{accepted} of"
+    return f"Coq {theory.version()} accepts {many} {value} equations and bounds"
 
 
 def _axioms(judgement: CoqJudgement) -> tuple[Inline, ...]:
@@ -130,9 +134,9 @@ def _axioms(judgement: CoqJudgement) -> tuple[Inline, ...]:
     return (*(w for w in out if w != ""), ".")
 
 
-def _file(found: Sequence[Decided], accepted: Sequence[Lemma], command: str) -> str:
+def _file(results: Sequence[Decided], accepted: Sequence[Lemma], command: str) -> str:
     """A file that coqc accepts beside the theory; each theorem begins with what it says."""
-    said = "\n".join(f"   {d.theorem.name}: {plain_text(d.theorem.says)}" for d in found)
+    said = "\n".join(f"   {d.theorem.name}: {plain_text(d.theorem.says)}" for d in results)
     words = (
         f"{MARK}: {command}\n\n{said}\n\n   coqc -Q THEORY Symattn FILE.v, where THEORY is symattn/proof/coq, compiled"
     )

@@ -77,12 +77,12 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
     )
 
 
-def _said(theorem: Theorem, found: TheoremFinding) -> tuple[Block, ...]:
+def _said(theorem: Theorem, theorem_finding: TheoremFinding) -> tuple[Block, ...]:
     """The relations that were read, with the grade, or the equations that the code gives; words stand below the box."""
     if theorem.letters is None:
-        return boxed("Theorem", found.stated, found.evidence, unread(theorem.says))
-    formulas, words = read_apart(theorem.says, found.reading)
-    return boxed("Theorem", formulas, found.evidence, words, found.reading)
+        return boxed("Theorem", theorem_finding.stated, theorem_finding.evidence, unread(theorem.says))
+    formulas, words = read_apart(theorem.says, theorem_finding.reading)
+    return boxed("Theorem", formulas, theorem_finding.evidence, words, theorem_finding.reading)
 
 
 def _print(reading: Reading) -> tuple[Block, ...]:
@@ -109,14 +109,14 @@ def _witness(witness: Text) -> Text:
     return ("the hypotheses are met, and the statement holds, in numbers at ", *sizes) if shown else ()
 
 
-def _false_variant(theorem: Theorem, found: TheoremFinding) -> Block:
+def _false_variant(theorem: Theorem, theorem_finding: TheoremFinding) -> Block:
     verdict = {
         Grade.REFUTED: "it is refuted",
         Grade.PROVED: "it is accepted, so that nothing is shown",
         Grade.UNDECIDED: "it is not refuted, so that nothing is shown",
-    }[found.false_grade]
-    where: Text = (": ", *found.counterexample) if found.counterexample else ()
-    words = told_apart(theorem.false_says, found.reading.false if found.reading else ())
+    }[theorem_finding.false_grade]
+    where: Text = (": ", *theorem_finding.counterexample) if theorem_finding.counterexample else ()
+    words = told_apart(theorem.false_says, theorem_finding.reading.false if theorem_finding.reading else ())
     said = opened(with_formulas(words)) if theorem.letters is not None else unread(theorem.false_says)
     comma = "" if said and isinstance(said[-1], str) and said[-1].endswith((".", ";")) else ";"
     return md.Paragraph((Emph("False variant."), " ", *said, f"{comma} ", verdict, *where, "."))
@@ -196,9 +196,9 @@ def closing(found: Sequence[Decided]) -> Block:
     )
 
 
-def _read_so_far(found: Sequence[Decided]) -> str:
+def _read_so_far(results: Sequence[Decided]) -> str:
     """How many formulas of the statements are read as they are printed."""
-    every = [r for d in found if d.finding.reading for r in d.finding.reading.claims]
+    every = [r for d in results if d.finding.reading for r in d.finding.reading.claims]
     if not every:
         return ""
     read = sum(r.evidence is not None for r in every)
@@ -206,9 +206,9 @@ def _read_so_far(found: Sequence[Decided]) -> str:
 
 
 def _whole(
-    found: Sequence[Decided], title: Text, subtitle: Text, body: tuple[Block, ...], command: str, name: str
+    results: Sequence[Decided], title: Text, subtitle: Text, body: tuple[Block, ...], command: str, name: str
 ) -> Document:
-    return Document("proof", name, title, body, subtitle, command, record=record(found))
+    return Document("proof", name, title, body, subtitle, command, record=record(results))
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

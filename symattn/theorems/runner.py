@@ -77,10 +77,10 @@ def decide_one(theorem: Theorem, explain: bool = False) -> Decided:
     except SymattnError:
         raise
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         if raised_in_symattn(error):
-            return Decided(theorem, crashed(told))
-        raise Broken(theorem.name, told) from error
+            return Decided(theorem, crashed(message))
+        raise Broken(theorem.name, message) from error
     result = finding(outcome, reading)
     if theorem.letters is None:
         result = replace(result, stated=stated(outcome))

@@ -284,8 +284,8 @@ def _try_group(
     """The cases of a group, but no more than ``enough`` wrong ones. Again, if the domain became narrower."""
     session.progress(name)
     before, domain = session.known if enough else 0, session.domain
-    kept = 0.0 if name in session.subject.last() else for_random(session.examples)
-    for case in session.share(name, session.fewer(name, group(session, rng)), kept):
+    value = 0.0 if name in session.subject.last() else for_random(session.examples)
+    for case in session.share(name, session.fewer(name, group(session, rng)), value):
         if session.known - before >= (enough or session.subject.enough):
             return
         session.take(case)
@@ -346,19 +346,19 @@ def _check_runtime(session: Session) -> None:
         raise Unusable(f"{session.runner.describe()} is not judged: {runtime}")
 
 
-def _report(session: Session, found: tuple[Fault, ...]) -> Report:
+def _report(session: Session, results: tuple[Fault, ...]) -> Report:
     subject = session.subject
-    notes = tuple(dict.fromkeys((*_notes(session), *subject.notes(session, bool(found)))))
-    seen: tuple[StepPower, ...] = () if found else subject.power(session)
+    notes = tuple(dict.fromkeys((*_notes(session), *subject.notes(session, bool(results)))))
+    seen: tuple[StepPower, ...] = () if results else subject.power(session)
     missing: tuple[str, ...] = ()
-    if not found:
+    if not results:
         missing = (*power.lacking(dict(_counts(session)), seen, _option(session)), *_open(session), *_hanging(session))
         missing += tuple(f"{one.words} would not be detected: {one.how}" for one in session.sought if not one.seen)
         if session.power and not session.sought:
             missing += ("mistakes of the sizes that were requested were not tried; hint: raise --budget",)
     return Report(
-        power.verdict(found, missing), session.runner.describe(), session.precision.words, subject.words(session),
-        session.seed, found, tuple(_checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
+        power.verdict(results, missing), session.runner.describe(), session.precision.words, subject.words(session),
+        session.seed, results, tuple(_checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
         power=seen, missing=missing, arithmetic=session.trial.told if session.trial else None,
         sought=session.sought,
     )  # fmt: skip

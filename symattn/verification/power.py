@@ -122,10 +122,10 @@ def _shown(mutation: Mutation, case: Tried) -> float:
 
 def _computed(outputs: Outputs, inputs: Inputs) -> list[np.ndarray] | None:
     """The outputs in float64; None where there are none for such shapes."""
-    given = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in inputs.items()}
+    arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in inputs.items()}
     try:
         with np.errstate(all="ignore"):
-            return [np.asarray(y, dtype=np.float64) for y in outputs(given)]
+            return [np.asarray(y, dtype=np.float64) for y in outputs(arrays)]
     except UNFIT:
         return None
 

@@ -102,9 +102,10 @@ def _power(report: Report) -> md.Table:
     return md.Table(columns, rows)
 
 
-def _arithmetic(found: Arithmetic) -> md.Paragraph:
-    shares = f"{100 * found.share:.2f} % of {found.outputs} outputs, bit for bit; next {100 * found.next:.0f} %"
-    return md.Paragraph((f"Arithmetic: {found.words} ({shares}).",))
+def _arithmetic(arithmetic: Arithmetic) -> md.Paragraph:
+    share, others = f"{100 * arithmetic.share:.2f} %", f"{100 * arithmetic.next:.0f} %"
+    words = f"{arithmetic.words} ({share} of {arithmetic.outputs} outputs, bit for bit; next {others})"
+    return md.Paragraph((f"Arithmetic: {words}.",))
 
 
 def _from(power: StepPower) -> str:

@@ -110,9 +110,11 @@ class _WholeSum:
     def sum(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
         """Over all the axes at once."""
         axes, whole = _axes(a, axis), a.name_errors()
-        kept = [k for k in range(a.ndim) if k not in axes]
-        lines = whole.map(lambda p: p.transpose(*kept, *axes).reshape([a.plain_shape[k] for k in kept] + [-1]))
-        total = self.kind._sum(lines, len(kept)) if axes else a.copy()
+        remaining = [k for k in range(a.ndim) if k not in axes]
+        lines = whole.map(
+            lambda p: p.transpose(*remaining, *axes).reshape([a.plain_shape[k] for k in remaining] + [-1])
+        )
+        total = self.kind._sum(lines, len(remaining)) if axes else a.copy()
         return self.kind.xp.expand_dims(total, tuple(sorted(axes))) if keepdims and axes else total
 
     def cumulative_sum(self, a: Any, axis: int | None = None) -> Any:

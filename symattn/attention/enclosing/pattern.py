@@ -60,13 +60,13 @@ def exactly(name: str, array: Any, widened: bool = True) -> Array:
 
     Tensors stay tensors, on their device. Raises InputError for NaN, infinity and other types.
     """
-    given = array if is_tensor(array) else np.asarray(array)
-    kind, xp = dtype_kind(given), namespace_of(given)
+    values = array if is_tensor(array) else np.asarray(array)
+    kind, xp = dtype_kind(values), namespace_of(values)
     if kind == "b":
-        return given
-    if kind in "OSUc" or given.dtype == np.longdouble != np.float64:
-        raise InputError(f"{name} holds {given.dtype}; give an array of float64 or of a narrower type")
-    wide = xp.astype(given, xp.float64 if widened or given.dtype != xp.float32 else xp.float32, copy=False)
+        return values
+    if kind in "OSUc" or values.dtype == np.longdouble != np.float64:
+        raise InputError(f"{name} holds {values.dtype}; give an array of float64 or of a narrower type")
+    wide = xp.astype(values, xp.float64 if widened or values.dtype != xp.float32 else xp.float32, copy=False)
     if not xp.all(xp.isfinite(wide)):
         raise InputError(f"{name} holds NaN or infinity; there is no number to enclose")
     if kind in "iu" and not xp.all(xp.abs(wide) <= 2.0**53):
@@ -78,34 +78,34 @@ def checked(spec: Attention, inputs: Mapping[str, Any], widened: bool = True) ->
     """The inputs as float64 and booleans, of shapes that fit each other; see ``exactly``. Raises InputError and
     Refused."""
     check_pattern(spec)
-    given = {name: exactly(name, array, widened) for name, array in inputs.items() if array is not None}
-    if "x" in given:
+    arrays = {name: exactly(name, array, widened) for name, array in inputs.items() if array is not None}
+    if "x" in arrays:
         raise Refused("enclose takes q, k and v; hint: project the tokens first, or use the kind 'enclosure'")
-    check_inputs(spec, given)
-    if given["q"].shape[-1] + given["k"].shape[-2] > _MOST_TERMS:
+    check_inputs(spec, arrays)
+    if arrays["q"].shape[-1] + arrays["k"].shape[-2] > _MOST_TERMS:
         raise Refused("enclose takes fewer than 2^30 keys and columns")
-    return given
+    return arrays
 
 
-def front(spec: Attention, given: Mapping[str, Any]) -> tuple[int, ...]:
+def front(spec: Attention, inputs: Mapping[str, Any]) -> tuple[int, ...]:
     """The axes of the output before the last two: batches, and the query heads where there are several."""
     own = 3 if spec.heads > 1 else 2
-    batches = np.broadcast_shapes(*(given[name].shape[:-own] for name in "qkv"))
+    batches = np.broadcast_shapes(*(inputs[name].shape[:-own] for name in "qkv"))
     return (*batches, spec.heads) if spec.heads > 1 else batches
 
 
-def heads(spec: Attention, given: Mapping[str, Any]) -> Iterator[Head]:
+def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
     """Head by head, batch by batch."""
-    axes = front(spec, given)
+    axes = front(spec, inputs)
     shared = (*axes[:-1], spec.key_heads) if spec.heads > 1 else axes
-    q, k, v = (_spread(given[name], to) for name, to in (("q", axes), ("k", shared), ("v", shared)))
-    allowed, n_q, n_k = _allowed(spec, given, axes), q.shape[-2], k.shape[-2]
+    q, k, v = (_spread(inputs[name], to) for name, to in (("q", axes), ("k", shared), ("v", shared)))
+    allowed, n_q, n_k = _allowed(spec, inputs, axes), q.shape[-2], k.shape[-2]
     for index in np.ndindex(axes):
         read = index
         if spec.heads > 1:
             read = (*index[:-1], index[-1] * spec.key_heads // spec.heads)
         seen = Seen(spec, n_q, n_k, None if allowed is None else allowed[index], namespace_of(q))
-        yield Head(index, q[index], k[read], v[read], seen, _sink(spec, given, index))
+        yield Head(index, q[index], k[read], v[read], seen, _sink(spec, inputs, index))
 
 
 def _spread(array: Array, axes: tuple[int, ...]) -> Any:
@@ -113,26 +113,26 @@ def _spread(array: Array, axes: tuple[int, ...]) -> Any:
     return xp.broadcast_to(array, (*axes, *array.shape[-2:]))
 
 
-def _allowed(spec: Attention, given: Mapping[str, Any], axes: tuple[int, ...]) -> Array | None:
+def _allowed(spec: Attention, inputs: Mapping[str, Any], axes: tuple[int, ...]) -> Array | None:
     """Return the keys that ``mask`` and ``keep`` allow, for every head: (…, n_q or 1, n_k)."""
     scores = np.broadcast_to(0.0, (*axes, 1, 1))
     result: list[Any] = []
-    if "mask" in given:
-        result.append(masks.for_heads(given["mask"], scores) if spec.heads > 1 else given["mask"])
-    if "keep" in given:
-        keep = masks.padding(given["keep"])
+    if "mask" in inputs:
+        result.append(masks.for_heads(inputs["mask"], scores) if spec.heads > 1 else inputs["mask"])
+    if "keep" in inputs:
+        keep = masks.padding(inputs["keep"])
         result.append(masks.for_every_head(keep) if spec.heads > 1 else keep)
     if not result:
         return None
     joined = result[0] if len(result) == 1 else result[0] & result[1]
-    n_k = given["k"].shape[-2]
+    n_k = inputs["k"].shape[-2]
     return namespace_of(joined).broadcast_to(joined, (*axes, joined.shape[-2], n_k))
 
 
-def _sink(spec: Attention, given: Mapping[str, Any], index: tuple[int, ...]) -> float | None:
+def _sink(spec: Attention, inputs: Mapping[str, Any], index: tuple[int, ...]) -> float | None:
     if spec.sink is None:
         return None
-    return 0.0 if spec.sink == "zero" else float(given["sink"][index[-1] if spec.heads > 1 else 0])
+    return 0.0 if spec.sink == "zero" else float(inputs["sink"][index[-1] if spec.heads > 1 else 0])
 
 
 # -- which keys a tile of queries sees ---------------------------------------------------------------------------------

@@ -100,16 +100,16 @@ def _ends(model: object, under: object, values: Mapping[str, Any], cotangent: An
     return {n: g for n, (_, g) in zip(names, pairs, strict=True)}
 
 
-def _ways(model: Any, given: list[str], values: Mapping[str, object]) -> Iterable[Way]:
-    specs = {"": model} if isinstance(model, Attention) else _attentions(model, given)
-    for step in model.pipeline(given):
+def _ways(model: Any, names: list[str], values: Mapping[str, object]) -> Iterable[Way]:
+    specs = {"": model} if isinstance(model, Attention) else _attentions(model, names)
+    for step in model.pipeline(names):
         prefix = next((p for p in specs if step.name.startswith(p)), None)
         yield way(None, step, values) if prefix is None else way(specs[prefix], step, values, prefix)
 
 
-def _attentions(model: Block | Transformer, given: list[str]) -> dict[str, Attention]:
+def _attentions(model: Block | Transformer, names: list[str]) -> dict[str, Attention]:
     """The specifications in a model, by the prefix of their steps: ``decoder.0.attention.``."""
-    blocks = [("", model)] if isinstance(model, Block) else [(prefix, b) for prefix, b, _ in block_names(model, given)]
+    blocks = [("", model)] if isinstance(model, Block) else [(prefix, b) for prefix, b, _ in block_names(model, names)]
     result = {f"{prefix}attention.": block.attention for prefix, block in blocks}
     return result | {f"{prefix}cross.": block.cross for prefix, block in blocks if block.cross is not None}
 

@@ -88,9 +88,9 @@ class Block(Described, Shown):
         if self.parallel and self.order == "post":
             raise InputError("Block: parallel parts read X, and after a norm outside it is gone; hint: order='pre'")
 
-    def pipeline(self, given: Iterable[str]) -> tuple[Part, ...]:
-        """The steps from the inputs named in ``given`` to the output."""
-        names = {name: name for name in given}
+    def pipeline(self, words: Iterable[str]) -> tuple[Part, ...]:
+        """The steps from the inputs named in ``words`` to the output."""
+        names = {name: name for name in words}
         check_names(self, names)
         return tuple(block_parts(self, names))
 
@@ -102,8 +102,8 @@ class Block(Described, Shown):
         """The tokens after the block: (…, n, d_model)."""
         return self.trace(x, y, **inputs)["output"]
 
-    def document(self, given: Iterable[str] = ()) -> Document:
+    def document(self, names: Iterable[str] = ()) -> Document:
         """The formula, the shapes and every step; without names, for all weights and no biases of linear layers."""
         from symattn.attention.layers.block_document import block_document
 
-        return block_document(self, given)
+        return block_document(self, names)

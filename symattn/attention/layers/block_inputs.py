@@ -64,45 +64,45 @@ def own_arrays(block: Block) -> dict[str, Named]:
     return result
 
 
-def attention_names(block: Block, given: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
+def attention_names(block: Block, names: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield each attention with its inputs by its own names, ``w_q`` → ``attention.w_q``, and its tokens."""
-    given = list(given)
-    yield "attention", {"x": "x", **below("attention.", given)}
+    names = list(names)
+    yield "attention", {"x": "x", **below("attention.", names)}
     if block.cross:
-        yield "cross", {"x": "x", "y": "y", **below("cross.", given)}
+        yield "cross", {"x": "x", "y": "y", **below("cross.", names)}
 
 
-def check_names(block: Block, given: Iterable[str]) -> None:
+def check_names(block: Block, names: Iterable[str]) -> None:
     """Raise InputError for a missing or unknown input."""
-    given = set(given)
+    names = set(names)
     own = own_arrays(block)
     parts = tuple(f"{part}." for part in sublayers(block) if part != "mlp")
-    for n in given:
+    for n in names:
         if n not in own and not n.startswith(parts):
             known = ", ".join((*own, *(f"{part}…" for part in parts)))
             raise InputError(f"unknown input {n!r}; known: {known}")
-    for n in given:
+    for n in names:
         if n.rpartition(".")[2] in inputs.TOKENS and n not in own:
             raise InputError(f"{n} is made by the block; give {' and '.join(t for t in TOKENS if t in own)} alone")
     needed = ["x", *(["y"] if block.cross else [])]
     needed += ["mlp.w_up", *(["mlp.w_gate"] if block.gated else []), "mlp.w_down"] if block.activation else []
-    missing = [n for n in needed if n not in given]
+    missing = [n for n in needed if n not in names]
     if missing:
         raise InputError(f"the block needs the input{'s' * (len(missing) > 1)} {', '.join(missing)}")
 
 
-def check_arrays(block: Block, given: Mapping[str, Any], sizes: AxisLengths | None = None) -> None:
+def check_arrays(block: Block, arrays: Mapping[str, Any], sizes: AxisLengths | None = None) -> None:
     """Raise InputError for an ill-shaped input."""
     sizes = AxisLengths(words=_WORDS) if sizes is None else sizes
-    own = {n: named for n, named in own_arrays(block).items() if n in given}
-    tokens = {n: given[n] for n in TOKENS if n in own}
+    own = {n: named for n, named in own_arrays(block).items() if n in arrays}
+    tokens = {n: arrays[n] for n in TOKENS if n in own}
     for n, named in own.items():
-        sizes.bind(n, given[n], named.shape)
-        check_holds(n, given[n], named.holds)
+        sizes.bind(n, arrays[n], named.shape)
+        check_holds(n, arrays[n], named.holds)
     check_batches(tokens, dict.fromkeys(tokens, 2))
-    for part, names in attention_names(block, given):
+    for part, names in attention_names(block, arrays):
         with place_named(part):
-            inputs.check_inputs(getattr(block, part), {n: given[where] for n, where in names.items()})
+            inputs.check_inputs(getattr(block, part), {n: arrays[where] for n, where in names.items()})
 
 
 @contextmanager

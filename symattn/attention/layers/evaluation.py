@@ -46,7 +46,7 @@ class Evaluation(Shown):
         return Document("listing", "evaluation", (), (*shown, Paragraph((said.strip(),))))
 
 
-def evaluate(model: Callable[..., Any], given: Mapping[str, object], digits: int = 50) -> Evaluation:
+def evaluate(model: Callable[..., Any], inputs: Mapping[str, object], digits: int = 50) -> Evaluation:
     """Return the output of an ``Attention``, ``Block`` or ``Transformer`` for rational inputs, to that many digits.
 
     Exact numbers hold one layer of exponentials over square roots of rational numbers; the grade is then
@@ -65,17 +65,17 @@ def evaluate(model: Callable[..., Any], given: Mapping[str, object], digits: int
         raise InputError(
             f"{article(type(model).__name__)} cannot be evaluated; hint: give a specification or a function"
         )
-    if not isinstance(given, Mapping):
+    if not isinstance(inputs, Mapping):
         raise InputError('the inputs are passed by name; hint: {"q": ..., "k": ..., "v": ...}')
     try:
-        return _exactly(model, given, digits)
+        return _exactly(model, inputs, digits)
     except Refused as refusal:
-        return enclose(model, given, digits, str(refusal))
+        return enclose(model, inputs, digits, str(refusal))
 
 
-def lifted(target: object, given: Mapping[str, Any]) -> dict[str, Any]:
+def lifted(target: object, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs as arrays of a kind; truth values and whole numbers, such as those of tokens, stay plain arrays."""
-    return {name: _lifted(target, name.rpartition(".")[2], data) for name, data in given.items()}
+    return {name: _lifted(target, name.rpartition(".")[2], data) for name, data in inputs.items()}
 
 
 def _lifted(target: Any, name: str, data: object) -> Any:
@@ -88,19 +88,19 @@ def _lifted(target: Any, name: str, data: object) -> Any:
     return target.lift(data)
 
 
-def _exactly(model: Callable[..., Any], given: Mapping[str, object], digits: int) -> Evaluation:
-    output = _one_array(model(**lifted(kind("exact"), given)))
+def _exactly(model: Callable[..., Any], inputs: Mapping[str, object], digits: int) -> Evaluation:
+    output = _one_array(model(**lifted(kind("exact"), inputs)))
     written = np.vectorize(lambda x: _told(x) or x.decimal(digits), otypes=[object])(output.entries)
     return Evaluation(output, written, Evidence(Grade.CHECKED, "exact numbers"))
 
 
-def enclose(model: Callable[..., Any], given: Mapping[str, object], digits: int, reason: str = "") -> Evaluation:
+def enclose(model: Callable[..., Any], inputs: Mapping[str, object], digits: int, reason: str = "") -> Evaluation:
     """The output in balls, with as many bits as it takes; ``reason`` says why not exactly."""
     bits = 64 + 4 * digits
     while True:
         try:
             with precision(bits):
-                output = _one_array(model(**lifted(Ball, given)))
+                output = _one_array(model(**lifted(Ball, inputs)))
                 written = np.vectorize(lambda x: _told(x) or _proven(x, digits), otypes=[object])(output.entries)
             where = f"{digits} digits of each element, by balls of {bits} bits"
             return Evaluation(output, written, Evidence(Grade.ENCLOSED, f"{where}; {reason}" if reason else where))

@@ -68,36 +68,36 @@ def own_arrays(model: Transformer) -> dict[str, Named]:
     return result
 
 
-def block_names(model: Transformer, given: Iterable[str]) -> Iterator[tuple[str, Block, dict[str, str]]]:
+def block_names(model: Transformer, names: Iterable[str]) -> Iterator[tuple[str, Block, dict[str, str]]]:
     """Yield each block's prefix and inputs by its own names: ``attention.w_q`` → ``decoder.0.attention.w_q``."""
-    given = list(given)
+    names = list(names)
     for stack in stacks(model):
-        shared = _shared(stack, given)
+        shared = _shared(stack, names)
         for index, block in enumerate(getattr(model, stack)):
             prefix = f"{stack}.{index}."
-            yield prefix, block, shared | below(prefix, given)
+            yield prefix, block, shared | below(prefix, names)
 
 
-def _shared(stack: str, given: Iterable[str]) -> dict[str, str]:
+def _shared(stack: str, names: Iterable[str]) -> dict[str, str]:
     """The inputs that are given once for every block of a stack."""
-    return {n: full for n, full in below(f"{stack}.", given).items() if not n.partition(".")[0].isdecimal()}
+    return {n: full for n, full in below(f"{stack}.", names).items() if not n.partition(".")[0].isdecimal()}
 
 
-def check_names(model: Transformer, given: Iterable[str]) -> None:
+def check_names(model: Transformer, words: Iterable[str]) -> None:
     """Raise InputError for a missing or unknown input."""
-    given = set(given)
+    words = set(words)
     own = own_arrays(model)
-    used = {full for _, _, names in block_names(model, given) for full in names.values()}
-    used |= {full for stack in stacks(model) for full in _shared(stack, given).values()}
-    for n in given:
+    used = {full for _, _, names in block_names(model, words) for full in names.values()}
+    used |= {full for stack in stacks(model) for full in _shared(stack, words).values()}
+    for n in words:
         if n not in own and n not in used:
             known = ", ".join((*own, *(f"{stack}.0.…" for stack in stacks(model))))
             raise InputError(f"unknown input {n!r}; known: {known}")
     optional = ("source_embedding", "source_position_embedding", "unembedding_bias")
-    missing = [n for n in own if n not in given and n not in optional and "_norm." not in n]
+    missing = [n for n in own if n not in words and n not in optional and "_norm." not in n]
     if missing:
         raise InputError(f"the model needs the input{'s' * (len(missing) > 1)} {', '.join(missing)}")
-    for prefix, block, names in block_names(model, given):
+    for prefix, block, names in block_names(model, words):
         with_tokens = {"x", *names} | ({"y"} if block.cross else set())
         with place_named(prefix.removesuffix(".")):
             for n in block_inputs.TOKENS:
@@ -106,54 +106,54 @@ def check_names(model: Transformer, given: Iterable[str]) -> None:
             block_inputs.check_names(block, with_tokens)
 
 
-def check_arrays(model: Transformer, given: Mapping[str, Any]) -> None:
+def check_arrays(model: Transformer, inputs: Mapping[str, Any]) -> None:
     """Raise InputError for an ill-shaped input."""
     sizes = AxisLengths(words={"words": "the vocabulary"})
     for n, named in own_arrays(model).items():
-        if n in given:
-            sizes.bind(n, given[n], named.shape)
-            check_holds(n, given[n], named.holds)
+        if n in inputs:
+            sizes.bind(n, inputs[n], named.shape)
+            check_holds(n, inputs[n], named.holds)
     for stack in stacks(model):
         ids = ids_of(model, stack)
-        _check_range(ids, given[ids], embedding_of(given, ids), given)
-    _check_rows(model, given)
-    width = given["embedding"].shape[-1]
-    embedded = {stack: Shaped((*given[ids_of(model, stack)].shape, width)) for stack in stacks(model)}
-    for prefix, block, names in block_names(model, given):
-        arrays = {n: given[full] for n, full in names.items()} | {"x": embedded[prefix.partition(".")[0]]}
+        _check_range(ids, inputs[ids], embedding_of(inputs, ids), inputs)
+    _check_rows(model, inputs)
+    width = inputs["embedding"].shape[-1]
+    embedded = {stack: Shaped((*inputs[ids_of(model, stack)].shape, width)) for stack in stacks(model)}
+    for prefix, block, names in block_names(model, inputs):
+        arrays = {n: inputs[full] for n, full in names.items()} | {"x": embedded[prefix.partition(".")[0]]}
         if block.cross:
             arrays["y"] = embedded["encoder"]
         with place_named(prefix.removesuffix(".")):
             block_inputs.check_arrays(block, arrays)
 
 
-def _check_range(name: str, ids: Any, table: str, given: Mapping[str, Any]) -> None:
+def _check_range(name: str, ids: Any, table: str, inputs: Mapping[str, Any]) -> None:
     """Raise InputError for numbers of tokens that are no rows of the table; letters have no numbers."""
     if ids.dtype is None:
         return
     xp: Any = namespace_of(ids)
-    rows = int(given[table].shape[0])
+    rows = int(inputs[table].shape[0])
     for result in (int(xp.min(ids)), int(xp.max(ids))):
         if not 0 <= result < rows:
             raise InputError(f"{name} holds {result}; {table} has the rows 0 to {rows - 1}")
 
 
-def _check_rows(model: Transformer, given: Mapping[str, Any]) -> None:
+def _check_rows(model: Transformer, inputs: Mapping[str, Any]) -> None:
     for stack in stacks(model):
         ids = ids_of(model, stack)
-        table = positions_of(given, ids) if model.positions == "given" else None
-        if table and int(given[table].shape[0]) < int(given[ids].shape[-1]):
-            rows = f"{table} has shape {written(given[table])}: {given[table].shape[0]} rows"
-            raise InputError(f"{rows} for {given[ids].shape[-1]} places")
+        table = positions_of(inputs, ids) if model.positions == "given" else None
+        if table and int(inputs[table].shape[0]) < int(inputs[ids].shape[-1]):
+            rows = f"{table} has shape {written(inputs[table])}: {inputs[table].shape[0]} rows"
+            raise InputError(f"{rows} for {inputs[ids].shape[-1]} places")
 
 
-def positions_of(given: Iterable[str], ids: str) -> str:
+def positions_of(names: Iterable[str], ids: str) -> str:
     """Which input holds the positions of some tokens."""
     own = f"{ids}_position_embedding"
-    return own if own in given else "position_embedding"
+    return own if own in names else "position_embedding"
 
 
-def embedding_of(given: Iterable[str], ids: str) -> str:
+def embedding_of(names: Iterable[str], ids: str) -> str:
     """Which input holds the embeddings of some tokens."""
     own = f"{ids}_embedding"
-    return own if own in given else "embedding"
+    return own if own in names else "embedding"

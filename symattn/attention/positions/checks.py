@@ -66,16 +66,16 @@ def least_width(spec: Attention, d_k: int) -> int:
     return max(d_k, least)
 
 
-def check_sizes(spec: Attention, found: Mapping[str, Any], given: Collection[str]) -> None:
+def check_sizes(spec: Attention, found: Mapping[str, Any], names: Collection[str]) -> None:
     """Raise InputError where lengths that are numbers do not fit the position; ``found`` has them by letter."""
     lengths = {letter: int(length) for letter, length in found.items() if isinstance(length, int)}
     n_q = lengths.get("n_q")
     n_k = lengths.get("n_k", n_q)
-    if ("cos_q" in given) != ("sin_q" in given):
+    if ("cos_q" in names) != ("sin_q" in names):
         raise InputError("cos_q and sin_q belong together; hint: give both, or none")
     if isinstance(spec.position, fields.Rotary):
         _check_columns(spec.position, lengths, "d_k" if spec.latent is None else "d_r")
-        if n_q and n_k and n_q > n_k and not {"cos_q", "positions_q"} & set(given):
+        if n_q and n_k and n_q > n_k and not {"cos_q", "positions_q"} & set(names):
             what = "cos_q and sin_q" if spec.position.given == "tables" else "positions_q"
             where = "beginning" if spec.alignment == "top-left" else "end"
             hint = f"give {what}" if spec.position.given else "Rotary(given='positions'), and positions_q"
@@ -88,7 +88,7 @@ def check_sizes(spec: Attention, found: Mapping[str, Any], given: Collection[str
             )
 
 
-def _check_columns(asked: fields.Rotary, lengths: Mapping[str, int], letter: str) -> None:
-    width = asked.width or 2 * (len(asked.triples) if asked.triples else lengths.get("f", 0))
+def _check_columns(rotary: fields.Rotary, lengths: Mapping[str, int], letter: str) -> None:
+    width = rotary.width or 2 * (len(rotary.triples) if rotary.triples else lengths.get("f", 0))
     if letter in lengths and width > lengths[letter]:
         raise InputError(f"rotary: {width} columns are to be rotated, and queries and keys have {lengths[letter]}")

@@ -119,8 +119,8 @@ def proportional(frequencies: Any, share: Number) -> Any:
     Source: Barbero et al., Round and Round We Go! What Makes Rotary Positional Encodings Useful? (2025), p-RoPE.
     """
     f = len(frequencies)
-    kept = int(Fraction(share) * f)
-    return frequencies * numbers([int(pair < kept) for pair in range(f)], frequencies)
+    value = int(Fraction(share) * f)
+    return frequencies * numbers([int(pair < value) for pair in range(f)], frequencies)
 
 
 def longrope(frequencies: Any, factors: Sequence[Number]) -> Any:

@@ -181,18 +181,23 @@ _ROWS = "rows for the distance of query and key"
 _WITH_BIASES = "Σ_{l=1}^width_1 4[@head,l] 2[j,l] + Σ_{l=1}^width_1 (1[i,l] + 5[@head,l]) 3[@distance]"
 
 
-def _disentangled(flow: Flow, asked: Disentangled) -> None:
+def _disentangled(flow: Flow, disentangled: Disentangled) -> None:
     names = ["scores"]
-    if asked.to_position:
+    if disentangled.to_position:
         project(flow, "p_k", "p", "w_pk", "b_pk", heads=flow.spec.heads, reason="keys for distances")
         names += ["q", "p_k"]
-    if asked.to_content:
+    if disentangled.to_content:
         project(flow, "p_q", "p", "w_pq", "b_pq", heads=flow.spec.heads, reason="queries for distances")
         names += ["k", "p_q"]
-    what = "distance" if asked.max_distance is None else "bucket of the distance"
-    reason = f"rel: each row with the row of the table for the {what}, cut to −{asked.span} … {asked.span - 1}"
-    flow.terms = asked.terms
-    run, written = partial(_disentangle, asked, flow.spec.alignment), partial(_disentangled_formula, asked)
+    what = "distance" if disentangled.max_distance is None else "bucket of the distance"
+    reason = (
+        f"rel: each row with the row of the table for the {what}, cut to −{disentangled.span} … {disentangled.span - 1}"
+    )
+    flow.terms = disentangled.terms
+    run, written = (
+        partial(_disentangle, disentangled, flow.spec.alignment),
+        partial(_disentangled_formula, disentangled),
+    )
     terms = [
         f"Σ_{{l=1}}^width_{at} {at}[{'i' if names[at + 1] == 'p_k' else 'j'},l] {at + 1}[@distance]"
         for at in range(1, len(names), 2)
@@ -201,29 +206,29 @@ def _disentangled(flow: Flow, asked: Disentangled) -> None:
     flow.add("positioned", run, written, names, role="scores", reason=reason, entries=typed)
 
 
-def _disentangled_formula(asked: Disentangled, s: Node, *given: Node) -> Node:
+def _disentangled_formula(disentangled: Disentangled, s: Node, *given: Node) -> Node:
     rest = list(given)
-    if asked.to_position:
+    if disentangled.to_position:
         s = _rows_formula(s, rest.pop(0), rest.pop(0))
-    return s + Transposed(call("rel", *rest)) if asked.to_content else s
+    return s + Transposed(call("rel", *rest)) if disentangled.to_content else s
 
 
-def _disentangle(asked: Disentangled, alignment: str, s: Array, *given: Array) -> Array:
+def _disentangle(disentangled: Disentangled, alignment: str, s: Array, *given: Array) -> Array:
     behind = -_ahead(s, alignment)
     rest = list(given)
-    if asked.to_position:
+    if disentangled.to_position:
         q, table = rest.pop(0), rest.pop(0)
-        s = relative.relative_keys(s, q, table, _row(asked, behind))
-    if asked.to_content:
+        s = relative.relative_keys(s, q, table, _row(disentangled, behind))
+    if disentangled.to_content:
         k, table = rest
-        s = relative.relative_queries(s, k, table, _row(asked, -behind if asked.backwards else behind))
+        s = relative.relative_queries(s, k, table, _row(disentangled, -behind if disentangled.backwards else behind))
     return s
 
 
-def _row(asked: Disentangled, behind: Array) -> Array:
-    if asked.max_distance is not None:
-        behind = relative.deberta_bucket(behind, asked.span, asked.max_distance)
-    return relative.spanned(behind, asked.span)
+def _row(disentangled: Disentangled, behind: Array) -> Array:
+    if disentangled.max_distance is not None:
+        behind = relative.deberta_bucket(behind, disentangled.span, disentangled.max_distance)
+    return relative.spanned(behind, disentangled.span)
 
 
 # -- terms of the scores after they are scaled -------------------------------------------------------------------------
@@ -252,23 +257,23 @@ def _query(flow: Flow) -> Node:
     return I_ if alone else query_place(flow.spec.alignment)
 
 
-def _bucket_bias(asked: Buckets, alignment: str, s: Array, table: Array) -> Array:
-    index = relative.t5_bucket(_ahead(s, alignment), asked.number, asked.max_distance, asked.bidirectional)
+def _bucket_bias(buckets: Buckets, alignment: str, s: Array, table: Array) -> Array:
+    index = relative.t5_bucket(_ahead(s, alignment), buckets.number, buckets.max_distance, buckets.bidirectional)
     return relative.bucket_bias(s, table, index)
 
 
-def _linear(flow: Flow, asked: Alibi) -> None:
-    if asked.slopes == "computed":
+def _linear(flow: Flow, alibi: Alibi) -> None:
+    if alibi.slopes == "computed":
         reason = (equals(name("e", "h"), commas(*relative.slope_exponents(flow.spec.heads))),)
         run = partial(relative.slopes, flow.spec.heads)
         writes: Callable[..., Node] = lambda s: Power(node(2), -name("e", "h"))  # noqa: E731
         typed = "out[a] = 2^{−e_a} -- the slope of head a"
         flow.add("slopes", run, writes, ("scores",), reason=reason, entries=typed)
     behind = _query(flow) - J_
-    distances = Fence("abs", behind) if asked.two_sided else behind
-    run = partial(relative.biased, two_sided=asked.two_sided, alignment=flow.spec.alignment)
+    distances = Fence("abs", behind) if alibi.two_sided else behind
+    run = partial(relative.biased, two_sided=alibi.two_sided, alignment=flow.spec.alignment)
     distance: Text = ("one slope for each head; ", equals(name("d", "i", "j"), distances))
-    several, delta = flow.spec.heads > 1, "|δ|" if asked.two_sided else "δ"
+    several, delta = flow.spec.heads > 1, "|δ|" if alibi.two_sided else "δ"
     typed = f"out[i,j] = 0[i,j] − {'slopes[a]' if several else 'm_1'} {delta} -- {_behind(flow)}"
     typed, names = typed + ", in head $a$" * several, ("scores", "slopes")
     writes = lambda s, m: s - m * name("D")  # noqa: E731

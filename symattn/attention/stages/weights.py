@@ -62,9 +62,9 @@ def _normed_entries(kind: str, eps: Any, role: str, names: list[str]) -> EntryLi
 
 
 def _normalised(kind: str, eps: Any, which: tuple[str, ...], x: Array, *parameters: Any) -> Array:
-    given = dict(zip(which, parameters, strict=True))
+    inputs = dict(zip(which, parameters, strict=True))
     norm = norms.rms_norm if kind == "rms" else norms.layer_norm
-    return norm(x, eps, given.get("g"), given.get("b"))
+    return norm(x, eps, inputs.get("g"), inputs.get("b"))
 
 
 def truncating(flow: Flow) -> None:
@@ -231,11 +231,11 @@ def _mask_reasons(spec: Attention) -> Iterator[Text]:
 
 def _mask(spec: Attention, names: tuple[str, ...], s: Array, *inputs: Array) -> Array:
     """The scores with every mask of ``spec`` applied, in the order additive, boolean, padding, documents, places."""
-    given = dict(zip(names[: len(names) - 2 * spec.documents], inputs, strict=False))
+    arrays = dict(zip(names[: len(names) - 2 * spec.documents], inputs, strict=False))
     if spec.mask is not None:
         change = masks.add_mask if spec.mask == "additive" else masks.forbid
-        s = change(s, masks.for_heads(given["mask"], s) if spec.heads > 1 else given["mask"])
-    allowed = [masks.padding(given["keep"])] if spec.padding else []
+        s = change(s, masks.for_heads(arrays["mask"], s) if spec.heads > 1 else arrays["mask"])
+    allowed = [masks.padding(arrays["keep"])] if spec.padding else []
     if spec.documents:
         queries, keys = inputs[-2:]
         allowed += [masks.same_document(queries, keys)]

@@ -38,8 +38,8 @@ def by_tiles(attention: Attention, rows: Sequence[Any], keys: Sequence[Any], *qk
     Raises InputError for weights that no state (m, ℓ, a) holds: other normalisers, powers of two, dropped weights, and
     positions that are added to values.
     """
-    given = {**dict(zip("qkv", qkv, strict=False)), **inputs}
-    run = TileRun(attention, rows, keys, {name: array for name, array in given.items() if array is not None})
+    arrays = {**dict(zip("qkv", qkv, strict=False)), **inputs}
+    run = TileRun(attention, rows, keys, {name: array for name, array in arrays.items() if array is not None})
     return (run.values["output"], run.values["lse"]) if attention.lse else run.values["output"]
 
 

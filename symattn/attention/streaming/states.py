@@ -166,7 +166,7 @@ def ring(at: Callable[[slice, slice], Any], v: Array, rows: Sequence[Any], keys:
     mine, theirs = [[slice(*pair) for pair in pairwise(bounds)] for bounds in (rows, keys)]
 
     def output(place: int) -> Any:
-        held = [theirs[r] for r in ring_order(place, len(theirs))]
-        return finish(reduce(merge, [tile_state(at(mine[place], c), v[..., c, :]) for c in held]), "zeros")
+        entries = [theirs[r] for r in ring_order(place, len(theirs))]
+        return finish(reduce(merge, [tile_state(at(mine[place], c), v[..., c, :]) for c in entries]), "zeros")
 
     return namespace_of(v).concat([output(r) for r in range(len(mine))], axis=-2)

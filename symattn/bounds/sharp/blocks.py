@@ -336,49 +336,49 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
         keys = keys if keys.stop > keys.start else slice(0, 1)
     own = alone(spec)
     xp: Any = namespace_of(head.q)
-    given: dict[str, Any] = {"q": wide(head.q[rows]), "k": head.k[keys], "v": head.v[keys]}
+    inputs: dict[str, Any] = {"q": wide(head.q[rows]), "k": head.k[keys], "v": head.v[keys]}
     if own.mask:
-        given["mask"] = allowed(head, rows, keys)
+        inputs["mask"] = allowed(head, rows, keys)
     if head.sink is not None:
-        given["sink"] = xp.asarray([head.sink], dtype=given["q"].dtype)
+        inputs["sink"] = xp.asarray([head.sink], dtype=inputs["q"].dtype)
     added = [wide(a[rows][:, keys]) for a in head.added]
     if added:
-        own, given["bias"] = replace(own, bias=True), sum(added[1:], start=added[0])
+        own, inputs["bias"] = replace(own, bias=True), sum(added[1:], start=added[0])
     with np.errstate(all="ignore"):
-        result = _run(own, given)
+        result = _run(own, inputs)
     free = result["scaled"] if "scaled" in result else result["scores"]
     raw = result.get("capped", free)
     t = result.get("masked", result.get("biased", raw))
     if added:
         t = xp.where(without_weight(t, sum(map(xp.abs, added), start=xp.abs(raw))), -xp.inf, t)
-    longest = max(float(norms(wide(given["k"][part])).max()) for part in _parts(len(given["k"])))
-    reach = norms(given["q"])[:, None] * (abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest)
+    longest = max(float(norms(wide(inputs["k"][part])).max()) for part in _parts(len(inputs["k"])))
+    reach = norms(inputs["q"])[:, None] * (abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest)
     reach = xp.maximum(reach, abs(head.sink or 0.0))
     some = tuple(a for a in added if xp.any((a != 0) & (result["weights"] > 0)))
-    return QueryBlock(own, given, rows, t, result["weights"], result["output"], given["v"], reach, raw, free, some)
+    return QueryBlock(own, inputs, rows, t, result["weights"], result["output"], inputs["v"], reach, raw, free, some)
 
 
-def _run(spec: Attention, given: Mapping[str, Any]) -> dict[str, Any]:
+def _run(spec: Attention, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The arrays of the definition: steps up to the mask for some keys at a time, the output as a sum over them.
 
     The sum has the terms that it always has, in another order, which ``QueryBlock.error`` allows.
     """
-    n = len(given["k"])
-    xp: Any = namespace_of(given["q"])
+    n = len(inputs["k"])
+    xp: Any = namespace_of(inputs["q"])
     if n <= _KEYS:
-        return spec.trace(**{name: a if name == "mask" else wide(a) for name, a in given.items()})
-    steps = {step.name: step for step in spec.pipeline(frozenset(given))}
+        return spec.trace(**{name: a if name == "mask" else wide(a) for name, a in inputs.items()})
+    steps = {step.name: step for step in spec.pipeline(frozenset(inputs))}
     after = [steps.pop(name) for name in ("weights", "output")]
     wanted = [name for name in steps if name != "scores" or "scaled" not in steps]
-    result = {name: xp.empty((len(given["q"]), n)) for name in wanted}
+    result = {name: xp.empty((len(inputs["q"]), n)) for name in wanted}
     for keys in _parts(n):
-        some = {**given, "k": wide(given["k"][keys])}
-        some |= {name: given[name][:, keys] for name in ("mask", "bias") if name in given}
+        some = {**inputs, "k": wide(inputs["k"][keys])}
+        some |= {name: inputs[name][:, keys] for name in ("mask", "bias") if name in inputs}
         outcome = run_steps(steps.values(), some)
         for name, whole in result.items():
             whole[:, keys] = outcome[name]
-    weights = run_steps(after[:1], {**given, **result})["weights"]
-    return {**result, "weights": weights, "output": _summed(weights, given["v"])}
+    weights = run_steps(after[:1], {**inputs, **result})["weights"]
+    return {**result, "weights": weights, "output": _summed(weights, inputs["v"])}
 
 
 def _summed(w: Floats, v: Floats) -> Floats:

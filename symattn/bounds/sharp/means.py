@@ -140,9 +140,9 @@ class MeanLimits:
         """A lower limit of the σ² of ``of``, (r,): that of the last rounding alone."""
         return self._told(self.xp.vecdot(direction * direction, self.half))
 
-    def _told(self, found: Floats) -> Floats:
+    def _told(self, floats: Floats) -> Floats:
         """Return a number for each row, (r,), and 0 where the output is to be NaN, which has no part in a mean."""
-        return self.xp.where(self.rows, found, 0.0)
+        return self.xp.where(self.rows, floats, 0.0)
 
     @cached_property
     def rows(self) -> Any:

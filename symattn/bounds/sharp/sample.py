@@ -41,16 +41,16 @@ def only(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int]) -> tup
     return _with_added(*_of_queries(spec, given, at), tuple(a[..., at, :] for a in spread(of)))
 
 
-def _of_queries(spec: Attention, given: Mapping[str, Any], at: np.ndarray) -> tuple[Attention, dict[str, Any]]:
+def _of_queries(spec: Attention, inputs: Mapping[str, Any], at: np.ndarray) -> tuple[Attention, dict[str, Any]]:
     """Take the queries of an attention without added terms."""
-    few = {n: given[n] for n in ("k", "v", "sink") if n in given} | {"q": given["q"][..., at, :]}
+    few = {n: inputs[n] for n in ("k", "v", "sink") if n in inputs} | {"q": inputs["q"][..., at, :]}
     if not spec.masks_anything:
         return spec, few
-    keys = slice(0, given["k"].shape[-2])
-    every = list(heads(spec, given))
-    if {"mask", "keep"} & set(given):
+    keys = slice(0, inputs["k"].shape[-2])
+    every = list(heads(spec, inputs))
+    if {"mask", "keep"} & set(inputs):
         axes = tuple(1 + i for i in every[-1].index)
-        xp: Any = namespace_of(given["q"])
+        xp: Any = namespace_of(inputs["q"])
         whole = xp.stack([allowed(head, at, keys) for head in every])
         return by_mask(spec), few | {"mask": whole.reshape(*axes, *whole.shape[-2:])}
     return by_mask(spec), few | {"mask": allowed(every[0], at, keys)}

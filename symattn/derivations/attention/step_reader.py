@@ -129,8 +129,10 @@ class StepReader(Reader):
         for own, off in self.outside:
             if own and set(own) - set(letters):
                 off = off.any(axis=tuple(i for i, letter in enumerate(own) if letter not in letters))
-            kept = [letter for letter in own if letter in letters]
-            spread_ = off.reshape([off.shape[kept.index(i)] if i in kept else 1 for i in letters]) if own else off
+            remaining = [letter for letter in own if letter in letters]
+            spread_ = (
+                off.reshape([off.shape[remaining.index(i)] if i in remaining else 1 for i in letters]) if own else off
+            )
             if np.any(np.logical_and(spread_, where)):
                 raise Unread("an index beyond its axis")
 

@@ -125,7 +125,7 @@ def weights(values: list[str]) -> Document:
     return _document("weights", "Can these be a row of softmax?", values, blocks, holds, record)
 
 
-def _rounded_say(texts: list[str], row: list[Quotient], found: list[Quotient]) -> list[Text]:
+def _rounded_say(texts: list[str], row: list[Quotient], results: list[Quotient]) -> list[Text]:
     """Which exact rows the digits can stand for."""
     low, high = sums_of_rounded(texts, row)
     units = [Quotient.of(half_unit(text)) for text in texts]
@@ -134,7 +134,7 @@ def _rounded_say(texts: list[str], row: list[Quotient], found: list[Quotient]) -
     if len(row) <= _MOST_SHOWN:
         rows = [Relation(x.notation(), (("±", u.notation()),)) for x, u in zip(row, units, strict=True)]
         says.append(("Every positive row of sum 1 within ", Commas(tuple(rows)), "."))
-        says.append(("One of them: ", Commas(tuple(x.notation() for x in found)), "."))
+        says.append(("One of them: ", Commas(tuple(x.notation() for x in results)), "."))
     return says
 
 
@@ -200,15 +200,15 @@ def _true(where: str) -> list[Block]:
     return [Result("true", (), (Evidence(Grade.CHECKED, where),))]
 
 
-def _entry_by_entry(a: str, b: str, found: list[tuple[str, Equality]], instead: Text = ()) -> Document:
+def _entry_by_entry(a: str, b: str, results: list[tuple[str, Equality]], instead: Text = ()) -> Document:
     """Which entries differ, or are undecided; ``instead`` is what is said besides of those that differ."""
-    wrong = [(place, x) for place, x in found if x.holds is False]
-    unknown = [(place, x) for place, x in found if x.holds is None]
+    wrong = [(place, x) for place, x in results if x.holds is False]
+    unknown = [(place, x) for place, x in results if x.holds is None]
     holds = False if wrong else None if unknown else True
-    blocks = _true(f"{counted(len(found), 'entry', 'entries')}, each by itself")
+    blocks = _true(f"{counted(len(results), 'entry', 'entries')}, each by itself")
     if not holds:
         place, first = (wrong or unknown)[0]
-        count = f"{len(wrong or unknown)} of {len(found)} entries {'differ' if wrong else 'are undecided'}"
+        count = f"{len(wrong or unknown)} of {len(results)} entries {'differ' if wrong else 'are undecided'}"
         blocks = [*_equality(first), Paragraph((f"{count}; the first is {place}.",))]
         blocks += [Paragraph(instead)] if wrong and instead else []
     record = {
@@ -248,13 +248,15 @@ def _digits_beside(a: str, b: str) -> list[tuple[int, str]]:
     return []
 
 
-def _wrong_digits(a: str, b: str, found: list[Equality], close: list[bool], digits: list[tuple[int, str]]) -> Document:
+def _wrong_digits(
+    a: str, b: str, results: list[Equality], close: list[bool], digits: list[tuple[int, str]]
+) -> Document:
     """Which of the digits the numbers do not round to, and what they round to."""
-    wrong = {f"[{i}]": (f, *d) for i, (f, ok, d) in enumerate(zip(found, close, digits, strict=True), 1) if not ok}
+    wrong = {f"[{i}]": (f, *d) for i, (f, ok, d) in enumerate(zip(results, close, digits, strict=True), 1) if not ok}
     place, (first, side, result) = next(iter(wrong.items()))
     true = first.a if side == 1 else first.b
     assert true is not None
-    count = f"{len(wrong)} of {len(found)} entries {'do' if len(wrong) > 1 else 'does'} not round to the digits given"
+    count = f"{len(wrong)} of {len(results)} entries {'do' if len(wrong) > 1 else 'does'} not round to the digits given"
     instead = Decimal(true.decimal(len(re.sub("e.*|[^0-9]", "", result.lower()).lstrip("0")) or 1))
     words: Text = (f"{count}; {place} is not {result}, but ", instead, ", rounded.")
     blocks = [*_equality(first), Paragraph(words)]
@@ -262,10 +264,10 @@ def _wrong_digits(a: str, b: str, found: list[Equality], close: list[bool], digi
     return _equal(a, b, blocks, False, record)
 
 
-def _instead(found: list[Equality]) -> Text:
+def _instead(results: list[Equality]) -> Text:
     """Name the difference of the sides, and the first side's right value."""
-    gaps, values = [x.difference for x in found], [x.b for x in found]
-    if None in gaps or len(found) > _MOST_SHOWN or any(x.point for x in found):
+    gaps, values = [x.difference for x in results], [x.b for x in results]
+    if None in gaps or len(results) > _MOST_SHOWN or any(x.point for x in results):
         return ()
     difference, instead = (Commas(tuple(x.notation() for x in xs if x is not None)) for xs in (gaps, values))
     return ("The difference is (", difference, "); true would be (", instead, ").")
@@ -278,28 +280,31 @@ def _places(size: tuple[int, ...]) -> list[str]:
     return places
 
 
-def _equality(found: Equality) -> list[Block]:
-    title = {True: "true", False: "false", None: "undecided"}[found.holds]
-    if found.holds is None:
-        return [Result(title, (), (found.evidence,))]
-    blocks: list[Block] = [Result(title, _values(found), (found.evidence,))]
-    if found.holds and found.a is None:
+def _equality(equality: Equality) -> list[Block]:
+    title = {True: "true", False: "false", None: "undecided"}[equality.holds]
+    if equality.holds is None:
+        return [Result(title, (), (equality.evidence,))]
+    blocks: list[Block] = [Result(title, _values(equality), (equality.evidence,))]
+    if equality.holds and equality.a is None:
         blocks.append(Paragraph(("For all real letters, wherever both sides are defined.",)))
     return blocks
 
 
-def _values(found: Equality) -> tuple[Node, ...]:
-    formulas: list[Node] = [equals(Name(x), value) for x, value in found.point.items()]
+def _values(equality: Equality) -> tuple[Node, ...]:
+    formulas: list[Node] = [equals(Name(x), value) for x, value in equality.point.items()]
     a, b = Name("a", bold=True), Name("b", bold=True)
-    if found.near:
-        sides = zip((a, b), found.near, strict=True)
+    if equality.near:
+        sides = zip((a, b), equality.near, strict=True)
         return (*formulas, *(Relation(x, (("≈", Decimal(shown)),)) for x, shown in sides))
-    if found.a is None or found.b is None:
+    if equality.a is None or equality.b is None:
         return tuple(formulas)
-    if found.holds:
-        return (*formulas, _approximately(equals(a, b), found.a))
-    gap = found.a - found.b
-    return (*formulas, *(_approximately(x, y) for x, y in ((equals(a), found.a), (equals(b), found.b), (a - b, gap))))
+    if equality.holds:
+        return (*formulas, _approximately(equals(a, b), equality.a))
+    gap = equality.a - equality.b
+    return (
+        *formulas,
+        *(_approximately(x, y) for x, y in ((equals(a), equality.a), (equals(b), equality.b), (a - b, gap))),
+    )
 
 
 def _approximately(left: Node, x: Quotient) -> Relation:
@@ -316,13 +321,13 @@ def _sign(x: Quotient, shown: Node) -> str:
     return "=" if isinstance(shown, Decimal) and x == Quotient.of(shown.digits) else "≈"
 
 
-def _equality_record(found: Equality) -> dict[str, Any]:
-    record: dict[str, Any] = {"grade": found.evidence.grade, "where": found.evidence.where}
-    if found.a is not None and found.b is not None:
-        record |= {"a": str(found.a), "b": str(found.b), "difference": str(found.a - found.b)}
-    if found.near:
-        record |= {"a": found.near[0], "b": found.near[1]}
-    return record | ({"at": {x: str(value) for x, value in found.point.items()}} if found.point else {})
+def _equality_record(equality: Equality) -> dict[str, Any]:
+    record: dict[str, Any] = {"grade": equality.evidence.grade, "where": equality.evidence.where}
+    if equality.a is not None and equality.b is not None:
+        record |= {"a": str(equality.a), "b": str(equality.b), "difference": str(equality.a - equality.b)}
+    if equality.near:
+        record |= {"a": equality.near[0], "b": equality.near[1]}
+    return record | ({"at": {x: str(value) for x, value in equality.point.items()}} if equality.point else {})
 
 
 def _sum(row: list[Quotient], total: Quotient) -> Node:
@@ -407,15 +412,15 @@ def _closer_says(sides: dict[str, bool]) -> str:
 
 
 def _document(
-    name: str, title: str, given: list[str], blocks: list[Block], holds: bool | None, values: dict[str, Any],
+    name: str, title: str, names: list[str], blocks: list[Block], holds: bool | None, values: dict[str, Any],
     measure: str | None = None,
 ) -> Document:  # fmt: skip
-    entries = record({"claim": " ".join([name, *given]), "holds": holds, "values": values})
+    entries = record({"claim": " ".join([name, *names]), "holds": holds, "values": values})
     return Document(
         "claim",
         name,
         (title,),
         tuple(blocks),
         record=entries,
-        command=command("claim", name, *given, options={"measure": measure}),
+        command=command("claim", name, *names, options={"measure": measure}),
     )

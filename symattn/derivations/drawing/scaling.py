@@ -54,23 +54,23 @@ def sampled(d_k: int, draws: int, seed: int) -> tuple[float, float]:
 
 
 def _series(
-    sizes: list[int], law: list[float], found: list[tuple[float, float]], words: tuple[str, str], scaled: bool
+    sizes: list[int], law: list[float], results: list[tuple[float, float]], words: tuple[str, str], scaled: bool
 ) -> Series:
     """The law as the line, the sample as the marks."""
-    notes = [f"d_k = {d}: {v:.5g} ± {_ERRORS * e:.2g}" for d, (v, e) in zip(sizes, found, strict=True)]
+    notes = [f"d_k = {d}: {v:.5g} ± {_ERRORS * e:.2g}" for d, (v, e) in zip(sizes, results, strict=True)]
     return Series(
-        [(float(d), v) for d, (v, _) in zip(sizes, found, strict=True)],
+        [(float(d), v) for d, (v, _) in zip(sizes, results, strict=True)],
         words,
         "score" if scaled else "ink",
         "square" if scaled else "disc",
-        bars=[_ERRORS * e for _, e in found],
+        bars=[_ERRORS * e for _, e in results],
         notes=notes,
         law=[(float(d), v) for d, v in zip(sizes, law, strict=True)],
     )
 
 
-def _description(sizes: list[int], found: list[tuple[float, float]], draws: int, seed: int) -> str:
-    last, (variance, error) = sizes[-1], found[-1]
+def _description(sizes: list[int], results: list[tuple[float, float]], draws: int, seed: int) -> str:
+    last, (variance, error) = sizes[-1], results[-1]
     return (
         f"Both axes are logarithmic. Without scaling the variance of q·k is d_k: from 1 at d_k = 1 to {last} at "
         f"d_k = {last}, where {draws} draws (seed {seed}) gave {variance:.5g} ± {_ERRORS * error:.2g}. Divided by √d_k "

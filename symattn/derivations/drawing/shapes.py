@@ -101,10 +101,10 @@ def _forms(
     return {name: _form(ARRAYS[name].symbol, words[name], lengths[name], unit) for name in axes}
 
 
-def _axes(name: str, spec: Attention, given: Sequence[str]) -> list[list[str]]:
+def _axes(name: str, spec: Attention, names: Sequence[str]) -> list[list[str]]:
     """The axes of an array, each as its factors; tokens that attend to themselves are n."""
-    whole = shape(name, spec, given).replace("…", "").replace("(h?)", "").replace("?", "")
-    alone = "x" in given and "y" not in given
+    whole = shape(name, spec, names).replace("…", "").replace("(h?)", "").replace("?", "")
+    alone = "x" in names and "y" not in names
     return [["n" if alone and f in ("n_q", "n_k") else f for f in axis.split("*")] for axis in whole.split()]
 
 

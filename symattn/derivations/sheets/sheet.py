@@ -104,12 +104,12 @@ def _nested(data: dict[str, Any]) -> dict[str, Any]:
     arrays = {key: x for key, x in flat.items() if meant(key) and (isinstance(x, list) or key not in known_fields)}
     fields = {key: x for key, x in flat.items() if key not in arrays and key in known_fields}
     moved = {"inputs": arrays, "attention": fields}
-    kept = {key: x for key, x in data.items() if key not in arrays and key not in fields}
+    remaining = {key: x for key, x in data.items() if key not in arrays and key not in fields}
     for key, result in moved.items():
-        there = kept.get(key, {})
+        there = remaining.get(key, {})
         if result and isinstance(there, dict):
-            kept[key] = {**there, **result}
-    return kept
+            remaining[key] = {**there, **result}
+    return remaining
 
 
 def _attention(data: Any, given: Mapping[str, Entries], where: str) -> tuple[Attention, tuple[str, ...]]:

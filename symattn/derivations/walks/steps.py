@@ -86,12 +86,12 @@ def _whole(walk: Walk, array: str, plain: bool = False) -> Iterator[Block]:
         yield walk.values(array, evidence=evidence)
 
 
-def _with_reason(made: Callable[[Text], Values], reason: Text) -> Iterator[Block]:
+def _with_reason(function: Callable[[Text], Values], reason: Text) -> Iterator[Block]:
     """A block with a reason at its side, or above it where it is long."""
     if len(plain_text(reason)) > _BESIDE:
         yield Paragraph(reason)
         reason = ()
-    yield made(reason)
+    yield function(reason)
 
 
 def _shared(walk: Walk, array: str) -> Iterator[Block]:
@@ -277,8 +277,8 @@ def _the_other_way(walk: Walk) -> Iterator[Block]:
     """Yield the same results with matrices absorbed, or not."""
     other, agrees, exact = other_way(walk.sheet.attention, walk.sheet.inputs, walk.arrays["output"])
     absorbed = other.latent is not None and other.latent.absorbed
-    kept = name("W", "UK"), " in the queries and ", name("W", "UV"), " in the outputs, no key and no value is made"
-    yield Paragraph(("With ", *(kept if absorbed else ("keys and values made of the latent",)), ":"))
+    remaining = name("W", "UK"), " in the queries and ", name("W", "UV"), " in the outputs, no key and no value is made"
+    yield Paragraph(("With ", *(remaining if absorbed else ("keys and values made of the latent",)), ":"))
     where = "every entry" if exact else "every entry, in balls"
     grade = Grade.REFUTED if not agrees else Grade.CHECKED if exact else Grade.ENCLOSED
     title = "the same with matrices absorbed" if absorbed else "the same with keys and values made"

@@ -46,9 +46,9 @@ def step_agrees(arrays: Arrays, asked: DerivationRequest, step: Step) -> bool | 
         return _agrees(given, asked, step, Ball)
 
 
-def _agrees(arrays: Arrays, asked: DerivationRequest, step: Step, kind: Any) -> bool | None:
+def _agrees(arrays: Arrays, derivation_request: DerivationRequest, step: Step, kind: Any) -> bool | None:
     lifted = {name: _lifted(x, kind) for name, x in arrays.items()}
-    result = pairs(asked, step, lifted, lifted[step.name], kind)
+    result = pairs(derivation_request, step, lifted, lifted[step.name], kind)
     return None if result is None else all(same(x, y) for x, y in result)
 
 

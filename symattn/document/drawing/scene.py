@@ -188,8 +188,8 @@ def apart(wanted: Sequence[float], gap: float, least: float = float("-inf")) -> 
     return [result[i] for i in range(len(wanted))]
 
 
-def _letters(found: re.Match[str], role: Role) -> Iterator[LetterRun]:
-    raised, base, index = found.groups()
+def _letters(match: re.Match[str], role: Role) -> Iterator[LetterRun]:
+    raised, base, index = match.groups()
     if raised:
         yield LetterRun(base, role, level=1)
         return

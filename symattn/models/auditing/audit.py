@@ -203,9 +203,13 @@ class Audit:
                 out = watched.returned(out, draws)
         return out
 
-    def _unseen(self, found: CallFinding) -> CallFinding:
+    def _unseen(self, call_finding: CallFinding) -> CallFinding:
         """Mark a call whose gradients are not awaited, where there are some all the same."""
-        return replace(found, backward=_INSIDE) if self._gradients and hidden() and not found.reason else found
+        return (
+            replace(call_finding, backward=_INSIDE)
+            if self._gradients and hidden() and not call_finding.reason
+            else call_finding
+        )
 
     def _judged(self, first: Begun | CallFinding, out: Any, draws: Draws | None = None) -> CallFinding:
         if isinstance(first, CallFinding):
@@ -214,18 +218,18 @@ class Audit:
         self._searched += finding.state == "wrong"
         return finding
 
-    def _add(self, found: CallFinding, watched: WatchedCall | None = None) -> None:
+    def _add(self, call_finding: CallFinding, watched: WatchedCall | None = None) -> None:
         with self._lock:
             place = len(self.report.findings)
-            self.report.findings.append(found)
+            self.report.findings.append(call_finding)
             if watched is not None:
                 watched.told = partial(self._passed, place)
                 self._watched.append(watched)
 
-    def _passed(self, place: int, found: Backward | None) -> None:
+    def _passed(self, place: int, backward: Backward | None) -> None:
         """Add the finding of a backward pass to its call."""
         with self._lock:
-            self.report.findings[place] = replace(self.report.findings[place], backward=found)
+            self.report.findings[place] = replace(self.report.findings[place], backward=backward)
 
     def _made(self, module: Any, via: str, heads_last: bool = False) -> Made:
         name = "–" if module is None else self._names.get(module, type(module).__name__)

@@ -218,9 +218,11 @@ class AuditReport(Printable):
         """Raise ``AuditFault`` where a call is wrong; with ``strict``, where something is undecided, too."""
         open_ = self.verdict is Verdict.UNDECIDED or any(f.undecided for f in self.findings)
         if self.verdict is Verdict.FAULT or (strict and open_):
-            kept = [f"{f.layer} ({f.via}): {f.verdict}" for f in self.findings if f.state == "wrong" or f.undecided]
+            remaining = [
+                f"{f.layer} ({f.via}): {f.verdict}" for f in self.findings if f.state == "wrong" or f.undecided
+            ]
             whole = [f"{f.layer} (whole layer): {f.verdict}" for f in self.layers if f.state != "pass"]
-            lines = [*kept[:8], *whole[:8], self.coverage, *self.notes, *self._others(), *self._unpromised()]
+            lines = [*remaining[:8], *whole[:8], self.coverage, *self.notes, *self._others(), *self._unpromised()]
             raise AuditFault("\n".join([*lines, self.undecided]), self)
 
     def __repr__(self) -> str:

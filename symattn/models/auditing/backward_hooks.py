@@ -130,7 +130,7 @@ class WatchedCall:
         passed = Passed(self._received, self._do, got, self._rows, self._contract, self._factors, biases)
         return judge_gradients(passed)
 
-    def _end(self, found: Backward | None) -> None:
+    def _end(self, backward: Backward | None) -> None:
         """Tell what was found, and let go of all arrays."""
         self._done = True
         for handle in self._handles:
@@ -139,7 +139,7 @@ class WatchedCall:
         self._versions.clear()
         self._got.clear()
         self._do = self._received = None
-        self.told(found)
+        self.told(backward)
 
 
 # -- attention in operators --------------------------------------------------------------------------------------------
@@ -185,8 +185,8 @@ class Followed(WatchedCall):
     def _at(self, node: Any, act: Callable[..., None]) -> None:
         self._handles.append(node.register_hook(partial(self._safely, act)))
 
-    def _end(self, found: Backward | None) -> None:
-        super()._end(found)
+    def _end(self, backward: Backward | None) -> None:
+        super()._end(backward)
         self._gave = None
 
     def _of_one(self, gave: Any, came: Any) -> None:

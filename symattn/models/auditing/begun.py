@@ -100,10 +100,10 @@ def factors(kept: Mask, rate: float) -> Floats:
     return np.asarray(kept / (1 - rate))
 
 
-def _judged(call: AttentionCall, kept: Mask) -> CallJudgement:
+def _judged(call: AttentionCall, mask: Mask) -> CallJudgement:
     assert call.got is not None
     bounded(call.given)
-    return judge(call.given, call.got, call.arithmetic, factors=factors(kept[:, :, call.rows], call.dropout))
+    return judge(call.given, call.got, call.arithmetic, factors=factors(mask[:, :, call.rows], call.dropout))
 
 
 # -- calls under way ---------------------------------------------------------------------------------------------------

@@ -279,21 +279,21 @@ def judge_gradients(passed: Passed) -> Backward:
     return Backward(most if groups else {}, cause(first) if first is not None else "", reason, len(groups), b * g)
 
 
-def bounded(given: CallSetting) -> tuple[Attention, dict[str, Any]]:
+def bounded(call_setting: CallSetting) -> tuple[Attention, dict[str, Any]]:
     """The specification and inputs of a call that the bound speaks of. Raises ``UnreadCall`` for others."""
-    spec, inputs = replace(given.spec(), fully_masked="zeros"), given.inputs()
-    if not all(np.isfinite(a).all() for a in (given.q, given.k, given.v)):
+    spec, inputs = replace(call_setting.spec(), fully_masked="zeros"), call_setting.inputs()
+    if not all(np.isfinite(a).all() for a in (call_setting.q, call_setting.k, call_setting.v)):
         raise UnreadCall("q, k or v holds NaN or infinity: the cause is before the call")
     if not within(spec, inputs):
         raise UnreadCall("there is no bound for this kind of attention here")
     return spec, inputs
 
 
-def _check(given: CallSetting, do: Floats) -> None:
+def _check(call_setting: CallSetting, do: Floats) -> None:
     """Raises ``UnreadCall`` for gradients of the output from which those of the inputs do not follow."""
     if not np.isfinite(do).all():
         raise UnreadCall("the gradient of the output holds NaN or infinity: the cause is after the call")
-    if (given.empty() & (do != 0).any(axis=-1)).any():
+    if (call_setting.empty() & (do != 0).any(axis=-1)).any():
         raise UnreadCall("a query that may see no key has a gradient: its result is not specified")
 
 

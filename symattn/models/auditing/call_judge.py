@@ -115,13 +115,13 @@ def screened(setting: CallSetting, got: Floats, arithmetic: CallArithmetic) -> b
     )
 
 
-def _told(found: Judgement) -> CallJudgement:
-    if found.measured is not None and not np.isfinite(found.measured.allowed).any():
+def _told(judgement: Judgement) -> CallJudgement:
+    if judgement.measured is not None and not np.isfinite(judgement.measured.allowed).any():
         return CallJudgement(np.nan, "unknown", "the bound says nothing about these inputs")
-    words = f"weighted means of the output: {found.mean.words}" if found.mean else ""
-    ratio = found.ratio if found.beyond else min(found.ratio, 1.0)
-    sure: Sure = "certified" if found.certain else "beyond rounding to nearest" if found.beyond else ""
-    return CallJudgement(ratio, sure, words, at=found.at[:-1])
+    words = f"weighted means of the output: {judgement.mean.words}" if judgement.mean else ""
+    ratio = judgement.ratio if judgement.beyond else min(judgement.ratio, 1.0)
+    sure: Sure = "certified" if judgement.certain else "beyond rounding to nearest" if judgement.beyond else ""
+    return CallJudgement(ratio, sure, words, at=judgement.at[:-1])
 
 
 # -- causes ------------------------------------------------------------------------------------------------------------
@@ -217,13 +217,13 @@ def _of_heads(right: CallSetting) -> Iterator[Hypothesis]:
             yield Hypothesis(mistake.cause, replace(right, k=k, v=v))
 
 
-def _different(found: Iterator[Hypothesis]) -> list[Hypothesis]:
+def _different(results: Iterator[Hypothesis]) -> list[Hypothesis]:
     """Keep the first of those that say the same of these queries."""
-    kept: list[Hypothesis] = []
-    for hypothesis in found:
-        if not any(hypothesis.setting.alike(other.setting) for other in kept):
-            kept.append(hypothesis)
-    return kept
+    remaining: list[Hypothesis] = []
+    for hypothesis in results:
+        if not any(hypothesis.setting.alike(other.setting) for other in remaining):
+            remaining.append(hypothesis)
+    return remaining
 
 
 def _fits(setting: CallSetting, got: Floats, arithmetic: CallArithmetic) -> bool:

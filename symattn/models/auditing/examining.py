@@ -158,20 +158,22 @@ def examine(call: AttentionCall, intent: Intent | NoPromise, search: bool = True
     return call_finding
 
 
-def _against(intent: Intent | NoPromise, call: AttentionCall, given: CallJudgement) -> tuple[CallJudgement | None, str]:
+def _against(
+    intent: Intent | NoPromise, call: AttentionCall, call_judgement: CallJudgement
+) -> tuple[CallJudgement | None, str]:
     """The verdict against what is promised, or why there is none."""
     if isinstance(intent, NoPromise):
         return None, str(intent)
     assert call.got is not None
-    return given if intent.setting.alike(call.given) else judge(intent.setting, call.got, call.arithmetic), ""
+    return call_judgement if intent.setting.alike(call.given) else judge(intent.setting, call.got, call.arithmetic), ""
 
 
-def _cause(call: AttentionCall, intent: Intent | NoPromise, found: CallFinding) -> str:
+def _cause(call: AttentionCall, intent: Intent | NoPromise, call_finding: CallFinding) -> str:
     """The mistake that the numbers show; what the arguments say is known without them."""
     assert call.got is not None
-    if not found.asked and not isinstance(intent, NoPromise):
+    if not call_finding.asked and not isinstance(intent, NoPromise):
         return cause(intent.setting, intent.masking, call.got, call.arithmetic)
-    return cause(call.given, None, call.got, call.arithmetic) if found.against_given else ""
+    return cause(call.given, None, call.got, call.arithmetic) if call_finding.against_given else ""
 
 
 def _open(right: CallSetting, intent: Intent | NoPromise, got: Floats, arithmetic: CallArithmetic) -> Iterator[str]:

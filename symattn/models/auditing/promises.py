@@ -82,13 +82,13 @@ class ModelCall:
 
 def context_of(model: Any, args: Any, kwargs: Any) -> ModelCall:
     """The context that a call of a model makes. A static cache's count is a live tensor, so it is read at once."""
-    given = dict(kwargs)
+    inputs = dict(kwargs)
     if args:
         with suppress(TypeError):
-            given = dict(inspect.signature(model.forward).bind(*args, **kwargs).arguments)
-    cache = given.get("past_key_values")
+            inputs = dict(inspect.signature(model.forward).bind(*args, **kwargs).arguments)
+    cache = inputs.get("past_key_values")
     length = getattr(cache, "get_seq_length", None)
-    return ModelCall(model, given, int(length()) if length is not None else 0, _lossy(cache))
+    return ModelCall(model, inputs, int(length()) if length is not None else 0, _lossy(cache))
 
 
 def _lossy(cache: Any) -> bool:
@@ -214,19 +214,19 @@ def _fitting(keep: Any, call: AttentionCall) -> Any:
     return keep
 
 
-def _scale(promise: Promise, given: CallSetting) -> float:
+def _scale(promise: Promise, call_setting: CallSetting) -> float:
     """The scale that the configuration promises."""
-    wanted, d = promise.spec.scale, given.q.shape[-1]
+    wanted, d = promise.spec.scale, call_setting.q.shape[-1]
     if wanted == "given":
         raise NoPromise("the scale is an input")
     return 1 / sqrt(d) if wanted is None else 1 / d if wanted == "1/d_k" else float(wanted)
 
 
-def _sink(spec: Attention, module: Any, given: CallSetting) -> Floats | None:
+def _sink(spec: Attention, module: Any, call_setting: CallSetting) -> Floats | None:
     if spec.sink is None:
         return None
     if spec.sink == "zero":
-        return np.zeros(given.heads)
+        return np.zeros(call_setting.heads)
     held = getattr(module, "sinks", None)
     if held is None:
         raise NoPromise("the configuration has sinks, and the module holds none by this name")
@@ -235,16 +235,16 @@ def _sink(spec: Attention, module: Any, given: CallSetting) -> Floats | None:
     return numbers(held).reshape(-1)
 
 
-def _keys(given: CallSetting, spec: Attention) -> tuple[Floats, Floats]:
+def _keys(call_setting: CallSetting, spec: Attention) -> tuple[Floats, Floats]:
     """Keys and values by their own heads where they were repeated before the call, in this order or in turn."""
-    heads, own = given.heads, spec.key_heads
-    if given.key_heads == own or given.key_heads != heads:
-        return given.k, given.v
+    heads, own = call_setting.heads, spec.key_heads
+    if call_setting.key_heads == own or call_setting.key_heads != heads:
+        return call_setting.k, call_setting.v
     turned = np.arange(heads) % own
-    if own not in (1, heads) and all(np.array_equal(a, a[:, turned]) for a in (given.k, given.v)):
-        return given.k[:, :own], given.v[:, :own]
+    if own not in (1, heads) and all(np.array_equal(a, a[:, turned]) for a in (call_setting.k, call_setting.v)):
+        return call_setting.k[:, :own], call_setting.v[:, :own]
     first = np.arange(own) * (heads // own)
     repeated = np.repeat(first, heads // own)
-    if all(np.array_equal(a, a[:, repeated]) for a in (given.k, given.v)):
-        return given.k[:, first], given.v[:, first]
-    return given.k, given.v
+    if all(np.array_equal(a, a[:, repeated]) for a in (call_setting.k, call_setting.v)):
+        return call_setting.k[:, first], call_setting.v[:, first]
+    return call_setting.k, call_setting.v

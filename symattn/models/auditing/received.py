@@ -198,29 +198,29 @@ def of_transformers(function: Callable[..., Any], name: str | None, args: Any, k
     return of_arguments(_kind(function, name), given)
 
 
-def of_arguments(kind: str, given: Mapping[str, Any]) -> Received:
+def of_arguments(kind: str, inputs: Mapping[str, Any]) -> Received:
     """Return what an attention function of this kind receives by these names. Raises ``UnreadCall`` if unknown."""
-    module, q, k = given.get("module"), given["query"], given["key"]
-    if given.get("cache") is not None:
+    module, q, k = inputs.get("module"), inputs["query"], inputs["key"]
+    if inputs.get("cache") is not None:
         raise UnreadCall("a paged cache holds the keys")
-    mask = _dense(given.get("attention_mask"), q, k)
+    mask = _dense(inputs.get("attention_mask"), q, k)
     if kind == "flash":
-        _check_packing(given)
+        _check_packing(inputs)
         mask = _padding(mask, q, k)
     return Received(
         via=f"transformers {kind}",
         q=q,
         k=k,
-        v=given["value"],
-        masks=[m for m in (mask, given.get("position_bias")) if m is not None],
-        scale=given.get("scaling"),
-        softcap=given.get("softcap"),
-        sink=_sinks(given, int(q.shape[1])),
-        places=_places(kind, given, module, mask is None, int(q.shape[-2])),
-        dropout=float(given.get("dropout") or 0.0),
+        v=inputs["value"],
+        masks=[m for m in (mask, inputs.get("position_bias")) if m is not None],
+        scale=inputs.get("scaling"),
+        softcap=inputs.get("softcap"),
+        sink=_sinks(inputs, int(q.shape[1])),
+        places=_places(kind, inputs, module, mask is None, int(q.shape[-2])),
+        dropout=float(inputs.get("dropout") or 0.0),
         eager=kind == "eager",
         module=module,
-        window=given.get("sliding_window"),
+        window=inputs.get("sliding_window"),
     )
 
 
@@ -248,28 +248,28 @@ def _bound(function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, An
     except (TypeError, ValueError):
         names = ("module", "query", "key", "value", "attention_mask")
         return dict(zip(names, args, strict=False)) | dict(kwargs)
-    given = dict(bound.arguments)
+    inputs = dict(bound.arguments)
     rest = [p.name for p in bound.signature.parameters.values() if p.kind is p.VAR_KEYWORD]
     for name in rest:
-        given |= given.pop(name, {})
+        inputs |= inputs.pop(name, {})
     first = ("module", "query", "key", "value", "attention_mask")
-    return dict(zip(first, bound.args[:5], strict=False)) | given
+    return dict(zip(first, bound.args[:5], strict=False)) | inputs
 
 
-def _check_known(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+def _check_known(function: Callable[..., Any], inputs: Mapping[str, Any]) -> None:
     """Raises ``UnreadCall`` where the function names an array as its argument of which it is not known what it does."""
     try:
         named = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     except (TypeError, ValueError):
         return
     for name in named[5:]:
-        if hasattr(given.get(name), "dtype") and name not in _ARRAYS:
+        if hasattr(inputs.get(name), "dtype") and name not in _ARRAYS:
             raise UnreadCall(f"its argument {name} is an array whose effect is unknown")
 
 
-def _sinks(given: Mapping[str, Any], heads: int) -> Any:
+def _sinks(inputs: Mapping[str, Any], heads: int) -> Any:
     """A number for each head, by either of its names. Raises ``UnreadCall`` for sinks of another shape."""
-    result = [held for name in ("s_aux", "sinks") if (held := given.get(name)) is not None]
+    result = [held for name in ("s_aux", "sinks") if (held := inputs.get(name)) is not None]
     if result and result[0].numel() != heads:
         raise UnreadCall(
             f"its sinks have the shape {tuple(result[0].shape)}, and are not one number for each of {heads} heads"
@@ -285,24 +285,24 @@ def _kind(function: Callable[..., Any], name: str | None) -> str:
     return "eager" if name in (None, "eager") else str(name)
 
 
-def _places(kind: str, given: Mapping[str, Any], module: Any, bare: bool, n_q: int) -> Attention:
+def _places(kind: str, inputs: Mapping[str, Any], module: Any, bare: bool, n_q: int) -> Attention:
     """The mask that a function makes itself where it is given none, as its code says."""
-    result = given.get("is_causal")
+    result = inputs.get("is_causal")
     causal = bool(getattr(module, "is_causal", True) if result is None else result) and n_q > 1
     if kind == "sdpa":
         return Attention(causal=causal and bare, alignment="top-left")
     if kind == "flash":
-        window = given.get("sliding_window")  # as far on either side as before a query of a causal mask
+        window = inputs.get("sliding_window")  # as far on either side as before a query of a causal mask
         return Attention(causal=causal, window=window if causal or window is None else (window - 1, window - 1))
     return Attention()
 
 
-def _check_packing(given: Mapping[str, Any]) -> None:
+def _check_packing(inputs: Mapping[str, Any]) -> None:
     """Flash functions take documents that are packed one after another. Raises ``UnreadCall`` for such."""
-    if any(given.get(name) is not None for name in ("cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_k")):
+    if any(inputs.get(name) is not None for name in ("cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_k")):
         raise UnreadCall("its sequences are packed: cu_seq_lens is not read")
-    places = given.get("position_ids")
-    if places is None or given.get("attention_mask") is not None:
+    places = inputs.get("position_ids")
+    if places is None or inputs.get("attention_mask") is not None:
         return
     if bool((places.diff(dim=-1) != 1).any()):
         raise UnreadCall("its position_ids begin anew: packed sequences are not read")
@@ -369,31 +369,31 @@ def inside(name: str, args: Any, kwargs: Any, module: Any) -> tuple[Received, An
     return received, out.reshape(*out.shape[:2], h, -1).transpose(1, 2)
 
 
-def _tokens(given: dict[str, Any]) -> Any:
+def _tokens(inputs: dict[str, Any]) -> Any:
     """Return the input of the projections, (b, n, d_model), or sequences of several lengths."""
     import torch
 
-    if "src" not in given:
-        if given["key"] is not given["query"] or given["value"] is not given["query"]:
+    if "src" not in inputs:
+        if inputs["key"] is not inputs["query"] or inputs["value"] is not inputs["query"]:
             raise UnreadCall("its keys are of other tokens than its queries")
-        return given["query"]
-    x = given["src"]
-    if not given["norm_first"]:
+        return inputs["query"]
+    x = inputs["src"]
+    if not inputs["norm_first"]:
         return x
-    gain, shift = given["norm_weight_1"], given["norm_bias_1"]
-    return torch.nn.functional.layer_norm(x, (x.shape[-1],), gain, shift, given["eps"])
+    gain, shift = inputs["norm_weight_1"], inputs["norm_bias_1"]
+    return torch.nn.functional.layer_norm(x, (x.shape[-1],), gain, shift, inputs["eps"])
 
 
-def _again(x: Any, given: dict[str, Any], h: int) -> Any:
+def _again(x: Any, inputs: dict[str, Any], h: int) -> Any:
     """The attention alone, heads side by side, (b, n, d_model)."""
     import torch
 
-    proj = given["proj_weight"]
-    one, none = torch.eye(len(proj), dtype=proj.dtype, device=proj.device), torch.zeros_like(given["proj_bias"])
-    packed = given["qkv_weight"], given["qkv_bias"]
+    proj = inputs["proj_weight"]
+    one, none = torch.eye(len(proj), dtype=proj.dtype, device=proj.device), torch.zeros_like(inputs["proj_bias"])
+    packed = inputs["qkv_weight"], inputs["qkv_bias"]
     # Whether weights are asked for, as by default, may decide which kernel runs; a layer of an encoder asks for none.
-    rest = given.get("mask"), bool(given.get("need_weights", "src" not in given)), True, given.get("mask_type")
-    out = torch._native_multi_head_attention(x, x, x, int(given["embed_dim"]), h, *packed, one, none, *rest)[0]
+    rest = inputs.get("mask"), bool(inputs.get("need_weights", "src" not in inputs)), True, inputs.get("mask_type")
+    out = torch._native_multi_head_attention(x, x, x, int(inputs["embed_dim"]), h, *packed, one, none, *rest)[0]
     return _padded(out)[0]
 
 

@@ -104,13 +104,13 @@ def compare_targets(
 def _answer(
     sides: tuple[ComparedSide, ...],
     spec: Specification,
-    told: Mapping[str, object],
+    results: Mapping[str, object],
     opened: Callable[[int, ExitStack], Runner],
 ) -> Comparison:
     """The verdict of both reports, with what both give for the same inputs."""
     faults = [fault for side in sides for fault in side.report.faults]
     with ExitStack() as stack:
-        first, second = (_session(opened(k, stack), spec, told) for k in (0, 1))
+        first, second = (_session(opened(k, stack), spec, results) for k in (0, 1))
         try:
             joint_run: JointRun = together((first, second), faults)
         finally:
@@ -120,16 +120,16 @@ def _answer(
     return Comparison(one, other, joint_run)
 
 
-def _session(runner: Runner, spec: Specification, told: Mapping[str, Any]) -> Session:
+def _session(runner: Runner, spec: Specification, results: Mapping[str, Any]) -> Session:
     """A side ready to be called and judged, with as much effort as a verification has."""
-    domain = narrowed(runner, told["domain"]) or Domain()
-    examples = min(told["examples"], _FEWER)
+    domain = narrowed(runner, results["domain"]) or Domain()
+    examples = min(results["examples"], _FEWER)
     return Session(
         runner,
         verifying.subject_of(runner, spec),
-        told["precision"],
+        results["precision"],
         domain,
-        told["seed"],
+        results["seed"],
         examples=examples,
-        budget=told["budget"],
+        budget=results["budget"],
     )

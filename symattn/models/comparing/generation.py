@@ -57,13 +57,13 @@ class WayRunner:
         except Exception as error:  # whatever a model or a cache does that cannot do this
             result = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:160]
             return WayResult(way.name, reason=result, stored=stored[1].lost() or stored[0].lost())
-        held = [self._held(own, wide, side) for side in sides]
-        places = [_earliest(outcome) for outcome in held]
+        entries = [self._held(own, wide, side) for side in sides]
+        places = [_earliest(outcome) for outcome in entries]
         first = next((place for place in places if place is not None), None)
         if first is not None and not first.own and not stored[1].steps:
             first = replace(first, seen=self._sees(way, first))
         open_ = len(places) > 1 and places[0] is None and places[1] is not None  # right by its own side alone
-        last = held[-1]
+        last = entries[-1]
         row = WayResult(
             way.name, first, used=max(one.used for one in last), off=_most(one.off[-1] for one in last),
             apart=_most(one.apart[-1] for one in last), rounding=_most(one.mine[-1] for one in last),
@@ -168,9 +168,9 @@ def _again(stored: Recorded) -> Cache:
     return lambda config, length: stored.replay()
 
 
-def _earliest(held: Sequence[StateErrors]) -> StateDifference | None:
+def _earliest(entries: Sequence[StateErrors]) -> StateDifference | None:
     """The first place of all sequences, by its layer."""
-    places = [place for k, one in enumerate(held) if (place := one.first(k)) is not None]
+    places = [place for k, one in enumerate(entries) if (place := one.first(k)) is not None]
     return min(places, key=lambda place: place.state, default=None)
 
 
@@ -178,8 +178,8 @@ def _moved(a: Array, b: Array, room: float) -> bool:
     return not bool(np.abs(a - b).max() <= room)
 
 
-def _most(found: object) -> float:
-    return max(float(np.max(a)) for a in found)  # type: ignore[attr-defined]
+def _most(result: object) -> float:
+    return max(float(np.max(a)) for a in result)  # type: ignore[attr-defined]
 
 
 def _in_words(lost: Sequence[int], beyond: Sequence[int], besides: Sequence[str]) -> str:
@@ -246,8 +246,8 @@ def generation(
     own_caches = (
         way for way in plan if way.cache in (caches or {}).values() and not way.drafts
     )  # not every cache takes tokens back
-    asked = (way.name for way in (plan if ways is not None else own_caches))
-    return Generation(type(model).__name__, dtype, len(sequences[0]), rows, notes, frozenset(asked))
+    requests = (way.name for way in (plan if ways is not None else own_caches))
+    return Generation(type(model).__name__, dtype, len(sequences[0]), rows, notes, frozenset(requests))
 
 
 def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache], encodes: bool) -> tuple[GenerationWay, ...]:

@@ -116,12 +116,12 @@ class Model:
             return {}
         if sources[0].ndim == 1:
             ids, mask = filled(sources, "right" if len(sources) > 1 else "", pad)
-            given = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask.astype(np.int64))}
+            inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask.astype(np.int64))}
         else:
-            given = {self._model.main_input_name: torch.from_numpy(np.stack(sources)).to(self._model.dtype)}
+            inputs = {self._model.main_input_name: torch.from_numpy(np.stack(sources)).to(self._model.dtype)}
         with torch.no_grad(), _widened() if self._wide else _as_it_is():
-            states = self._model.get_encoder()(**given)
-        return {"encoder_outputs": states} | {n: x for n, x in given.items() if n == "attention_mask"}
+            states = self._model.get_encoder()(**inputs)
+        return {"encoder_outputs": states} | {n: x for n, x in inputs.items() if n == "attention_mask"}
 
     def cached(self, cache: Any) -> Any:
         """A cache as the model takes it: beside one for the states of the encoder, if it has one."""

@@ -115,8 +115,8 @@ def _config(path: Path, read: Configuration, without: Sequence[str]) -> Any:
     from transformers import AutoConfig
 
     _logs_nothing()
-    given = {name: x for name, x in read.data.items() if name not in without}
-    config = _read(path, lambda: AutoConfig.for_model(read.model_type, **given))
+    inputs = {name: x for name, x in read.data.items() if name not in without}
+    config = _read(path, lambda: AutoConfig.for_model(read.model_type, **inputs))
     _read(path, lambda: _check_size(path, lambda: _auto(config).from_config(copy.deepcopy(config), **_USUAL)))
     return config
 
@@ -183,9 +183,9 @@ def check_weights(path: Path) -> None:
             raise InputError(f"{path / _INDEX} names {str(name)[:60]!r}; hint: files .safetensors of the same folder")
 
 
-def _check_complete(path: Path, told: Mapping[str, Any]) -> None:
+def _check_complete(path: Path, results: Mapping[str, Any]) -> None:
     """Raise ``InputError`` where arrays of the model are not in the checkpoint: they would be drawn at random."""
-    missing = sorted(map(str, told["missing_keys"]))
+    missing = sorted(map(str, results["missing_keys"]))
     if missing:
         raise InputError(
             f"{path} lacks {len(missing)} arrays of its model, such as {missing[0][:80]}; hint: the weights of "

@@ -206,23 +206,23 @@ class _Asking:
             return None
         return candidate
 
-    def _of_several(self, found: Mapping[str, Candidate], words: str, what: str) -> Reference:
+    def _of_several(self, results: Mapping[str, Candidate], words: str, what: str) -> Reference:
         """The model's own where all agree; else those that are causal; else there is doubt."""
-        first = found.get(self.own.own) or next(iter(found.values()))
+        first = results.get(self.own.own) or next(iter(results.values()))
         words = f"Attention of the reference is {words}."
-        apart = [name for name, other in found.items() if not self.agree(first, other)]
+        apart = [name for name, other in results.items() if not self.agree(first, other)]
         if not apart:
             return Reference(first, words)
-        causal = {name: other for name, other in found.items() if self._causal(other)}
-        if causal and len(causal) < len(found):
+        causal = {name: other for name, other in results.items() if self._causal(other)}
+        if causal and len(causal) < len(results):
             candidate = causal.get(self.own.own) or next(iter(causal.values()))
             if all(self.agree(candidate, other) for other in causal.values()):
-                later = " and ".join(name for name in found if name not in causal)
+                later = " and ".join(name for name in results if name not in causal)
                 return Reference(
                     candidate, f"{words} With {later} tokens see later ones, so it is not trusted as a reference."
                 )
-        names = " and ".join((self.own.own, *apart) if self.own.own in found else found)
-        return Reference(first, words, doubt=f"{what} {names} differ", others=found)
+        names = " and ".join((self.own.own, *apart) if self.own.own in results else results)
+        return Reference(first, words, doubt=f"{what} {names} differ", others=results)
 
     def _causal(self, candidate: Candidate) -> bool:
         """Return whether the first half of each sequence stays as it is when the words after it are others."""

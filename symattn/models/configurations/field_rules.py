@@ -151,9 +151,9 @@ def normed(norm: str = "rms", eps: str = "rms_norm_eps", switch: str = "") -> Fi
     def run(at: LayerPlace) -> dict[str, Any]:
         return {} if switch and not at.c.flag(switch) else {"qk_norm": norm, "eps": at.c.number(eps)}
 
-    asked = f", if `{switch}`" if switch else ""
+    text = f", if `{switch}`" if switch else ""
     return FieldRule(
-        f"queries and keys are normalised ({norm}) head by head, before rotations, with ε = `{eps}`{asked}", run
+        f"queries and keys are normalised ({norm}) head by head, before rotations, with ε = `{eps}`{text}", run
     )
 
 

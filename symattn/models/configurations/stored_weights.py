@@ -105,19 +105,19 @@ def _width(packed: np.ndarray, parts: int) -> int:
     return int(columns) // parts
 
 
-def _split_latent(found: dict[str, np.ndarray], spec: Attention) -> dict[str, np.ndarray]:
+def _split_latent(results: dict[str, np.ndarray], spec: Attention) -> dict[str, np.ndarray]:
     """W_DKV and W_KR from the matrix down, W_UK and W_UV head by head from that up."""
     if spec.latent is None:
-        return found
-    down, up = found.pop("w_down"), found.pop("w_up")
-    if "b_down" in found or "b_dq" in found:
+        return results
+    down, up = results.pop("w_down"), results.pop("w_up")
+    if "b_down" in results or "b_dq" in results:
         raise CannotTell("projections to a latent have biases, for which there is no input")
     rank = up.shape[0]
     by_head = up.reshape(rank, spec.heads, -1)
-    queries = found["w_uq" if spec.latent.queries else "w_q"].shape[-1] // spec.heads
+    queries = results["w_uq" if spec.latent.queries else "w_q"].shape[-1] // spec.heads
     own = queries - (down.shape[-1] - rank)
     return {
-        **found,
+        **results,
         "w_dkv": down[:, :rank], "w_kr": down[:, rank:],
         "w_uk": by_head[..., :own].reshape(rank, -1), "w_uv": by_head[..., own:].reshape(rank, -1),
     }  # fmt: skip

@@ -27,13 +27,13 @@ def attention(c: Context, *operands: Any, opset: int, **attributes: Any) -> tupl
     """Attention as ``programs.onnx`` reads the node: Y, present_key, present_value and qk_matmul_output."""
     if len(operands) > len(INPUTS):
         raise InputError(f"{len(operands)} inputs; known: {', '.join(INPUTS)}")
-    given = {role: _lifted(c, role, x) for role, x in zip(INPUTS, operands, strict=False) if x is not None}
-    if "scale" in attributes and "Q" in given:
+    inputs = {role: _lifted(c, role, x) for role, x in zip(INPUTS, operands, strict=False) if x is not None}
+    if "scale" in attributes and "Q" in inputs:
         heads = attributes.get("q_num_heads", 1)
-        attributes["scale"] = meant_scale(given["Q"].shape[-1] // max(heads, 1), attributes["scale"])
+        attributes["scale"] = meant_scale(inputs["Q"].shape[-1] // max(heads, 1), attributes["scale"])
     attributes |= {name: decimal(attributes[name]) for name in ("scale", "softcap") if attributes.get(name) is not None}
     node = OnnxNode("Attention", attributes, {}, {role: role for role in OUTPUTS})
-    result = of_node(node, given, opset).outputs
+    result = of_node(node, inputs, opset).outputs
     return tuple(result[role] for role in OUTPUTS)
 
 
@@ -144,8 +144,8 @@ def multi_head_attention(
     keys as queries, since the source does not say what other numbers mean.
     """
     more.pop("mask_filter_value", None)  # of the padding mask alone
-    given = {"key_padding_mask": key_padding_mask, "past_sequence_length": past_sequence_length}
-    _refuse(given | {"cache_indirection": cache_indirection} | more)
+    inputs = {"key_padding_mask": key_padding_mask, "past_sequence_length": past_sequence_length}
+    _refuse(inputs | {"cache_indirection": cache_indirection} | more)
     tokens = _unpacked(c, query, key, value)
     if unidirectional and not same(tokens[0].shape[-2], tokens[1].shape[-2]):
         raise InputError("unidirectional attention of another number of new keys than of queries is not read")

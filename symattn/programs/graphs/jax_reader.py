@@ -137,9 +137,9 @@ class _JaxprReader:
 
     def graph(self, outputs: Iterable[Any]) -> Graph:
         """Return the graph that was read, without the nodes that no output needs."""
-        kept = tuple(x.name if isinstance(x, Ref) else self.constant(x).name for x in outputs)
-        nodes = _needed(self._nodes, kept)
-        return Graph(JAX, self.name, tuple(self._inputs), tuple(self._weights), self._constants, nodes, kept)
+        remaining = tuple(x.name if isinstance(x, Ref) else self.constant(x).name for x in outputs)
+        nodes = _needed(self._nodes, remaining)
+        return Graph(JAX, self.name, tuple(self._inputs), tuple(self._weights), self._constants, nodes, remaining)
 
     def add(
         self, operator: str, operands: Sequence[Any], count: int = 1, types: Sequence[str] = (), **told: Any
@@ -205,8 +205,8 @@ class _JaxprReader:
     def inlined(self, closed: Any, values: Sequence[Any]) -> list[Any]:
         """The outputs of a jaxpr for these arguments."""
         jaxpr = getattr(closed, "jaxpr", closed)
-        held = [self.constant(x) for x in getattr(closed, "consts", ())]
-        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*held, *values), strict=True))
+        entries = [self.constant(x) for x in getattr(closed, "consts", ())]
+        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*entries, *values), strict=True))
         for equation in jaxpr.eqns:
             operands = [self._operand(env, v) for v in equation.invars]
             results = self._equation(equation, operands)
@@ -225,8 +225,8 @@ class _JaxprReader:
             return self.inlined(inner, operands)
         types = [type_name(getattr(v.aval, "dtype", "")) for v in equation.outvars]
         name = "eq.max" if name == "eq" and self._maxima.intersection(operands) else name
-        given = {k: self._attribute(v) for k, v in outcome.items() if k not in _PLACED}
-        result = self.add(name, operands, len(types), types, **given)
+        inputs = {k: self._attribute(v) for k, v in outcome.items() if k not in _PLACED}
+        result = self.add(name, operands, len(types), types, **inputs)
         if name == "reduce_max" or (name in ("reshape", "broadcast_in_dim") and operands[0] in self._maxima):
             self._maxima.update(result)
         return result
@@ -245,22 +245,22 @@ class _JaxprReader:
             return int(x)
         return _size_nodes(str(x), self._sizes, self.add) if type(x).__name__ == "_DimExpr" else str(x)
 
-    def _scanned(self, told: Mapping[str, Any], operands: list[Any]) -> list[Any]:
+    def _scanned(self, results: Mapping[str, Any], operands: list[Any]) -> list[Any]:
         """A scan turn by turn. Raises ``InputError`` where the number of turns is open, or large."""
-        count, consts, carries = told["length"], told["num_consts"], told["num_carry"]
+        count, consts, carries = results["length"], results["num_consts"], results["num_carry"]
         if not isinstance(count, int) or count > _LONGEST:
             raise InputError(f"{self.name}: a scan of {count} turns is not read; at most {_LONGEST}, a fixed number")
         fixed, carry, rows = operands[:consts], operands[consts : consts + carries], operands[consts + carries :]
-        if not count and len(told["jaxpr"].jaxpr.outvars) > carries:
+        if not count and len(results["jaxpr"].jaxpr.outvars) > carries:
             raise InputError(f"{self.name}: rows of a scan of 0 turns are not read")
-        turns = range(count)[::-1] if told["reverse"] else range(count)
+        turns = range(count)[::-1] if results["reverse"] else range(count)
         stacked: list[list[Any]] = []
         for turn in turns:
             row = [self.add("scan.row", [x, turn])[0] for x in rows]
-            result = self.inlined(told["jaxpr"], [*fixed, *carry, *row])
+            result = self.inlined(results["jaxpr"], [*fixed, *carry, *row])
             carry = result[:carries]
             stacked.append(result[carries:])
-        stacked = stacked[::-1] if told["reverse"] else stacked
+        stacked = stacked[::-1] if results["reverse"] else stacked
         return [*carry, *(self.add("scan.rows", [list(parts)])[0] for parts in zip(*stacked, strict=True))]
 
 

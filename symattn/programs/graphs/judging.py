@@ -98,13 +98,15 @@ class _Proved(NamedTuple):
     why: tuple[str, ...] = ()
 
 
-def _judged(program: Program, found: IdentityResult, proof: Callable[[Program], _Proved], seed: int) -> _Proved:
-    if found.agrees is None:
-        return _Proved(Verdict.UNDECIDED, why=(f"The test of semantics did not decide: {found.reason}",))
-    if found.agrees:
+def _judged(
+    program: Program, identity_result: IdentityResult, proof: Callable[[Program], _Proved], seed: int
+) -> _Proved:
+    if identity_result.agrees is None:
+        return _Proved(Verdict.UNDECIDED, why=(f"The test of semantics did not decide: {identity_result.reason}",))
+    if identity_result.agrees:
         return proof(program)
-    assert found.difference is not None
-    fault = _fault(program, found.difference, seed)
+    assert identity_result.difference is not None
+    fault = _fault(program, identity_result.difference, seed)
     if fault:
         return _Proved(Verdict.FAULT, (fault,))
     why = "The graph is no identity, but floats do not show it: a number nearly what is meant"
@@ -267,9 +269,9 @@ def judge_gradient(
     )  # fmt: skip
 
 
-def _gradient_notes(program: Program, heard: Any, found: list[IdentityResult]) -> tuple[str, ...]:
-    hypotheses = [n.removeprefix("hypothesis: ") for f in found for n in f.notes if n.startswith("hypothesis: ")]
-    results = notes_of(program, [*hypotheses, *(n.removeprefix("hypothesis: ") for n in heard)], found[0])
+def _gradient_notes(program: Program, heard: Any, matches: list[IdentityResult]) -> tuple[str, ...]:
+    hypotheses = [n.removeprefix("hypothesis: ") for f in matches for n in f.notes if n.startswith("hypothesis: ")]
+    results = notes_of(program, [*hypotheses, *(n.removeprefix("hypothesis: ") for n in heard)], matches[0])
     summed = () if "do" in program.names else ("They are read as the gradients of the sum of the output.",)
     return (*results, *summed, "Not proved for all sizes: gradients are tested at sizes.")
 
@@ -281,8 +283,8 @@ def _gradient_fault(spec: Gradient, program: Program, difference: Difference, se
         every = [np.asarray(replace(program, output=at)(inputs)) for at in range(len(program.graph.outputs))]
     got, name = every[program.output], WRT[program.output]
     known = subject(spec, "bhnd" if spec.attention.heads > 1 else "nd")
-    given = {"do": np.ones((*inputs["q"].shape[:-1], inputs["v"].shape[-1])), **inputs}
-    right = expected_gradients(known, given, _JUDGED, known.ways[:1])[program.output]
+    arrays = {"do": np.ones((*inputs["q"].shape[:-1], inputs["v"].shape[-1])), **inputs}
+    right = expected_gradients(known, arrays, _JUDGED, known.ways[:1])[program.output]
     if got.shape != right.allowed.shape:
         said = f"the gradient by {name} has the shape {got.shape}, expected {right.allowed.shape}"
         return Fault("backward", None, said, certified=True)
@@ -291,17 +293,17 @@ def _gradient_fault(spec: Gradient, program: Program, difference: Difference, se
     at = np.unravel_index(int(np.nan_to_num(np.abs(got - right.near), nan=np.inf).argmax()), got.shape)
     where = f"at d{name}{[int(n) for n in at]}: got {got[at]:.6g}, expected {right.near[at]:.6g}; {difference.sizes}"
     for mistake in (*known.mistakes, *known.others):
-        if _is_explained(partial(known.run, mistake.run), given, every):
+        if _is_explained(partial(known.run, mistake.run), arrays, every):
             return Fault(mistake.step, mistake.cause, f"{mistake.cause}; {where}", certified=True)
     said = f"the gradient by {name} differs from the exact one {where}; no single mistake explains it"
     return Fault("backward", None, said, certified=True)
 
 
-def _is_explained(run: Any, given: Mapping[str, Any], got: list[np.ndarray]) -> bool:
+def _is_explained(run: Any, inputs: Mapping[str, Any], got: list[np.ndarray]) -> bool:
     """Return whether a mistake gives all that the graph gave."""
     try:
         with np.errstate(all="ignore"):
-            wrong = [np.asarray(y, dtype=np.float64) for y in run(given)]
+            wrong = [np.asarray(y, dtype=np.float64) for y in run(inputs)]
     except (ValueError, TypeError, LookupError, ZeroDivisionError):  # it cannot be made at these sizes
         return False
     return all(

@@ -136,12 +136,12 @@ def _check_data(place: str, a: Any, shape: tuple[int, ...]) -> None:
         raise InputError(f"{place} has the shape {shape}, and holds {held} {unit}; the file is damaged")
 
 
-def _check_external(place: str, told: Mapping[str, str], file: Path) -> None:
+def _check_external(place: str, results: Mapping[str, str], file: Path) -> None:
     """Data of weights is not read; a place outside of the model's folder is refused all the same."""
     folder = file.resolve().parent
-    there = (folder / told.get("location", "")).resolve()
+    there = (folder / results.get("location", "")).resolve()
     if not there.is_relative_to(folder) or there == folder:
-        raise InputError(f"{place} has its data at {told.get('location', '')[:80]!r}, outside of the model's folder")
+        raise InputError(f"{place} has its data at {results.get('location', '')[:80]!r}, outside of the model's folder")
 
 
 def _array(place: str, a: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -228,8 +228,8 @@ def expand(c: Context, x: Array, shape: Any) -> Any:
     """Axes of length 1 repeated; −1 and 1 keep an axis."""
     wanted = list(lengths(shape))
     own = [1] * (len(wanted) - x.ndim) + [length(n) for n in x.shape]
-    kept = [o if isinstance(w, int) and w in (-1, 1) else w for w, o in zip(wanted, own, strict=True)]
-    return _namespace(c, x).broadcast_to(x, tuple(kept))
+    remaining = [o if isinstance(w, int) and w in (-1, 1) else w for w, o in zip(wanted, own, strict=True)]
+    return _namespace(c, x).broadcast_to(x, tuple(remaining))
 
 
 def concat(c: Context, arrays: Sequence[Any], axis: Any) -> Any:
@@ -412,18 +412,18 @@ def scaled_dot_product_attention(
     if dropout:
         raise InputError("scaled_dot_product_attention with dropout is not read; hint: export the module after .eval()")
     fields: dict[str, Any] = {"causal": causal, "alignment": "top-left", "scale": meant_scale(q.shape[-1], scale)}
-    given = {}
+    inputs = {}
     if mask is not None:
         fields["mask"] = "boolean" if are_booleans(mask) else "additive"
-        given["mask"] = mask
+        inputs["mask"] = mask
     heads, shared = (whole(x.shape[-3], "the number of heads") for x in (q, k)) if q.ndim > 2 else (1, 1)
     if heads != shared and not enable_gqa:
         raise InputError(f"scaled_dot_product_attention: {heads} heads of queries and {shared} of keys, not enable_gqa")
     fields |= {"heads": heads, "kv_heads": shared if shared != heads else None}
-    if heads == 1 and q.ndim > 2 and "mask" in given and mask.ndim > 2:
-        given["mask"] = mask[..., 0, :, :] if mask.ndim == q.ndim else mask
-        return Attention(**fields)(*(x[..., 0, :, :] for x in (q, k, v)), **given)[..., None, :, :]
-    return Attention(**fields)(q, k, v, **given)
+    if heads == 1 and q.ndim > 2 and "mask" in inputs and mask.ndim > 2:
+        inputs["mask"] = mask[..., 0, :, :] if mask.ndim == q.ndim else mask
+        return Attention(**fields)(*(x[..., 0, :, :] for x in (q, k, v)), **inputs)[..., None, :, :]
+    return Attention(**fields)(q, k, v, **inputs)
 
 
 def meant_scale(d_k: Any, scale: float | None) -> Any:

@@ -244,10 +244,10 @@ def measured(graph: Graph, spec: Attention, slots: tuple[GraphSlot, ...]) -> Mea
     return measured_sizes
 
 
-def _check_entries(graph: Graph, spec: Attention, found: MeasuredSizes) -> None:
+def _check_entries(graph: Graph, spec: Attention, measured_sizes: MeasuredSizes) -> None:
     """Raise InputError for arrays that would be too large: of scores, tokens, or weights."""
     of_weights = sum(math.prod(n for n in g.shape if isinstance(n, int)) for g in graph.weights)
-    for s in found.tried(spec):
+    for s in measured_sizes.tried(spec):
         many = math.prod(s.batch) * spec.heads
         most = max(of_weights, many * s.n_q * s.n_k, many * (s.n_q + s.n_k) * (s.d_k + s.d_v + s.d_model))
         if most > _ENTRIES:

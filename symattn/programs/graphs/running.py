@@ -196,16 +196,16 @@ def check_operators(graph: Graph) -> None:
         )
 
 
-def run(graph: Graph, given: Mapping[str, Any], like: object) -> tuple[Any, ...]:
+def run(graph: Graph, inputs: Mapping[str, Any], like: object) -> tuple[Any, ...]:
     """The outputs of the graph for arrays by the names of its inputs and weights, on the kind of array of ``like``.
 
     Raises ``InputError`` for an operator that is not read and for a missing array that some node takes; what a
     kind lacks is refused by name, with the operator that asked for it.
     """
     context = Context(like)
-    values: dict[str, Any] = {**graph.constants, **given}
+    values: dict[str, Any] = {**graph.constants, **inputs}
     used = graph.used
-    lacking = next((g.name for g in (*graph.inputs, *graph.weights) if g.name in used and g.name not in given), None)
+    lacking = next((g.name for g in (*graph.inputs, *graph.weights) if g.name in used and g.name not in inputs), None)
     if lacking is not None:
         raise InputError(f"{graph.name}: no array is given for {lacking}")
     for node in (_typed(graph, node) for node in graph.nodes):
@@ -243,9 +243,9 @@ def _made(dialect: Dialect, context: Context, node: GraphNode, values: Mapping[s
         raise InputError(f"{node.operator} cannot be computed: {words}") from error
 
 
-def _settled(node: GraphNode, x: Any, told: str) -> Any:
+def _settled(node: GraphNode, x: Any, message: str) -> Any:
     try:
-        return settled(x, told)
+        return settled(x, message)
     except SymattnError as error:
         raise type(error)(f"{node.operator}: {error}") from None
 

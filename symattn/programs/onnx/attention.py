@@ -249,30 +249,30 @@ def attention_of(proto: object, arrays: Mapping[str, Any]) -> OnnxAttention:
     return of_node(node, {role: arrays[name] for role, name in node.inputs.items()})
 
 
-def of_node(node: OnnxNode, given: Mapping[str, Any], opset: int | None = None) -> OnnxAttention:
+def of_node(node: OnnxNode, arrays: Mapping[str, Any], opset: int | None = None) -> OnnxAttention:
     """The attention that a node is, for arrays by their role: ``Q``, ``K``, ``V``, ``attn_mask``, ….
 
     What changed from one opset to another is as ``opset`` has it; where it is None, what depends on it is refused.
     Raises InputError as ``attention_of`` does, and for an attribute or an input that the opset has not.
     """
     node.known(*(_FLEX if node.operator == "FlexAttention" else _ATTRIBUTES))
-    _check(node, given)
-    for name in (*node.attributes, *given):
+    _check(node, arrays)
+    for name in (*node.attributes, *arrays):
         if opset is not None and opset < (first := _SINCE.get(name, _FIRST)):
             raise InputError(f"{node.operator}: opset {opset} has no {name}; {first} is the first")
-    q, k, v = (_heads(node, given[role], role) for role in "QKV")
-    offset, lengths = 0, given.get("nonpad_kv_seqlen")
+    q, k, v = (_heads(node, arrays[role], role) for role in "QKV")
+    offset, lengths = 0, arrays.get("nonpad_kv_seqlen")
     if lengths is not None:
         offset = lengths - q.shape[-2]
-    if "past_key" in given:
-        offset = given["past_key"].shape[-2]
-        k, v = (namespace_of(q).concat([given[past], x], axis=-2) for past, x in (("past_key", k), ("past_value", v)))
+    if "past_key" in arrays:
+        offset = arrays["past_key"].shape[-2]
+        k, v = (namespace_of(q).concat([arrays[past], x], axis=-2) for past, x in (("past_key", k), ("past_value", v)))
     frontier = Frontier.of(node.attributes, offset)
-    fields, inputs = masks_of(frontier, q.shape[-2], k.shape[-2], given.get("attn_mask"), lengths, opset)
+    fields, inputs = masks_of(frontier, q.shape[-2], k.shape[-2], arrays.get("attn_mask"), lengths, opset)
     if int(q.shape[-3]) == 1 and "keep" in inputs:
         inputs["keep"] = inputs["keep"][..., None, :]  # one head is no axis of heads, but one of batches
     spec = _spec(node, fields, int(q.shape[-3]), int(k.shape[-3]))
-    return OnnxAttention(spec, {"q": q, "k": k, "v": v, **inputs}, node, given["Q"].ndim == 3)
+    return OnnxAttention(spec, {"q": q, "k": k, "v": v, **inputs}, node, arrays["Q"].ndim == 3)
 
 
 def _spec(node: OnnxNode, fields: dict[str, Any], heads: int, kv_heads: int) -> Attention:
@@ -313,21 +313,21 @@ def _heads(node: OnnxNode, x: Array, role: str) -> Array:
     return split_heads(x, heads)
 
 
-def _check(node: OnnxNode, given: Mapping[str, Any]) -> None:
+def _check(node: OnnxNode, inputs: Mapping[str, Any]) -> None:
     """Raise InputError for inputs and attributes that contradict each other."""
     for role in "QKV":
-        if role not in given:
+        if role not in inputs:
             raise InputError(f"{node.operator} has no input {role}")
-    axes = {given[role].ndim for role in "QKV"}
+    axes = {inputs[role].ndim for role in "QKV"}
     if node.operator == "FlexAttention" and axes != {4}:
         raise InputError("FlexAttention: Q, K and V must have four axes")
     if len(axes) != 1 or not axes <= {3, 4}:
         raise InputError(f"{node.operator}: Q, K and V must all have three axes, or all four")
     if axes == {4} and any(name in node.attributes for name in _HEADS):
         raise InputError(f"{node.operator}: q_num_heads and kv_num_heads belong to inputs of three axes")
-    if ("past_key" in given) != ("past_value" in given):
+    if ("past_key" in inputs) != ("past_value" in inputs):
         raise InputError(f"{node.operator}: past_key and past_value belong together")
-    if "past_key" in given and "nonpad_kv_seqlen" in given:
+    if "past_key" in inputs and "nonpad_kv_seqlen" in inputs:
         raise InputError(
             f"{node.operator}: nonpad_kv_seqlen is for a cache outside of the node; there is a past_key too"
         )

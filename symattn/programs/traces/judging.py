@@ -42,9 +42,9 @@ def of_weights(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> 
     They are the output for values V = I.
     """
     n_k = piece.inputs["k"].shape[-2]
-    given = {**piece.inputs, "v": np.eye(n_k).astype(piece.inputs["q"].dtype)}
-    result = close_to_exact(Question(piece.made["weights"], given, piece.spec, precision, rows=rows), "weights")
-    share = worst_share(piece.made["weights"], given, piece.spec, precision, rows)
+    inputs = {**piece.inputs, "v": np.eye(n_k).astype(piece.inputs["q"].dtype)}
+    result = close_to_exact(Question(piece.made["weights"], inputs, piece.spec, precision, rows=rows), "weights")
+    share = worst_share(piece.made["weights"], inputs, piece.spec, precision, rows)
     return result, share
 
 

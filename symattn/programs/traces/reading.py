@@ -54,9 +54,9 @@ def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.
     return {name: _in_order(f"{path}: {name}", a, name, layout) for name, a in named.items()}
 
 
-def _named(path: str, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _named(path: str, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     named: dict[str, np.ndarray] = {}
-    for name, array in found.items():
+    for name, array in results.items():
         known = _WORDS.get(plain(name)) or meaning(name)
         if known is None:
             raise InputError(

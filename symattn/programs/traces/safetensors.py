@@ -92,9 +92,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _entry(place: str, told: Any) -> TensorRange:
-    told = told if isinstance(told, dict) else {}
-    name, shape, ends = (told.get(key) for key in ("dtype", "shape", "data_offsets"))
+def _entry(place: str, result: Any) -> TensorRange:
+    result = result if isinstance(result, dict) else {}
+    name, shape, ends = (result.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(name, str) or name not in DTYPES:
         raise InputError(f"{place} has the type {str(name)[:20]!r}; known: {', '.join(DTYPES)}")
     if not _whole(shape) or len(shape) > _MOST_AXES or not _whole(ends) or len(ends) != 2:

@@ -47,14 +47,14 @@ def of_differing(name: str, record: Mapping[str, Any]) -> Lemma:
 
 def _statement(reader: CoqReader, said: Stated, places: Sequence[str]) -> str:
     assert said.left
-    given = typed_functions(reader)
+    names = typed_functions(reader)
     some = [f"({' '.join(reader.sizes.values())} : nat)"] if reader.sizes else []
     some += [f"({own} : {typed(reader, k)})" for k, own in reader.arrays.items()]
     where = [f"(0 < {own})%nat" for own in reader.sizes.values()] + [circle(reader, c, s) for c, s in said.circles]
     known = "".join(f"{x} /\\ " for x in where)
     bounds = [f"({i} < {reader.sizes[s]})%nat /\\ " for i, s in zip(places, said.free, strict=True)]
     at = f"exists {' '.join(places)} : nat, {''.join(bounds)}" if places else ""
-    every = f"forall {' '.join(given)}, " if given else ""
+    every = f"forall {' '.join(names)}, " if names else ""
     there = f"exists {' '.join(some)}," if some else ""
     lines = [
         f"Theorem {said.name} : {every}{there}".rstrip(),
@@ -73,12 +73,12 @@ class _Place:
     at: tuple[int, ...]
 
 
-def _proof(reader: CoqReader, found: _Place, sizes: Mapping[int, int]) -> str:
+def _proof(reader: CoqReader, result: _Place, sizes: Mapping[int, int]) -> str:
     chosen = [f"{sizes[n]}%nat" for n in reader.sizes]
     for n in reader.arrays:
         seats = "_ " * len(reader.names.arities[n])
-        chosen.append(f"(fun {seats}=> {found.entries[n]})" if seats else str(found.entries[n]))
-    places = "; ".join(f"exists {i}%nat" for i in found.at) or "idtac"
+        chosen.append(f"(fun {seats}=> {result.entries[n]})" if seats else str(result.entries[n]))
+    places = "; ".join(f"exists {i}%nat" for i in result.at) or "idtac"
     return f"Proof. intros. {' '.join(f'exists {x}.' for x in chosen)} differs ltac:({places}). Qed."
 
 

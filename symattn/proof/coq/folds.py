@@ -79,14 +79,14 @@ def _numbered(a: Sequence[Record], b: Sequence[Any]) -> Iterator[tuple[int, tupl
 
 
 def _occurring(
-    record: Record, tile: Side, merge: Side, merged: Iterable[Stated], made: Sequence[Stated]
+    record: Record, tile: Side, merge: Side, merged: Iterable[Stated], results: Sequence[Stated]
 ) -> tuple[dict[Key, NamedEntry], dict[Key, NamedEntry], dict[Key, NamedEntry]]:
     """Return the entries that occur in a tile, those of the merge alone, and those of the end alone."""
     numbers = list(map(str, record["numbers"]))
     known = listed(tile.reader, numbers)
     in_merge = beyond(known, [listed(reader, numbers) for reader in (merge.reader, *map(reading, merged))])
     last = [_of_made(part)[0] for part in record["made"]]
-    in_made = beyond({**known, **in_merge}, [listed(reader, numbers) for reader in (*map(reading, made), *last)])
+    in_made = beyond({**known, **in_merge}, [listed(reader, numbers) for reader in (*map(reading, results), *last)])
     return known, in_merge, in_made
 
 
@@ -230,10 +230,10 @@ class _FoldWords:
         known = f"unfold {self._aux('tile')} in tile'. pose proof tile' as {facts}"
         ends = f" split; [exact tile'|]. {known}. {_split(cases)}." if cases else " exact tile'."
         sizes = " ".join("ltac:(assumption)" for _ in held(self.tile).split())
-        given = f"{self._aux('step')} {self._given()} {sizes}"
+        text = f"{self._aux('step')} {self._given()} {sizes}"
         return (
             f"Proof. intros. match goal with fold' : folded _ _ _ _ _ _ |- _ =>\n"
-            f"  apply (folded_ok _ _ _ ({given})) in fold' as [size' tile'] end.{ends} Qed."
+            f"  apply (folded_ok _ _ _ ({text})) in fold' as [size' tile'] end.{ends} Qed."
         )
 
     def _called(self, side: Side, word: str) -> str:

@@ -254,8 +254,8 @@ def divisors(
             inside, more = (i, *scope), {**bound, i: x.numbers[0]}
         yield from divisors(reader, y, inside, more, plus)
     if x.head == "Div" and not is_positive(x.below[1], plus):
-        held = {scope[i] for i in free_indices(x.below[1])}
-        over = "".join(f"forall {i}, ({i} < {reader.sizes[s]})%nat -> " for i, s in bound.items() if i in held)
+        entries = {scope[i] for i in free_indices(x.below[1])}
+        over = "".join(f"forall {i}, ({i} < {reader.sizes[s]})%nat -> " for i, s in bound.items() if i in entries)
         words = f"{over}{reader.text(x.below[1], scope, 1)} <> 0"
         yield f"({words})" if over else words
 

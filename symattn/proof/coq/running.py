@@ -65,10 +65,10 @@ class CoqJudgement:
 def judged(every: Sequence[Lemma], jobs: int = 1) -> CoqJudgement:
     """Return Coq's verdicts on the lemmas, whose names differ. Raises InputError where it is not installed."""
     folder = theory.compiled()
-    asked = [x for x in every if x.text]
-    if len({x.name for x in asked}) < len(asked):
+    requests = [x for x in every if x.text]
+    if len({x.name for x in requests}) < len(requests):
         raise InputError("two equations have the same name in Coq; hint: ask for these theorems one by one")
-    dealt = sorted(asked, key=lambda x: len(x.text), reverse=True)  # so that no process gets most of the long ones
+    dealt = sorted(requests, key=lambda x: len(x.text), reverse=True)  # so that no process gets most of the long ones
     heaps = [dealt[n::jobs] for n in range(jobs) if dealt[n::jobs]]
     with ThreadPoolExecutor(max(1, len(heaps))) as pool:
         return CoqJudgement.joined(list(pool.map(lambda heap: _judged(folder, heap), heaps)))
@@ -78,15 +78,17 @@ def settled(
     theorems: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], jobs: int = 1
 ) -> tuple[list[list[Lemma]], CoqJudgement]:
     """The lemmas of theorems, each a name and its certificates; what Coq refuses is asked again, with more hints."""
-    asked = [lemmas(*theorem) for theorem in theorems]
-    first = judged([x for each in asked for x in each], jobs)
-    refused = {x.name for each in asked for x in each if x.text} - first.accepted
+    requests = [lemmas(*theorem) for theorem in theorems]
+    first = judged([x for each in requests for x in each], jobs)
+    refused = {x.name for each in requests for x in each if x.text} - first.accepted
     open_ = [
-        theorem for theorem, each in zip(theorems, asked, strict=True) if any(x.name in refused for x in each if x.text)
+        theorem
+        for theorem, each in zip(theorems, requests, strict=True)
+        if any(x.name in refused for x in each if x.text)
     ]
     again = {x.name: x for theorem in open_ for x in lemmas(*theorem, regroup=True) if x.name in refused}
     second = judged(list(again.values()), jobs)
-    result = [[again[x.name] if x.name in second.accepted else x for x in each] for each in asked]
+    result = [[again[x.name] if x.name in second.accepted else x for x in each] for each in requests]
     return result, CoqJudgement.joined((first, second))
 
 

@@ -146,8 +146,8 @@ def merged(free: tuple[int, ...], left: Term, right: Term) -> list[CoqStep]:
         sums = [_expanded(left), _expanded(right)]
     except Refused:
         return []
-    held = [_held(m) for terms in sums for m in terms]
-    sorts = {m_sort for each in held for _, m_sort in each}
+    entries = [_held(m) for terms in sums for m in terms]
+    sorts = {m_sort for each in entries for _, m_sort in each}
     if len(sorts) != 1:
         return []
     (sort,) = sorts

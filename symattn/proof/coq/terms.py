@@ -78,12 +78,12 @@ def joined(head: str, parts: Sequence[Term]) -> Term:
     rest = [x for x in parts if value(x) is None]
     if head == "Add":
         whole = sum(numbers, Fraction(0))
-        kept = [*rest, number(whole)] if whole or not rest else rest
+        remaining = [*rest, number(whole)] if whole or not rest else rest
     else:
         whole = prod(numbers, start=Fraction(1))
-        kept = [number(whole), *rest] if whole != 1 or not rest else rest
-        kept = kept if whole else [number(0)]
-    return reduce(lambda left, x: Term(head, (), (left, x)), kept)
+        remaining = [number(whole), *rest] if whole != 1 or not rest else rest
+        remaining = remaining if whole else [number(0)]
+    return reduce(lambda left, x: Term(head, (), (left, x)), remaining)
 
 
 @dataclass

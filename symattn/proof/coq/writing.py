@@ -114,10 +114,10 @@ def bounded(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], n
     return with_arrays(said, positive, known, sign["rules"]), why
 
 
-def _entries(name: str, told: Iterable[tuple[str, Meant]], names: Names) -> list[Meant]:
+def _entries(name: str, results: Iterable[tuple[str, Meant]], names: Names) -> list[Meant]:
     """Return the meaning of a name, or the entries of the array. Raises Refused where there is none."""
     letters = [(names.arities[n], n) for n in names.with_name(name)]
-    meant = [m for array, m in told if array == name]
+    meant = [m for array, m in results if array == name]
     if not (meant or letters):
         raise Refused(f"coq: it says that both sides are equal only where {name} is 0, which does not occur in it")
     return meant or [(sorts, Term("Letter", (n, *range(len(sorts))))) for sorts, n in letters]
@@ -199,9 +199,9 @@ def _lemma(said: Stated, by: str, hints: Sequence[CoqStep], regroup: bool, why: 
     return _whole(said, "\n".join(shown))
 
 
-def _computed(name: str, told: str) -> str:
+def _computed(name: str, message: str) -> str:
     """Write what Coq decides by computation."""
-    return f"Lemma {name} :\n  {told} = true.\nProof. vm_cast_no_check (eq_refl true). Qed."
+    return f"Lemma {name} :\n  {message} = true.\nProof. vm_cast_no_check (eq_refl true). Qed."
 
 
 def _logs(said: Stated) -> tuple[int, ...]:

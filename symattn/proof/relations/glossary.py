@@ -183,13 +183,13 @@ class Glossary:
     def stem(self, name: Name) -> tuple[str, tuple[str, ...]]:
         """The letter as text, and the index letters after it: s_ij is s and (i, j)."""
         ends = [s.base for s in name.sub if isinstance(s, Name) and not s.sub and s.base in self.index]
-        kept = tuple(s for s in name.sub if not (isinstance(s, Name) and not s.sub and s.base in self.index))
-        return text(Name(name.base, kept)), tuple(ends)
+        remaining = tuple(s for s in name.sub if not (isinstance(s, Name) and not s.sub and s.base in self.index))
+        return text(Name(name.base, remaining)), tuple(ends)
 
     def freed(self, letters: Mapping[str, str]) -> Glossary:
         """This with ``letters`` as arrays of any entries in the place of what they were defined as."""
-        kept = {key: meaning for key, meaning in self.defined.items() if key not in letters}
-        return replace(self, given={**self.given, **letters}, defined=kept)
+        remaining = {key: meaning for key, meaning in self.defined.items() if key not in letters}
+        return replace(self, given={**self.given, **letters}, defined=remaining)
 
 
 def spelt(key: str) -> str:

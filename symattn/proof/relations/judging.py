@@ -98,10 +98,10 @@ _ASKED: ContextVar[list[DecidedRelation] | None] = ContextVar("asked", default=N
 @contextmanager
 def recorded() -> Iterator[list[DecidedRelation]]:
     """Every relation that is decided inside the block."""
-    asked: list[DecidedRelation] = []
-    token = _ASKED.set(asked)
+    requests: list[DecidedRelation] = []
+    token = _ASKED.set(requests)
     try:
-        yield asked
+        yield requests
     finally:
         _ASKED.reset(token)
 
@@ -206,9 +206,9 @@ def _where(question: RelationQuestion, compiled: Compiled) -> str:
     return f"{where}, under {both(sorted(used))}" if used and averages(question.relation) else where
 
 
-def _proved(where: str, found: Sequence[ProvedRelation | None]) -> Evidence:
-    note([part for f in found if f for part in f.by])
-    return all_of(Evidence(Grade.PROVED, words) for words in (where, *(h for f in found if f for h in f.needed)))
+def _proved(where: str, results: Sequence[ProvedRelation | None]) -> Evidence:
+    note([part for f in results if f for part in f.by])
+    return all_of(Evidence(Grade.PROVED, words) for words in (where, *(h for f in results if f for h in f.needed)))
 
 
 def all_of(proved: Iterable[Evidence]) -> Evidence:

@@ -67,8 +67,8 @@ def mentions(x: Node, key: str, g: Glossary) -> bool:
     if isinstance(x, Name):
         words = {text(Name(x.base, x.sub[:cut])) for cut in range(len(x.sub) + 1)}
         words |= {word[:1].upper() + word[1:] for word in words}
-        held = [g.defined[word] for word in words if word in g.defined]
-        if key in words or any(isinstance(d, LetterDefinition) and mentions(d.body, key, g) for d in held):
+        entries = [g.defined[word] for word in words if word in g.defined]
+        if key in words or any(isinstance(d, LetterDefinition) and mentions(d.body, key, g) for d in entries):
             return True
     return any(mentions(part, key, g) for part in nt.parts(x))
 

@@ -317,11 +317,11 @@ class Reader(LetterMeanings):
     def _big(self, x: nt.Big) -> Value:
         if x.operator == "prod":
             raise Unread("a product over an index")
-        kept = dict(self.sums)
+        remaining = dict(self.sums)
         try:
             return self._compared(x, x.index) if isinstance(x.index, nt.Relation) else self._ranged(x)
         finally:
-            self.sums = kept
+            self.sums = remaining
 
     def _compared(self, x: nt.Big, index: nt.Relation) -> Value:
         """Σ_{i<j} over both indices, Σ_{ℓ≠m} over ℓ alone, as Σ_{j ≤ i − n} over j; Σ, max and min over a set."""

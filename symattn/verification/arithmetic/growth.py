@@ -134,19 +134,19 @@ def _rung(session: Session, how: Stores, n: int, calls: int, rng: np.random.Gene
         outputs.append(np.asarray(outcome.output, dtype=np.float64))
         if set(inputs) != {"q", "k", "v"}:
             break
-    given = result[0] if len(result) == 1 else {name: np.stack([one[name] for one in result]) for name in "qkv"}
+    arrays = result[0] if len(result) == 1 else {name: np.stack([one[name] for one in result]) for name in "qkv"}
     got = outputs[0] if len(result) == 1 else np.stack(outputs)
     try:
-        if not applies(session.spec, given):
+        if not applies(session.spec, arrays):
             return None
-        return looked_at(session.spec, given, got, how, f"{len(result)} × {n} tokens")
+        return looked_at(session.spec, arrays, got, how, f"{len(result)} × {n} tokens")
     except InputError:
         return None
 
 
-def looked_at(spec: Attention, given: dict[str, Any], got: Floats, how: Stores, words: str) -> Grown:
+def looked_at(spec: Attention, inputs: dict[str, Any], got: Floats, how: Stores, words: str) -> Grown:
     """Some rows of what the function gave for these inputs."""
-    wide = {name: a if a.dtype.kind in "biu" else a.astype(np.float64) for name, a in given.items()}
+    wide = {name: a if a.dtype.kind in "biu" else a.astype(np.float64) for name, a in inputs.items()}
     rows = chosen(spec, wide, averaged(prod(got.shape[:-2]), wide["k"].shape[-2]))
     less, mine = only(spec, wide, rows)
     return Grown(less, mine, rows, got[..., rows, :], how, words)

@@ -32,8 +32,8 @@ class ContractPreset:
 
     def has(self, contract: Contract) -> bool:
         """Return whether a contract stores the same, with whatever scale, tiles and last rounding."""
-        kept = contract.scores, contract.powers, contract.tiles is not None, contract.queries, contract.times
-        return kept == (self.scores, self.powers, self.tiled, self.queries, self.times)
+        remaining = contract.scores, contract.powers, contract.tiles is not None, contract.queries, contract.times
+        return remaining == (self.scores, self.powers, self.tiled, self.queries, self.times)
 
 
 #: FlashAttention is taken to store P relative to a running maximum where it meets V, and to sum it before that, in the

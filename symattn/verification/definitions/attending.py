@@ -196,9 +196,9 @@ def open_rows(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
     return run
 
 
-def closing(given: dict[str, Array]) -> dict[str, Array]:
+def closing(arrays: dict[str, Array]) -> dict[str, Array]:
     """The inputs with masks that leave a query without any key: the first one, or all of an item."""
-    result = dict(given)
+    result = dict(arrays)
     if "mask" in result:
         result["mask"] = result["mask"].copy()
         result["mask"][0] = False if result["mask"].dtype == bool else -np.inf

@@ -123,22 +123,22 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
     )
 
 
-def _length(layout: Layout, given: Inputs) -> Array:
+def _length(layout: Layout, inputs: Inputs) -> Array:
     """How many slots are filled: of those that the new tokens leave, all but up to two."""
     axis = -3 if layout in ("bnhd", "nhd") else -2
-    slots, new = given["k_cache"].shape[axis], given["k"].shape[axis]
+    slots, new = inputs["k_cache"].shape[axis], inputs["k"].shape[axis]
     return np.asarray(max(0, slots - new - (slots + new) % 3), dtype=np.int64)
 
 
-def _emptied(layout: Layout, given: dict[str, Array]) -> dict[str, Array]:
+def _emptied(layout: Layout, inputs: dict[str, Array]) -> dict[str, Array]:
     """Zeros in the slots that hold no token."""
-    if "length" not in given:
-        return given
-    results = dict(given)
+    if "length" not in inputs:
+        return inputs
+    results = dict(inputs)
     for name in ("k_cache", "v_cache"):
-        cache = np.array(given[name])
+        cache = np.array(inputs[name])
         slots = np.moveaxis(cache, -3 if layout in ("bnhd", "nhd") else -2, 0)
-        slots[int(given["length"]) :] = 0
+        slots[int(inputs["length"]) :] = 0
         results[name] = cache
     return results
 

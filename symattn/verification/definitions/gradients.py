@@ -81,7 +81,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
     attention = spec.attention
     check(attention, "Gradient", layout)
     do = Input("do", axes(attention, layout, "h", "n_q", "d_v"), keywords.UPSTREAM)
-    kept = (
+    remaining = (
         Input("o", do.shape, "out output attn_out fwd_out", needed=False, made=partial(_saved, attention, layout, 0)),
         Input("lse", axes(attention, "nd" if layout == "nd" else "bhnd", "h", "n_q"), "softmax_lse logsumexp l",
               needed=False, made=partial(_saved, attention, layout, 1)),
@@ -97,7 +97,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         layout,
         title=f"Gradient({codec.called(attention)})",
         step="backward",
-        inputs=(*inputs(attention, layout), do, *kept),
+        inputs=(*inputs(attention, layout), do, *remaining),
         outputs=("dq", "dk", "dv"),
         costs=3,
         ways=tuple(map(laid, _ways(spec))),
@@ -344,9 +344,9 @@ _OF_SINKS = {
 }  # fmt: skip
 
 
-def _twofold(words: str, made: Callable[[Any, Any], Any]) -> Iterator[tuple[str, Formulas]]:
+def _twofold(words: str, function: Callable[[Any, Any], Any]) -> Iterator[tuple[str, Formulas]]:
     """Make a mistake in dQ, in dK and in both: in the product, with the scale as a function."""
-    both = Formulas(dq=lambda ds, q, k, c: made(ds @ k, c), dk=lambda ds, q, k, c: made(ds.mT @ q, c))
+    both = Formulas(dq=lambda ds, q, k, c: function(ds @ k, c), dk=lambda ds, q, k, c: function(ds.mT @ q, c))
     yield f"dQ is {words}", Formulas(dq=both.dq)
     yield f"dK is {words}", Formulas(dk=both.dk)
     yield f"dQ and dK are {words}", both

@@ -88,11 +88,11 @@ def _places(shape: tuple[int, ...], rng: Random) -> Array:
 
 
 def _table(
-    spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool, which: int, given: Inputs
+    spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool, which: int, inputs: Inputs
 ) -> Array:
     """The table for the positions given, or for 0, …, n − 1."""
-    x = np.asarray(given[names[0]], dtype=np.float64)
-    result = tables_of(spec, _positions(spec, layout, x, given.get("positions")), x)[which]
+    x = np.asarray(inputs[names[0]], dtype=np.float64)
+    result = tables_of(spec, _positions(spec, layout, x, inputs.get("positions")), x)[which]
     if wide:
         result = np.concatenate([result, result], -1) if spec.layout == "half" else np.repeat(result, 2, axis=-1)
     return np.broadcast_to(result, (x.shape[0], *result.shape)) if batched and result.ndim == 2 else result

@@ -117,8 +117,8 @@ def _the(subject: Definition, name: str) -> str:
     return "the output" if len(subject.outputs) == 1 or name == "output" else name
 
 
-def _outputs(run: Compute, given: dict[str, Any]) -> list[Any]:
-    result = run(**given)
+def _outputs(run: Compute, inputs: dict[str, Any]) -> list[Any]:
+    result = run(**inputs)
     return list(result) if isinstance(result, tuple) else [result]
 
 

@@ -243,10 +243,10 @@ class Definition(Subject):
     def filled(self, inputs: Inputs, precision: Precision) -> dict[str, Array]:
         """The inputs, with those that are made of others, as the format holds them."""
         outcome = {i.name: i.made for i in self.inputs if i.made is not None and i.name in inputs}
-        given = {n: a for n, a in inputs.items() if n not in outcome}
-        result = {n: np.asarray(make(given)) for n, make in outcome.items()}
+        arrays = {n: a for n, a in inputs.items() if n not in outcome}
+        result = {n: np.asarray(make(arrays)) for n, make in outcome.items()}
         rounded = {n: a if a.dtype.kind in "biu" else precision.input.rounded(a) for n, a in result.items()}
-        return self.finish({**given, **rounded})
+        return self.finish({**arrays, **rounded})
 
     def run(self, way: Compute, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
         """The outputs, as a tuple."""

@@ -75,8 +75,8 @@ def _weights(session: Session, judged: CaseResult) -> CaseResult | None:
         return None
     v = inputs["v"]
     identity = np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-2], v.shape[-2], v.shape[-2])).copy()
-    given = {**inputs, "v": identity}
-    return session.run_case(Case("structure", "", given)) if session.maker.admits(given) else None
+    arrays = {**inputs, "v": identity}
+    return session.run_case(Case("structure", "", arrays)) if session.maker.admits(arrays) else None
 
 
 # -- which step is to blame, found by making steps idle: where a bias of zeros makes all right, the bias was wrong -----
@@ -137,14 +137,14 @@ def needs_scores(session: Session, wrong: list[CaseResult]) -> bool:
     return bool(cases) and _right(session, cases, lambda inputs: _changed(inputs, _each(_ZERO, "q w_q")))
 
 
-def _changed(given: Inputs, changes: dict[str, Change]) -> dict[str, np.ndarray] | None:
-    result = {n: changes[n](a) if n in changes else a for n, a in given.items()}
-    same = all(np.array_equal(result[n], given[n]) for n in given)
+def _changed(inputs: Inputs, changes: dict[str, Change]) -> dict[str, np.ndarray] | None:
+    result = {n: changes[n](a) if n in changes else a for n, a in inputs.items()}
+    same = all(np.array_equal(result[n], inputs[n]) for n in inputs)
     return None if same else result
 
 
-def _lowered(given: Inputs) -> dict[str, np.ndarray] | None:
-    return _changed(given, _each(lambda a: a * _SMALL, "q w_q"))
+def _lowered(inputs: Inputs) -> dict[str, np.ndarray] | None:
+    return _changed(inputs, _each(lambda a: a * _SMALL, "q w_q"))
 
 
 def _right(session: Session, cases: list[CaseResult], change: Callable[[Inputs], dict[str, np.ndarray] | None]) -> bool:

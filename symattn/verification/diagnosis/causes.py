@@ -348,15 +348,15 @@ class Search(ABC, Generic[M]):
 
     def _tried(self, mistakes: tuple[M, ...]) -> tuple[tuple[M, ...], list[CaseResult]]:
         """Return the mistakes that explain inputs not seen before, too; and these inputs."""
-        kept, tried = mistakes, []
+        remaining, tried = mistakes, []
         for case in self.session.subject.unseen(self.session, mistakes):
             judged = self.seen(self.session.run_case(case))
-            kept = tuple(m for m in kept if self.explains(judged, m) is not False)
+            remaining = tuple(m for m in remaining if self.explains(judged, m) is not False)
             tried.append(judged)
-            if not kept or self.session.effort.over:
+            if not remaining or self.session.effort.over:
                 break
         wrong = [judged for judged in tried if judged.finding == "values"]
-        return tuple(m for m in kept if self.confirmed(m, wrong)), tried
+        return tuple(m for m in remaining if self.confirmed(m, wrong)), tried
 
 
 def where_made(judged: CaseResult, mistake: M, ask: Callable[[CaseResult, M], bool | None]) -> bool | None:

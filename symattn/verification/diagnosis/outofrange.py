@@ -186,8 +186,8 @@ def _common_maximum(judged: CaseResult, f: Format) -> _Row:
     m = row_maxima(judged)
     below = _less(m, m.max())
     lost = np.isfinite(below) & (below < log(f.smallest_normal) + log(2 * f.u) - 2)
-    kept = below > log(f.smallest_normal) - log(f.u) + log(_terms(judged)) + 1
-    return _Row(lost, kept, np.zeros_like(lost), _coarse(judged, f, below))
+    keeps = below > log(f.smallest_normal) - log(f.u) + log(_terms(judged)) + 1
+    return _Row(lost, keeps, np.zeros_like(lost), _coarse(judged, f, below))
 
 
 def _tile_maxima(width: int, f: Format) -> Rows:

@@ -113,12 +113,12 @@ class Screen:
         known: Values = {}
         if dtype is np.float64 and variant is not RIGHT and variant.spec is None and inputs.keys() == own.keys():
             known = self._right_arrays(judged)
-        given = {
+        arrays = {
             n: known[n] if known and a is own[n] else a if a.dtype.kind in "biu" else a.astype(dtype)
             for n, a in inputs.items()
         }
         with np.errstate(all="ignore"):
-            return trace(spec, given, variant, known=known)
+            return trace(spec, arrays, variant, known=known)
 
     def _right_arrays(self, judged: CaseResult) -> Values:
         """The arrays of the right definition; none where they are many, or where it has no result."""

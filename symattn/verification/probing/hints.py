@@ -56,20 +56,22 @@ def check(found: IdentityResult | None) -> Iterator[report.Check]:
         yield report.Check(GROUP, found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
 
 
-def _briefly(found: IdentityResult) -> str:
+def _briefly(identity_result: IdentityResult) -> str:
     """ε, the class of inputs, and the sizes."""
-    of_inputs, _, sizes = found.evidence.where.partition(", at ")
+    of_inputs, _, sizes = identity_result.evidence.where.partition(", at ")
     tried = ", ".join(f"{n_q} × {n_k} ({d_k})" for n_q, n_k, d_k in _SIZES.findall(sizes))
-    return f"{Evidence(found.evidence.grade, '', found.epsilon)} {of_inputs}; n_q × n_k (d_k) {tried}"
+    return (
+        f"{Evidence(identity_result.evidence.grade, '', identity_result.epsilon)} {of_inputs}; n_q × n_k (d_k) {tried}"
+    )
 
 
 def _where(difference: Difference) -> str:
     return f"{difference.message}, at {difference.sizes}"
 
 
-def _opaque(found: IdentityResult) -> str:
+def _opaque(identity_result: IdentityResult) -> str:
     """Say that a function stands for any, so that the same numbers by another way differ; "" where none does."""
-    return next((note for note in found.notes if "stands for any function" in note), "")
+    return next((note for note in identity_result.notes if "stands for any function" in note), "")
 
 
 def unexplained(found: IdentityResult | None) -> Iterator[str]:

@@ -130,9 +130,9 @@ def masked_tile(maker: Maker, tile: int, rng: np.random.Generator) -> Iterator[N
         yield f"scores near ±100 and ±1000, n_k = {n}" + (hidden and f", the {hidden} keys hidden"), masked
 
 
-def _seen(maker: Maker, made: dict[str, Array], hidden: str) -> Array:
+def _seen(maker: Maker, results: dict[str, Array], hidden: str) -> Array:
     """The first few keys, or, where a mask may hide the first, the last few."""
-    j = np.arange(made["mask" if "mask" in made else "keep"].shape[-1])
+    j = np.arange(results["mask" if "mask" in results else "keep"].shape[-1])
     return j < 4 if hidden == "last" or _counted(maker) else j >= len(j) - 4
 
 
@@ -180,10 +180,10 @@ def _hidden(n: int) -> dict[str, Array]:
     }
 
 
-def _with_mask(maker: Maker, made: dict[str, Array], keys: Array) -> dict[str, Array] | None:
+def _with_mask(maker: Maker, results: dict[str, Array], keys: Array) -> dict[str, Array] | None:
     """The inputs with this mask for every query, or for every second one; None where a row is left without a key."""
-    name = "mask" if "mask" in made else "keep"
-    mask: Array = np.zeros(made[name].shape, dtype=bool)
+    name = "mask" if "mask" in results else "keep"
+    mask: Array = np.zeros(results[name].shape, dtype=bool)
     if mask.shape[-1] != len(keys):
         return None
     if name == "keep":
@@ -193,12 +193,12 @@ def _with_mask(maker: Maker, made: dict[str, Array], keys: Array) -> dict[str, A
         if mask.shape[-2] > 2 and not maker.domain.fully_masked_rows:
             mask[..., 1::2, :] = keys[::-1] if keys[::-1].any() else True
     allowed = mask if name == "mask" else mask[..., None, :]
-    labels = {n: a for n, a in made.items() if n.startswith("doc")}
-    n_q = made["q"].shape[-2] if "q" in made else made["x"].shape[-2]
+    labels = {n: a for n, a in results.items() if n.startswith("doc")}
+    n_q = results["q"].shape[-2] if "q" in results else results["x"].shape[-2]
     allowed = allowed & places(maker.spec, n_q, len(keys), labels)
-    if name == "mask" and "keep" in made:
-        allowed = allowed & np.atleast_2d(made["keep"].reshape(-1, len(keys))).all(axis=0)
+    if name == "mask" and "keep" in results:
+        allowed = allowed & np.atleast_2d(results["keep"].reshape(-1, len(keys))).all(axis=0)
     if not maker.domain.fully_masked_rows and not allowed.any(axis=-1).all():
         return None
     additive = name == "mask" and maker.spec.mask == "additive"
-    return made | {name: np.where(mask, 0.0, -np.inf) if additive else mask}
+    return results | {name: np.where(mask, 0.0, -np.inf) if additive else mask}

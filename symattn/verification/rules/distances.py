@@ -102,16 +102,16 @@ def _t5(far: Any, asked: Buckets, **other: Any) -> Any:
     return relative.t5_bucket(far, **(usual | other))
 
 
-def _indices(asked: Buckets) -> Iterator[tuple[str, Index]]:
+def _indices(buckets: Buckets) -> Iterator[tuple[str, Index]]:
     yield from _OF_DISTANCES.items()
     yield from ((words, partial(_sized, size)) for words, size in _OF_SIZES.items())
-    if asked.bidirectional:
+    if buckets.bidirectional:
         both: Index = lambda far, a: _t5(-np.abs(far), a, buckets=a.number // 2, bidirectional=False)  # noqa: E731
         yield "keys ahead and keys behind share their buckets", both
         words = "a query's own key is in the bucket of keys ahead"
         yield words, lambda far, a: _t5(far, a) + a.number // 2 * (far == 0)
     for n in (32, 64, 128, 256):
-        if asked.max_distance != n:
+        if buckets.max_distance != n:
             yield f"the buckets end at the distance {n}", partial(_t5, max_distance=n)
 
 
@@ -124,24 +124,24 @@ _OF_DISTANCES: dict[str, Index] = {
 }
 
 
-def _sized(size: Callable[[Any, int, Buckets], Any], far: Any, asked: Buckets) -> Any:
+def _sized(size: Callable[[Any, int, Buckets], Any], far: Any, buckets: Buckets) -> Any:
     """Buckets by the size of the distance, those of keys ahead after the others."""
-    if not asked.bidirectional:
-        return size(np.maximum(-far, 0), asked.number, asked)
-    half = asked.number // 2
-    return size(np.abs(far), half, asked) + half * (far > 0)
+    if not buckets.bidirectional:
+        return size(np.maximum(-far, 0), buckets.number, buckets)
+    half = buckets.number // 2
+    return size(np.abs(far), half, buckets) + half * (far > 0)
 
 
-def _one_on(n: Any, half: int, asked: Buckets) -> Any:
+def _one_on(n: Any, half: int, buckets: Buckets) -> Any:
     """Wide buckets counted from 1."""
-    size = _t5(-n, asked, buckets=half, bidirectional=False)
+    size = _t5(-n, buckets, buckets=half, bidirectional=False)
     return np.where(n < half // 2, size, np.minimum(size + 1, half - 1))
 
 
-def _by_logarithms(shift: int, up: bool, n: Any, half: int, asked: Buckets) -> Any:
+def _by_logarithms(shift: int, up: bool, n: Any, half: int, buckets: Buckets) -> Any:
     """Buckets by their formula, with the first wide one shifted, or logarithms rounded up."""
     exact = half // 2 + shift
-    scale = (half - exact) / log(asked.max_distance / max(exact, 1))
+    scale = (half - exact) / log(buckets.max_distance / max(exact, 1))
 
     def wide(x: int) -> int:
         share = log(max(x, 1) / max(exact, 1)) * scale

@@ -60,12 +60,12 @@ _OF_ITEMS: dict[str, Callable[[np.ndarray], Any]] = {
 }  # fmt: skip
 
 
-def _by_items(change: Callable[[np.ndarray], Any], given: Inputs) -> dict[str, np.ndarray]:
+def _by_items(change: Callable[[np.ndarray], Any], inputs: Inputs) -> dict[str, np.ndarray]:
     """Raises ``KeyError`` where there is one item only."""
-    items = given["keep"].reshape(-1, given["keep"].shape[-1])
+    items = inputs["keep"].reshape(-1, inputs["keep"].shape[-1])
     if len(items) < 2:
         raise KeyError("there is one item only")
-    return {"keep": np.broadcast_to(change(items), items.shape).reshape(given["keep"].shape)}
+    return {"keep": np.broadcast_to(change(items), items.shape).reshape(inputs["keep"].shape)}
 
 
 def _queries_padded(at: At) -> Any:

@@ -238,12 +238,12 @@ def _rotated(turn: Turn, change: Change, first: bool, at: At, x: Any = None) -> 
     n = int(x.shape[-2])
     if asked.given == "tables":
         own = role == "q" and "cos_q" in values
-        made = [values[f"{t}_q" if own else t] for t in ("cos", "sin")]
+        results = [values[f"{t}_q" if own else t] for t in ("cos", "sin")]
         if role == "q" and not own:
-            made = [for_queries(t, n, "top-left" if first else spec.alignment) for t in made]
+            results = [for_queries(t, n, "top-left" if first else spec.alignment) for t in results]
     else:
-        made = [*change(asked, _positions(role, first, at, n), x, tables_of)]
-    cos, sin = (for_heads(t, x) for t in made)
+        results = [*change(asked, _positions(role, first, at, n), x, tables_of)]
+    cos, sin = (for_heads(t, x) for t in results)
     return turn(x, cos, sin, asked.layout)
 
 

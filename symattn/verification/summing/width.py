@@ -99,9 +99,9 @@ def unlike(asked: TermSum, tree: Tree, told: tuple[Width, Width]) -> Pair | None
     return results or _odd(asked, [last for _, last in triples], [] if told[1].more else [2.0 ** (1 - least)])
 
 
-def _odd(asked: TermSum, at: list[Triple], probes: list[float]) -> Pair | None:
+def _odd(term_sum: TermSum, at: list[Triple], probes: list[float]) -> Pair | None:
     """Where something else comes back than at the first place."""
-    left = _left(asked, [(place, x) for place in at for x in probes]).reshape(len(at), len(probes))
+    left = _left(term_sum, [(place, x) for place in at for x in probes]).reshape(len(at), len(probes))
     for (i, m, _), here in zip(at, left, strict=True):
         if (np.abs(here - left[0]) > _NEAR * np.array(probes)).any():
             return i, m
@@ -124,18 +124,18 @@ def _triples(path: list[frozenset[int]], pair: Pair) -> tuple[Triple, Triple]:
     return (*pair, min(path[1] - path[0])), (*pair, min(path[-1] - path[-2]))
 
 
-def _width(asked: TermSum, at: Triple) -> Width:
+def _width(term_sum: TermSum, at: Triple) -> Width:
     """Return the width that survives beside the large term. Raises ``NoTree``."""
-    most = min(_MOST, 39 + int(np.log2(asked.numbers.weight))) if _large(asked) != 1 else _MOST
+    most = min(_MOST, 39 + int(np.log2(term_sum.numbers.weight))) if _large(term_sum) != 1 else _MOST
     small = 2.0 ** -np.arange(1.0, most + 1)
-    values = _left(asked, [(at, x) for x in small])
+    values = _left(term_sum, [(at, x) for x in small])
     if not np.isfinite(values).all():
         raise NoTree("small terms next to a large one give NaN or infinity")
     lost = np.flatnonzero(np.abs(values - small) > _NEAR * small)
     if not lost.size:
         return Width(most + 1, more=True)
     t = int(lost[0]) + 1
-    below, above = _left(asked, [(at, x * 2.0**-t) for x in (0.5, 1.5)])
+    below, above = _left(term_sum, [(at, x * 2.0**-t) for x in (0.5, 1.5)])
     left = np.array([below, values[t - 1], above]) * 2.0 ** (t - 1)  # of half the last digit and less and more than it
     for results, meant in _ROUNDED.items():
         if (np.abs(left - meant) < _NEAR).all():
@@ -143,24 +143,24 @@ def _width(asked: TermSum, at: Triple) -> Width:
     raise NoTree("the small terms that survive fit no number of digits")
 
 
-def _compensated(asked: TermSum, path: list[frozenset[int]], at: Triple, digits: int) -> bool:
+def _compensated(term_sum: TermSum, path: list[frozenset[int]], at: Triple, digits: int) -> bool:
     """Return whether lost terms are compensated beside the sum, as W. Kahan does."""
     single = [min(b - a) for a, b in pairwise(path[:-1]) if len(b - a) == 1][:_KEPT]
     if len(single) < _KEPT // 2:
         return False
-    terms = np.zeros((asked.n, 1))
+    terms = np.zeros((term_sum.n, 1))
     terms[single], terms[at[0]], terms[at[2]] = 2.0 ** -(digits + 2), 1.0, -1.0
-    return bool(abs(asked.sums(terms * _large(asked))[0]) > terms[single[0], 0] * _large(asked))
+    return bool(abs(term_sum.sums(terms * _large(term_sum))[0]) > terms[single[0], 0] * _large(term_sum))
 
 
-def _large(asked: TermSum) -> float:
+def _large(term_sum: TermSum) -> float:
     """The large term; in float16 as large as may be, so that small ones are within its range."""
-    return asked.numbers.large if asked.numbers.large < 2.0**16 else 1.0
+    return term_sum.numbers.large if term_sum.numbers.large < 2.0**16 else 1.0
 
 
-def _left(asked: TermSum, asks: list[tuple[Triple, float]]) -> np.ndarray:
+def _left(term_sum: TermSum, asks: list[tuple[Triple, float]]) -> np.ndarray:
     """Return the rest of small terms, in units of the large one."""
-    terms = np.zeros((asked.n, len(asks)))
+    terms = np.zeros((term_sum.n, len(asks)))
     for column, ((i, m, j), small) in enumerate(asks):
         terms[[i, m, j], column] = 1.0, small, -1.0
-    return asked.sums(terms * _large(asked)) / _large(asked)
+    return term_sum.sums(terms * _large(term_sum)) / _large(term_sum)

@@ -98,9 +98,9 @@ def _number(x: float) -> Node:
     return Decimal(digits(x))
 
 
-def _steps(found: Mapping[str, float], value: float) -> md.Table:
+def _steps(results: Mapping[str, float], value: float) -> md.Table:
     columns = (md.Column(("step",), "left"), md.Column(("bound",)), md.Column(("share",)))
-    ordered = sorted(found.items(), key=lambda item: -item[1])
+    ordered = sorted(results.items(), key=lambda item: -item[1])
     rows = tuple(
         ((step,), (digits(x),), (f"{x / value:.0%}" if isfinite(value) and value else "",)) for step, x in ordered
     )
@@ -114,8 +114,8 @@ def _result(value: float, formulas: tuple[Node, ...], evidence: Evidence) -> md.
     return md.Result("Tolerance", formulas, (evidence,), atol)
 
 
-def _parts(found: Mapping[str, float]) -> list[dict[str, Any]]:
-    return [{"step": step, "value": x} for step, x in sorted(found.items(), key=lambda item: -item[1])]
+def _parts(results: Mapping[str, float]) -> list[dict[str, Any]]:
+    return [{"step": step, "value": x} for step, x in sorted(results.items(), key=lambda item: -item[1])]
 
 
 def for_inputs(asked: ForInputs, path: str, command: str, sharp: Sharp | None = None) -> md.Document:
@@ -162,20 +162,22 @@ def _told(sharp: Sharp | None) -> dict[str, Any]:
                       "mean": mean if isfinite(mean) else None, "hypothesis": _HYPOTHESIS}}  # fmt: skip
 
 
-def _given(asked: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
-    atol, rtol = asked.needed
-    assumed = md.Assumptions((_arithmetic(asked.spec, asked.precision, "A1"),))
+def _given(inputs: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
+    atol, rtol = inputs.needed
+    assumed = md.Assumptions((_arithmetic(inputs.spec, inputs.precision, "A1"),))
     yield assumed
-    if asked.bound.parts:
-        yield _steps(asked.bound.steps(), atol)
-        yield md.Paragraph((f"The shares are those of the element with the largest bound, {list(asked.bound.where)}.",))
+    if inputs.bound.parts:
+        yield _steps(inputs.bound.steps(), atol)
+        yield md.Paragraph(
+            (f"The shares are those of the element with the largest bound, {list(inputs.bound.where)}.",)
+        )
     yield _result(atol, (), _argued("by the printed rule, for these inputs", assumed))
     yield from _sharply(sharp, Evidence(Grade.ARGUED, "for these inputs, under the hypothesis below"))
-    columns = (md.Column(("row",)), *(md.Column((str(c),)) for c in range(min(asked.bound.allowed.shape[-1], 8))))
-    rows = asked.bound.allowed.reshape(-1, asked.bound.allowed.shape[-1])
+    columns = (md.Column(("row",)), *(md.Column((str(c),)) for c in range(min(inputs.bound.allowed.shape[-1], 8))))
+    rows = inputs.bound.allowed.reshape(-1, inputs.bound.allowed.shape[-1])
     yield md.Table(columns, tuple(((str(i),), *((digits(x),) for x in row[:8])) for i, row in enumerate(rows[:8])))
     if rows.shape[0] > 8 or rows.shape[1] > 8:
-        yield md.Note((f"The first rows and columns; all {asked.bound.allowed.size} elements: -f json.",))
+        yield md.Note((f"The first rows and columns; all {inputs.bound.allowed.size} elements: -f json.",))
     if isfinite(rtol) and isfinite(atol):
         yield md.Note((f"In place of atol, rtol={digits(rtol)} would do for these inputs.",))
 

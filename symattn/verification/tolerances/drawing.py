@@ -40,9 +40,9 @@ def largest_error(n: int, d_k: int, dtype: str, seed: int) -> float:
     rng = np.random.default_rng(seed)
     format_, spec = kind(dtype), Attention()
     shapes = {"q": (_QUERIES, d_k), "k": (n, d_k), "v": (n, _D_V)}
-    given = {name: _numbers(format_.lift(rng.standard_normal(shape))) for name, shape in shapes.items()}
-    exact = np.asarray(spec(**given))
-    single = {name: x.astype(np.float32) for name, x in given.items()}
+    inputs = {name: _numbers(format_.lift(rng.standard_normal(shape))) for name, shape in shapes.items()}
+    exact = np.asarray(spec(**inputs))
+    single = {name: x.astype(np.float32) for name, x in inputs.items()}
     values = _numbers(format_.lift(np.asarray(spec(**single), dtype=np.float64)))
     return float(np.abs(values - exact).max())
 

@@ -41,16 +41,16 @@ def checked(arrays: Mapping[str, Any], spec: Attention, precision: Precision) ->
 
 
 def _checked(
-    found: Mapping[str, np.ndarray], where: str, spec: Attention, precision: Precision
+    results: Mapping[str, np.ndarray], where: str, spec: Attention, precision: Precision
 ) -> dict[str, np.ndarray]:
     wanted = ("q", "k", "v", *inputs.required(spec))
     for name in wanted:
-        if name not in found:
-            raise InputError(f"{where} has no array {name}; it holds {', '.join(found) or 'nothing'}")
-    for name in found:
+        if name not in results:
+            raise InputError(f"{where} has no array {name}; it holds {', '.join(results) or 'nothing'}")
+    for name in results:
         if name not in wanted:
             raise InputError(f"{where}: {name} is not an input of this attention; it takes {', '.join(wanted)}")
-    return {name: _numbers(name, found[name], f"{where}: {name}", precision) for name in wanted}
+    return {name: _numbers(name, results[name], f"{where}: {name}", precision) for name in wanted}
 
 
 def _numbers(name: str, a: np.ndarray, place: str, precision: Precision) -> np.ndarray:

@@ -55,15 +55,15 @@ class Sharp:
         """
         shape = self.elements.shape
         try:
-            given = np.full(shape, 1 / max(self.elements.size, 1)) if weights is None else np.asarray(weights, float)
-            given = np.broadcast_to(given, shape)
+            values = np.full(shape, 1 / max(self.elements.size, 1)) if weights is None else np.asarray(weights, float)
+            values = np.broadcast_to(values, shape)
         except (TypeError, ValueError):
             raise InputError(
                 f"weights are no array that fits the output, {shape}; hint: one weight an element"
             ) from None
-        parts = np.multiply(np.abs(given), self.worst, where=given != 0, out=np.zeros(shape))
+        parts = np.multiply(np.abs(values), self.worst, where=values != 0, out=np.zeros(shape))
         worst = float(parts.sum()) * (1 + 1e-9)  # the sum's own rounding
-        return min(means.of_mean(self.spec, self.inputs, self.how, given, self.alpha), worst)
+        return min(means.of_mean(self.spec, self.inputs, self.how, values, self.alpha), worst)
 
 
 def sharp(asked: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) -> Sharp | None:
@@ -86,13 +86,13 @@ def sharp(asked: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) ->
     return Sharp(np.minimum(result, worst), alpha, words, asked.spec, inputs, how, worst, worse)
 
 
-def _drawn(asked: Beforehand, seed: int) -> tuple[dict[str, Any], str]:
-    most = asked.reach.v
+def _drawn(beforehand: Beforehand, seed: int) -> tuple[dict[str, Any], str]:
+    most = beforehand.reach.v
 
     def changed(name: str, a: Floats) -> Floats:
-        return a if asked.reach.normal else np.clip(a, -most, most)
+        return a if beforehand.reach.normal else np.clip(a, -most, most)
 
-    inputs = drawn(asked.spec, asked.precision, changed, asked.sizes, seed, _KEYS)
-    entries = "N(0, 1)" if asked.reach.normal else f"N(0, 1), cut off at {most:g}"
+    inputs = drawn(beforehand.spec, beforehand.precision, changed, beforehand.sizes, seed, _KEYS)
+    entries = "N(0, 1)" if beforehand.reach.normal else f"N(0, 1), cut off at {most:g}"
     rows, keys = inputs["q"].shape[-2], inputs["k"].shape[-2]
     return inputs, f"on {rows} queries and {keys} keys drawn from {entries}"

@@ -75,12 +75,12 @@ class LayerParts:
     def _normed(self, name: str, eps: Any, x: TokenRows, y: TokenRows) -> PartFinding:
         results = self.layout.norm, eps, self.layout.one_plus
         held = self.modules[name]
-        given = {"x": x.values}
+        inputs = {"x": x.values}
         for field, wanted in (("weight", "gain"), ("bias", "bias")):
             if getattr(held, field, None) is not None:
-                given[wanted] = numbers(getattr(held, field))
+                inputs[wanted] = numbers(getattr(held, field))
         kinds, near = [fused(format_of(x, y))], part_definitions.near_norm(*results)
-        return judged(name, part_definitions.norm(*results), given, [y.values], kinds, self.search, near)
+        return judged(name, part_definitions.norm(*results), inputs, [y.values], kinds, self.search, near)
 
     @known_or_open
     def _linear(self, name: str, source: str) -> Iterator[PartFinding]:
@@ -172,17 +172,17 @@ class Heads(LayerParts):
         """Return whether a norm ran that is of all heads together, for which the specification has no field."""
         return self.spec.qk_norm is None and norm in self.seen.given and norm in self.seen.gave
 
-    def _cached(self, role: str, found: Iterable[PartFinding]) -> Iterator[PartFinding]:
+    def _cached(self, role: str, results: Iterable[PartFinding]) -> Iterator[PartFinding]:
         """Leave wrong keys or values open where a lossy cache may have made them so."""
         lossy = role != "q" and self.seen.context is not None and self.seen.context.lossy
-        for part in found:
+        for part in results:
             yield PartFinding(part.part, reason=_LOSSY.format(_ROLES[role])) if lossy and part.wrong else part
 
-    def _head_norm(self, name: str, role: str, made: TokenRows) -> Iterator[PartFinding]:
+    def _head_norm(self, name: str, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
         """The norm of queries or keys, whose arrays have heads before or after the tokens."""
         for before, after in self.seen.heads[name]:
-            if before is not None and after is not None and same(made, before):
-                yield self._normed(name, self.spec.eps, made, after)
+            if before is not None and after is not None and same(token_rows, before):
+                yield self._normed(name, self.spec.eps, token_rows, after)
                 self.seen.gave[f"{name}.heads"] = after
                 return
         yield PartFinding(name, np.inf, True, f"it does not read what attention.{role} gave")
@@ -202,36 +202,36 @@ class Heads(LayerParts):
         dtype = self.seen.tables[0].dtype
         yield judged(name, part_definitions.angles(spec, dtype), inputs, tables, [fused(dtype)], self.search)
 
-    def _rotated(self, role: str, made: TokenRows) -> Iterator[PartFinding]:
+    def _rotated(self, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
         """Queries or keys as attention was called with them: rotated by the tables that it was given."""
         name, spec = f"attention.{role}_rotated", self.spec.position
         assert isinstance(spec, Rotary)
         if self.seen.tables is None:
             raise Open("attention was given no cosines and sines in a known form")
-        got = self._called(role, made)
-        cos, sin = (narrow(t.values, spec.width or made.values.shape[-1]) for t in self.seen.tables)
+        got = self._called(role, token_rows)
+        cos, sin = (narrow(t.values, spec.width or token_rows.values.shape[-1]) for t in self.seen.tables)
         subject = next(s for s in subjects(spec, "nhd") if s.outputs == ("y",))
-        inputs = {"x": made.values, "cos": cos, "sin": sin}
-        dtype = format_of(made)
+        inputs = {"x": token_rows.values, "cos": cos, "sin": sin}
+        dtype = format_of(token_rows)
         yield judged(name, subject, inputs, [got], [stored(dtype), fused(dtype)], self.search)
 
-    def _handed(self, role: str, made: TokenRows) -> Iterator[PartFinding]:
+    def _handed(self, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
         """Queries, keys or values that attention is called with as they were projected, but for a scale."""
         name = f"attention.{role}"
-        got = self._called(role, made)
+        got = self._called(role, token_rows)
         if role == "q" and self.promised.scaled_before:
-            dtype = format_of(made)
-            subject = part_definitions.scaled(1 / sqrt(made.values.shape[-1]))
-            yield judged("attention.q_scaled", subject, {"x": made.values}, [got], [stored(dtype)], self.search)
-        elif not np.array_equal(got, made.values, equal_nan=True):
+            dtype = format_of(token_rows)
+            subject = part_definitions.scaled(1 / sqrt(token_rows.values.shape[-1]))
+            yield judged("attention.q_scaled", subject, {"x": token_rows.values}, [got], [stored(dtype)], self.search)
+        elif not np.array_equal(got, token_rows.values, equal_nan=True):
             yield PartFinding(name, np.inf, True, f"attention is called with other {_ROLES[role]} than were projected")
 
-    def _called(self, role: str, made: TokenRows) -> Floats:
+    def _called(self, role: str, token_rows: TokenRows) -> Floats:
         """(r, h, d) of the call, of keys and values by their own heads. Raises Open."""
         array = self.seen.called.get(role)
         if array is None or isinstance(array, str):
             raise Open(f"no call of attention was read in the layer{'' if array is None else f': {array}'}")
-        own, many = made.values.shape[1], array.values.shape[1]
+        own, many = token_rows.values.shape[1], array.values.shape[1]
         if role != "q" and many == self.spec.heads != own:
             first = array.values[:, :: many // own]
             if not np.array_equal(np.repeat(first, many // own, axis=1), array.values, equal_nan=True):
@@ -346,11 +346,11 @@ class Judge(Heads):
         if packed:
             both = self._gave("mlp.in")
             gate, up = np.split(both.values, 2, axis=-1)
-            given, dtype = {"up": up, "gate": gate}, format_of(both, got)
+            inputs, dtype = {"up": up, "gate": gate}, format_of(both, got)
         else:
-            given = {n: self._gave(f"mlp.{n}").values for n in ("up", "gate")[: 1 + block.gated]}
+            inputs = {n: self._gave(f"mlp.{n}").values for n in ("up", "gate")[: 1 + block.gated]}
             dtype = format_of(self._gave("mlp.up"), got)
-        chosen = {n: some(a) for n, a in given.items()}
+        chosen = {n: some(a) for n, a in inputs.items()}
         kinds = [fused(dtype), *([stored(dtype)] if self.promised.spelled else [])]
         subject = part_definitions.hidden(block.activation, block.gated)
         near = part_definitions.near_hidden(block.activation)

@@ -131,14 +131,14 @@ def _hidden(activation: Callable[[Any], Any], up: Any, gate: Any = None) -> Any:
     return gated(stored, gate, up)
 
 
-def of_erf(given: Mapping[str, np.ndarray]) -> np.ndarray:
+def of_erf(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
     """|x|/2 · e · |up|: what GELU may be off because torch's float32 kernel has an approximation of erf.
 
     Of erf it is off by up to 7·10⁻⁷, far more than a few units in the last place near 0 and of 1 + erf far below 0
     (torch 2.13 on a CPU with AVX-512, |x| ≤ 6; a test repeats it). e = 1.1·10⁻⁶ is a choice, half as much again.
     """
-    x = np.abs(given.get("gate", given["up"]))
-    other = np.abs(given["up"]) if "gate" in given else 1.0
+    x = np.abs(inputs.get("gate", inputs["up"]))
+    other = np.abs(inputs["up"]) if "gate" in inputs else 1.0
     return np.asarray(x / 2 * 1.1e-6 * other)
 
 

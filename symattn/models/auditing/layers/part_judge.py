@@ -135,10 +135,10 @@ def judged(
     return PartFinding(part, min(1.0, *(r.worst for r in right)), open=fits)
 
 
-def _within(found: CaseResult, beside: Floats) -> bool:
+def _within(case_result: CaseResult, beside: Floats) -> bool:
     """Return whether a result that is off is legal where so much more is allowed."""
-    first, *others = (part.expected for part in found.parts)
-    return found.finding == "values" and holds([first.widened(first.allowed + beside), *others], found)
+    first, *others = (part.expected for part in case_result.parts)
+    return case_result.finding == "values" and holds([first.widened(first.allowed + beside), *others], case_result)
 
 
 def _fits(subject: Definition, precision: Precision, right: CaseResult, mistake: DefinitionMistake) -> bool:
@@ -147,13 +147,13 @@ def _fits(subject: Definition, precision: Precision, right: CaseResult, mistake:
     return holds(union([allowed, [part.expected for part in right.parts]]), right)
 
 
-def _cause(subject: Definition, precision: Precision, found: CaseResult) -> str:
+def _cause(subject: Definition, precision: Precision, case_result: CaseResult) -> str:
     """The one known mistake that gives what came; those that fit where several do."""
-    if found.finding == "shape":
+    if case_result.finding == "shape":
         return "it has another shape"
     fitting: list[str] = []
     for mistake in subject.mistakes:
-        if explains(subject, precision, found, mistake) and mistake.cause not in fitting:
+        if explains(subject, precision, case_result, mistake) and mistake.cause not in fitting:
             fitting.append(mistake.cause)
     return one_of(fitting) or NONE
 

@@ -164,10 +164,12 @@ def matrix(module: Any) -> tuple[Floats, Floats | None]:
 
     forward = type(module).forward
     code = f"{forward.__module__}.{forward.__qualname__}"
-    held = [getattr(module, name, None) for name in ("weight", "bias")]
-    plain = all(type(t) in (torch.Tensor, torch.nn.Parameter) and dtype_of(t) in FORMATS for t in held if t is not None)
-    if code not in _PLAIN or not plain or held[0] is None:
+    entries = [getattr(module, name, None) for name in ("weight", "bias")]
+    plain = all(
+        type(t) in (torch.Tensor, torch.nn.Parameter) and dtype_of(t) in FORMATS for t in entries if t is not None
+    )
+    if code not in _PLAIN or not plain or entries[0] is None:
         raise Open(f"it is {type(module).__name__}, whose matrix is unknown")
-    w, b = (None if t is None else numbers(t) for t in held)
+    w, b = (None if t is None else numbers(t) for t in entries)
     assert w is not None
     return (w if _PLAIN[code] else w.T), b
