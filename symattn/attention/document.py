@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
 
-def document(spec: Attention, words: Iterable[str]) -> Document:
-    """The document of ``spec`` for the inputs named in ``words``."""
-    words = tuple(words)
-    names = list(dict.fromkeys(n for n in (*words, *inputs.needed(spec, words)) if n in ARRAYS))
+def document(spec: Attention, input_names: Iterable[str]) -> Document:
+    """The document of ``spec`` for the inputs named in ``input_names``."""
+    input_names = tuple(input_names)
+    names = list(dict.fromkeys(n for n in (*input_names, *inputs.needed(spec, input_names)) if n in ARRAYS))
     parts = spec.pipeline(names)
     formula = equals(SYMBOLS["output"], whole_formula(spec, names))
     long = tuple((part.symbol, ": ", *part.reason) for part in parts if _is_long(part.reason))  # no room beside them

@@ -111,9 +111,9 @@ class Attention(Fields, Described, Shown):
         """How many keys before and after the query's place are in the window, None for an open side."""
         return (self.window - 1, 0) if isinstance(self.window, int) else self.window or (None, None)
 
-    def pipeline(self, words: Iterable[str]) -> tuple[Step, ...]:
-        """The steps from the inputs named in ``words`` to the output."""
-        names = frozenset(words)
+    def pipeline(self, input_names: Iterable[str]) -> tuple[Step, ...]:
+        """The steps from the inputs named in ``input_names`` to the output."""
+        names = frozenset(input_names)
         # They stay with the object and not with its value: equal specifications may hold 1/2 and 0.5, of two types.
         result: dict[frozenset[str], tuple[Step, ...]] = self.__dict__.setdefault("_steps", {})
         if names not in result:

@@ -88,9 +88,9 @@ class Block(Described, Shown):
         if self.parallel and self.order == "post":
             raise InputError("Block: parallel parts read X, and after a norm outside it is gone; hint: order='pre'")
 
-    def pipeline(self, words: Iterable[str]) -> tuple[Part, ...]:
-        """The steps from the inputs named in ``words`` to the output."""
-        names = {name: name for name in words}
+    def pipeline(self, input_names: Iterable[str]) -> tuple[Part, ...]:
+        """The steps from the inputs named in ``input_names`` to the output."""
+        names = {name: name for name in input_names}
         check_names(self, names)
         return tuple(block_parts(self, names))
 

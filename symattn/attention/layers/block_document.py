@@ -27,9 +27,9 @@ _LETTERS = SIZES | {"n": N, "m": name("m"), "d_ff": name("d", "ff")}
 _WIDE = ("up", "gate", "hidden")  # the arrays of a feed-forward layer that are d_ff wide
 
 
-def block_document(block: Block, words: Iterable[str]) -> Document:
-    """The document of ``block`` for the inputs named in ``words``; for all weights if none are."""
-    names = list(words) or default_names(block)
+def block_document(block: Block, input_names: Iterable[str]) -> Document:
+    """The document of ``block`` for the inputs named in ``input_names``; for all weights if none are."""
+    names = list(input_names) or default_names(block)
     blocks: tuple[Piece, ...] = (
         Steps(tuple(Step(formula) for formula in whole_formulas(block))),
         Heading(("Inputs",)),

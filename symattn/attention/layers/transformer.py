@@ -87,9 +87,9 @@ class Transformer(Described, Shown):
         if self.encoder and self.decoder and not any(crossed):
             raise InputError("Transformer: no block of the decoder has cross-attention, so that it ignores the encoder")
 
-    def pipeline(self, words: Iterable[str]) -> tuple[Part, ...]:
-        """The steps from the inputs named in ``words`` to the logits."""
-        names = list(words)
+    def pipeline(self, input_names: Iterable[str]) -> tuple[Part, ...]:
+        """The steps from the inputs named in ``input_names`` to the logits."""
+        names = list(input_names)
         check_names(self, names)
         return tuple(transformer_parts(self, names))
 

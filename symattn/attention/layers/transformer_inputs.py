@@ -83,21 +83,21 @@ def _shared(stack: str, names: Iterable[str]) -> dict[str, str]:
     return {n: full for n, full in below(f"{stack}.", names).items() if not n.partition(".")[0].isdecimal()}
 
 
-def check_names(model: Transformer, words: Iterable[str]) -> None:
+def check_names(model: Transformer, input_names: Iterable[str]) -> None:
     """Raise InputError for a missing or unknown input."""
-    words = set(words)
+    input_names = set(input_names)
     own = own_arrays(model)
-    used = {full for _, _, names in block_names(model, words) for full in names.values()}
-    used |= {full for stack in stacks(model) for full in _shared(stack, words).values()}
-    for n in words:
+    used = {full for _, _, names in block_names(model, input_names) for full in names.values()}
+    used |= {full for stack in stacks(model) for full in _shared(stack, input_names).values()}
+    for n in input_names:
         if n not in own and n not in used:
             known = ", ".join((*own, *(f"{stack}.0.…" for stack in stacks(model))))
             raise InputError(f"unknown input {n!r}; known: {known}")
     optional = ("source_embedding", "source_position_embedding", "unembedding_bias")
-    missing = [n for n in own if n not in words and n not in optional and "_norm." not in n]
+    missing = [n for n in own if n not in input_names and n not in optional and "_norm." not in n]
     if missing:
         raise InputError(f"the model needs the input{'s' * (len(missing) > 1)} {', '.join(missing)}")
-    for prefix, block, names in block_names(model, words):
+    for prefix, block, names in block_names(model, input_names):
         with_tokens = {"x", *names} | ({"y"} if block.cross else set())
         with place_named(prefix.removesuffix(".")):
             for n in block_inputs.TOKENS:
