@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.projections import grouped_attention, repeat_heads, tile_heads
+from symattn.attention.positions.angles import rotate_half
+from symattn.attention.projections import grouped_attention, merge_heads, repeat_heads, tile_heads
 from symattn.document.formulas import ARRAY_ROLES
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.values import Value
 from symattn.proof.statement import Pair
 from symattn.proof.together import equations_by
@@ -65,6 +67,11 @@ GROUPED = Glossary(
 """Grouped-query attention, whose output is O."""
 
 
+def _repeated_beside(letter: str) -> Any:
+    """The heads of keys or values that the query heads read, side by side."""
+    return lambda reader: merge_heads(repeat_heads(reader.array(letter), reader.length("r")))
+
+
 @equations_by(
     arrays={**GROUPS, "w": "g*r d_v d"},
     false=lambda q, k, v, r: (
@@ -83,6 +90,11 @@ def _relabelled(x: Array, g: Array, r: Array) -> Array:
     xp = x.__array_namespace__()
     apart = xp.reshape(x, (g, r, *x.shape[1:]))
     return xp.reshape(xp.permute_dims(apart, (1, 0, 2, 3)), (r * g, *x.shape[1:]))
+
+
+def _rotated(reader: Reader, x: Value) -> Value:
+    """Each row turned by the angles of its place."""
+    return Value(rotate_half(x.array, reader.array("cos"), reader.array("sin")), (), 2)
 
 
 _TEXT = """
@@ -123,8 +135,7 @@ for $g = 1$: $O_t = Attention(Q_t, K_0, V_0)$, which is multi-query attention; f
 for: g heads of keys and values, $h = g r$ of queries; heads are counted from 0
 source: Ainslie et al., GQA: Training Generalized Multi-Query Transformer Models (2023)
 why: With one group the quotient is 0 for every head; with one query head a group it is the head itself.
-false: with a head of keys and values for each query head all of them read the first: for $r = 1$: $O_t =
-  Attention(Q_t, K_0, V_0)$
+false: for $g = 1$ it is attention in one head of width $d_k h$, all heads side by side: $O′ = Attention(Q′, K′, V′)$
 
 equal-patterns-merge: Heads of equal patterns merge
 $Σ_{t=1}^h P X W_{V, t} W_{O, t} = P X Σ_{t=1}^h W_{V, t} W_{O, t}$
@@ -135,11 +146,11 @@ false: each of the two matrices summed over heads, and the sums multiplied: $Σ_
 
 mla-absorb: Latent keys are absorbed into the queries
 $Attention(Q, C U_K, C U_V) = softmax(Q U_Kᵀ Cᵀ/√d_k) C U_V$
-letters: new | Q n_q d_k, C n_k l, U_K l d_k, U_V l d_v
 for: the factor of the scores is that of the queries, not that of the latent width
 source: DeepSeek-AI, DeepSeek-V2 (2024)
 why: The product of three matrices may be taken in either order, so that only the latent need be kept.
-false: $Attention(Q, C U_K, C U_V) = Attention(Q U_Kᵀ, C, C) U_V$, with the factor of the latent width
+false: $Attention(Q, C U_K, C U_V) = Attention(Q U_Kᵀ, C, C) U_V$, with the factor of the latent width; or with rotary
+  positions applied to keys of an even width d in between: $Attention(Y, R(C W), C U_V) = softmax(Y Wᵀ Cᵀ/√d) C U_V$
 """
 
 THEOREMS = theorems(
@@ -161,11 +172,28 @@ THEOREMS = theorems(
             }
         ),
         "gqa-tile-is-a-relabelling": None,
+        "mqa-is-gqa-one": GROUPED.also(
+            defined={
+                "O′": lambda reader: merge_heads(grouped_attention(ATTENTION, *map(reader.array, "QKV"))),
+                "Q′": lambda reader: merge_heads(reader.array("Q")),
+                "K′": _repeated_beside("K"),
+                "V′": _repeated_beside("V"),
+            }
+        ),
         "equal-patterns-merge": Glossary(
             {"P": "n m", "X": "m d", "values": "h d d_v", "outputs": "h d_v e"},
             index={"t": "h"},
             roles={**ARRAY_ROLES, "H": "output"},
             defined={"W_{V,t}": _of_each_head("values"), "W_{O,t}": _of_each_head("outputs")},
+        ),
+        "mla-absorb": Glossary(
+            {
+                **{"Q": "n_q d_k", "C": "n_k l", "U_K": "l d_k", "U_V": "l d_v"},
+                **{"Y": "n_q f*2", "W": "l f*2", "cos": "n_k f", "sin": "n_k f"},
+            },
+            {"d_k": "d_k", "d": "f*2"},
+            functions={"R": _rotated},
+            units=(("cos", "sin"),),
         ),
     },
     globals(),

@@ -17,13 +17,15 @@ from symattn.proof.relations.values import Value
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.statement import Pair
 from symattn.proof.together import Positive, Together, bound, equations_by, identity
-from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, scaled_scores
+from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, rows, scaled_scores
 from symattn.theorems.sums import add_up, beside, exp, greatest, others
 from symattn.theorems.texts import theorems
 
 MASKED = Attention(mask="boolean", fully_masked="nan")
 ADDED, ADDED_PADDED = Attention(mask="additive"), Attention(mask="additive", padding=True)
 PADDED = Attention(padding=True)
+HEADS, BOTH = Attention(heads=2), Attention(mask="boolean", padding=True, heads=2)
+ADDED_BOTH = Attention(mask="additive", padding=True, heads=2)
 
 
 # -- what is forbidden ------------------------------------------------------------------------------------------------
@@ -38,6 +40,34 @@ def _allowing(attention: Attention, **given: Callable[[Reader, Any], Any]) -> An
         return Value(attention(q.array, k.array, v.array, **more), (), 2)
 
     return masked
+
+
+def _surrounded(
+    x: Array, before: Any, y: Array, after: Any, heads: tuple[int, ...], added: bool = False, **weights: Any
+) -> Any:
+    """Heads with one padding, which forbids the tokens ``before``, and with masks, which forbid those ``after``.
+
+    The mask is one for all heads, or one for each; of truth values, or of 0 and −∞ that are ``added``.
+    """
+    xp, every = x.__array_namespace__(), rows(before, y, after)
+    batch, n_q, place = x.shape[0], x.shape[1], xp.arange(every.shape[1])
+    allowed = xp.broadcast_to(place < every.shape[1] - after.shape[1], (batch, *heads, n_q, every.shape[1]))
+    keep = xp.broadcast_to(place >= before.shape[1], (batch, every.shape[1]))
+    if added:
+        return ADDED_BOTH(x=x, y=every, mask=xp.where(allowed, 0, -xp.inf), keep=keep, **weights)
+    return BOTH(x=x, y=every, mask=allowed, keep=keep, **weights)
+
+
+two_masked_heads = identity(
+    {
+        **{"x": "g n d", "y": "g a d", "y0": "g c d", "y1": "g b d"},
+        **{"w_q": "d 2*d_k", "w_k": "d 2*d_k", "w_v": "d 2*d_v"},
+    },
+    lambda x, y, y0, y1, w_q, w_k, w_v: [
+        (_surrounded(x, y0, y, y1, *kind, w_q=w_q, w_k=w_k, w_v=w_v), HEADS(x=x, y=y, w_q=w_q, w_k=w_k, w_v=w_v))
+        for kind in (((),), ((2,),), ((), True))
+    ],
+)
 
 
 @equations_by(
@@ -106,6 +136,12 @@ finite_mask_leaks = Together(
 
 
 # -- causal masks -----------------------------------------------------------------------------------------------------
+
+
+def _attended(reader: Reader) -> Any:
+    """Causal self-attention."""
+    w_q, w_k, w_v = map(reader.array, ("W_Q", "W_K", "W_V"))
+    return CAUSAL(x=reader.array("X"), w_q=w_q, w_k=w_k, w_v=w_v)
 
 
 def _over_tokens(x: Array) -> Any:
@@ -182,10 +218,11 @@ $o_i$ is attention over the keys and values of $A_i$ alone, if the scores of all
   with a bias too: $Biased(Q, [K; K′], [V; V′]) = softmax(Q Kᵀ/√d_k + B) V$
 for: row i may attend to the keys $A_i$, one at least, those of K; they stand first, as attention does not see the
   order of keys
-why: The exponential of −∞ is 0.
+why: The exponential of −∞ is 0. So for a batch of two heads with a mask and padding, each of which forbids other keys.
 false: setting the other scores to 0, $Attention(Q, [K; 0 K′], [V; V′]) = Attention(Q, K, V)$; or setting their
   weights to 0 afterwards, $o_i = Σ_{j=1}^{n_k} e^{s_ij}/(Σ_{l=1}^{n_k} e^{s_il} + Σ_{l=1}^m e^{t_il}) v_j$ with $T =
   Q K′ᵀ/√d_k$
+and two_masked_heads
 
 fully-masked-row: A row without an allowed key
 without an allowed key $o_i$ is 0/0, undefined; with one bias $−B$ on every key it is what it is without a mask:
@@ -205,8 +242,8 @@ false: the leak is exactly 0
 by finite_mask_leaks
 
 causal-no-leak: Nothing leaks from the future
-$∂o_i/∂x_j = 0$ for $j > i$
-for: attention is causal, and there are as many queries as keys
+$∂o_i/∂x_j = 0$ for $j > i$; $∂h_i/∂q_j = 0$, $∂h_i/∂k_j = 0$ and $∂h_i/∂v_j = 0$ for $j > i$
+for: O is self-attention of X, H is attention of any Q, K and V; both are causal, with as many queries as keys
 source: Vaswani et al., Attention Is All You Need (2017)
 why: No key after a token enters its row; so nothing of later tokens gets through several layers either.
 false: after a LayerNorm over the tokens, $∂a_i/∂x_j = 0$ for $j > i$; or with the mask to the next token, $∂b_i/∂x_j
@@ -264,10 +301,14 @@ THEOREMS = theorems(
             sharp="far",
         ),
         "causal-no-leak": Glossary(
-            {"X": "n d"},
+            {
+                **{"X": "n d", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d_v"},
+                **{"Q": "n d_k", "K": "n d_k", "V": "n d_v"},
+            },
             index={"i": "n", "j": "n"},
             defined={
-                "O": lambda reader: CAUSAL(*[reader.array("X")] * 3),
+                "O": _attended,
+                "H": lambda reader: CAUSAL(*map(reader.array, "QKV")),
                 "A": lambda reader: _over_tokens(reader.array("X")),
                 "B": lambda reader: _one_too_far(reader.array("X")),
             },

@@ -7,7 +7,7 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.attention.masks import causal as causal_mask
 from symattn.attention.masks import forbid
-from symattn.attention.positions.angles import rotate_half, rotate_interleaved, sinusoidal
+from symattn.attention.positions.angles import linear_bias, rotate_half, rotate_interleaved, sinusoidal
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Node
@@ -46,6 +46,23 @@ def _masked_rows(_: Reader, s: Value) -> Value:
 
 # -- linear biases -----------------------------------------------------------------------------------------------------
 
+
+def _biased_after(p: Any, s: Array, a: Array) -> Any:
+    """s_ij − a (p + i) + a j: row i is that of token p + i."""
+    xp = s.__array_namespace__()
+    i, j = (xp.astype(xp.arange(n), s.dtype) for n in s.shape[-2:])
+    return s - a * (p + i)[:, None] + a * j[None, :]
+
+
+later_rows = identity(
+    {"s": "h p+n p+n", "a": ""},
+    lambda s, a, p: [
+        (linear_bias(s, a), _biased_after(0, s, a)),
+        (linear_bias(s[:, p:], a), _biased_after(p, s[:, p:], a)),
+        (linear_bias(s, a)[:, p:], _biased_after(p, s[:, p:], a)),
+    ],
+)
+"""The last rows of a matrix get the bias that they have in it."""
 
 # A far key at the distance L + δ is compared with the key at the distance δ, the nearer ones left over are ``rest``.
 TAIL = {"near": "n m", "u": "n m", "distance": "n m", "rest": "n r", "w": "", "a": "", "L": ""}
@@ -223,7 +240,7 @@ letters: rotary
 for: cosines and sines of sums are those of the angle addition formulas
 source: Su et al., RoFormer (2021)
 why: Plane rotations add their angles and keep lengths.
-false: $R_m R_n = R_{m − n}$
+false: $R_m R_n$ is $R_{m n}$, of which the angle for m = n = 3 is three times that of $R_m$: $R_m R_m = R_{m + m + m}$
 
 rope-layouts: The two layouts of RoPE agree
 let half-split RoPE be $R′$, interleaved RoPE $R$, and $Π$ evens then odds; then $R′_m (Π q)·R′_n (Π k) = R_m q·R_n k$
@@ -240,9 +257,10 @@ by rope_key_bias
 alibi-key-bias: ALiBi as a bias of the keys
 under the causal mask $softmax(s_ij − a (i − j)) = softmax(s_ij + a j)$
 source: Press, Smith, Lewis, Train Short, Test Long (2022)
-why: The term −a i is one number for the whole row.
+why: The term −a i is one number for the whole row. The last rows of a matrix get the bias that they have in it.
 false: the same without a mask for $−a |i − j|$: $e^{s_ij − a |i − j|}/(Σ_{l=1}^n e^{s_il − a |i − l|}) = e^{s_ij + a
   j}/(Σ_{l=1}^n e^{s_il + a l})$
+and later_rows
 
 alibi-tail: What ALiBi leaves to far keys
 $Σ_{j ≤ i − L} p_ij ≤ e^{w − a L}$ under the causal mask: the keys at distances of L and more have together no larger

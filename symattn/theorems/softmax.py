@@ -9,21 +9,26 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
 from symattn.proof.together import Together, bound, identity
 from symattn.theorems import softmax_bounds
-from symattn.theorems.softmax_bounds import (
-    LETTERS,
-    TWO_ROWS,
-)
-from symattn.theorems.sums import (
-    add_up,
-    beside,
-    exp,
-    log_sum_exp,
-    weights,
-)
+from symattn.theorems.softmax_bounds import LETTERS, TWO_ROWS
+from symattn.theorems.sums import add_up, beside, exp, log_sum_exp, weights
 from symattn.theorems.texts import theorems
 
 ROW = {"s": "n m"}
 ROWS = Glossary({"S": "n_q n_k"}, index={"i": "n_q", "j": "n_k"}).where("P = softmax(S)")
+
+
+# -- order -------------------------------------------------------------------------------------------------------------
+weights_are_ordered = bound(
+    {**ROW, "u": "n m"},
+    lambda s, u, m: (_beside_larger(s, u)[..., :m], _beside_larger(s, u)[..., m:]),
+    lambda s, u, m: _beside_larger(s, u)[..., :m] * (exp(u) - 1),
+    positive=("u",),
+)
+"""A score s_j + u_j with u_j > 0 has the larger weight beside s_j, whatever the others are."""
+
+
+def _beside_larger(s: Array, u: Array) -> Any:
+    return weights(beside(s, s + u))
 
 
 # -- log-sum-exp -------------------------------------------------------------------------------------------------------
@@ -141,6 +146,7 @@ softmax-log-ratio: Ratios of weights are differences of scores
 $s_i − s_j = log(p_i/p_j)$, hence the weights are ordered as the scores are
 why: The normaliser is the same in both weights.
 false: $p_i/p_j = s_i/s_j$
+and weights_are_ordered
 
 softmax-two-is-sigmoid: Softmax of two scores is a sigmoid
 $p_1 = 1/(1 + e^{−(s_1 − s_2)})$

@@ -13,8 +13,9 @@ from symattn.arrays.array import Array
 from symattn.attention.gradients import scores
 from symattn.attention.gradients.attention import backward, shared_gradient, softmax_vjp
 from symattn.attention.layers.steps import sigmoid
+from symattn.attention.norms import centre, layer_norm, rms_norm, unit
 from symattn.attention.positions.angles import rotate_half, rotate_interleaved
-from symattn.attention.projections import repeat_heads
+from symattn.attention.projections import project, repeat_heads
 from symattn.attention.scores import additive_scores, cosine_scores, distance_scores, general_scores, softcap
 from symattn.attention.softmax import log_sum_exp, sigmoid_weights, sink_weights
 from symattn.attention.softmax import softmax as soft
@@ -25,13 +26,18 @@ from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 
 Passes = Callable[..., tuple[Any, ...]]
-SCORES, TURNS = {"s": "n m", "g": "n m"}, {"cos": "n f", "sin": "n f"}
+SCORES, ROWS, TURNS = {"s": "n m", "g": "n m"}, {"x": "n d", "g": "n d"}, {"cos": "n f", "sin": "n f"}
 QKV = {"q": "n d", "k": "m d", "v": "m e", "g": "n e"}
 ATTENTION, CAUSAL, BIASED = Attention(), Attention(causal=True, fully_masked="nan"), Attention(bias=True)
 
 
 def _attended(spec: Attention, q: Array, k: Array, v: Array, g: Array) -> tuple[Any, ...]:
     return tuple(backward(q, k, v, spec.trace(q, k, v)["weights"], g))
+
+
+def _times_root(x: Array) -> Array:
+    xp = x.__array_namespace__()
+    return x * xp.sqrt(xp.asarray(x.shape[-1]))
 
 
 def _grouped(q: Array, k: Array, v: Array) -> Any:
@@ -53,6 +59,11 @@ def _biased(q: Array, k: Array, v: Array, g: Array, bias: Array) -> tuple[Any, .
 #: What is computed forwards, the shapes of its arrays and of the gradient g by it, and what is computed backwards.
 PASSES: dict[str, tuple[Callable[..., Any], dict[str, str], Passes]] = {
     "softmax": (soft, SCORES, lambda s, g: (softmax_vjp(soft(s), g),)),
+    "softmax-without-maximum": (
+        partial(soft, stabilised=False),
+        SCORES,
+        lambda s, g: (scores.softmax_gradient(soft(s), g),),
+    ),
     "sink": (
         sink_weights,
         {"s": "n m", "sink": "n 1", "g": "n m"},
@@ -69,6 +80,18 @@ PASSES: dict[str, tuple[Callable[..., Any], dict[str, str], Passes]] = {
         lambda s, g: (scores.log_sum_exp_gradient(s, log_sum_exp(s, masked=False), g),),
     ),
     "softcap": (partial(softcap, cap=2), SCORES, lambda s, g: (scores.softcap_gradient(softcap(s, 2), 2, g),)),
+    "unit": (unit, ROWS, lambda x, g: (scores.unit_gradient(x, g),)),
+    "rms-norm": (rms_norm, ROWS, lambda x, g: (_times_root(scores.unit_gradient(x, g)),)),
+    "layer-norm": (
+        layer_norm,
+        ROWS,
+        lambda x, g: (_times_root(centre(scores.unit_gradient(centre(x), g))),),
+    ),
+    "projection": (
+        project,
+        {"x": "n d_model", "w": "d_model d", "b": "d", "g": "n d"},
+        lambda x, w, b, g: (*scores.product_gradients(x, w, g), scores.summed_like(g, b)),
+    ),
     "general": (general_scores, {"q": "n a", "k": "m b", "w": "a b", "g": "n m"}, scores.general_gradients),
     "additive": (
         additive_scores,
