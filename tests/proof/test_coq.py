@@ -144,7 +144,7 @@ def test_sums_are_put_in_another_order_where_that_is_asked_for() -> None:
 
 @pytest.mark.coq
 def test_bounds_are_accepted_and_their_converses_refused() -> None:
-    (sign,) = [c for c in records("sinusoidal-dot") if c["kind"] == "sign"]
+    (sign,) = [c for c in records("softmax-log-ratio") if c["kind"] == "sign"]
     (said,) = sign["conclusions"]
     turned = {**said, "smaller": said["larger"], "larger": said["smaller"]}
     asked = [*lemmas("so", [sign]), *lemmas("turned", [{**sign, "conclusions": [turned]}])]
@@ -159,7 +159,7 @@ def test_a_whole_theorem_of_equations_and_bounds_has_the_grade() -> None:
     assert told.grade is Grade.COQ
     (told,) = checked([decide_one(catalogue()["softmax-limits"], explain=True)], "").found
     assert told.grade is Grade.PROVED
-    assert told.not_by_coq.endswith("it rests on limits, which the theory does not have")
+    assert told.not_by_coq.endswith("it rests on tends, which the theory does not have")
 
 
 def wrong_side(conclusion: Any, side: str, by: str) -> Any:
