@@ -331,7 +331,7 @@ class Adapted:
         )
 
     def on(self, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Adapted:
-        """The same with what is made of the function in its place."""
+        """Return the definition with another form of the function in its place."""
         result = copy(self)
         result.function = make(self.function)
         return result

@@ -268,7 +268,7 @@ def _tried(function: Callable[..., Any], request: Request, name: str) -> tuple[_
 
 
 class Attempt(Protocol):
-    """What small calls in one framework gave: ``right`` is None where nothing runs, ``error`` is the first one."""
+    """The results of small calls in one framework: ``right`` is None where nothing runs, ``error`` is the first one."""
 
     right: bool | None
     error: Failure | None

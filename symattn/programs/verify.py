@@ -126,7 +126,7 @@ class Options:
         return Precision.of(self.dtype, self.contract)
 
     def request(self, spec: Specification) -> Request:
-        """What is known of the call."""
+        """Return the request that these options make."""
         call = tuple(map(keyword, self.call))
         how: dict[str, Any] = {name: getattr(self, name) for name in ("dtype", "framework", "mask_arg")}
         return requested(spec, self.layout, self.domain, call=call, **how)
@@ -145,7 +145,7 @@ class Options:
 
 
 def verify_target(target: str, spec: Specification | None = None, **options: Any) -> Report:
-    """The same for ``package.module:function`` or ``file.py:function``, called in a child process with time limits.
+    """Verify ``package.module:function`` or ``file.py:function``, called in a child process with time limits.
 
     ``options`` are those of ``Options``. Raises ``CannotRun`` where the target cannot be imported either.
     """
@@ -266,7 +266,7 @@ def checked(spec: object, domain: Domain | None) -> Specification:
 
 
 def requested(spec: Specification, layout: Layout | None = None, domain: Domain | None = None, **told: Any) -> Request:
-    """What is known of the call; of a definition all that there is to know is in the specification."""
+    """Return the request; for a definition all of it is in the specification."""
     told |= {"layout": layout or "auto", "domain": domain or Domain()}
     return (
         Request(spec=cast(Attention, spec), **told)
@@ -300,7 +300,7 @@ def meant(spec: object, config: object, layer: int | None, kind: str) -> Any:
 
 
 def _whole(spec: Specification, one: Callable[[Specification], Report]) -> Report:
-    """What ``one`` verification finds; with the logarithms of the sums two, the first of the output alone."""
+    """Run ``one`` verification, or two where logarithms of sums are returned, the first of the output alone."""
     if not isinstance(spec, Attention) or not spec.lse:
         return one(spec)
     from symattn.programs import definitions

@@ -81,7 +81,7 @@ class CheckedNode:
         return [x for x in self.all(into_functions=True) if x.kind == "letter"]
 
     def of(self, below: Iterable[CheckedNode]) -> CheckedNode:
-        """The same of other parts."""
+        """Return the node with other parts."""
         return node(self.kind, below, self.label, self.sorts)
 
 

@@ -80,7 +80,7 @@ def refuted(false: Sides, declared: Declared, entries: int) -> Refutation:
 
 
 def ruled(decision: Decision, premises: tuple[Any, ...], words: Text, *others: Decision, **more: Any) -> Decision:
-    """What a rule makes of decisions by certificates that hold their premises, if the checker accepts it."""
+    """Return the decision that a rule makes of its premises' certificates, if the checker accepts it."""
     result = (decision, *others)
     argument = (*dict.fromkeys(a for d in result for a in d.argument), words)
     proofs = tuple(p for d in result for p in d.proofs)

@@ -140,7 +140,7 @@ class Identity:
 
     @cached_property
     def proofs(self) -> tuple[tuple[Proof, ...], tuple[str, ...]]:
-        """What the prover makes of each pair, and what it notes."""
+        """Return the prover's decision of each pair, and its notes."""
         with listening() as notes:
             return _proofs(self.sides, self.declared), tuple(notes)
 

@@ -22,7 +22,7 @@ from symattn.proof.relations.glossary import Glossary, LetterDefinition
 from symattn.proof.relations.judging import (
     DecidedRelation,
     RelationQuestion,
-    Shown,
+    ShownRelations,
     judged,
     record,
     relations,
@@ -348,7 +348,7 @@ class AsPrinted:
         return Compiled(used, statement.sized), used
 
     @cached_property
-    def _read(self) -> list[tuple[Evidence, Shown]]:
+    def _read(self) -> list[tuple[Evidence, ShownRelations]]:
         """The other claims, read one by one."""
         result = []
         for claim in claims(self.says):

@@ -144,7 +144,7 @@ def _nearly(run: ResidueRun, prepare: Prepare, epsilon: float) -> bool:
     if run.difference is None:
         return False
     again = copy(run)
-    again.difference, again.rough, again.angles = None, True, run.angles and Angles(run.random, _ROUGHLY)
+    again.difference, again.rough, again.angles = None, True, run.angles and KnownAngles(run.random, _ROUGHLY)
     again.settle(prepare, epsilon)
     return not again.difference and not again.reason
 
@@ -166,7 +166,7 @@ def _where(runs: Sequence[ResidueRun]) -> str:
     return f"{classes}, at {sizes}"
 
 
-class Angles:
+class KnownAngles:
     """Whole numbers in the place of cosines and sines of known angles: equal ones where floats hardly tell these apart.
 
     Rotary tables that a function makes itself are thereby inputs like those that it is given; that their entries are
@@ -226,7 +226,7 @@ class ResidueRun:
         self.numbers = tuple(n for n in numbers if n in shapes)
         self.shapes = shapes
         self.given = {n: _drawn(shapes[n], random) for n in self.numbers} | dict(fixed)
-        self.made, self.angles = made or {}, Angles(random, _NEAR) if tables else None
+        self.made, self.angles = made or {}, KnownAngles(random, _NEAR) if tables else None
         self.pairs: list[tuple[int, int]] = []
         self.epsilon: float | None = 0.0
         self.rough = False

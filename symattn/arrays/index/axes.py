@@ -125,7 +125,7 @@ class Linear(Compared):
 
 
 class Remainder:
-    """What a division of a length by a number leaves, where sizes decide comparisons; it can only be compared."""
+    """The remainder of a length divided by a number, where sizes decide comparisons; it can only be compared."""
 
     def __init__(self, length: Linear, modulus: int) -> None:
         self.length, self.modulus = length, modulus

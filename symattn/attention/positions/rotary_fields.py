@@ -30,7 +30,7 @@ class _Scaling(Described):
 
     @property
     def multiplier(self) -> Node | None:
-        """What cosines and sines are multiplied by, as a formula; None where that is 1."""
+        """Return the factor of cosines and sines as a formula; None where it is 1."""
         return None
 
 

@@ -181,7 +181,7 @@ def _entry(outputs: Sequence[str], first: CaseResult, second: CaseResult, by: st
 
 
 def _numbers(part: Part) -> tuple[np.ndarray, np.ndarray]:
-    """What one side gave, and its errors in parts of the bound, which both have that are compared."""
+    """Return one side's numbers and its errors as parts of the bound that both sides have."""
     assert part.got is not None
     assert part.ratios is not None
     return part.got, part.ratios

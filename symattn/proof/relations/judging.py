@@ -114,20 +114,20 @@ def record(asked: DecidedRelation) -> None:
 
 
 @dataclass
-class Shown:
-    """What shows the relations that are decided: proofs and premises; and sizes at which numbers meet them."""
+class ShownRelations:
+    """The proofs and premises of the relations that are decided, and sizes at which numbers meet them."""
 
     by: list[Proof | Premise] = field(default_factory=list)
     at: str = ""
 
 
-_SHOWN: ContextVar[Shown | None] = ContextVar("shown", default=None)
+_SHOWN: ContextVar[ShownRelations | None] = ContextVar("shown", default=None)
 
 
 @contextmanager
-def showing() -> Iterator[Shown]:
-    """What shows the relations that are decided inside the block."""
-    shown = Shown()
+def showing() -> Iterator[ShownRelations]:
+    """Collect the proofs of the relations that are decided inside the block."""
+    shown = ShownRelations()
     token = _SHOWN.set(shown)
     try:
         yield shown

@@ -247,7 +247,7 @@ def in_other_fields(spec: Attention) -> Iterator[Mistake]:
 
 
 def _fields(spec: Attention) -> Iterator[tuple[Any, str, str, dict[str, Any]]]:
-    """Whether a specification has it, the step to blame, the words, and the fields that differ."""
+    """A condition on specifications, the step to blame, the words, and the fields that differ."""
     position, scale = spec.position, 1 if spec.scale is None else spec.scale
     plain = spec.plain_softmax
     words, dot = "the cosine of queries and keys is taken, not their dot product", spec.score == "dot"
