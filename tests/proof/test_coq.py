@@ -159,7 +159,7 @@ def test_a_whole_theorem_of_equations_and_bounds_has_the_grade() -> None:
     assert told.grade is Grade.COQ
     (told,) = checked([decide_one(catalogue()["softmax-limits"], explain=True)], "").found
     assert told.grade is Grade.PROVED
-    assert told.not_by_coq.endswith("it rests on tends, which the theory does not have")
+    assert told.not_by_coq.endswith("it rests on limits, which the theory does not have")
 
 
 def wrong_side(conclusion: Any, side: str, by: str) -> Any:

@@ -65,6 +65,7 @@ _WORDS = {
     "enclosed": "numbers that balls enclose",
     "bits": "operations that round",
     "limits": "limits",
+    "tends": "limits",
     "repeated": "a measure that shrinks step by step",
 }
 
