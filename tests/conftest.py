@@ -106,8 +106,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _of_pages(item: pytest.Item) -> bool:
-    """Return whether a table is of the pages of the documentation, each of which is to be true."""
-    return "page" in getattr(getattr(item, "callspec", None), "params", ())
+    """Return whether a table is of pages, each of which is to be true, or of points that all of them are to reach."""
+    return not {"page", "point"}.isdisjoint(getattr(getattr(item, "callspec", None), "params", ()))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
