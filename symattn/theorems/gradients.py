@@ -13,7 +13,7 @@ from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.values import Value
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.together import bound
-from symattn.theorems.letters import ATTENDING, CAUSAL, eye, weights
+from symattn.theorems.letters import ATTENDING, CAUSAL, eye, scaled_scores
 from symattn.theorems.rotations import positions, rotation_matrix
 from symattn.theorems.sums import add_up, greatest, others, sign
 from symattn.theorems.sums import weights as weights_of
@@ -88,7 +88,7 @@ score_gradient_saturates = OfTheLargest(
 def _each_head(reader: Reader) -> Gradients:
     """Return the gradients that each query head sends to the head of keys and values that it reads."""
     q, k, v, g = map(reader.array, "QKVG")
-    results = backward(q, k[:, None], v[:, None], weights(q, k[:, None]), g)
+    results = backward(q, k[:, None], v[:, None], weights_of(scaled_scores(q, k[:, None])), g)
     return Gradients(*(Value(x, ("h", "t"), 2) for x in results))
 
 

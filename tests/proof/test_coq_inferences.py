@@ -157,3 +157,25 @@ def test_any_norm_of_a_mean_is_at_most_the_mean_of_norms_and_no_less_is_supposed
     ]
     (so,) = lemmas("so", [record])
     assert judged([so, *wrong]).accepted == {"so"}
+
+
+@pytest.mark.coq
+def test_roots_of_equals_and_logarithms_of_powers_are_accepted_and_others_refused() -> None:
+    so, wrong = [], []
+    for n, name in enumerate(("rope-group", "softmax-log-ratio", "lse-merge")):
+        record = of_kind(name, "step")
+        (said,) = record["conclusions"]
+        *function, of = said["right"]
+        spoiled_ones = (
+            {**record, "conclusions": [{**said, "right": [*function, ["sum", of, ["number", "1/7"]]]}]},
+            {**record, "conclusions": [{**said, "left": ["sum", said["left"], ["number", "1/7"]]}]},
+            *([{**record, "premises": [{**p, "rules": []} for p in record["premises"]]}] if n == 0 else []),
+        )
+        so += lemmas(f"so {n}", [record])
+        wrong += [x for k, one in enumerate(spoiled_ones) for x in lemmas(f"wrong {n} {k}", [one])]
+    assert len(so) == 3
+    assert len(wrong) == 7
+    assert judged([*so, *wrong]).accepted == {x.name for x in so}
+    (other,) = lemmas("other", [{**record, "rule": "equals"}])
+    assert not other.text
+    assert "equals" in other.why

@@ -1,8 +1,8 @@
 """Inferences from equations and bounds, as statements for readers with proofs from the statements of the premises.
 
 What holds of every entry holds of the largest one (``of_largest`` in ``Reading.v``), what one premise assumes another
-may show (``gap``), and equals may be put for equals (``same``). The premises and what follows share their names, so
-that one may be applied to the other.
+may show (``gap``), and equals may be put for equals (``same``). What e^x is gives x as a logarithm, by two bounds. The
+premises and what follows share their names, so that one may be applied to the other.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from symattn.proof.checker_reading import Rejected
 from symattn.proof.coq.differing import of_differing
 from symattn.proof.coq.folds import of_fold
 from symattn.proof.coq.means import mean_of
-from symattn.proof.coq.printing import auxiliary, identifier
+from symattn.proof.coq.printing import CoqReader, auxiliary, identifier
 from symattn.proof.coq.readable import Stated, Supposed, readable, reading, variables
 from symattn.proof.coq.steps import renamed, steps
-from symattn.proof.coq.terms import Names, Term, term
+from symattn.proof.coq.terms import Names, Term, number, term
 from symattn.proof.coq.writing import (
     Lemma,
     bound,
@@ -221,6 +221,53 @@ def lemmas(theorem: str, certificates: Sequence[Mapping[str, Any]], regroup: boo
     return [*equations, *bounds, *[inferred(name, *x, regroup) for name, x in zip(names[last:], others, strict=True)]]
 
 
+def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> Lemma:
+    """Equal functions of what premises say is equal, or a logarithm: each side is at most the other one."""
+    if record["rule"] not in ("squares", "logarithm") or any(p["kind"] != "certificate" for p in record["premises"]):
+        raise Refused(f"coq: it rests on a step by {record['rule']}, which the theory does not have")
+    positive, rules = ([x for p in record["premises"] for x in p[key]] for key in ("positive", "rules"))
+    names, sorts, scope, free = free_of(conclusion)
+    left, right = (term(x, scope, names) for x in simplified(conclusion, sorts, positive))
+    said = Stated(name, names, free, "=", left, right, supposed=Supposed("log" in names.functions))
+    said = with_arrays(said, positive, (), rules)
+    if record["rule"] == "squares":
+        if [(x.head, x.numbers, [y.head for y in x.below]) for x in (left, right)] != 2 * [
+            ("Fun", left.numbers, ["One"])
+        ]:
+            raise Refused("coq: the sides are not one function of two expressions")
+        a, b = (side.below[0].below[0] for side in (left, right))
+        occurring = CoqReader(names)
+        for side in (a, b):
+            occurring.see(side)
+        within = replace(names, functions={f: n for f, n in names.functions.items() if n in occurring.counts})
+        part = replace(said, name=auxiliary(name, "from_1"), names=within, left=a, right=b, supposed=Supposed())
+        before = [equated(part, steps(free, (a, b), frozenset(part.plus), regroup), regroup)]
+        proof = f"f_equal; apply ({part.name} {variables(reading(part))}); given"
+    else:
+        turned = ((left, right), (right, left))
+        parts = [
+            replace(said, name=auxiliary(name, f"from_{n}"), relation="<=", left=a, right=b)
+            for n, (a, b) in enumerate(turned, 1)
+        ]
+        before = [shown_by(x, _tangent(*both), regroup) for x, both in zip(parts, turned, strict=True)]
+        ways = " | ".join(f"apply ({x.name} {variables(reading(x))}); given" for x in parts)
+        proof = f"apply Rle_antisym; [{ways}]"
+    result = readable(said, f"Proof. intros. {proof}. Qed.")
+    return Lemma(name, f"{''.join(x.text for x in before)}{result.statement}\n{result.proof}\n", result, names=names)
+
+
+def _tangent(x: Term, y: Term) -> Term:
+    """Return e^u − (u + 1), where u is x − y: it is y − x where e^u is 1."""
+    u = Term("Add", (), (x, _negated(y)))
+    return Term("Add", (), (Term("Exp", (), (u,)), Term("Mul", (), (number(-1), Term("Add", (), (u, number(1)))))))
+
+
+def _negated(x: Term) -> Term:
+    if x.head == "Add":
+        return Term("Add", (), tuple(map(_negated, x.below)))
+    return x.below[1] if x.head == "Mul" and x.below[0] == number(-1) else Term("Mul", (), (number(-1), x))
+
+
 _INFERENCES: Mapping[str, Callable[[str, Record, Record, bool], Lemma]] = {
     "largest": lambda name, record, conclusion, regroup: _whole(
         _of_largest(name, record, conclusion, Names()), regroup
@@ -229,5 +276,6 @@ _INFERENCES: Mapping[str, Callable[[str, Record, Record, bool], Lemma]] = {
     "fold": lambda name, record, _, regroup: of_fold(name, record, regroup),
     "differing": lambda name, record, *_: of_differing(name, record),
     "mean": lambda name, record, _, regroup: _averaged(name, record, regroup),
+    "step": _concluded,
     "discharge": lambda name, record, _, regroup: _whole(_discharged(name, record, Names()), regroup),
 }

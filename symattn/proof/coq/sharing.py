@@ -65,7 +65,7 @@ def _smallest(told: Shared, free: Sequence[int]) -> _Key | None:
 def _parts(x: Term, sorts: tuple[int, ...], whole: _Key | None) -> Iterator[tuple[_Key, _Key | None]]:
     """Everything that could have a name, with what it stands in."""
     if x.head not in _UNNAMED and not x.head.startswith("Is") and x.below[:1] != (_LESS,):
-        key = in_order(x, sorts)
+        key = in_order(x, sorts, turns=False)
         yield key, whole
         whole = key
     for y in x.below:
@@ -96,7 +96,7 @@ def _named(told: Shared, free: Sequence[int], key: _Key) -> Shared:
 
 def _orders(x: Term, sorts: tuple[int, ...], free: int, key: _Key) -> Iterator[list[int]]:
     """For each place of a part, how its indices are ordered there, the outermost first."""
-    if x.head not in _UNNAMED and in_order(x, sorts) == key:
+    if x.head not in _UNNAMED and in_order(x, sorts, turns=False) == key:
         bound, at = len(sorts) - free, order_of(x)
         yield sorted(range(len(at)), key=lambda n: at[n] if at[n] >= bound else len(sorts) + bound - at[n])
     for y in x.below:
@@ -104,7 +104,7 @@ def _orders(x: Term, sorts: tuple[int, ...], free: int, key: _Key) -> Iterator[l
 
 
 def _put(x: Term, sorts: tuple[int, ...], key: _Key, array: int, order: Sequence[int]) -> Term:
-    if x.head not in _UNNAMED and in_order(x, sorts) == key:
+    if x.head not in _UNNAMED and in_order(x, sorts, turns=False) == key:
         at = order_of(x)
         return Term("Letter", (array, *[at[n] for n in order]))
     inside = (x.numbers[0], *sorts) if x.binds() else sorts

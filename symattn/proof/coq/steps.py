@@ -341,10 +341,13 @@ def free_indices(x: Term, depth: int = 0) -> frozenset[int]:
 
 
 @lru_cache(_KEPT)
-def in_order(x: Term, scope: tuple[int, ...]) -> tuple[tuple[int, ...], Term]:
-    """A term with its free indices numbered as ``compact`` does in ``Clearing.v``, and their sorts."""
+def in_order(x: Term, scope: tuple[int, ...], turns: bool = True) -> tuple[tuple[int, ...], Term]:
+    """A term with its free indices numbered as ``compact`` does in ``Clearing.v``, and their sorts.
+
+    Without ``turns`` i = j stays as it is written, which readers of terms do not take for j = i.
+    """
     order = order_of(x)
-    return tuple(scope[i] for i in order), renamed(x, {old: new for new, old in enumerate(order)})
+    return tuple(scope[i] for i in order), renamed(x, {old: new for new, old in enumerate(order)}, turns=turns)
 
 
 def order_of(x: Term) -> list[int]:
@@ -387,13 +390,13 @@ def _contracted(sorts: tuple[int, ...], factors: Sequence[Term]) -> tuple[tuple[
     return sorts, factors
 
 
-def renamed(x: Term, to: Mapping[int, int], depth: int = 0) -> Term:
+def renamed(x: Term, to: Mapping[int, int], depth: int = 0, turns: bool = True) -> Term:
     """A term with other numbers for its free indices."""
     if x.head == "Letter" or x.head.startswith("Is"):
         at = 1 if x.head == "Letter" else 0
         seats = tuple(to.get(i - depth, i - depth) + depth if i >= depth else i for i in x.numbers[at:])
-        return Term(x.head, (*x.numbers[:at], *(sorted(seats) if x.head == "Is Equal" else seats)))
-    return Term(x.head, x.numbers, tuple(renamed(y, to, depth + x.binds()) for y in x.below))
+        return Term(x.head, (*x.numbers[:at], *(sorted(seats) if turns and x.head == "Is Equal" else seats)))
+    return Term(x.head, x.numbers, tuple(renamed(y, to, depth + x.binds(), turns) for y in x.below))
 
 
 def _written(x: _Sum, common: int) -> Term:
