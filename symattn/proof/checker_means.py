@@ -60,8 +60,9 @@ def without_means(x: CheckedNode, scope: Mapping[str, str]) -> CheckedNode:
 def expect_laws(sides: Sequence[tuple[Any, Mapping[str, str]]], told: Iterable[str]) -> None:
     """Each random array has one law on all sides and in all means, and is not among what else is ``told`` of."""
     laws: dict[str, Any] = {}
-    for law in _laws_in([data for data, _ in sides]):
-        expect(laws.setdefault(law[1], law) == law, "two laws of one array")
+    for law in (x for data, _ in sides for x in written_parts(data) if x[0] == "function"):
+        if str(law[1]).startswith(_LAW):
+            expect(laws.setdefault(law[1], law) == law, "two laws of one array")
     names = {name.removeprefix(_LAW) for name in laws}
     for mean in (y for data, scope in sides if laws for y in _means_in(read(data, scope))):
         arrays = {array_of(y.label) for y in mean.below[0].letters()}
@@ -73,12 +74,6 @@ def expect_laws(sides: Sequence[tuple[Any, Mapping[str, str]]], told: Iterable[s
 def told_of(record: Mapping[str, Any]) -> list[str]:
     """The letters that are positive, or on a circle."""
     return [str(x) for x in (*record.get("positive", ()), *(y for pair in record.get("rules", ()) for y in pair))]
-
-
-def _laws_in(data: Sequence[Any]) -> Iterator[list[Any]]:
-    for x in (x for one in data for x in written_parts(one)):
-        if x[0] == "function" and str(x[1]).startswith(_LAW):
-            yield x
 
 
 def bodies(x: CheckedNode) -> list[CheckedNode]:

@@ -21,7 +21,7 @@ class TooMany(Exception):
 
 def point(rows: Sequence[Row], random: Random) -> dict[Variable, Fraction] | None:
     """A point at which all rows hold, drawn from all such points; None if there is none."""
-    if any(not c and not _meets(relation, constant) for relation, c, constant in rows):
+    if any(not c and not {"=": k == 0, "≥": k >= 0, ">": k > 0}[relation] for relation, c, k in rows):
         return None
     rows = list({(r, frozenset(c.items()), k): (r, c, k) for r, c, k in rows if c}.values())
     if len(rows) > _ROWS:
@@ -61,10 +61,6 @@ def _sum(a: Row, b: Row, times: Fraction) -> Row:
     both = {v: a[1].get(v, Fraction(0)) + times * b[1].get(v, Fraction(0)) for v in {**a[1], **b[1]}}
     relation = ">" if ">" in (a[0], b[0]) else a[0]
     return relation, {v: c for v, c in both.items() if c}, a[2] + times * b[2]
-
-
-def _meets(relation: str, value: Fraction) -> bool:
-    return {"=": value == 0, "≥": value >= 0, ">": value > 0}[relation]
 
 
 def _between(x: Variable, mine: Sequence[Row], results: Mapping[Variable, Fraction], random: Random) -> Fraction:

@@ -19,7 +19,7 @@ import numpy as np
 
 from symattn.arrays.met import irrational, meeting
 from symattn.arrays.notes import listening
-from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError, Meaningless, Refused, Undecided
 from symattn.document.text import equal_sizes
 from symattn.proof.literals import LARGEST, NamedNumbers, named
 from symattn.proof.statement import Declared, Numbers, Sides, growing_sizes, pairs
@@ -88,7 +88,10 @@ def _looked(sides: Sides, declared: Declared, worlds: Iterable[Numbers], enough:
     first: dict[str, int] = {}
     largest: dict[str, int] = {}
     for world in worlds:
-        result, defined = _differs(sides, declared, world)
+        try:
+            result, defined = _differs(sides, declared, world)
+        except Meaningless as reason:  # shapes that fit at some sizes alone
+            return CounterexampleSearch(None, 0, undefined, {}, str(reason))
         agreed, undefined = agreed + defined, undefined + (not defined)
         first = world.sizes if defined and agreed == 1 else first
         if defined and sum(world.sizes.values()) >= sum(largest.values()):
@@ -117,7 +120,7 @@ def thorough(
     brought, sorts = named(sides, declared), declared.sorts()
     highest = max(top, 2 + max((n for n in brought.sizes if n <= LARGEST), default=1))
     before = _looked(sides, declared, _worlds(sorts, brought, top, highest, beyond or {}))
-    if before.counterexample:
+    if before.counterexample or before.doubt:
         return before
     result, doubt = _by_floats(sides, declared, brought, top, highest)
     if sorts and max(brought.sizes, default=0) > LARGEST:
@@ -251,6 +254,8 @@ def _unequal(sides: Sides, declared: Declared, world: Numbers) -> tuple[Refuting
                 if a[place] != b[place]:
                     result = world.sizes, world.seed, place, str(a[place]), str(b[place])
                     return RefutingExample(*result), True
+    except Meaningless:
+        raise
     except (Refused, Undecided, InputError, ZeroDivisionError):
         return None, False
     return None, not world.balls

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.met import meeting
-from symattn.document.errors import InputError
+from symattn.document.errors import InputError, Meaningless, SymattnError, raised_in_symattn
+from symattn.document.text import equal_sizes
 from symattn.proof import drawing
 
 Pair = tuple[Any, Any]  # two sides: arrays of one kind, or numbers
@@ -50,15 +51,27 @@ def pairs(
 ) -> list[Pair]:
     """The pairs of arrays that ``sides`` says are equal, run in ``world``; see ``run``."""
     result = run(sides, declared, world, more)
-    return [result] if isinstance(result, tuple) else list(result)
+    every = [result] if isinstance(result, tuple) else list(result)
+    if isinstance(world, Numbers):
+        fitting(world, lambda: [np.broadcast_shapes(*(getattr(x, "shape", ()) for x in pair)) for pair in every])
+    return every
 
 
 def run(function: Sides, declared: Declared, world: Letters | Numbers, more: Mapping[str, Any] | None = None) -> Any:
     """Run ``function`` in ``world``; it takes by name what is declared, and what ``more`` holds."""
     given = {name: world.array(name, shape, declared) for name, shape in declared.arrays.items()} | dict(more or {})
-    return function(
-        **{name: _argument(name, given, declared, world) for name in inspect.signature(function).parameters}
-    )
+    taken = {name: _argument(name, given, declared, world) for name in inspect.signature(function).parameters}
+    return fitting(world, lambda: function(**taken))
+
+
+def fitting(world: Letters | Numbers, work: Callable[[], Any]) -> Any:
+    """Do ``work``. Raises Meaningless for shapes that NumPy refuses below the operations of symattn's arrays."""
+    try:
+        return work()
+    except ValueError as error:
+        if not isinstance(world, Numbers) or isinstance(error, SymattnError) or not raised_in_symattn(error):
+            raise
+        raise Meaningless(f"shapes do not fit at {equal_sizes(world.sizes)}: {str(error).strip()}") from error
 
 
 def _argument(name: str, given: Mapping[str, Any], declared: Declared, world: Letters | Numbers) -> Any:

@@ -159,6 +159,8 @@ class Identity:
             return Evidence(Grade.UNDECIDED, "nothing is stated"), ()
         proved = all(p.proved for p in proofs)
         result = self._spots if proved else search(self.sides, self.declared, self.top)
+        if result.doubt:
+            return Evidence(Grade.UNDECIDED, result.doubt), ()
         if proved and not result.counterexample:
             if self.rule:
                 return accepted(Evidence(Grade.ARGUED, "all sizes, by the printed rule"), proofs), ()

@@ -1,4 +1,5 @@
-"""What the backward passes compute is the derivative of what is computed forwards, proved for all sizes."""
+"""What the backward passes compute is the derivative of what is computed forwards, and some definitions that theorems
+print, and do not run, give what is printed: proved for all sizes."""
 
 from __future__ import annotations
 
@@ -13,16 +14,26 @@ from symattn.arrays.array import Array
 from symattn.attention.gradients import scores
 from symattn.attention.gradients.attention import backward, shared_gradient, softmax_vjp
 from symattn.attention.layers.steps import sigmoid
+from symattn.attention.linear import causal_linear_attention, linear_attention, linear_state, linear_step
 from symattn.attention.norms import centre, layer_norm, rms_norm, unit
 from symattn.attention.positions.angles import rotate_half, rotate_interleaved
-from symattn.attention.projections import project, repeat_heads
-from symattn.attention.scores import additive_scores, cosine_scores, distance_scores, general_scores, softcap
+from symattn.attention.projections import merge_heads, project, repeat_heads, split_heads
+from symattn.attention.scores import (
+    additive_scores,
+    cosine_scores,
+    distance_scores,
+    dot_scores,
+    general_scores,
+    scale_by_root,
+    softcap,
+)
 from symattn.attention.softmax import log_sum_exp, sigmoid_weights, sink_weights
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
+from symattn.attention.streaming.states import merge_partial, partial_output
 from symattn.document.evidence import Grade
 from symattn.proof.gradients import gradient
-from symattn.proof.statement import Declared
+from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Identity
 
 Passes = Callable[..., tuple[Any, ...]]
@@ -118,13 +129,7 @@ PASSES: dict[str, tuple[Callable[..., Any], dict[str, str], Passes]] = {
 LONG = ("causal", "shared", "bias", "bias-of-keys", "heads", "cosine", "additive")
 
 
-def _signature(names: dict[str, str]) -> Signature:
-    return Signature([Parameter(name, Parameter.KEYWORD_ONLY) for name in names])
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.deep if n in LONG else ()) for n in PASSES])
-def test_a_backward_pass_gives_the_derivatives(name: str) -> None:
-    function, arrays, passes = PASSES[name]
+def _stated(function: Callable[..., Any], arrays: dict[str, str], passes: Passes) -> Identity:
     moved = [x for x in arrays if x not in ("g", *TURNS)]
 
     def along(g: Array, **given: Any) -> Any:
@@ -133,5 +138,56 @@ def test_a_backward_pass_gives_the_derivatives(name: str) -> None:
     def sides(**given: Any) -> list[tuple[Any, Any]]:
         return [(gradient(along, x, **given), dx) for x, dx in zip(moved, passes(*given.values()), strict=True)]
 
-    sides.__signature__ = _signature(arrays)  # type: ignore[attr-defined]
-    assert Identity(Declared(arrays), sides, ()).decide().evidence.grade is Grade.PROVED
+    sides.__signature__ = Signature([Parameter(x, Parameter.KEYWORD_ONLY) for x in arrays])  # type: ignore[attr-defined]
+    return Identity(Declared(arrays), sides, ())
+
+
+# -- definitions -------------------------------------------------------------------------------------------------------
+def _later_step(q: Array, k: Array, v: Array, p: Array) -> list[Pair]:
+    (state, sums), output = linear_step(linear_state(k[:p], v[:p]), q[p:], k[p:], v[p:])
+    whole = linear_state(k, v)
+    return [(causal_linear_attention(q, k, v)[p:], output), (whole[0], state), (whole[1], sums)]
+
+
+def _merged(s: Array, t: Array, v: Array, w: Array) -> list[Pair]:
+    xp = s.__array_namespace__()
+    scores, values = xp.concat([s, t], axis=-1), xp.concat([v, w], axis=-2)
+    output, lse = merge_partial(partial_output(s, v), partial_output(t, w))
+    return [(output, soft(scores) @ values), (xp.exp(lse), xp.exp(scores).sum(axis=-1, keepdims=True))]
+
+
+def _beside_output(q: Array, k: Array, v: Array) -> list[Pair]:
+    xp, s = q.__array_namespace__(), scale_by_root(dot_scores(q, k), q)
+    output, lse = Attention(lse=True)(q, k, v)
+    return [(output, soft(s) @ v), (xp.exp(lse), xp.exp(s).sum(axis=-1))]
+
+
+def _heads_of_tokens(x: Array, w_q: Array, w_k: Array, w_v: Array) -> Pair:
+    heads = ATTENTION(*(split_heads(x @ w, 2) for w in (w_q, w_k, w_v)))
+    return Attention(heads=2)(x=x, w_q=w_q, w_k=w_k, w_v=w_v), merge_heads(heads)
+
+
+DEFINED: dict[str, tuple[dict[str, str], Callable[..., Any]]] = {
+    "linear": (
+        {"q": "n f", "k": "m f", "v": "m d"},
+        lambda q, k, v: ((q @ k.mT @ v) / (q @ k.mT).sum(axis=-1, keepdims=True), linear_attention(q, k, v)),
+    ),
+    "first-step": (
+        {"q": "1 f", "k": "1 f", "v": "1 d"},
+        lambda q, k, v: (linear_step((0 * (k.mT @ v), 0 * k), q, k, v)[1], causal_linear_attention(q, k, v)),
+    ),
+    "later-step": ({"q": "p+1 f", "k": "p+1 f", "v": "p+1 d"}, _later_step),
+    "merged": ({"s": "n a", "t": "n b", "v": "a d", "w": "b d"}, _merged),
+    "heads-of-tokens": (
+        {"x": "n d", "w_q": "d 2*e", "w_k": "d 2*e", "w_v": "d 2*f"},
+        _heads_of_tokens,
+    ),
+    "log-sums": ({"q": "n d", "k": "m d", "v": "m e"}, _beside_output),
+}
+STATEMENTS = {name: _stated(*each) for name, each in PASSES.items()}
+STATEMENTS |= {name: Identity(Declared(arrays), sides, ()) for name, (arrays, sides) in DEFINED.items()}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.deep if n in LONG else ()) for n in STATEMENTS])
+def test_it_is_proved(name: str) -> None:
+    assert STATEMENTS[name].decide().evidence.grade is Grade.PROVED

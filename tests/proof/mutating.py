@@ -20,7 +20,7 @@ from symattn.proof.inequality import Certificate
 from symattn.proof.refuting import CounterexampleSearch
 from symattn.proof.theorem import Identity, Theorem
 from symattn.proof.together import Positive
-from tests.proof.mutation_copy import Part, Unit
+from tests.proof.mutation_copy import Part, Unit, fresh
 from tests.proof.mutation_operators import Function, Mutant, mutants
 from tests.proof.mutation_survivors import equivalent
 from tests.proof.mutation_truths import nearest_weights, true_all_the_same
@@ -128,7 +128,7 @@ def _noticed(part: Part) -> str:
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, max(LEAST, TIMES * part.seconds))
         with patch.object(theorem, "thorough", _nothing) if proved else nullcontext():
-            found = part.method.decide().evidence.grade.value
+            found = fresh(part.method).decide().evidence.grade.value
     except _Late:
         return "time"
     except Exception:
@@ -146,8 +146,8 @@ def _nothing(*_: Any) -> CounterexampleSearch:
 
 def _unsound(stated: Theorem) -> bool:
     try:
-        refutation = stated.method.refute()
-        return refutation.accepted or not refutation.refuted or not stated.method.witness()
+        refutation = fresh(stated.method).refute()
+        return refutation.accepted or not refutation.refuted or not fresh(stated.method).witness()
     except Exception:
         return True
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -44,7 +45,9 @@ SLOPES = (
     *("attention.softmax.relu_weights", "attention.softmax.sigmoid_weights"),
     *(f"attention.layers.steps.{name}" for name in ("relu", "sigmoid", "silu", "tanh", "identity", "gelu", "erf")),
 )
-ROOMS = ("attention", "theorems")
+ROOMS = ("attention", "theorems", "proof.relations")
+STATED = "test_gradients_for_all_sizes"  # in tests/attention
+UNMARKED = ("theorems.reading", "theorems.texts", "proof", "test_")  # read or check statements, and are none
 UNMEANT = ("false", "chosen")  # what is given under these names is no part of a statement
 
 
@@ -89,7 +92,7 @@ class _Finder(MetaPathFinder, Loader):
         self.ran: set[int] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != COPY and not name.startswith(tuple(f"{COPY}.{room}" for room in ROOMS)):
+        if name not in (COPY, f"{COPY}.proof") and not name.startswith(tuple(f"{COPY}.{room}" for room in ROOMS)):
             return None
         spec = ModuleSpec(name, self, is_package=name == COPY or _source(name).name == "__init__.py")
         if spec.submodule_search_locations is not None:
@@ -100,7 +103,9 @@ class _Finder(MetaPathFinder, Loader):
         if module.__name__ == COPY:
             return
         tree = _Renamed().visit(ast.parse(_source(module.__name__).read_text(encoding="utf-8")))
-        _Marked(self.units, module.__name__.removeprefix(f"{COPY}.")).visit(tree)
+        name = module.__name__.removeprefix(f"{COPY}.")
+        if not name.startswith(UNMARKED):
+            _Marked(self.units, name).visit(tree)
         vars(module).update(__unit__=self._noted, __ran__=self.ran.add)
         exec(compile(ast.fix_missing_locations(tree), f"<{module.__name__}>", "exec"), vars(module))
 
@@ -110,6 +115,8 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def _source(name: str) -> Path:
+    if name.endswith(STATED):
+        return Path(__file__).parents[1] / "attention" / f"{STATED}.py"
     path = Path(symattn.__file__).parent.joinpath(*name.split(".")[1:])
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
@@ -164,13 +171,15 @@ def _called(name: str, number: int, *more: ast.expr) -> ast.Call:
 _FINDER = _Finder()
 
 
-def campaign(topics: Iterable[str]) -> list[Unit]:
-    """The functions of the copy; for each, those theorems of ``topics`` that run it, the quick ones first."""
+def campaign(topics: Iterable[str], definitions: bool = False) -> list[Unit]:
+    """The functions of the copy; for each, the theorems of ``topics`` that run it, and of tests if ``definitions``."""
     sys.meta_path.insert(0, _FINDER)
     try:
         copied = importlib.import_module(f"{COPY}.theorems")
         theorems = {t.name: t for topic in topics for t in copied.of_topic(topic)}
         _import_definitions()
+        if definitions:
+            theorems |= {t.name: t for t in _stated()}
         specified = importlib.import_module(f"{COPY}.attention.spec")
         # The steps that one mutant made are not the next one's.
         specified.Attention.pipeline = lambda spec, given: specified.pipeline(spec, frozenset(given))
@@ -187,6 +196,14 @@ def campaign(topics: Iterable[str]) -> list[Unit]:
     return [u for u in meant if not (u.definition and u.name.endswith(WORDED))]
 
 
+def _stated() -> Iterator[Theorem]:
+    """The statements of a test module, of the copy's definitions."""
+    module = module_from_spec(ModuleSpec(f"{COPY}.{STATED}", _FINDER))
+    _FINDER.exec_module(module)
+    for key, method in module.STATEMENTS.items():
+        yield Theorem(f"{STATED}.{key}", "", (key,), method, "", ())
+
+
 def definition(path: str) -> Unit:
     """A function of the copy by its path, after ``campaign``."""
     return next(unit for unit in _FINDER.units.values() if unit.path == path)
@@ -200,8 +217,8 @@ def _note(theorem: Theorem) -> None:
             unit.parts.append(part)
             unit.theorems[theorem.name] = theorem
     with _running() as found:
-        theorem.method.refute()
-        theorem.method.witness()
+        fresh(theorem.method).refute()
+        fresh(theorem.method).witness()
     for unit in found:
         if unit.definition:
             unit.theorems[theorem.name] = theorem
@@ -212,12 +229,21 @@ def _import_definitions() -> None:
         importlib.import_module(f"{COPY}.attention.{path.stem}")
 
 
-def _flat(method: Method) -> Iterator[Method]:
+def _flat(method: Any) -> Iterator[Method]:
     if isinstance(method, Together):
         for part in method.parts:
             yield from _flat(part)
+    elif getattr(method, "_plain", ()):  # of a print
+        yield method.identity  # the equations that it is compiled to
+        if method._read:  # other claims, which are read one by one
+            yield method
     else:
-        yield getattr(method, "identity", method)  # of a print, the equations that it is compiled to
+        yield method
+
+
+def fresh(method: Any) -> Any:
+    """The method without what it keeps of a run, in which its functions may have been others."""
+    return replace(method, **({"parts": (*map(fresh, method.parts),)} if isinstance(method, Together) else {}))
 
 
 def _reached(part: Part) -> set[Unit]:
@@ -227,7 +253,7 @@ def _reached(part: Part) -> set[Unit]:
     """
     start = time.process_time()
     with _running() as found:
-        part.grade = part.method.decide().evidence.grade.value
+        part.grade = fresh(part.method).decide().evidence.grade.value
     part.seconds = time.process_time() - start
     if not isinstance(part.method, Certificate) or not part.method.chosen:
         return found

@@ -36,7 +36,7 @@ OTHER_NAME = {
 }
 OTHER_WORD = {"bottom-right": "top-left", "top-left": "bottom-right", "zeros": "nan", "nan": "zeros"}
 ELEMENTWISE = ("exp", "sqrt", "log", "tanh", "abs")
-WRITTEN = ("formula", "reason", "reasons", "words", "condition", "more")  # how a step is printed, not what it computes
+WRITTEN = ("formula", "reason", "reasons", "words", "condition", "more", "typed", "of_keys")  # printed, not computed
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,8 @@ def _within(node: ast.AST, parent: ast.AST) -> Iterator[tuple[ast.expr | ast.stm
 
 
 def _only_printed(node: ast.AST) -> bool:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    sets = isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign)
+    targets = getattr(node, "targets", [getattr(node, "target", None)]) if sets else []
     return any(isinstance(t, ast.Name) and t.id in WRITTEN for t in targets)
 
 

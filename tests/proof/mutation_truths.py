@@ -18,7 +18,7 @@ from symattn.proof.refuting import _differs
 from symattn.proof.statement import Declared, Numbers, run
 from symattn.proof.theorem import Identity
 from symattn.proof.together import Positive
-from tests.proof.mutation_copy import COPY, Part
+from tests.proof.mutation_copy import COPY, Part, fresh
 
 # Sizes, by turns; the theorems themselves are tried up to 3, and larger ones come first.
 TURNS = ((4, 3), (3, 4), (5, 2), (2, 5), (1, 4), (2, 3), (3, 2), (2, 2), (1, 2), (2, 1), (1, 1))
@@ -47,7 +47,7 @@ def nearest_weights() -> bool:
 
 def true_all_the_same(parts: list[Part]) -> str:
     """What shows that the statements hold as they are now, without the prover; empty if nothing does."""
-    ways = [_shown(part.method) for part in parts]
+    ways = [_shown(fresh(part.method)) for part in parts]
     return "; ".join(dict.fromkeys(ways)) if all(ways) else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from symattn import Attention
 from symattn.document.evidence import Grade
 from symattn.proof.expectation import NORMAL, averaged, law_with
+from symattn.proof.relations.glossary import Glossary
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
+from symattn.theorems.texts import theorems
 
 
 def xp(x: Any) -> Any:
@@ -162,3 +165,20 @@ def test_most_of_them_are_refuted(name: str):
     hard = ("a cast", "double", "pi is", "sixth moment")
     if not any(words in name for words in hard):
         assert Identity(declared, sides, sides).decide().evidence.grade is Grade.REFUTED
+
+
+UNLIKE = {"x": "n m", "y": "k m"}
+ZEROS = (lambda x, y: (0 * x, 0 * y), lambda x, y: (0 * x + 0 * y, 0 * x), lambda x, y: (x - x, 0 * (x @ y.mT)))
+(TYPED,) = theorems("any", "typed: T\n$0 x + 0 y = 0 x$\nfalse: $x = 2 x$", {"": Glossary(UNLIKE)})
+
+
+@pytest.mark.parametrize("method", [TYPED.method, *(Identity(Declared(UNLIKE), sides, ()) for sides in ZEROS)])
+def test_shapes_that_fit_by_chance_alone_are_refused_in_a_line(method: Any) -> None:
+    evidence = method.decide().evidence
+    assert evidence.grade is Grade.UNDECIDED
+    assert re.search("shapes do not fit at k = .*$", evidence.where)
+
+
+def test_errors_of_a_statement_itself_are_raised() -> None:
+    with pytest.raises(ValueError, match="could not convert"):
+        Identity(Declared({"x": "n"}), lambda x: float("x"), ()).decide()

@@ -1,7 +1,7 @@
 """Small mistakes in definitions and statements are noticed by a theorem, or shown to be none.
 
-All of definitions and one in 24 of statements are tried in the deep run, and one in six of
-statements by hand; ``-s`` prints what was killed by what.
+All of definitions and one in six of statements are tried by hand, some of them in the deep run; ``-s`` prints what was
+killed by what.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from tests.proof.mutation_operators import Mutant, mutants
 from tests.proof.mutation_survivors import equivalent
 from tests.proof.mutation_truths import nearest_weights, true_all_the_same
 
-DEFINED, STATED, BY_HAND = 30, 2, 8  # how many tests share the campaign
+DEFINED, STATED = 30, 8  # how many tests share the campaign
 SAMPLED = ("streaming", "masks")
 MISTAKES = {
     "attention.softmax.normalise": "factor squared",
@@ -76,7 +77,7 @@ def test_a_mistake_is_noticed(units: dict[str, Unit], path: str, change: str):
 @pytest.mark.deep
 def test_a_sample_of_statements(units: dict[str, Unit]):
     stated = [u for u in units.values() if u.module == "theorems.streaming"]
-    found = [tried(*each) for each in drawn(stated, every=20)]
+    found = [tried(*each) for each in drawn(stated, every=15)]
     assert not [t.key for t in found if t.survived]
     assert sum(t.how in ("refuted", "undecided") for t in found) > 10
 
@@ -147,8 +148,8 @@ def test_a_survivor_is_reported(units: dict[str, Unit]):
 
 @pytest.fixture(scope="module")
 def everywhere() -> list[Unit]:
-    """The functions that the theorems of any topic run."""
-    return campaign(TOPICS)
+    """The functions that the theorems of any topic run, and statements of tests."""
+    return campaign(TOPICS, definitions=True)
 
 
 @pytest.fixture(scope="module")
@@ -164,29 +165,16 @@ def check_noticed(mistakes: list[tuple[Unit, Mutant]]) -> None:
     assert not [t.key for t in found if t.survived]
 
 
-def check_definitions(everywhere: list[Unit], part: int) -> None:
+def shared(parts: int, deep: tuple[int, ...]) -> Any:
+    marks = (pytest.mark.deep if part in deep else pytest.mark.exhaustive for part in range(parts))
+    return pytest.mark.parametrize("part", [pytest.param(part, marks=mark) for part, mark in enumerate(marks)])
+
+
+@shared(DEFINED, deep=(0, 15))
+def test_mistakes_in_definitions_are_noticed(everywhere: list[Unit], part: int):
     check_noticed(list(drawn([u for u in everywhere if u.definition]))[part::DEFINED])
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("part", range(0, DEFINED, 15))
-def test_mistakes_in_definitions_are_noticed(everywhere: list[Unit], part: int):
-    check_definitions(everywhere, part)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("part", [part for part in range(DEFINED) if part % 15])
-def test_more_mistakes_in_definitions_are_noticed(everywhere: list[Unit], part: int):
-    check_definitions(everywhere, part)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("part", range(STATED))
+@shared(STATED, deep=(3, 7))
 def test_mistakes_in_statements_are_noticed(misstated: list[tuple[Unit, Mutant]], part: int):
-    check_noticed(misstated[3::4][part::STATED])
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("part", range(BY_HAND))
-def test_more_mistakes_in_statements_are_noticed(misstated: list[tuple[Unit, Mutant]], part: int):
-    check_noticed(misstated[part::BY_HAND])
+    check_noticed(misstated[part::STATED])

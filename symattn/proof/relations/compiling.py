@@ -22,7 +22,7 @@ from symattn.proof.prover import unsimplified
 from symattn.proof.relations.glossary import Glossary, spelt
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.values import Several, Unread, Value, beside, spread
-from symattn.proof.statement import Declared, Letters, Numbers, Pair, run
+from symattn.proof.statement import Declared, Letters, Numbers, Pair, fitting, run
 
 _HIDDEN = "_unit"  # a letter that no formula has, so that there is an array to ask for its kind
 
@@ -136,10 +136,8 @@ class Compiled:
         reader = world.readers.get(key)
         if reader is None:
             reader = world.readers[key] = run(self.function(lambda fresh: fresh), self.declared, world)
-        result: list[Pair] = _read(
-            lambda reader: list(sides_of(reader, link.left, link.right, link.sign != "=")), reader
-        )
-        return result
+        bounds = link.sign != "="
+        return list(fitting(world, lambda: _read(lambda r: list(sides_of(r, link.left, link.right, bounds)), reader)))
 
 
 def _read(work: Callable[[Reader], Any], reader: Reader) -> Any:

@@ -64,12 +64,9 @@ def _every_group_is_named(relation: Relation) -> None:
             groups.append([side])
         else:
             groups[-1].append(side)
-    if len(groups) > 1 and not all(any(map(_is_letter, nt.within(*group))) for group in groups):
+    letters = [[x for x in nt.within(*g) if isinstance(x, Name) and x.base not in ("e", "π")] for g in groups]
+    if len(groups) > 1 and not all(letters):
         raise Unread("a number beside ≠ that no letter stands for")
-
-
-def _is_letter(x: Node) -> bool:
-    return isinstance(x, Name) and x.base not in ("e", "π")
 
 
 def _value(x: Node) -> Any:
