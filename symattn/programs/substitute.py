@@ -180,11 +180,11 @@ class _Substitution:
                 cell.cell_contents = self.value(given.cell_contents)
         return result
 
-    def _names(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        if id(inputs) not in self._globals:
-            names = self._globals[id(inputs)] = dict(inputs)
-            names.update({k: self.value(v) for k, v in inputs.items() if not k.startswith("__")})
-        return self._globals[id(inputs)]
+    def _names(self, namespace: dict[str, Any]) -> dict[str, Any]:
+        if id(namespace) not in self._globals:
+            names = self._globals[id(namespace)] = dict(namespace)
+            names.update({k: self.value(v) for k, v in namespace.items() if not k.startswith("__")})
+        return self._globals[id(namespace)]
 
     def _followed(self, module: str) -> bool:
         """Return whether a module is the user's: of the function's own package, or no installed one."""

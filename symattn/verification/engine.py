@@ -284,8 +284,8 @@ def _try_group(
     """The cases of a group, but no more than ``enough`` wrong ones. Again, if the domain became narrower."""
     session.progress(name)
     before, domain = session.known if enough else 0, session.domain
-    value = 0.0 if name in session.subject.last() else for_random(session.examples)
-    for case in session.share(name, session.fewer(name, group(session, rng)), value):
+    reserved = 0.0 if name in session.subject.last() else for_random(session.examples)
+    for case in session.share(name, session.fewer(name, group(session, rng)), reserved):
         if session.known - before >= (enough or session.subject.enough):
             return
         session.take(case)
