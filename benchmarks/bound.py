@@ -20,7 +20,7 @@ import numpy as np
 
 from symattn import Attention, Precision
 from symattn.bounds.interface import bound
-from symattn.bounds.plain import allowed
+from symattn.bounds.plain_bound import allowed
 from symattn.bounds.priori import InputLimits, a_priori
 
 Arrays = dict[str, np.ndarray]

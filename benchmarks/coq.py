@@ -10,7 +10,7 @@ import argparse
 import resource
 
 from symattn.proof.coq import theory
-from symattn.proof.coq.running import settled
+from symattn.proof.coq.coq_judges import settled
 from symattn.theorems import catalogue
 from symattn.theorems.runner import run
 

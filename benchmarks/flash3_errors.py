@@ -30,7 +30,7 @@ from symattn.bounds.contracts import Contract, replay
 from symattn.bounds.interface import bound
 from symattn.bounds.sharp.elements import tolerances
 from symattn.bounds.sharp.limits import ALPHA, Stores
-from symattn.verification.arithmetic.presets import PRESETS, REPLAYED
+from symattn.verification.arithmetic.contract_presets import PRESETS, REPLAYED
 
 HEADS, TOKENS, DIGITS, BLOCK = 4, 1024, 7, 128
 WIDTH = 2**DIGITS

@@ -21,7 +21,7 @@ from symattn.arrays.rounded import rounded
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.evaluation import Evaluation, enclose, lifted
 from symattn.attention.layers.transformer import Transformer
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 
 DIGITS = 50
 N, VOCABULARY, D_MODEL, D_FF, HEADS, KV_HEADS = 8, 17, 16, 40, 4, 2

@@ -7,12 +7,12 @@ from dataclasses import fields as fields_of
 from dataclasses import replace
 from typing import Any
 
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary_fields import LongRopeScaling
 from symattn.attention.presets import few_heads
 from symattn.attention.spec import Attention
 from symattn.derivations.attention import FLAGS, SIZES
-from symattn.derivations.attention.document import derivation
+from symattn.derivations.attention.attention_document import derivation
 from symattn.derivations.sheets.schema import overridden
 from symattn.document.codec import command
 from symattn.document.errors import InputError

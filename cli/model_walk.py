@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.codec.field_values import written
-from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.relative import slopes
 from symattn.attention.spec import Attention
 from symattn.derivations.walks import walk

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from symattn.attention.layers.evaluation import Evaluation as Evaluation
     from symattn.attention.layers.evaluation import evaluate as evaluate
     from symattn.attention.layers.transformer import Transformer as Transformer
-    from symattn.attention.positions.fields import Alibi as Alibi
-    from symattn.attention.positions.fields import Buckets as Buckets
-    from symattn.attention.positions.fields import Disentangled as Disentangled
-    from symattn.attention.positions.fields import Rotary as Rotary
-    from symattn.attention.positions.fields import Shaw as Shaw
-    from symattn.attention.positions.fields import TransformerXL as TransformerXL
+    from symattn.attention.positions.position_fields import Alibi as Alibi
+    from symattn.attention.positions.position_fields import Buckets as Buckets
+    from symattn.attention.positions.position_fields import Disentangled as Disentangled
+    from symattn.attention.positions.position_fields import Rotary as Rotary
+    from symattn.attention.positions.position_fields import Shaw as Shaw
+    from symattn.attention.positions.position_fields import TransformerXL as TransformerXL
     from symattn.attention.positions.rotary_fields import LinearScaling as LinearScaling
     from symattn.attention.positions.rotary_fields import LongRopeScaling as LongRopeScaling
     from symattn.attention.positions.rotary_fields import NTKScaling as NTKScaling
@@ -85,7 +85,7 @@ _NAMES = {
     "attention.layers.block": "Block",
     "attention.layers.evaluation": "Evaluation evaluate",
     "attention.layers.transformer": "Transformer",
-    "attention.positions.fields": "Alibi Buckets Disentangled Rotary Shaw TransformerXL",
+    "attention.positions.position_fields": "Alibi Buckets Disentangled Rotary Shaw TransformerXL",
     "attention.positions.rotary_fields": "LinearScaling LongRopeScaling NTKScaling ProportionalScaling YarnScaling",
     "attention.presets": "like",
     "attention.spec": "Attention",

@@ -19,9 +19,9 @@ from hypothesis.extra import numpy as arrays_of
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import accepted, needed
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Argument, Convention, Framework
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
-from symattn.bounds.target import Argument, Convention, Framework
 from symattn.document.errors import InputError
 from symattn.document.keywords import answering, format_name
 from symattn.programs import frameworks

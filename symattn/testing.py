@@ -131,7 +131,7 @@ def _words(report: Report) -> str:
     """
     from dataclasses import replace
 
-    from symattn.bounds.target import IN_PROCESS
+    from symattn.bounds.called_target import IN_PROCESS
     from symattn.document.model import Heading, Note, Paragraph
     from symattn.document.render import render
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from symattn.attention.fields import check, refusal
 from symattn.attention.latent import Latent
-from symattn.attention.notation import WIDE
+from symattn.attention.letters_of_attention import WIDE
 from symattn.attention.positions.checks import POSITIONS
-from symattn.attention.positions.fields import Position, Rotary
+from symattn.attention.positions.position_fields import Position, Rotary
 from symattn.document.errors import InputError
 
 if TYPE_CHECKING:

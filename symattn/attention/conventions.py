@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from symattn.attention.notation import N_K, SYMBOLS
-from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Position, Rotary, Shaw
+from symattn.attention.letters_of_attention import N_K, SYMBOLS
+from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Position, Rotary, Shaw
 from symattn.document.model import Text
 from symattn.document.notation import Big, Name, Node, Over, Power, Root, call, commas, equals, name, node, relation
 

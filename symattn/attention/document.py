@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from symattn.attention import inputs
 from symattn.attention.conventions import conventions
 from symattn.attention.flow import Step as Part
-from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS, H, N
+from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS, H, N
 from symattn.document.model import Block, Code, Column, Document, Heading, Items, Step, Steps, Table, Text
 from symattn.document.notation import Node, Product, equals, node, replaced
 from symattn.document.text import text

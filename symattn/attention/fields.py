@@ -17,7 +17,7 @@ from symattn.document.keywords import Answering
 def field_types(description: type) -> dict[str, Any]:
     """Return what each field may be, by its annotation."""
     from symattn.attention.latent import Latent
-    from symattn.attention.positions.fields import Position
+    from symattn.attention.positions.position_fields import Position
 
     # ``spec_fields`` does not import these when it runs.
     hints = get_type_hints(description, localns={"Latent": Latent, "Position": Position})

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from symattn.attention.notation import ARRAYS
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.document.model import Block, Code, Document, Paragraph, Text
 from symattn.document.notation import Like, Node
 from symattn.document.printable import Shown

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from symattn.attention.notation import ARRAYS, WIDE, Wanted
+from symattn.attention.letters_of_attention import ARRAYS, WIDE, Wanted
 from symattn.attention.positions import checks as position_checks
 from symattn.attention.sizes import AxisLengths, check_batches, check_holds
 from symattn.document.errors import InputError

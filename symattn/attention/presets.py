@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.attention.latent import Latent
-from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, named

@@ -11,7 +11,7 @@ from symattn.attention.fields import finite, whole
 
 if TYPE_CHECKING:
     from symattn.attention.latent import Latent
-    from symattn.attention.positions.fields import Position
+    from symattn.attention.positions.position_fields import Position
 
 Scale = int | float | Fraction | Literal["1/d_k", "given"] | None
 Window = int | tuple[int | None, int | None] | None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from symattn.attention.inputs import lengths
 from symattn.attention.latent import Latent
-from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.attention.spec import Attention
 
 _QKV, _X = "q k v", "x w_q w_k w_v w_o"

@@ -15,7 +15,7 @@ from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 from symattn.arrays.special import Forbidden, Undefined
-from symattn.bounds.target import Inputs, Memory, Outcome
+from symattn.bounds.called_target import Inputs, Memory, Outcome
 from symattn.document.errors import SymattnError
 
 #: What code raises that has no result for the sizes or numbers at hand.

@@ -18,10 +18,10 @@ from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.tensors import dtype_kind, is_tensor
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.mistake import At, own, size, step
 from symattn.bounds.reference import RIGHT, Change, Variant, canonical, changed, trace
 from symattn.bounds.storing import rounded
-from symattn.bounds.target import Inputs
 
 Powers = Literal["", "normalised", "alone", "summed"]
 Reference = Literal["largest", "stale", "fixed"]

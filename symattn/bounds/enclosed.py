@@ -19,14 +19,24 @@ from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.arithmetic import number, size
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.distances import Floats, U, ValueColumns
 from symattn.bounds.exponents import ScoreExponents, far_below, stored
 from symattn.bounds.growth import g, rate
-from symattn.bounds.plain import LARGEST, ByHead, applies, beside, evaluate, moderate, row_blocks, row_maxima, shape_of
+from symattn.bounds.plain_bound import (
+    LARGEST,
+    ByHead,
+    applies,
+    beside,
+    evaluate,
+    moderate,
+    row_blocks,
+    row_maxima,
+    shape_of,
+)
 from symattn.bounds.projected import leaves_range, projected
 from symattn.bounds.reference import Run, run
 from symattn.bounds.scores import score_errors
-from symattn.bounds.target import Inputs
 from symattn.document.errors import Refused, Undecided
 
 _LN2 = Enclosure(np.asarray(log(2)), np.asarray(2.0**-52))

@@ -12,13 +12,13 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import lengths, shape
 from symattn.attention.positions.checks import known_sizes, least_width
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Convention
 from symattn.bounds.domain import Domain, Lengths
 from symattn.bounds.extras import NAMES as EXTRAS
 from symattn.bounds.extras import extras, places
 from symattn.bounds.reference import SCORES
-from symattn.bounds.target import Convention
 
 Array = np.ndarray
 _TOKENS = ("q", "k", "v", "x", "y")

@@ -17,7 +17,8 @@ from symattn.arrays.precision import Precision
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.enclosed import EnclosedOutput, enclose
 from symattn.attention.spec import Attention
-from symattn.bounds import enclosed, plain
+from symattn.bounds import enclosed, plain_bound
+from symattn.bounds.called_target import Inputs, Outcome
 from symattn.bounds.case_result import (
     UNFIT,
     Case,
@@ -31,7 +32,6 @@ from symattn.bounds.case_result import (
     shares,
 )
 from symattn.bounds.reference import RIGHT, Run, Variant, canonical, changed, run
-from symattn.bounds.target import Inputs, Outcome
 from symattn.bounds.worst_case import allowed
 from symattn.document.errors import InputError, Refused, Undecided
 
@@ -129,12 +129,12 @@ def expected(
 def in_float64(spec: Attention, inputs: Inputs, precision: Precision) -> Traced | None:
     """The output in float64, enclosed, and what is allowed, of a whole batch; None for what is not plain enough."""
     try:
-        result = enclose(spec, inputs) if plain.applies(spec, inputs) else None
+        result = enclose(spec, inputs) if plain_bound.applies(spec, inputs) else None
     except (Refused, InputError):
         return None
     if result is None:
         return None
-    fast = plain.allowed(spec, inputs, precision)
+    fast = plain_bound.allowed(spec, inputs, precision)
     return Traced(lambda: _by_run(spec, inputs, precision, fast).run, fast, result)
 
 

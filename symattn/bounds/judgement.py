@@ -23,10 +23,10 @@ from symattn.bounds.log_sums import log_sums
 from symattn.bounds.reference import run
 from symattn.bounds.scores import score_errors
 from symattn.bounds.sharp import elements, means
-from symattn.bounds.sharp.blocks import Made, applies, wide
 from symattn.bounds.sharp.elements import Accused
 from symattn.bounds.sharp.limits import Stores
 from symattn.bounds.sharp.means import MeanBeyondLimit
+from symattn.bounds.sharp.rows_in_float64 import Made, applies, wide
 from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, Refused
 

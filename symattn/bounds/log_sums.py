@@ -29,10 +29,10 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.arithmetic import Balls, g, number, rate, size, upper, xp
 from symattn.bounds.balls import _Bound
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import ExactOutput
-from symattn.bounds.plain import usual_or_sink
+from symattn.bounds.plain_bound import usual_or_sink
 from symattn.bounds.reference import Run, run
-from symattn.bounds.target import Inputs
 from symattn.document.errors import InputError, Undecided
 
 _BITS = 192

@@ -14,8 +14,8 @@ from symattn.attention import softmax
 from symattn.attention.flow import Step
 from symattn.attention.inputs import NEEDED, OPTIONAL, accepted
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.reference import Change, Values, Variant
-from symattn.bounds.target import Inputs
 
 Wrong = Callable[["At"], Any]
 

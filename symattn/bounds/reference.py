@@ -16,9 +16,9 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.enclosure import Enclosure
 from symattn.attention.flow import Step
 from symattn.attention.inputs import NEEDED, OPTIONAL, accepted
-from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.spec import Attention
-from symattn.bounds.target import Inputs
+from symattn.bounds.called_target import Inputs
 
 Values = dict[str, Any]
 Change = Callable[[Attention, Values], Any]

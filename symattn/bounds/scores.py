@@ -49,7 +49,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 from symattn.arrays.rounded import rounded
 from symattn.attention.flow import Step
-from symattn.attention.positions.fields import Alibi, Rotary
+from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.attention.positions.rotary import inverse_frequencies
 from symattn.bounds.arithmetic import Balls, extents, g, largest_row, number, size, upper
 from symattn.bounds.counts import rate_of

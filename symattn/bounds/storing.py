@@ -22,9 +22,9 @@ from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 from symattn.arrays.tensors import is_tensor
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.mistake import At, Mistake, change, in_inputs, in_steps
 from symattn.bounds.reference import Change, Variant
-from symattn.bounds.target import Inputs
 
 _FORMATS = ("float32", "float16", "bfloat16")
 #: A name in words, and the format whose roundings are meant; TF32 has the digits of float16.

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any, cast
 
 from symattn.derivations.parameters import checked
-from symattn.document import cache
+from symattn.document import stored_results
 from symattn.document.codec import command, read, written
 from symattn.document.errors import InputError, named
 from symattn.document.model import Document, Result
@@ -125,14 +125,14 @@ _PLAIN = (bool, int, str, Fraction, type(None))
 def cached(name: str, **parameters: Any) -> Document:
     """``derive(name, **parameters)``, from the user's cache folder if the same source of symattn told it before."""
     key = _key(name, parameters)
-    before = key and cache.get("derivations", key)
+    before = key and stored_results.get("derivations", key)
     if before:
         with contextlib.suppress(ValueError):
             return read(before, Document)
     document = derive(name, **parameters)
     if key:
         with contextlib.suppress(TypeError, ValueError):  # holds more than documents do, or too long a number
-            cache.put("derivations", key, written(document))
+            stored_results.put("derivations", key, written(document))
     return document
 
 
@@ -142,6 +142,6 @@ def _key(name: str, parameters: dict[str, Any]) -> str | None:
     if not all(isinstance(value, _PLAIN) for value in parameters.values()):
         return None
     try:
-        return cache.digest([cache.ground(), name, *words])
+        return stored_results.digest([stored_results.ground(), name, *words])
     except OSError:
         return None

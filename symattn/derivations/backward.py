@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from symattn.derivations.texts import Telling
+from symattn.derivations.derivation_texts import Telling
 from symattn.document.model import Document
 from symattn.proof.relations.glossary import Glossary
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from symattn.attention.spec import Attention
-from symattn.derivations.texts import Telling
+from symattn.derivations.derivation_texts import Telling
 from symattn.document.model import Document
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Value
 
 _TEXT = """
 Attention treats all tokens alike

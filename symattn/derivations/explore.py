@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.attention.notation import D_K, SYMBOLS
+from symattn.attention.letters_of_attention import D_K, SYMBOLS
 from symattn.attention.spec import Attention
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.walks import sheet_of, with_fields

@@ -7,8 +7,8 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.attention.projections import grouped_attention, tile_heads
 from symattn.attention.spec import Attention
+from symattn.derivations.derivation_texts import Telling
 from symattn.derivations.exactly import value
-from symattn.derivations.texts import Telling
 from symattn.document.formulas import formula
 from symattn.document.model import Column, Document, Table
 from symattn.proof.relations.glossary import Glossary

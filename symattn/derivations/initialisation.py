@@ -6,8 +6,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 from symattn.attention.softmax import softmax
+from symattn.derivations.derivation_texts import Telling
 from symattn.derivations.exactly import value
-from symattn.derivations.texts import Telling
 from symattn.document import notation as nt
 from symattn.document.formulas import Roles, formula, running_text
 from symattn.document.model import Column, Document, Table, Text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symattn.derivations.texts import Telling
+from symattn.derivations.derivation_texts import Telling
 from symattn.document import notation as nt
 from symattn.document.formulas import formula
 from symattn.document.model import Document

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.attention.spec import Attention
+from symattn.derivations.derivation_texts import Telling
 from symattn.derivations.steps import FalseStep
-from symattn.derivations.texts import Telling
 from symattn.document import notation as nt
 from symattn.document.formulas import running_text
 from symattn.document.model import Column, Document, Table

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.attention.softmax import softmax
+from symattn.derivations.derivation_texts import Telling
 from symattn.derivations.exactly import exact
 from symattn.derivations.steps import FalseStep
-from symattn.derivations.texts import Telling
 from symattn.document import notation as nt
 from symattn.document.formulas import formula, running_text
 from symattn.document.model import Block, Column, Document, Result, Steps, Table
 from symattn.document.notation import Decimal, Node
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import relations
+from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Value
 
 _LIMITS = """
 → p_max → 1/t :: β → ∞ :: 1/(t + Σ_ℓ e^{-β u_ℓ})

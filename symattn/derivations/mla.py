@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.attention.spec import Attention
-from symattn.derivations.texts import Telling
+from symattn.derivations.derivation_texts import Telling
 from symattn.document.formulas import Roles
 from symattn.document.model import Document
 from symattn.proof.relations.glossary import Glossary

@@ -10,9 +10,9 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.attention.softmax import softmax
 from symattn.attention.streaming.states import SoftmaxState, finish, merge, tile_state
+from symattn.derivations.derivation_texts import Telling
 from symattn.derivations.exactly import entries, exact, same
 from symattn.derivations.steps import FalseStep
-from symattn.derivations.texts import Telling
 from symattn.document import notation as nt
 from symattn.document.formulas import formula
 from symattn.document.model import Column, Document, Table

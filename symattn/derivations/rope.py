@@ -7,15 +7,15 @@ from typing import Any
 
 from symattn.attention.positions.angles import add_angles, rotate_interleaved
 from symattn.attention.scores import dot_scores
+from symattn.derivations.derivation_texts import Telling
 from symattn.derivations.exactly import entries, exact
 from symattn.derivations.steps import FalseStep
-from symattn.derivations.texts import Telling
 from symattn.document import notation as nt
 from symattn.document.model import Document
 from symattn.document.notation import Node
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Value
 from symattn.theorems.letters import identity
 from symattn.theorems.positions import ROTARY
 from symattn.theorems.rotations import positions, turn

@@ -6,11 +6,11 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.derivations import jacobian
+from symattn.derivations.derivation_texts import Telling
 from symattn.derivations.parameters import number_or_letter
 from symattn.derivations.scaling_numpy import D_K, ScalingSetting, at_size, compared, evidence
 from symattn.derivations.scaling_typical import TYPICAL, typical
 from symattn.derivations.steps import Moments, checked, moment, of_all
-from symattn.derivations.texts import Telling
 from symattn.document.codec import command
 from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence

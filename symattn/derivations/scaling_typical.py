@@ -13,9 +13,9 @@ import numpy as np
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.field.approximation import decimal
 from symattn.arrays.field.quotient import Quotient
+from symattn.derivations.derivation_texts import Telling
 from symattn.derivations.scaling_numpy import D_K
 from symattn.derivations.steps import FalseStep, enclosed
-from symattn.derivations.texts import Telling
 from symattn.document import notation as nt
 from symattn.document.errors import Refused, Undecided
 from symattn.document.evidence import Evidence
@@ -27,8 +27,8 @@ from symattn.proof import gaussian
 from symattn.proof.relations.comparing import holds
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import DecidedRelation, RelationQuestion, record
+from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Unread
 
 TYPICAL = "The typical row, and the mean over rows"
 """The section that assumes A4."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symattn.derivations.texts import Telling
+from symattn.derivations.derivation_texts import Telling
 from symattn.document.model import Document
 from symattn.proof.relations.glossary import Glossary
 

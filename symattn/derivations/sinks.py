@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from symattn.attention.softmax import sink_weights
-from symattn.derivations.texts import Telling
+from symattn.derivations.derivation_texts import Telling
 from symattn.document.model import Document
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader

@@ -15,7 +15,7 @@ from symattn.arrays.ball import Ball, precision
 from symattn.arrays.exact import Exact
 from symattn.attention.derivative import jvp, vjp
 from symattn.attention.inputs import holds, shape
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.variants import AGREES, SIZES, VARIANTS, NamedVariant
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade

@@ -15,11 +15,11 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import required
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant, canonical, changed, trace
-from symattn.bounds.target import Argument, Convention
 from symattn.document.codec import changed_fields, record
 from symattn.document.errors import InputError, perhaps
 from symattn.document.render import files

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from symattn.attention.positions.fields import Alibi, Rotary
+from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.attention.spec import Attention
 
 SPECIFICATIONS: Mapping[str, Attention] = {

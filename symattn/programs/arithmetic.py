@@ -8,21 +8,21 @@ from typing import Any
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Framework, Layout, Runner
 from symattn.bounds.domain import Domain
-from symattn.bounds.target import Framework, Layout, Runner
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.keywords import format_name
 from symattn.programs.target import narrowed
 from symattn.programs.verify import Options, called, check_numbers, checked, command_line, requested
 from symattn.verification.arithmetic.answer import Answer
-from symattn.verification.arithmetic.trial import HALF, tried
+from symattn.verification.arithmetic.bits_of_a_call import HALF, tried
 from symattn.verification.attention import OfAttention
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.engine import BUDGET, SEED, Session
 from symattn.verification.summing import norming
-from symattn.verification.summing.attending import KEYS, order
 from symattn.verification.summing.scores import scores
+from symattn.verification.summing.summed_attention import KEYS, order
 
 Told = Attention | LayerNorm | RMSNorm
 DTYPES = (*HALF, "float32", "float64")

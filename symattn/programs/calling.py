@@ -8,7 +8,7 @@ from inspect import Parameter
 from typing import Any
 
 from symattn.attention.inputs import NEEDED, OPTIONAL
-from symattn.bounds.target import CAUSAL_MASK, COUNT_K, COUNT_Q, FACTOR, PAST, WIDTH, Argument, Convention
+from symattn.bounds.called_target import CAUSAL_MASK, COUNT_K, COUNT_Q, FACTOR, PAST, WIDTH, Argument, Convention
 from symattn.document.errors import InputError
 from symattn.document.keywords import plain
 from symattn.programs.matching import Parameters, is_place, unknown

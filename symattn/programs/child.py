@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.domain import Domain
-from symattn.bounds.target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.document.errors import CannotRun, SymattnError
 from symattn.programs.process import Process
 from symattn.programs.request import Request

@@ -20,10 +20,10 @@ from symattn.attention.spec import Attention
 from symattn.bounds.judge import expected
 from symattn.bounds.judgement import Judgement, Measured, element, judge_output, measure, measure_logarithms, widened
 from symattn.bounds.sharp import means
-from symattn.bounds.sharp.blocks import applies
 from symattn.bounds.sharp.limits import FORMATS as HALF
 from symattn.bounds.sharp.limits import Stores
 from symattn.bounds.sharp.means import MeanBeyondLimit
+from symattn.bounds.sharp.rows_in_float64 import applies
 from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, article
 from symattn.programs.descale import dequantised, split

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.arrays.precision import Precision
+from symattn.bounds.called_target import Convention, Failure, Layout, Outcome
 from symattn.bounds.domain import Domain
-from symattn.bounds.target import Convention, Failure, Layout, Outcome
 from symattn.document.errors import InputError, MissingExtra
 from symattn.document.keywords import plain
 from symattn.programs import frameworks
@@ -29,9 +29,9 @@ from symattn.programs.modules import HeldNorm
 from symattn.programs.request import Request
 from symattn.programs.signature import parameters
 from symattn.programs.target import Target, preferred, settled
+from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.drawing import draw, within
 from symattn.verification.definitions.registry import ordered, subjects_of
-from symattn.verification.definitions.subject import Definition
 from symattn.verification.power import verdict
 from symattn.verification.report import Report
 

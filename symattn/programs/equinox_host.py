@@ -7,7 +7,7 @@ from functools import partial
 from inspect import Parameter, signature
 from typing import Any
 
-from symattn.bounds.target import Framework
+from symattn.bounds.called_target import Framework
 from symattn.document.keywords import plain
 from symattn.programs.frameworks import check_wide, import_jax
 from symattn.programs.hosts import OWN, Order, tokens_of

@@ -13,7 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from symattn.bounds.target import AXES, CAUSAL_MASK, COUNT_K, COUNT_Q, FACTOR, PAST, WIDTH, Argument, Convention, Inputs
+from symattn.bounds.called_target import (
+    AXES,
+    CAUSAL_MASK,
+    COUNT_K,
+    COUNT_Q,
+    FACTOR,
+    PAST,
+    WIDTH,
+    Argument,
+    Convention,
+    Inputs,
+)
 from symattn.document.errors import InputError
 from symattn.programs.layouts import causal_mask, lengths, to_layout
 from symattn.programs.names import meaning

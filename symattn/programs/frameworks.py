@@ -13,7 +13,7 @@ from typing import Any, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from symattn.bounds.target import Framework, Memory
+from symattn.bounds.called_target import Framework, Memory
 from symattn.document.errors import InputError, MissingExtra, article, perhaps
 from symattn.programs.signature import is_module, parameters, without_partial
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from inspect import Parameter
 from typing import Any, Literal, Protocol
 
-from symattn.bounds.target import Framework
+from symattn.bounds.called_target import Framework
 from symattn.programs.names import meaning
 
 Order = Literal["out in", "in out"]

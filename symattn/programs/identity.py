@@ -13,11 +13,11 @@ import numpy as np
 
 from symattn.arrays.modular import Modular
 from symattn.arrays.precision import Precision
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Convention
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
-from symattn.bounds.target import Convention
 from symattn.document.errors import InputError, MissingExtra
 from symattn.document.evidence import Evidence, Grade
 from symattn.programs.apart import NotDone, apart

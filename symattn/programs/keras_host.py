@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.bounds.target import Framework
+from symattn.bounds.called_target import Framework
 from symattn.document.errors import InputError
 from symattn.document.keywords import plain
 from symattn.programs.frameworks import check_wide, import_jax

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from symattn.bounds.target import Inputs, Layout
+from symattn.bounds.called_target import Inputs, Layout
 from symattn.programs.signature import without_partial
 
 _HEADS = ("q", "k", "v")

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from inspect import Parameter
 from typing import Any
 
-from symattn.bounds.target import Argument, Convention
+from symattn.bounds.called_target import Argument, Convention
 from symattn.document.errors import InputError, perhaps
 from symattn.document.keywords import FIELDS, plain
 from symattn.programs.request import Request
 from symattn.programs.signature import PLACED, STARS, bound_keywords, parameters, printed
-from symattn.verification.definitions.subject import Definition
+from symattn.verification.definitions.definition_subject import Definition
 
 #: Other names that parameters have for settings, besides those of fields of ``Attention``.
 _SETTINGS = {

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from symattn.bounds.target import Failure
+from symattn.bounds.called_target import Failure
 from symattn.programs.loading import users_frame
 from symattn.verification.effort import exhausted
 

@@ -29,7 +29,7 @@ from itertools import islice
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
-from symattn.bounds.target import APART, Failure, Memory, Refusal
+from symattn.bounds.called_target import APART, Failure, Memory, Refusal
 from symattn.programs.loading import installed, one_line, own_frame
 
 _OWN = (ValueError, TypeError, AssertionError, NotImplementedError)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from symattn.bounds.called_target import Convention, Memory
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
-from symattn.bounds.target import Convention, Memory
 from symattn.document.errors import CannotRun
 from symattn.document.evidence import Grade, Verdict
 from symattn.programs.target import narrowed

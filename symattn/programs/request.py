@@ -11,8 +11,8 @@ from typing import Any, Literal
 from symattn.attention.inputs import OPTIONAL, required
 from symattn.attention.presets import like
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Alignment, Framework, Layout
 from symattn.bounds.domain import Domain
-from symattn.bounds.target import Alignment, Framework, Layout
 from symattn.document.errors import InputError
 from symattn.programs.names import MASKS, SETTINGS
 

@@ -25,14 +25,14 @@ from symattn.attention.spec import Attention
 from symattn.bounds.contracts import Contract, stored_scales
 from symattn.bounds.judgement import Measured, measure
 from symattn.bounds.reference import Variant
-from symattn.bounds.sharp.blocks import applies
+from symattn.bounds.sharp.rows_in_float64 import applies
 from symattn.bounds.sharp.sample import averaged, chosen
 from symattn.bounds.sharp.ways import scale_of
 from symattn.document.errors import InputError
 from symattn.programs.closeness import Arrays, Ready, close, of_rows, read_array
 from symattn.verification.arithmetic.aims import SURE, Aim, aims, in_percent, larger
-from symattn.verification.arithmetic.growth import Grown
 from symattn.verification.arithmetic.ranking import likeliest
+from symattn.verification.arithmetic.rungs import Grown
 from symattn.verification.arithmetic.suspects import BitSample
 from symattn.verification.power import least_shown, of_variant
 from symattn.verification.report import Sought

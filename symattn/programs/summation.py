@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from symattn.bounds.target import Framework
+from symattn.bounds.called_target import Framework
 from symattn.document.errors import InputError
 from symattn.document.keywords import format_name
 from symattn.programs import frameworks

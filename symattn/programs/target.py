@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from symattn.attention.spec import Attention
-from symattn.bounds.domain import Domain
-from symattn.bounds.target import (
+from symattn.bounds.called_target import (
     IN_PROCESS,
     MADE,
     Argument,
@@ -25,6 +24,7 @@ from symattn.bounds.target import (
     Outcome,
     Runner,
 )
+from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError, MissingExtra
 from symattn.programs import frameworks, modules, packed
 from symattn.programs.calling import agree

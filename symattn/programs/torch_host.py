@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from inspect import Parameter
 from typing import Any
 
-from symattn.bounds.target import Framework
+from symattn.bounds.called_target import Framework
 from symattn.document.keywords import plain
 from symattn.programs.frameworks import import_torch
 from symattn.programs.hosts import OWN, Order, tokens_of

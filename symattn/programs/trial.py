@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.precision import Precision
+from symattn.bounds.called_target import CAUSAL_MASK, PAST, Argument, Convention, Inputs, Layout, Outcome
 from symattn.bounds.inputs import Maker, Sizes
-from symattn.bounds.target import CAUSAL_MASK, PAST, Argument, Convention, Inputs, Layout, Outcome
 from symattn.document.errors import InputError, SymattnError
 from symattn.document.keywords import plain
 from symattn.programs.layouts import documented, in_words, lengths, lettered, readings, undocumented

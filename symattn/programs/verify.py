@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Framework, Layout, Runner
 from symattn.bounds.domain import Domain
-from symattn.bounds.target import Framework, Layout, Runner
 from symattn.document.codec import command, differing
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Verdict

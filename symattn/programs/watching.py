@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from symattn.bounds.target import Failure
+from symattn.bounds.called_target import Failure
 from symattn.programs.loading import one_line, where
 from symattn.programs.refusing import refuses
 

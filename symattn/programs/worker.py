@@ -18,8 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.domain import Domain
-from symattn.bounds.target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.document.errors import SymattnError
 from symattn.programs.loading import load, where
 from symattn.programs.request import Request

@@ -13,8 +13,8 @@ import numpy as np
 
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.special import Undefined
+from symattn.bounds.called_target import MADE, Argument, Convention, Inputs
 from symattn.bounds.case_result import CaseResult, Expected, Part
-from symattn.bounds.target import MADE, Argument, Convention, Inputs
 from symattn.document.errors import InputError
 from symattn.programs.definitions import Formed
 from symattn.programs.forms import argument

@@ -11,7 +11,7 @@ from symattn.document.model import Block, Code, Emph, Inline
 from symattn.document.render.common import MARK
 from symattn.document.text import plain_text
 from symattn.proof.coq import theory
-from symattn.proof.coq.running import LIBRARY, CoqJudgement, settled
+from symattn.proof.coq.coq_judges import LIBRARY, CoqJudgement, settled
 from symattn.proof.coq.writing import HEAD, Lemma
 from symattn.proof.inequality import Certificate
 from symattn.proof.rules import OfPremise, Rule

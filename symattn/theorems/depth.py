@@ -9,8 +9,8 @@ from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import name
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.part_values import Unread, Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Unread, Value
 from symattn.proof.rules import Fold, OfTheLargest, Repeat
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.together import Together, bound, equations_by, identity

@@ -9,8 +9,8 @@ from symattn.attention.gradients.attention import Gradients, backward, softmax_v
 from symattn.attention.norms import layer_norm, rms_norm
 from symattn.attention.softmax import softmax as soft
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Value
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.together import bound
 from symattn.theorems.letters import ATTENDING, CAUSAL, eye, scaled_scores

@@ -9,8 +9,8 @@ from symattn.attention.positions.angles import rotate_half
 from symattn.attention.projections import grouped_attention, merge_heads, repeat_heads, tile_heads
 from symattn.document.formulas import ARRAY_ROLES
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Value
 from symattn.proof.statement import Pair
 from symattn.proof.together import equations_by
 from symattn.theorems.letters import ATTENTION, textbook

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.array import Array
-from symattn.document import cache
+from symattn.document import stored_results
 from symattn.document.codec import read, written
 from symattn.proof.theorem import Theorem
 from symattn.theorems.findings import TheoremFinding
@@ -37,7 +37,7 @@ class Cache:
     def get(self, theorem: Theorem) -> TheoremFinding | None:
         """Return the stored finding, if all that it depends on is unchanged."""
         key = digest(theorem) if self.on else None
-        text = key and cache.get("theorems", key)
+        text = key and stored_results.get("theorems", key)
         try:
             return read(text, TheoremFinding, Reading, ReadRelation) if text else None
         except ValueError:
@@ -48,7 +48,7 @@ class Cache:
         key = digest(theorem) if self.on else None
         if key is not None:
             with contextlib.suppress(TypeError, ValueError):
-                cache.put("theorems", key, written(finding))
+                stored_results.put("theorems", key, written(finding))
 
 
 # -- content -----------------------------------------------------------------------------------------------------------
@@ -73,12 +73,12 @@ def digest(theorem: Theorem) -> str | None:
         files = sorted((path, _file(path)) for path in walk.files)
     except (UnknownValue, OSError):
         return None
-    return cache.digest([*parts, *(content for _, content in files)])
+    return stored_results.digest([*parts, *(content for _, content in files)])
 
 
 def ground() -> str:
     """The digest of what all theorems depend on: symattn's mathematics, and the versions of what it runs on."""
-    return cache.ground()
+    return stored_results.ground()
 
 
 def _file(path: Path) -> str:
@@ -196,7 +196,7 @@ class _Walk:
 
     def _imported(self, name: str, near: Path) -> None:
         """The files of a module or package of the user's by content, an installed package by its version."""
-        if name in sys.stdlib_module_names or name == cache.ROOT.name:
+        if name in sys.stdlib_module_names or name == stored_results.ROOT.name:
             return
         spec = getattr(sys.modules.get(name), "__spec__", None) or PathFinder.find_spec(
             name, [str(near.parent), *sys.path]
@@ -263,4 +263,4 @@ def _users(path: Path) -> bool:
 @lru_cache
 def _installed() -> list[Path]:
     """The folders of symattn and of Python's own modules."""
-    return [cache.ROOT, *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib"))]
+    return [stored_results.ROOT, *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib"))]

@@ -20,9 +20,9 @@ from symattn.document.text import text
 from symattn.proof.gradients import gradient
 from symattn.proof.listed import Listed
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.moments import mean_of_exponential
+from symattn.proof.relations.part_values import Unread, Value
+from symattn.proof.relations.random_arrays import mean_of_exponential
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Unread, Value
 from symattn.proof.rules import Fold
 from symattn.proof.statement import Declared
 from symattn.proof.together import Together, bound, identity

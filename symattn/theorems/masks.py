@@ -12,8 +12,8 @@ from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.document.formulas import ARRAY_ROLES
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Value
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.statement import Pair
 from symattn.proof.together import Positive, Together, bound, equations_by, identity

@@ -12,7 +12,7 @@ from symattn.document.formulas import ARRAY_ROLES, formula
 from symattn.document.notation import name
 from symattn.proof.gradients import gradient
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.values import Value
+from symattn.proof.relations.part_values import Value
 from symattn.proof.statement import Pair
 from symattn.proof.together import Together, equations_by, identity
 from symattn.theorems.letters import eye

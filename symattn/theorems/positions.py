@@ -12,8 +12,8 @@ from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Node
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.part_values import Value, spread
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Value, spread
 from symattn.proof.statement import Declared
 from symattn.proof.together import Fails, Together, bound, identity
 from symattn.theorems.letters import CAUSAL, rows

@@ -28,7 +28,7 @@ from symattn.proof.relations.judging import (
     relations,
     showing,
 )
-from symattn.proof.relations.limits import limit
+from symattn.proof.relations.limit_rules import limit
 from symattn.proof.relations.sentences import PrintedClaim, assumed, claims, conditions, defined, is_mask
 from symattn.proof.statement import Sides
 from symattn.proof.theorem import Decision, Identity, Refutation, Theorem

@@ -13,8 +13,8 @@ from symattn.document import notation as nt
 from symattn.document.notation import Name, Node, name
 from symattn.document.text import text
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.part_values import Unread, Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Unread, Value
 from symattn.theorems.letters import identity
 
 Family = Callable[[Reader, tuple[Node, ...]], Any]

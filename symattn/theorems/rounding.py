@@ -16,10 +16,10 @@ from symattn.attention.softmax import exponentials, row_max
 from symattn.attention.softmax import softmax as soft
 from symattn.document.formulas import formula
 from symattn.document.notation import Decimal
-from symattn.proof.enclosure import EnclosedOverBox
+from symattn.proof.boxes import EnclosedOverBox
 from symattn.proof.listed import InFormats
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.rounding import fl, overflow
+from symattn.proof.relations.printed_roundings import fl, overflow
 from symattn.proof.together import Together, bound
 from symattn.theorems import rounding_bounds, rounding_formats
 from symattn.theorems.rounding_formats import FORMAT_LETTERS, INFINITE, values

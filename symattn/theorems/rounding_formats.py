@@ -16,8 +16,8 @@ from symattn.attention.softmax import softmax as soft
 from symattn.attention.streaming.states import SoftmaxState, merge
 from symattn.proof.listed import InFormats
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.rounding import beyond, fl, of_format, overflow
-from symattn.proof.rounded import SameBits
+from symattn.proof.relations.printed_roundings import beyond, fl, of_format, overflow
+from symattn.proof.same_bits import SameBits
 
 INFINITE = ("float32", "bfloat16", "float16", "float8_e5m2")  # formats with an infinity
 

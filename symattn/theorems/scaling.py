@@ -8,7 +8,7 @@ from typing import Any
 
 from symattn.arrays.array import Array, Functions
 from symattn.document.formulas import ARRAY_ROLES, running_text
-from symattn.proof.enclosure import EnclosedOverBox
+from symattn.proof.boxes import EnclosedOverBox
 from symattn.proof.expectation import NORMAL, EntryLaw, law_with
 from symattn.proof.gradients import gradient
 from symattn.proof.relations.glossary import Glossary

@@ -23,8 +23,8 @@ from symattn.document.notation import Node
 from symattn.document.text import text
 from symattn.proof.relations.functions import attending
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.part_values import Several, Unread, Value, both
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Several, Unread, Value, both
 from symattn.proof.rules import Fold
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.together import equations_by

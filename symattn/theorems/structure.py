@@ -15,7 +15,7 @@ from symattn.document.errors import Refused
 from symattn.document.formulas import formula
 from symattn.proof.expectation import EntryLaw
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.values import Value
+from symattn.proof.relations.part_values import Value
 from symattn.proof.rules import MeanRule, Substitution
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.together import equations_by

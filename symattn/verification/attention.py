@@ -12,15 +12,15 @@ import numpy as np
 
 from symattn.attention.inputs import TOKENS, shape
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.judge import Legal, of_attention, traced
-from symattn.bounds.target import Inputs
 from symattn.document import codec, errors
 from symattn.verification import counterexample, power, reduce
 from symattn.verification.diagnosis.observe import ObservedScale, scales
 from symattn.verification.probing import behaviour, hints, numbers
-from symattn.verification.probing import sizes as probes_sizes
+from symattn.verification.probing import sizes_that_tell as probes_sizes
 from symattn.verification.probing.probes import GROUPS, Group, batches
 from symattn.verification.probing.search import FAMILIES, altered, search
 from symattn.verification.report import Check, Counterexample, Fault, Sought, StepPower
@@ -28,7 +28,7 @@ from symattn.verification.subject import Array, Cases, Random, Subject
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
-    from symattn.verification.arithmetic.trial import Trial
+    from symattn.verification.arithmetic.bits_of_a_call import Trial
     from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.engine import Session
     from symattn.verification.semantics import IdentityResult
@@ -217,18 +217,18 @@ class OfAttention(Subject):
             yield Fault("mask", cause, cause, Counterexample({n: a.tolist() for n, a in leak.items()}))
 
     def trial(self, session: Session) -> Trial | None:
-        """See ``arithmetic.trial``."""
+        """See ``arithmetic.bits_of_a_call``."""
         from symattn.verification.arithmetic.aims import aims, wanted
-        from symattn.verification.arithmetic.trial import HALF, tried
+        from symattn.verification.arithmetic.bits_of_a_call import HALF, tried
 
         more = wanted(aims(self.spec, session.power))
         return tried(session, more=more) if session.precision.input.name in HALF else None
 
     def together(self, session: Session) -> Fault | None:
-        """See ``arithmetic.growth``."""
+        """See ``arithmetic.rungs``."""
         if session.trial is None or session.trial.fault is not None:
             return None
-        from symattn.verification.arithmetic.growth import together
+        from symattn.verification.arithmetic.rungs import together
 
         return together(session, session.trial)
 

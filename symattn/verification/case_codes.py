@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.inputs import holds, required
-from symattn.attention.notation import ARRAYS
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.document import codec, errors
 from symattn.verification.definitions.registry import Specification, attention_of, is_definition, subjects_of, written

@@ -13,11 +13,11 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import APART, Outcome, Runner
 from symattn.bounds.case_result import WIDER, Case, CaseResult
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Array, Maker
 from symattn.bounds.judge import judge
-from symattn.bounds.target import APART, Outcome, Runner
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
@@ -28,7 +28,7 @@ from symattn.verification.report import Check, Fault, Report, Sought, StepPower
 from symattn.verification.subject import Cases, Subject
 
 if TYPE_CHECKING:
-    from symattn.verification.arithmetic.trial import Trial
+    from symattn.verification.arithmetic.bits_of_a_call import Trial
     from symattn.verification.semantics import IdentityResult
 
 SEED = 20261120

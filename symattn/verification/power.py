@@ -14,11 +14,11 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from symattn.attention.flow import Step
-from symattn.attention.notation import ARRAYS
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import UNFIT
 from symattn.bounds.reference import RIGHT, Values, Variant, canonical, trace
-from symattn.bounds.target import Inputs
 from symattn.document.evidence import Verdict
 from symattn.verification.report import StepPower
 

@@ -24,7 +24,7 @@ from symattn.arrays.residues import primes
 from symattn.arrays.residues.degree import Chance, escape, pairs_needed
 from symattn.arrays.residues.field import Work
 from symattn.attention.inputs import TOKENS, lengths
-from symattn.attention.notation import ARRAYS
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError, SymattnError

@@ -1,7 +1,7 @@
 """The subject of verification: inputs of every kind that tell, the outputs that are legal, the mistakes that are known.
 
 ``Attention`` is one subject, ``verification.attention.OfAttention``; definitions made of arrays by name are
-others, ``definitions.subject.Definition``. One engine tries, judges and explains them all.
+others, ``definitions.definition_subject.Definition``. One engine tries, judges and explains them all.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.judge import Legal
-from symattn.bounds.target import Inputs
 from symattn.verification.power import LEAST
 from symattn.verification.report import Check, Counterexample, Fault, Sought, StepPower
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
-    from symattn.verification.arithmetic.trial import Trial
+    from symattn.verification.arithmetic.bits_of_a_call import Trial
     from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.diagnosis.observe import ObservedScale
     from symattn.verification.engine import Session

@@ -13,7 +13,7 @@ from typing import Any
 
 import mpmath
 
-from symattn.attention.positions.fields import Disentangled, Rotary, Shaw
+from symattn.attention.positions.position_fields import Disentangled, Rotary, Shaw
 from symattn.attention.spec import Attention
 from tests.attention.by_loops_angles import angles
 from tests.attention.by_loops_distances import clip, distances

@@ -7,7 +7,7 @@ from typing import Any
 
 import mpmath
 
-from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Shaw, TransformerXL
+from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Shaw, TransformerXL
 from symattn.attention.spec import Attention
 from tests.attention.by_loops_numbers import ZERO, Given, dot, in_heads
 

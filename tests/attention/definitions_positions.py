@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.attention.spec import Attention
 from tests.attention.definition import Definition
 

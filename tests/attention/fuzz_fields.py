@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from symattn.attention.latent import Latent
-from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.attention.positions.rotary_fields import (
     LinearScaling,
     LongRopeScaling,

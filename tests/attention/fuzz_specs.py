@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.latent import Latent
-from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.attention.positions.rotary_fields import (
     LongRopeScaling,
     NTKScaling,

@@ -10,7 +10,7 @@ import numpy as np
 
 from symattn.attention.inputs import holds
 from symattn.attention.layers.evaluation import lifted
-from symattn.attention.notation import ARRAYS
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.variants import VARIANTS, NamedVariant
 from tests.attention.definition import PLAIN, Definition, parts
 from tests.attention.definitions_positions import POSITIONS

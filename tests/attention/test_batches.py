@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from symattn.attention.latent import Latent
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 

@@ -11,7 +11,7 @@ import pytest
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import pythagorean_tables, rotate
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.cache import (

@@ -15,8 +15,8 @@ from symattn.arrays import kind
 from symattn.attention.document import shape
 from symattn.attention.fields import field_types, members, words
 from symattn.attention.latent import Latent
-from symattn.attention.notation import SYMBOLS
-from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw
+from symattn.attention.letters_of_attention import SYMBOLS
+from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw
 from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError

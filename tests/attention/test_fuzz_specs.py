@@ -23,10 +23,10 @@ from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention import latent
 from symattn.attention.inputs import lengths
 from symattn.attention.layers.evaluation import lifted
-from symattn.attention.notation import SYMBOLS
-from symattn.attention.positions import fields as position
+from symattn.attention.letters_of_attention import SYMBOLS
+from symattn.attention.positions import position_fields as position
 from symattn.attention.positions import rotary_fields
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.render import render

@@ -17,7 +17,7 @@ from symattn.arrays.special import Forbidden
 from symattn.attention.derivative import jvp, vjp
 from symattn.attention.gradients.scores import sparsemax_gradient
 from symattn.attention.layers.steps import relu
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.softmax import softmax, sparsemax
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, Refused, Undecided

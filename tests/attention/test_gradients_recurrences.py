@@ -14,7 +14,7 @@ from symattn.arrays.residues import primes
 from symattn.attention.derivative import vjp
 from symattn.attention.gradients import backward as backward_pass
 from symattn.attention.gradients.backward import backward
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.document.errors import InputError, Refused, Undecided

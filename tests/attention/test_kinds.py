@@ -18,7 +18,7 @@ from symattn.arrays import FLOATING, kind
 from symattn.arrays.ball import precision
 from symattn.arrays.modular import modular
 from symattn.arrays.special import Forbidden
-from symattn.attention.positions.fields import Alibi
+from symattn.attention.positions.position_fields import Alibi
 from symattn.document.errors import Refused, Undecided
 from tests.arrays.residues import agree
 from tests.attention.definition import Definition, flat, looped, near, parts, same, truth

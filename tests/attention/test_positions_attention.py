@@ -15,7 +15,7 @@ from symattn import Attention
 from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.attention.latent import Latent
-from symattn.attention.positions.fields import Alibi, Rotary
+from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.attention.positions.rotary import pythagorean_tables, rotate
 from symattn.attention.positions.rotary_fields import (
     LinearScaling,

@@ -12,7 +12,7 @@ from symattn.arrays import kind
 from symattn.arrays.index.axes import length
 from symattn.arrays.indexed import Indexed
 from symattn.attention.latent import Latent
-from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.attention.positions.rotary_fields import (
     LinearScaling,
     LongRopeScaling,

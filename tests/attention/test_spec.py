@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from symattn.arrays import kind
-from symattn.attention.notation import SYMBOLS
+from symattn.attention.letters_of_attention import SYMBOLS
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 from symattn.document.model import Document, Heading, Items, Steps, Table

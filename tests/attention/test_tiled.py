@@ -10,7 +10,7 @@ import pytest
 
 from symattn.attention import masks
 from symattn.attention.gradients.attention import shared_gradient
-from symattn.attention.positions.fields import Alibi, Shaw
+from symattn.attention.positions.position_fields import Alibi, Shaw
 from symattn.attention.projections import repeat_heads
 from symattn.attention.softmax import log_sum_exp
 from symattn.attention.spec import Attention

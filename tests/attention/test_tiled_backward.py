@@ -12,7 +12,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.derivative import vjp
 from symattn.attention.gradients.attention import Gradients, shared_gradient, softmax_vjp
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.projections import repeat_heads
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention

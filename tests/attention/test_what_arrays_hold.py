@@ -12,7 +12,7 @@ from symattn.arrays import kind
 from symattn.attention.choices import check_fields
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.transformer import Transformer
-from symattn.attention.positions.fields import Alibi, Buckets, Rotary, TransformerXL
+from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary, TransformerXL
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.attention.spec import Attention
 from tests.attention.torch_weights import INF, mask, of_heads, weights
 

@@ -12,7 +12,7 @@ import pytest
 
 from symattn import derivations
 from symattn.derivations import cached, derive, names
-from symattn.document import cache
+from symattn.document import stored_results
 from symattn.document.codec import read, written
 from symattn.document.model import Document
 from tests.cli.conftest import Run
@@ -53,7 +53,7 @@ def test_other_parameters_are_told_anew(folder: Path, told: list[str]) -> None:
 
 def test_another_source_is_told_anew(folder: Path, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     cached("shift")
-    monkeypatch.setattr(cache, "ground", lambda *rooms: "another source")
+    monkeypatch.setattr(stored_results, "ground", lambda *rooms: "another source")
     cached("shift")
     assert told == ["shift", "shift"]
 
@@ -65,7 +65,7 @@ def test_files_that_cannot_be_trusted_are_as_good_as_none(folder: Path, told: li
     text = file.read_text(encoding="utf-8")
     altered = text.replace("all sizes", "no sizes")
     assert altered != text
-    rewritten = "\n".join((cache.digest(['{"is": "Code", "text": "x"}']), '{"is": "Code", "text": "x"}'))
+    rewritten = "\n".join((stored_results.digest(['{"is": "Code", "text": "x"}']), '{"is": "Code", "text": "x"}'))
     for broken in ("", "{", altered, text[:-1], text + " ", rewritten, "[" * 99999, " " * 5_000_000):
         file.write_text(broken, encoding="utf-8")
         told.clear()

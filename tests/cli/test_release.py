@@ -16,7 +16,7 @@ import pytest
 
 import symattn
 from symattn.derivations import examples
-from symattn.document import cache, schemas
+from symattn.document import schemas, stored_results
 from symattn.document.errors import InputError
 from symattn.document.evidence import Grade
 from symattn_cli.main import TABLE
@@ -123,13 +123,13 @@ def test_the_schemas_are_printed(run) -> None:
 def test_the_cache_says_where_it_is_and_is_cleared(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYMATTN_CACHE", str(tmp_path))
     other = tmp_path / "theorems" / "notes.json"
-    cache.put("theorems", cache.digest(["a"]), "kept")
+    stored_results.put("theorems", stored_results.digest(["a"]), "kept")
     other.write_text("mine")
     told = json.loads(run("cache", "-f", "json").stdout)
     assert (told["folder"], told["files"]) == (str(tmp_path), 1)
     assert told["bytes"] > 60
     assert "1 files are cleared" in run("cache", "clear").stdout
-    assert cache.get("theorems", cache.digest(["a"])) is None
+    assert stored_results.get("theorems", stored_results.digest(["a"])) is None
     assert other.read_text() == "mine"
     assert json.loads(run("cache", "-f", "json").stdout)["files"] == 0
 

@@ -27,7 +27,7 @@ from symattn import (
     Softmax,
     verify,
 )
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary_fields import Scaling
 from symattn.document.evidence import Grade, Verdict
 from symattn.programs import definitions

@@ -13,7 +13,7 @@ import pytest
 from symattn import Attention, verify
 from symattn.attention.codec.field_values import field_of
 from symattn.attention.latent import Latent
-from symattn.attention.positions.fields import Rotary, TransformerXL
+from symattn.attention.positions.position_fields import Rotary, TransformerXL
 from symattn.attention.positions.rotary_fields import LinearScaling
 from symattn.attention.presets import PRESETS, small
 from symattn.document.codec import spelled

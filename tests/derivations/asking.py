@@ -8,9 +8,9 @@ from typing import Any
 from symattn.attention.codec.field_values import written
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
-from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.run import mixing
-from symattn.derivations.walks.tokens import products_agree, step_agrees
+from symattn.derivations.walks.walk_data import Walk
+from symattn.derivations.walks.walk_entries import products_agree, step_agrees
 
 
 def asked(name: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from symattn.attention.latent import Latent
-from symattn.attention.notation import ARRAYS, SYMBOLS
-from symattn.attention.positions.fields import Alibi, Buckets, Rotary, Shaw
+from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
+from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary, Shaw
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.document.errors import InputError

@@ -16,11 +16,11 @@ import pytest
 
 from symattn.arrays.symbolic import Symbolic
 from symattn.attention import spec as specification
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling, LongRopeScaling, YarnScaling
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import derive, names
-from symattn.derivations.attention import document as attention
+from symattn.derivations.attention import attention_document as attention
 from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention import textbook
 from symattn.derivations.attention.expressions import agrees_on_numbers

@@ -20,7 +20,7 @@ from symattn.document.evidence import Grade
 from symattn.document.model import Caveat, Document, Result, Steps
 from symattn.document.notation import Relation
 from symattn.document.render import render
-from symattn.proof.relations.values import Unread
+from symattn.proof.relations.part_values import Unread
 from symattn_cli.main import main
 from tests.lanes import one_in
 

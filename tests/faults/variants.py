@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from symattn import Attention
-from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 
 Array = Any
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, TransformerXL
+from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, TransformerXL
 from symattn.attention.spec import Attention
 from tests.models.cases import Case, Wrong, projections, split_by_head
 from tests.models.seen import Seen, built, look, numbers, tokens

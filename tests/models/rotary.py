@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling, YarnScaling
 from symattn.attention.presets import like
 from tests.models.cases import TABLES, Case, Wrong, by_turns, projections, split_by_head

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.attention.variants import AGREES, VARIANTS
 from tests.models.page import MAKERS, case

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from symattn import Attention
-from symattn.attention.positions.fields import Rotary
-from symattn.bounds.target import CAUSAL_MASK
+from symattn.attention.positions.position_fields import Rotary
+from symattn.bounds.called_target import CAUSAL_MASK
 from symattn.document.errors import InputError
 from symattn.programs.calling import agree
 from symattn.programs.request import Request, keyword

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention
-from symattn.bounds.target import Runner
+from symattn.bounds.called_target import Runner
 from symattn.document.errors import CannotRun, InputError, MissingExtra
 from symattn.programs.child import Child, ProcessLimits
 from symattn.programs.loading import NoSuchAttribute, NotCallable

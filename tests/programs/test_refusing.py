@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from symattn import Domain, LayerNorm, Verdict, verify
-from symattn.bounds.target import Failure
+from symattn.bounds.called_target import Failure
 from symattn.programs.refusing import by_memory, refuses
 from symattn.verification.probing.refusals import Sized, explaining, remedy
 

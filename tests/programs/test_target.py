@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from symattn import verify
-from symattn.bounds.target import IN_PROCESS, Layout, Memory, Runner, same_bits
+from symattn.bounds.called_target import IN_PROCESS, Layout, Memory, Runner, same_bits
 from symattn.document.errors import InputError, MissingExtra
 from symattn.programs.request import Request
 from symattn.programs.target import Target, target

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from symattn import Attention, LinearAttention, verify
+from symattn.bounds.called_target import Argument, Convention, Layout
 from symattn.bounds.domain import Domain
-from symattn.bounds.target import Argument, Convention, Layout
 from symattn.programs import definitions
 from symattn.programs.forms import argument
 from symattn.programs.layouts import documented, lettered

@@ -17,7 +17,7 @@ from typing import Any
 from symattn.document.errors import SymattnError
 from symattn.proof.certificate import written
 from symattn.proof.certified import certificates
-from symattn.proof.coq.running import judged
+from symattn.proof.coq.coq_judges import judged
 from symattn.proof.coq.writing import Lemma, lemma
 from symattn.proof.prover import equations
 from symattn.proof.statement import Letters, pairs

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from symattn.attention.notation import D_K
+from symattn.attention.letters_of_attention import D_K
 from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.document import notation as nt
 from symattn.document.notation import Node, Relation
 from symattn.proof import certified, certified_moments
 from symattn.proof.certificate import premise
 from symattn.proof.premises import Applied, Concluded, Inducted, Instance, Tending
-from symattn.proof.relations import concluding, limits
+from symattn.proof.relations import concluding, limit_rules
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import RelationQuestion, decided
 from tests.letters import MU, SIGMA, s, var
@@ -36,7 +36,7 @@ def listening() -> Iterator[list[Record]]:
             found.extend(json.loads(json.dumps(premise(p))) for p in steps)
         return answer
 
-    rooms: tuple[Any, ...] = (concluding, limits, certified_moments)
+    rooms: tuple[Any, ...] = (concluding, limit_rules, certified_moments)
     for room in rooms:
         room.accepted = accepted
     try:
@@ -56,7 +56,7 @@ def steps(relation: Relation, glossary: Glossary, **more: Any) -> list[Record]:
 def limit(relation: Relation, condition: Relation, form: Node, glossary: Glossary) -> list[Record]:
     """The same of a limit."""
     with listening() as found:
-        limits.limit(relation, condition, form, glossary, lambda r: decided(RelationQuestion(r, glossary)))
+        limit_rules.limit(relation, condition, form, glossary, lambda r: decided(RelationQuestion(r, glossary)))
     return found
 
 

@@ -15,9 +15,9 @@ import pytest
 from symattn.document.evidence import Grade
 from symattn.document.model import Note
 from symattn.proof.certified import certificates
-from symattn.proof.coq import running, theory
+from symattn.proof.coq import coq_judges, theory
+from symattn.proof.coq.coq_judges import LIBRARY, CoqJudgement, judged, listed, settled
 from symattn.proof.coq.inferences import lemmas
-from symattn.proof.coq.running import LIBRARY, CoqJudgement, judged, listed, settled
 from symattn.proof.coq.writing import Lemma
 from symattn.proof.theorem import Decision
 from symattn.theorems import catalogue
@@ -94,7 +94,7 @@ def test_the_theory_assumes_nothing_of_its_own() -> None:
 
 @pytest.mark.coq
 def test_what_takes_too_much_processor_time_is_refused_and_the_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "SECONDS", 3)
+    monkeypatch.setattr(coq_judges, "SECONDS", 3)
     so = lemmas("so", records("softmax-shift"))
     endless = replace(so[0], name="endless", text="Goal False. repeat pose proof I. Qed.\n")
     judgement = judged([endless, *so])
@@ -400,7 +400,7 @@ def test_why_coq_ended_early_is_told(
     (tmp_path / "coqtop").write_text(f"#!/bin/sh\n{end}\n", encoding="utf-8")
     (tmp_path / "coqtop").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(running, "SECONDS", seconds)
+    monkeypatch.setattr(coq_judges, "SECONDS", seconds)
     monkeypatch.setattr(theory, "compiled", lambda: tmp_path)
     long = [Lemma(name, f"(* {'more than a pipe holds ' * 10_000} *)") for name in ("one", "two")]
     judgement = judged(long)

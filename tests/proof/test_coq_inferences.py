@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from symattn.proof.coq.coq_judges import LIBRARY, judged
 from symattn.proof.coq.inferences import lemmas
-from symattn.proof.coq.running import LIBRARY, judged
 from symattn.proof.coq.writing import Lemma
 from tests.proof.test_coq import letter, records, spoiled, wrong_side
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from symattn.proof.coq.coq_judges import judged
 from symattn.proof.coq.inferences import lemmas
-from symattn.proof.coq.running import judged
 from symattn.proof.coq.writing import Lemma
 from tests.proof.test_coq import records, wrong_side
 from tests.proof.test_coq_inferences import of_kind, with_text

@@ -9,9 +9,9 @@ import pytest
 
 from symattn.proof.certified import certificates
 from symattn.proof.coq import theory
+from symattn.proof.coq.coq_judges import judged
 from symattn.proof.coq.inferences import lemmas
 from symattn.proof.coq.printing import identifier, reserved
-from symattn.proof.coq.running import judged
 from symattn.proof.coq.writing import Lemma
 from symattn.theorems import catalogue
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from symattn.proof.coq import running
+from symattn.proof.coq import coq_judges
+from symattn.proof.coq.coq_judges import judged
 from symattn.proof.coq.inferences import lemmas
-from symattn.proof.coq.running import judged
 from tests.proof.test_coq import records
 from tests.proof.test_coq_inferences import with_text
 
@@ -45,7 +45,7 @@ def test_a_name_for_a_part_is_no_other_name() -> None:
 
 @pytest.mark.coq
 def test_a_part_that_is_not_what_it_stands_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "SECONDS", 5)  # to see that two real numbers differ, Coq would unfold what they are
+    monkeypatch.setattr(coq_judges, "SECONDS", 5)  # to see that two real numbers differ, Coq would unfold what they are
     grouped = records("gqa-is-mha")
     for old, new in (
         ("(fun a => t i j k a / ", "(fun a => s i j k a / "),

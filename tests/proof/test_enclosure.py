@@ -18,10 +18,10 @@ import pytest
 
 from symattn.document.evidence import Grade
 from symattn.proof import gaussian
+from symattn.proof.boxes import EnclosedOverBox
 from symattn.proof.certified import certificates
 from symattn.proof.checker import check
 from symattn.proof.checker_balls import _RISING
-from symattn.proof.enclosure import EnclosedOverBox
 
 SIDE = (Fraction(-1), Fraction(1))
 BOX = {"x": SIDE, "y": SIDE}

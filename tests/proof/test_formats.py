@@ -11,7 +11,7 @@ from symattn.arrays.formats import NARROW, Format
 from symattn.document.errors import Refused
 from symattn.document.evidence import Grade
 from symattn.proof.listed import InFormats
-from symattn.proof.rounded import Operations, RoundedTerm, SameBits
+from symattn.proof.same_bits import Operations, RoundedTerm, SameBits
 
 KNOWN = {  # digits, largest, smallest
     "float32": (24, Fraction(2**24 - 1) * 2**104, Fraction(1, 2**149)),

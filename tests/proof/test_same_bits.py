@@ -16,7 +16,7 @@ from symattn.document.evidence import Grade
 from symattn.proof.certified import certificates
 from symattn.proof.checker import check
 from symattn.proof.checker_bits import FORMATS
-from symattn.proof.rounded import SameBits
+from symattn.proof.same_bits import SameBits
 from symattn.theorems.rounding_formats import merge_commutes
 
 KINDS = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from symattn.arrays.indexed import Indexed
-from symattn.attention.notation import D_K
+from symattn.attention.letters_of_attention import D_K
 from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.proof.certificate import certificate
 from symattn.proof.certified_moments import chained, vanishing

@@ -13,9 +13,9 @@ import pytest
 from symattn import Attention, Precision
 from symattn.arrays.formats import Format
 from symattn.bounds.sharp import elements, means
-from symattn.bounds.sharp.blocks import block, every_head
 from symattn.bounds.sharp.elements import Accused
 from symattn.bounds.sharp.limits import Stores, factor
+from symattn.bounds.sharp.rows_in_float64 import block, every_head
 from symattn.document.errors import InputError
 from symattn.testing import AttentionFault, assert_close_to_exact
 from tests.testing.half_kernels import (

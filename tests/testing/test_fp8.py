@@ -16,7 +16,7 @@ from symattn.bounds.contracts import Contract, replay
 from symattn.bounds.sharp import elements, means
 from symattn.document.errors import InputError
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.arithmetic.presets import REPLAYED
+from symattn.verification.arithmetic.contract_presets import REPLAYED
 from tests.testing.fp8_kernels import BF16, E4M3, E5M2, KERNELS, Array, Kernel, Quantised, on_matrix_units, quantised
 from tests.testing.half_kernels import INPUTS, normal
 

@@ -11,7 +11,7 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.formats import Format
-from symattn.bounds.sharp import blocks, means
+from symattn.bounds.sharp import means, rows_in_float64
 from symattn.bounds.sharp.limits import Stores
 from symattn.testing import AttentionFault, assert_close_to_exact
 from tests.testing.half_kernels import Array, made, normal, online, scores, tiles
@@ -29,8 +29,8 @@ SPECS = {
 
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 50 keys, blocks of 8 rows, and no head kept."""
-    monkeypatch.setattr(blocks, "_KEYS", 50)
-    monkeypatch.setattr(blocks, "_SCORES", 1)
+    monkeypatch.setattr(rows_in_float64, "_KEYS", 50)
+    monkeypatch.setattr(rows_in_float64, "_SCORES", 1)
     monkeypatch.setattr(means, "_KEPT", 1)
 
 
@@ -43,10 +43,10 @@ def test_parts_of_the_keys_give_the_block(name: str, monkeypatch: pytest.MonkeyP
     """Every array of it, within what float64 does, and the noise within what float32 does."""
     q, k, v = (a[0] for a in made(BF16, normal, SHAPE))
 
-    def block(kind: type[np.floating[Any]]) -> blocks.QueryBlock:
+    def block(kind: type[np.floating[Any]]) -> rows_in_float64.QueryBlock:
         given = {"q": q.astype(kind), "k": k.astype(kind), "v": v.astype(kind)}
-        spec, (head,), _ = blocks.every_head(SPECS[name], given)
-        return blocks.block(spec, head, np.arange(160))
+        spec, (head,), _ = rows_in_float64.every_head(SPECS[name], given)
+        return rows_in_float64.block(spec, head, np.arange(160))
 
     whole = block(np.float64)
     in_parts(monkeypatch)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from symattn.document import cache
+from symattn.document import stored_results
 from symattn.document.codec import read, written
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Words, equals, name
@@ -163,8 +163,8 @@ def test_a_copied_file_of_another_theorem_is_as_good_as_none(
 
 def test_the_ground_has_the_versions_of_all_dependencies(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(cache, "version", lambda name: asked.append(name) or "1")
-    cache.ground.__wrapped__()
+    monkeypatch.setattr(stored_results, "version", lambda name: asked.append(name) or "1")
+    stored_results.ground.__wrapped__()
     assert {"sympy", "numpy", "python-flint", "ml_dtypes", "hypothesis", "click", "threadpoolctl"} <= set(asked)
 
 
@@ -242,11 +242,11 @@ def test_where_the_cache_is(monkeypatch):
     monkeypatch.delenv("SYMATTN_CACHE")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/cache")
-    assert cache.folder() == Path("/somewhere/cache/symattn")
+    assert stored_results.folder() == Path("/somewhere/cache/symattn")
     monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
-    assert cache.folder() == Path.home() / ".cache" / "symattn"
+    assert stored_results.folder() == Path.home() / ".cache" / "symattn"
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert cache.folder() == Path.home() / "Library" / "Caches" / "symattn"
+    assert stored_results.folder() == Path.home() / "Library" / "Caches" / "symattn"
 
 
 def test_a_compiled_theory_is_counted_and_cleared_and_nothing_beside_it(folder: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_compiled_theory_is_counted_and_cleared_and_nothing_beside_it(folder: 
     for place in (theory, other):
         place.mkdir(parents=True)
         (place / "Meaning.vo").write_bytes(b"1234")
-    assert cache.sizes() == {"coq": (1, 4)}
-    assert cache.clear() == 1
+    assert stored_results.sizes() == {"coq": (1, 4)}
+    assert stored_results.clear() == 1
     assert [p.name for p in (folder.parent / "coq").iterdir()] == ["mine"]
-    assert cache.sizes() == {}
+    assert stored_results.sizes() == {}

@@ -12,8 +12,8 @@ from symattn.document.evidence import Grade
 from symattn.document.model import Paragraph, Result, Text
 from symattn.document.notation import Node, Relation, call, equals, name, node, relation
 from symattn.document.text import plain_text, text
+from symattn.proof.coq.coq_judges import CoqJudgement
 from symattn.proof.coq.inferences import lemmas
-from symattn.proof.coq.running import CoqJudgement
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.theorem import Theorem, theorem
 from symattn.theorems import TOPICS, of_topic

@@ -36,16 +36,16 @@ from symattn import (
     verify,
 )
 from symattn.arrays.precision import Precision
-from symattn.attention.positions.fields import Alibi
+from symattn.attention.positions.position_fields import Alibi
 from symattn.bounds.case_result import UNFIT
 from symattn.bounds.reference import canonical, changed, trace
 from symattn.document.errors import CannotRun
 from symattn.verification import rules
 from symattn.verification.definitions.blocks import _WORDS as _OF_BLOCKS
+from symattn.verification.definitions.definition_mistakes import both, changes, of_arrays
+from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.registry import is_definition, subjects_of
-from symattn.verification.definitions.rules import both, changes, of_arrays
-from symattn.verification.definitions.subject import Definition
-from symattn.verification.diagnosis.matching import combined
+from symattn.verification.diagnosis.accounting import combined
 from tests.verification.mutants import as_function
 
 Compute = Callable[..., Any]

@@ -10,7 +10,7 @@ import numpy as np
 
 from symattn import Attention
 from symattn.arrays.precision import Precision
-from symattn.attention.positions.fields import Alibi, Rotary
+from symattn.attention.positions.position_fields import Alibi, Rotary
 from tests.verification.legal import Row
 
 

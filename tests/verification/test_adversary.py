@@ -7,7 +7,7 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.precision import Precision
-from symattn.bounds import plain
+from symattn.bounds import plain_bound
 from tests.verification.legal_steered import Steered
 
 CASES = {
@@ -22,7 +22,7 @@ def fractions(p: Precision, n: int, d: int, rows: int, seed: int) -> list[float]
     """What part of the allowed error is reached, for some rows and columns, by the best one of some ways."""
     rng = np.random.default_rng(seed)
     given = {name: p.input.rounded(rng.standard_normal((n if name != "q" else rows, d))) for name in "qkv"}
-    allowed, ways = plain.allowed(Attention(), given, p), [(1, True), (1, False), (n, True)]
+    allowed, ways = plain_bound.allowed(Attention(), given, p), [(1, True), (1, False), (n, True)]
     if p.height is not None:
         ways = [(16, True)]
     found = []

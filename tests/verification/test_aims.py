@@ -16,10 +16,10 @@ from symattn.bounds.contracts import Contract
 from symattn.bounds.sharp.limits import Stores
 from symattn.document.evidence import Verdict
 from symattn.verification.arithmetic.aims import _Search, aims
-from symattn.verification.arithmetic.growth import looked_at, together
+from symattn.verification.arithmetic.bits_of_a_call import Trial
 from symattn.verification.arithmetic.ranking import Found, Pair
+from symattn.verification.arithmetic.rungs import looked_at, together
 from symattn.verification.arithmetic.suspects import BitSample
-from symattn.verification.arithmetic.trial import Trial
 from symattn.verification.engine import Session
 from symattn.verification.report import Sought
 from tests.verification.kernels import HALF, Array, kernel

@@ -9,7 +9,7 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.enclosure import Enclosure
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary_fields import NTKScaling
 from symattn.bounds import reference
 

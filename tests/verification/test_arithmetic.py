@@ -16,7 +16,7 @@ from symattn import Attention, InputError, verify
 from symattn.arrays.formats import Format
 from symattn.bounds.contracts import Contract
 from symattn.document.evidence import Grade, Verdict
-from symattn.verification.arithmetic import trial
+from symattn.verification.arithmetic import bits_of_a_call
 from symattn.verification.arithmetic.ranking import Found, Pair, arithmetic, confirmed
 from symattn.verification.arithmetic.suspects import BitSample
 from tests.verification.kernels import HALF, kernel
@@ -167,10 +167,10 @@ def test_the_second_call_is_made_if_nothing_is_left_to_spend(monkeypatch: pytest
         session.over = True
         return made
 
-    monkeypatch.setattr(trial, "called", called)
-    monkeypatch.setattr(trial, "arithmetic", lambda sample, more: Found((one,), one))
-    monkeypatch.setattr(trial, "confirmed", lambda found, sample: sample == "a sample")
-    found = trial.tried(spent)  # type: ignore[arg-type]
+    monkeypatch.setattr(bits_of_a_call, "called", called)
+    monkeypatch.setattr(bits_of_a_call, "arithmetic", lambda sample, more: Found((one,), one))
+    monkeypatch.setattr(bits_of_a_call, "confirmed", lambda found, sample: sample == "a sample")
+    found = bits_of_a_call.tried(spent)  # type: ignore[arg-type]
     assert found is not None
     assert found.sure
 

@@ -15,13 +15,13 @@ from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
+from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.case_result import UNFIT
 from symattn.bounds.contracts import Contract, family, replay
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.interface import bound
 from symattn.bounds.reference import RIGHT, Variant, canonical, trace
-from symattn.bounds.target import Argument, Convention
 from symattn.verification.arithmetic.ranking import Found, arithmetic, confirmed
 from symattn.verification.arithmetic.suspects import BitSample
 from symattn.verification.probing.search import FAMILIES

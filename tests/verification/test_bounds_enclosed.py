@@ -13,7 +13,7 @@ from symattn.arrays.ball import precision as bits
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import lengths
-from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling
 from symattn.bounds import enclosed, exponents, scores
 from symattn.bounds.case_result import shares

@@ -12,7 +12,7 @@ import pytest
 from symattn import Attention
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.precision import Precision
-from symattn.bounds import exponents, floats, plain
+from symattn.bounds import exponents, float_worst_case, plain_bound
 from symattn.bounds.interface import bound
 from symattn.bounds.priori import InputLimits, a_priori
 from symattn.bounds.reference import run
@@ -65,9 +65,9 @@ def inputs(spec: Attention, p: Precision, rng: np.random.Generator, n_q: int, n_
 
 
 def _compared(spec: Attention, p: Precision, given: dict[str, Any]) -> np.ndarray:
-    assert plain.applies(spec, given)
+    assert plain_bound.applies(spec, given)
     with bits(128), np.errstate(invalid="ignore"):
-        ball, fast = allowed(run(spec, given), p), plain.allowed(spec, given, p)
+        ball, fast = allowed(run(spec, given), p), plain_bound.allowed(spec, given, p)
         assert fast.shape == ball.shape
         return np.asarray(np.where(np.isinf(fast), 1.0, fast / ball))
 
@@ -80,8 +80,8 @@ def test_it_is_not_below_the_one_in_balls(variant: str, name: str, monkeypatch: 
     found = _compared(SPECS[variant], p, given)
     assert found.min() >= 1
     assert np.median(found) < 1.05
-    monkeypatch.setattr(plain, "_MANY", 0)  # most in float32, distances by chords, ranks by buckets
-    monkeypatch.setattr(floats, "_EACH", 0)
+    monkeypatch.setattr(plain_bound, "_MANY", 0)  # most in float32, distances by chords, ranks by buckets
+    monkeypatch.setattr(float_worst_case, "_EACH", 0)
     monkeypatch.setattr(exponents, "PAIRWISE", 0)
     assert _compared(SPECS[variant], p, given).min() >= 1
 
@@ -91,8 +91,8 @@ def test_it_is_not_below_the_one_in_balls(variant: str, name: str, monkeypatch: 
 @pytest.mark.parametrize("variant", SPECS)
 def test_it_is_not_below_on_larger_inputs(variant: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, p = np.random.default_rng(42), PRECISIONS[name]
-    monkeypatch.setattr(plain, "_MANY", 100)
-    monkeypatch.setattr(floats, "_EACH", 100)
+    monkeypatch.setattr(plain_bound, "_MANY", 100)
+    monkeypatch.setattr(float_worst_case, "_EACH", 100)
     for _ in range(3):
         n_k = int(rng.integers(1, 24))
         given = inputs(SPECS[variant], p, rng, int(rng.integers(1, n_k + 1)), n_k, int(rng.integers(1, 9)))
@@ -102,18 +102,18 @@ def test_it_is_not_below_on_larger_inputs(variant: str, name: str, monkeypatch: 
 def test_a_bound_that_is_a_part_smaller_is_told_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison above can fail: without one of six roundings of constants the bound is below."""
     p, given = PRECISIONS["fp32"], inputs(SPECS["plain"], PRECISIONS["fp32"], np.random.default_rng(41), 3, 6, 4)
-    monkeypatch.setattr(plain, "SCALE_ROUNDINGS", 5)
+    monkeypatch.setattr(plain_bound, "SCALE_ROUNDINGS", 5)
     assert _compared(SPECS["plain"], p, given).min() < 1
 
 
 @pytest.mark.parametrize("spec", [Attention(), Attention(causal=True, window=100)], ids=["plain", "window"])
 def test_memory_is_that_of_tiles(spec: Attention, monkeypatch: pytest.MonkeyPatch) -> None:
     """One array of all scores would take 8 MiB; tiles of 16 queries take less."""
-    monkeypatch.setattr(plain, "_BLOCK", 1 << 14)
+    monkeypatch.setattr(plain_bound, "_BLOCK", 1 << 14)
     rng = np.random.default_rng(47)
     given = {name: rng.standard_normal((1024, 8)) for name in "qkv"}
     tracemalloc.start()
-    plain.allowed(spec, given, Precision.of("fp32"))
+    plain_bound.allowed(spec, given, Precision.of("fp32"))
     peak = tracemalloc.get_traced_memory()[1] / 2**20
     tracemalloc.stop()
     assert peak < 4
@@ -122,7 +122,7 @@ def test_memory_is_that_of_tiles(spec: Attention, monkeypatch: pytest.MonkeyPatc
 def test_nothing_is_said_where_weights_are_lost() -> None:
     """Scores of 10¹⁶ in float64: the bound is the distance to the farthest value, or more."""
     given = {"q": np.full((1, 2), 1e8), "k": np.full((3, 2), 1e8), "v": np.array([[0.0], [1.0], [5.0]])}
-    assert plain.allowed(Attention(), given, Precision.of("fp64"))[0, 0] >= 5
+    assert plain_bound.allowed(Attention(), given, Precision.of("fp64"))[0, 0] >= 5
 
 
 @pytest.mark.parametrize("name", PRECISIONS)

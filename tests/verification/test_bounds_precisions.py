@@ -11,7 +11,7 @@ import pytest
 from symattn import Attention
 from symattn.arrays.formats import TF32, Format, truncated
 from symattn.arrays.precision import NAMES, SHORT, Precision
-from symattn.bounds.plain import allowed
+from symattn.bounds.plain_bound import allowed
 from symattn.document.errors import InputError
 
 

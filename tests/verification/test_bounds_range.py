@@ -11,7 +11,7 @@ from symattn import Attention
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.bounds import enclosed
 from symattn.bounds.reference import run
 from symattn.bounds.worst_case import allowed

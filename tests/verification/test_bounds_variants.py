@@ -7,7 +7,7 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.precision import Precision
-from symattn.attention.positions.fields import Alibi, Rotary
+from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.bounds.judge import expected
 from tests.verification.legal_variants import VariantRow, inputs, row
 

@@ -25,17 +25,17 @@ from symattn import (
     verify,
 )
 from symattn.arrays.precision import Precision
+from symattn.bounds.called_target import Outcome
 from symattn.bounds.case_result import Case
 from symattn.bounds.judge import judge
-from symattn.bounds.target import Outcome
 from symattn.document.evidence import Verdict
-from symattn.verification.definitions import causes as definition_causes
+from symattn.verification.definitions import definition_causes as definition_causes
 from symattn.verification.definitions import gradients
+from symattn.verification.definitions.definition_mistakes import of_fields
+from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.drawing import within
 from symattn.verification.definitions.judging import explains, legal
 from symattn.verification.definitions.registry import subjects_of
-from symattn.verification.definitions.rules import of_fields
-from symattn.verification.definitions.subject import Definition, Input
 from symattn.verification.diagnosis import causes
 from tests.faults import definitions_attending as attending
 from tests.faults import definitions_blocks as blocks

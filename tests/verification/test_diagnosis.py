@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Precision
+from symattn.bounds.called_target import Outcome
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
 from symattn.bounds.judge import judge, of_attention
 from symattn.bounds.mistake import Mistake
-from symattn.bounds.target import Outcome
 from symattn.programs.verify import verify
+from symattn.verification.diagnosis.accounting import combined
 from symattn.verification.diagnosis.coarser import form
-from symattn.verification.diagnosis.matching import combined
 from symattn.verification.diagnosis.rows import affected
 from symattn.verification.report import Fault
 from symattn.verification.rules import known

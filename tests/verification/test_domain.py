@@ -24,14 +24,14 @@ from symattn import (
     verify,
 )
 from symattn.arrays.precision import Precision
+from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.case_result import Case
 from symattn.bounds.domain import Lengths
 from symattn.bounds.inputs import Maker, sizes_of
-from symattn.bounds.target import Argument, Convention
 from symattn.verification.attention import LATER
+from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.drawing import again, at_random
 from symattn.verification.definitions.registry import subjects_of
-from symattn.verification.definitions.subject import Definition
 from symattn.verification.engine import Session
 from symattn.verification.probing.probes import GROUPS
 from symattn.verification.probing.search import altered, climb, search

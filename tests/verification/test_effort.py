@@ -15,9 +15,9 @@ import pytest
 import symattn
 from symattn import Attention, InputError, Report, Verdict, verify
 from symattn.arrays.precision import Precision
+from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker
-from symattn.bounds.target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.document.render.json import render
 from symattn.programs import process
 from symattn.programs.request import Request

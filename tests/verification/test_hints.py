@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Gradient, Rotary, Verdict
+from symattn.bounds.called_target import Convention
 from symattn.bounds.domain import Domain
-from symattn.bounds.target import Convention
 from symattn.document.codec import record
 from symattn.document.evidence import Grade
 from symattn.programs.identity import understood

@@ -10,15 +10,15 @@ import pytest
 from symattn import Attention, Rotary
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Precision
+from symattn.bounds.called_target import Argument, Convention, Layout, Outcome
 from symattn.bounds.case_result import Case
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.judge import judge, of_attention
-from symattn.bounds.target import Argument, Convention, Layout, Outcome
 from symattn.verification.attention import LATER, OfAttention
 from symattn.verification.probing.probes import GROUPS
 from symattn.verification.probing.search import altered, climb, search
-from symattn.verification.probing.sizes import single
+from symattn.verification.probing.sizes_that_tell import single
 from symattn.verification.reduce import reduce
 
 QKV = ("q", "k", "v")

@@ -14,17 +14,17 @@ import pytest
 
 from symattn import Attention
 from symattn.attention.latent import Latent
-from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling
+from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.case_result import UNFIT
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant, changed, trace
-from symattn.bounds.target import Argument, Convention
 from symattn.document.errors import InputError
 from symattn.programs.verify import verify
-from symattn.verification.diagnosis.matching import combined
+from symattn.verification.diagnosis.accounting import combined
 from symattn.verification.probing.probes import small
 from symattn.verification.report import STEPS
 from symattn.verification.rules import known, reading

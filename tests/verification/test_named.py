@@ -13,7 +13,7 @@ import pytest
 
 from symattn import Attention, Domain
 from symattn.arrays.precision import Precision
-from symattn.attention.positions.fields import Alibi, Rotary
+from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.bounds.case_result import Case
 from symattn.programs.verify import verify
 from symattn.verification.definitions.linear import LinearAttention

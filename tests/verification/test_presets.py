@@ -10,7 +10,7 @@ import symattn
 from symattn import Attention
 from symattn.arrays.formats import Format
 from symattn.bounds.contracts import Contract, family, near
-from symattn.verification.arithmetic.presets import PRESETS, REPLAYED, named
+from symattn.verification.arithmetic.contract_presets import PRESETS, REPLAYED, named
 
 NAMES = [name for name, preset in PRESETS.items() if preset.held]
 

@@ -10,7 +10,7 @@ import pytest
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.bounds.sharp import blocks, elements, means
+from symattn.bounds.sharp import elements, means, rows_in_float64
 from symattn.bounds.sharp.limits import Stores, half_ulp
 
 pytestmark = pytest.mark.torch
@@ -43,7 +43,7 @@ def drawn(spec: Attention, more: dict[str, Any], dtype: str) -> tuple[dict[str, 
 
 def in_float64(a: Any, copy: bool = False) -> Any:
     """In the place of ``blocks.narrow``."""
-    found = blocks.wide(a)
+    found = rows_in_float64.wide(a)
     return found * 1 if copy else found
 
 
@@ -64,7 +64,7 @@ def test_limits_agree(monkeypatch: pytest.MonkeyPatch, name: str, dtype: str, wi
     import torch
 
     if wide:
-        for room in (blocks, means):
+        for room in (rows_in_float64, means):
             monkeypatch.setattr(room, "narrow", in_float64)
     spec, more = CASES[name]
     arrays, tensors = drawn(spec, more, dtype)

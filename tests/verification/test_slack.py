@@ -7,7 +7,7 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.precision import Precision
-from symattn.bounds.plain import allowed
+from symattn.bounds.plain_bound import allowed
 
 GOALS = {"float32": 250.0, "float16": 16.0, "bfloat16": 6.0}
 TILE = 32

@@ -16,8 +16,8 @@ from symattn.verification.summing.asking import TermNumbers, TermSum
 from symattn.verification.summing.order import ordered
 from symattn.verification.summing.reading import TreeReading, kept, read
 from symattn.verification.summing.tree import NoTree, Tree, rebuilt
+from symattn.verification.summing.tree_text import written
 from symattn.verification.summing.width import Width, widths
-from symattn.verification.summing.written import written
 from tests.verification.sums import ORDERS, Adding, back, halves, lanes, loop, pairs, split, tiles, tree_of
 
 Array = np.ndarray

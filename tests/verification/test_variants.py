@@ -48,14 +48,14 @@ def test_wrong_programs_have_a_fault(variant: str, name: str) -> None:
 
 def test_a_step_without_a_proof_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a later stage does to the scores is not passed over."""
-    from symattn.attention import notation
+    from symattn.attention import letters_of_attention
     from symattn.attention.flow import Flow
     from symattn.attention.stages import weights
 
     def squared(flow: Flow) -> None:
         flow.add("squared", lambda s: s * s, lambda s: s, ("scores",), role="scores")
 
-    monkeypatch.setitem(notation.ARRAYS, "squared", notation.ARRAYS["capped"])
+    monkeypatch.setitem(letters_of_attention.ARRAYS, "squared", letters_of_attention.ARRAYS["capped"])
     at = [stage.__name__ for _, stage in weights.STAGES].index("masking")
     monkeypatch.setattr(weights, "STAGES", (*weights.STAGES[:at], ("", squared), *weights.STAGES[at:]))
     with pytest.raises(InputError, match="no bound is proved for the step 'squared'"):

@@ -8,7 +8,7 @@ from typing import Any
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import FORBIDDEN
 from symattn.attention.codec.json_text import TypedNumber, short, shown
-from symattn.attention.notation import ARRAYS
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.document.errors import InputError
 
 Entries = list[Any]

@@ -13,7 +13,7 @@ from symattn.attention.flow import Step as Part
 from symattn.attention.layers.block_inputs import below, norms, own_arrays, sublayers
 from symattn.attention.layers.block_parts import ORDERS, TITLES, attention_letters
 from symattn.attention.layers.steps import ACTIVATIONS
-from symattn.attention.notation import N_Q, SIZES, SYMBOLS, N
+from symattn.attention.letters_of_attention import N_Q, SIZES, SYMBOLS, N
 from symattn.attention.spec import Attention
 from symattn.document.model import Block as Piece
 from symattn.document.model import Document, Heading, Items, Step, Steps, Text

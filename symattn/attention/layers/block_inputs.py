@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention import inputs
-from symattn.attention.notation import Named
+from symattn.attention.letters_of_attention import Named
 from symattn.attention.sizes import AxisLengths, check_batches, check_holds
 from symattn.document.errors import InputError
 from symattn.document.notation import name

@@ -15,7 +15,7 @@ from symattn.attention.flow import Step as Part
 from symattn.attention.layers import steps as layers
 from symattn.attention.layers.block_inputs import below, own_arrays, sublayers
 from symattn.attention.layers.steps import ACTIVATIONS
-from symattn.attention.notation import ARRAYS, SYMBOLS, affine
+from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS, affine
 from symattn.attention.projections import project
 from symattn.attention.sizes import same, written
 from symattn.document.errors import InputError

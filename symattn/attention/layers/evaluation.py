@@ -16,7 +16,7 @@ from symattn.arrays.shown import left_out, table
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.fields import whole
 from symattn.attention.layers.transformer_inputs import IDS
-from symattn.attention.notation import ARRAYS
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.document.errors import InputError, Refused, Undecided, article
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Document, Paragraph

@@ -9,7 +9,7 @@ from symattn.attention.document import parameters, step, table, times
 from symattn.attention.flow import Step as Part
 from symattn.attention.layers import block_document
 from symattn.attention.layers.transformer_inputs import own_arrays, stacks
-from symattn.attention.notation import SYMBOLS
+from symattn.attention.letters_of_attention import SYMBOLS
 from symattn.document.model import Block as Piece
 from symattn.document.model import Document, Heading, Items, Paragraph, Steps, Text
 from symattn.document.notation import Node

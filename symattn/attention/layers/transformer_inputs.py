@@ -9,7 +9,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.layers import block_inputs
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.block_inputs import below, norm_arrays, place_named
-from symattn.attention.notation import Named
+from symattn.attention.letters_of_attention import Named
 from symattn.attention.sizes import AxisLengths, check_holds, written
 from symattn.document.errors import InputError
 from symattn.document.notation import Name, name

@@ -21,7 +21,7 @@ from symattn.attention.layers.transformer_inputs import (
     positions_of,
     stacks,
 )
-from symattn.attention.notation import D_MODEL, affine
+from symattn.attention.letters_of_attention import D_MODEL, affine
 from symattn.attention.positions.rotary import learned, sinusoids
 from symattn.attention.projections import project
 from symattn.attention.scores import softcap

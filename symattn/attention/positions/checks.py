@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from symattn.attention.positions import fields
+from symattn.attention.positions import position_fields
 from symattn.document.errors import InputError
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _xl(spec: Attention) -> bool:
-    return isinstance(spec.position, fields.TransformerXL)
+    return isinstance(spec.position, position_fields.TransformerXL)
 
 
 def _looks_ahead(spec: Attention) -> bool:
@@ -22,16 +22,16 @@ def _looks_ahead(spec: Attention) -> bool:
 
 #: What sizes are called where an array does not have them.
 WORDS = {"n_b": "of buckets", "n_d": "of distances"}
-RELATIVE = (fields.Shaw, fields.TransformerXL, fields.Disentangled)
+RELATIVE = (position_fields.Shaw, position_fields.TransformerXL, position_fields.Disentangled)
 
 #: Combinations that make no sense, by the reason.
 POSITIONS: dict[str, Callable[[Attention], bool]] = {
     "linear biases grow for keys ahead of a query; hint: causal=True without a prefix, or Alibi(two_sided=True)": (
-        lambda s: isinstance(s.position, fields.Alibi) and not s.position.two_sided and _looks_ahead(s)
+        lambda s: isinstance(s.position, position_fields.Alibi) and not s.position.two_sided and _looks_ahead(s)
     ),
     "buckets in one direction hold all keys ahead in one; hint: causal=True without a prefix, "
     "or Buckets(bidirectional=True)": (
-        lambda s: isinstance(s.position, fields.Buckets) and not s.position.bidirectional and _looks_ahead(s)
+        lambda s: isinstance(s.position, position_fields.Buckets) and not s.position.bidirectional and _looks_ahead(s)
     ),
     "with a latent, queries and keys have a part without positions; hint: Rotary, Alibi or Buckets": (
         lambda s: s.latent is not None and isinstance(s.position, RELATIVE)
@@ -51,17 +51,17 @@ POSITIONS: dict[str, Callable[[Attention], bool]] = {
 def known_sizes(spec: Attention) -> dict[str, int]:
     """The numbers of rows of tables that the position says: ``n_b`` buckets, ``n_d`` distances."""
     asked = spec.position
-    if isinstance(asked, fields.Buckets):
+    if isinstance(asked, position_fields.Buckets):
         return {"n_b": asked.number}
-    if isinstance(asked, fields.Shaw):
+    if isinstance(asked, position_fields.Shaw):
         return {"n_d": 2 * asked.most + 1}
-    return {"n_d": 2 * asked.span} if isinstance(asked, fields.Disentangled) else {}
+    return {"n_d": 2 * asked.span} if isinstance(asked, position_fields.Disentangled) else {}
 
 
 def least_width(spec: Attention, d_k: int) -> int:
     """The smallest d_k from this one on that positions and truncated scores can take."""
     least = spec.truncate or 1
-    if isinstance(spec.position, fields.Rotary):
+    if isinstance(spec.position, position_fields.Rotary):
         d_k = max(d_k + d_k % 2, spec.position.width or 2 * len(spec.position.triples or ()) or 2)
     return max(d_k, least)
 
@@ -73,7 +73,7 @@ def check_sizes(spec: Attention, found: Mapping[str, Any], names: Collection[str
     n_k = lengths.get("n_k", n_q)
     if ("cos_q" in names) != ("sin_q" in names):
         raise InputError("cos_q and sin_q belong together; hint: give both, or none")
-    if isinstance(spec.position, fields.Rotary):
+    if isinstance(spec.position, position_fields.Rotary):
         _check_columns(spec.position, lengths, "d_k" if spec.latent is None else "d_r")
         if n_q and n_k and n_q > n_k and not {"cos_q", "positions_q"} & set(names):
             what = "cos_q and sin_q" if spec.position.given == "tables" else "positions_q"
@@ -88,7 +88,7 @@ def check_sizes(spec: Attention, found: Mapping[str, Any], names: Collection[str
             )
 
 
-def _check_columns(rotary: fields.Rotary, lengths: Mapping[str, int], letter: str) -> None:
+def _check_columns(rotary: position_fields.Rotary, lengths: Mapping[str, int], letter: str) -> None:
     width = rotary.width or 2 * (len(rotary.triples) if rotary.triples else lengths.get("f", 0))
     if letter in lengths and width > lengths[letter]:
         raise InputError(f"rotary: {width} columns are to be rotated, and queries and keys have {lengths[letter]}")

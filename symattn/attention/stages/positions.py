@@ -14,9 +14,9 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks, scores
 from symattn.attention.constants import made_wide
 from symattn.attention.flow import EntryLines, Flow, Reason, entries
-from symattn.attention.notation import query_place
+from symattn.attention.letters_of_attention import query_place
 from symattn.attention.positions import relative, rotary
-from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.attention.stages.tokens import project
 from symattn.document.model import Text
 from symattn.document.notation import Fence, Node, Over, Power, Transposed, call, commas, equals, name, node

@@ -14,7 +14,7 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.attention import latent, norms, projections
 from symattn.attention.flow import EntryLines, Flow, entries
-from symattn.attention.notation import ARRAYS, affine
+from symattn.attention.letters_of_attention import ARRAYS, affine
 from symattn.document.notation import Node, Transposed, call, commas
 
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from symattn.arrays.array import Array
 from symattn.attention import latent, masks, norms, projections, scores, softmax
-from symattn.attention import notation as letters
+from symattn.attention import letters_of_attention as letters
 from symattn.attention.flow import EntryLines, Flow, Reason, entries
-from symattn.attention.positions.fields import Shaw
+from symattn.attention.positions.position_fields import Shaw
 from symattn.attention.stages import positions, tokens
 from symattn.document.model import Text
 from symattn.document.notation import Fence, Name, Node, Over, Power, Transposed, call, commas, equals, name, node

@@ -63,9 +63,9 @@ import numpy as np
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import Expected
-from symattn.bounds.sharp.blocks import QUERIES, SLACK, block
 from symattn.bounds.sharp.limits import Floats, Stores, W, half_ulp
 from symattn.bounds.sharp.passing import WeightedBlock
+from symattn.bounds.sharp.rows_in_float64 import QUERIES, SLACK, block
 from symattn.bounds.sharp.ways import largest_scale, own_heads, scale_of
 
 NAMES = ("dq", "dk", "dv")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from symattn.bounds.sharp.blocks import QueryBlock, wide
 from symattn.bounds.sharp.limits import Floats
+from symattn.bounds.sharp.rows_in_float64 import QueryBlock, wide
 
 _BLOCKS = 16  # of keys, at most, that are lost together
 _LEAST = 64  # keys in such a block

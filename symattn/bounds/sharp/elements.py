@@ -13,8 +13,8 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import shares
-from symattn.bounds.sharp.blocks import Made, QueryBlock, blocks, every_head
 from symattn.bounds.sharp.limits import Floats, Stores, factor
+from symattn.bounds.sharp.rows_in_float64 import Made, QueryBlock, blocks, every_head
 from symattn.bounds.sharp.ways import replays, ways
 
 GUARD = 0.5  # of the tolerance: what right replays on the accused rows must need less than

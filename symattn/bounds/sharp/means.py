@@ -20,9 +20,19 @@ import numpy as np
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
-from symattn.bounds.sharp.blocks import SLACK, Made, QueryBlock, block, blocks, every_head, narrow, together, wide
 from symattn.bounds.sharp.directions import directions
 from symattn.bounds.sharp.limits import ALPHA, Floats, Stores, W, factor, half_ulp
+from symattn.bounds.sharp.rows_in_float64 import (
+    SLACK,
+    Made,
+    QueryBlock,
+    block,
+    blocks,
+    every_head,
+    narrow,
+    together,
+    wide,
+)
 from symattn.bounds.sharp.squares import MOST, Squares
 from symattn.bounds.sharp.ways import replays, ways
 

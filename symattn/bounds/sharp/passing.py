@@ -13,8 +13,8 @@ import numpy as np
 
 from symattn.attention.gradients.attention import softmax_vjp
 from symattn.attention.gradients.scores import softcap_gradient
-from symattn.bounds.sharp.blocks import QueryBlock
 from symattn.bounds.sharp.limits import EXPONENTIAL, TANH, Floats, Stores, W, half_ulp
+from symattn.bounds.sharp.rows_in_float64 import QueryBlock
 
 DROPS = 2.02  # units of roundoff that factors of dropout are off by
 _CAPPED = 3  # stores that a cap adds: of its quotient, its tanh and its product

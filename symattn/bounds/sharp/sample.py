@@ -12,9 +12,9 @@ import numpy as np
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import check_pattern, heads
 from symattn.attention.spec import Attention
-from symattn.bounds.plain import by_mask, of_places
+from symattn.bounds.plain_bound import by_mask, of_places
 from symattn.bounds.sharp.added import apart, spread
-from symattn.bounds.sharp.blocks import allowed
+from symattn.bounds.sharp.rows_in_float64 import allowed
 from symattn.document.errors import InputError, Refused
 
 TILES = (64, 128)

@@ -20,8 +20,8 @@ from symattn.arrays.formats import Format
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
 from symattn.bounds.contracts import Contract, Made, family, replay
-from symattn.bounds.sharp.blocks import QueryBlock, applies, every_head, wide
 from symattn.bounds.sharp.limits import Floats, Stores
+from symattn.bounds.sharp.rows_in_float64 import QueryBlock, applies, every_head, wide
 from symattn.bounds.storing import rounded
 
 _EXACT = Format("float64")

@@ -20,6 +20,6 @@ def parameters() -> tuple[str, ...]:
 
 def derivation(**parameters: Any) -> Document:
     """The steps of attention on letters: shapes, formulas, entries, and checks of each."""
-    from symattn.derivations.attention.document import derivation as told
+    from symattn.derivations.attention.attention_document import derivation as told
 
     return told(**parameters)

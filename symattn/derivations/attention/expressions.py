@@ -19,7 +19,7 @@ from symattn.attention.flow import Step
 from symattn.attention.inputs import lengths
 from symattn.derivations.attention.inputs import DerivationRequest, stem
 from symattn.derivations.attention.textbook import Pairs, pairs
-from symattn.derivations.walks.tokens import same
+from symattn.derivations.walks.walk_entries import same
 from symattn.document.errors import Undecided
 from symattn.proof.rational import all_equal
 

@@ -14,7 +14,7 @@ from symattn.attention.codec.field_values import field_of
 from symattn.attention.inputs import OPTIONAL, holds, lengths, needed, same_letters
 from symattn.attention.inputs import factors as factors_of
 from symattn.attention.positions.checks import known_sizes
-from symattn.attention.positions.fields import Disentangled, Rotary
+from symattn.attention.positions.position_fields import Disentangled, Rotary
 from symattn.attention.spec import Attention
 from symattn.derivations.attention import FLAGS, SIZES
 from symattn.derivations.parameters import whole
@@ -202,7 +202,7 @@ def _lengths(spec: Attention, request: Mapping[str, int], projected: bool, cross
 
 def _others(text: str | None) -> dict[str, int]:
     """Sizes by letter, from ``l=4,d_r=2``."""
-    from symattn.attention.notation import SIZES as LETTERS
+    from symattn.attention.letters_of_attention import SIZES as LETTERS
 
     result = {}
     for pair in filter(None, (text or "").split(",")):

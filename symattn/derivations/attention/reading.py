@@ -17,9 +17,9 @@ import numpy as np
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.flow import Step
-from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS, TIMES
+from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS, TIMES
 from symattn.attention.projections import merge_heads
-from symattn.derivations.attention.formulas import entry
+from symattn.derivations.attention.entry_formulas import entry
 from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.derivations.attention.step_reader import HEAD, StepReader
 from symattn.document import notation as nt
@@ -31,7 +31,7 @@ from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.comparing import holds as hold_of
 from symattn.proof.relations.judging import DecidedRelation, record, relations
-from symattn.proof.relations.values import Unread, Value, spread
+from symattn.proof.relations.part_values import Unread, Value, spread
 
 DRAWS = 2
 _BITS = 256

@@ -14,18 +14,18 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.special import FORBIDDEN
 from symattn.attention.flow import Step
 from symattn.attention.inputs import shape as shape_of
-from symattn.attention.notation import SIZES, SYMBOLS, TIMES, H
+from symattn.attention.letters_of_attention import SIZES, SYMBOLS, TIMES, H
 from symattn.attention.projections import merge_heads
 from symattn.derivations.attention import words
-from symattn.derivations.attention.formulas import entry
+from symattn.derivations.attention.entry_formulas import entry
 from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
-from symattn.proof.relations import values as v
+from symattn.proof.relations import part_values as v
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.part_values import Found, Unread, Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Found, Unread, Value
 
 HEAD = "a"
 _LETTERS = "aijlm"

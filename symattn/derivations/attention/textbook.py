@@ -17,11 +17,11 @@ from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.flow import Step
 from symattn.attention.inputs import lengths
 from symattn.attention.spec import Attention
-from symattn.derivations.attention.formulas import entry_formulas
+from symattn.derivations.attention.entry_formulas import entry_formulas
 from symattn.derivations.attention.inputs import MASKS, DerivationRequest
 from symattn.derivations.attention.reading import defines, every, sides_of
 from symattn.document.notation import equals
-from symattn.proof.relations.values import Unread
+from symattn.proof.relations.part_values import Unread
 
 Pairs = list[tuple[Any, Any]]
 

@@ -14,15 +14,15 @@ from symattn.arrays.array import Array
 from symattn.arrays.ball import Ball
 from symattn.attention import norms, projections, scores
 from symattn.attention.flow import Step
-from symattn.attention.notation import SYMBOLS
+from symattn.attention.letters_of_attention import SYMBOLS
 from symattn.attention.positions import relative, rotary
-from symattn.attention.positions.fields import Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.position_fields import Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.document import notation as nt
 from symattn.document.notation import Name
 from symattn.document.text import text
 from symattn.proof.relations.functions import ENTRYWISE
-from symattn.proof.relations.values import Unread, Value, both
+from symattn.proof.relations.part_values import Unread, Value, both
 
 if TYPE_CHECKING:
     from symattn.derivations.attention.step_reader import StepReader

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.special import FORBIDDEN, Undefined
-from symattn.attention.notation import ARRAYS, SYMBOLS
-from symattn.derivations.attention.formulas import by_stem, indexed
+from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
+from symattn.derivations.attention.entry_formulas import by_stem, indexed
 from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.document import notation as nt
 from symattn.document.notation import Matrix, Name, Node, Words, name, node

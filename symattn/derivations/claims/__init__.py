@@ -21,8 +21,8 @@ from symattn.derivations.claims.measures import (
     sums_of_rounded,
 )
 from symattn.derivations.claims.reading import Vector, brackets, half_unit, number, shape, vector, written
-from symattn.derivations.elements import decimal
-from symattn.derivations.walks.model import counted, enumerated
+from symattn.derivations.printed_elements import decimal
+from symattn.derivations.walks.walk_data import counted, enumerated
 from symattn.document.codec import command, record
 from symattn.document.errors import InputError, article, near
 from symattn.document.evidence import Evidence, Grade

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from symattn.arrays.shown import formula
-from symattn.derivations.elements import decimal
+from symattn.derivations.printed_elements import decimal
 from symattn.document.drawing.scene import powered
 from symattn.document.notation import Node, Over
 from symattn.document.text import text

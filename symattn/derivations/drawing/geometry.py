@@ -13,7 +13,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.derivations.claims.measures import Likeness, dot, measured
 from symattn.derivations.drawing import digits, words
 from symattn.derivations.drawing.weights import named, walked
-from symattn.derivations.walks.model import Walk
+from symattn.derivations.walks.walk_data import Walk
 from symattn.document.drawing.placing import DrawingPlane, beside, note_beside, polar
 from symattn.document.drawing.scene import SMALL, Mark, Point, Scene, apart, plain, small, wrapped
 from symattn.document.errors import InputError

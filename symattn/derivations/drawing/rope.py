@@ -8,7 +8,7 @@ from typing import Any
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.field.approximation import decimal
 from symattn.attention.positions.angles import rotate_interleaved
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import inverse_frequencies
 from symattn.derivations.drawing import words
 from symattn.derivations.exactly import exact

@@ -11,7 +11,7 @@ from typing import Any
 
 from symattn.attention.flow import Step
 from symattn.attention.inputs import needed, shape
-from symattn.attention.notation import ARRAYS, SIZES
+from symattn.attention.letters_of_attention import ARRAYS, SIZES
 from symattn.attention.spec import Attention
 from symattn.attention.variants import SIZES as LENGTHS
 from symattn.derivations.drawing.weights import walked

@@ -7,7 +7,7 @@ from typing import Any
 
 from symattn.derivations.drawing import digits, fraction
 from symattn.derivations.walks import sheet_of, with_fields
-from symattn.derivations.walks.model import Walk
+from symattn.derivations.walks.walk_data import Walk
 from symattn.document.drawing.scene import SMALL, Box, Label, Scene, plain, small, wrapped
 from symattn.document.drawing.svg import SHADE
 from symattn.document.errors import InputError

@@ -21,7 +21,7 @@ from typing import Any
 from symattn.attention.codec.exact_arrays import Entries, shape_of
 from symattn.attention.codec.json_text import INPUTS, MOST_BYTES, called, content, decoded, meant, short, suggested
 from symattn.attention.fields import field_types
-from symattn.attention.notation import ARRAYS
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.derivations.sheets.schema import Printed, attention_of, printed_of, words_of
 from symattn.document.errors import InputError

@@ -14,19 +14,19 @@ from symattn.arrays import FLOATING
 from symattn.attention.codec.field_values import as_options, written
 from symattn.attention.codec.json_text import short
 from symattn.attention.fields import whole
-from symattn.attention.notation import ARRAYS, SIZES
+from symattn.attention.letters_of_attention import ARRAYS, SIZES
 from symattn.attention.spec_fields import descriptions
 from symattn.derivations import examples
 from symattn.derivations.sheets import sheet as sheets
 from symattn.derivations.sheets.schema import overridden
 from symattn.derivations.sheets.sheet import Sheet, truncated
 from symattn.derivations.walks import blank as blanks
-from symattn.derivations.walks.model import Walk, capital, error_digits, first_query, titles, worst
-from symattn.derivations.walks.notes import about, too_long
 from symattn.derivations.walks.page import page
 from symattn.derivations.walks.printed import ROUNDINGS, check_shapes
 from symattn.derivations.walks.record import record, too_many
 from symattn.derivations.walks.steps import blocks
+from symattn.derivations.walks.walk_data import Walk, capital, error_digits, first_query, titles, worst
+from symattn.derivations.walks.walk_notes import about, too_long
 from symattn.derivations.walks.why import why as reasons
 from symattn.document.codec import command
 from symattn.document.errors import InputError, near

@@ -12,7 +12,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.attention.codec.exact_arrays import shape_of
 from symattn.derivations.parameters import LIMITS, whole
 from symattn.derivations.sheets.sheet import Sheet
-from symattn.derivations.walks.model import Walk
+from symattn.derivations.walks.walk_data import Walk
 from symattn.document.errors import InputError
 from symattn.document.model import Block, Paragraph, Result, Values
 from symattn.document.notation import Relation, Words

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.codec.field_values import written
-from symattn.derivations.elements import ball_json, decimal_json, exact_json, nested
 from symattn.derivations.enclosed import Enclosed
+from symattn.derivations.printed_elements import ball_json, decimal_json, exact_json, nested
 from symattn.derivations.walks import printed
-from symattn.derivations.walks.model import Walk, arrays_of, titles
 from symattn.derivations.walks.printed import ROUNDINGS
 from symattn.derivations.walks.steps import weights_known
+from symattn.derivations.walks.walk_data import Walk, arrays_of, titles
 from symattn.document.errors import InputError
 
 MOST_WEIGHTED = 4096

@@ -12,15 +12,15 @@ from symattn.arrays.shown import formula
 from symattn.arrays.special import Undefined
 from symattn.attention.codec.exact_arrays import flat
 from symattn.attention.flow import Step
-from symattn.attention.notation import ARRAYS, SYMBOLS
-from symattn.derivations.attention.formulas import head_symbol, row_symbol
+from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
+from symattn.derivations.attention.entry_formulas import head_symbol, row_symbol
 from symattn.derivations.attention.reading import Read, ReadingRun, run
-from symattn.derivations.elements import digits, is_number, nested
 from symattn.derivations.enclosed import Enclosed
+from symattn.derivations.printed_elements import digits, is_number, nested
 from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import printed
-from symattn.derivations.walks.model import Walk, arrays_of, counted, enumerated, first_query, is_of_rows
-from symattn.derivations.walks.tokens import other_way, same
+from symattn.derivations.walks.walk_data import Walk, arrays_of, counted, enumerated, first_query, is_of_rows
+from symattn.derivations.walks.walk_entries import other_way, same
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Block, Emph, Paragraph, Result, Text, Values

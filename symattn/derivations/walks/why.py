@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from symattn.attention.notation import D_K, D_MODEL, N_K, SYMBOLS
-from symattn.attention.positions.fields import Rotary
-from symattn.derivations.attention.formulas import entry, row_symbol
+from symattn.attention.letters_of_attention import D_K, D_MODEL, N_K, SYMBOLS
+from symattn.attention.positions.position_fields import Rotary
+from symattn.derivations.attention.entry_formulas import entry, row_symbol
 from symattn.derivations.enclosed import Enclosed
-from symattn.derivations.walks.model import Walk, first_query
 from symattn.derivations.walks.printed import reproduced_by
 from symattn.derivations.walks.steps import decided, rounded_of
+from symattn.derivations.walks.walk_data import Walk, first_query
 from symattn.document.model import Code, Paragraph, Text
 from symattn.document.notation import Name, Node, Over, Power, Product, Root, equals, node, total
 

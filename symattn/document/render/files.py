@@ -6,9 +6,9 @@ import os
 import re
 from pathlib import Path
 
-from symattn.document.cache import replaced
 from symattn.document.errors import InputError
 from symattn.document.render.common import MARK
+from symattn.document.stored_results import replaced
 
 # LaTeX and Markdown open with the mark in a comment, JSON with its schema; text ends with the mark under a rule.
 _HEAD = re.compile(rf"\A(% |<!-- |\(\* ){MARK}\b|\A\{{\s*\"schema\": \d+,\s*\"kind\": ")

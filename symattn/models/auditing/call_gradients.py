@@ -21,8 +21,8 @@ from symattn.models.auditing.call_judge import one_of
 from symattn.models.auditing.received import Received, UnreadCall, read
 from symattn.models.auditing.setting import CallSetting, Floats, heads_apart, numbers
 from symattn.programs.gradients import nearest
+from symattn.verification.definitions.definition_subject import DefinitionMistake
 from symattn.verification.definitions.gradients import dropping, mistakes, of_wrong_attention
-from symattn.verification.definitions.subject import DefinitionMistake
 
 # -- what is added to scores -------------------------------------------------------------------------------------------
 # The gradient of what is added to scores, such as a learned bias: dS, summed over what shares it.

@@ -16,7 +16,7 @@ from symattn.bounds.reference import canonical
 from symattn.bounds.sharp.limits import FORMATS, Stores
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.setting import CallSetting, Floats, Mask, Masking
-from symattn.verification.rules import heads
+from symattn.verification.rules import head_mistakes
 
 ALPHA = 1e-9
 _FAR = 200  # units of roundoff that an output is off by, at which a hypothesis is not looked at
@@ -210,7 +210,7 @@ def _of_heads(right: CallSetting) -> Iterator[Hypothesis]:
         return
     spec, inputs = right.spec(), right.inputs()
     values = spec.trace(**inputs)
-    for mistake in heads.mistakes(spec, frozenset(inputs)):
+    for mistake in head_mistakes.mistakes(spec, frozenset(inputs)):
         if mistake.variant.steps and mistake.variant.steps.keys() <= {"k_shared", "v_shared"}:
             changed = {name: change(spec, values) for name, change in mistake.variant.steps.items()}
             k, v = (changed.get(name, values[name]) for name in ("k_shared", "v_shared"))

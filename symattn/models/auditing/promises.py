@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.received import AttentionCall

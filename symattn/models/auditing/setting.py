@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from symattn.attention.enclosing.pattern import heads
 from symattn.attention.spec import Attention
-from symattn.bounds.sharp.blocks import allowed
+from symattn.bounds.sharp.rows_in_float64 import allowed
 from symattn.bounds.sharp.sample import chosen
 from symattn.verification.rules.masking import wrong_places
 

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from symattn.arrays.precision import Contract, Precision
+from symattn.bounds.called_target import Runner
 from symattn.bounds.domain import Domain
-from symattn.bounds.target import Runner
 from symattn.models.comparing.comparison import ComparedSide, Comparison, JointRun, together
 from symattn.programs import verify as verifying
 from symattn.programs.target import narrowed

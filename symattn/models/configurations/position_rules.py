@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from symattn.attention.latent import Latent
 from symattn.attention.positions import rotary_fields as scaling
-from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary
+from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary
 from symattn.attention.positions.rotary_fields import Scaling, YarnScaling
 from symattn.models.configurations.field_rules import FieldRule, LayerPlace, fixed, layer_type, rule
 

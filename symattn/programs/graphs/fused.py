@@ -18,7 +18,7 @@ from symattn.attention.positions.rotary import rotate
 from symattn.attention.projections import merge_heads, split_heads
 from symattn.attention.sizes import same
 from symattn.document.errors import InputError
-from symattn.programs.graphs.operators import arange, gather, meant_scale, part
+from symattn.programs.graphs.graph_operators import arange, gather, meant_scale, part
 from symattn.programs.graphs.values import Context, are_booleans, decimal, is_plain, length, place, whole
 from symattn.programs.onnx.attention import FLOATS, INPUTS, OUTPUTS, OnnxNode, of_node
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.document.errors import InputError
-from symattn.programs.graphs import operators as op
+from symattn.programs.graphs import graph_operators as op
 from symattn.programs.graphs.running import Dialect, GraphNode, Ref, Rule
 from symattn.programs.graphs.values import Context, Joined, are_whole, bits, cast, check_wide, is_plain, length
 

@@ -15,7 +15,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.document.errors import InputError
 from symattn.programs.graphs import fused
-from symattn.programs.graphs import operators as op
+from symattn.programs.graphs import graph_operators as op
 from symattn.programs.graphs.running import Dialect, Rule
 from symattn.programs.graphs.values import Context, cast, cast_like, length, place
 

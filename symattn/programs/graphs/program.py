@@ -19,7 +19,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, UPSTREAM, plain
-from symattn.programs.graphs.operators import concat, expand
+from symattn.programs.graphs.graph_operators import concat, expand
 from symattn.programs.graphs.running import Graph, GraphArray, Ref, check_operators, run
 from symattn.programs.graphs.values import Context, Joined
 from symattn.programs.names import meaning

@@ -13,7 +13,7 @@ import numpy as np
 
 from symattn.attention.norms import layer_norm
 from symattn.document.errors import InputError
-from symattn.programs.graphs import operators as op
+from symattn.programs.graphs import graph_operators as op
 from symattn.programs.graphs.running import Dialect, Rule
 from symattn.programs.graphs.values import Context, bits, cast, cast_like, decimal, length
 

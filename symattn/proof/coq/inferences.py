@@ -13,9 +13,9 @@ from typing import Any
 
 from symattn.document.errors import Refused
 from symattn.proof.checker_reading import Rejected
+from symattn.proof.coq.coq_means import mean_of
 from symattn.proof.coq.differing import of_differing
 from symattn.proof.coq.folds import of_fold
-from symattn.proof.coq.means import mean_of
 from symattn.proof.coq.printing import CoqReader, auxiliary, identifier
 from symattn.proof.coq.readable import Stated, Supposed, readable, reading, variables
 from symattn.proof.coq.steps import renamed, steps

@@ -15,7 +15,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from symattn.document import cache as kept
+from symattn.document import stored_results as kept
 from symattn.document.errors import InputError
 
 SOURCE = Path(__file__).resolve().parent

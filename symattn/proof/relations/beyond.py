@@ -19,7 +19,7 @@ from symattn.document import notation as nt
 from symattn.document.notation import Node
 from symattn.proof.relations.draws import Drawn
 from symattn.proof.relations.glossary import Glossary, LetterDefinition
-from symattn.proof.relations.moments import mentions
+from symattn.proof.relations.random_arrays import mentions
 from symattn.proof.statement import Declared
 
 _BITS = 4096  # of balls around such numbers: e^(−2000) beside 1 is seen

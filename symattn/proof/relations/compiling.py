@@ -20,8 +20,8 @@ from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.notation import Node, Relation
 from symattn.proof.prover import unsimplified
 from symattn.proof.relations.glossary import Glossary, spelt
+from symattn.proof.relations.part_values import Several, Unread, Value, beside, spread
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Several, Unread, Value, beside, spread
 from symattn.proof.statement import Declared, Letters, Numbers, Pair, fitting, run
 
 _HIDDEN = "_unit"  # a letter that no formula has, so that there is an array to ask for its kind

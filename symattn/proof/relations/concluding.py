@@ -24,8 +24,8 @@ from symattn.proof.prover import Proof, prove
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.compiling import Compiled, Link
 from symattn.proof.relations.glossary import Gap, Glossary
+from symattn.proof.relations.part_values import Unread, Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Unread, Value
 from symattn.proof.rules import written
 from symattn.proof.statement import Declared, Letters, Sides, pairs
 from symattn.proof.theorem import Identity

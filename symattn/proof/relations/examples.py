@@ -13,8 +13,8 @@ from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep, holds
 from symattn.proof.relations.compiling import links, sides_of
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Unread
 
 
 def decide(relation: Relation, glossary: Glossary) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from symattn.arrays.exact import Exact
 from symattn.attention.softmax import softmax as _softmax
 from symattn.document.errors import Refused
-from symattn.proof.relations.values import Unread, Value, both, spread, summed
+from symattn.proof.relations.part_values import Unread, Value, both, spread, summed
 
 _ROWS = 6  # of a determinant, whose terms are all written out
 

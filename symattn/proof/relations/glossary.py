@@ -14,8 +14,8 @@ from symattn.document.text import text
 
 if TYPE_CHECKING:
     from symattn.proof.expectation import EntryLaw
+    from symattn.proof.relations.part_values import Several
     from symattn.proof.relations.reader import Reader
-    from symattn.proof.relations.values import Several
 
 _PRINTED = ("n", "n_q", "n_k", "d_k", "d_v", "d_model", "h")
 

@@ -27,8 +27,8 @@ from symattn.proof.relations.concluding import SMALLER, ProvedRelation, equation
 from symattn.proof.relations.draws import EXTREME, FarApart, draws, extreme, sizes
 from symattn.proof.relations.examples import decide
 from symattn.proof.relations.glossary import Gap, Glossary
-from symattn.proof.relations.moments import averages, mentions
-from symattn.proof.relations.values import Unread
+from symattn.proof.relations.part_values import Unread
+from symattn.proof.relations.random_arrays import averages, mentions
 from symattn.proof.statement import Numbers, run
 
 _BITS, _EXACT = 128, 3
@@ -265,7 +265,7 @@ def _worlds(compiled: Compiled) -> Iterator[Numbers]:
     """Numbers of the format, if one is named; where errors of rounding are drawn as well, twice as many numbers."""
     g, sorts = compiled.glossary, compiled.declared.sorts()
     if g.formats:
-        from symattn.proof.relations.rounding import worlds
+        from symattn.proof.relations.printed_roundings import worlds
 
         yield from worlds(g.formats[0], sorts)
         return

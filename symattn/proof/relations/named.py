@@ -15,9 +15,9 @@ from symattn.document.errors import Refused
 from symattn.document.notation import Name, Node
 from symattn.document.text import text
 from symattn.proof.gradients import jacobian
-from symattn.proof.relations import values as v
+from symattn.proof.relations import part_values as v
 from symattn.proof.relations.glossary import Glossary, LetterDefinition, Meaning
-from symattn.proof.relations.values import Found, Several, Unread, Value
+from symattn.proof.relations.part_values import Found, Several, Unread, Value
 
 if TYPE_CHECKING:
     from symattn.proof.relations.reader import Reader

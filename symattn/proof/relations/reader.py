@@ -12,13 +12,13 @@ from symattn.document import notation as nt
 from symattn.document.errors import Refused
 from symattn.document.notation import Name, Node
 from symattn.document.text import text
-from symattn.proof.relations import values as v
+from symattn.proof.relations import part_values as v
 from symattn.proof.relations.functions import FUNCTIONS
 from symattn.proof.relations.glossary import LetterDefinition, Spoken
-from symattn.proof.relations.moments import MOMENTS, moment
 from symattn.proof.relations.named import COMPARED, LetterMeanings
+from symattn.proof.relations.part_values import Found, Several, Unread, Value
+from symattn.proof.relations.random_arrays import MOMENTS, moment
 from symattn.proof.relations.recurring import written_out
-from symattn.proof.relations.values import Found, Several, Unread, Value
 
 
 class Reader(LetterMeanings):

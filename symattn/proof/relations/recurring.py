@@ -10,7 +10,7 @@ from symattn.document import notation as nt
 from symattn.document.errors import Refused
 from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
-from symattn.proof.relations.values import Found, Unread, Value
+from symattn.proof.relations.part_values import Found, Unread, Value
 
 if TYPE_CHECKING:
     from symattn.proof.relations.reader import Reader

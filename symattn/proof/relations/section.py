@@ -18,8 +18,8 @@ from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.compiling import Link, links
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import DecidedRelation, RelationQuestion, judged, record, relations
-from symattn.proof.relations.limits import limit
-from symattn.proof.relations.moments import averages, mentions
+from symattn.proof.relations.limit_rules import limit
+from symattn.proof.relations.random_arrays import averages, mentions
 
 
 class Section:

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from symattn.attention.positions.fields import Alibi, Buckets
+from symattn.attention.positions.position_fields import Alibi, Buckets
 from symattn.attention.spec import Attention
 from symattn.bounds.contracts import Contract, near, stored_scales
 from symattn.bounds.reference import Variant
 from symattn.bounds.sharp.limits import HYPOTHESIS, Stores
 from symattn.document.errors import InputError
-from symattn.verification.arithmetic.growth import MOST, Grown, rungs
+from symattn.verification.arithmetic.bits_of_a_call import SIZES, Trial, called
 from symattn.verification.arithmetic.ranking import APART, FITS, arithmetic, confirmed, pair
+from symattn.verification.arithmetic.rungs import MOST, Grown, rungs
 from symattn.verification.arithmetic.suspects import BitSample, Suspect
-from symattn.verification.arithmetic.trial import SIZES, Trial, called
 from symattn.verification.power import least_shown, of_variant
 from symattn.verification.report import Fault, Sought
 from symattn.verification.rules.families import MistakeFamily, families

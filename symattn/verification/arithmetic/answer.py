@@ -9,8 +9,8 @@ from typing import Any
 from symattn.document.codec import record
 from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Code, Column, Document, Heading, Listing, Note, Paragraph, Printable, Table
-from symattn.verification.arithmetic import presets, ranking
-from symattn.verification.arithmetic.trial import Trial
+from symattn.verification.arithmetic import contract_presets, ranking
+from symattn.verification.arithmetic.bits_of_a_call import Trial
 from symattn.verification.summing.order import Order
 from symattn.verification.summing.scores import StoredScores
 
@@ -51,7 +51,7 @@ class Answer(Printable):
     @property
     def like(self) -> tuple[str, ...]:
         """Whose attention stores the same, see ``presets``; empty where nothing is known to give the bits."""
-        return presets.named(_right(self.trial).contract) if self.trial and self.known else ()
+        return contract_presets.named(_right(self.trial).contract) if self.trial and self.known else ()
 
     @property
     def cause(self) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
-from symattn.bounds import case_result, storing, target
+from symattn.bounds import called_target, case_result, storing
 from symattn.bounds.contracts import Contract, Made, replay
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant
@@ -35,7 +35,7 @@ class BitSample(NamedTuple):
     """A specification, inputs, and what the function gave for them in the format."""
 
     spec: Attention
-    inputs: target.Inputs
+    inputs: called_target.Inputs
     got: np.ndarray
     format: Format
 

@@ -12,11 +12,18 @@ import numpy as np
 from symattn.attention.inputs import needed, required
 from symattn.attention.spec import Attention
 from symattn.bounds import extras, reference
-from symattn.bounds.target import Inputs, Layout
+from symattn.bounds.called_target import Inputs, Layout
 from symattn.document.errors import InputError
 from symattn.verification import rules
+from symattn.verification.definitions.definition_subject import (
+    Compute,
+    Definition,
+    DefinitionMistake,
+    Entries,
+    Input,
+    Numbered,
+)
 from symattn.verification.definitions.drawing import FAMILIES
-from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Entries, Input, Numbered
 from symattn.verification.rules.families import families
 from symattn.verification.subject import Array, Random
 

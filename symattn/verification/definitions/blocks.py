@@ -14,7 +14,7 @@ from symattn.attention.layers.block_inputs import norms
 from symattn.bounds.reference import Variant
 from symattn.document.errors import InputError
 from symattn.verification.definitions import attending, drawing
-from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Input, Later
+from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input, Later
 from symattn.verification.rules.norms import norms as of_norms
 from symattn.verification.subject import Array, Random
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, refusal
-from symattn.attention.positions import fields, rotary
+from symattn.attention.positions import position_fields, rotary
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
+from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.reference import RIGHT, Variant
-from symattn.bounds.target import Inputs, Layout
 from symattn.document import codec, errors, keywords
 from symattn.verification.definitions.attending import (
     FEW,
@@ -29,7 +29,7 @@ from symattn.verification.definitions.attending import (
     swapped,
     tiles,
 )
-from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Input, Later
+from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input, Later
 from symattn.verification.rules.rotating import tables_of
 from symattn.verification.subject import Array
 
@@ -64,7 +64,7 @@ class Cached(keywords.Answering):
             raise refusal(self, "attention", "be an Attention(causal=True)")
         if not self.attention.causal:
             raise errors.InputError("Cached: its attention is not causal; hint: Attention(causal=True), or --causal")
-        if self.attention.lse or not isinstance(self.attention.position, fields.Rotary | None):
+        if self.attention.lse or not isinstance(self.attention.position, position_fields.Rotary | None):
             raise errors.InputError("Cached: of the output alone, with positions by Rotary or none")
 
 
@@ -169,7 +169,7 @@ def _attended(
     """
     xp, a, n = namespace_of(q), spec.attention, int(k.shape[-2])
     filled = int(k_cache.shape[-2]) if length is None else int(length)
-    if isinstance(a.position, fields.Rotary):
+    if isinstance(a.position, position_fields.Rotary):
         cos, sin = tables_of(a.position, start(filled) + np.arange(n), q)
         q, k = (rotary.rotate(x, cos, sin, a.position.layout) for x in (q, k))
 
@@ -196,7 +196,7 @@ def _attended(
 def _rotated_again(spec: Cached, k_cache: Any) -> Any:
     """The keys of the cache, rotated by their places. Raises ``KeyError`` where there is no rotation."""
     position = spec.attention.position
-    if not isinstance(position, fields.Rotary):
+    if not isinstance(position, position_fields.Rotary):
         raise KeyError("there is no rotation")
     cos, sin = tables_of(position, np.arange(int(k_cache.shape[-2])), k_cache)
     return rotary.rotate(k_cache, cos, sin, position.layout)

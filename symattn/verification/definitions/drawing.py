@@ -14,7 +14,7 @@ from symattn.verification.probing.search import integers, normal, sparse
 from symattn.verification.subject import Array, Random
 
 if TYPE_CHECKING:
-    from symattn.verification.definitions.subject import Definition, Family, Numbers
+    from symattn.verification.definitions.definition_subject import Definition, Family, Numbers
     from symattn.verification.engine import Session
 
 _UNSEEN = 3  # cases that no mistake was found by

@@ -22,9 +22,9 @@ from symattn.attention.projections import repeat_heads
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import backward_by_tiles
+from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.mistake import before, root, step
 from symattn.bounds.reference import Change, Values, Variant
-from symattn.bounds.target import Inputs, Layout
 from symattn.document import codec, errors, keywords
 from symattn.verification.definitions.attending import (
     axes,
@@ -38,7 +38,7 @@ from symattn.verification.definitions.attending import (
     swapped,
     tiles,
 )
-from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Input, Later
+from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input, Later
 
 WRT = ("q", "k", "v")
 

@@ -12,14 +12,14 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.arrays.rounded import Rounded, rounded
 from symattn.arrays.special import Undefined
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import CaseResult, ExactOutput, Expected, Part, matches
 from symattn.bounds.judge import Legal, explained, holds, union
 from symattn.bounds.reference import lifted
-from symattn.bounds.target import Inputs
 from symattn.document.errors import Undecided
 
 if TYPE_CHECKING:
-    from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake
+    from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake
 
 
 def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:

@@ -12,13 +12,13 @@ from symattn.attention import linear
 from symattn.attention.fields import brief, check
 from symattn.attention.layers.steps import gelu, sigmoid, silu, tanh
 from symattn.attention.softmax import softmax
-from symattn.bounds.target import Layout
+from symattn.bounds.called_target import Layout
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification.definitions.attending import FEW, check_layout, in_front, in_order, placed, swapped
-from symattn.verification.definitions.rules import reading
-from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Input
+from symattn.verification.definitions.definition_mistakes import reading
+from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input
 from symattn.verification.subject import Array, Random
 
 FEATURES: dict[str, Callable[[Any], Any]] = {

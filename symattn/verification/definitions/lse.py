@@ -12,13 +12,13 @@ from symattn.attention import inputs, masks, softmax
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.attention.streaming.states import merge_partial, partial_output
-from symattn.bounds import mistake, reference, target
+from symattn.bounds import called_target, mistake, reference
 from symattn.document.codec import called
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Later
+from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Later
 
 
-def subject(spec: Attention, layout: target.Layout = "nd") -> Definition:
+def subject(spec: Attention, layout: called_target.Layout = "nd") -> Definition:
     """The output and L, ready to be verified. L has the axes of the queries, (…, h, n_q), in every layout."""
     attending.check(spec, "lse", layout)
 

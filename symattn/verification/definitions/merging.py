@@ -13,10 +13,10 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, refusal
 from symattn.attention.softmax import logarithms, powers
 from symattn.attention.streaming.states import PartialOutput, merge_partial
-from symattn.bounds.target import Layout
+from symattn.bounds.called_target import Layout
 from symattn.document import codec, keywords
 from symattn.verification.definitions.attending import FEW, check_layout, in_front, placed
-from symattn.verification.definitions.subject import (
+from symattn.verification.definitions.definition_subject import (
     Compute,
     Definition,
     DefinitionForm,

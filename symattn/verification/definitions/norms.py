@@ -24,7 +24,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, check
 from symattn.attention.norms import centre, layer_norm, rms_norm
 from symattn.document.keywords import Answering
-from symattn.verification.definitions.subject import (
+from symattn.verification.definitions.definition_subject import (
     Compute,
     Definition,
     DefinitionForm,

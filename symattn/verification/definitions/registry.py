@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from symattn.attention.codec.python_text import parsed
 from symattn.attention.positions.checks import least_width
 from symattn.attention.spec import Attention
-from symattn.bounds.target import Layout
+from symattn.bounds.called_target import Layout
 from symattn.document.codec import spelled
 from symattn.document.errors import InputError
 from symattn.document.keywords import unknown
-from symattn.verification.definitions.rules import of_fields
-from symattn.verification.definitions.subject import Definition
+from symattn.verification.definitions.definition_mistakes import of_fields
+from symattn.verification.definitions.definition_subject import Definition
 
 if TYPE_CHECKING:
     from symattn.attention.layers.block import Block
-    from symattn.attention.positions.fields import Rotary
+    from symattn.attention.positions.position_fields import Rotary
     from symattn.verification.definitions.caches import Cached
     from symattn.verification.definitions.gradients import Gradient
     from symattn.verification.definitions.linear import LinearAttention
@@ -45,7 +45,7 @@ SUBJECTS = {
     "LinearAttention": "linear",
     "Merge": "merging",
     "RMSNorm": "norms",
-    "Rotary": "rotary",
+    "Rotary": "rotary_vectors",
     "Softmax": "weights",
 }
 

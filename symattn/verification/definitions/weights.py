@@ -16,9 +16,9 @@ from symattn.attention.fields import brief, refusal
 from symattn.attention.softmax import logarithms, powers, row_max
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.states import SoftmaxState, merge
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.mistake import At, Wrong, change
 from symattn.bounds.reference import RIGHT, SCORES, Run, Variant, changed, lifted, trace
-from symattn.bounds.target import Inputs
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
@@ -33,7 +33,7 @@ from symattn.verification.definitions.attending import (
     settings,
     tiles,
 )
-from symattn.verification.definitions.subject import (
+from symattn.verification.definitions.definition_subject import (
     Compute,
     Definition,
     DefinitionForm,

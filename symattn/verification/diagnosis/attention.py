@@ -16,8 +16,8 @@ from symattn.bounds.mistake import Mistake
 from symattn.bounds.storing import mistakes as by_storing
 from symattn.verification import report, rules
 from symattn.verification.diagnosis import fitted, outofrange, rows, screening
+from symattn.verification.diagnosis.accounting import LITTLE, best, combined, left, ranked, shares
 from symattn.verification.diagnosis.causes import SIZED, Cause, Outputs, Search, by_size, is_finite, where_made
-from symattn.verification.diagnosis.matching import LITTLE, best, combined, left, ranked, shares
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.rules import softmaxes, tiling
 from symattn.verification.rules.families import families

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.judge import traced
 from symattn.bounds.reference import usual
-from symattn.bounds.target import Inputs
 from symattn.verification.diagnosis.coarser import coarser
 from symattn.verification.diagnosis.observe import explains, first_wrong_step
 from symattn.verification.diagnosis.rows import affected, nonfinite_rows

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from symattn.bounds.called_target import Outcome, same_bits
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.inputs import Sizes
-from symattn.bounds.target import Outcome, same_bits
 from symattn.verification.counterexample import shown
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.report import Counterexample, Fault

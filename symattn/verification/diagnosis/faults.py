@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from symattn.bounds.called_target import same_bits
 from symattn.bounds.case_result import UNFIT, Case, CaseResult
-from symattn.bounds.target import same_bits
 from symattn.verification.counterexample import counterexample, shapes, shown
 from symattn.verification.diagnosis.causes import Cause, causes
 from symattn.verification.diagnosis.conditions import separating

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from symattn.bounds import judge, target
+from symattn.bounds import called_target, judge
 from symattn.bounds.case_result import Case
 from symattn.bounds.inputs import Array, Maker, Sizes
 from symattn.verification.probing.probes import small
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 GROUP = "behaviour"
-_LIES: tuple[tuple[str, target.Memory], ...] = (
+_LIES: tuple[tuple[str, called_target.Memory], ...] = (
     ("arrays with gaps in memory", "strided"),
     ("arrays that are transposed views", "transposed"),
     ("arrays that run backwards", "reversed"),
@@ -76,7 +76,13 @@ def notes(session: Session) -> Iterator[str]:
     """Yield notes on conduct that is no fault, and should be known."""
     mine = {r.case.name: r for r in session.records if r.case.group == GROUP}
     once, again = mine.get("a first call"), mine.get("the first call again")
-    if once and again and not once.finding and not again.finding and not target.same_bits(once.outcome, again.outcome):
+    if (
+        once
+        and again
+        and not once.finding
+        and not again.finding
+        and not called_target.same_bits(once.outcome, again.outcome)
+    ):
         yield "Repeated calls with the same inputs gave different bits, within what is allowed."
     if session.backwards:
         yield session.backwards

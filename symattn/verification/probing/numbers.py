@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from symattn.attention.notation import ARRAYS
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.bounds.extras import places
 from symattn.bounds.inputs import Array, Maker, Sizes
 from symattn.verification.probing.probes import Named, far, offset, small

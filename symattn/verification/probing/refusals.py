@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from symattn.bounds.called_target import APART, Failure, Memory
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
-from symattn.bounds.target import APART, Failure, Memory
 from symattn.document.errors import InputError
 
 if TYPE_CHECKING:

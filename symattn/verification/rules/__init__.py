@@ -9,9 +9,9 @@ from symattn.bounds import storing
 from symattn.bounds.mistake import Mistake, where_scaled
 from symattn.verification.report import STEPS
 from symattn.verification.rules import (
-    distances,
+    distance_mistakes,
     forbidding,
-    heads,
+    head_mistakes,
     labels,
     masking,
     norms,
@@ -27,13 +27,13 @@ from symattn.verification.rules import (
 
 def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """The mistakes in the steps of a specification whose inputs are ``names``."""
-    yield from heads.mistakes(spec, names)
+    yield from head_mistakes.mistakes(spec, names)
     yield from norms.mistakes(spec, names)
     yield from steps.in_other_fields(spec)
     yield from rotating.mistakes(spec)
     yield from reading.mistakes(spec, names)
     yield from scoring.mistakes(spec)
-    yield from distances.mistakes(spec)
+    yield from distance_mistakes.mistakes(spec)
     yield from (where_scaled(spec, m) for m in steps.mistakes(spec))
     yield from forbidding.mistakes(spec)
     yield from labels.mistakes(spec, names)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.scores import softcap
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, change, not_scaled, scaled_by_one

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.mistake import At, Mistake, Wrong, in_fields, in_inputs, in_steps
 from symattn.bounds.reference import Variant
-from symattn.bounds.target import Inputs
 from symattn.verification.rules.forbidding import allowed, empty_as_mean, forbid, leaving_some_keys, opening
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.spec import Attention
-from symattn.bounds import reference, target
+from symattn.bounds import called_target, reference
 from symattn.bounds.mistake import At, Mistake, in_inputs, in_steps
 
 Kind = Literal["layer", "rms", "l2"]
@@ -198,7 +198,7 @@ def by_eps(eps: float, at: At) -> Any:
     return _normed(replace(right(kind), eps=eps), at)
 
 
-def _exchanged(spec: Attention, inputs: target.Inputs) -> target.Inputs:
+def _exchanged(spec: Attention, inputs: called_target.Inputs) -> called_target.Inputs:
     """The gain of the other one."""
     if not {"g_q", "g_k"} <= inputs.keys():
         raise KeyError("there are no gains")

@@ -17,7 +17,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import (
     for_heads,
     for_queries,
@@ -28,9 +28,9 @@ from symattn.attention.positions.rotary import (
     tables,
 )
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.mistake import At, Mistake, Wrong, in_steps
 from symattn.bounds.reference import Variant
-from symattn.bounds.target import Inputs
 
 Tables = tuple[Any, Any]  # cosines and sines
 Turn = Callable[[Any, Any, Any, str], Any]  # of x, cosines, sines, layout

@@ -13,7 +13,7 @@ import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks, softmax
-from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.scores import softcap
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, Wrong, in_fields, in_steps, not_scaled, root

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from symattn.bounds.target import Runner
+from symattn.bounds.called_target import Runner
 from symattn.verification.definitions.norms import LayerNorm, Norm
 from symattn.verification.summing.asking import TermNumbers, TermSum
 from symattn.verification.summing.order import Order, ordered

@@ -10,8 +10,8 @@ from symattn.document.evidence import Grade
 from symattn.verification.summing.asking import TermSum
 from symattn.verification.summing.reading import TreeReading, kept, read, tiles_of
 from symattn.verification.summing.tree import NoTree, Tree
+from symattn.verification.summing.tree_text import written
 from symattn.verification.summing.width import Pair, Width, deepest, unlike, widths
-from symattn.verification.summing.written import written
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from symattn.bounds import inputs, target
-from symattn.verification.summing.attending import KEYS, Attending
+from symattn.bounds import called_target, inputs
+from symattn.verification.summing.summed_attention import KEYS, Attending
 from symattn.verification.summing.tree import NoTree
 
 Array = np.ndarray
@@ -49,7 +49,7 @@ class StoredScores:
     RECORD = "stored, scores, weights, why"
 
 
-def scores(runner: target.Runner, maker: inputs.Maker, keys: int = KEYS) -> StoredScores:
+def scores(runner: called_target.Runner, maker: inputs.Maker, keys: int = KEYS) -> StoredScores:
     """One call, whose last two keys are looked at."""
     try:
         return _scores(Attending(runner, maker), keys)

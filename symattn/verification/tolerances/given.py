@@ -9,7 +9,7 @@ import numpy as np
 
 from symattn.arrays.plain import real
 from symattn.arrays.precision import Precision
-from symattn.attention import inputs, notation
+from symattn.attention import inputs, letters_of_attention
 from symattn.attention.codec.json_text import called, content
 from symattn.attention.codec.npz_arrays import plain
 from symattn.attention.spec import Attention
@@ -55,7 +55,7 @@ def _checked(
 
 def _numbers(name: str, a: np.ndarray, place: str, precision: Precision) -> np.ndarray:
     """Whole numbers as floats where numbers are meant, and not positions or labels."""
-    if a.dtype.kind == "b" or (a.dtype.kind in "iu" and notation.ARRAYS[name].holds != "numbers"):
+    if a.dtype.kind == "b" or (a.dtype.kind in "iu" and letters_of_attention.ARRAYS[name].holds != "numbers"):
         return a
     wide = a.astype(np.float64)
     if np.isnan(wide).any() or np.isposinf(wide).any():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.bounds.sharp import blocks, means
+from symattn.bounds.sharp import means, rows_in_float64
 from symattn.bounds.sharp.elements import tolerances
 from symattn.bounds.sharp.limits import ALPHA, Floats, Stores
 from symattn.document.errors import InputError, Refused
@@ -75,7 +75,7 @@ def sharp(asked: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) ->
     if how is None:
         return None
     inputs, words = (asked.inputs, "for these inputs") if isinstance(asked, ForInputs) else _drawn(asked, seed)
-    if not blocks.applies(asked.spec, inputs):
+    if not rows_in_float64.applies(asked.spec, inputs):
         return None
     try:
         result = tolerances(asked.spec, inputs, how, alpha)[1]

@@ -18,10 +18,10 @@ from symattn.arrays.precision import Precision
 from symattn.attention.inputs import required
 from symattn.attention.spec import Attention
 from symattn.bounds import judge, reference
+from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import Mistake
-from symattn.bounds.target import Argument, Convention
 from symattn.document.errors import InputError, SymattnError
 from symattn.verification.rules import known
 

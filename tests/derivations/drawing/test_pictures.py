@@ -12,7 +12,7 @@ import pytest
 from symattn import InputError, bound, derive, draw
 from symattn.derivations.drawing.geometry import Basis
 from symattn.derivations.walks import sheet_of
-from symattn.derivations.walks.model import Walk
+from symattn.derivations.walks.walk_data import Walk
 from symattn.document.drawing.picture import Picture
 from symattn.document.drawing.placing import overlap
 from symattn.document.drawing.scene import WIDTH, Label, Line, Scene, plain, powered

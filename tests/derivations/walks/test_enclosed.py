@@ -8,8 +8,8 @@ import flint
 import pytest
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.elements import ball_json, decimal_json, digits, exact_json
 from symattn.derivations.enclosed import Enclosed, ball_of, least_proven, taken
+from symattn.derivations.printed_elements import ball_json, decimal_json, digits, exact_json
 from symattn.derivations.walks import walk
 from symattn.derivations.walks.run import WalkFormat, binade
 from symattn.document.errors import Undecided

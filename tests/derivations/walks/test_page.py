@@ -9,9 +9,9 @@ from symattn import walk
 from symattn.arrays.special import Forbidden
 from symattn.derivations import examples
 from symattn.derivations.walks import sheet_of
-from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.page import rule
 from symattn.derivations.walks.run import weighted
+from symattn.derivations.walks.walk_data import Walk
 from symattn.document import model as md
 from symattn.document.text import text
 from tests.lanes import one_in

@@ -14,14 +14,14 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Forbidden
 from symattn.attention.inputs import holds
 from symattn.attention.latent import Latent
-from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw
+from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.variants import Support
-from symattn.derivations.walks.model import Walk
-from symattn.derivations.walks.tokens import step_agrees
+from symattn.derivations.walks.walk_data import Walk
+from symattn.derivations.walks.walk_entries import step_agrees
 from symattn.document.evidence import Grade
 from tests.derivations.asking import agrees
 

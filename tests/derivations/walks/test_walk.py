@@ -12,10 +12,10 @@ from symattn.attention.spec import Attention
 from symattn.derivations import examples
 from symattn.derivations.walks import run as walks_run
 from symattn.derivations.walks import walk
-from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.printed import digits_right, follows
 from symattn.derivations.walks.run import exact
 from symattn.derivations.walks.steps import row_sums
+from symattn.derivations.walks.walk_data import Walk
 from symattn.document.errors import InputError
 from symattn.document.evidence import Grade
 from tests.derivations.asking import agrees

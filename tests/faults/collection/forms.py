@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symattn import Attention, Domain
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from tests.faults.collection.entries import At, Family
 
 Array = Any

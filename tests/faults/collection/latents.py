@@ -8,7 +8,7 @@ import numpy as np
 
 from symattn import Attention
 from symattn.attention.latent import Latent
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from tests.faults.collection.entries import Family
 
 Array = Any

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from symattn import Attention, Domain
-from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from tests.faults.collection.entries import At, Family
 
 Array = Any

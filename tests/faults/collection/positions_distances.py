@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from symattn import Attention
-from symattn.attention.positions.fields import Alibi, Buckets
+from symattn.attention.positions.position_fields import Alibi, Buckets
 from tests.faults.collection.entries import At
 from tests.faults.collection.positions import FAMILY, causal_attention, softmax
 

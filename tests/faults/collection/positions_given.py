@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from symattn import Attention, Domain
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from tests.faults.collection.entries import At
 from tests.faults.collection.positions import FAMILY, angles, both, causal_attention, rope_half, rotate_half
 

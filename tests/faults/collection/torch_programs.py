@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from symattn import Attention
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from tests.faults.collection.entries import At, Family
 
 if TYPE_CHECKING:

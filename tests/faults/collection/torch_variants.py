@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from symattn import Attention, Domain
-from symattn.attention.positions.fields import Alibi
+from symattn.attention.positions.position_fields import Alibi
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from tests.faults.collection.entries import At
 from tests.faults.collection.torch_programs import FAMILY

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from symattn.attention.positions.fields import Alibi, Rotary
+from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling, YarnScaling
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError

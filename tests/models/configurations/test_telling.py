@@ -12,7 +12,7 @@ import pytest
 from cli.model_formulas import cut, formulas
 from cli.model_walk import of_head, walk_head
 from symattn.attention.latent import Latent
-from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.presets import few_heads
 from symattn.attention.spec import Attention
 from symattn.models.configurations.model_families import table

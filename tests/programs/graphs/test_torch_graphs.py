@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from symattn import Attention
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
 

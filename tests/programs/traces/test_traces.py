@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.document.errors import InputError
 from symattn.programs.traces import is_trace, verify_trace
 from symattn.programs.traces.reading import count, read

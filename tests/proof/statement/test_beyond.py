@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from symattn.attention.notation import D_K, N_K
+from symattn.attention.letters_of_attention import D_K, N_K
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node, Transposed, call, equals, name, node, relation, total
 from symattn.document.text import text

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from symattn.attention.notation import D_K, N_K
+from symattn.attention.letters_of_attention import D_K, N_K
 from symattn.document import notation as nt
 from symattn.document.evidence import Grade
 from symattn.document.notation import Name, Node, Relation, Transposed, call, equals, name, node, relation, total

@@ -13,7 +13,7 @@ from symattn.document.formulas import formula
 from symattn.document.notation import Relation
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.judging import RelationQuestion, judged
-from symattn.proof.relations.rounding import fl
+from symattn.proof.relations.printed_roundings import fl
 from symattn.theorems.rounding_formats import FORMAT_LETTERS
 
 LETTERS = FORMAT_LETTERS.also({"y": ""}, formats=("float16", "bfloat16"))

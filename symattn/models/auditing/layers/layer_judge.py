@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary_fields import NTKScaling
 from symattn.document.errors import InputError
 from symattn.models.auditing.layers import part_definitions
@@ -22,7 +22,7 @@ from symattn.models.auditing.layers.seen import Open, Pass, TokenRows, format_of
 from symattn.models.auditing.setting import Floats, numbers
 from symattn.models.configurations.promised_layers import Promised
 from symattn.models.configurations.stored_weights import split
-from symattn.verification.definitions.rotary import subjects
+from symattn.verification.definitions.rotary_vectors import subjects
 
 ANSWER = "attention.answered"  # what attention returned, heads side by side
 NOT_RUN = "its module did not run, or did not return an array of tokens"

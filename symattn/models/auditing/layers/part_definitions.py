@@ -17,13 +17,13 @@ import numpy as np
 
 from symattn.arrays.formats import Format
 from symattn.attention.layers.steps import ACTIVATIONS, gated, residual
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import inverse_frequencies, tables
 from symattn.bounds.reference import lifted
 from symattn.verification.definitions import norms
+from symattn.verification.definitions.definition_subject import Definition, DefinitionMistake, Input
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
-from symattn.verification.definitions.rotary import WAYS
-from symattn.verification.definitions.subject import Definition, DefinitionMistake, Input
+from symattn.verification.definitions.rotary_vectors import WAYS
 from symattn.verification.rules.norms import right
 from symattn.verification.rules.rotating import of_tables, tables_of
 

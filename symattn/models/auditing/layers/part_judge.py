@@ -14,15 +14,15 @@ from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
 from symattn.arrays.rounding.bounds import growth, up
 from symattn.attention.projections import project
+from symattn.bounds.called_target import Inputs, Outcome
 from symattn.bounds.case_result import OF_VALUES, Case, CaseResult, shares
 from symattn.bounds.judge import holds, judge, union
-from symattn.bounds.target import Inputs, Outcome
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.call_judge import one_of
 from symattn.models.auditing.setting import Floats
+from symattn.verification.definitions.definition_subject import Definition, DefinitionMistake
 from symattn.verification.definitions.judging import expected, explains, legal
-from symattn.verification.definitions.subject import Definition, DefinitionMistake
 
 State = Literal["pass", "wrong", "cannot tell"]
 

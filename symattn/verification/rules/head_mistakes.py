@@ -13,7 +13,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import projections
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, Wrong, in_fields, in_inputs, in_steps
 from symattn.bounds.reference import Variant

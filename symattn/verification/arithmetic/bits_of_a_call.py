@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symattn.bounds import case_result, mistake, target
+from symattn.bounds import called_target, case_result, mistake
 from symattn.bounds.inputs import Array, Sizes
 from symattn.bounds.reference import Change, Values, Variant
 from symattn.verification.arithmetic.ranking import APART, FITS, Found, arithmetic, confirmed, nearest, pair
@@ -158,7 +158,7 @@ def called(
     return BitSample(session.spec, inputs, outcome.output, session.precision.input)
 
 
-def _judged(session: Session, case: case_result.Case) -> target.Outcome | None:
+def _judged(session: Session, case: case_result.Case) -> called_target.Outcome | None:
     judged = session.take(case)
     return judged.outcome if judged and judged.finding is None else None
 

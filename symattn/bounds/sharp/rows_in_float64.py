@@ -24,7 +24,7 @@ from symattn.attention.enclosing.pattern import Head, checked, front, heads
 from symattn.attention.enclosing.sums import UNIT, norms, steps_factor
 from symattn.attention.flow import run_steps
 from symattn.attention.spec import Attention
-from symattn.bounds import plain
+from symattn.bounds import plain_bound
 from symattn.bounds.sharp.added import apart, spread, without_weight
 from symattn.bounds.sharp.limits import EXPONENTIAL, TANH, Floats, Stores, W, half_ulp
 from symattn.document.errors import Refused
@@ -302,7 +302,7 @@ def applies(spec: Attention, inputs: Mapping[str, Any]) -> bool:
     except Refused:
         return False
     known = all(bool(namespace_of(a).all(namespace_of(a).isfinite(a))) for a in of.added)
-    return known and plain.applies(replace(of.spec, softcap=None, base=None), of.given)
+    return known and plain_bound.applies(replace(of.spec, softcap=None, base=None), of.given)
 
 
 def every_head(spec: Attention, inputs: Mapping[str, Any]) -> tuple[Attention, list[Head], tuple[int, ...]]:
@@ -311,7 +311,7 @@ def every_head(spec: Attention, inputs: Mapping[str, Any]) -> tuple[Attention, l
     Raises Refused for what has no blocks, InputError for inputs that do not fit.
     """
     of = apart(spec, inputs)
-    spec, given = plain.of_places(of.spec, of.given)
+    spec, given = plain_bound.of_places(of.spec, of.given)
     given = checked(replace(spec, softcap=None), given, widened=False)
     shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
     added = spread(of)

@@ -21,8 +21,8 @@ from symattn.arrays.formats import Format
 from symattn.document.errors import Undecided
 from symattn.document.notation import Name, Node
 from symattn.proof.relations.draws import Drawn, sizes
+from symattn.proof.relations.part_values import Found, Several, Unread, Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.relations.values import Found, Several, Unread, Value
 
 _SEEDS = 12
 _AROUND = ((0, 0), (1, 60), (-1, 60), (1, 8), (-1, 8))

@@ -20,15 +20,15 @@ from symattn.bounds.contracts import Contract, replay
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.judgement import judge_by_filter
 from symattn.bounds.reference import Variant
-from symattn.bounds.sharp.blocks import applies
 from symattn.bounds.sharp.limits import ALPHA, HYPOTHESIS, Floats, Stores
+from symattn.bounds.sharp.rows_in_float64 import applies
 from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, Refused
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.report import Fault
 
 if TYPE_CHECKING:
-    from symattn.verification.arithmetic.trial import Trial
+    from symattn.verification.arithmetic.bits_of_a_call import Trial
     from symattn.verification.engine import Session
 
 GROUP = "means"

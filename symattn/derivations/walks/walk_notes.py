@@ -8,12 +8,12 @@ import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Undefined
-from symattn.attention.notation import SIZES, SYMBOLS
-from symattn.derivations.elements import decimal, is_number
+from symattn.attention.letters_of_attention import SIZES, SYMBOLS
 from symattn.derivations.enclosed import Enclosed
-from symattn.derivations.walks.model import Walk, counted, enumerated
+from symattn.derivations.printed_elements import decimal, is_number
 from symattn.derivations.walks.printed import digits_sentence, rounding_sentence
 from symattn.derivations.walks.run import WalkFormat
+from symattn.derivations.walks.walk_data import Walk, counted, enumerated
 from symattn.document.model import Text
 from symattn.document.notation import Node, Transposed, equals
 

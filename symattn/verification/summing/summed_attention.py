@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from symattn.bounds import case_result, reference, target
+from symattn.bounds import called_target, case_result, reference
 from symattn.bounds.inputs import Maker
 from symattn.verification.summing.asking import TermNumbers, TermSum
 from symattn.verification.summing.order import Order, ordered
@@ -29,7 +29,7 @@ _ADDED = ("bias", "b_rel")  # numbers that are added to scores, and may be zero
 class Attending:
     """A function of attention, and what makes inputs for it. ``row`` asks for the last output of the first head."""
 
-    runner: target.Runner
+    runner: called_target.Runner
     maker: Maker
 
     @property
@@ -92,7 +92,7 @@ class Attending:
         return self.inputs(np.zeros((n, self.width)), np.ones((n, self.width)), values)
 
 
-def order(runner: target.Runner, maker: Maker, keys: int = KEYS) -> Order:
+def order(runner: called_target.Runner, maker: Maker, keys: int = KEYS) -> Order:
     """The order in which attention adds over its keys."""
     attending = Attending(runner, maker)
     return ordered("keys", keys, attending.sum_over, maker.domain.max_tokens)

@@ -20,14 +20,14 @@ from symattn.arrays.precision import Precision
 from symattn.arrays.tensors import dtype_kind, is_tensor
 from symattn.attention.enclosing.pattern import Head, front, heads
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.distances import Floats, U, ValueColumns
 from symattn.bounds.exponents import ScoreExponents
-from symattn.bounds.floats import Rows, enlarged, shares
+from symattn.bounds.float_worst_case import Rows, enlarged, shares
 from symattn.bounds.growth import g
 from symattn.bounds.reference import usual
 from symattn.bounds.rule import limit
 from symattn.bounds.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
-from symattn.bounds.target import Inputs
 from symattn.document.errors import Undecided
 
 _BLOCK = 1 << 18  # scores at a time

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from symattn.bounds import judge, reference, target
+from symattn.bounds import called_target, judge, reference
 from symattn.bounds.case_result import UNFIT, CaseResult, Part, largest
+from symattn.verification.definitions.definition_mistakes import both, changes, of_arrays, of_outputs
+from symattn.verification.definitions.definition_subject import Definition, DefinitionMistake, Numbered
 from symattn.verification.definitions.judging import explains
-from symattn.verification.definitions.rules import both, changes, of_arrays, of_outputs
-from symattn.verification.definitions.subject import Definition, DefinitionMistake, Numbered
-from symattn.verification.diagnosis import matching, outofrange, screening
+from symattn.verification.diagnosis import accounting, outofrange, screening
 from symattn.verification.diagnosis.causes import Cause, Outputs, Search, by_size, is_finite, where_made
 
 _FIRST = 4  # wrong cases by which mistakes are put aside
@@ -142,7 +142,7 @@ class InDefinition(Search[DefinitionMistake]):
             causes.append(search.cause(mistakes, sure))
         return tuple(causes)
 
-    def _beyond_range(self, run: Callable[[target.Inputs], reference.Run]) -> tuple[Any, ...]:
+    def _beyond_range(self, run: Callable[[called_target.Inputs], reference.Run]) -> tuple[Any, ...]:
         """See ``out_of_range``; where more than one fits, the plainest."""
 
         def as_attention(judged: CaseResult) -> CaseResult:
@@ -250,11 +250,11 @@ def _taken(pairs: Sequence[tuple[Part, np.ndarray]]) -> tuple[float, float]:
     )
     if not np.isfinite([near, wrong]).all() or not (error := got - near).any():
         return 0.0, 1.0
-    return matching.taken(wrong - near, error), float(((got - wrong) ** 2).sum() / (error**2).sum())
+    return accounting.taken(wrong - near, error), float(((got - wrong) ** 2).sum() / (error**2).sum())
 
 
 def _left_most(part: Part, wrong: np.ndarray) -> bool:
     got, right = part.got, part.expected
     if got is None or not got.shape == wrong.shape == right.near.shape:
         return False
-    return (matching.share_left(got, wrong, right.near, right.allowed) or 0.0) > matching.LITTLE
+    return (accounting.share_left(got, wrong, right.near, right.allowed) or 0.0) > accounting.LITTLE

@@ -13,7 +13,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.attention.constants import made_wide
 from symattn.attention.positions import relative, rotary
-from symattn.attention.positions.fields import Alibi, Buckets
+from symattn.attention.positions.position_fields import Alibi, Buckets
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, Wrong, in_steps
 

@@ -11,9 +11,9 @@ from symattn.document.notation import Name, Node
 from symattn.document.text import text
 from symattn.proof.expansion import is_moment
 from symattn.proof.expectation import Expectation
-from symattn.proof.relations import values as v
+from symattn.proof.relations import part_values as v
 from symattn.proof.relations.glossary import Glossary, LetterDefinition, spelt
-from symattn.proof.relations.values import Unread, Value
+from symattn.proof.relations.part_values import Unread, Value
 
 if TYPE_CHECKING:
     from symattn.proof.relations.reader import Reader

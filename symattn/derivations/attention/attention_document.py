@@ -12,11 +12,11 @@ from symattn.attention.codec.field_values import as_options
 from symattn.attention.document import sized, whole_formula
 from symattn.attention.flow import Step as Part
 from symattn.attention.inputs import lengths
-from symattn.attention.notation import ARRAYS, N_K, SIZES, SYMBOLS
+from symattn.attention.letters_of_attention import ARRAYS, N_K, SIZES, SYMBOLS
 from symattn.attention.spec import Attention
 from symattn.derivations.attention import FLAGS, expressions
 from symattn.derivations.attention import SIZES as SIZE_NAMES
-from symattn.derivations.attention.formulas import entry_formulas
+from symattn.derivations.attention.entry_formulas import entry_formulas
 from symattn.derivations.attention.inputs import DerivationRequest, read_request, stem
 from symattn.derivations.attention.reading import DRAWS, Read, ReadingRun, defines, every, for_others, runs
 from symattn.derivations.attention.words import SEES

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from symattn.attention.flow import Step
 from symattn.attention.inputs import lengths
 from symattn.attention.inputs import shape as shape_of
-from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS
+from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS
 from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.document.formulas import formula, running_text
 from symattn.document.model import Text

@@ -19,10 +19,10 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.bounds import judge, reference
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
 from symattn.bounds.mistake import Where
-from symattn.bounds.target import Inputs
 from symattn.document.errors import SymattnError
 from symattn.verification import reduce, report
 from symattn.verification.definitions import drawing, judging
@@ -346,7 +346,7 @@ class Definition(Subject):
     # -- causes --------------------------------------------------------------------------------------------------------
     def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search[Any]:
         """Among the definition's own mistakes."""
-        from symattn.verification.definitions.causes import InDefinition
+        from symattn.verification.definitions.definition_causes import InDefinition
 
         return InDefinition(session, wrong, right)
 

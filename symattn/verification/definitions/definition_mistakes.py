@@ -13,7 +13,7 @@ import numpy as np
 from symattn.attention.constants import number
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
-from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Numbered
+from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Numbered
 from symattn.verification.rules.operators import operators
 
 _POINTS = 25

@@ -22,7 +22,7 @@ from symattn.proof.relations.compiling import Compiled, links
 from symattn.proof.relations.concluding import shown
 from symattn.proof.relations.glossary import Glossary, LetterDefinition
 from symattn.proof.relations.judging import all_of, note
-from symattn.proof.relations.values import Unread
+from symattn.proof.relations.part_values import Unread
 
 _CONTINUOUS = (nt.Name, nt.Number, nt.Sum, nt.Neg, nt.Product, nt.Over, nt.Big)
 

@@ -18,17 +18,17 @@ from symattn.arrays.shown import formula
 from symattn.attention import inputs
 from symattn.attention.codec.exact_arrays import flat
 from symattn.attention.flow import Step
-from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS
+from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS
 from symattn.attention.sizes import AxisLengths
 from symattn.attention.variants import SIZES as VARIANT_SIZES
-from symattn.derivations.attention.formulas import entry_letter, product_letter
+from symattn.derivations.attention.entry_formulas import entry_letter, product_letter
 from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.derivations.attention.reading import ReadingRun
-from symattn.derivations.elements import digits, nested
 from symattn.derivations.enclosed import Enclosed
+from symattn.derivations.printed_elements import digits, nested
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.walks import run as walks_run
-from symattn.derivations.walks import tokens
+from symattn.derivations.walks import walk_entries
 from symattn.derivations.walks.run import TINY
 from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence, Grade
@@ -143,14 +143,14 @@ class Walk:
 
     def _known(self, name: str, step: Step) -> Evidence | None:
         if name == "weighted":
-            result = tokens.products_agree(self.arrays, step)
+            result = walk_entries.products_agree(self.arrays, step)
         else:
-            result = tokens.step_agrees(self.arrays, self.request, step)
+            result = walk_entries.step_agrees(self.arrays, self.request, step)
         if result is None:
             return self._in_balls(name, step)
         sizes = listed(self.main_sizes)
         where = f"token by token, {sizes if len(sizes) <= _ONE_LINE else 'every entry'}"
-        proven = tokens.digits_proven(self.arrays, step if name != "weighted" else replace(step, name=name))
+        proven = walk_entries.digits_proven(self.arrays, step if name != "weighted" else replace(step, name=name))
         if not result:
             return Evidence(Grade.REFUTED, where)
         if proven is None:
@@ -160,7 +160,7 @@ class Walk:
     def _in_balls(self, name: str, step: Step) -> Evidence | None:
         """Check that the balls of the same step hold the entries: weak, for entries without a textbook form."""
         if any(isinstance(x, Enclosed) for x in self.arrays[name].flat):
-            proven = tokens.digits_proven(self.arrays, step)
+            proven = walk_entries.digits_proven(self.arrays, step)
             return Evidence(Grade.ENCLOSED, f"in balls, {counted(proven or 0, 'digit')} proven")
         return None
 

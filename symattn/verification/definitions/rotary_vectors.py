@@ -11,12 +11,12 @@ import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import number
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import pairs, rotate
-from symattn.bounds.target import Inputs, Layout
+from symattn.bounds.called_target import Inputs, Layout
 from symattn.document import codec, errors
 from symattn.verification.definitions.attending import FEW, check_layout, in_front, placed, swapped
-from symattn.verification.definitions.subject import Compute, Definition, DefinitionMistake, Input
+from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input
 from symattn.verification.rules.rotating import Change, Right, Tables, of_pairs, of_tables, tables_of
 from symattn.verification.subject import Array, Random
 
