@@ -49,12 +49,14 @@ def prove(
     return document(result, tuple(name if isinstance(name, str) else name.name for name in names), explain)
 
 
-def document(found: Sequence[Decided], names: tuple[str, ...], explain: bool, coq: bool = False) -> Document:
+def document(decisions: Sequence[Decided], names: tuple[str, ...], explain: bool, coq: bool = False) -> Document:
     """The theorems that were asked for by these names, each told whole, or as tables where they are many."""
     flags = {"all": not names or None, "explain": explain or None, "coq": coq or None}
-    title = found[0].theorem.name if len(found) == 1 else "theorems"
-    as_table = not explain and (not names or len(found) > _MANY)
-    return (documents.table if as_table else documents.document)(found, command("prove", *names, options=flags), title)
+    title = decisions[0].theorem.name if len(decisions) == 1 else "theorems"
+    as_table = not explain and (not names or len(decisions) > _MANY)
+    return (documents.table if as_table else documents.document)(
+        decisions, command("prove", *names, options=flags), title
+    )
 
 
 def decided(

@@ -26,11 +26,11 @@ class Structure:
 
     kind: type[Planes]
 
-    def _moved(self, move: Callable[[Callable[[Any], Any]], Any], given: list[Any]) -> Any:
+    def _moved(self, move: Callable[[Callable[[Any], Any]], Any], values: list[Any]) -> Any:
         """Apply ``move`` to the arrays, one plane of each at a time."""
-        first = given[0]
+        first = values[0]
         planes = [move(_plane(k)) for k in range(len(first.planes))]
-        typed = all(x.origin is not None for x in given)
+        typed = all(x.origin is not None for x in values)
         return _joined(self.kind, planes, move(lambda array: array.origin) if typed else None, first)
 
 

@@ -23,10 +23,10 @@ _CALLED = {symbol: parameter for parameter, symbol in _SYMBOLS.items()}
 """Letters by which a size may be named as well: ``d_k`` is ``dk``, ``n`` is ``tokens``."""
 
 
-def checked(name: str, known: tuple[str, ...], given: Mapping[str, Any], command: str = "derive") -> dict[str, Any]:
+def checked(name: str, known: tuple[str, ...], values: Mapping[str, Any], command: str = "derive") -> dict[str, Any]:
     """The given parameters, each one known to the derivation (or picture) and within its limits. Raises InputError."""
     result: dict[str, Any] = {}
-    for called, value in given.items():
+    for called, value in values.items():
         parameter = called if called in known else _CALLED.get(called, called)
         if parameter not in known:
             error = unknown(f"{command} {name}", _SYMBOLS.get(called, called), (_SYMBOLS.get(p, p) for p in known))

@@ -16,19 +16,21 @@ from symattn.verification.report import Sought
 
 
 @one_blas_thread
-def judged(asked: Question) -> tuple[str, tuple[Sought, ...]]:
+def judged(question: Question) -> tuple[str, tuple[Sought, ...]]:
     """Describe what is wrong, empty where nothing is; and say of the mistakes of ``power`` how they would be detected.
 
     A power that the comparison has not is wrong. A runtime that multiplies wrong in the format is named first. Raises
     ``InputError`` for what does not fit together.
     """
-    _check(asked)
-    if asked.power and asked.alpha is not None:
-        asked = replace(asked, alpha=asked.alpha / 2)  # the rest is for the rows that are read for a power
-    words = (close_to_exact(asked) if asked.layout.plain else close_by_pieces(asked)) or _of_gradients(asked)
-    if words and (runtime := suspect(asked.given["q"])):
+    _check(question)
+    if question.power and question.alpha is not None:
+        question = replace(question, alpha=question.alpha / 2)  # the rest is for the rows that are read for a power
+    words = (close_to_exact(question) if question.layout.plain else close_by_pieces(question)) or _of_gradients(
+        question
+    )
+    if words and (runtime := suspect(question.given["q"])):
         return f"{runtime}\nWhat it has made is not the fault of the function that called it: {words}", ()
-    return (words, ()) if words or not asked.power else _of_power(asked)
+    return (words, ()) if words or not question.power else _of_power(question)
 
 
 def _check(question: Question) -> None:

@@ -48,13 +48,13 @@ class Ready(NamedTuple):
     how: Stores | None
 
 
-def ready(asked: Question) -> Ready:
+def ready(question: Question) -> Ready:
     """The inputs, read and checked. Raises ``InputError`` where they do not fit the specification or the precision."""
-    spec, precision = asked.spec, asked.precision
+    spec, precision = question.spec, question.precision
     if not isinstance(spec, Attention | None):
         raise InputError(f"the specification is an Attention(...), and not {article(type(spec).__name__)}")
     spec = spec or Attention()
-    arrays, factors = split(asked.given)
+    arrays, factors = split(question.given)
     check_names(spec, arrays)
     if precision is None and "q" not in arrays:
         raise InputError("there is no input 'q'; hint: queries, keys and values")
@@ -63,15 +63,15 @@ def ready(asked: Question) -> Ready:
     inputs = {name: values for name, (values, _) in read_as.items()}
     if precision is None and (dtype := read_as["q"][1]) not in FORMATS:
         raise InputError(f"q is of {dtype}, which says nothing about the arithmetic; hint: precision='float32'")
-    arithmetic = Precision.of(read_as["q"][1] if precision is None else precision, asked.contract)
-    check_alpha(asked.alpha)
+    arithmetic = Precision.of(read_as["q"][1] if precision is None else precision, question.contract)
+    check_alpha(question.alpha)
     for name in TOKENS:
         if name in inputs and read_as[name][1] != arithmetic.input.name:
             check_held(name, inputs[name], arithmetic.input)
     check_inputs(spec, dict(inputs))
     inputs = _without_strangers(spec, dequantised(spec, inputs, factors))
-    named = isinstance(precision, Precision) or asked.contract is not None
-    how = Stores.of(arithmetic, not named, spec.capped) if asked.alpha is not None else None
+    named = isinstance(precision, Precision) or question.contract is not None
+    how = Stores.of(arithmetic, not named, spec.capped) if question.alpha is not None else None
     return Ready(spec, inputs, arithmetic, _shape(spec, inputs), how)
 
 
@@ -81,15 +81,15 @@ def check_alpha(alpha: float | None) -> None:
         raise InputError(f"alpha must be a probability between 0 and 1, or None, got {alpha!r}")
 
 
-def close_to_exact(asked: Question, called: str = "out") -> str:
+def close_to_exact(question: Question, called: str = "out") -> str:
     """Describe what is wrong with the output and the logarithms asked about; empty where nothing is.
 
     Where no ``alpha`` is given, ``called`` is what the words call the output. Raises ``InputError`` where the inputs do
     not fit the specification or the precision.
     """
-    of = ready(asked)
-    rows = None if asked.rows is None else chosen(of.spec, of.inputs, asked.rows)
-    how = asked.out, asked.lse, asked.alpha or 1.0, rows, called
+    of = ready(question)
+    rows = None if question.rows is None else chosen(of.spec, of.inputs, question.rows)
+    how = question.out, question.lse, question.alpha or 1.0, rows, called
     words = close(of, *how)
     if words and of.spec.causal and of.inputs["q"].shape[-2] != of.inputs["k"].shape[-2]:
         top = of.spec.alignment == "top-left"
@@ -99,19 +99,24 @@ def close_to_exact(asked: Question, called: str = "out") -> str:
     return words
 
 
-def only_if_stored(asked: Question) -> str:
+def only_if_stored(question: Question) -> str:
     """Describe why a kernel that does not store scores could not give a right output; empty if it could, if nothing is
     known, or where a contract is given. Looked at are as many rows as means are taken of, at most."""
-    if asked.contract or asked.alpha is None or isinstance(asked.precision, Precision) or not asked.layout.plain:
+    if (
+        question.contract
+        or question.alpha is None
+        or isinstance(question.precision, Precision)
+        or not question.layout.plain
+    ):
         return ""
-    of = ready(replace(asked, contract="fused"))
+    of = ready(replace(question, contract="fused"))
     if of.how is None or not applies(of.spec, of.inputs):
         return ""
     most = averaged(prod(of.shape[:-2]), of.inputs["k"].shape[-2])
-    rows = list(range(of.shape[-2])) if asked.rows is None else chosen(of.spec, of.inputs, asked.rows)
+    rows = list(range(of.shape[-2])) if question.rows is None else chosen(of.spec, of.inputs, question.rows)
     if len(rows) > most:
         rows = chosen(of.spec, of.inputs, most)
-    words = close(of, asked.out, None, asked.alpha, None if len(rows) == of.shape[-2] else rows)
+    words = close(of, question.out, None, question.alpha, None if len(rows) == of.shape[-2] else rows)
     return f'A kernel that does not store scores could not give this: contract="fused"\n{words}' if words else ""
 
 

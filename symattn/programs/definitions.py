@@ -150,9 +150,9 @@ class Formed(Convention):
 class Laid(Target):
     """A function, and the definition in the form in which it is called."""
 
-    def __init__(self, made: Adapted, convention: Convention, name: str) -> None:
-        super().__init__(made, convention, name)
-        self.subject, self.right, self._adapted = made.subject, made.right, made
+    def __init__(self, adapted: Adapted, convention: Convention, name: str) -> None:
+        super().__init__(adapted, convention, name)
+        self.subject, self.right, self._adapted = adapted.subject, adapted.right, adapted
 
     def semantics(self, spec: object, seconds: float, domain: Domain | None = None) -> IdentityResult:
         """The identity test on residues, where the definition runs on them: see ``identity``."""

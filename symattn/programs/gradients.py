@@ -21,16 +21,18 @@ from symattn.programs.question import Question
 Arrays = dict[str, np.ndarray]
 
 
-def gradients_close_to_exact(asked: Question) -> str:
+def gradients_close_to_exact(question: Question) -> str:
     """Describe what is wrong with the gradients (dq, dk, dv), of which each may be None; empty where nothing is.
 
     Raises ``InputError`` where the inputs do not fit, and for what the bound does not speak of.
     """
-    spec, returned = asked.spec or Attention(), asked.gradients
-    read_as = {name: read_array(name, array) for name, array in {**asked.given, "do": asked.do}.items()}
+    spec, returned = question.spec or Attention(), question.gradients
+    read_as = {name: read_array(name, array) for name, array in {**question.given, "do": question.do}.items()}
     inputs = {name: values for name, (values, _) in read_as.items()}
-    arithmetic = Precision.of(asked.precision if asked.precision is not None else read_as["q"][1], asked.contract)
-    how = Stores.of(arithmetic, not isinstance(asked.precision, Precision) and asked.contract is None)
+    arithmetic = Precision.of(
+        question.precision if question.precision is not None else read_as["q"][1], question.contract
+    )
+    how = Stores.of(arithmetic, not isinstance(question.precision, Precision) and question.contract is None)
     upstream = inputs.pop("do")
     check_inputs(spec, dict(inputs))
     if read_as["do"][1] != arithmetic.input.name:
@@ -43,7 +45,7 @@ def gradients_close_to_exact(asked: Question) -> str:
         words = form_words(name, values.shape, inputs[name[1:]].shape, dtype, arithmetic)
         if words:
             return words
-    return _judged(spec, inputs, upstream, how, {name: values for name, (values, _) in got.items()}, asked.rows)
+    return _judged(spec, inputs, upstream, how, {name: values for name, (values, _) in got.items()}, question.rows)
 
 
 def _judged(

@@ -50,11 +50,11 @@ class HeldLayer:
             "attention that are 0."
         )
 
-    def __call__(self, x: Any, **given: Any) -> Any:
+    def __call__(self, x: Any, **keywords: Any) -> Any:
         xp = self._host.xp
-        state = {**self._state, _PACKED: xp.cat([given[name].mT for name in _QKV])}
-        state |= {key: given[name].mT for name, key in _LINEAR.items()}
-        state |= {key: given[name] for name, key in self._rows.items()}
+        state = {**self._state, _PACKED: xp.cat([keywords[name].mT for name in _QKV])}
+        state |= {key: keywords[name].mT for name, key in _LINEAR.items()}
+        state |= {key: keywords[name] for name, key in self._rows.items()}
         result: dict[str, Any] = {}
         if self._causal:
             n = x.shape[-2]

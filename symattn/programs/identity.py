@@ -114,8 +114,8 @@ def identity_of_definition(
         result = adapted.on(lambda function: make(function, kind))
         return lambda given: _call(result, how, given)
 
-    def compute(**given: Any) -> tuple[Any, ...]:
-        return definition.run(definition.ways[0], given)
+    def compute(**keywords: Any) -> tuple[Any, ...]:
+        return definition.run(definition.ways[0], keywords)
 
     runs = []
     for wanted, number in product(sizes, definition.whole):

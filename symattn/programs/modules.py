@@ -157,11 +157,11 @@ class HeldAttention:
         """The domain with the sizes of the module alone."""
         return replace(domain, square_weights=True, min_width=self.width, max_width=self.width, same_width=True)
 
-    def __call__(self, x: Any, **given: Any) -> Any:
-        weights = {n: given.pop(n) for n in self._names}
+    def __call__(self, x: Any, **keywords: Any) -> Any:
+        weights = {n: keywords.pop(n) for n in self._names}
         state = {s.name: self._filled(s, weights) for s in self._slots}
         d = x.shape[-1]
-        output = self._host.run(state, dict.fromkeys(self._tokens, self._wide(x, -1)), given)
+        output = self._host.run(state, dict.fromkeys(self._tokens, self._wide(x, -1)), keywords)
         first, *others = output if isinstance(output, (tuple, list)) else (output,)
         first = first[..., :d] if "w_o" in weights else first
         return (first, *others) if others else first
@@ -226,8 +226,8 @@ class HeldNorm:
             f"and with rows of {self.sizes['d']} numbers."
         )
 
-    def __call__(self, x: Any, **given: Any) -> Any:
-        return self._host.run({key: given[n] for n, key in self._names.items()}, {self._token: x}, {})
+    def __call__(self, x: Any, **keywords: Any) -> Any:
+        return self._host.run({key: keywords[n] for n, key in self._names.items()}, {self._token: x}, {})
 
 
 def _of_norm(key: str, shape: tuple[int, ...], label: str) -> str:

@@ -94,10 +94,10 @@ class Packed:
         joined = {n for parts in self._groups.values() for n in parts}
         return replace(domain, same_width=True, square=domain.square or "q" in joined)
 
-    def __call__(self, *places: Any, **given: Any) -> Any:
+    def __call__(self, *places: Any, **keywords: Any) -> Any:
         for parameter, parts in self._groups.items():
-            given[parameter] = self._joined([given.pop(n) for n in parts])
-        return self._function(*places, **given)
+            keywords[parameter] = self._joined([keywords.pop(n) for n in parts])
+        return self._function(*places, **keywords)
 
     def _joined(self, parts: list[Any]) -> Any:
         axis = (_STACKED | _PROJECTED)[self.reading][0]
@@ -151,11 +151,11 @@ class OneQuery:
         """The domain with n_q = 1."""
         return replace(domain, decoding=True)
 
-    def __call__(self, *places: Any, **given: Any) -> Any:
+    def __call__(self, *places: Any, **keywords: Any) -> Any:
         axis = _AXES_OF_ONE[self.reading]
         if axis is None:
-            return self._function(*places, **given)
-        bound = self.__signature__.bind(*places, **given)
+            return self._function(*places, **keywords)
+        bound = self.__signature__.bind(*places, **keywords)
         q = bound.arguments[self._q]
         shape = tuple(q.shape)
         bound.arguments[self._q] = q.reshape((*shape[:axis], *shape[axis + 1 :]))

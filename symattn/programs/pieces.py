@@ -31,20 +31,20 @@ class Piece(NamedTuple):
     lse: Any
 
 
-def close_by_pieces(asked: Question) -> str:
+def close_by_pieces(question: Question) -> str:
     """Describe what is wrong with the first sequence that is not right; empty where all are.
 
     ``alpha`` is shared out among the sequences. Raises ``InputError`` where arrays, sequences and pages do not fit.
     """
-    if asked.rows is not None and np.ndim(asked.rows):
+    if question.rows is not None and np.ndim(question.rows):
         raise InputError("rows are named, and there are several sequences; hint: how many of each")
-    every = pieces(asked.layout, asked.given, asked.out, asked.lse)
+    every = pieces(question.layout, question.given, question.out, question.lse)
     if not every:
         raise InputError("cu_seqlens must have at least one query")
-    share = None if asked.alpha is None else asked.alpha / len(every)
+    share = None if question.alpha is None else question.alpha / len(every)
     for piece in every:
-        few = None if asked.rows is None else min(int(asked.rows), int(piece.given["q"].shape[-2]))  # type: ignore[arg-type]
-        mine = replace(asked, out=piece.out, given=piece.given, lse=piece.lse, alpha=share, rows=few)
+        few = None if question.rows is None else min(int(question.rows), int(piece.given["q"].shape[-2]))  # type: ignore[arg-type]
+        mine = replace(question, out=piece.out, given=piece.given, lse=piece.lse, alpha=share, rows=few)
         if words := close_to_exact(mine):
             return f"In {piece.name}:\n{words}"
     return ""

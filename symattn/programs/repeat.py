@@ -111,16 +111,16 @@ def repeat_target(target: str, spec: Specification, inputs: Inputs, **options: A
     return replace(result, report=replace(result.report, command=usual.command(target, spec=spec)))
 
 
-def verify_case(target: str, spec: Specification, word: str, *, dtype: str = "float32", **told: Any) -> Report:
-    """The report on one case alone, by its word. ``told`` are options of ``verify_target``.
+def verify_case(target: str, spec: Specification, word: str, *, dtype: str = "float32", **keywords: Any) -> Report:
+    """The report on one case alone, by its word. ``keywords`` are options of ``verify_target``.
 
     Where the word is a hash, everything is run again with the same seed, and the fault of that word is what the report
     keeps. Raises ``InputError`` for a word of another specification, and as ``verify_target`` does.
     """
     if speaks(word):
-        report = repeat_target(target, spec, decode(spec, word, dtype), dtype=dtype, **told).report
+        report = repeat_target(target, spec, decode(spec, word, dtype), dtype=dtype, **keywords).report
         return named(replace(report, command=f"{report.command} --case {word}"), spec, dtype)
-    report = named(verify_target(target, spec, dtype=dtype, **told), spec, dtype)
+    report = named(verify_target(target, spec, dtype=dtype, **keywords), spec, dtype)
     faults = tuple(fault for fault in report.faults if fault.case == word)
     verdict = Verdict.FAULT if faults else report.verdict if not report.faults else Verdict.NO_FAULT
     note = f"The inputs of {word} are too many for a word, so that every case was run again."

@@ -56,7 +56,7 @@ class Request:
         return ("torch", "numpy") if self.likely == "torch" else ("numpy", "torch")
 
     @classmethod
-    def of(cls, spec: Attention, **told: Any) -> Request:
+    def of(cls, spec: Attention, **keywords: Any) -> Request:
         """The request for a specification: ``Request.of(Attention(causal=True), dtype="float32", layout="bhnd")``."""
         needed = required(spec)
         numbers = {f: getattr(spec, f) for f in SETTINGS if f not in _OWN and hasattr(spec, f)}
@@ -70,7 +70,7 @@ class Request:
             scale=float(spec.scale) if isinstance(spec.scale, Real) else None,
             heads=spec.heads,
             spec=spec,
-            **told,
+            **keywords,
         )
 
 

@@ -52,12 +52,12 @@ def summation(
         raise InputError(f"dtype is {dtype!r}; its bits do not identify an arithmetic; hint: {' or '.join(DTYPES)}")
     arrays = frameworks.arrays(framework)
 
-    def run(*given: Array) -> Array:
+    def run(*arguments: Array) -> Array:
         try:
-            values = frameworks.read(function(*(arrays.make(np.ascontiguousarray(a), dtype) for a in given)))[0]
+            values = frameworks.read(function(*(arrays.make(np.ascontiguousarray(a), dtype) for a in arguments)))[0]
         except Exception as error:  # whatever a foreign function does
             raise NoTree(f"the function refuses these inputs ({one_line(error)})") from None
-        wanted = (len(given[0]),) if kind == "sum" else (len(given[0]), given[1].shape[1])
+        wanted = (len(arguments[0]),) if kind == "sum" else (len(arguments[0]), arguments[1].shape[1])
         if values.shape != wanted:
             raise NoTree(f"the function gives an output of the shape {values.shape}, and not {wanted}")
         return values

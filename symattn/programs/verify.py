@@ -265,13 +265,15 @@ def checked(spec: object, domain: Domain | None) -> Specification:
     return cast(Specification, spec or Attention())
 
 
-def requested(spec: Specification, layout: Layout | None = None, domain: Domain | None = None, **told: Any) -> Request:
+def requested(
+    spec: Specification, layout: Layout | None = None, domain: Domain | None = None, **keywords: Any
+) -> Request:
     """Return the request; for a definition all of it is in the specification."""
-    told |= {"layout": layout or "auto", "domain": domain or Domain()}
+    keywords |= {"layout": layout or "auto", "domain": domain or Domain()}
     return (
-        Request(spec=cast(Attention, spec), **told)
+        Request(spec=cast(Attention, spec), **keywords)
         if is_definition(spec)
-        else Request.of(cast(Attention, spec), **told)
+        else Request.of(cast(Attention, spec), **keywords)
     )
 
 
@@ -309,9 +311,11 @@ def _whole(spec: Specification, one: Callable[[Specification], Report]) -> Repor
     return first if first.verdict is Verdict.FAULT else definitions.joined(first, one(spec))
 
 
-def _verified(runner: Runner, spec: Specification, precision: Precision, domain: Domain | None, **told: Any) -> Report:
+def _verified(
+    runner: Runner, spec: Specification, precision: Precision, domain: Domain | None, **keywords: Any
+) -> Report:
     try:
-        return engine.verify(runner, subject_of(runner, spec), precision, narrowed(runner, domain), **told)
+        return engine.verify(runner, subject_of(runner, spec), precision, narrowed(runner, domain), **keywords)
     except Unusable as nothing:
         raise CannotRun(str(nothing)) from None
     finally:

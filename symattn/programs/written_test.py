@@ -250,7 +250,7 @@ def _strange(dtype: str) -> bool:
     return not hasattr(np, dtype)
 
 
-def tests_of(target: str, spec: Specification, report: Report, path: Path, **told: Any) -> tuple[str, int]:
+def tests_of(target: str, spec: Specification, report: Report, path: Path, **keywords: Any) -> tuple[str, int]:
     """A file for pytest with a test for each fault that one call shows (or two), and for how many there is none.
 
     Raises ``InputError`` where there is nothing to write.
@@ -258,7 +258,7 @@ def tests_of(target: str, spec: Specification, report: Report, path: Path, **tol
     repeated: list[tuple[str, Repeated]] = []
     for fault in report.faults:
         if fault.counterexample is not None and fault.counterexample.inputs:
-            result = repeat_target(target, spec, inputs_of(fault, spec), **told)
+            result = repeat_target(target, spec, inputs_of(fault, spec), **keywords)
             if result.report.faults:
                 whole = replace(result.report, faults=(fault,))  # what all cases together have told of it
                 repeated.append((fault.case, replace(result, report=whole)))

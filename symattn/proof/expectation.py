@@ -215,12 +215,12 @@ def averaged(sides: Callable[..., Any], laws: Mapping[str, EntryLaw]) -> Callabl
     needed = {parameter for law in laws.values() for parameter in law.parameters}
     names = [*requests, *sorted({*laws, *needed} - set(requests))]
 
-    def function(**given: Any) -> Any:
-        said = {name: given[name] for name in requests}
-        if any(isinstance(x, Indexed) for x in given.values()):
-            return sides(**said, E=Expectation(laws, given))
+    def function(**keywords: Any) -> Any:
+        said = {name: keywords[name] for name in requests}
+        if any(isinstance(x, Indexed) for x in keywords.values()):
+            return sides(**said, E=Expectation(laws, keywords))
         every = range(max(1 + len(law.others) for law in laws.values()))
-        return [pair for n in every for pair in _several(sides(**said, E=Expectation(laws, given, which=n)))]
+        return [pair for n in every for pair in _several(sides(**said, E=Expectation(laws, keywords, which=n)))]
 
     parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -74,9 +74,9 @@ def fitting(world: Letters | Numbers, work: Callable[[], Any]) -> Any:
         raise Meaningless(f"shapes do not fit at {equal_sizes(world.sizes)}: {str(error).strip()}") from error
 
 
-def _argument(name: str, given: Mapping[str, Any], declared: Declared, world: Letters | Numbers) -> Any:
-    if name in given:
-        return given[name]
+def _argument(name: str, values: Mapping[str, Any], declared: Declared, world: Letters | Numbers) -> Any:
+    if name in values:
+        return values[name]
     if name in declared.permutations:
         return world.permutation(name, declared.permutations[name])
     if name in declared.sorts():

@@ -20,16 +20,22 @@ _SPELT = {
 """Words of names that are written otherwise in a sentence."""
 
 
-def book(found: Sequence[Decided], command: str) -> Document:
+def book(decisions: Sequence[Decided], command: str) -> Document:
     """A chapter for each topic, a section for each theorem, and how to read them."""
-    parts: list[Block] = [md.Contents(), *_reading(found)]
-    for topic in dict.fromkeys(d.theorem.topic for d in found):
-        chapter = [d for d in found if d.theorem.topic == topic]
+    parts: list[Block] = [md.Contents(), *_reading(decisions)]
+    for topic in dict.fromkeys(d.theorem.topic for d in decisions):
+        chapter = [d for d in decisions if d.theorem.topic == topic]
         parts += [md.Heading((titled(topic),)), md.Paragraph((*counts(chapter), "."))]
         for d in chapter:
             parts += [md.Heading((title(d.theorem),), 2), *blocks(d), _named(d)]
     return Document(
-        "proof", "book", ("Theorems about attention",), tuple(parts), counts(found), command, record=record(found)
+        "proof",
+        "book",
+        ("Theorems about attention",),
+        tuple(parts),
+        counts(decisions),
+        command,
+        record=record(decisions),
     )
 
 

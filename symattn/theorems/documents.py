@@ -136,26 +136,30 @@ def _joined(texts: Sequence[Text]) -> Text:
 # -- documents ---------------------------------------------------------------------------------------------------------
 
 
-def document(found: Sequence[Decided], command: str, name: str) -> Document:
+def document(decisions: Sequence[Decided], command: str, name: str) -> Document:
     """One theorem as a document of its own, several as its sections."""
-    if len(found) == 1:
-        theorem = found[0].theorem
-        return _whole(found, (Code(theorem.name),), (titled(theorem.topic),), blocks(found[0]), command, name)
-    sections = tuple(b for d in found for b in (md.Heading((Code(d.theorem.name),)), *blocks(d)))
-    return _whole(found, ("Theorems about attention",), counts(found), (*sections, closing(found)), command, name)
+    if len(decisions) == 1:
+        theorem = decisions[0].theorem
+        return _whole(decisions, (Code(theorem.name),), (titled(theorem.topic),), blocks(decisions[0]), command, name)
+    sections = tuple(b for d in decisions for b in (md.Heading((Code(d.theorem.name),)), *blocks(d)))
+    return _whole(
+        decisions, ("Theorems about attention",), counts(decisions), (*sections, closing(decisions)), command, name
+    )
 
 
-def table(found: Sequence[Decided], command: str, name: str) -> Document:
+def table(decisions: Sequence[Decided], command: str, name: str) -> Document:
     """A table for each topic: name, statement, grade; then how many have each grade."""
     parts: list[Block] = []
-    for topic in dict.fromkeys(d.theorem.topic for d in found):
-        rows = [d for d in found if d.theorem.topic == topic]
+    for topic in dict.fromkeys(d.theorem.topic for d in decisions):
+        rows = [d for d in decisions if d.theorem.topic == topic]
         parts += [md.Heading((titled(topic),)), _table(rows)]
-    left_out = tuple(((Code(d.theorem.name),), (d.not_by_coq,)) for d in found if d.not_by_coq)
+    left_out = tuple(((Code(d.theorem.name),), (d.not_by_coq,)) for d in decisions if d.not_by_coq)
     if left_out:
         columns = (md.Column(("theorem",), "left"), md.Column(("why Coq has not shown it",), "left"))
         parts += [md.Heading(("Not shown by Coq",)), md.Table(columns, left_out)]
-    return _whole(found, ("Theorems about attention",), counts(found), (*parts, closing(found)), command, name)
+    return _whole(
+        decisions, ("Theorems about attention",), counts(decisions), (*parts, closing(decisions)), command, name
+    )
 
 
 def _table(rows: Sequence[Decided]) -> Block:
@@ -176,22 +180,22 @@ def _where(decided: Decided) -> str:
     return words if len(words) <= 80 else words[:77].rstrip(" ,;") + " …"
 
 
-def counts(found: Sequence[Decided]) -> Text:
+def counts(decisions: Sequence[Decided]) -> Text:
     """118 theorems: 101 proved, 17 checked."""
-    grades = [d.grade for d in found]
+    grades = [d.grade for d in decisions]
     each = [f"{grades.count(g)} {g.value}" for g in Grade if g in grades]
-    return (f"{len(found)} theorem{'s' * (len(found) != 1)}: {', '.join(each)}",)
+    return (f"{len(decisions)} theorem{'s' * (len(decisions) != 1)}: {', '.join(each)}",)
 
 
-def closing(found: Sequence[Decided]) -> Block:
+def closing(decisions: Sequence[Decided]) -> Block:
     """How many theorems have each grade, and what became of the false variants."""
-    refuted = sum(d.finding.false_grade is Grade.REFUTED for d in found)
-    accepted = sum(d.finding.false_grade is Grade.PROVED for d in found)
+    refuted = sum(d.finding.false_grade is Grade.REFUTED for d in decisions)
+    accepted = sum(d.finding.false_grade is Grade.PROVED for d in decisions)
     return md.Paragraph(
         (
-            *counts(found),
-            f". Of {len(found)} false variants, {refuted} are refuted and {accepted} accepted.",
-            _read_so_far(found),
+            *counts(decisions),
+            f". Of {len(decisions)} false variants, {refuted} are refuted and {accepted} accepted.",
+            _read_so_far(decisions),
         )
     )
 
@@ -214,13 +218,13 @@ def _whole(
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-def record(found: Sequence[Decided]) -> Mapping[str, Any]:
+def record(decisions: Sequence[Decided]) -> Mapping[str, Any]:
     """Return the fields that the JSON form of a proof promises."""
-    grades = [d.grade for d in found]
+    grades = [d.grade for d in decisions]
     return {
-        "verdict": weakest(d.finding.evidence for d in found).value,
+        "verdict": weakest(d.finding.evidence for d in decisions).value,
         "counts": {g.value: grades.count(g) for g in Grade if g in grades},
-        "theorems": [_entry(d) for d in found],
+        "theorems": [_entry(d) for d in decisions],
     }
 
 

@@ -31,12 +31,12 @@ ADDED_BOTH = Attention(mask="additive", padding=True, heads=2)
 # -- what is forbidden ------------------------------------------------------------------------------------------------
 
 
-def _allowing(attention: Attention, **given: Callable[[Reader, Any], Any]) -> Any:
+def _allowing(attention: Attention, **keywords: Callable[[Reader, Any], Any]) -> Any:
     """Attention in which the keys of K alone are allowed, by a mask or by padding."""
 
     def masked(reader: Reader, q: Value, k: Value, v: Value) -> Value:
         keep = reader.xp.arange(k.array.shape[0]) < reader.length("n_k")
-        more = {word: of(reader, keep) for word, of in given.items()}
+        more = {word: of(reader, keep) for word, of in keywords.items()}
         return Value(attention(q.array, k.array, v.array, **more), (), 2)
 
     return masked

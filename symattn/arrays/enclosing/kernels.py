@@ -67,9 +67,9 @@ def times_power(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, by:
     r += least
 
 
-def times_power_anywhere(c: np.ndarray, r: np.ndarray, *given: Any) -> None:
+def times_power_anywhere(c: np.ndarray, r: np.ndarray, *arguments: Any) -> None:
     """Where midpoints may be infinite, or overflow, radii are made NaN."""
-    times_power(c, r, *given)
+    times_power(c, r, *arguments)
     r += np.where(np.isfinite(c), 0.0, np.nan)
 
 

@@ -64,12 +64,12 @@ class ModularNamespace(Namespace):
         shape, k, n = sorted_.plain_shape, len(batch), len(rows)
         return sorted_.reshape((*shape[:k], prod(shape[k : k + n]), prod(shape[k + n :])))
 
-    def _moved(self, move: Callable[[Callable[[Any], Any]], Any], given: list[Any]) -> Any:
+    def _moved(self, move: Callable[[Callable[[Any], Any]], Any], values: list[Any]) -> Any:
         def run(*planes: object) -> Any:
             rest = iter(planes)
             return move(lambda _: next(rest))
 
-        return self._on_planes(run, given)
+        return self._on_planes(run, values)
 
     def _on_planes(self, move: Callable[..., Any], given: list[Modular]) -> Any:
         dummy = move(*[a._dummy for a in given])

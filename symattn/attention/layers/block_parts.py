@@ -111,8 +111,8 @@ def _added(part: str, x: Array, y: Array) -> Array:
     return layers.residual(x, y)
 
 
-def _by_keyword(function: Callable[..., Any], keywords: Sequence[str], x: Any, *given: Any) -> Any:
-    return function(x, **dict(zip(keywords, given, strict=True)))
+def _by_keyword(function: Callable[..., Any], keywords: Sequence[str], x: Any, *arguments: Any) -> Any:
+    return function(x, **dict(zip(keywords, arguments, strict=True)))
 
 
 def norm_formula(norm: str, x: Node, gain: Node | None = None, bias: Node | None = None) -> Node:

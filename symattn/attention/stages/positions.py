@@ -206,16 +206,16 @@ def _disentangled(flow: Flow, disentangled: Disentangled) -> None:
     flow.add("positioned", run, written, names, role="scores", reason=reason, entries=typed)
 
 
-def _disentangled_formula(disentangled: Disentangled, s: Node, *given: Node) -> Node:
-    rest = list(given)
+def _disentangled_formula(disentangled: Disentangled, s: Node, *arguments: Node) -> Node:
+    rest = list(arguments)
     if disentangled.to_position:
         s = _rows_formula(s, rest.pop(0), rest.pop(0))
     return s + Transposed(call("rel", *rest)) if disentangled.to_content else s
 
 
-def _disentangle(disentangled: Disentangled, alignment: str, s: Array, *given: Array) -> Array:
+def _disentangle(disentangled: Disentangled, alignment: str, s: Array, *arguments: Array) -> Array:
     behind = -_ahead(s, alignment)
-    rest = list(given)
+    rest = list(arguments)
     if disentangled.to_position:
         q, table = rest.pop(0), rest.pop(0)
         s = relative.relative_keys(s, q, table, _row(disentangled, behind))
@@ -281,11 +281,11 @@ def _linear(flow: Flow, alibi: Alibi) -> None:
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
-def valued(asked: Shaw, alignment: str) -> tuple[Callable[..., Any], Callable[..., Node], tuple[str, ...]]:
+def valued(shaw: Shaw, alignment: str) -> tuple[Callable[..., Any], Callable[..., Node], tuple[str, ...]]:
     """How weights and values make the output, how that is written, and of what."""
 
     def run(p: Array, v: Array, table: Array) -> Array:
-        index = relative.clipped(_ahead(p, alignment), asked.most)
+        index = relative.clipped(_ahead(p, alignment), shaw.most)
         return relative.relative_values(scores.weighted_values(p, v), p, table, index)
 
     return run, lambda p, v, table: _rows_formula(p * v, p, table), ("weights", "v", "a_v")

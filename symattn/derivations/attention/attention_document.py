@@ -100,11 +100,11 @@ def _in_numbers(writing: _Page, part: Part, array: Array) -> list[Block]:
     return [Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))), *above, together(steps)]
 
 
-def _step(writing: _Page, part: Part, given: Mapping[str, object], array: Array) -> list[Block]:
+def _step(writing: _Page, part: Part, values: Mapping[str, object], array: Array) -> list[Block]:
     """A section: the formula of matrices, its entries, and what is true of them."""
     above, beside = _reasons(part)
     where = writing.where
-    _check(writing.request, part, given, array)
+    _check(writing.request, part, values, array)
     steps = _formulas(writing, part, beside)
     if part.name == "weights":
         steps += _of_weights(writing, part, array, where)
@@ -151,10 +151,10 @@ def _reasons(part: Part) -> tuple[list[Block], Text | str]:
     return [], part.reason or "definition"
 
 
-def _check(request: DerivationRequest, part: Part, given: Mapping[str, object], array: Any) -> None:
+def _check(request: DerivationRequest, part: Part, values: Mapping[str, object], array: Any) -> None:
     """Raise FalseStep unless the formulas of a step give every entry, as the step does."""
     try:
-        agrees = expressions.agrees(request, part, given, array)
+        agrees = expressions.agrees(request, part, values, array)
     except Refused as reason:
         raise FalseStep(f"{part.name}: {reason}") from reason
     if not agrees:
@@ -294,7 +294,7 @@ def _spelt(letter: Node) -> str:
     return whole.replace("ℓ", "l").replace("δ", "d") if letter.sub else whole
 
 
-def _parameters(request: DerivationRequest, given: Mapping[str, Any]) -> dict[str, str | int | bool]:
+def _parameters(request: DerivationRequest, values: Mapping[str, Any]) -> dict[str, str | int | bool]:
     """Sizes and flags as given, and the fields that differ from the plain ones as a command line has them."""
-    result = {name: given[name] for name in (*SIZE_NAMES, "size", *FLAGS) if given.get(name)}
+    result = {name: values[name] for name in (*SIZE_NAMES, "size", *FLAGS) if values.get(name)}
     return {**result, **as_options(request.spec)}

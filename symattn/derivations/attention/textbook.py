@@ -26,10 +26,10 @@ from symattn.proof.relations.part_values import Unread
 Pairs = list[tuple[Any, Any]]
 
 
-def pairs(request: DerivationRequest, step: Step, given: Mapping[str, Any], array: Any, kind: Any) -> Pairs | None:
+def pairs(request: DerivationRequest, step: Step, values: Mapping[str, Any], array: Any, kind: Any) -> Pairs | None:
     """Each entry of ``array`` beside the one that the formulas of the step give; None where they do not give them all.
 
-    ``given`` are the arrays of the step and its masks: NumPy arrays of truth values and whole numbers, others of the
+    ``values`` are the arrays of the step and its masks: NumPy arrays of truth values and whole numbers, others of the
     ``kind``. Raises Refused for what the kind lacks.
     """
     own = len(lengths(step.name, request.spec, request.names, request.lengths))
@@ -37,7 +37,7 @@ def pairs(request: DerivationRequest, step: Step, given: Mapping[str, Any], arra
     front = array.shape[: len(array.shape) - own]
     result: Pairs = []
     for batch in np.ndindex(*front):
-        item = {name: _of_batch(request, name, x, batch) for name, x in given.items()}
+        item = {name: _of_batch(request, name, x, batch) for name, x in values.items()}
         of_item = _of_item(request, step, item, array.entries[batch], kind)
         if of_item is None:
             return None
@@ -60,14 +60,14 @@ def _of_batch(request: DerivationRequest, name: str, x: Any, batch: tuple[int, .
     return part(x, batch, last)
 
 
-def _of_item(request: DerivationRequest, step: Step, given: Mapping[str, Any], array: Any, kind: Any) -> Pairs | None:
+def _of_item(request: DerivationRequest, step: Step, values: Mapping[str, Any], array: Any, kind: Any) -> Pairs | None:
     spec = request.spec
     if step.name == "weights" and spec.normaliser in ("sparsemax", "entmax"):
-        return _projected(spec, given[step.of[0]], array, kind)
-    request = replace(request, masks={name: _permits(x) for name, x in given.items() if name in MASKS})
+        return _projected(spec, values[step.of[0]], array, kind)
+    request = replace(request, masks={name: _permits(x) for name, x in values.items() if name in MASKS})
     formulas = [(equals(step.symbol, step.formula), step.reason), *entry_formulas(request, step)]
     numbered = kind(np.arange(array.size).astype(object).reshape(array.shape))
-    arrays = {**{name: given[name] for name in step.of}, step.name: numbered}
+    arrays = {**{name: values[name] for name in step.of}, step.name: numbered}
     alone = replace(step, run=_no_code)
     result: Pairs = []
     covered: set[int] = set()

@@ -77,15 +77,15 @@ def _axes(drawn: Scene, x: float, y: float, foot: float) -> None:
     drawn.add(Label(x - 8, foot, "← {q}", SMALL, "mute", upwards=True))
 
 
-def _grid(drawn: Scene, seen: np.ndarray, x: float, y: float, side: float) -> float:
+def _grid(drawn: Scene, array: np.ndarray, x: float, y: float, side: float) -> float:
     """The cells; the foot of the last row is returned."""
-    for i, row in enumerate(seen.tolist()):
+    for i, row in enumerate(array.tolist()):
         for j, may in enumerate(row):
             place = (x + j * side + 0.5, y + i * side + 0.5, side - 1, side - 1)
             note = f"the query {i + 1} {'may' if may else 'may not'} attend to the key {j + 1}"
             drawn.add(Box(*place, "weight" if may else None, None if may else "rule", note=note))
-    return y + len(seen) * side
+    return y + len(array) * side
 
 
-def _counted(called: str, seen: np.ndarray) -> str:
-    return f"{called[0].upper()}{called[1:]}: {seen.sum()} of {seen.size} pairs."
+def _counted(called: str, array: np.ndarray) -> str:
+    return f"{called[0].upper()}{called[1:]}: {array.sum()} of {array.size} pairs."

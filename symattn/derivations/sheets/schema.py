@@ -43,28 +43,28 @@ def words_of(data: dict[str, Any], key: str, where: str) -> str:
     return " ".join(text.split())
 
 
-def attention_of(data: Any, given: dict[str, Entries], where: str) -> Attention:
+def attention_of(data: Any, entries: dict[str, Entries], where: str) -> Attention:
     """The specification; a mask, padding and such are seen from the inputs."""
     if not isinstance(data, dict):
         raise InputError(f'{where}: "attention" is an object of fields, {{"causal": true}}')
     known(data, field_types(Attention), f"{where}: attention")
     if "scale" in data and data["scale"] is None:
         raise InputError(f'{where}: scale is null; hint: "none" for no scaling, "1/sqrt(d_k)", or leave it out')
-    seen = {name: value for name, value in _seen(given).items() if name not in data}
-    if data.get("mask") and "mask" in given and data["mask"] != _kind_of_mask(given):
-        kind = "truth values" if _kind_of_mask(given) == "boolean" else "numbers"
+    seen = {name: value for name, value in _seen(entries).items() if name not in data}
+    if data.get("mask") and "mask" in entries and data["mask"] != _kind_of_mask(entries):
+        kind = "truth values" if _kind_of_mask(entries) == "boolean" else "numbers"
         raise InputError(f"{where}: the mask is {data['mask']}, and its entries are {kind}")
     spec: Attention = made_of(Attention, {**data, **seen}, where)
     return spec
 
 
-def _seen(given: dict[str, Entries]) -> dict[str, Any]:
+def _seen(entries: dict[str, Entries]) -> dict[str, Any]:
     """The fields that inputs ask for by being there."""
     result: dict[str, Any] = {}
-    if "mask" in given:
-        result["mask"] = _kind_of_mask(given)
+    if "mask" in entries:
+        result["mask"] = _kind_of_mask(entries)
     for field_, names in _ASKED_FOR_BY.items():
-        if field_ in field_types(Attention) and any(name in given for name in names):
+        if field_ in field_types(Attention) and any(name in entries for name in names):
             result[field_] = True
     return result
 
@@ -103,8 +103,8 @@ def printed_of(data: Any, where: str) -> Printed | None:
     return Printed(data.get("digits", {}), places, rounded)
 
 
-def _kind_of_mask(given: dict[str, Entries]) -> str:
-    return "boolean" if isinstance(flat(given["mask"])[0], bool) else "additive"
+def _kind_of_mask(entries: dict[str, Entries]) -> str:
+    return "boolean" if isinstance(flat(entries["mask"])[0], bool) else "additive"
 
 
 def _whole(value: object, place: str) -> int:

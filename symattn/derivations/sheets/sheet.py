@@ -112,13 +112,13 @@ def _nested(data: dict[str, Any]) -> dict[str, Any]:
     return remaining
 
 
-def _attention(data: Any, given: Mapping[str, Entries], where: str) -> tuple[Attention, tuple[str, ...]]:
+def _attention(data: Any, entries: Mapping[str, Entries], where: str) -> tuple[Attention, tuple[str, ...]]:
     """The specification, and what a reader is to know of it: tokens alone are compared as they are."""
-    alone = "x" in given and not any(name.startswith("w_") for name in given)
+    alone = "x" in entries and not any(name.startswith("w_") for name in entries)
     if alone and isinstance(data, dict) and not {"scale", "score"} & set(data):
         remark = "There are no weights: this is parameter-free attention, and its scores are not scaled."
-        return attention_of({**data, "scale": "none"}, dict(given), where), (remark,)
-    return attention_of(data, dict(given), where), ()
+        return attention_of({**data, "scale": "none"}, dict(entries), where), (remark,)
+    return attention_of(data, dict(entries), where), ()
 
 
 def _inputs(data: dict[str, Any], where: str) -> tuple[dict[str, Entries], bool]:
@@ -129,16 +129,16 @@ def _inputs(data: dict[str, Any], where: str) -> tuple[dict[str, Entries], bool]
 
 
 def _entries(
-    given: Mapping[str, Any], shape: Callable[[Any], tuple[int, ...]], where: str
+    values: Mapping[str, Any], shape: Callable[[Any], tuple[int, ...]], where: str
 ) -> tuple[dict[str, Entries], bool]:
     """The arrays as exact numbers, once their sizes are small enough, and whether a decimal was typed."""
     from symattn.attention.codec.exact_arrays import array_of
 
-    check_size({name: shape(array) for name, array in given.items()}, where)
-    for name, array in given.items():
+    check_size({name: shape(array) for name, array in values.items()}, where)
+    for name, array in values.items():
         if isinstance(array, list) and (size := _count(array)) > MOST_SCORES:
             raise InputError(f"{where}: {name} has {size} entries; a walk takes at most {MOST_SCORES}")
-    result = {name: array_of(name, entries, where) for name, entries in given.items()}
+    result = {name: array_of(name, entries, where) for name, entries in values.items()}
     return {name: entries for name, (entries, _) in result.items()}, any(decimals for _, decimals in result.values())
 
 
@@ -182,9 +182,9 @@ def _texts(data: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
     return tuple(str(text) for text in result)
 
 
-def _tokens(data: dict[str, Any], given: Mapping[str, Entries], where: str) -> tuple[str, ...]:
+def _tokens(data: dict[str, Any], entries: Mapping[str, Entries], where: str) -> tuple[str, ...]:
     tokens = _texts(data, "tokens", where)
-    rows = shape_of(given["x"] if "x" in given else given.get("q", []))
+    rows = shape_of(entries["x"] if "x" in entries else entries.get("q", []))
     if tokens and (len(rows) < 2 or len(tokens) != rows[-2]):
         raise InputError(f"{where}: {len(tokens)} tokens are named; the queries are {rows[-2] if len(rows) > 1 else 0}")
     return tokens

@@ -29,7 +29,7 @@ _MOST = 100_000  # products of elements; more would make a reader wait
 _BITS = 256  # of what leaves the decided field here
 
 
-def step_agrees(arrays: Arrays, asked: DerivationRequest, step: Step) -> bool | None:
+def step_agrees(arrays: Arrays, request: DerivationRequest, step: Step) -> bool | None:
     """Return whether the entries of one step are those of its formulas; None where there are none, or too many."""
     if step.name not in arrays or any(name not in arrays for name in step.of):
         return False
@@ -39,11 +39,11 @@ def step_agrees(arrays: Arrays, asked: DerivationRequest, step: Step) -> bool | 
     given = {name: arrays[name] for name in (*step.of, step.name, *(n for n in MASKS if n in arrays))}
     if not any(isinstance(x, Enclosed) for x in result.flat):
         try:
-            return _agrees(given, asked, step, Exact)
+            return _agrees(given, request, step, Exact)
         except Refused:  # such as tanh
             pass
     with precision(_BITS):
-        return _agrees(given, asked, step, Ball)
+        return _agrees(given, request, step, Ball)
 
 
 def _agrees(arrays: Arrays, derivation_request: DerivationRequest, step: Step, kind: Any) -> bool | None:

@@ -18,7 +18,7 @@ from symattn.arrays.precision import Contract
 from symattn.document.errors import InputError
 from symattn.models.auditing.audit_report import AuditReport, CallFinding
 from symattn.models.auditing.backward_hooks import Followed, WatchedCall
-from symattn.models.auditing.begun import Begun, Draws, Made, begun, draws_of, ended, watching
+from symattn.models.auditing.begun import Begun, CallSite, Draws, begun, draws_of, ended, watching
 from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.layers.layer_hooks import Layers
 from symattn.models.auditing.patches import aside, doing, hidden, leave, reading, watch
@@ -172,7 +172,7 @@ class Audit:
     # -- calls ---------------------------------------------------------------------------------------------------------
     def _seen(
         self,
-        made: Made,
+        site: CallSite,
         received: Callable[[], Received],
         function: Callable[..., Any],
         args: Any,
@@ -184,7 +184,7 @@ class Audit:
         Queries, keys and values are its arguments from place ``first`` on.
         """
         with reading():
-            call = begun(made, received, self._rows, self._contract, dropping=self._gradients)
+            call = begun(site, received, self._rows, self._contract, dropping=self._gradients)
             watched = None
             if self._gradients and isinstance(call, Begun) and call.trained:  # there may be a backward pass
                 watched = WatchedCall(call.received, call.made.heads_last, self._rows, self._contract)
@@ -196,7 +196,7 @@ class Audit:
             if draws is not None:
                 draws.returned(out)
             if self._layers is not None and isinstance(call, Begun):
-                self._layers.attended(call.received, out[0] if isinstance(out, tuple) else out, made.heads_last)
+                self._layers.attended(call.received, out[0] if isinstance(out, tuple) else out, site.heads_last)
             result = self._judged(call, out[0] if isinstance(out, tuple) else out, draws)
             self._add(result if watched is not None else self._unseen(result), watched)
             if watched is not None:
@@ -231,9 +231,9 @@ class Audit:
         with self._lock:
             self.report.findings[place] = replace(self.report.findings[place], backward=backward)
 
-    def _made(self, module: Any, via: str, heads_last: bool = False) -> Made:
+    def _made(self, module: Any, via: str, heads_last: bool = False) -> CallSite:
         name = "–" if module is None else self._names.get(module, type(module).__name__)
-        return Made(module, name, via, doing.models[-1] if doing.models else None, heads_last)
+        return CallSite(module, name, via, doing.models[-1] if doing.models else None, heads_last)
 
     def _tell_compiled(self, module: Any) -> None:
         """Say once that there is a module that was compiled."""

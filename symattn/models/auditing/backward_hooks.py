@@ -98,7 +98,7 @@ class WatchedCall:
         see = partial(self._safely, act)
         self._handles.append(tensor.register_hook(lambda grad: None if grad is None else see(grad.detach())))
 
-    def _safely(self, act: Callable[..., None], *given: Any) -> None:
+    def _safely(self, act: Callable[..., None], *arguments: Any) -> None:
         """Whatever symattn does not understand, the backward pass runs as without it."""
         import torch
 
@@ -106,7 +106,7 @@ class WatchedCall:
             return
         try:
             with reading(), torch.no_grad():
-                act(*given)
+                act(*arguments)
         except Exception as error:
             self._end(Backward(reason=f"a defect of symattn's own: {in_words(error)}"))
 

@@ -95,9 +95,9 @@ def judge_dropped(call: AttentionCall, draws: Draws) -> tuple[CallJudgement, Mas
     return next(((judged, values) for judged, values in result if judged.legal), result[0])
 
 
-def factors(kept: Mask, rate: float) -> Floats:
+def factors(mask: Mask, rate: float) -> Floats:
     """Return the factors of the weights: 1/(1 − r) where they are kept, else 0."""
-    return np.asarray(kept / (1 - rate))
+    return np.asarray(mask / (1 - rate))
 
 
 def _judged(call: AttentionCall, mask: Mask) -> CallJudgement:
@@ -112,7 +112,7 @@ def _judged(call: AttentionCall, mask: Mask) -> CallJudgement:
 _DROPS = "dropout was on, and heads of keys are repeated: such calls are compared only with what they received"
 
 
-class Made(NamedTuple):
+class CallSite(NamedTuple):
     """A call as it is made: by which module, its name, seen by what, inside of which call of a model.
 
     ``heads_last`` says whether heads are the third axis of what it returns.
@@ -132,7 +132,7 @@ class Made(NamedTuple):
 class Begun(NamedTuple):
     """A call that was read, and the promise that goes with it; ``trained``: a backward pass may come through it."""
 
-    made: Made
+    made: CallSite
     call: AttentionCall
     promise: Promise | NoPromise
     received: Received
@@ -149,7 +149,7 @@ class Begun(NamedTuple):
 
 
 def begun(
-    made: Made, received: Callable[[], Received], rows: int | None, contract: str | None, dropping: bool = False
+    site: CallSite, received: Callable[[], Received], rows: int | None, contract: str | None, dropping: bool = False
 ) -> Begun | CallFinding:
     """Read a call before it runs. Whatever symattn does not understand, the model runs as without it.
 
@@ -162,19 +162,19 @@ def begun(
         with torch.no_grad():  # what is saved for gradients here would be counted by checkpoints
             promise: Promise | NoPromise
             try:
-                promise = promised(made.module, made.layer, made.context)
+                promise = promised(site.module, site.layer, site.context)
             except NoPromise as reason:
                 promise = reason
             specs = [] if isinstance(promise, NoPromise) else [promise.spec]
             given = received()
             trained = trained and any(t.requires_grad for t in (given.q, given.k, given.v, *given.learned))
             given = cast(given)
-            given.name, given.module = made.layer, made.module
-            return Begun(made, read(given, rows, contract, specs, dropping), promise, given, trained)
+            given.name, given.module = site.layer, site.module
+            return Begun(site, read(given, rows, contract, specs, dropping), promise, given, trained)
     except UnreadCall as reason:
-        return made.unread(str(reason))
+        return site.unread(str(reason))
     except Exception as error:
-        return made.unread(_defect(error))
+        return site.unread(_defect(error))
 
 
 @one_blas_thread

@@ -45,14 +45,14 @@ class Recorded:
         if self.steps:
             update, crop = cache.update, cache.crop
 
-            def taken_back(length: int, *given: object) -> None:
+            def taken_back(length: int, *arguments: object) -> None:
                 for layer in self.calls:
                     self.calls[layer].append(length)
-                crop(length, *given)
+                crop(length, *arguments)
 
-            def seen(key: Any, value: Any, layer: int, *given: object, **told: object) -> Any:
+            def seen(key: Any, value: Any, layer: int, *arguments: object, **keywords: object) -> Any:
                 handed = key.clone(), value.clone()
-                back = update(key, value, layer, *given, **told)
+                back = update(key, value, layer, *arguments, **keywords)
                 self.calls.setdefault(layer, []).append((handed, (back[0].clone(), back[1].clone())))
                 return back
 
@@ -80,9 +80,9 @@ class Recorded:
         calls = {n: iter([call[1] for call in result if not isinstance(call, int)]) for n, result in self.calls.items()}
 
         class Replay(DynamicCache):
-            def update(self, *given: Any, **told: Any) -> Any:
-                super().update(*given, **told)
-                return next(calls[given[2] if len(given) > 2 else told["layer_idx"]])
+            def update(self, *arguments: Any, **keywords: Any) -> Any:
+                super().update(*arguments, **keywords)
+                return next(calls[arguments[2] if len(arguments) > 2 else keywords["layer_idx"]])
 
         return Replay()
 

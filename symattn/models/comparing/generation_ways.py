@@ -131,13 +131,13 @@ class Model:
 
         return EncoderDecoderCache(cache, DynamicCache())
 
-    def step(self, ids: Any, **told: Any) -> list[Array]:
+    def step(self, ids: Any, **keywords: Any) -> list[Array]:
         """One forward pass: hidden states and logits (b, n, …) of the tokens that are passed."""
         import torch
 
-        told |= {"decoder_input_ids" if self.encodes else "input_ids": ids, "output_hidden_states": True}
+        keywords |= {"decoder_input_ids" if self.encodes else "input_ids": ids, "output_hidden_states": True}
         with torch.no_grad(), _widened() if self._wide else _as_it_is():
-            output = self._model(**told)
+            output = self._model(**keywords)
         states = output.decoder_hidden_states if self.encodes else output.hidden_states
         if states is None:
             raise InputError(f"{type(self._model).__name__} gives no hidden states")

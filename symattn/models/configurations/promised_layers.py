@@ -240,14 +240,14 @@ def parameters(arrays: Mapping[str, np.ndarray], source: Any, layer: int | None 
     return {**{f"attention.{n}": a for n, a in own.items()}, **given}
 
 
-def _outside(name: str, array: np.ndarray, found: Promised, left: bool) -> dict[str, np.ndarray]:
+def _outside(name: str, array: np.ndarray, promise: Promised, left: bool) -> dict[str, np.ndarray]:
     """A parameter of a norm or of the feed-forward layer."""
     path, _, what = name.rpartition(".")
-    part = next((p for p, known in found.layout.paths.items() if known == path), "")
+    part = next((p for p, known in promise.layout.paths.items() if known == path), "")
     if not part or what not in ("weight", "bias"):
         raise CannotTell(f"cannot tell what the parameter {name[:60]!r} of the layer is")
     if "norm" in part:
-        gain = array + 1 if found.layout.one_plus else array
+        gain = array + 1 if promise.layout.one_plus else array
         return {f"{part}.gain": gain} if what == "weight" else {f"{part}.bias": array}
     letter = "w" if what == "weight" else "b"
     array = array.T if what == "weight" and not left else array

@@ -142,13 +142,13 @@ class _JaxprReader:
         return Graph(JAX, self.name, tuple(self._inputs), tuple(self._weights), self._constants, nodes, remaining)
 
     def add(
-        self, operator: str, operands: Sequence[Any], count: int = 1, types: Sequence[str] = (), **told: Any
+        self, operator: str, operands: Sequence[Any], count: int = 1, types: Sequence[str] = (), **keywords: Any
     ) -> list[Ref]:
         """The outputs of a new node."""
         if len(self._nodes) >= MOST_NODES:
             raise InputError(f"{self.name} has more than {MOST_NODES} nodes when scans are unrolled")
         result = [Ref(self._fresh()) for _ in range(count)]
-        self._nodes.append(GraphNode(operator, tuple(operands), tuple(r.name for r in result), told, tuple(types)))
+        self._nodes.append(GraphNode(operator, tuple(operands), tuple(r.name for r in result), keywords, tuple(types)))
         return result
 
     def constant(self, value: Any) -> Ref:

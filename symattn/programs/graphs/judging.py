@@ -136,10 +136,10 @@ def read(source: Any) -> Graph:
     )
 
 
-def semantics(found: IdentityResult) -> Check:
-    if found.agrees is False:
-        return Check("semantics", Grade.REFUTED, max(len(found.pairs), 1), 1, 0.0)
-    return Check("semantics", found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
+def semantics(identity: IdentityResult) -> Check:
+    if identity.agrees is False:
+        return Check("semantics", Grade.REFUTED, max(len(identity.pairs), 1), 1, 0.0)
+    return Check("semantics", identity.evidence.grade, len(identity.pairs), 0, 0.0, identity.epsilon)
 
 
 def _proof(prover: Prover, prove: bool | None, program: Program) -> _Proved:
@@ -177,10 +177,10 @@ def _unasked(program: Program, prove: bool | None) -> tuple[str, ...]:
     return ()
 
 
-def notes_of(program: Program, hypotheses: list[str], found: IdentityResult) -> tuple[str, ...]:
+def notes_of(program: Program, hypotheses: list[str], identity: IdentityResult) -> tuple[str, ...]:
     read_as = "Read as: " + "; ".join(s.told for s in program.slots) + "."
     assumed = tuple(f"Hypothesis: {h}." for h in dict.fromkeys(hypotheses))
-    others = (n for n in found.notes if not n.startswith("hypothesis: "))
+    others = (n for n in identity.notes if not n.startswith("hypothesis: "))
     return (_ABOUT, read_as, *assumed, *(f"{n[:1].upper()}{n[1:]}." for n in others))
 
 
@@ -234,11 +234,11 @@ class Derivative:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.attention, name)
 
-    def __call__(self, do: Any = None, **given: Any) -> Any:
+    def __call__(self, do: Any = None, **keywords: Any) -> Any:
         if do is None:
-            q, v = given["q"], given["v"]
+            q, v = keywords["q"], keywords["v"]
             do = namespace_of(q).ones((*q.shape[:-1], v.shape[-1]), dtype=q.dtype)
-        return vjp(self.attention, do, given, (self.by,))[self.by]
+        return vjp(self.attention, do, keywords, (self.by,))[self.by]
 
 
 def judge_gradient(

@@ -69,12 +69,12 @@ class GraphSlot:
         return result[(*[None] * more, ...)] if more > 0 and result.ndim > 1 else result
 
 
-def bind(graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -> tuple[GraphSlot, ...]:
-    """A slot for every input and weight of the graph; ``told`` maps inputs of the specification to names in the graph.
+def bind(graph: Graph, spec: Attention, words: Mapping[str, str] | None = None) -> tuple[GraphSlot, ...]:
+    """A slot for every input and weight of the graph; ``words`` maps inputs of the specification to names in the graph.
 
     Raises ``InputError`` where it is open what an array is, and where the specification lacks or needs one.
     """
-    said = {name: key for key, name in (told or {}).items()}
+    said = {name: key for key, name in (words or {}).items()}
     there = {n for g in (*graph.inputs, *graph.weights) for n in (g.name, g.label)}
     if strange := next((n for n in said if n not in there), None):
         raise InputError(f"{graph.name} has no input or weight called {strange[:60]!r}")
@@ -300,10 +300,10 @@ class Program:
     output: int = 0  # which one is judged
 
     @classmethod
-    def of(cls, graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -> Program:
+    def of(cls, graph: Graph, spec: Attention, words: Mapping[str, str] | None = None) -> Program:
         """Raises InputError for an operator that is not read, and where it is open what an array is."""
         check_operators(graph)
-        slots = bind(graph, spec, told)
+        slots = bind(graph, spec, words)
         return cls(graph, spec, slots, measured(graph, spec, slots))
 
     @property

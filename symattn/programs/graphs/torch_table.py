@@ -24,11 +24,11 @@ def _dropout(c: Context, x: object, rate: float, train: bool) -> Any:
     return x
 
 
-def _to(c: Context, x: Any, *told: Any, **more: Any) -> Any:
+def _to(c: Context, x: Any, *arguments: Any, **more: Any) -> Any:
     """Cast to a type, which may stand before or after a device; another array gives its own."""
-    if told and not isinstance(told[0], str) and hasattr(told[0], "dtype"):
-        return cast_like(c, x, told[0])
-    kind = next((t for t in (*told, more.get("dtype")) if isinstance(t, str)), None)
+    if arguments and not isinstance(arguments[0], str) and hasattr(arguments[0], "dtype"):
+        return cast_like(c, x, arguments[0])
+    kind = next((t for t in (*arguments, more.get("dtype")) if isinstance(t, str)), None)
     return x if kind is None else cast(c, x, kind)
 
 

@@ -119,11 +119,13 @@ class Compiled:
         declared = self.declared
         names = [*declared.arrays, *declared.permutations, *declared.sorts()]
 
-        def function(**given: Any) -> Any:
-            arrays = {key: given[self.argument(key)] for key in self._given}
+        def function(**keywords: Any) -> Any:
+            arrays = {key: keywords[self.argument(key)] for key in self._given}
             for key in self.glossary.permutations:
-                arrays[key] = _as_matrix(arrays, given[self.argument(key)], given[self.glossary.permutations[key]])
-            lengths = {sort: given[sort] for sort in declared.sorts()} | dict(self.sized)
+                arrays[key] = _as_matrix(
+                    arrays, keywords[self.argument(key)], keywords[self.glossary.permutations[key]]
+                )
+            lengths = {sort: keywords[sort] for sort in declared.sorts()} | dict(self.sized)
             return _read(work, Reader(self.glossary, arrays, lengths))
 
         parameters = [Parameter(name, Parameter.KEYWORD_ONLY) for name in dict.fromkeys(names)]

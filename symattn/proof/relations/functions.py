@@ -61,15 +61,17 @@ def log_sum_exp(s: Value) -> Value:
     return Value(xp.log(xp.sum(xp.exp(s.array), axis=-1)), s.letters, s.rank - 1)
 
 
-def largest(*given: Value) -> Value:
+def largest(*arguments: Value) -> Value:
     """The largest entry, or the larger of two numbers."""
-    if len(given) == 1 and given[0].rank:
+    if len(arguments) == 1 and arguments[0].rank:
         x = Value(
-            given[0].array.__array_namespace__().max(given[0].array, axis=-1), given[0].letters, given[0].rank - 1
+            arguments[0].array.__array_namespace__().max(arguments[0].array, axis=-1),
+            arguments[0].letters,
+            arguments[0].rank - 1,
         )
         return largest(x) if x.rank else x
-    if len(given) == 2 and not any(x.rank for x in given):
-        return both(*given, lambda a, b: a.__array_namespace__().maximum(a, b))
+    if len(arguments) == 2 and not any(x.rank for x in arguments):
+        return both(*arguments, lambda a, b: a.__array_namespace__().maximum(a, b))
     raise Unread("max of these")
 
 
@@ -82,9 +84,9 @@ def entrywise(work: Callable[[Any, Any], Any]) -> Function:
     return apply
 
 
-def smallest(*given: Value) -> Value:
+def smallest(*arguments: Value) -> Value:
     """The smallest entry, or the smaller of two numbers."""
-    result = largest(*(replace(x, array=-x.array) for x in given))
+    result = largest(*(replace(x, array=-x.array) for x in arguments))
     return replace(result, array=-result.array)
 
 

@@ -106,11 +106,11 @@ def recorded() -> Iterator[list[DecidedRelation]]:
         _ASKED.reset(token)
 
 
-def record(asked: DecidedRelation) -> None:
+def record(relation: DecidedRelation) -> None:
     """Keep what was asked, where ``recorded`` listens."""
     result = _ASKED.get()
     if result is not None:
-        result.append(asked)
+        result.append(relation)
 
 
 @dataclass

@@ -79,9 +79,9 @@ def of_attention(spec: Attention, layout: Layout, **more: Any) -> Definition:
     return Definition(**usual | more)
 
 
-def of_variant(spec: Attention, variant: reference.Variant, **given: Any) -> reference.Values:
+def of_variant(spec: Attention, variant: reference.Variant, **keywords: Any) -> reference.Values:
     """Every array of a variant of an attention."""
-    other, arrays = reference.changed(spec, given, variant)
+    other, arrays = reference.changed(spec, keywords, variant)
     return reference.trace(other, dict(arrays), variant)
 
 
@@ -220,8 +220,8 @@ def in_order(run: Compute, layout: Layout, turned: tuple[str, ...], back: Callab
     if layout not in ("bnhd", "nhd"):
         return run
 
-    def moved(**given: Any) -> Any:
-        arrays = {n: swapped(a) if n in turned else a for n, a in given.items()}
+    def moved(**keywords: Any) -> Any:
+        arrays = {n: swapped(a) if n in turned else a for n, a in keywords.items()}
         return back(run(**arrays))
 
     return moved

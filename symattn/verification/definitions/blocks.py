@@ -144,9 +144,9 @@ def _part(name: str) -> str:
     return "attention" if name.startswith("attention") else "the feed-forward layer"
 
 
-def _changed(spec: Block, change: Callable[[list[Part]], list[Part]], **given: Any) -> Any:
+def _changed(spec: Block, change: Callable[[list[Part]], list[Part]], **keywords: Any) -> Any:
     """The block with other parts."""
-    return run_steps(change(list(spec.pipeline(given))), given)["output"]
+    return run_steps(change(list(spec.pipeline(keywords))), keywords)["output"]
 
 
 def _attending(spec: Block, variant: Variant, parts: list[Part]) -> list[Part]:
@@ -155,8 +155,8 @@ def _attending(spec: Block, variant: Variant, parts: list[Part]) -> list[Part]:
     inner = [p for p in parts if p.name.startswith(start)]
     weights = list(dict.fromkeys(n for p in inner for n in p.of if n.startswith(f"{start}w_")))
 
-    def attention(x: Any, *given: Any) -> Any:
-        own = dict(zip((n.removeprefix(start) for n in weights), given, strict=True))
+    def attention(x: Any, *arguments: Any) -> Any:
+        own = dict(zip((n.removeprefix(start) for n in weights), arguments, strict=True))
         return attending.of_variant(spec.attention, variant, x=x, **own)["output"]
 
     whole = replace(inner[-1], of=(*inner[0].of[:1], *weights), run=attention)
@@ -190,7 +190,7 @@ def _residual(which: int, source: str | None, parts: list[Part]) -> list[Part]:
     return parts
 
 
-def _exchanged(spec: Block, **given: Any) -> Any:
+def _exchanged(spec: Block, **keywords: Any) -> Any:
     other = {"attention_norm": "mlp_norm", "mlp_norm": "attention_norm"}
-    names = {n: n.partition(".") for n in given}
-    return spec(**{other.get(part, part) + dot + rest: given[n] for n, (part, dot, rest) in names.items()})
+    names = {n: n.partition(".") for n in keywords}
+    return spec(**{other.get(part, part) + dot + rest: keywords[n] for n, (part, dot, rest) in names.items()})

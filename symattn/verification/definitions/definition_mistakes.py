@@ -123,30 +123,30 @@ def _outputs(run: Compute, inputs: dict[str, Any]) -> list[Any]:
 
 
 def _times(run: Compute, k: int, x: float) -> Compute:
-    def times(**given: Any) -> tuple[Any, ...]:
-        result = _outputs(run, given)
+    def times(**keywords: Any) -> tuple[Any, ...]:
+        result = _outputs(run, keywords)
         result[k] = result[k] * number(x, result[k])
         return tuple(result)
 
     return times
 
 
-def _negated(run: Compute, k: int, /, **given: Any) -> tuple[Any, ...]:
-    result = _outputs(run, given)
+def _negated(run: Compute, k: int, /, **keywords: Any) -> tuple[Any, ...]:
+    result = _outputs(run, keywords)
     result[k] = -result[k]
     return tuple(result)
 
 
-def _exchanged(run: Compute, i: int, j: int, /, **given: Any) -> tuple[Any, ...]:
-    result = _outputs(run, given)
+def _exchanged(run: Compute, i: int, j: int, /, **keywords: Any) -> tuple[Any, ...]:
+    result = _outputs(run, keywords)
     result[i], result[j] = result[j], result[i]
     return tuple(result)
 
 
-def _given(run: Compute, one: str, other: str, /, **given: Any) -> Any:
-    if one not in given or other not in given:
+def _given(run: Compute, one: str, other: str, /, **keywords: Any) -> Any:
+    if one not in keywords or other not in keywords:
         raise KeyError(one)
-    return run(**{**given, one: given[other], other: given[one]})
+    return run(**{**keywords, one: keywords[other], other: keywords[one]})
 
 
 def both(

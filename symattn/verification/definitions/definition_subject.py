@@ -76,8 +76,8 @@ class DefinitionForm:
     words: str
     run: Compute
 
-    def __call__(self, **given: Any) -> Any:
-        return self.run(**given)
+    def __call__(self, **keywords: Any) -> Any:
+        return self.run(**keywords)
 
 
 @dataclass(frozen=True)

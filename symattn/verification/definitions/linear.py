@@ -113,13 +113,13 @@ def _gates(shape: tuple[int, ...], rng: Random) -> Array:
     return -rng.integers(0, 9, shape) / 8.0
 
 
-def _spread(spec: LinearAttention, layout: Layout, run: Compute, **given: Any) -> Any:
+def _spread(spec: LinearAttention, layout: Layout, run: Compute, **keywords: Any) -> Any:
     """One gate and one β a token as columns, heads before tokens."""
-    columns = [n for n in ("g", "beta") if n in given and not (n == "g" and spec.gate == "feature")]
+    columns = [n for n in ("g", "beta") if n in keywords and not (n == "g" and spec.gate == "feature")]
     for name in columns:
-        column = given[name][..., None]
-        given[name] = swapped(column) if layout in ("bnhd", "nhd") else column
-    return run(**given)
+        column = keywords[name][..., None]
+        keywords[name] = swapped(column) if layout in ("bnhd", "nhd") else column
+    return run(**keywords)
 
 
 Form = Callable[..., Any]

@@ -57,15 +57,15 @@ def ways(spec: Attention) -> tuple[Compute, ...]:
     return spec, *streamed, partial(_in_base_two, spec), partial(_merged, spec)
 
 
-def _by_keys(spec: Attention, **given: Any) -> Any:
+def _by_keys(spec: Attention, **keywords: Any) -> Any:
     """A maximum that grows tile by tile."""
-    rows, keys = (int(given[n].shape[-2]) for n in "qk")
-    return by_tiles(spec, (0, rows), attending.tiles(given["q"], keys), **given)
+    rows, keys = (int(keywords[n].shape[-2]) for n in "qk")
+    return by_tiles(spec, (0, rows), attending.tiles(keywords["q"], keys), **keywords)
 
 
-def _in_base_two(spec: Attention, **given: Any) -> Any:
+def _in_base_two(spec: Attention, **keywords: Any) -> Any:
     """2^{t − m} with t = s log₂ e, and L = (m + log₂ Σ) ln 2."""
-    values = spec.trace(**given)
+    values = spec.trace(**keywords)
     s, v = _scores_and_values(spec, values)
     xp = namespace_of(s)
     two = _two(s)
@@ -77,9 +77,9 @@ def _in_base_two(spec: Attention, **given: Any) -> Any:
     return (e / total) @ v, ((top + xp.log(total) / two) * two)[..., 0]
 
 
-def _merged(spec: Attention, **given: Any) -> Any:
+def _merged(spec: Attention, **keywords: Any) -> Any:
     """Two parts of the keys, each normalised by itself."""
-    values = spec.trace(**given)
+    values = spec.trace(**keywords)
     s, v = _scores_and_values(spec, values)
     half = int(s.shape[-1]) // 2
     if not half:
@@ -99,8 +99,8 @@ def _scores_and_values(spec: Attention, values: dict[str, Any]) -> tuple[Any, An
 Wrong = Callable[[Attention, dict[str, Any], Any], Any]  # of what was computed, and of the scores
 
 
-def _of_variant(spec: Attention, variant: reference.Variant, **given: Any) -> Any:
-    values = attending.of_variant(spec, variant, **given)
+def _of_variant(spec: Attention, variant: reference.Variant, **keywords: Any) -> Any:
+    values = attending.of_variant(spec, variant, **keywords)
     return values["output"], values["lse"]
 
 
@@ -140,8 +140,8 @@ _WRONG: dict[str, Wrong] = {
 }  # fmt: skip
 
 
-def _wrong(spec: Attention, wrong: Wrong, **given: Any) -> Any:
-    values = spec.trace(**given)
+def _wrong(spec: Attention, wrong: Wrong, **keywords: Any) -> Any:
+    values = spec.trace(**keywords)
     return values["output"], wrong(spec, values, mistake.before(spec, values, "weights"))
 
 

@@ -118,16 +118,16 @@ WAYS: tuple[Right, ...] = (tables_of, partial(_exponentials, -1), partial(_expon
 
 def _rotated(
     spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, tables: Any, /,
-    turn: Callable[..., Any] = rotate, **given: Any,
+    turn: Callable[..., Any] = rotate, **keywords: Any,
 ) -> Any:  # fmt: skip
     """Every array rotated, by tables that are given or made."""
     result = []
     for name in names:
-        x = given[name]
-        if "cos" in given:
-            cos, sin = (_narrow(spec, given[n], wide) for n in ("cos", "sin"))
+        x = keywords[name]
+        if "cos" in keywords:
+            cos, sin = (_narrow(spec, keywords[n], wide) for n in ("cos", "sin"))
         else:
-            cos, sin = tables(spec, _positions(spec, layout, x, given.get("positions")), x)
+            cos, sin = tables(spec, _positions(spec, layout, x, keywords.get("positions")), x)
         x = swapped(x) if layout in ("bnhd", "nhd") else x
         if cos.ndim > 2 and x.ndim > cos.ndim:
             cos, sin = cos[..., None, :, :], sin[..., None, :, :]
@@ -158,15 +158,15 @@ def _mistakes(spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool) ->
         yield DefinitionMistake("position", cause, partial(_other_tables, run, wide, bare))
 
 
-def _in_one(run: Compute, wide: bool, name: str, turn: Callable[..., Any], **given: Any) -> Any:
+def _in_one(run: Compute, wide: bool, name: str, turn: Callable[..., Any], **keywords: Any) -> Any:
     """Queries or keys rotated wrongly, the others as they should be."""
-    result = dict(zip((n for n in given if n in "qk"), run(wide, tables_of, **given), strict=True))
-    wrong = dict(zip(result, run(wide, tables_of, turn=turn, **given), strict=True))
+    result = dict(zip((n for n in keywords if n in "qk"), run(wide, tables_of, **keywords), strict=True))
+    wrong = dict(zip(result, run(wide, tables_of, turn=turn, **keywords), strict=True))
     return tuple(wrong[n] if n == name else y for n, y in result.items())
 
 
-def _other_tables(run: Compute, wide: bool, change: Any, **given: Any) -> Any:
+def _other_tables(run: Compute, wide: bool, change: Any, **keywords: Any) -> Any:
     """Rotated by other tables; where tables are given, there are none to get wrong."""
-    if "cos" in given:
+    if "cos" in keywords:
         raise KeyError("cos")
-    return run(wide, lambda spec, positions, x: change(spec, positions, x, tables_of), **given)
+    return run(wide, lambda spec, positions, x: change(spec, positions, x, tables_of), **keywords)

@@ -80,17 +80,17 @@ class Softmax(Answering):
             result = ", ".join(sorted(beside)) or f"scores by {self.attention.score}"
             raise InputError(f"Softmax takes scores and gives weights; it has no place for {result}")
 
-    def __call__(self, scores: Any, **given: Any) -> Any:
+    def __call__(self, scores: Any, **keywords: Any) -> Any:
         """The weights."""
-        return self.run(RIGHT, scores, **given)
+        return self.run(RIGHT, scores, **keywords)
 
-    def run(self, variant: Variant, scores: Any, **given: Any) -> Any:
+    def run(self, variant: Variant, scores: Any, **keywords: Any) -> Any:
         """The weights of a variant of the definition."""
-        return self.traced(variant, scores, **given)["weights"]
+        return self.traced(variant, scores, **keywords)["weights"]
 
-    def traced(self, variant: Variant, scores: Any, **given: Any) -> dict[str, Any]:
+    def traced(self, variant: Variant, scores: Any, **keywords: Any) -> dict[str, Any]:
         """The scores and what is made of them, as arrays of an attention."""
-        spec, arrays = changed(self.scaled, {**given, **dict.fromkeys("qkv", scores)}, variant)
+        spec, arrays = changed(self.scaled, {**keywords, **dict.fromkeys("qkv", scores)}, variant)
         own = {"scores": lambda spec, values: scores}
         own |= {"scaled": lambda spec, values: scores} if self.attention.scale is None else {}
         return trace(spec, dict(arrays), replace(variant, steps={**own, **variant.steps}), {"weights"})

@@ -284,8 +284,8 @@ def _moved(judged: CaseResult) -> str:
     return outcome
 
 
-def _gives(seen: np.ndarray, weights: np.ndarray, to: tuple[int, ...], slack: np.ndarray) -> bool:
+def _gives(array: np.ndarray, weights: np.ndarray, to: tuple[int, ...], slack: np.ndarray) -> bool:
     """Return whether these weights, each in its place, are what is seen."""
-    placed = np.zeros_like(seen)
+    placed = np.zeros_like(array)
     np.add.at(placed, list(to), weights)
-    return bool((np.abs(placed - seen) <= _TOLD_APART * slack.max()).all())
+    return bool((np.abs(placed - array) <= _TOLD_APART * slack.max()).all())

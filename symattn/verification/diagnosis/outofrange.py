@@ -50,9 +50,13 @@ Rows = Callable[[CaseResult], _Row]
 
 
 def out_of_range(
-    session: Session, lost: Sequence[CaseResult], seen: Sequence[CaseResult], beside: bool = False, apart: bool = True
+    session: Session,
+    lost: Sequence[CaseResult],
+    results: Sequence[CaseResult],
+    beside: bool = False,
+    apart: bool = True,
 ) -> tuple[Mistake, ...]:
-    """Return mistakes of one format that explain all rows ``lost`` and ``seen``, and inputs that tell them apart.
+    """Return mistakes of one format that explain all rows ``lost`` and ``results``, and inputs that tell them apart.
 
     ``beside`` another mistake, which explains the finite numbers, they explain what is not finite. No inputs are made
     to tell them ``apart`` where these are not those of attention.
@@ -63,8 +67,8 @@ def out_of_range(
         result = [
             m for m in _mistakes(f) if any((row.above if beside else row.lost).any() for r in lost for row in [m[2](r)])
         ]
-        result = [m for m in result if all(agrees(r, m[2](r)) for r in seen)]
-        result = [m for m in result if any(_keeps(r, m[2](r)) for r in seen)]  # else all is lost, for any reason
+        result = [m for m in result if all(agrees(r, m[2](r)) for r in results)]
+        result = [m for m in result if any(_keeps(r, m[2](r)) for r in results)]  # else all is lost, for any reason
         for judged in _apart(session, f) if apart and result else ():
             result = [m for m in result if judged.ratios is None or agrees(judged, m[2](judged))]
         if result:

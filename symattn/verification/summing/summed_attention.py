@@ -78,10 +78,10 @@ class Attending:
         numbers = TermNumbers.of(self.maker.precision.input.name, len(seen), float(weights[seen[0]]))
         return TermSum(len(seen), self.width, numbers, self._asked(seen, first["k"].shape[-2]), first=int(seen[0]))
 
-    def _asked(self, seen: Array, keys: int) -> Callable[[Array], Array]:
+    def _asked(self, array: Array, keys: int) -> Callable[[Array], Array]:
         def call(terms: Array) -> Array:
             values = np.zeros((keys, self.width))
-            values[seen] = terms
+            values[array] = terms
             return self.row(self._inputs(values))
 
         return call

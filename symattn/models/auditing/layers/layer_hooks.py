@@ -62,8 +62,8 @@ class Layers:
         seen.attended(received, out, heads_last)
 
     # -- hooks ---------------------------------------------------------------------------------------------------------
-    def _see(self, name: str, layer: Any, found: Promised, modules: dict[str, Any]) -> None:
-        self._hook(layer, self._begin, partial(self._end, name, found, modules))
+    def _see(self, name: str, layer: Any, promise: Promised, modules: dict[str, Any]) -> None:
+        self._hook(layer, self._begin, partial(self._end, name, promise, modules))
         for part, module in modules.items():
             if part == "attention":
                 self._hook(module, self._tables, None)
@@ -78,13 +78,13 @@ class Layers:
             run = partial(self._quietly, after)
             self._handles.append(module.register_forward_hook(run, with_kwargs=True, always_call=True))
 
-    def _quietly(self, act: Callable[..., None], *given: Any) -> None:
+    def _quietly(self, act: Callable[..., None], *arguments: Any) -> None:
         """Whatever symattn does not understand, the model runs as without it."""
         import torch
 
         try:
             with reading(), torch.no_grad():
-                act(*given)
+                act(*arguments)
         except Exception as error:
             seen = self._now()
             if seen is not None:
@@ -150,7 +150,7 @@ class Layers:
             given = cos, sin
         seen.tables = None if given is None else seen.of_tables(given)
 
-    def _end(self, name: str, found: Promised, modules: Any, layer: Any, args: Any, kwargs: Any, out: Any) -> None:
+    def _end(self, name: str, promise: Promised, modules: Any, layer: Any, args: Any, kwargs: Any, out: Any) -> None:
         seen, out = self._left(layer), out[0] if isinstance(out, tuple) else out
         if out is None:  # it raised
             return
@@ -164,7 +164,7 @@ class Layers:
             self._told(LayerFinding(name, reason=seen.reason))
             return
         try:
-            judging = Judge(seen, found, modules, self._searched < _SEARCHED)
+            judging = Judge(seen, promise, modules, self._searched < _SEARCHED)
             finding = LayerFinding(name, tuple(judging.findings()))
         except Exception as error:
             finding = LayerFinding(name, reason=f"symattn failed to judge it (a defect of symattn): {in_words(error)}")

@@ -32,9 +32,9 @@ def known_or_open(judge: Callable[..., Iterator[PartFinding]]) -> Callable[..., 
     """Tell of a part, the first argument, that it is open, where what it needs was not seen."""
 
     @wraps(judge)
-    def told(self: LayerParts, name: str, *given: Any) -> Iterator[PartFinding]:
+    def told(self: LayerParts, name: str, *arguments: Any) -> Iterator[PartFinding]:
         try:
-            yield from judge(self, name, *given)
+            yield from judge(self, name, *arguments)
         except Open as reason:
             yield PartFinding(name, reason=str(reason))
 
@@ -44,8 +44,8 @@ def known_or_open(judge: Callable[..., Iterator[PartFinding]]) -> Callable[..., 
 class LayerParts:
     """Norms and linear layers of one pass, and what each of them reads."""
 
-    def __init__(self, seen: Pass, promised: Promised, modules: Mapping[str, Any], search: bool) -> None:
-        self.seen, self.promised, self.modules, self.search = seen, promised, modules, search
+    def __init__(self, call: Pass, promised: Promised, modules: Mapping[str, Any], search: bool) -> None:
+        self.seen, self.promised, self.modules, self.search = call, promised, modules, search
         self.spec, self.layout = promised.block.attention, promised.layout
 
     # -- what was seen -------------------------------------------------------------------------------------------------

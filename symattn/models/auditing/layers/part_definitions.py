@@ -167,10 +167,10 @@ def stream(parts: int) -> Definition:
     return _definition("residual", "residual", (*names, "normed"), ("output",), ways, _of_stream(names))
 
 
-def _added(order: tuple[str, ...], **given: Any) -> Any:
-    total = given[order[0]]
+def _added(order: tuple[str, ...], **keywords: Any) -> Any:
+    total = keywords[order[0]]
     for name in order[1:]:
-        total = residual(total, given[name])
+        total = residual(total, keywords[name])
     return total
 
 
