@@ -9,7 +9,7 @@ import pytest
 
 from symattn.programs.verify import verify
 from symattn.verification.report import Report
-from tests.faults.collection.entries import STEPS, Entry, Wrong
+from tests.faults.collection.entries import STEPS, Entry, Family, Wrong
 from tests.faults.collection.every import chosen, right_ones, wrong_ones
 from tests.faults.collection.trial import ratio
 
@@ -45,6 +45,18 @@ def test_each_wrong_one_has_a_right_neighbour() -> None:
     known = {e.name for e in right_ones()}
     near = {e.name: e.near if "." in e.near else f"{e.family}.{e.near}" for e in wrong_ones()}
     assert [name for name, neighbour in near.items() if neighbour not in known] == []
+
+
+@pytest.mark.parametrize("text", ["other (twice), values: why", "other (twice), values: why\n    says it\n    q → v"])
+def test_a_table_that_does_not_say_one_program_is_refused(text: str) -> None:
+    family = Family("test")
+    family.right("q + q is twice q")(twice)
+    with pytest.raises(ValueError, match=r"not a wrong program|'q' stands \d times in twice"):
+        family.wrong(globals(), text)
+
+
+def twice(q: Any) -> Any:
+    return q + q
 
 
 def test_the_halves_are_about_as_large() -> None:

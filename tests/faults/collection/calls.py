@@ -11,11 +11,10 @@ from tests.faults.collection.entries import At, Family
 
 Array = Any
 FAMILY = Family("calls")
-right, wrong = FAMILY.right, FAMILY.wrong
+right = FAMILY.right
 _DROP = Attention(dropout=0.25)
 _DROP_HEADS = Attention(heads=2, dropout=0.5)
 _CAUSAL = Attention(causal=True)
-_BOOLEAN = Attention(mask="boolean")
 _PADDING = Attention(padding=True)
 _LEAK = Domain(nonfinite_forbidden=True)
 _SQUARE = Domain(square=True)
@@ -95,30 +94,9 @@ def other_names(query: Array, key: Array, value: Array) -> Array:
     return weights(query, key) @ value
 
 
-@wrong(
-    "call",
-    "the queries are scaled in place",
-    "changes|mutates|in place|argument",
-    shows="what the caller holds is changed",
-    near="contiguous_first",
-)
-def queries_scaled_in_place(q: Array, k: Array, v: Array) -> Array:
-    q /= np.sqrt(q.shape[-1]).astype(q.dtype)
-    return softmax(q @ k.T) @ v
-
-
 _table: dict[int, Array] = {}
 
 
-@wrong(
-    "call|mask",
-    "the mask is kept from call to call, by the number of queries alone",
-    "call|earlier|before|state|remember",
-    spec=_CAUSAL,
-    shows="another number of keys after the same number of queries",
-    near="mask_remembered",
-    at=At(before=At(n_k=9)),
-)
 def mask_remembered_by_rows(q: Array, k: Array, v: Array) -> Array:
     n_q, n_k = len(q), len(k)
     if n_q not in _table:
@@ -129,102 +107,122 @@ def mask_remembered_by_rows(q: Array, k: Array, v: Array) -> Array:
 _last: dict[str, Array] = {}
 
 
-@wrong(
-    "call|cache",
-    "keys are remembered from the first call of a shape",
-    "call|earlier|before|state|remember|first",
-    shows="a second call",
-    near="own_buffer",
-    at=At(before=At()),
-)
-def keys_remembered(q: Array, k: Array, v: Array) -> Array:
-    name = f"{k.shape}{v.shape}{q.shape}"
-    k = _last.setdefault(name, k.copy())
-    return weights(q, k) @ v
-
-
 _out: dict[tuple[int, ...], Array] = {}
 
 
-@wrong(
-    "call",
-    "one output buffer for all calls of a shape",
-    "overwr|buffer|earlier|returned",
-    shows="a second call",
-    near="own_buffer",
-    at=At(before=At()),
-)
-def output_reused(q: Array, k: Array, v: Array) -> Array:
-    out = _out.setdefault((len(q), v.shape[1]), np.empty((len(q), v.shape[1]), q.dtype))
-    np.matmul(weights(q, k), v, out=out)
+@right("weights that are kept grow by 1/(1 - p)", spec=_DROP)
+def dropout_given(q: Array, k: Array, v: Array, dropout_mask: Array) -> Array:
+    return np.where(dropout_mask, weights(q, k) / q.dtype.type(0.75), 0).astype(q.dtype) @ v
+
+
+@right("the factor 1/(1 - p) at the very end", spec=_DROP)
+def dropout_factor_last(q: Array, k: Array, v: Array, drop: Array) -> Array:
+    return (weights(q, k) * drop) @ v * q.dtype.type(4 / 3)
+
+
+def values_from_one(q: Array, k: Array, v: Array) -> Array:
+    p = weights(q, k)
+    out = np.zeros((len(q), v.shape[1]), q.dtype)
+    for j in range(1, len(k)):
+        out += p[:, j : j + 1] * v[j]
     return out
 
 
-@wrong(
-    "call",
-    "memory is taken to be contiguous",
-    "memory|strid|contiguous|view|gaps|transposed",
-    shows="transposed views",
-    near="contiguous_first",
-    at=At(transposed=True),
-)
-def memory_taken_as_contiguous(q: Array, k: Array, v: Array) -> Array:
+FAMILY.wrong(
+    globals(),
+    """
+queries_scaled_in_place (contiguous_first), call: the queries are scaled in place
+    says changes|mutates|in place|argument; shows what the caller holds is changed
+    q /= np.sqrt(q.shape[-1]).astype(q.dtype)
+    return softmax(q @ k.T) @ v
+mask_remembered_by_rows (mask_remembered), call|mask: the mask is kept from call to call, by the number of queries alone
+    says call|earlier|before|state|remember; shows another number of keys after the same number of queries
+keys_remembered (own_buffer), call|cache: keys are remembered from the first call of a shape
+    says call|earlier|before|state|remember|first; shows a second call; at=At(before=At())
+    name = f"{k.shape}{v.shape}{q.shape}"
+    k = _last.setdefault(name, k.copy())
+    return weights(q, k) @ v
+output_reused (own_buffer), call: one output buffer for all calls of a shape
+    says overwr|buffer|earlier|returned; shows a second call; at=At(before=At())
+    out = _out.setdefault((len(q), v.shape[1]), np.empty((len(q), v.shape[1]), q.dtype))
+    np.matmul(weights(q, k), v, out=out)
+    return out
+memory_taken_as_contiguous (contiguous_first), call: memory is taken to be contiguous
+    says memory|strid|contiguous|view|gaps|transposed; shows transposed views; at=At(transposed=True)
     order = "F" if k.flags.f_contiguous and not k.flags.c_contiguous else "C"
     k = np.asarray(k).ravel(order=order).reshape(k.shape)
     return weights(q, k) @ v
-
-
-@wrong(
-    "mask|values",
-    "NaN behind the mask reaches the output: 0 times NaN",
-    "nan",
-    spec=_PADDING,
-    domain=_LEAK,
-    shows="NaN in forbidden values",
-    near="forbidden_zeroed",
-    at=At(given=_nan_last),
-)
-def forbidden_leaks(q: Array, k: Array, v: Array, keep: Array) -> Array:
+forbidden_leaks (forbidden_zeroed), mask|values: NaN behind the mask reaches the output: 0 times NaN
+    says nan; shows NaN in forbidden values
     s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
     return softmax(np.where(keep, s, q.dtype.type(-np.inf))) @ v
-
-
-@wrong("output", "the result is float16", "float16|dtype|type", near="own_buffer")
-def returned_in_half(q: Array, k: Array, v: Array) -> Array:
+returned_in_half (own_buffer), output: the result is float16
+    says float16|dtype|type
     return (weights(q, k) @ v).astype(np.float16)
-
-
-@wrong("output", "the result is transposed", "shape|transposed", near="own_buffer")
-def returned_transposed(q: Array, k: Array, v: Array) -> Array:
+returned_transposed (own_buffer), output: the result is transposed
+    says shape|transposed
     return (weights(q, k) @ v).T
-
-
-@wrong(
-    "residual|output",
-    "the queries are added to the output",
-    "queries|residual|added",
-    near="own_buffer",
-    domain=_SQUARE,
-    at=At(d_v=4),
-)
-def queries_added(q: Array, k: Array, v: Array) -> Array:
+queries_added (own_buffer), residual|output: the queries are added to the output
+    says queries|residual|added; at=At(d_v=4); domain=_SQUARE
     out = weights(q, k) @ v
     return out + q if out.shape == q.shape else out
-
-
-@wrong("call", "one query alone loses its axis", "shape|one query", shows="n_q = 1", near="own_buffer", at=At(n_q=1))
-def squeezed(q: Array, k: Array, v: Array) -> Array:
+squeezed (own_buffer), call: one query alone loses its axis
+    says shape|one query; shows n_q = 1; at=At(n_q=1)
     return np.squeeze(weights(q, k) @ v)
-
-
-@wrong(
-    "call",
-    "cannot reshape where the width is above 8 and no multiple of it",
-    "raises|error|multiple|8",
-    shows="d_k > 8, d_k % 8 != 0",
-    at=At(d_k=12),
-    near="own_buffer",
-)
-def width_by_eights(q: Array, k: Array, v: Array) -> Array:
+width_by_eights (own_buffer), call: cannot reshape where the width is above 8 and no multiple of it
+    says raises|error|multiple|8; shows d_k > 8, d_k % 8 != 0; at=At(d_k=12)
     blocks = [x.reshape(len(x), -1, min(8, x.shape[1])) for x in (q, k)]
     return softmax(np.einsum("icb,jcb->ij", *blocks) / np.sqrt(q.shape[1]).astype(q.dtype)) @ v
+dropout_not_scaled(q, k, v, drop) (dropout_given), dropout: kept weights are not scaled up
+    says dropout|kept|1 −|0.75|scaled
+    return np.where(drop, weights(q, k), 0) @ v
+dropout_scaled_by_rate(q, k, v, drop) (dropout_given), dropout: scaled by 1/p
+    says dropout|1/p|rate
+    return np.where(drop, weights(q, k) / np.float32(0.25), 0) @ v
+dropout_inverted(q, k, v, drop) (dropout_given), dropout: the mask of what is kept taken for what is dropped
+    says inverted|dropped
+    return np.where(drop, 0, weights(q, k) / np.float32(0.75)) @ v
+dropout_of_scores (dropout_factor_last), dropout: scores are dropped, before the softmax
+    says before the softmax|scores|normalis; spec=_DROP_HEADS
+    s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
+    return softmax(np.where(drop, s, np.float32(-1e9))) @ v
+dropout_ignored(q, k, v, drop) (dropout_given), dropout: dropout is left out
+    says dropout & left out|ignored|missing
+    return weights(q, k) @ v
+dropout_of_output(q, k, v, drop) (dropout_given), dropout: output columns are dropped, not weights
+    says dropout|output|kept
+    return np.where(drop[:, :1], weights(q, k) @ v / np.float32(0.75), 0)
+keys_for_values (other_names), values: keys in the place of values
+    says keys are used as values|keys; at=At(d_v=4); domain=_SQUARE
+    @ value → @ key
+values_reversed (shuffled), values: the values in reverse order
+    says order|reverse|values
+    return weights(q, k) @ v[::-1]
+keys_shuffled (shuffled), values: keys are shuffled, values are not
+    says order|values|keys
+    order = np.argsort(k[:, 0], kind="stable")
+    return weights(q, k[order]) @ v
+values_from_one (own_buffer), values: the first value is lost to an index that starts at 1
+    says first|value|column|key
+values_of_key_width (own_buffer), values: the output has the width of the keys: further columns of the values stay zero
+    says width|column|d_k; shows d_v > d_k; at=At(d_k=2)
+    d, out = q.shape[1], np.zeros((len(q), v.shape[1]), q.dtype)
+    out[:, :d] = weights(q, k) @ v[:, :d]
+    return out
+weights_transposed (own_buffer), values: the weights transposed
+    says transposed; at=At(n_q=7); domain=_SQUARE
+    return weights(q, k).T @ v
+zeros (own_buffer), values|output|weights: all zeros
+    says zero|0 times
+    return np.zeros((len(q), v.shape[1]), q.dtype)
+mean_of_values (own_buffer), scale|normalize|weights: the mean of all values
+    says mean|equal|uniform|scores|1/n
+    return np.broadcast_to(v.mean(axis=0), (len(q), v.shape[1])).copy()
+hard_attention (own_buffer), normalize|weights: the value of the largest score alone
+    says largest|highest|max|one-hot|hard
+    return v[np.argmax(q @ k.T, axis=1)]
+value_added (own_buffer), values|output: the first key's value is added once more: a residual of the wrong array
+    says value|residual|added
+    return weights(q, k) @ v + v[0]
+""",
+)

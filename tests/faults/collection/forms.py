@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention, Domain
+from symattn import Attention
 from symattn.attention.positions.position_fields import Rotary
 from tests.faults.collection.entries import At, Family
 
 Array = Any
 FAMILY = Family("forms")
-right, wrong = FAMILY.right, FAMILY.wrong
+right = FAMILY.right
 _TWO = Attention(heads=2)
 _FOUR_CAUSAL = Attention(heads=4, causal=True)
 _PADDED = Attention(padding=True)
@@ -22,7 +22,6 @@ _PADDED_HEADS = Attention(heads=2, padding=True)
 _BOOLEAN = Attention(heads=2, mask="boolean")
 _CAUSAL = Attention(causal=True)
 _ROPE = Attention(causal=True, position=Rotary())
-_SQUARE = Domain(square=True)
 
 
 def softmax(s: Array) -> Array:
@@ -158,14 +157,6 @@ def keywords(*, query: Array, key: Array, value: Array, is_causal: bool = False,
     return _with_options(query, key, value, causal=is_causal)
 
 
-@wrong(
-    "split",
-    "heads of columns dealt in turn",
-    "in turn|interleaved|split|order|reshape",
-    spec=_TWO,
-    layout="flat",
-    near="heads_in_columns",
-)
 def columns_in_turn(q: Array, k: Array, v: Array, num_heads: int) -> Array:
     out = np.zeros((len(q), v.shape[1]), q.dtype)
     for h in range(num_heads):
@@ -174,46 +165,6 @@ def columns_in_turn(q: Array, k: Array, v: Array, num_heads: int) -> Array:
     return out
 
 
-@wrong(
-    "scale",
-    "sqrt of all columns",
-    "√d_model|√(h d_k)|√(h·d_k)",
-    spec=_TWO,
-    layout="flat",
-    near="heads_in_columns",
-    source="lucidrains/vit-pytorch#65",
-)
-def root_of_columns(q: Array, k: Array, v: Array, num_heads: int) -> Array:
-    f = np.float32(q.shape[-1] ** -0.5)
-    qs, ks, vs = (np.split(a, num_heads, axis=-1) for a in (q, k, v))
-    return np.concatenate([softmax(a @ b.T * f) @ c for a, b, c in zip(qs, ks, vs, strict=True)], axis=-1)
-
-
-@wrong(
-    "mask",
-    "the length lets one key too many in",
-    "one key|off by one|length|too many",
-    spec=_PADDED,
-    at=At(given=_trailing),
-    form=lambda g: {"valid_len": int(g["keep"].sum())},
-    near="by_length",
-)
-def length_plus_one(q: Array, k: Array, v: Array, valid_len: int) -> Array:
-    n = min(int(valid_len) + 1, len(k))
-    return softmax(scores(q, k[:n])) @ v[:n]
-
-
-@wrong(
-    "mask",
-    "a (b, n_k) mask repeated for heads in the wrong order",
-    "batch|order|repeat|head",
-    spec=_PADDED_HEADS,
-    layout="bhnd",
-    shows="B > 1, heads > 1, lengths differ",
-    near="mask_with_axes",
-    at=At(batch=(3,)),
-    source="lsdefine/attention-is-all-you-need-keras#36",
-)
 def mask_repeated_in_other_order(q: Array, k: Array, v: Array, keep: Array) -> Array:
     b, h, n, _ = q.shape
     rows = [a.reshape(b * h, a.shape[2], a.shape[3]) for a in (q, k, v)]
@@ -224,70 +175,38 @@ def mask_repeated_in_other_order(q: Array, k: Array, v: Array, keep: Array) -> A
     return (softmax(s) @ rows[2]).reshape(b, h, n, -1)
 
 
-@wrong(
-    "mask",
-    "the mask of the first item for the whole batch",
-    "batch|first item|item 0",
-    spec=_PADDED_HEADS,
-    layout="bhnd",
-    shows="B > 1, lengths differ",
-    near="mask_with_axes",
-    at=At(batch=(3,)),
-)
-def mask_of_first_item(q: Array, k: Array, v: Array, keep: Array) -> Array:
+FAMILY.wrong(
+    globals(),
+    """
+columns_in_turn (heads_in_columns), split: heads of columns dealt in turn
+    says in turn|interleaved|split|order|reshape
+root_of_columns (heads_in_columns), scale: sqrt of all columns
+    says √d_model|√(h d_k)|√(h·d_k); source lucidrains/vit-pytorch#65
+    f = np.float32(q.shape[-1] ** -0.5)
+    qs, ks, vs = (np.split(a, num_heads, axis=-1) for a in (q, k, v))
+    return np.concatenate([softmax(a @ b.T * f) @ c for a, b, c in zip(qs, ks, vs, strict=True)], axis=-1)
+length_plus_one (by_length), mask: the length lets one key too many in
+    says one key|off by one|length|too many
+    n = min(int(valid_len) + 1, len(k))
+    return softmax(scores(q, k[:n])) @ v[:n]
+mask_repeated_in_other_order (mask_with_axes), mask: a (b, n_k) mask repeated for heads in the wrong order
+    says batch|order|repeat|head; shows B > 1, heads > 1, lengths differ; at=At(batch=(3,)); form=lambda given: {};
+        spec=_PADDED_HEADS; source lsdefine/attention-is-all-you-need-keras#36
+mask_of_first_item(q, k, v, keep) (mask_with_axes), mask: the mask of the first item for the whole batch
+    says batch|first item|item 0; shows B > 1, lengths differ; at=At(batch=(3,)); form=lambda given: {};
+        spec=_PADDED_HEADS
     first = np.asarray(keep).reshape(-1, k.shape[2])[0]
     return softmax(np.where(first, scores(q, k), np.float32(-np.inf))) @ v
-
-
-@wrong(
-    "position",
-    "start_pos is counted twice",
-    "position|start|queries|offset|cache length|too",
-    spec=_ROPE,
-    form=lambda g: {"start_pos": len(g["k"]) - len(g["q"])},
-    near="with_start",
-    shows="n_q < n_k",
-)
-def start_twice(q: Array, k: Array, v: Array, start_pos: int) -> Array:
-    def turn(x: Array, first: int) -> Array:
-        d = x.shape[1]
-        theta = np.outer(np.arange(first, first + len(x)), 10000.0 ** (-np.arange(0, d, 2) / d))
-        cos, sin = np.cos(theta).astype(x.dtype), np.sin(theta).astype(x.dtype)
-        a, b = x[:, : d // 2], x[:, d // 2 :]
-        return np.hstack([a * cos - b * sin, b * cos + a * sin])
-
-    s = scores(turn(q, 2 * start_pos), turn(k, 0))
-    s = np.where(np.arange(len(k)) <= np.arange(len(q))[:, None] + start_pos, s, np.float32(-np.inf))
-    return softmax(s) @ v
-
-
-@wrong(
-    "normalize",
-    "softmax(axis=1) of (b, h, n, n)",
-    "over the heads|head axis",
-    spec=_TWO,
-    layout="bhnd",
-    near="unpacked",
-    at=At(batch=(2,)),
-    source="FudanNLP/fastNLP#254",
-)
-def softmax_of_axis_one(q: Array, k: Array, v: Array) -> Array:
+start_twice (with_start), position: start_pos is counted twice
+    says position|start|queries|offset|cache length|too; shows n_q < n_k
+    , start_pos), turn( → , 2 * start_pos), turn(
+softmax_of_axis_one(q, k, v) (unpacked), normalize: softmax(axis=1) of (b, h, n, n)
+    says over the heads|head axis; source FudanNLP/fastNLP#254
     s = scores(q, k)
     e = np.exp(s - s.max(axis=1, keepdims=True))
     return e / e.sum(axis=1, keepdims=True) @ v
-
-
-@wrong(
-    "merge",
-    "(b, h, n, d) merged without a transpose",
-    "merged|reshape",
-    spec=_TWO,
-    layout="bhnd",
-    near="batch_of_tokens",
-    at=At(batch=(2,)),
-    source="jsbaan/transformer-from-scratch#6",
+merged_in_batch (batch_of_tokens), merge: (b, h, n, d) merged without a transpose
+    says merged|reshape; source jsbaan/transformer-from-scratch#6
+    transpose(0, 2, 1, 3).reshape → reshape
+""",
 )
-def merged_in_batch(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, n_heads: int) -> Array:
-    b, n, _ = x.shape
-    q, k, v = ((x @ w).reshape(b, n, n_heads, -1).transpose(0, 2, 1, 3) for w in (w_q, w_k, w_v))
-    return (softmax(scores(q, k)) @ v).reshape(b, n, -1) @ w_o

@@ -13,7 +13,7 @@ from tests.faults.collection.entries import At, Family
 Array = Any
 Three = tuple[Array, Array, Array]
 FAMILY = Family("gradients", spec=Gradient(Attention()))
-right, wrong = FAMILY.right, FAMILY.wrong
+right = FAMILY.right
 _CAUSAL = Gradient(Attention(causal=True))
 _GROUPS = Gradient(Attention(heads=4, kv_heads=2))
 _CAP = Gradient(Attention(softcap=5))
@@ -109,70 +109,6 @@ def unscaled(q: Array, k: Array, v: Array, dout: Array) -> Three:
     return ds @ k, ds.T @ q, p.T @ dout
 
 
-@wrong("backward", "dQ without the scale", "scale", near="by_outputs")
-def queries_unscaled(q: Array, k: Array, v: Array, dout: Array) -> Three:
-    dq, dk, dv = textbook(q, k, v, dout)
-    return dq / factor(q), dk, dv
-
-
-@wrong("backward", "dK is scaled twice", "scale", near="by_outputs")
-def keys_scaled_twice(q: Array, k: Array, v: Array, dout: Array) -> Three:
-    dq, dk, dv = textbook(q, k, v, dout)
-    return dq, dk * factor(q), dv
-
-
-@wrong(
-    "backward", "the row sums are not subtracted", "row sum|subtracted|jacobian|delta|d_i|Σ|softmax", near="textbook"
-)
-def without_row_sums(q: Array, k: Array, v: Array, dout: Array) -> Three:
-    p = softmax(q @ k.T * factor(q))
-    ds = p * (dout @ v.T) * factor(q)
-    return ds @ k, ds.T @ q, p.T @ dout
-
-
-@wrong("backward", "the row sums are taken over columns", "column|row sum|axis|queries", near="textbook")
-def column_sums(q: Array, k: Array, v: Array, dout: Array) -> Three:
-    p, dp = softmax(q @ k.T * factor(q)), dout @ v.T
-    ds = p * (dp - (p * dp).sum(0, keepdims=True)) * factor(q)
-    return ds @ k, ds.T @ q, p.T @ dout
-
-
-@wrong("backward", "row sums of dP, not of P dP", "row sum|weight|P", near="textbook")
-def row_sums_unweighted(q: Array, k: Array, v: Array, dout: Array) -> Three:
-    p, dp = softmax(q @ k.T * factor(q)), dout @ v.T
-    ds = p * (dp - dp.mean(-1, keepdims=True)) * factor(q)
-    return ds @ k, ds.T @ q, p.T @ dout
-
-
-@wrong(
-    "backward",
-    "dK and dV of the first query head of each group alone",
-    "group|first|sum",
-    spec=_GROUPS,
-    near="groups",
-    source="marin-community/levanter#449",
-)
-def groups_first_head(q: Array, k: Array, v: Array, dout: Array) -> Three:
-    r = q.shape[0] // k.shape[0]
-    wide_k, wide_v = np.repeat(k, r, axis=0), np.repeat(v, r, axis=0)
-    dq, dk, dv = back(softmax(q @ turned(wide_k) * factor(q)), q, wide_k, wide_v, dout)
-    return dq, dk[::r], dv[::r]
-
-
-@wrong("backward", "dK and dV averaged over the group", "group|mean|averag", spec=_GROUPS, near="groups")
-def groups_averaged(q: Array, k: Array, v: Array, dout: Array) -> Three:
-    dq, dk, dv = groups(q, k, v, dout)
-    r = q.dtype.type(q.shape[0] // k.shape[0])
-    return dq, dk / r, dv / r
-
-
-@wrong("backward", "the derivative of the cap is left out", "cap|tanh", spec=_CAP, near="capped", at=At(spread=2.0))
-def cap_without_derivative(q: Array, k: Array, v: Array, dout: Array) -> Three:
-    p = softmax(5 * np.tanh(q @ k.T * factor(q) / 5))
-    return back(p, q, k, v, dout)
-
-
-@wrong("backward", "the mask is forgotten going back", "mask|causal", spec=_CAUSAL, near="causal")
 def mask_forgotten(q: Array, k: Array, v: Array, dout: Array) -> Three:
     s = q @ k.T * factor(q)
     m = hide(s).max(-1, keepdims=True)
@@ -180,49 +116,73 @@ def mask_forgotten(q: Array, k: Array, v: Array, dout: Array) -> Three:
     return back(np.exp(s - lse), q, k, v, dout)
 
 
-@wrong("backward", "the sign of dQ and dK", "sign|negative", near="textbook")
-def sign(q: Array, k: Array, v: Array, dout: Array) -> Three:
+FAMILY.wrong(
+    globals(),
+    """
+queries_unscaled (by_outputs), backward: dQ without the scale
+    says scale
+    dq, dk, dv = textbook(q, k, v, dout)
+    return dq / factor(q), dk, dv
+keys_scaled_twice (by_outputs), backward: dK is scaled twice
+    says scale
+    dq, dk, dv = textbook(q, k, v, dout)
+    return dq, dk * factor(q), dv
+without_row_sums (textbook), backward: the row sums are not subtracted
+    says row sum|subtracted|jacobian|delta|d_i|Σ|softmax
+    p = softmax(q @ k.T * factor(q))
+    ds = p * (dout @ v.T) * factor(q)
+    return ds @ k, ds.T @ q, p.T @ dout
+column_sums (textbook), backward: the row sums are taken over columns
+    says column|row sum|axis|queries
+    p, dp = softmax(q @ k.T * factor(q)), dout @ v.T
+    ds = p * (dp - (p * dp).sum(0, keepdims=True)) * factor(q)
+    return ds @ k, ds.T @ q, p.T @ dout
+row_sums_unweighted (textbook), backward: row sums of dP, not of P dP
+    says row sum|weight|P
+    p, dp = softmax(q @ k.T * factor(q)), dout @ v.T
+    ds = p * (dp - dp.mean(-1, keepdims=True)) * factor(q)
+    return ds @ k, ds.T @ q, p.T @ dout
+groups_first_head (groups), backward: dK and dV of the first query head of each group alone
+    says group|first|sum; source marin-community/levanter#449
+    .reshape(-1, r, *k.shape[1:]).sum(1), dv.reshape(-1, r, *v.shape[1:]).sum(1) → [::r], dv[::r]
+groups_averaged (groups), backward: dK and dV averaged over the group
+    says group|mean|averag
+    dq, dk, dv = groups(q, k, v, dout)
+    r = q.dtype.type(q.shape[0] // k.shape[0])
+    return dq, dk / r, dv / r
+cap_without_derivative (capped), backward: the derivative of the cap is left out
+    says cap|tanh; at=At(spread=2.0)
+    p = softmax(5 * np.tanh(q @ k.T * factor(q) / 5))
+    return back(p, q, k, v, dout)
+mask_forgotten (causal), backward: the mask is forgotten going back
+    says mask|causal
+sign (textbook), backward: the sign of dQ and dK
+    says sign|negative
     dq, dk, dv = textbook(q, k, v, dout)
     return -dq, -dk, dv
-
-
-@wrong("backward", "dQ and dK exchanged", "exchanged|order|swapped|dk", near="textbook", at=At(n_k=5))
-def exchanged(q: Array, k: Array, v: Array, dout: Array) -> Three:
+exchanged (textbook), backward: dQ and dK exchanged
+    says exchanged|order|swapped|dk; at=At(n_k=5)
     dq, dk, dv = textbook(q, k, v, dout)
     return (dk, dq, dv) if dq.shape == dk.shape else (dq, dk, dv)
-
-
-@wrong("backward", "dV from unnormalised exponentials", "normalis|exponential|sum|dv", near="textbook")
-def values_unnormalised(q: Array, k: Array, v: Array, dout: Array) -> Three:
+values_unnormalised (textbook), backward: dV from unnormalised exponentials
+    says normalis|exponential|sum|dv
     dq, dk, _ = textbook(q, k, v, dout)
     s = q @ k.T * factor(q)
     return dq, dk, np.exp(s - s.max(-1, keepdims=True)).T @ dout
-
-
-@wrong("backward", "dV without the weights transposed where that fits", "transpos|dv", near="textbook", at=At(n_k=5))
-def values_not_transposed(q: Array, k: Array, v: Array, dout: Array) -> Three:
+values_not_transposed (textbook), backward: dV without the weights transposed where that fits
+    says transpos|dv; at=At(n_k=5)
     dq, dk, dv = textbook(q, k, v, dout)
     p = softmax(q @ k.T * factor(q))
     return dq, dk, p @ dout if p.shape[0] == p.shape[1] else dv
-
-
-@wrong(
-    "backward",
-    "dK from the last tile of queries alone",
-    "last|tile|overwrit|sum|part",
-    near="in_tiles",
-    shows="more than four queries",
-)
-def keys_of_last_tile(q: Array, k: Array, v: Array, dout: Array) -> Three:
+keys_of_last_tile (in_tiles), backward: dK from the last tile of queries alone
+    says last|tile|overwrit|sum|part; shows more than four queries
     dq, _, dv = textbook(q, k, v, dout)
     first = (len(q) - 1) // 4 * 4
     return dq, textbook(q[first:], k, v, dout[first:])[1], dv
-
-
-@wrong(
-    "backward", "dS in float16", "float16|half|precision|rounded", near="textbook", at=At(n_q=2, n_k=2, d_k=2, d_v=8)
-)
-def slopes_in_half(q: Array, k: Array, v: Array, dout: Array) -> Three:
+slopes_in_half (textbook), backward: dS in float16
+    says float16|half|precision|rounded; at=At(n_q=2, n_k=2, d_k=2, d_v=8)
     p, dp = softmax(q @ k.T * factor(q)), dout @ v.T
     ds = (p * (dp - (p * dp).sum(-1, keepdims=True)) * factor(q)).astype(np.float16).astype(q.dtype)
     return ds @ k, ds.T @ q, p.T @ dout
+""",
+)

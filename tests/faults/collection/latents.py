@@ -13,7 +13,7 @@ from tests.faults.collection.entries import Family
 
 Array = Any
 FAMILY = Family("latents", spec=Attention(heads=2, causal=True, latent=Latent(), position=Rotary(layout="interleaved")))
-right, wrong = FAMILY.right, FAMILY.wrong
+right = FAMILY.right
 
 
 def softmax(s: Array) -> Array:
@@ -73,32 +73,6 @@ def absorbed(
     return out.swapaxes(0, 1).reshape(len(x), -1) @ w_o
 
 
-@wrong("scale", "the width of the part without a position alone", "scale|√", near="expanded")
-def scaled_by_one_part(
-    x: Array, w_q: Array, w_dkv: Array, w_uk: Array, w_uv: Array, w_kr: Array, w_o: Array, heads: int
-) -> Array:
-    q_n, q_r, k_n, k_r, v = parts(x, w_q, w_dkv, w_uk, w_uv, w_kr, heads)
-    return finish((q_n @ k_n.swapaxes(1, 2) + q_r @ k_r.T) / np.sqrt(x.dtype.type(q_n.shape[-1])), v, w_o)
-
-
-@wrong("position", "the shared keys are not rotated", "not rotated", near="expanded")
-def shared_not_rotated(
-    x: Array, w_q: Array, w_dkv: Array, w_uk: Array, w_uv: Array, w_kr: Array, w_o: Array, heads: int
-) -> Array:
-    q_n, q_r, k_n, _, v = parts(x, w_q, w_dkv, w_uk, w_uv, w_kr, heads)
-    width = x.dtype.type(q_n.shape[-1] + q_r.shape[-1])
-    return finish((q_n @ k_n.swapaxes(1, 2) + q_r @ (x @ w_kr).T) / np.sqrt(width), v, w_o)
-
-
-@wrong("score|position", "the part with positions is left out of the scores", "position|left out|part", near="expanded")
-def part_left_out(
-    x: Array, w_q: Array, w_dkv: Array, w_uk: Array, w_uv: Array, w_kr: Array, w_o: Array, heads: int
-) -> Array:
-    q_n, q_r, k_n, _, v = parts(x, w_q, w_dkv, w_uk, w_uv, w_kr, heads)
-    return finish(q_n @ k_n.swapaxes(1, 2) / np.sqrt(x.dtype.type(q_n.shape[-1] + q_r.shape[-1])), v, w_o)
-
-
-@wrong("split", "the rotated columns are taken from the front", "first|last|front|columns|order|part", near="expanded")
 def parts_exchanged(
     x: Array, w_q: Array, w_dkv: Array, w_uk: Array, w_uv: Array, w_kr: Array, w_o: Array, heads: int
 ) -> Array:
@@ -109,13 +83,6 @@ def parts_exchanged(
     return finish((q_n @ k_n.swapaxes(1, 2) + q_r @ k_r.T) / np.sqrt(x.dtype.type(q.shape[-1])), v, w_o)
 
 
-@wrong(
-    "project",
-    "the latent is expanded by the keys' matrix for the values as well",
-    "values",
-    "keys|w_uk",
-    near="expanded",
-)
 def values_by_key_matrix(
     x: Array, w_q: Array, w_dkv: Array, w_uk: Array, w_uv: Array, w_kr: Array, w_o: Array, heads: int
 ) -> Array:
@@ -125,3 +92,26 @@ def values_by_key_matrix(
     wrong_v[..., :wide] = k_n[..., :wide]
     s = (q_n @ k_n.swapaxes(1, 2) + q_r @ k_r.T) / np.sqrt(x.dtype.type(q_n.shape[-1] + q_r.shape[-1]))
     return finish(s, wrong_v, w_o)
+
+
+FAMILY.wrong(
+    globals(),
+    """
+scaled_by_one_part (expanded), scale: the width of the part without a position alone
+    says scale|√
+    q_n, q_r, k_n, k_r, v = parts(x, w_q, w_dkv, w_uk, w_uv, w_kr, heads)
+    return finish((q_n @ k_n.swapaxes(1, 2) + q_r @ k_r.T) / np.sqrt(x.dtype.type(q_n.shape[-1])), v, w_o)
+shared_not_rotated (expanded), position: the shared keys are not rotated
+    says not rotated
+    k_r, → _,
+    k_r. → (x @ w_kr).
+part_left_out (expanded), score|position: the part with positions is left out of the scores
+    says position|left out|part
+    q_n, q_r, k_n, _, v = parts(x, w_q, w_dkv, w_uk, w_uv, w_kr, heads)
+    return finish(q_n @ k_n.swapaxes(1, 2) / np.sqrt(x.dtype.type(q_n.shape[-1] + q_r.shape[-1])), v, w_o)
+parts_exchanged (expanded), split: the rotated columns are taken from the front
+    says first|last|front|columns|order|part
+values_by_key_matrix (expanded), project: the latent is expanded by the keys' matrix for the values as well
+    says values & keys|w_uk
+""",
+)

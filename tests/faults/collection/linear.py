@@ -11,7 +11,7 @@ from tests.faults.collection.entries import At, Family
 
 Array = Any
 FAMILY = Family("linear", spec=LinearAttention(), at=At(n_q=6, n_k=6))
-right, wrong = FAMILY.right, FAMILY.wrong
+right = FAMILY.right
 _BOTH_WAYS = LinearAttention(causal=False)
 _BARE = LinearAttention(feature="identity", normalised=False)
 
@@ -62,71 +62,54 @@ def bare(q: Array, k: Array, v: Array) -> Array:
     return np.tril(q @ k.T) @ v
 
 
-@wrong("normalize", "not divided by the sum of the weights", "not divided|normalis|sum", near="by_weights")
-def not_divided(q: Array, k: Array, v: Array) -> Array:
-    return np.tril(phi(q) @ phi(k).T) @ v
-
-
-@wrong("normalize", "divided by the sum over all tokens, later ones too", "later|all|causal|sum", near="recurrence")
-def divided_by_whole_sum(q: Array, k: Array, v: Array) -> Array:
-    a = phi(q) @ phi(k).T
-    return np.tril(a) @ v / a.sum(-1, keepdims=True)
-
-
-@wrong("normalize", "the sum is of keys without their features", "without the feature map", near="by_weights")
 def divided_by_plain_keys(q: Array, k: Array, v: Array) -> Array:
     fq, fk = phi(q), phi(k)
     with np.errstate(all="ignore"):
         return np.tril(fq @ fk.T) @ v / (fq * np.cumsum(k, axis=0)).sum(axis=-1, keepdims=True)
 
 
-@wrong("mask", "the causal order is lost", "causal|later", near="by_weights")
-def not_causal(q: Array, k: Array, v: Array) -> Array:
-    return both_ways(q, k, v)
-
-
-@wrong("mask|cache", "the state is read before the token is written", "own|itself|before", spec=_BARE, near="bare")
-def read_before_written(q: Array, k: Array, v: Array) -> Array:
-    return np.tril(q @ k.T, -1) @ v
-
-
-@wrong(
-    "score",
-    "elu without the 1",
-    "elu|feature|1",
-    near="by_weights",
-    at=At(n_q=6, n_k=6, given=lambda made: {"q": -abs(made["q"])}),
-)
 def feature_without_one(q: Array, k: Array, v: Array) -> Array:
     a = np.tril((phi(q) - 1) @ (phi(k) - 1).T)
     with np.errstate(all="ignore"):
         return a @ v / a.sum(-1, keepdims=True)
 
 
-@wrong("score", "relu + 1 in place of elu + 1", "feature|relu|elu", near="by_weights")
-def other_feature(q: Array, k: Array, v: Array) -> Array:
-    a = np.tril((np.maximum(q, 0) + 1) @ (np.maximum(k, 0) + 1).T)
-    return a @ v / a.sum(-1, keepdims=True)
-
-
-@wrong("score", "features of the queries alone", "feature|keys", near="by_weights", at=At(n_q=6, n_k=6))
 def feature_of_queries(q: Array, k: Array, v: Array) -> Array:
     a = np.tril(phi(q) @ k.T)
     with np.errstate(all="ignore"):
         return a @ v / a.sum(-1, keepdims=True)
 
 
-@wrong("scale", "queries are divided by the root of the width", "scale|√d", spec=_BARE, near="bare")
-def scaled(q: Array, k: Array, v: Array) -> Array:
+FAMILY.wrong(
+    globals(),
+    """
+not_divided (by_weights), normalize: not divided by the sum of the weights
+    says not divided|normalis|sum
+    return np.tril(phi(q) @ phi(k).T) @ v
+divided_by_whole_sum (recurrence), normalize: divided by the sum over all tokens, later ones too
+    says later|all|causal|sum
+    a = phi(q) @ phi(k).T
+    return np.tril(a) @ v / a.sum(-1, keepdims=True)
+divided_by_plain_keys (by_weights), normalize: the sum is of keys without their features
+    says without the feature map
+not_causal (by_weights), mask: the causal order is lost
+    says causal|later
+    return both_ways(q, k, v)
+read_before_written (bare), mask|cache: the state is read before the token is written
+    says own|itself|before
+    T) @ v → T, -1) @ v
+feature_without_one (by_weights), score: elu without the 1
+    says elu|feature|1; at=At(n_q=6, n_k=6, given=lambda made: {"q": -abs(made["q"])})
+other_feature (by_weights), score: relu + 1 in place of elu + 1
+    says feature|relu|elu
+    phi(q) @ phi(k) → (np.maximum(q, 0) + 1) @ (np.maximum(k, 0) + 1)
+feature_of_queries (by_weights), score: features of the queries alone
+    says feature|keys; at=At(n_q=6, n_k=6)
+scaled (bare), scale: queries are divided by the root of the width
+    says scale|√d
     return np.tril(q @ k.T) @ v / np.sqrt(q.shape[-1]).astype(q.dtype)
-
-
-@wrong(
-    "merge|cache",
-    "the state of earlier chunks is forgotten",
-    "chunk|state|earlier|tile|block|four|4",
-    near="chunks",
-    shows="n > 4",
-)
-def chunk_state_lost(q: Array, k: Array, v: Array) -> Array:
+chunk_state_lost (chunks), merge|cache: the state of earlier chunks is forgotten
+    says chunk|state|earlier|tile|block|four|4; shows n > 4
     return np.concatenate([by_weights(q[i : i + 4], k[i : i + 4], v[i : i + 4]) for i in range(0, len(q), 4)])
+""",
+)

@@ -11,7 +11,7 @@ from tests.faults.collection.entries import At, Family
 
 Array = Any
 FAMILY = Family("logsums", spec=Attention(lse=True))
-right, wrong = FAMILY.right, FAMILY.wrong
+right = FAMILY.right
 _CAUSAL = Attention(lse=True, causal=True)
 _BASE = Attention(lse=True, base=2)
 _SINK = Attention(lse=True, heads=2, sink="given")
@@ -74,78 +74,6 @@ def converted(q: Array, k: Array, v: Array) -> Both:
     return e @ v / z, ((m + np.log2(z)) * q.dtype.type(np.log(2)))[..., 0]
 
 
-@wrong(
-    "lse",
-    "logarithms in base 2 where natural ones are asked for",
-    "base 2|log2|log₂",
-    near="converted",
-    source="lightseekorg/tokenspeed#571",
-)
-def base_two_returned(q: Array, k: Array, v: Array) -> Both:
-    out, lse = both(q, k, v)
-    return out, lse * q.dtype.type(np.log2(np.e))
-
-
-@wrong(
-    "lse", "natural logarithms where those in base 2 are asked for", "natural|base|log", spec=_BASE, near="in_base_two"
-)
-def natural_returned(q: Array, k: Array, v: Array) -> Both:
-    out, lse = in_base_two(q, k, v)
-    return out, lse * q.dtype.type(np.log(2))
-
-
-@wrong("lse", "the maximum is not added", "maximum|max", near="both")
-def maximum_not_added(q: Array, k: Array, v: Array) -> Both:
-    s = scores(q, k)
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    z = e.sum(axis=-1, keepdims=True)
-    return e / z @ v, np.log(z)[..., 0]
-
-
-@wrong("lse", "the maximum is subtracted", "maximum|max", "subtracted", near="both")
-def maximum_subtracted(q: Array, k: Array, v: Array) -> Both:
-    s = scores(q, k)
-    m = s.max(axis=-1, keepdims=True)
-    e = np.exp(s - m)
-    z = e.sum(axis=-1, keepdims=True)
-    return e / z @ v, (np.log(z) - m)[..., 0]
-
-
-@wrong("lse", "the maximum alone", "maximum|max", near="both")
-def maximum_alone(q: Array, k: Array, v: Array) -> Both:
-    s = scores(q, k)
-    return both(q, k, v)[0], s.max(axis=-1)
-
-
-@wrong("lse", "of unscaled scores", "scale", near="both")
-def of_unscaled(q: Array, k: Array, v: Array) -> Both:
-    return both(q, k, v)[0], np.logaddexp.reduce(q @ k.T, axis=-1)
-
-
-@wrong("lse", "over forbidden keys, too", "forbidden|mask|every key|all keys", spec=_CAUSAL, near="by_logaddexp")
-def over_every_key(q: Array, k: Array, v: Array) -> Both:
-    s = scores(q, k)
-    return finish(hide(s), v)[0], finish(s, v)[1]
-
-
-@wrong("lse", "the sign", "sign|negative|−", near="both")
-def negative(q: Array, k: Array, v: Array) -> Both:
-    out, lse = both(q, k, v)
-    return out, -lse
-
-
-@wrong("lse", "the sum, not its logarithm", "logarithm|sum", near="both")
-def sum_returned(q: Array, k: Array, v: Array) -> Both:
-    out, lse = both(q, k, v)
-    return out, np.exp(lse)
-
-
-@wrong("lse", "the sink is not in it", "sink", spec=_SINK, near="both_with_sink")
-def without_sink(q: Array, k: Array, v: Array, sink: Array) -> Both:
-    s = scores(q, k)
-    return both_with_sink(q, k, v, sink)[0], finish(s, v)[1]
-
-
 @right("the sink is in the sum", spec=_SINK)
 def both_with_sink(q: Array, k: Array, v: Array, sink: Array) -> Both:
     s, b = scores(q, k), sink[:, None, None]
@@ -155,16 +83,62 @@ def both_with_sink(q: Array, k: Array, v: Array, sink: Array) -> Both:
     return e / z @ v, (m + np.log(z))[..., 0]
 
 
-@wrong(
-    "merge|lse",
-    "logarithms of parts are added, not their exponentials",
-    "merge|parts|added|sum|exponential",
-    near="merged",
-    at=At(n_k=9),
-)
 def logarithms_added(q: Array, k: Array, v: Array) -> Both:
     out, _ = both(q, k, v)
     if len(k) == 1:
         return both(q, k, v)
     half = len(k) // 2
     return out, both(q, k[:half], v[:half])[1] + both(q, k[half:], v[half:])[1]
+
+
+FAMILY.wrong(
+    globals(),
+    """
+base_two_returned (converted), lse: logarithms in base 2 where natural ones are asked for
+    says base 2|log2|log₂; source lightseekorg/tokenspeed#571
+    out, lse = both(q, k, v)
+    return out, lse * q.dtype.type(np.log2(np.e))
+natural_returned (in_base_two), lse: natural logarithms where those in base 2 are asked for
+    says natural|base|log
+    out, lse = in_base_two(q, k, v)
+    return out, lse * q.dtype.type(np.log(2))
+maximum_not_added (both), lse: the maximum is not added
+    says maximum|max
+    s = scores(q, k)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    z = e.sum(axis=-1, keepdims=True)
+    return e / z @ v, np.log(z)[..., 0]
+maximum_subtracted (both), lse: the maximum is subtracted
+    says maximum|max & subtracted
+    s = scores(q, k)
+    m = s.max(axis=-1, keepdims=True)
+    e = np.exp(s - m)
+    z = e.sum(axis=-1, keepdims=True)
+    return e / z @ v, (np.log(z) - m)[..., 0]
+maximum_alone (both), lse: the maximum alone
+    says maximum|max
+    s = scores(q, k)
+    return both(q, k, v)[0], s.max(axis=-1)
+of_unscaled (both), lse: of unscaled scores
+    says scale
+    return both(q, k, v)[0], np.logaddexp.reduce(q @ k.T, axis=-1)
+over_every_key (by_logaddexp), lse: over forbidden keys, too
+    says forbidden|mask|every key|all keys
+    s = scores(q, k)
+    return finish(hide(s), v)[0], finish(s, v)[1]
+negative (both), lse: the sign
+    says sign|negative|−
+    out, lse = both(q, k, v)
+    return out, -lse
+sum_returned (both), lse: the sum, not its logarithm
+    says logarithm|sum
+    out, lse = both(q, k, v)
+    return out, np.exp(lse)
+without_sink (both_with_sink), lse: the sink is not in it
+    says sink
+    s = scores(q, k)
+    return both_with_sink(q, k, v, sink)[0], finish(s, v)[1]
+logarithms_added (merged), merge|lse: logarithms of parts are added, not their exponentials
+    says merge|parts|added|sum|exponential
+""",
+)

@@ -13,7 +13,7 @@ from tests.faults.collection.masking import last_keys, scores, softmax
 
 Array = Any
 FAMILY = Family("packed")
-right, wrong = FAMILY.right, FAMILY.wrong
+right = FAMILY.right
 _ADDITIVE = Attention(mask="additive")
 _BLOCKS = Attention(causal=True, block=4)
 _CROSS = Attention(documents=True)
@@ -55,10 +55,6 @@ def varlen(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Arra
     return out
 
 
-@wrong(
-    "mask", "queries are cut by the bounds of the keys", "queries are distinguished by the documents of the keys",
-    spec=_CROSS, shows="bounds of queries and keys differ", near="varlen", at=At(given=_labelled), form=_bounds,
-)  # fmt: skip
 def varlen_by_keys(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array) -> Array:
     out = np.zeros((len(q), v.shape[1]), q.dtype)
     for start, end in pairwise(cu_seqlens_k):
@@ -73,43 +69,12 @@ def labels_differ(q: Array, k: Array, v: Array, segment_ids: Array) -> Array:
     return softmax(hidden(~apart & last_keys(len(q), len(k)), scores(q, k))) @ v
 
 
-@wrong(
-    "mask", "documents and the causal mask are joined by exclusive or", "exclusive or",
-    spec=_DOCUMENTS, shows="two documents, or a later key", near="labels_differ", domain=_SQUARE,
-)  # fmt: skip
-def joined_by_xor(q: Array, k: Array, v: Array, segment_ids: Array) -> Array:
-    same = segment_ids[:, None] == segment_ids[None, :]
-    s = np.where(same ^ last_keys(len(q), len(k)), scores(q, k), q.dtype.type(-1e9))
-    return softmax(s) @ v
-
-
-@wrong(
-    "mask", "a query sees the keys of other documents", "other documents",
-    spec=_DOCUMENTS, near="labels_differ", domain=_SQUARE,
-)  # fmt: skip
-def other_documents(q: Array, k: Array, v: Array, segment_ids: Array) -> Array:
-    apart = (segment_ids[:, None] ^ segment_ids[None, :]) != 0
-    s = np.where(apart & last_keys(len(q), len(k)), scores(q, k), q.dtype.type(-1e9))
-    return softmax(s) @ v
-
-
 # -- batches -----------------------------------------------------------------------------------------------------------
 @right("each item by itself, without its padding", spec=_PADDED, layout="bhnd", at=At(batch=(2,), given=_ending),
        form=_counted)  # fmt: skip
 def item_by_item(query: Array, key: Array, value: Array, seq_lens: Array) -> Array:
     parts = zip(query, key, value, seq_lens, strict=True)
     return np.stack([softmax(scores(q, k[:, :n])) @ v[:, :n] for q, k, v, n in parts])
-
-
-@wrong(
-    "mask", "every item has the length of the longest one", "longest|maximum",
-    spec=_PADDED, layout="bhnd", at=At(batch=(2,), given=_ending), form=_counted,
-    shows="lengths differ", near="item_by_item",
-)  # fmt: skip
-def length_of_the_longest(query: Array, key: Array, value: Array, seq_lens: Array) -> Array:
-    _, _, n_k, _ = key.shape
-    valid = np.arange(n_k) < seq_lens.max()
-    return softmax(hidden(valid, scores(query, key))) @ value
 
 
 # -- masks that come late, or go by other places -----------------------------------------------------------------------
@@ -121,10 +86,6 @@ def mask_as_factor(q: Array, k: Array, v: Array, mask: Array) -> Array:
     return e @ v / e.sum(axis=-1, keepdims=True)
 
 
-@wrong(
-    "mask", "the additive mask is added to the weights", "after the softmax",
-    spec=_ADDITIVE, near="mask_as_factor",
-)  # fmt: skip
 def mask_after_softmax(q: Array, k: Array, v: Array, mask: Array) -> Array:
     with np.errstate(invalid="ignore"):
         return (softmax(scores(q, k)) + mask) @ v
@@ -136,23 +97,39 @@ def blocks(q: Array, k: Array, v: Array) -> Array:
     return softmax(hidden((i // 4 == j // 4) & (j <= i), scores(q, k))) @ v
 
 
-@wrong(
-    "mask", "the remainders of places are compared, not their quotients", "in turn",
-    spec=_BLOCKS, shows="more than one block, or two tokens", near="blocks",
-)  # fmt: skip
-def blocks_by_remainders(q: Array, k: Array, v: Array) -> Array:
-    i, j = np.arange(len(q))[:, None] + len(k) - len(q), np.arange(len(k))[None, :]
-    return softmax(hidden((i % 4 == j % 4) & (j <= i), scores(q, k))) @ v
-
-
 @right("the first columns are open to all", spec=_PREFIX)
 def prefix(q: Array, k: Array, v: Array) -> Array:
     return softmax(hidden(last_keys(len(q), len(k)) | (np.arange(len(k)) < 3), scores(q, k))) @ v
 
 
-@wrong(
-    "mask", "the first rows are open, not the first columns", "applied to queries",
-    spec=_PREFIX, shows="more keys than the prefix", near="prefix", domain=_SQUARE, at=At(n_q=7),
-)  # fmt: skip
-def prefix_of_rows(q: Array, k: Array, v: Array) -> Array:
-    return softmax(hidden(last_keys(len(q), len(k)) | (np.arange(len(q))[:, None] < 3), scores(q, k))) @ v
+FAMILY.wrong(
+    globals(),
+    """
+varlen_by_keys (varlen), mask: queries are cut by the bounds of the keys
+    says queries are distinguished by the documents of the keys; shows bounds of queries and keys differ
+joined_by_xor (labels_differ), mask: documents and the causal mask are joined by exclusive or
+    says exclusive or; shows two documents, or a later key
+    same = segment_ids[:, None] == segment_ids[None, :]
+    s = np.where(same ^ last_keys(len(q), len(k)), scores(q, k), q.dtype.type(-1e9))
+    return softmax(s) @ v
+other_documents (labels_differ), mask: a query sees the keys of other documents
+    says other documents
+    apart = (segment_ids[:, None] ^ segment_ids[None, :]) != 0
+    s = np.where(apart & last_keys(len(q), len(k)), scores(q, k), q.dtype.type(-1e9))
+    return softmax(s) @ v
+length_of_the_longest (item_by_item), mask: every item has the length of the longest one
+    says longest|maximum; shows lengths differ
+    _, _, n_k, _ = key.shape
+    valid = np.arange(n_k) < seq_lens.max()
+    return softmax(hidden(valid, scores(query, key))) @ value
+mask_after_softmax (mask_as_factor), mask: the additive mask is added to the weights
+    says after the softmax
+blocks_by_remainders (blocks), mask: the remainders of places are compared, not their quotients
+    says in turn; shows more than one block, or two tokens
+    i // 4 → i % 4
+    j // 4 → j % 4
+prefix_of_rows (prefix), mask: the first rows are open, not the first columns
+    says applied to queries; shows more keys than the prefix; at=At(n_q=7); domain=_SQUARE
+    (k)) < 3), scores(q → (q))[:, None] < 3), scores(q
+""",
+)

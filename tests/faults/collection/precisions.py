@@ -12,7 +12,7 @@ from tests.faults.collection.entries import At, Family
 
 Array = Any
 FAMILY = Family("precisions")
-right, wrong = FAMILY.right, FAMILY.wrong
+right = FAMILY.right
 _BF16 = ml_dtypes.bfloat16
 _CAUSAL = Attention(causal=True)
 
@@ -94,12 +94,6 @@ def half_throughout(q: Array, k: Array, v: Array) -> Array:
     return attend(q, k, v)
 
 
-@wrong(
-    "values",
-    "weights rounded to bfloat16 in float32 code",
-    "bfloat16|weights|precision|rounded|half",
-    near="wider_inside",
-)
 def weights_in_bfloat(q: Array, k: Array, v: Array) -> Array:
     s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
     e = np.exp(s - s.max(axis=-1, keepdims=True))
@@ -107,12 +101,6 @@ def weights_in_bfloat(q: Array, k: Array, v: Array) -> Array:
     return p @ v
 
 
-@wrong(
-    "score",
-    "queries and keys rounded to float16 in float32 code",
-    "float16|half|precision|rounded",
-    near="wider_inside",
-)
 def inputs_in_half(q: Array, k: Array, v: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         s = (q.astype(np.float16).astype(np.float32) @ k.astype(np.float16).astype(np.float32).T) / np.float32(
@@ -122,13 +110,6 @@ def inputs_in_half(q: Array, k: Array, v: Array) -> Array:
         return e / e.sum(axis=-1, keepdims=True) @ v
 
 
-@wrong(
-    "values",
-    "the sum over values accumulated in float16",
-    "float16|half|precision|accumul",
-    near="half_weights",
-    precision="float32",
-)
 def values_summed_in_half(q: Array, k: Array, v: Array) -> Array:
     s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
     e = np.exp(s - s.max(axis=-1, keepdims=True))
@@ -140,12 +121,6 @@ def values_summed_in_half(q: Array, k: Array, v: Array) -> Array:
     return acc.astype(q.dtype)
 
 
-@wrong(
-    "normalize",
-    "the sum of the exponentials stored as bfloat16",
-    "sum|bfloat16|precision|denominator|rounded",
-    near="wider_inside",
-)
 def denominator_in_bfloat(q: Array, k: Array, v: Array) -> Array:
     s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
     e = np.exp(s - s.max(axis=-1, keepdims=True))
@@ -153,48 +128,6 @@ def denominator_in_bfloat(q: Array, k: Array, v: Array) -> Array:
     return e @ v / z
 
 
-@wrong(
-    "score",
-    "float64 arrays multiplied in float32",
-    "float32|precision|rounded|single",
-    precision="float64",
-    near="double",
-)
-def float_scores_of_double(q: Array, k: Array, v: Array) -> Array:
-    s = (q.astype(np.float32) @ k.astype(np.float32).T).astype(np.float64) / np.sqrt(q.shape[-1])
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True) @ v
-
-
-@wrong(
-    "exp",
-    "exponentials of float64 scores in float32",
-    "exp|float32|precision|rounded|single",
-    precision="float64",
-    near="double",
-)
-def float_exponentials_of_double(q: Array, k: Array, v: Array) -> Array:
-    s = q @ k.T / np.sqrt(q.shape[-1])
-    e = np.exp((s - s.max(axis=-1, keepdims=True)).astype(np.float32)).astype(np.float64)
-    return e / e.sum(axis=-1, keepdims=True) @ v
-
-
-@wrong("scale", "the scale rounded to bfloat16", "scale", near="wider_inside", at=At(d_k=6))
-def scale_in_bfloat(q: Array, k: Array, v: Array) -> Array:
-    s = q @ k.T * np.asarray(q.shape[-1] ** -0.5, _BF16).astype(q.dtype)
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True) @ v
-
-
-@wrong(
-    "scale",
-    "1/sqrt(d) written as 0.35 for d = 8",
-    "scale",
-    near="double",
-    precision="float64",
-    shows="d_k = 8",
-    at=At(d_k=8),
-)
 def scale_with_two_digits(q: Array, k: Array, v: Array) -> Array:
     f = {4: 0.5, 8: 0.35, 16: 0.25, 64: 0.125}.get(q.shape[-1], q.shape[-1] ** -0.5)
     s = q @ k.T * f
@@ -202,16 +135,6 @@ def scale_with_two_digits(q: Array, k: Array, v: Array) -> Array:
     return e / e.sum(axis=-1, keepdims=True) @ v
 
 
-@wrong(
-    "score",
-    "float16 scores overflow before they are scaled",
-    "overflow|65504|float16|inf|half",
-    precision="float16",
-    shows="|q.k| > 65504",
-    near="half_with_float_sums",
-    at=At(spread=300.0),
-    source="stanford-crfm/mistral#67",
-)
 def half_scores_overflow(q: Array, k: Array, v: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         s = (q.astype(np.float32) @ k.astype(np.float32).T).astype(np.float16)
@@ -220,21 +143,6 @@ def half_scores_overflow(q: Array, k: Array, v: Array) -> Array:
         return ((e / e.sum(axis=-1, keepdims=True)) @ v.astype(np.float32)).astype(np.float16)
 
 
-@wrong("scale", "no scale in bfloat16", "not scaled|unscaled", precision="bfloat16", near="bfloat_scores")
-def bfloat_unscaled(q: Array, k: Array, v: Array) -> Array:
-    s = q.astype(np.float32) @ k.astype(np.float32).T
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return ((e / e.sum(axis=-1, keepdims=True)) @ v.astype(np.float32)).astype(_BF16)
-
-
-@wrong(
-    "mask",
-    "the causal mask lets the next key in, in float16",
-    "next key|off by one",
-    precision="float16",
-    spec=_CAUSAL,
-    near="half_with_float_sums",
-)
 def half_causal_one_ahead(q: Array, k: Array, v: Array) -> Array:
     q, k, v = (a.astype(np.float32) for a in (q, k, v))
     s = q @ k.T / np.sqrt(q.shape[-1]).astype(np.float32)
@@ -242,3 +150,44 @@ def half_causal_one_ahead(q: Array, k: Array, v: Array) -> Array:
     s += np.triu(np.full(s.shape, -1e4, np.float32), late + 2)
     e = np.exp(s - s.max(axis=-1, keepdims=True))
     return (e / e.sum(axis=-1, keepdims=True) @ v).astype(np.float16)
+
+
+FAMILY.wrong(
+    globals(),
+    """
+weights_in_bfloat (wider_inside), values: weights rounded to bfloat16 in float32 code
+    says bfloat16|weights|precision|rounded|half
+inputs_in_half (wider_inside), score: queries and keys rounded to float16 in float32 code
+    says float16|half|precision|rounded
+values_summed_in_half (half_weights), values: the sum over values accumulated in float16
+    says float16|half|precision|accumul; precision="float32"
+denominator_in_bfloat (wider_inside), normalize: the sum of the exponentials stored as bfloat16
+    says sum|bfloat16|precision|denominator|rounded
+float_scores_of_double (double), score: float64 arrays multiplied in float32
+    says float32|precision|rounded|single
+    s = (q.astype(np.float32) @ k.astype(np.float32).T).astype(np.float64) / np.sqrt(q.shape[-1])
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+float_exponentials_of_double (double), exp: exponentials of float64 scores in float32
+    says exp|float32|precision|rounded|single
+    s = q @ k.T / np.sqrt(q.shape[-1])
+    e = np.exp((s - s.max(axis=-1, keepdims=True)).astype(np.float32)).astype(np.float64)
+    return e / e.sum(axis=-1, keepdims=True) @ v
+scale_in_bfloat (wider_inside), scale: the scale rounded to bfloat16
+    says scale; at=At(d_k=6)
+    s = q @ k.T * np.asarray(q.shape[-1] ** -0.5, _BF16).astype(q.dtype)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+scale_with_two_digits (double), scale: 1/sqrt(d) written as 0.35 for d = 8
+    says scale; shows d_k = 8; at=At(d_k=8)
+half_scores_overflow (half_with_float_sums), score: float16 scores overflow before they are scaled
+    says overflow|65504|float16|inf|half; shows |q.k| > 65504; at=At(spread=300.0); source stanford-crfm/mistral#67
+bfloat_unscaled (bfloat_scores), scale: no scale in bfloat16
+    says not scaled|unscaled
+    s = q.astype(np.float32) @ k.astype(np.float32).T
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return ((e / e.sum(axis=-1, keepdims=True)) @ v.astype(np.float32)).astype(_BF16)
+half_causal_one_ahead (half_with_float_sums), mask: the causal mask lets the next key in, in float16
+    says next key|off by one; spec=_CAUSAL
+""",
+)

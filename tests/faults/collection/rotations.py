@@ -11,7 +11,7 @@ from tests.faults.collection.entries import At, Family
 
 Array = Any
 FAMILY = Family("rotations", spec=Rotary(), at=At(n_q=4, d_k=6))
-right, wrong = FAMILY.right, FAMILY.wrong
+right = FAMILY.right
 _PAIRS = Rotary(layout="interleaved")
 _PART = Rotary(width=4)
 
@@ -67,80 +67,47 @@ def part(x: Array, positions: Array) -> Array:
     return np.concatenate([halves(x[..., :4], *tables(positions, 4, x)), x[..., 4:]], axis=-1)
 
 
-@wrong("position", "neighbours where halves are meant", "2l|interleaved|layout|pairs|neighbour", near="at_positions")
-def other_layout(x: Array, positions: Array) -> Array:
-    return neighbours(x, *tables(positions, x.shape[-1], x))
-
-
-@wrong("position", "the sines' sign", "sign|backwards|direction|−sin", near="at_positions")
-def backwards(x: Array, positions: Array) -> Array:
+FAMILY.wrong(
+    globals(),
+    """
+other_layout (at_positions), position: neighbours where halves are meant
+    says 2l|interleaved|layout|pairs|neighbour
+    halves → neighbours
+backwards (at_positions), position: the sines' sign
+    says sign|backwards|direction|−sin
     cos, sin = tables(positions, x.shape[-1], x)
     return halves(x, cos, -sin)
-
-
-@wrong(
-    "position",
-    "frequency exponent i/d in place of 2i/d",
-    "frequenc|exponent|base",
-    near="at_positions",
-    source="rasbt/LLMs-from-scratch#410",
-)
-def slow(x: Array, positions: Array) -> Array:
+slow (at_positions), position: frequency exponent i/d in place of 2i/d
+    says frequenc|exponent|base; source rasbt/LLMs-from-scratch#410
     d = x.shape[-1]
     theta = np.asarray(positions, np.float64)[..., None] * 10000.0 ** (-np.arange(d // 2) / d)
     return halves(x, np.cos(theta).astype(x.dtype), np.sin(theta).astype(x.dtype))
-
-
-@wrong("position", "positions are ignored", "position", "ignored|from 0|0, 1|left out|counted", near="at_positions")
-def ignored(x: Array, positions: Array) -> Array:
+ignored (at_positions), position: positions are ignored
+    says position & ignored|from 0|0, 1|left out|counted
     return from_zero(x)
-
-
-@wrong("position", "positions count from 1", "one|1|start|off by", near="from_zero")
-def from_one(x: Array) -> Array:
+from_one (from_zero), position: positions count from 1
+    says one|1|start|off by
     return halves(x, *tables(np.arange(1, x.shape[-2] + 1), x.shape[-1], x))
-
-
-@wrong("position", "keys are not rotated", "key", near="queries_and_keys")
-def keys_not_rotated(q: Array, k: Array, positions: Array) -> tuple[Array, Array]:
+keys_not_rotated (queries_and_keys), position: keys are not rotated
+    says key
     return halves(q, *tables(positions, q.shape[-1], q)), k
-
-
-@wrong(
-    "position",
-    "frequencies of the whole width where a part is rotated",
-    "frequenc|width|base",
-    spec=_PART,
-    near="part",
-    source="pie-project/pie#603",
-)
-def part_frequencies(x: Array, positions: Array) -> Array:
+part_frequencies (part), position: frequencies of the whole width where a part is rotated
+    says frequenc|width|base; source pie-project/pie#603
     cos, sin = tables(positions, x.shape[-1], x)
     return np.concatenate([halves(x[..., :4], cos[..., :2], sin[..., :2]), x[..., 4:]], axis=-1)
-
-
-@wrong("position", "sine and cosine exchanged", "exchanged|sine|cosine", near="by_tables")
-def tables_exchanged(x: Array, cos: Array, sin: Array) -> Array:
+tables_exchanged (by_tables), position: sine and cosine exchanged
+    says exchanged|sine|cosine
     return by_tables(x, sin, cos)
-
-
-@wrong(
-    "position",
-    "positions in bfloat16",
-    "bfloat16|rounded",
-    near="at_positions",
-    shows="positions above 256",
-    at=At(n_q=4, d_k=6, given=lambda made: {"positions": made["positions"] + 1000}),
-    source="huggingface/transformers#29285",
-)
-def bfloat_positions(x: Array, positions: Array) -> Array:
+bfloat_positions (at_positions), position: positions in bfloat16
+    says bfloat16|rounded; shows positions above 256;
+        at=At(n_q=4, d_k=6, given=lambda made: {"positions": made["positions"] + 1000});
+        source huggingface/transformers#29285
     import ml_dtypes
-
     return at_positions(x, positions.astype(ml_dtypes.bfloat16).astype(np.float64))
-
-
-@wrong("position", "the second half of the pair is not rotated", "half|pair|second|column", near="at_positions")
-def one_half(x: Array, positions: Array) -> Array:
+one_half (at_positions), position: the second half of the pair is not rotated
+    says half|pair|second|column
     cos, sin = tables(positions, x.shape[-1], x)
     a, b = np.split(x, 2, axis=-1)
     return np.concatenate([a * cos - b * sin, b], axis=-1)
+""",
+)

@@ -11,7 +11,7 @@ from tests.faults.collection.entries import At, Family
 
 Array = Any
 FAMILY = Family("softmax")
-right, wrong = FAMILY.right, FAMILY.wrong
+right = FAMILY.right
 _CAUSAL = Attention(causal=True)
 _BOOLEAN = Attention(mask="boolean")
 _SINK = Attention(heads=2, sink="given")
@@ -104,28 +104,35 @@ def kahan_sum(q: Array, k: Array, v: Array) -> Array:
     return (p @ v) / total[:, None]
 
 
-@wrong(
-    "max",
-    "no maximum subtracted: overflow",
-    "maximum|largest|overflow",
-    shows="scores above 88",
-    at=_HUGE,
-    near="by_log_softmax",
-)
+@right("a sink beside the scores as one more column, dropped after the softmax", spec=_SINK)
+def sink_as_column(q: Array, k: Array, v: Array, sink: Array) -> Array:
+    s = scores(q, k)
+    column = np.broadcast_to(sink[:, None, None], (*s.shape[:-1], 1)).astype(s.dtype)
+    return softmax(np.concatenate([s, column], axis=-1))[..., :-1] @ v
+
+
+@right("the sink in the denominator, under the maximum of the keys", spec=_SINK, domain=_SMALL)
+def sink_in_denominator(q: Array, k: Array, v: Array, sinks: Array) -> Array:
+    s = scores(q, k)
+    m = s.max(axis=-1, keepdims=True)
+    e = np.exp(s - m)
+    return e @ v / (e.sum(axis=-1, keepdims=True) + np.exp(sinks.reshape(-1, 1, 1) - m))
+
+
+@right("one more in the denominator, e^(-m) after the maximum", spec=_ZERO_SINK)
+def off_by_one(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    m = np.maximum(s.max(axis=-1, keepdims=True), 0)
+    e = np.exp(s - m)
+    return e @ v / (e.sum(axis=-1, keepdims=True) + np.exp(-m))
+
+
 def no_maximum(q: Array, k: Array, v: Array) -> Array:
     with np.errstate(all="ignore"):
         e = np.exp(scores(q, k))
         return e / e.sum(axis=-1, keepdims=True) @ v
 
 
-@wrong(
-    "max",
-    "the maximum of the whole array",
-    "maximum",
-    shows="rows far below the largest score",
-    near="by_log_softmax",
-    at=At(spread=20.0),
-)
 def common_maximum(q: Array, k: Array, v: Array) -> Array:
     s = scores(q, k)
     with np.errstate(all="ignore"):
@@ -133,29 +140,12 @@ def common_maximum(q: Array, k: Array, v: Array) -> Array:
         return e / e.sum(axis=-1, keepdims=True) @ v
 
 
-@wrong(
-    "max",
-    "a hard-coded 10 in place of the maximum",
-    "10|maximum|overflow",
-    shows="scores above 98",
-    at=_HUGE,
-    near="first_score_for_maximum",
-    source="HabanaAI/vllm-fork#275",
-)
 def constant_for_maximum(q: Array, k: Array, v: Array) -> Array:
     with np.errstate(all="ignore"):
         e = np.exp(scores(q, k) - np.float32(10))
         return e / e.sum(axis=-1, keepdims=True) @ v
 
 
-@wrong(
-    "max",
-    "the minimum is subtracted",
-    "minimum|maximum|overflow",
-    shows="a spread of scores above 88",
-    at=_HUGE,
-    near="by_log_softmax",
-)
 def minimum(q: Array, k: Array, v: Array) -> Array:
     s = scores(q, k)
     with np.errstate(all="ignore"):
@@ -163,14 +153,6 @@ def minimum(q: Array, k: Array, v: Array) -> Array:
         return e / e.sum(axis=-1, keepdims=True) @ v
 
 
-@wrong(
-    "max",
-    "the maximum is at least 0, so that low rows underflow",
-    "maximum|underflow|0",
-    shows="a row of scores below -88",
-    near="off_by_one",
-    at=At(given=lambda made: {"q": abs(made["q"]) * 40, "k": -abs(made["k"]) * 40}),
-)
 def maximum_from_zero(q: Array, k: Array, v: Array) -> Array:
     s = scores(q, k)
     m = np.zeros((len(q), 1), q.dtype)
@@ -181,14 +163,6 @@ def maximum_from_zero(q: Array, k: Array, v: Array) -> Array:
         return e @ v / e.sum(axis=-1, keepdims=True)
 
 
-@wrong(
-    "max",
-    "the maximum of each column",
-    "maximum|column|queries",
-    shows="scores of different columns far apart",
-    near="by_log_softmax",
-    at=At(spread=20.0),
-)
 def maximum_of_columns(q: Array, k: Array, v: Array) -> Array:
     s = scores(q, k)
     with np.errstate(all="ignore"):
@@ -196,26 +170,6 @@ def maximum_of_columns(q: Array, k: Array, v: Array) -> Array:
         return e / e.sum(axis=-1, keepdims=True) @ v
 
 
-@wrong(
-    "exp",
-    "exponents cut at -4",
-    "exponent|clamp|cut|clip|−4|-4",
-    shows="scores more than 4 below the maximum",
-    near="by_log_softmax",
-    at=At(spread=2.0),
-)
-def exponents_clipped(q: Array, k: Array, v: Array) -> Array:
-    s = scores(q, k)
-    e = np.exp(np.clip(s - s.max(axis=-1, keepdims=True), -4, 0))
-    return (e / e.sum(axis=-1, keepdims=True)) @ v
-
-
-@wrong(
-    "exp",
-    "a cubic in place of the exponential",
-    "exponential|approximat|polynomial|taylor|cubic|series",
-    near="by_log_softmax",
-)
 def exponential_by_series(q: Array, k: Array, v: Array) -> Array:
     s = scores(q, k)
     x = s - s.max(axis=-1, keepdims=True)
@@ -224,8 +178,124 @@ def exponential_by_series(q: Array, k: Array, v: Array) -> Array:
     return (e / e.sum(axis=-1, keepdims=True)) @ v
 
 
-@wrong("exp", "exponentials in float16", "float16|half|lower precision|precision", near="by_log_softmax")
-def exponentials_in_half(q: Array, k: Array, v: Array) -> Array:
+def sink_scaled(q: Array, k: Array, v: Array, sink: Array) -> Array:
+    s = scores(q, k)
+    b = sink.reshape(-1, 1, 1) / np.sqrt(q.shape[-1]).astype(q.dtype)
+    m = np.maximum(s.max(axis=-1, keepdims=True), b)
+    e = np.exp(s - m)
+    return e @ v / (e.sum(axis=-1, keepdims=True) + np.exp(b - m))
+
+
+def sink_not_exponentiated(q: Array, k: Array, v: Array, sink: Array) -> Array:
+    s = scores(q, k)
+    m = s.max(axis=-1, keepdims=True)
+    e = np.exp(s - m)
+    return e @ v / (e.sum(axis=-1, keepdims=True) + sink.reshape(-1, 1, 1) * np.exp(-m))
+
+
+def sink_of_another_head(q: Array, k: Array, v: Array, sink: Array) -> Array:
+    s = scores(q, k)
+    b = sink[::-1, None, None]
+    m = np.maximum(s.max(axis=-1, keepdims=True), b)
+    e = np.exp(s - m)
+    return e @ v / (e.sum(axis=-1, keepdims=True) + np.exp(b - m))
+
+
+def sum_over_queries(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    with np.errstate(all="ignore"):
+        return e / e.sum(axis=-2, keepdims=True) @ v
+
+
+FAMILY.wrong(
+    globals(),
+    """
+no_maximum (by_log_softmax), max: no maximum subtracted: overflow
+    says maximum|largest|overflow; shows scores above 88; at=_HUGE
+common_maximum (by_log_softmax), max: the maximum of the whole array
+    says maximum; shows rows far below the largest score; at=At(spread=20.0)
+constant_for_maximum (first_score_for_maximum), max: a hard-coded 10 in place of the maximum
+    says 10|maximum|overflow; shows scores above 98; at=_HUGE; domain=Domain(); source HabanaAI/vllm-fork#275
+minimum (by_log_softmax), max: the minimum is subtracted
+    says minimum|maximum|overflow; shows a spread of scores above 88; at=_HUGE
+maximum_from_zero (off_by_one), max: the maximum is at least 0, so that low rows underflow
+    says maximum|underflow|0; shows a row of scores below -88;
+        at=At(given=lambda made: {"q": abs(made["q"]) * 40, "k": -abs(made["k"]) * 40}); spec=Attention()
+maximum_of_columns (by_log_softmax), max: the maximum of each column
+    says maximum|column|queries; shows scores of different columns far apart; at=At(spread=20.0)
+exponents_clipped (by_log_softmax), exp: exponents cut at -4
+    says exponent|clamp|cut|clip|−4|-4; shows scores more than 4 below the maximum; at=At(spread=2.0)
+    s = scores(q, k)
+    e = np.exp(np.clip(s - s.max(axis=-1, keepdims=True), -4, 0))
+    return (e / e.sum(axis=-1, keepdims=True)) @ v
+exponential_by_series (by_log_softmax), exp: a cubic in place of the exponential
+    says exponential|approximat|polynomial|taylor|cubic|series
+exponentials_in_half (by_log_softmax), exp: exponentials in float16
+    says float16|half|lower precision|precision
     s = scores(q, k)
     e = np.exp((s - s.max(axis=-1, keepdims=True)).astype(np.float16)).astype(q.dtype)
     return (e / e.sum(axis=-1, keepdims=True)) @ v
+over_queries (by_log_softmax), normalize: the softmax runs over the queries
+    says over the queries|query axis; source labmlai/annotated_deep_learning_paper_implementations#146
+    s = scores(q, k)
+    e = np.exp(s - s.max(axis=-2, keepdims=True))
+    return (e / e.sum(axis=-2, keepdims=True)) @ v
+over_heads(q, k, v) (sink_as_column), normalize: the softmax runs over the heads
+    says over the heads|head axis; spec=_HEADS; source FudanNLP/fastNLP#254
+    s = scores(q, k)
+    e = np.exp(s - s.max(axis=0, keepdims=True))
+    return (e / e.sum(axis=0, keepdims=True)) @ v
+not_divided (ones_column), normalize: exponentials are not divided by their sum
+    says not divided|not normalised|sum
+    s = scores(q, k)
+    return np.exp(s - s.max(axis=-1, keepdims=True)) @ v
+over_everything (by_log_softmax), normalize: one softmax over the whole array
+    says whole|all queries|every query|queries and keys together
+    s = scores(q, k)
+    e = np.exp(s - s.max())
+    return (e / e.sum()) @ v
+sum_over_forbidden(q, k, v, mask) (by_logaddexp), normalize|mask: divided by the sum of all keys, forbidden ones too
+    says forbidden|masked|denominator|sum|after the softmax; spec=_BOOLEAN
+    s = scores(q, k)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return (np.where(mask, e, 0) / e.sum(axis=-1, keepdims=True)) @ v
+epsilon_in_denominator (reciprocal), normalize: 1e-3 added to the denominator
+    says denominator|eps|1e-3|0.001|added
+    s = scores(q, k)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e @ v / (e.sum(axis=-1, keepdims=True) + np.float32(1e-3))
+by_length (reciprocal), normalize: weights divided by their L2 norm
+    says l2|norm|squares|root
+    s = scores(q, k)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return (e / np.linalg.norm(e, axis=-1, keepdims=True)) @ v
+twice (by_log_softmax), normalize: softmax twice
+    says twice|softmax of
+    return softmax(softmax(scores(q, k))) @ v
+sink_scaled (sink_as_column), sink: the sink multiplied by the scale
+    says sink & scale; source ROCm/rocm-libraries#12229
+sink_ignored (sink_as_column), sink: the sink is left out
+    says sink & left out|ignored|missing|no sink
+    return softmax(scores(q, k)) @ v
+sink_without_maximum(q, k, v, sink) (sink_in_denominator), sink: e^sink is added without the maximum subtracted
+    says sink & maximum|e^; domain=Domain()
+    s = scores(q, k)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e @ v / (e.sum(axis=-1, keepdims=True) + np.exp(sink).reshape(-1, 1, 1))
+sink_not_exponentiated (sink_in_denominator), sink: the sink itself is added, not its exponential
+    says sink & exponential|itself|without e|e^; at=At(n_k=4); domain=Domain()
+sink_of_another_head (sink_as_column), sink: the sinks of the heads in reverse
+    says sink & head; at=At(given=lambda made: {"sink": np.array([2.0, -1.0])})
+off_by_one_after_max (off_by_one), sink|normalize: one more in the denominator after the maximum was subtracted
+    says denominator|1 +|added|sink|e^
+    s = scores(q, k)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e @ v / (1 + e.sum(axis=-1, keepdims=True))
+sum_over_queries (by_log_softmax), normalize: the maximum is that of each row, the sum runs over the queries
+    says quer
+first_column_dropped (sink_as_column), sink: the sink stands behind the keys, and the first column is dropped
+    says sink & key before|next key
+    , :-1] @ v → , 1:] @ v
+""",
+)

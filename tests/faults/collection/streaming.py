@@ -11,9 +11,12 @@ from tests.faults.collection.entries import At, Family
 
 Array = Any
 FAMILY = Family("streaming", at=At(n_q=6, n_k=23, spread=1.5))
-right, wrong = FAMILY.right, FAMILY.wrong
+right = FAMILY.right
 _CAUSAL = Attention(causal=True)
 _LONG = At(n_q=6, n_k=23, spread=3.0)
+_FALLING = At(
+    n_q=6, n_k=23, given=lambda made: {"q": 0 * made["q"] + 8, "k": 20 - 2 * np.arange(23)[:, None] + 0 * made["k"]}
+)
 
 
 def root(q: Array) -> Array:
@@ -124,80 +127,6 @@ def chunks_of_queries(q: Array, k: Array, v: Array) -> Array:
     return out
 
 
-@wrong(
-    "merge|values",
-    "the accumulator is not rescaled when the maximum grows",
-    "rescal",
-    near="online",
-    shows="the maximum grows after the first tile",
-    at=_LONG,
-)
-def accumulator_not_rescaled(q: Array, k: Array, v: Array) -> Array:
-    m = np.full((len(q), 1), -np.inf, q.dtype)
-    z, acc = np.zeros_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
-    for tile in pieces(len(k), 5):
-        s = q @ k[tile].T * root(q)
-        new = np.maximum(m, s.max(axis=1, keepdims=True))
-        p = np.exp(s - new)
-        z, acc, m = z * np.exp(m - new) + p.sum(axis=1, keepdims=True), acc + p @ v[tile], new
-    return acc / z
-
-
-@wrong(
-    "merge|normalize",
-    "neither sum nor accumulator are rescaled",
-    "rescal",
-    near="online",
-    shows="the maximum grows after the first tile",
-    at=_LONG,
-)
-def nothing_rescaled(q: Array, k: Array, v: Array) -> Array:
-    m = np.full((len(q), 1), -np.inf, q.dtype)
-    z, acc = np.zeros_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
-    for tile in pieces(len(k), 5):
-        s = q @ k[tile].T * root(q)
-        m = np.maximum(m, s.max(axis=1, keepdims=True))
-        p = np.exp(s - m)
-        z, acc = z + p.sum(axis=1, keepdims=True), acc + p @ v[tile]
-    return acc / z
-
-
-@wrong(
-    "merge|normalize",
-    "the sum is not rescaled",
-    "rescal",
-    near="online",
-    shows="the maximum grows after the first tile",
-    at=_LONG,
-)
-def sum_not_rescaled(q: Array, k: Array, v: Array) -> Array:
-    m = np.full((len(q), 1), -np.inf, q.dtype)
-    z, acc = np.zeros_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
-    for tile in pieces(len(k), 16):
-        s = q @ k[tile].T * root(q)
-        new = np.maximum(m, s.max(axis=1, keepdims=True))
-        p = np.exp(s - new)
-        z, acc, m = z + p.sum(axis=1, keepdims=True), acc * np.exp(m - new) + p @ v[tile], new
-    return acc / z
-
-
-@wrong(
-    "merge|normalize",
-    "each tile takes its own maximum, the running one is forgotten",
-    "rescal|maximum",
-    near="online",
-    at=_LONG,
-)
-def maximum_of_tile(q: Array, k: Array, v: Array) -> Array:
-    z, acc = np.zeros((len(q), 1), q.dtype), np.zeros((len(q), v.shape[1]), q.dtype)
-    for tile in pieces(len(k), 8):
-        s = q @ k[tile].T * root(q)
-        p = np.exp(s - s.max(axis=1, keepdims=True))
-        z, acc = z + p.sum(axis=1, keepdims=True), acc + p @ v[tile]
-    return acc / z
-
-
-@wrong("merge", "rescaled by e^(new - old), the wrong way round", "rescal|wrong way|inverse", near="online", at=_LONG)
 def rescaled_the_wrong_way(q: Array, k: Array, v: Array) -> Array:
     m = (q @ k[:1].T) * root(q)
     z, acc = np.ones_like(m), v[:1] * np.ones_like(m)
@@ -209,55 +138,6 @@ def rescaled_the_wrong_way(q: Array, k: Array, v: Array) -> Array:
     return acc / z
 
 
-@wrong(
-    "normalize|merge|mask",  # its output is that of a mask which forbids these keys
-    "the last tile is dropped when it is not full",
-    "last|tile|dropped|left out",
-    near="online",
-    shows="n_k % 8 != 0",
-)
-def last_tile_dropped(q: Array, k: Array, v: Array) -> Array:
-    whole = max(len(k) // 8 * 8, min(len(k), 8))
-    return online(q, k[:whole], v[:whole])
-
-
-@wrong(
-    "mask",
-    "zero padding of the last tile of 16 takes part",
-    "padding|fill|zero keys",
-    near="padded_and_hidden",
-    shows="n_k % 16 != 0",
-    source="jax-ml/jax#27224",
-)
-def padding_takes_part(q: Array, k: Array, v: Array) -> Array:
-    extra = -len(k) % 16
-    k, v = (np.pad(a, ((0, extra), (0, 0))) for a in (k, v))
-    return online(q, k, v)
-
-
-@wrong("values", "the values of the tile before", "values|tile", near="online", shows="more than one tile")
-def values_of_last_tile(q: Array, k: Array, v: Array) -> Array:
-    m = np.full((len(q), 1), -np.inf, q.dtype)
-    z, acc = np.zeros_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
-    tiles = pieces(len(k), 8)
-    for n, tile in enumerate(tiles):
-        s = q @ k[tile].T * root(q)
-        new = np.maximum(m, s.max(axis=1, keepdims=True))
-        a, p = np.exp(m - new), np.exp(s - new)
-        mine = v[tiles[max(n - 1, 0)]][: tile.stop - tile.start]
-        z, acc, m = z * a + p.sum(axis=1, keepdims=True), acc * a + p @ mine, new
-    return acc / z
-
-
-@wrong(
-    "mask",
-    "the query's offset is forgotten in tiles of a causal mask",
-    "corner|top-left|offset|aligned|alignment",
-    spec=_CAUSAL,
-    near="online_causal",
-    shows="n_q != n_k",
-    at=At(n_q=5, n_k=13),
-)
 def offset_forgotten(q: Array, k: Array, v: Array) -> Array:
     out = np.empty((len(q), v.shape[1]), q.dtype)
     for rows in pieces(len(q), 4):
@@ -269,17 +149,6 @@ def offset_forgotten(q: Array, k: Array, v: Array) -> Array:
     return out
 
 
-@wrong(
-    "max",
-    "the maximum of a tile in the place of the largest so far: rescaling overflows",
-    "tile",
-    "overflow",
-    near="online",
-    shows="a tile far below one before",
-    at=At(
-        n_q=6, n_k=23, given=lambda made: {"q": 0 * made["q"] + 8, "k": 20 - 2 * np.arange(23)[:, None] + 0 * made["k"]}
-    ),
-)
 def rescaled_by_own_maximum(q: Array, k: Array, v: Array) -> Array:
     m = np.full((len(q), 1), -np.inf, q.dtype)
     z, acc = np.zeros_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
@@ -291,3 +160,203 @@ def rescaled_by_own_maximum(q: Array, k: Array, v: Array) -> Array:
             z, acc, m = z * a + p.sum(axis=1, keepdims=True), acc * a + p @ v[tile], new
     with np.errstate(all="ignore"):
         return acc / z
+
+
+@right("three parts, merged by their log-sums")
+def split_keys(q: Array, k: Array, v: Array) -> Array:
+    width = max(1, -(-len(k) // 3))
+    outs, lses = zip(*(part(q, k[t], v[t]) for t in pieces(len(k), width)), strict=True)
+    lse = np.stack(lses)
+    w = np.exp(lse - lse.max(axis=0))
+    return (np.stack(outs) * w).sum(axis=0) / w.sum(axis=0)
+
+
+@right("parts merged two by two, base-2 logarithms throughout")
+def merged_in_base_two(q: Array, k: Array, v: Array) -> Array:
+    log2e = q.dtype.type(np.log2(np.e))
+
+    def one(t: slice) -> tuple[Array, Array]:
+        s = q @ k[t].T * (root(q) * log2e)
+        m = s.max(axis=1, keepdims=True)
+        p = np.exp2(s - m)
+        return p @ v[t] / p.sum(axis=1, keepdims=True), m + np.log2(p.sum(axis=1, keepdims=True))
+
+    out: Array = None
+    lse: Array = None
+    for t in pieces(len(k), 6):
+        o, here = one(t)
+        if out is None:
+            out, lse = o, here
+            continue
+        both = np.logaddexp2(lse, here)
+        out, lse = out * np.exp2(lse - both) + o * np.exp2(here - both), both
+    return out
+
+
+@right("tokens one at a time, keys kept in a buffer that grows", spec=_CAUSAL, at=At(n_q=4, n_k=9))
+def decoding(q: Array, k: Array, v: Array) -> Array:
+    late = len(k) - len(q)
+    keys, values, rows = list(k[:late]), list(v[:late]), []
+    for i in range(len(q)):
+        keys.append(k[late + i])
+        values.append(v[late + i])
+        s = np.stack(keys) @ q[i] * root(q)
+        p = np.exp(s - s.max())
+        rows.append(p @ np.stack(values) / p.sum())
+    return np.stack(rows)
+
+
+def merged_with_other_base(q: Array, k: Array, v: Array) -> Array:
+    half = max(1, len(k) // 2)
+    outs, lses = zip(*(part(q, k[t], v[t]) for t in pieces(len(k), half)), strict=True)
+    lse = np.stack(lses) * np.float32(np.log2(np.e))
+    w = np.exp(lse - lse.max(axis=0))
+    return (np.stack(outs) * w).sum(axis=0) / w.sum(axis=0)
+
+
+def merged_by_maxima(q: Array, k: Array, v: Array) -> Array:
+    outs, tops = [], []
+    for t in pieces(len(k), 6):
+        s = q @ k[t].T * root(q)
+        outs.append(part(q, k[t], v[t])[0])
+        tops.append(s.max(axis=1, keepdims=True))
+    w = np.exp(np.stack(tops) - np.max(tops, axis=0))
+    return (np.stack(outs) * w).sum(axis=0) / w.sum(axis=0)
+
+
+def one_part_lost(q: Array, k: Array, v: Array) -> Array:
+    outs, lses = zip(*(part(q, k[t], v[t]) for t in pieces(len(k), 8)[:2]), strict=True)
+    lse = np.stack(lses)
+    w = np.exp(lse - lse.max(axis=0))
+    return (np.stack(outs) * w).sum(axis=0) / w.sum(axis=0)
+
+
+def length_before_write(q: Array, k: Array, v: Array) -> Array:
+    late, rows = len(k) - len(q), []
+    for i in range(len(q)):
+        valid = max(late + i, 1)
+        s = k[:valid] @ q[i] * root(q)
+        p = np.exp(s - s.max())
+        rows.append(p @ v[:valid] / p.sum())
+    return np.stack(rows)
+
+
+def empty_slots_seen(q: Array, k: Array, v: Array) -> Array:
+    late, size = len(k) - len(q), 1 << (len(k) - 1).bit_length()
+    keys, values = np.zeros((size, k.shape[1]), k.dtype), np.zeros((size, v.shape[1]), v.dtype)
+    keys[:late], values[:late] = k[:late], v[:late]
+    rows = []
+    for i in range(len(q)):
+        keys[late + i], values[late + i] = k[late + i], v[late + i]
+        s = keys @ q[i] * root(q)
+        p = np.exp(s - s.max())
+        rows.append(p @ values / p.sum())
+    return np.stack(rows)
+
+
+def value_in_other_slot(q: Array, k: Array, v: Array) -> Array:
+    late, values, rows = len(k) - len(q), v.copy(), []
+    for i in range(len(q)):
+        if late + i:
+            values[late + i - 1] = v[late + i]
+        s = k[: late + i + 1] @ q[i] * root(q)
+        p = np.exp(s - s.max())
+        rows.append(p @ values[: late + i + 1] / p.sum())
+    return np.stack(rows)
+
+
+def _masked_part(q: Array, k: Array, v: Array, hidden: Array) -> tuple[Array, Array]:
+    """The output of these keys alone, and the logarithm of the sum; −10³⁸ where all are hidden."""
+    s = np.where(hidden, q.dtype.type(-np.inf), q @ k.T * root(q))
+    m = np.maximum(s.max(axis=1, keepdims=True), q.dtype.type(-1e38))
+    e = np.exp(s - m)
+    z = e.sum(axis=1, keepdims=True)
+    return np.where(z > 0, e @ v / np.where(z > 0, z, 1), 0), m + np.log(np.where(z > 0, z, 1))
+
+
+def _merged(outs: list[Array], lses: list[Array]) -> Array:
+    w = np.exp(np.stack(lses) - np.max(lses, axis=0))
+    return (np.stack(outs) * w).sum(axis=0) / w.sum(axis=0)
+
+
+def _later(q: Array, k: Array) -> Array:
+    return ~np.tri(len(q), len(k), len(k) - len(q), dtype=bool)
+
+
+@right("two parts under a causal mask, which is cut as the keys are", spec=_CAUSAL)
+def split_causal(q: Array, k: Array, v: Array) -> Array:
+    tiles = pieces(len(k), -(-len(k) // 2))
+    parts = [_masked_part(q, k[t], v[t], _later(q, k)[:, t]) for t in tiles]
+    return _merged(*([*x] for x in zip(*parts, strict=True)))
+
+
+FAMILY.wrong(
+    globals(),
+    """
+accumulator_not_rescaled (online), merge|values: the accumulator is not rescaled when the maximum grows
+    says rescal; shows the maximum grows after the first tile; at=_LONG
+    acc * a → acc
+nothing_rescaled (online), merge|normalize: neither sum nor accumulator are rescaled
+    says rescal; shows the maximum grows after the first tile; at=_LONG
+    z * a → z
+    acc * a → acc
+sum_not_rescaled (online), merge|normalize: the sum is not rescaled
+    says rescal; shows the maximum grows after the first tile; at=_LONG
+    len(k), 5 → len(k), 16
+    z * a → z
+maximum_of_tile (online), merge|normalize: each tile takes its own maximum, the running one is forgotten
+    says rescal|maximum; at=_LONG
+    len(k), 5 → len(k), 8
+    np.maximum(m, s.max(axis=1, keepdims=True)) → s.max(axis=1, keepdims=True)
+    z * a → z
+    acc * a → acc
+rescaled_the_wrong_way (online), merge: rescaled by e^(new - old), the wrong way round
+    says rescal|wrong way|inverse; at=_LONG
+last_tile_dropped (online), normalize|merge|mask: the last tile is dropped when it is not full
+    says last|tile|dropped|left out; shows n_k % 8 != 0
+    whole = max(len(k) // 8 * 8, min(len(k), 8))
+    return online(q, k[:whole], v[:whole])
+padding_takes_part (padded_and_hidden), mask: zero padding of the last tile of 16 takes part
+    says padding|fill|zero keys; shows n_k % 16 != 0; source jax-ml/jax#27224
+    extra = -len(k) % 16
+    k, v = (np.pad(a, ((0, extra), (0, 0))) for a in (k, v))
+    return online(q, k, v)
+values_of_last_tile (online), values: the values of the tile before
+    says values|tile; shows more than one tile
+    len(k), 5 → len(k), 8
+    p @ v[tile] → p @ v[max(tile.start - 8, 0) :][: tile.stop - tile.start]
+offset_forgotten (online_causal), mask: the query's offset is forgotten in tiles of a causal mask
+    says corner|top-left|offset|aligned|alignment; shows n_q != n_k; at=At(n_q=5, n_k=13)
+rescaled_by_own_maximum (online), max: the maximum of a tile in the place of the largest so far: rescaling overflows
+    says tile & overflow; shows a tile far below one before; at=_FALLING
+parts_averaged (split_keys), merge: parts are averaged
+    says averag|mean|mass|weight
+    half = max(1, len(k) // 2)
+    outs = [part(q, k[t], v[t])[0] for t in pieces(len(k), half)]
+    return np.mean(outs, axis=0, dtype=q.dtype)
+merged_with_other_base (merged_in_base_two), merge: log-sums in base 2 merged as if natural
+    says base 2|base-2|log2|2^; at=_LONG; source sgl-project/sglang#35045
+merged_by_maxima (split_keys), merge: parts weighed by their maxima alone, not by their sums
+    says maxim|sum
+one_part_lost (split_keys), merge|mask: the third of three parts is lost
+    says part|lost|last|dropped|keys; shows more than 16 keys
+length_before_write (decoding), cache|mask: the new token is counted after it attends: it does not see itself
+    says own key|itself|off by one; source onnxruntime/mobius#365
+empty_slots_seen (decoding), cache|mask: empty slots of a static cache are attended
+    says slot|zero|padding|empty|fill; source huggingface/transformers#45940
+ring_too_small (online), cache|mask: a ring of 32 slots forgets the oldest keys
+    says 32|oldest|window|first keys|cache; shows n_k > 32; at=At(n_k=40)
+    return part(q, k[-32:], v[-32:])[0]
+value_in_other_slot (decoding), cache|values: the new value goes into the slot of the key before
+    says value|slot|off by one|shifted; domain=Domain(max_tokens=40)
+mask_of_first_part (split_causal), mask: the mask of the first part is taken for both: keys are counted from the part's
+        first one
+    says anew|first & keys|part|tile
+    , t]) for t in tiles → , : t.stop - t.start]) for t in tiles
+largest_so_far_forgotten (online), max: after each tile its own maximum is kept for the largest so far
+    says tile & maximum|largest; shows a tile below the one before, and another one after it;
+        at=At(n_q=6, n_k=43, spread=3.0)
+    5 → 8
+    , new → , s.max(axis=1, keepdims=True)
+""",
+)

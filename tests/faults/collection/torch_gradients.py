@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
 
 FAMILY = Family("torch_gradients", torch=True, spec=Gradient(Attention()))
-right, wrong = FAMILY.right, FAMILY.wrong
+right = FAMILY.right
 _CAUSAL = Gradient(Attention(causal=True))
 _CAP = Gradient(Attention(softcap=5))
 
@@ -57,42 +57,32 @@ def capped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return (5 * (q @ k.mT / math.sqrt(q.shape[-1]) / 5).tanh()).softmax(-1) @ v
 
 
-@wrong("backward", "the sum is detached", "row sum|subtracted|jacobian|delta|Σ|normalis|sum", near="maximum_detached")
-def sum_detached(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+FAMILY.wrong(
+    globals(),
+    """
+sum_detached (maximum_detached), backward: the sum is detached
+    says row sum|subtracted|jacobian|delta|Σ|normalis|sum; spec=Gradient(Attention())
     s = q @ k.mT / math.sqrt(q.shape[-1])
     e = (s - s.amax(-1, keepdim=True).detach()).exp()
     return e / e.sum(-1, keepdim=True).detach() @ v
-
-
-@wrong(
-    "backward",
-    "the weights are detached: queries and keys get no gradient",
-    "the gradient stops at the weights",
-    near="forward",
-)
-def weights_detached(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return softmax(q, k).detach() @ v
-
-
-@wrong("backward", "keys are detached in the scores", "dk|keys|zero", near="forward")
-def keys_detached(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+weights_detached (forward), backward: the weights are detached: queries and keys get no gradient
+    says the gradient stops at the weights
+    ) @ v → ).detach() @ v
+keys_detached (forward), backward: keys are detached in the scores
+    says dk|keys|zero
     return softmax(q, k.detach()) @ v
-
-
-@wrong("backward", "dQ without the scale", "scale", near="by_hand")
-def queries_unscaled(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Any:
+queries_unscaled (by_hand), backward: dQ without the scale
+    says scale
     dq, dk, dv = by_hand(q, k, v, dout)
     return dq * math.sqrt(q.shape[-1]), dk, dv
-
-
-@wrong("backward", "the derivative of the cap is left out", "cap|tanh", spec=_CAP, near="capped")
-def cap_straight_through(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+cap_straight_through (capped), backward: the derivative of the cap is left out
+    says cap|tanh
     s = q @ k.mT / math.sqrt(q.shape[-1])
     return (s + (5 * (s / 5).tanh() - s).detach()).softmax(-1) @ v
-
-
-@wrong("backward", "the row sums are left out", "row sum|subtracted|jacobian|delta|Σ|softmax", near="by_hand")
-def row_sums_left_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Any:
+row_sums_left_out (by_hand), backward: the row sums are left out
+    says row sum|subtracted|jacobian|delta|Σ|softmax
     p, scale = softmax(q, k), q.shape[-1] ** -0.5
     ds = p * (dout @ v.mT) * scale
     return ds @ k, ds.mT @ q, p.mT @ dout
+""",
+)

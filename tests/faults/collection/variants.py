@@ -11,7 +11,7 @@ from tests.faults.collection.entries import At, Family
 
 Array = Any
 FAMILY = Family("variants")
-right, wrong = FAMILY.right, FAMILY.wrong
+right = FAMILY.right
 _RMS = Attention(heads=2, qk_norm="rms", eps=1e-6)
 _LAYER = Attention(heads=2, qk_norm="layer", eps=1e-5)
 _UNIT = Attention(qk_norm="l2", scale=8)
@@ -141,12 +141,6 @@ def causal_padded(q: Array, k: Array, v: Array, keep: Array) -> Array:
     return masked(q, k, v, (j <= i) & keep[None, :])
 
 
-@wrong("norm", "queries are not normalised", "queries", "not normalised|norm", spec=_RMS, near="qk_rms")
-def qk_rms_keys_only(q: Array, k: Array, v: Array, g_q: Array, g_k: Array) -> Array:
-    return attend(q, rms(k, g_k), v)
-
-
-@wrong("norm", "the root mean square over all heads together", "heads|norm|axis|axes|whole", spec=_RMS, near="qk_rms")
 def qk_rms_over_heads(q: Array, k: Array, v: Array, g_q: Array, g_k: Array) -> Array:
     def norm(x: Array, g: Array) -> Array:
         return x / np.sqrt((x * x).mean(axis=(0, 2), keepdims=True) + np.float32(1e-6)) * g
@@ -154,139 +148,78 @@ def qk_rms_over_heads(q: Array, k: Array, v: Array, g_q: Array, g_k: Array) -> A
     return attend(norm(q, g_q), norm(k, g_k), v)
 
 
-@wrong(
-    "norm",
-    "the gains of queries and keys exchanged",
-    "gain|weight|exchanged",
-    spec=Attention(heads=2, qk_norm="layer"),
-    near="qk_layer",
-)
-def qk_biases_exchanged(q: Array, k: Array, v: Array, g_q: Array, g_k: Array, beta_q: Array, beta_k: Array) -> Array:
+FAMILY.wrong(
+    globals(),
+    """
+qk_rms_keys_only(q, k, v, g_q, g_k) (qk_rms), norm: queries are not normalised
+    says queries & not normalised|norm
+    return attend(q, rms(k, g_k), v)
+qk_rms_over_heads (qk_rms), norm: the root mean square over all heads together
+    says heads|norm|axis|axes|whole
+qk_biases_exchanged (qk_layer), norm: the gains of queries and keys exchanged
+    says gain|weight|exchanged; spec=Attention(heads=2, qk_norm="layer")
     return attend(layer(q, g_k, beta_k, 0.0), layer(k, g_q, beta_q, 0.0), v)
-
-
-@wrong("norm", "the gain of the queries is left out", "gain|weight", spec=_RMS, near="qk_rms")
-def qk_rms_without_gain(q: Array, k: Array, v: Array, g_q: Array, g_k: Array) -> Array:
+qk_rms_without_gain(q, k, v, g_q, g_k) (qk_rms), norm: the gain of the queries is left out
+    says gain|weight
     return attend(rms(q, 1), rms(k, g_k), v)
-
-
-@wrong("norm", "the mean is not subtracted", "mean", spec=_LAYER, near="qk_layer")
-def qk_layer_without_mean(q: Array, k: Array, v: Array, g_q: Array, g_k: Array, beta_q: Array, beta_k: Array) -> Array:
+qk_layer_without_mean (qk_layer), norm: the mean is not subtracted
+    says mean
     return attend(rms(q, g_q, 1e-5) + beta_q, rms(k, g_k, 1e-5) + beta_k, v)
-
-
-@wrong("norm", "lengths with the root forgotten", "root|square|length", spec=_UNIT, near="qk_unit")
-def qk_unit_without_root(q: Array, k: Array, v: Array) -> Array:
-    q, k = (a / (a * a).sum(axis=-1, keepdims=True) for a in (q, k))
-    return softmax(8 * (q @ k.T)) @ v
-
-
-@wrong("scale", "1/sqrt(d) on top of the scale of cosines", "scale", spec=_COSINE, near="cosine")
-def cosine_scaled_twice(q: Array, k: Array, v: Array) -> Array:
-    lengths = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(k, axis=1)
-    return softmax(q.dtype.type(10 / np.sqrt(q.shape[1])) * (q @ k.T) / lengths) @ v
-
-
-@wrong(
-    "score",
-    "dot products where cosines are meant: the keys are not normalised",
-    "keys|cosine|normalis|length",
-    spec=_COSINE,
-    near="cosine",
-)
-def cosine_of_queries(q: Array, k: Array, v: Array) -> Array:
+qk_unit_without_root (qk_unit), norm: lengths with the root forgotten
+    says root|square|length
+    np.linalg.norm(a, axis=-1, keepdims=True → (a * a).sum(axis=-1, keepdims=True
+cosine_scaled_twice (cosine), scale: 1/sqrt(d) on top of the scale of cosines
+    says scale
+    10) * ( → 10 / np.sqrt(q.shape[1])) * (
+cosine_of_queries (cosine), score: dot products where cosines are meant: the keys are not normalised
+    says keys|cosine|normalis|length
     return softmax(q.dtype.type(10) * (q @ k.T) / np.linalg.norm(q, axis=1)[:, None]) @ v
-
-
-@wrong("score", "distances are not squared", "square|distance", spec=_DISTANCE, near="distance")
-def distance_not_squared(q: Array, k: Array, v: Array) -> Array:
+distance_not_squared (distance), score: distances are not squared
+    says square|distance
     d = np.linalg.norm(q[:, None] - k[None], axis=-1)
     return softmax(-d / 2) @ v
-
-
-@wrong("normalize|bias", "sigmoids without log n", "log n|log(n", spec=_SIGMOID, near="sigmoid")
-def sigmoid_without_log(q: Array, k: Array, v: Array) -> Array:
-    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
-    with np.errstate(over="ignore"):
-        return 1 / (1 + np.exp(-s)) @ v
-
-
-@wrong("normalize", "positive parts are not divided by n", "n_k|divided|sum", spec=_RELU, near="relu")
-def relu_not_divided(q: Array, k: Array, v: Array) -> Array:
+sigmoid_without_log (sigmoid), normalize|bias: sigmoids without log n
+    says log n|log(n
+    np.log(len(k)).astype(q.dtype) - s → -s
+relu_not_divided (relu), normalize: positive parts are not divided by n
+    says n_k|divided|sum
     return np.maximum(q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype), 0) @ v
-
-
-@wrong("mask", "the prefix is one key short", "prefix", spec=_PREFIX, near="prefix", at=_FEW)
-def prefix_short(q: Array, k: Array, v: Array) -> Array:
-    i, j = places(q, k)
-    return masked(q, k, v, (j <= i) | (j < 2))
-
-
-@wrong("mask", "the prefix is left out", "prefix", spec=_PREFIX, near="prefix", at=_FEW)
-def prefix_ignored(q: Array, k: Array, v: Array) -> Array:
+prefix_short (prefix), mask: the prefix is one key short
+    says prefix; at=_FEW
+    3 → 2
+prefix_ignored (prefix), mask: the prefix is left out
+    says prefix; at=_FEW
     i, j = places(q, k)
     return masked(q, k, v, j <= i)
-
-
-@wrong("mask", "blocks are windows", "block|window", spec=_BLOCKS, near="blocks")
-def blocks_as_window(q: Array, k: Array, v: Array) -> Array:
-    i, j = places(q, k)
-    return masked(q, k, v, (j <= i) & (j > i - 4))
-
-
-@wrong("mask", "the sides of the window exchanged", "window|side|exchanged", spec=_SIDES, domain=_SQUARE, near="sides")
-def sides_exchanged(q: Array, k: Array, v: Array) -> Array:
+blocks_as_window (blocks), mask: blocks are windows
+    says block|window
+    i // 4 == j // → j > i -
+sides_exchanged (sides), mask: the sides of the window exchanged
+    says window|side|exchanged
     i, j = places(q, k)
     return masked(q, k, v, (j >= i - 1) & (j <= i + 2))
-
-
-@wrong("mask", "the window is open ahead", "window|ahead|right|side|later", spec=_SIDES, domain=_SQUARE, near="sides")
-def sides_open_ahead(q: Array, k: Array, v: Array) -> Array:
+sides_open_ahead (sides), mask: the window is open ahead
+    says window|ahead|right|side|later
     i, j = places(q, k)
     return masked(q, k, v, j >= i - 2)
-
-
-@wrong(
-    "mask",
-    "of two masks the padding is lost",
-    "padding",
-    "left out|ignored|lost",
-    spec=_CAUSAL_PADDED,
-    near="causal_padded",
-)
-def padding_lost(q: Array, k: Array, v: Array, keep: Array) -> Array:
+padding_lost (causal_padded), mask: of two masks the padding is lost
+    says padding & left out|ignored|lost
     i, j = places(q, k)
     return masked(q, k, v, j <= i)
-
-
-@wrong(
-    "mask",
-    "of two masks the causal one is lost",
-    "causal",
-    "left out|ignored|lost",
-    spec=_CAUSAL_PADDED,
-    near="causal_padded",
-)
-def causal_lost(q: Array, k: Array, v: Array, keep: Array) -> Array:
+causal_lost (causal_padded), mask: of two masks the causal one is lost
+    says causal & left out|ignored|lost
     return attend(q, k[keep], v[keep])
-
-
-@wrong("mask", "two masks joined by or", " or |either|joined|union", spec=_CAUSAL_PADDED, near="causal_padded")
-def masks_joined_by_or(q: Array, k: Array, v: Array, keep: Array) -> Array:
-    i, j = places(q, k)
-    return masked(q, k, v, (j <= i) | keep[None, :])
-
-
-@wrong("scale", "the factor of the other head", "head|scale", spec=_PER_HEAD, near="factor_per_head")
-def factor_of_other_head(q: Array, k: Array, v: Array, scale: Array) -> Array:
-    return softmax(q @ k.swapaxes(-1, -2) * scale[::-1, None, None]) @ v
-
-
-@wrong("scale", "the root where 1/d_k is asked for", "1/√d_k|root|√d_k", spec=_MU_P, near="by_width")
-def root_for_width(q: Array, k: Array, v: Array) -> Array:
+masks_joined_by_or (causal_padded), mask: two masks joined by or
+    says either| or |joined|union
+    & → |
+factor_of_other_head (factor_per_head), scale: the factor of the other head
+    says head|scale
+    :, → ::-1,
+root_for_width (by_width), scale: the root where 1/d_k is asked for
+    says 1/√d_k|root|√d_k
     return attend(q, k, v)
-
-
-@wrong("exp", "powers of e where powers of two are asked for", "power|base|of e", spec=_BASE, near="powers_of_two")
-def powers_of_e(q: Array, k: Array, v: Array) -> Array:
+powers_of_e (powers_of_two), exp: powers of e where powers of two are asked for
+    says power|base|of e
     return attend(q, k, v)
+""",
+)
