@@ -59,7 +59,7 @@ class Wishes:
     def _write_test(
         self, path: Path, target: str, spec: Specification, report: Report, options: dict[str, Any]
     ) -> None:
-        from symattn.programs.written_test import tests_of
+        from symattn.programs.repeat import tests_of
 
         if not report.faults:
             say(f"symattn: no fault was found, and {path} is not written")

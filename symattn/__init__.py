@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from symattn.models.comparing.compared_functions import compare as compare
     from symattn.models.comparing.generation import generation as generation
     from symattn.programs.arithmetic import arithmetic as arithmetic
-    from symattn.programs.summation import summation as summation
+    from symattn.programs.arithmetic import summation as summation
     from symattn.programs.verify import verify as verify
     from symattn.proof.theorem import theorem as theorem
     from symattn.proving import prove as prove
@@ -103,8 +103,7 @@ _NAMES = {
     "models.auditing.audit": "audit",
     "models.comparing.compared_functions": "compare",
     "models.comparing.generation": "generation",
-    "programs.arithmetic": "arithmetic",
-    "programs.summation": "summation",
+    "programs.arithmetic": "arithmetic summation",
     "programs.verify": "verify",
     "proof.theorem": "theorem",
     "proving": "prove",

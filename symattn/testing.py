@@ -178,10 +178,10 @@ def assert_close_to_exact(
 
     ``out`` (…, n_q, d_v), ``q`` (…, n_q, d_k), ``k`` (…, n_k, d_k), ``v`` (…, n_k, d_v) are NumPy's or torch's, heads
     the last axis in front; ``inputs`` are ``mask``, ``bias``, ``sink``, …, or ``cu_seqlens`` (see
-    ``symattn.programs.pieces``), or ``block_table`` and ``lengths``. The precision is that of ``q`` unless told.
+    ``symattn.programs.asserted``), or ``block_table`` and ``lengths``. The precision is that of ``q`` unless told.
     ``lse`` (…, n_q) and ``gradients`` (dq, dk, dv) of ⟨do, out⟩ are judged beside it (``sharp.backward``).
     ``q_descale``, ``k_descale``, ``v_descale`` among ``inputs`` are the factors of arrays in FP8: a number, or one for
-    each head, or block of tokens of a head; ``p_scale`` is that of the weights (``symattn.programs.descale``).
+    each head, or block of tokens of a head; ``p_scale`` is that of the weights (``symattn.programs.question``).
 
     In bfloat16, float16, and FP8 with factors and a ``Precision`` whose sums are in float32 (else they are those of
     matrix units), plain attention has to be as near as roundings to nearest take it: a right

@@ -44,7 +44,7 @@ class Argument:
     """One argument of the call: the specification's ``input``, or a constant ``value`` where ``input`` is None.
 
     ``form`` says which axes the function wants where they are not those of the layout: ``b1qk`` for a mask
-    (b, 1, n_q, n_k); ``lengths`` for the number of valid keys in the place of booleans; see ``symattn.programs.forms``.
+    (b, 1, n_q, n_k); ``lengths`` for the number of valid keys in the place of booleans (``programs.layouts``).
     ``numbers`` says that a boolean mask is passed as numbers: ``ones``, 1 for True and 0 for False; ``additive``, 0 for
     True and −∞ for False; ``shifted``, 1 and −∞.
     """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
@@ -13,6 +15,8 @@ from symattn.bounds.domain import Domain
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.keywords import format_name
+from symattn.programs import frameworks
+from symattn.programs.loading import one_line
 from symattn.programs.target import narrowed
 from symattn.programs.verify import Options, called, check_numbers, checked, command_line, requested
 from symattn.verification.arithmetic.answer import Answer
@@ -21,8 +25,11 @@ from symattn.verification.attention import OfAttention
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.engine import BUDGET, SEED, Session
 from symattn.verification.summing import norming
+from symattn.verification.summing.asking import TermNumbers, TermSum
+from symattn.verification.summing.order import Order, ordered
 from symattn.verification.summing.scores import scores
 from symattn.verification.summing.summed_attention import KEYS, order
+from symattn.verification.summing.tree import NoTree
 
 Told = Attention | LayerNorm | RMSNorm
 DTYPES = (*HALF, "float32", "float64")
@@ -138,3 +145,58 @@ def _of_attention(runner: Runner, spec: Attention, dtype: str, domain: Domain | 
         raise CannotRun(f"{runner.describe()} gave no {dtype} numbers for 256 tokens, or too few, to compare")
     result = order(runner, session.maker, keys)
     return Answer(runner.describe(), trial, result, scores(runner, session.maker, keys))
+
+
+# -- summation ---------------------------------------------------------------------------------------------------------
+# ``summation``: the order in which a function adds that takes sums or matrix products, and no attention.
+
+Kind = Literal["sum", "product"]
+Array = np.ndarray
+COLUMNS = 64
+SUMMED = ("bfloat16", "float16", "float32", "float64")
+_FEWEST, _MOST_TERMS = 4, 4096  # terms
+_ROWS = 4  # of the left factor
+
+
+def summation(
+    function: Callable[..., Any],
+    kind: Kind = "sum",
+    *,
+    terms: int = 128,
+    dtype: str = "float32",
+    framework: Framework = "numpy",
+) -> Order:
+    """Find the order in which ``function`` adds, and with how many digits; ``arithmetic`` does so for attention.
+
+    A ``sum`` takes x (m, n) and returns the sums (m,) of its rows; a ``product`` takes a (m, n) and b (n, d) and
+    returns a b (m, d); n is the number of ``terms``. The function is called with up to 64 rows or columns at once,
+    at most 96 times for one tree. The tree is found from outputs alone, so it is sampled. Raises ``InputError`` for
+    another kind, framework or ``dtype`` (numbers of FP8 are too small to swallow others), and for ``terms`` not
+    from 4 to 4096, ``MissingExtra`` if torch is not installed.
+
+    >>> print(summation(lambda x: x.sum(axis=-1)).text)
+    pairs((0+8+…+120), (1+9+…+121), …, (7+15+…+127))
+    """
+    if kind not in ("sum", "product"):
+        raise InputError(f"kind is {kind!r}; hint: sum or product")
+    if isinstance(terms, bool) or not isinstance(terms, int) or not _FEWEST <= terms <= _MOST_TERMS:
+        raise InputError(f"terms must be an integer from {_FEWEST} to {_MOST_TERMS}, got {terms!r}")
+    dtype = format_name(dtype)
+    if dtype not in SUMMED:
+        raise InputError(f"dtype is {dtype!r}; its bits do not identify an arithmetic; hint: {' or '.join(SUMMED)}")
+    arrays = frameworks.arrays(framework)
+
+    def run(*arguments: Array) -> Array:
+        try:
+            values = frameworks.read(function(*(arrays.make(np.ascontiguousarray(a), dtype) for a in arguments)))[0]
+        except Exception as error:  # whatever a foreign function does
+            raise NoTree(f"the function refuses these inputs ({one_line(error)})") from None
+        wanted = (len(arguments[0]),) if kind == "sum" else (len(arguments[0]), arguments[1].shape[1])
+        if values.shape != wanted:
+            raise NoTree(f"the function gives an output of the shape {values.shape}, and not {wanted}")
+        return values
+
+    def call(columns: Array) -> Array:
+        return run(columns.T) if kind == "sum" else run(np.ones((_ROWS, len(columns))), columns)[0]
+
+    return ordered("terms", terms, lambda n: TermSum(n, COLUMNS, TermNumbers.of(dtype, n), call), _MOST_TERMS)

@@ -14,7 +14,7 @@ import numpy as np
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
-from symattn.arrays.tensors import copied, is_tensor
+from symattn.arrays.tensors import copied, dtype_kind, is_tensor
 from symattn.attention.inputs import TOKENS, check_inputs, check_names
 from symattn.attention.spec import Attention
 from symattn.bounds.judge import expected
@@ -26,10 +26,8 @@ from symattn.bounds.sharp.means import MeanBeyondLimit
 from symattn.bounds.sharp.rows_in_float64 import applies
 from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, article
-from symattn.programs.descale import dequantised, split
-from symattn.programs.devices import on_device, shared_device, tensor_on
 from symattn.programs.frameworks import read
-from symattn.programs.question import Question
+from symattn.programs.question import Question, dequantised, split
 from symattn.verification.attention import OfAttention
 
 Arrays = dict[str, Any]  # of NumPy, or tensors on a device that are judged there
@@ -389,3 +387,39 @@ def _form(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray
     worst = tuple(int(i) for i in np.unravel_index(int(ratios.argmax()), ratios.shape))
     exact = OfAttention(spec).exact(mine, 0, worst)
     return "" if exact is None or exact.rational() is not None else f" = {exact}"
+
+
+# -- devices -----------------------------------------------------------------------------------------------------------
+# Tensors that are judged on the device on which they are, so that of them no more than a verdict is copied.
+#
+# q, k, v and the output in half precision on one device are read there, and all of the sharp test is computed there in
+# float64. Other arrays and tensors are copied to the CPU and judged by NumPy, in the same code: those that the CPU has
+# anyway, those on a device without float64 (Apple's ``mps``), and what the worst case alone judges.
+
+#: Kinds of device whose tensors are copied.
+COPIED = ("cpu", "mps")
+
+
+def shared_device(inputs: Mapping[str, Any]) -> Any:
+    """The device on which q, k and v are judged; None where they are copied."""
+    arrays = [inputs[name] for name in "qkv" if name in inputs]
+    if not all(is_tensor(a) and str(a.dtype).removeprefix("torch.") in HALF for a in arrays):
+        return None
+    devices = {a.device for a in arrays}
+    return None if len(devices) != 1 or arrays[0].device.type in COPIED else arrays[0].device
+
+
+def on_device(tensor: Any, narrow: bool) -> Any:
+    """The numbers of a tensor as float64, or where they are ``narrow`` as float32; others are booleans or int64."""
+    xp = namespace_of(tensor)
+    if dtype_kind(tensor) == "b":
+        return tensor
+    wide = xp.int64 if dtype_kind(tensor) == "i" else xp.float32 if narrow else xp.float64
+    return xp.astype(tensor.detach(), wide)
+
+
+def tensor_on(device: Any, array: Any) -> Any:
+    """An array of NumPy as a tensor on a device."""
+    import torch
+
+    return torch.as_tensor(array, device=device)

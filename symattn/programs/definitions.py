@@ -21,13 +21,12 @@ from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError, MissingExtra
 from symattn.document.keywords import plain
 from symattn.programs import frameworks
-from symattn.programs.held_layers import HeldLayer, is_layer
+from symattn.programs.calling import Agreement, meanings, open_ended
 from symattn.programs.hosts import host_of
 from symattn.programs.layouts import documented, in_words, readings, undocumented
-from symattn.programs.matching import Agreement, meanings, open_ended
-from symattn.programs.modules import HeldNorm
+from symattn.programs.modules import HeldLayer, HeldNorm, is_layer
+from symattn.programs.names import parameters
 from symattn.programs.request import Request
-from symattn.programs.signature import parameters
 from symattn.programs.target import Target, preferred, settled
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.drawing import draw, within

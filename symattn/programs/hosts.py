@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
-from inspect import Parameter
+from inspect import Parameter, signature
+from math import prod
 from typing import Any, Literal, Protocol
 
+import numpy as np
+
 from symattn.bounds.called_target import Framework
-from symattn.programs.names import meaning
+from symattn.document.errors import InputError
+from symattn.document.keywords import ROLES, plain
+from symattn.programs.frameworks import check_wide, import_jax, import_torch
+from symattn.programs.names import STARS, meaning, parameters
 
 Order = Literal["out in", "in out"]
 #: What a layer calls its own arrays.
@@ -23,6 +31,20 @@ def tokens_of(given: Sequence[Parameter], optional: bool = False) -> tuple[str, 
     qkv = [p.name for p in given if meaning(p.name) in ("q", "k", "v") and (optional or p.default is p.empty)]
     x = [p.name for p in given if meaning(p.name) == "x"]
     return tuple(qkv) if len(qkv) == 3 else tuple((x or [p.name for p in given])[:1])
+
+
+def flat(key: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a weight that keeps its heads apart as that of one that has them side by side.
+
+    (d_model, h, d_k) becomes (d_model, h·d_k), and of the output projection (h, d_v, d_model) becomes (h·d_v, d_model),
+    as flax and Keras keep them; a bias (h, d_k) becomes (h·d_k,).
+    """
+    words = [plain(word) for word in key.split(".")]
+    bias = words[-1].endswith("bias")
+    if len(shape) != 3 - bias:
+        return shape
+    cut = 2 if any(ROLES.get(word) == ("o",) for word in words[-2:]) else 1
+    return tuple(map(prod, [shape] if bias else [shape[:cut], shape[cut:]]))
 
 
 class HeldArray(Protocol):
@@ -65,9 +87,9 @@ class Host(Protocol):
 #: The class by which the modules of a library are known, and the file and the class of their host. Those of Keras on
 #: PyTorch are modules of both, and Keras calls them.
 _HOSTS = {
-    ("keras", "Layer"): ("keras_host", "KerasHost"),
-    ("torch", "Module"): ("torch_host", "TorchHost"),
-    ("equinox", "Module"): ("equinox_host", "EquinoxHost"),
+    ("keras", "Layer"): ("hosts", "KerasHost"),
+    ("torch", "Module"): ("hosts", "TorchHost"),
+    ("equinox", "Module"): ("hosts", "EquinoxHost"),
 }
 
 
@@ -79,3 +101,209 @@ def host_of(function: object) -> Host | None:
             host: Host = getattr(import_module(f"symattn.programs.{file}"), name)(function)
             return host if host.weights() else None
     return None
+
+
+# -- torch host --------------------------------------------------------------------------------------------------------
+# Modules of torch: their parameters, and calls with others by ``functional_call``.
+
+
+class TorchHost:
+    """A module of torch."""
+
+    framework: Framework = "torch"
+
+    def __init__(self, module: Any) -> None:
+        self.module, self.xp = module, import_torch()
+        attention = getattr(module, "self_attn", module)  # a layer of torch has its order there
+        self._swapped = getattr(attention, "batch_first", True) is False  # (n, b, d), as in torch.nn
+
+    def weights(self) -> Mapping[str, Any]:
+        return dict(self.module.named_parameters())
+
+    def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
+        """Return the order that the class of the layer has."""
+        path, _, last = key.rpartition(".")
+        layer = self.module.get_submodule(path)
+        names = {c.__name__ for c in type(layer).__mro__} if plain(last) in OWN else set()
+        return "in out" if "Conv1D" in names else "out in" if "Linear" in names else None
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """All but stars, tokens to attend to other than x, and what torch's own module takes for a mere hint.
+
+        To that ``is_causal`` is a hint that the mask is causal, and does nothing alone.
+        """
+        hints = ("is_causal",) if isinstance(self.module, self.xp.nn.MultiheadAttention) else ()
+        every = (p for p in parameters(self.module) or () if p.kind not in STARS and p.name not in hints)
+        return tuple(p for p in every if meaning(p.name) != "y" or p.default is Parameter.empty)
+
+    def tokens(self) -> tuple[str, ...]:
+        return tokens_of(parameters(self.module) or ())
+
+    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+        tokens = {n: self._turned(x) for n, x in tokens.items()}
+        with self.xp.no_grad():
+            output = self.xp.func.functional_call(self.module, dict(state), (), {**tokens, **inputs})
+        if isinstance(output, (tuple, list)):
+            return (self._turned(output[0]), *output[1:])
+        return self._turned(output)
+
+    def _turned(self, x: Any) -> Any:
+        return x.swapaxes(0, 1) if self._swapped and x.ndim == 3 else x
+
+    @property
+    def text(self) -> Any:
+        return type(self.module).forward
+
+    def prepared(self, dtype: str) -> TorchHost:
+        return TorchHost(copy.deepcopy(self.module).eval().to(getattr(self.xp, dtype)))
+
+
+# -- keras host --------------------------------------------------------------------------------------------------------
+# Layers of Keras 3, on whichever backend it runs: their variables, and calls with others by ``stateless_call``.
+
+#: Parameters of a call that are never given.
+_OF_TRAINING = ("training", "return_attention_scores", "query_mask", "value_mask")
+
+
+class _Flat:
+    """A variable that keeps heads apart, as one that has them side by side."""
+
+    def __init__(self, key: str, shape: tuple[int, ...]) -> None:
+        self.shape = flat(key, shape)
+
+
+class KerasHost:
+    """A layer of Keras that is built; what it does in training is off."""
+
+    framework: Framework = "numpy"
+
+    def __init__(self, layer: Any) -> None:
+        import keras
+
+        self.module, self._keras = layer, keras
+        self.xp = import_jax().numpy if keras.backend.backend() == "jax" else np
+
+    def weights(self) -> Mapping[str, Any]:
+        if not self.module.built:
+            raise InputError(f"the layer {self.module.name} has no weights yet; hint: call it once on tokens")
+        return {key: _Flat(key, shape) for key, shape in self._shapes().items()}
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """``query.kernel``, … and the shapes in which Keras keeps them, in its order."""
+        variables = self.module.trainable_variables
+        keys = ((v.path.partition("/")[2] or v.name).replace("/", ".") for v in variables)
+        return {key: tuple(map(int, v.shape)) for key, v in zip(keys, variables, strict=True)}
+
+    def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
+        """A kernel multiplies from the right."""
+        return "in out" if plain(key.rpartition(".")[2]) == "kernel" else None
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        result = signature(self.module.call).parameters.values()
+        return tuple(p for p in result if p.name not in _OF_TRAINING and p.kind not in STARS)
+
+    def tokens(self) -> tuple[str, ...]:
+        """Queries, keys and values, of which keys may be left out, but are given; or the first parameter."""
+        return tokens_of(self.parameters(), optional=True)
+
+    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+        """``stateless_call``, without a gradient."""
+        tensor = self._keras.ops.convert_to_tensor
+        weights = [tensor(state[key].reshape(shape)) for key, shape in self._shapes().items()]
+        result = {n: tensor(x) if hasattr(x, "shape") else x for n, x in {**tokens, **inputs}.items()}
+        fixed = [v.value for v in self.module.non_trainable_variables]
+        output, _ = self.module.stateless_call(weights, fixed, **result)
+        return output
+
+    @property
+    def text(self) -> Any:
+        return type(self.module).call
+
+    def prepared(self, dtype: str) -> KerasHost:
+        """The layer itself, or one of the same settings that computes in another format."""
+        if self._keras.backend.backend() == "jax":
+            check_wide(dtype)
+        if self.module.compute_dtype == dtype:
+            return self
+        result = type(self.module).from_config({**self.module.get_config(), "dtype": dtype})
+        result.build_from_config(self.module.get_build_config())
+        return KerasHost(result)
+
+
+# -- equinox host ------------------------------------------------------------------------------------------------------
+# Modules of equinox: trees with their weights as leaves, called with other leaves.
+
+#: Parameters of a call that are never given: random numbers, and what belongs to training.
+_NEVER_GIVEN = ("key", "inference", "deterministic", "process_heads", "state")
+
+
+class EquinoxHost:
+    """A module of equinox; dropout is off."""
+
+    framework: Framework = "numpy"
+
+    def __init__(self, module: Any) -> None:
+        self._jax = import_jax()
+        self.module, self.xp = module, self._jax.numpy
+        self._call: Any = None
+
+    def weights(self) -> Mapping[str, Any]:
+        return {key: leaf for key, leaf in self._leaves() if key}
+
+    def _leaves(self) -> list[tuple[str, Any]]:
+        """All leaves in order; those that are no arrays of floats have no name."""
+        import equinox
+
+        result, _ = self._jax.tree_util.tree_flatten_with_path(self.module)
+        name = partial(self._jax.tree_util.keystr, simple=True, separator=".")
+        return [(name(path) if equinox.is_inexact_array(leaf) else "", leaf) for path, leaf in result]
+
+    def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
+        """Return the order that the class of the layer has."""
+        path, _, last = key.rpartition(".")
+        layer = self.module
+        for part in path.split(".") if path else ():
+            layer = layer[int(part)] if part.isdecimal() else getattr(layer, part)
+        return "out in" if type(layer).__name__ == "Linear" and plain(last) in OWN else None
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        result = signature(self.module).parameters.values()
+        return tuple(p for p in result if p.name not in _NEVER_GIVEN and p.kind not in STARS)
+
+    def tokens(self) -> tuple[str, ...]:
+        return tokens_of([p for p in self.parameters() if p.default is Parameter.empty])
+
+    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+        """Run one compiled call for each shape; a norm of one vector is called for each row."""
+        leaves = [self.xp.asarray(state[key]) if key else leaf for key, leaf in self._leaves()]
+        arrays = {n: self.xp.asarray(x) for n, x in tokens.items()}
+        result = {n: self.xp.asarray(x) if hasattr(x, "shape") else x for n, x in inputs.items()}
+        return self._compiled()(leaves, arrays, result)
+
+    def _compiled(self) -> Any:
+        import equinox
+
+        if self._call is None:
+            tree = self._jax.tree_util.tree_structure(self.module)
+            self._call = equinox.filter_jit(partial(_called, self._jax, tree))
+        return self._call
+
+    @property
+    def text(self) -> Any:
+        return type(self.module).__call__
+
+    def prepared(self, dtype: str) -> EquinoxHost:
+        import equinox
+
+        check_wide(dtype)
+        return EquinoxHost(equinox.nn.inference_mode(self.module))
+
+
+def _called(jax: Any, tree: Any, leaves: list[Any], tokens: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+    module = jax.tree_util.tree_unflatten(tree, leaves)
+    if type(module).__name__ not in ("LayerNorm", "RMSNorm"):
+        return module(**tokens, **inputs)
+    (x,) = tokens.values()
+    for _ in range(x.ndim - len(module.shape)):
+        module = jax.vmap(module)
+    return module(x, **inputs)

@@ -20,14 +20,13 @@ from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.document.errors import InputError, MissingExtra
 from symattn.document.evidence import Evidence, Grade
-from symattn.programs.apart import NotDone, apart
 from symattn.programs.calling import agree
-from symattn.programs.forms import argument, placed
 from symattn.programs.frameworks import import_torch, is_of_jax
-from symattn.programs.layouts import from_layout
+from symattn.programs.layouts import argument, from_layout, placed
+from symattn.programs.process import NotDone, apart
 from symattn.programs.request import Request
 from symattn.programs.substitute import substitute
-from symattn.programs.watching import captured
+from symattn.programs.target import captured
 from symattn.verification.definitions.drawing import within, words
 from symattn.verification.semantics import (
     EPSILON,

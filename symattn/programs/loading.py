@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from symattn.document.errors import CannotRun, InputError, MissingExtra, perhaps
-from symattn.programs.signature import parameters, printed
+from symattn.programs.names import parameters, printed
 
 _NOT_USERS = ("<", str(Path(__file__).parent) + os.sep)
 _LIBRARY = str(Path(os.__file__).parent) + os.sep

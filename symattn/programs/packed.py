@@ -16,9 +16,8 @@ import numpy as np
 from symattn.bounds.domain import Domain
 from symattn.document.keywords import plain
 from symattn.programs.frameworks import import_torch
-from symattn.programs.names import meaning
+from symattn.programs.names import bound_keywords, meaning, parameters
 from symattn.programs.request import Request
-from symattn.programs.signature import bound_keywords, parameters
 
 _QKV = ("q", "k", "v")
 _TOGETHER = {

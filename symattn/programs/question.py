@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
-from symattn.programs.descale import arithmetic, scaled
+from symattn.bounds.sharp.limits import FP8
+from symattn.document.errors import InputError
+from symattn.programs.frameworks import read
 
 
 class Layout(NamedTuple):
@@ -56,3 +60,117 @@ class Question:
         if scaled(arrays):
             options["precision"] = arithmetic(options["precision"], options["contract"], arrays, out)
         return cls(out, arrays, spec, layout=layout, **options)
+
+
+# -- descale -----------------------------------------------------------------------------------------------------------
+# Descale factors of queries, keys and values in FP8: an FP8 kernel is held to attention of the products.
+#
+# A factor multiplies the numbers that are stored, as FlashAttention-3 takes ``q_descale``, ``k_descale`` and
+# ``v_descale``: one for all; one for each head, ``(heads,)`` or ``(batch, heads)``, where those of queries may be for
+# heads that share keys; or one for each block of tokens of a head, ``(…, heads, blocks)``, one axis more than the heads
+# have. Blocks are of equal length; of others, each token has its factor. Factors are float32, as kernels take them, and
+# so their products with numbers of 8 bits are exact in float64.
+#
+# ``p_scale`` is what a kernel multiplies exponentials by before it stores them, at least: 256 in FlashAttention-3. The
+# more it is, the less of them underflows, so the closer an output is held.
+#
+# Sums are taken for those of Hopper's matrix units (``fp22``), which cut products off, unless a ``Precision`` says that
+# they are in float32: the law of rounding (``sharp.limits``) speaks of such kernels alone.
+
+NAMES = {"q_descale": "q", "k_descale": "k", "v_descale": "v"}
+P_SCALE = "p_scale"
+SUMS = "fp22"  # in FP8, where nothing else is told
+Arrays = dict[str, np.ndarray]
+
+
+def scaled(inputs: Mapping[str, Any]) -> bool:
+    """Return whether there are descale factors, or that of exponentials, among the inputs."""
+    return P_SCALE in inputs or not NAMES.keys().isdisjoint(inputs)
+
+
+def split(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays, and the descale factors. Raises ``InputError`` where factors come with what is not in FP8."""
+    arrays = {name: a for name, a in inputs.items() if name not in NAMES and name != P_SCALE}
+    factors = {name: a for name, a in inputs.items() if name in NAMES}
+    for name in "qkv" if scaled(inputs) else "":
+        if _dtype(arrays[name]) not in FP8:
+            known = " or ".join(FP8)
+            raise InputError(f"descale factors are for FP8, and {name} is {_dtype(arrays[name])}; hint: {known}")
+    return arrays, factors
+
+
+def arithmetic(
+    told: str | Precision | None, contract: Contract | None, inputs: Mapping[str, Any], out: object
+) -> Precision:
+    """Compute as FP8 kernels do: scores in float32, sums as matrix units take them, exponentials stored relative to the
+    largest score so far.
+
+    The output's format is that of ``out``. What is ``told`` as a ``Precision`` stays, but for the exponentials. Raises
+    ``InputError`` for an output that is no array, and for a ``p_scale`` that is no factor.
+    """
+    if not isinstance(told, Precision):
+        if not hasattr(out, "dtype"):
+            raise InputError(f"out is not an array of NumPy or torch: it is of {type(out).__name__}")
+        told = Precision.of(told or _dtype(inputs["q"]), contract or "fused", output=_dtype(out))
+        if told.input.name in FP8 and told.contract == "fused":
+            told = Precision.of(told, accumulate=SUMS)
+    times = _number(inputs[P_SCALE], float(told.stored.largest)) if P_SCALE in inputs else told.times
+    return replace(told, normalised=False, lse=False, times=times)
+
+
+def _number(given: Any, most: float) -> float:
+    try:
+        result = float(given)
+    except (TypeError, ValueError):
+        result = float("nan")
+    if not 1 <= result <= most:
+        shown = " ".join(repr(given).split())
+        raise InputError(f"{P_SCALE} must be from 1 to {most:g}, the largest number that is stored, got {shown}")
+    return result
+
+
+def dequantised(spec: Attention, inputs: Arrays, factors: Mapping[str, Any]) -> Arrays:
+    """The inputs times their factors. Raises ``InputError`` for factors that do not fit."""
+    result = dict(inputs)
+    for name, given in factors.items():
+        whose = NAMES[name]
+        result[whose] = result[whose] * _spread(name, _read(name, given), result[whose].shape, spec)
+    return result
+
+
+def _read(name: str, given: Any) -> np.ndarray:
+    """Factors as float32 has them."""
+    try:
+        values, *_ = read(given if hasattr(given, "dtype") else np.asarray(given, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is neither a number nor an array of numbers") from None
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    if not (np.isfinite(narrow) & (narrow >= 0)).all():
+        raise InputError(f"{name} must hold finite numbers of at least 0")
+    return narrow.astype(np.float64)
+
+
+def _spread(name: str, factors: np.ndarray, shape: tuple[int, ...], spec: Attention) -> np.ndarray:
+    """One factor for each token, (…, tokens, 1), or for all of a head."""
+    *front, tokens, _ = shape
+    blocks = factors.ndim > len(front) and factors.ndim > 0
+    per_head = factors[..., None] if not blocks else factors
+    if spec.heads > 1 and per_head.ndim > 1 and name == "q_descale" and per_head.shape[-2] == spec.kv_heads:
+        per_head = np.repeat(per_head, spec.group, axis=-2)
+    count = per_head.shape[-1]
+    try:
+        np.broadcast_to(per_head[..., 0], tuple(front))
+        fits = count > 0 and tokens % count == 0
+    except (ValueError, IndexError):
+        fits = False
+    if not fits:
+        raise InputError(
+            f"{name} has the shape {factors.shape}, and {NAMES[name]} {shape}; hint: a number, one for each head,"
+            f" {tuple(front)}, or for each of equal blocks of tokens of it, or one for each token"
+        )
+    return np.repeat(per_head, tokens // count, axis=-1)[..., None]
+
+
+def _dtype(array: object) -> str:
+    return str(getattr(array, "dtype", type(array).__name__)).removeprefix("torch.")

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import numpy as np
 
-from symattn.bounds.called_target import Convention, Memory
-from symattn.bounds.case_result import Case, CaseResult
+from symattn.arrays.formats import FORMATS, Format
+from symattn.arrays.special import Undefined
+from symattn.bounds.called_target import MADE, Argument, Convention, Inputs, Memory
+from symattn.bounds.case_result import Case, CaseResult, Expected, Part
 from symattn.bounds.domain import Domain
-from symattn.document.errors import CannotRun
+from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Grade, Verdict
-from symattn.programs.target import narrowed
+from symattn.programs.definitions import Formed
+from symattn.programs.layouts import argument, to_layout
+from symattn.programs.loading import _package
+from symattn.programs.target import Wrapped, narrowed
 from symattn.programs.verify import Options, subject_of, verify_target
 from symattn.verification import engine
-from symattn.verification.case_codes import decode, encode, named, speaks
+from symattn.verification.case_codes import decode, encode, inputs_of, named, speaks
 from symattn.verification.definitions.registry import Specification
 from symattn.verification.engine import Session
 from symattn.verification.report import Check, Fault, Report
+from symattn.verification.report_document import sentence
 
-Inputs = Mapping[str, np.ndarray]
 GROUP = "case"
 _MEMORIES: tuple[Memory, ...] = ("contiguous", "strided", "transposed")
 
@@ -125,3 +133,248 @@ def verify_case(target: str, spec: Specification, word: str, *, dtype: str = "fl
     verdict = Verdict.FAULT if faults else report.verdict if not report.faults else Verdict.NO_FAULT
     note = f"The inputs of {word} are too many for a word, so that every case was run again."
     return replace(report, faults=faults, verdict=verdict, notes=(*report.notes, note))
+
+
+# -- written test ------------------------------------------------------------------------------------------------------
+# A fault as a file for pytest that needs NumPy alone: the call as it was made, the exact output, the error allowed.
+
+_DIGITS = 40
+_HEAD = '''"""{title}
+
+Each test makes one call and compares it with the exact output. What is allowed is proved for every implementation in
+this arithmetic: {precision}.
+{command}
+"""
+
+{imports}
+from fractions import Fraction
+{path}
+import numpy as np
+{libraries}
+{found}
+
+def beyond(got, exact, allowed):
+    """Return whether no implementation in this arithmetic gives this; the comparison is exact."""
+    if exact == "nan" or allowed == np.inf:
+        return exact == "nan" and not np.isnan(got)
+    return not np.isfinite(got) or abs(Fraction(float(got)) - Fraction(exact)) > Fraction(float(allowed))
+
+
+def check(result, expected, allowed, dtypes):
+    """Shape, dtype and every entry of a result."""
+    assert str(result.dtype).removeprefix("torch.") in dtypes, f"the result is of {{result.dtype}}"
+    assert tuple(result.shape) == expected.shape, f"the result has the shape {{tuple(result.shape)}}"
+    values = {values}
+    wrong = [at for at in np.ndindex(expected.shape) if beyond(values[at], expected[at], allowed[at])]
+    lines = [f"at {{at}}: got {{values[at]}}, exact {{expected[at]}}, allowed {{allowed[at]:.2g}}" for at in wrong]
+    assert not wrong, f"{{len(wrong)}} of {{expected.size}} entries are wrong\\n" + "\\n".join(lines[:10])
+'''
+
+
+def written(target: str, repeated: Sequence[tuple[str, Repeated]], folder: Path, command: str) -> str:
+    """The file for these cases, each with its word, to stand in ``folder``."""
+    first = repeated[0][1]
+    if isinstance(first.convention, Wrapped) or (isinstance(first.convention, Formed) and first.convention.fills):
+        raise InputError(
+            f"--write-test: {target} holds its weights, or is not called with just the arrays that the case has; "
+            "hint: write it for a function of these inputs; --case repeats the case"
+        )
+    torch = first.convention.framework == "torch"
+    path, result = _import(target, folder)
+    libraries = "import torch\n" if torch else "import ml_dtypes\n" if _strange(first.convention.dtype) else ""
+    head = _HEAD.format(
+        title=f"Faults of {target}, found by symattn.",
+        precision=first.report.precision,
+        command=f"Made with symattn: {command}",
+        imports="import sys" if path else "",
+        path="from pathlib import Path\n" if path else "",
+        libraries=libraries,
+        found=f"{path}{result}\n",
+        values="result.detach().cpu().double().numpy()" if torch else "np.asarray(result, dtype=np.float64)",
+    )
+    parts = [head, *(_test(target.rpartition(":")[2], word, one) for word, one in repeated)]
+    return "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _import(target: str, folder: Path) -> tuple[str, str]:
+    """The lines that put the target's folder on the path, where that is needed, and import it."""
+    place, _, attribute = target.rpartition(":")
+    root, module = _home(place)
+    name = attribute.partition(".")[0]
+    result = f"from {module} import {name}  # noqa: E402" if root else f"from {module} import {name}"
+    if not root:
+        return "", result
+    relative = os.path.relpath(root, folder.resolve())
+    here = "Path(__file__).resolve().parent" + (f" / {Path(relative).as_posix()!r}" if relative != "." else "")
+    return f"sys.path.insert(0, str({here}))\n", result
+
+
+def _home(place: str) -> tuple[Path | None, str]:
+    """The folder that must be on the path, None for what is installed, and the name of the module from there."""
+    if place.endswith(".py"):
+        return _package(Path(place).resolve())
+    first = Path(place.partition(".")[0])
+    here = first.is_dir() or first.with_suffix(".py").is_file()
+    return (Path.cwd() if here else None), place
+
+
+def _test(attribute: str, word: str, one: Repeated) -> str:
+    """One test function."""
+    judged, convention = one.judged, one.convention
+    lines = [f'"""{_told(one)}"""', *_calls(attribute, one)]
+    exact = next((f.counterexample.exact for f in one.report.faults if f.counterexample), None)
+    if exact is not None:
+        at = next(f.counterexample.index for f in one.report.faults if f.counterexample)
+        lines.append(f"# exactly, at {at}: {exact}")
+    for number, part in enumerate(judged.parts):
+        lines += _checked(part, "result" if len(judged.parts) == 1 else f"result[{number}]", judged, convention)
+    lines += _afterwards(judged, convention)
+    name = "".join(c if c.isalnum() else "_" for c in f"{attribute}_{word}")
+    return f"def test_{name}():\n" + indent("\n".join(lines), "    ")
+
+
+def _checked(part: Part, result: str, judged: CaseResult, convention: Convention) -> Iterator[str]:
+    """Write what one output must be."""
+    expected, allowed = _expected(part.expected, judged, convention)
+    wanted = Format(convention.dtype).u
+    fine = tuple(name for name in FORMATS if Format(name).u <= wanted)
+    yield f"expected = np.array({_nested(expected)}, dtype=object)"
+    yield f"allowed = np.array({_nested(allowed)})"
+    yield f"check({result}, expected, allowed, {fine!r})"
+
+
+def _told(one: Repeated) -> str:
+    message = one.report.faults[0].message if one.report.faults else ""
+    return sentence(message).replace("\\", "").replace('"', "'")
+
+
+def _calls(attribute: str, one: Repeated) -> Iterator[str]:
+    """The calls in order; of those before the last one only what they leave behind matters."""
+    for number, judged in enumerate(one.calls):
+        last = number == len(one.calls) - 1
+        given = _given(one.convention, judged.case.inputs)
+        for a, values in given.items():
+            array = values if isinstance(values, int) else _array(values, one.convention)
+            yield f"{a.parameter} = {_placed(str(array), judged.case.memory, one.convention)}"
+        if last and judged.finding == "mutates":
+            yield f"before = [{_copied('a', one.convention)} for a in ({_names(given)})]"
+        result = f"{attribute}({_arguments(one.convention, given)})"
+        if not last:
+            yield f"earlier = {result}"
+            yield f"kept = {_copied('earlier', one.convention)}"
+        else:
+            yield f"result = {result}"
+    if one.judged.outcome.returned > 1 and len(one.judged.parts) == 1:
+        yield "result = result[0]"
+
+
+def _given(how: Convention, inputs: Inputs) -> dict[Argument, Any]:
+    """Return the value of each argument that is made of inputs."""
+    return {a: argument(a, how, inputs) for a in how.arguments if a.input in inputs or a.input in MADE}
+
+
+def _names(inputs: dict[Argument, Any]) -> str:
+    """The arrays among the arguments, as the inside of a tuple."""
+    return "".join(f"{a.parameter}, " for a, values in inputs.items() if not isinstance(values, int)).rstrip()
+
+
+def _afterwards(judged: CaseResult, convention: Convention) -> Iterator[str]:
+    """Write what must hold beside the values, where that is what is wrong."""
+    if judged.finding == "mutates":
+        yield f"for a, b in zip(({_names(_given(convention, judged.case.inputs))}), before):"
+        yield '    assert bool((a == b).all()), "an argument was changed"'
+    if judged.finding == "overwrites":
+        yield 'assert bool((earlier == kept).all()), "the result of the call before was overwritten"'
+
+
+def _arguments(convention: Convention, inputs: dict[Argument, Any]) -> str:
+    words = []
+    for a in convention.arguments:
+        if a.input is None or a in inputs:
+            value = repr(a.value) if a.input is None else a.parameter
+            words.append(value if a.positional else f"{a.parameter}={value}")
+    return ", ".join(words)
+
+
+def _array(values: np.ndarray, convention: Convention) -> str:
+    """An array as Python: the numbers are those of the dtype."""
+    whole = {"b": "bool", "i": "int64", "u": "int64"}.get(values.dtype.kind)
+    if convention.framework == "torch":
+        return f"torch.tensor({_nested(values, 'torch.')}, dtype=torch.{whole or convention.dtype})"
+    if whole:
+        return f"np.array({_nested(values)}, dtype={'bool' if whole == 'bool' else 'np.int64'})"
+    if _strange(convention.dtype):
+        return f"np.array({_nested(values)}).astype(ml_dtypes.{convention.dtype})"
+    return f"np.array({_nested(values)}, dtype=np.{convention.dtype})"
+
+
+def _placed(array: str, memory: str, convention: Convention) -> str:
+    """The array as it lay in memory: contiguous, with gaps, or as a transposed view; a number as it is."""
+    torch = convention.framework == "torch"
+    if array.isdecimal() or memory == "contiguous":
+        return array
+    if memory == "transposed":
+        turned = f"{array}.swapaxes(-1, -2)"
+        return f"{f'{turned}.contiguous()' if torch else f'np.ascontiguousarray({turned})'}.swapaxes(-1, -2)"
+    return f"{'torch' if torch else 'np'}.{'repeat_interleave' if torch else 'repeat'}({array}, 2, -1)[..., ::2]"
+
+
+def _copied(name: str, convention: Convention) -> str:
+    return f"{name}.clone()" if convention.framework == "torch" else f"np.array({name})"
+
+
+def _expected(right: Expected, judged: CaseResult, convention: Convention) -> tuple[np.ndarray, np.ndarray]:
+    """The exact output as decimals and what is allowed, with the axes that the function gives."""
+    entries, allowed = right.entries, right.allowed
+    digits = np.empty(entries.shape, dtype=object)
+    limits = np.empty(entries.shape)
+    for at in np.ndindex(entries.shape):
+        x: Any = entries[at]
+        limit = float(allowed[at])
+        result = "nan" if isinstance(x, Undefined) else x.mid().str(_DIGITS, radius=False)
+        away = 0.0 if result == "nan" else float(x.rad()) + abs(float(x.mid())) * 10.0 ** (2 - _DIGITS)
+        digits[at], limits[at] = result, np.nextafter(limit + away, np.inf)
+    like = "q" if "q" in judged.case.inputs else "x"
+    return to_layout(like, digits, convention.layout), to_layout(like, limits, convention.layout)
+
+
+def _nested(values: object, module: str = "np.") -> str:
+    """The entries as nested lists, a row a line where there are many."""
+    if not isinstance(values, np.ndarray):
+        return _entry(values, module)
+    rows = [_nested(row, module) for row in values]
+    one = f"[{', '.join(rows)}]"
+    return one if len(one) < 90 or values.ndim == 1 else "[\n" + indent(",\n".join(rows), "    ") + ",\n]"
+
+
+def _entry(x: Any, module: str) -> str:
+    if isinstance(x, str):
+        return repr(x)
+    if isinstance(x, np.generic):
+        x = x.item()
+    if isinstance(x, float) and not np.isfinite(x):
+        return module + "nan" if np.isnan(x) else ("-" if x < 0 else "") + module + "inf"
+    return repr(x)
+
+
+def _strange(dtype: str) -> bool:
+    return not hasattr(np, dtype)
+
+
+def tests_of(target: str, spec: Specification, report: Report, path: Path, **keywords: Any) -> tuple[str, int]:
+    """A file for pytest with a test for each fault that one call shows (or two), and for how many there is none.
+
+    Raises ``InputError`` where there is nothing to write.
+    """
+    repeated: list[tuple[str, Repeated]] = []
+    for fault in report.faults:
+        if fault.counterexample is not None and fault.counterexample.inputs:
+            result = repeat_target(target, spec, inputs_of(fault, spec), **keywords)
+            if result.report.faults:
+                whole = replace(result.report, faults=(fault,))  # what all cases together have told of it
+                repeated.append((fault.case, replace(result, report=whole)))
+    if not report.faults:
+        raise InputError(f"--write-test {path}: no fault was found, and nothing is written")
+    if not repeated:
+        raise InputError(f"--write-test {path}: no fault shows in a call that is made again; nothing is written")
+    return written(target, repeated, path.parent, report.command), len(report.faults) - len(repeated)

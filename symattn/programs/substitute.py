@@ -28,7 +28,7 @@ from symattn.arrays.base import ArrayBase
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes
 from symattn.arrays.size import Size
-from symattn.programs.signature import without_partial
+from symattn.programs.names import without_partial
 
 _CREATION = frozenset(["zeros", "ones", "empty", "full", "eye", "identity", "tri", "asarray", "array", "copy"])
 _AS_ARRAY = frozenset(["ascontiguousarray", "asfortranarray", "asanyarray"])

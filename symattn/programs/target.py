@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
@@ -28,20 +31,19 @@ from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError, MissingExtra
 from symattn.programs import frameworks, modules, packed
 from symattn.programs.calling import agree
-from symattn.programs.forms import argument, placed
+from symattn.programs.frameworks import suspects
 from symattn.programs.hosts import host_of
-from symattn.programs.layouts import from_layout, in_words
-from symattn.programs.loading import one_line
-from symattn.programs.refusing import by_memory
+from symattn.programs.layouts import argument, from_layout, in_words, placed
+from symattn.programs.loading import one_line, where
+from symattn.programs.refusing import by_memory, refuses
 from symattn.programs.request import Request
-from symattn.programs.runtimes import suspects
 from symattn.programs.trial import is_open, settle
-from symattn.programs.watching import watch
 from symattn.verification.semantics import first_of
 
 if TYPE_CHECKING:
     from symattn.bounds.domain import Domain
     from symattn.verification.semantics import IdentityResult
+
 
 _QKV = ("q", "k", "v")
 _NUMPY = "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
@@ -354,3 +356,70 @@ def _line(error: Failure) -> int:
     """The line of ``file.py:line``; 0 where none is told."""
     line = error.where.rpartition(":")[2]
     return int(line) if line.isdecimal() else 0
+
+
+# -- watching ----------------------------------------------------------------------------------------------------------
+# Capture of what a call prints and warns of, which never reaches the terminal.
+
+_PRINTED = 100_000  # bytes kept of what one call prints
+_WARNINGS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The result or exception of one call, and what was heard meanwhile."""
+
+    output: Any
+    error: Failure | None
+    stdout: str
+    warnings: tuple[str, ...]
+
+
+_begun: list[Callable[[], None]] = []  # who is told of each call
+
+
+@contextlib.contextmanager
+def announced(tell: Callable[[], None]) -> Iterator[None]:
+    """Tell of each call of ``watch`` when it begins."""
+    _begun.append(tell)
+    try:
+        yield
+    finally:
+        _begun.pop()
+
+
+def watch(function: Callable[..., Any], places: Sequence[Any], keywords: Mapping[str, Any]) -> Watched:
+    """Call the function; its exceptions, ``SystemExit`` among them, prints and warnings are kept. Ctrl-C is not."""
+    output, error = None, None
+    for tell in _begun:
+        tell()
+    with captured() as text, warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            output = function(*places, **keywords)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:
+            error = Failure("raised", one_line(e).partition(": ")[2], type(e).__name__, where(e), refuses(e, function))
+    words = dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in heard)
+    return Watched(output, error, text(), tuple(words)[:_WARNINGS])
+
+
+class _Limited(io.BytesIO):
+    """The first bytes written; the rest is dropped, so that a function that prints without end fills no memory."""
+
+    def write(self, data: Any) -> int:
+        super().write(bytes(data)[: max(0, _PRINTED - self.tell())])
+        return len(data)
+
+
+@contextlib.contextmanager
+def captured() -> Iterator[Callable[[], str]]:
+    """Catch ``sys.stdout`` and ``sys.stderr``; gives a function that tells, afterwards, what was printed."""
+    kept = _Limited()
+    stream = io.TextIOWrapper(kept, encoding="utf-8", errors="replace", newline="\n", write_through=True)
+    try:
+        with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
+            yield lambda: kept.getvalue().decode("utf-8", errors="replace")
+    finally:
+        stream.detach()

@@ -21,9 +21,8 @@ from symattn.bounds.inputs import Maker, Sizes
 from symattn.document.errors import InputError, SymattnError
 from symattn.document.keywords import plain
 from symattn.programs.layouts import documented, in_words, lengths, lettered, readings, undocumented
-from symattn.programs.names import AMBIGUOUS, meaning
+from symattn.programs.names import AMBIGUOUS, bound_keywords, meaning, parameters
 from symattn.programs.request import Request
-from symattn.programs.signature import bound_keywords, parameters
 from symattn.verification.effort import Effort
 from symattn.verification.probing.probes import small
 

@@ -15,8 +15,8 @@ from symattn.bounds.domain import Domain
 from symattn.document.codec import command, differing
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Verdict
-from symattn.programs.child import Child, ProcessLimits
 from symattn.programs.loading import NotCallable
+from symattn.programs.process import Child, ProcessLimits
 from symattn.programs.request import Request, RequestOrigin, keyword
 from symattn.programs.target import narrowed
 from symattn.programs.target import target as in_process

@@ -23,8 +23,7 @@ from symattn.bounds.domain import Domain
 from symattn.document.errors import SymattnError
 from symattn.programs.loading import load, where
 from symattn.programs.request import Request
-from symattn.programs.target import Target, restored, settled, target
-from symattn.programs.watching import announced, captured
+from symattn.programs.target import Target, announced, captured, restored, settled, target
 from symattn.verification.definitions.registry import is_definition
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from symattn.programs.apart import NotDone, apart
+from symattn.programs.process import NotDone, apart
 
 
 def test_the_result_comes_back_and_what_was_changed_does_not() -> None:

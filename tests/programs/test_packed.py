@@ -104,8 +104,7 @@ def test_right_and_wrong_ones_are_told_apart() -> None:
 
 @pytest.mark.deep
 def test_no_test_is_written_for_parts_that_stand_together(tmp_path: Path, program: Program) -> None:
-    from symattn.programs.repeat import repeat_target
-    from symattn.programs.written_test import written
+    from symattn.programs.repeat import repeat_target, written
 
     program("import numpy as np\ndef f(qkv):\n    return np.split(qkv, 3, axis=-1)[2] * 2\n")
     inputs = {n: np.ones((2, 2)) for n in "qkv"}

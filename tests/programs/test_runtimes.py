@@ -14,7 +14,7 @@ import pytest
 
 from symattn import verify
 from symattn.document.errors import CannotRun
-from symattn.programs import runtimes
+from symattn.programs import frameworks
 from symattn.programs.request import Request
 from symattn.programs.target import target
 from symattn.testing import AttentionFault, assert_close_to_exact
@@ -49,11 +49,11 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], None]]
     """Put a product in the place of NumPy's."""
 
     def replace(product: Any) -> None:
-        monkeypatch.setitem(runtimes.PRODUCTS, "numpy", product)
-        runtimes.wrong_product.cache_clear()
+        monkeypatch.setitem(frameworks.PRODUCTS, "numpy", product)
+        frameworks.wrong_product.cache_clear()
 
     yield replace
-    runtimes.wrong_product.cache_clear()
+    frameworks.wrong_product.cache_clear()
 
 
 def run(dtype: str, function: Callable[..., Any] = attention) -> str:
@@ -89,7 +89,7 @@ def test_an_interpreter_counts_for_what_it_runs(monkeypatch: Any) -> None:
         return GridExecutor()(q, k, v)
 
     monkeypatch.setitem(sys.modules, "triton.runtime.interpreter", SimpleNamespace(GridExecutor=GridExecutor))
-    monkeypatch.setattr(runtimes, "wrong_product", lambda *of: "wrong" if of == ("triton", "float16") else "")
+    monkeypatch.setattr(frameworks, "wrong_product", lambda *of: "wrong" if of == ("triton", "float16") else "")
     assert (run("bfloat16", kernel), run("float16"), run("float16", kernel)) == ("", "", "wrong")
 
 

@@ -13,8 +13,7 @@ from symattn import Attention, LinearAttention, verify
 from symattn.bounds.called_target import Argument, Convention, Layout
 from symattn.bounds.domain import Domain
 from symattn.programs import definitions
-from symattn.programs.forms import argument
-from symattn.programs.layouts import documented, lettered
+from symattn.programs.layouts import argument, documented, lettered
 from symattn.programs.request import Request
 from symattn.programs.target import Target, target
 from symattn.programs.verify import requested

@@ -10,7 +10,7 @@ import pytest
 
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
-from symattn.programs import devices
+from symattn.programs import closeness
 from symattn.programs.closeness import close_to_exact, read_array
 from symattn.programs.question import Question
 from symattn.testing import AttentionFault, assert_close_to_exact
@@ -23,7 +23,7 @@ FEW = 2000  # numbers that a verdict takes; q alone has 2 · N · D = 12,800
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU as a device whose tensors are judged where they are."""
-    monkeypatch.setattr(devices, "COPIED", ("mps",))
+    monkeypatch.setattr(closeness, "COPIED", ("mps",))
 
 
 def drawn(spec: Attention, dtype: str, seed: int = 0) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def test_verdicts_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, name: str,
     out = kernel(replace(spec, scale=scale * D**-0.5), given)
     asked = Question(out, given, spec, contract="fused", alpha=1e-9)
     wanted = close_to_exact(asked)
-    monkeypatch.setattr(devices, "COPIED", ("mps",))
+    monkeypatch.setattr(closeness, "COPIED", ("mps",))
     assert close_to_exact(asked) == wanted
     assert bool(wanted) or scale < 1.02
 
@@ -169,21 +169,21 @@ def test_masks_of_numpy_go_to_the_device(device: None) -> None:
     out = kernel(spec, given)
     given["mask"], given["sink"] = given["mask"].numpy(), given["sink"].numpy()
     assert_close_to_exact(out, **given, spec=spec, contract="fused")
-    assert devices.is_tensor(read_array("mask", given["mask"], device=given["q"].device)[0])
+    assert closeness.is_tensor(read_array("mask", given["mask"], device=given["q"].device)[0])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_wide_formats_are_copied(device: None, dtype: str) -> None:
     spec = Attention(causal=True, heads=2)
     given = drawn(spec, dtype)
-    assert devices.shared_device(given) is None
+    assert closeness.shared_device(given) is None
     short = {n: a[..., :8, :] for n, a in given.items()}
     assert_close_to_exact(spec(**short), **short, spec=spec)
 
 
 def test_devices_without_float64_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     given = drawn(SPECS["causal"], "bfloat16")
-    assert devices.shared_device(given) is None
-    monkeypatch.setattr(devices, "COPIED", ("mps",))
-    assert devices.shared_device(given) == given["q"].device
-    assert devices.shared_device(given | {"k": np.zeros((2, N, D))}) is None
+    assert closeness.shared_device(given) is None
+    monkeypatch.setattr(closeness, "COPIED", ("mps",))
+    assert closeness.shared_device(given) == given["q"].device
+    assert closeness.shared_device(given | {"k": np.zeros((2, N, D))}) is None

@@ -22,9 +22,8 @@ from symattn.models.comparing.comparison import (
 )
 from symattn.programs.closeness import measured
 from symattn.programs.frameworks import read as floats_of
-from symattn.programs.traces import verify_trace
-from symattn.programs.traces.judging import ROWS
-from symattn.programs.traces.reading import MADE, TracePiece, pieces, read
+from symattn.programs.trace_files import MADE, TracePiece, pieces, read
+from symattn.programs.traces import ROWS, verify_trace
 
 Arrays = Mapping[str, np.ndarray]
 

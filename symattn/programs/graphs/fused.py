@@ -20,7 +20,7 @@ from symattn.attention.sizes import same
 from symattn.document.errors import InputError
 from symattn.programs.graphs.graph_operators import arange, gather, meant_scale, part
 from symattn.programs.graphs.values import Context, are_booleans, decimal, is_plain, length, place, whole
-from symattn.programs.onnx.attention import FLOATS, INPUTS, OUTPUTS, OnnxNode, of_node
+from symattn.programs.onnx import FLOATS, INPUTS, OUTPUTS, OnnxNode, of_node
 
 
 def attention(c: Context, *operands: Any, opset: int, **attributes: Any) -> tuple[Any, ...]:

@@ -21,10 +21,9 @@ from symattn.programs.graphs import running
 from symattn.programs.graphs.jax_table import JAX
 from symattn.programs.graphs.running import MOST_NODES, Graph, GraphArray, GraphNode, Ref
 from symattn.programs.graphs.values import as_int64, type_name
+from symattn.programs.hosts import flat
 from symattn.programs.loading import one_line
-from symattn.programs.modules import flat
-from symattn.programs.names import meaning
-from symattn.programs.signature import PLACED, parameters
+from symattn.programs.names import PLACED, meaning, parameters
 
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"))

@@ -13,7 +13,7 @@ from symattn.document.errors import InputError, MissingExtra
 from symattn.programs.graphs.onnx_table import ONNX
 from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref
 from symattn.programs.graphs.values import as_int64, type_name
-from symattn.programs.onnx.attention import FLOATS
+from symattn.programs.onnx import FLOATS
 
 MOST_BYTES = 2**28
 _HELD = {

@@ -12,7 +12,7 @@ from symattn import Attention
 from symattn.bounds.sharp.sample import chosen
 from symattn.document.errors import InputError
 from symattn.models.comparing.traces import compare_traces
-from symattn.programs.traces.judging import ROWS, verify_trace
+from symattn.programs.traces import ROWS, verify_trace
 from symattn_cli.main import main
 from tests.programs.traces.files import HEADS, SHARED, made, write
 

@@ -162,7 +162,7 @@ def test_the_tables_of_the_package_are_those_of_the_operators() -> None:
     """Attributes and places of inputs and outputs, of every version that is read."""
     import onnx
 
-    from symattn.programs.onnx.attention import _ATTRIBUTES, _FLEX, _SINCE, INPUTS, OUTPUTS
+    from symattn.programs.onnx import _ATTRIBUTES, _FLEX, _SINCE, INPUTS, OUTPUTS
 
     latest = onnx.defs.get_schema("Attention", 25, "")
     assert set(latest.attributes) == set(_ATTRIBUTES)

@@ -13,8 +13,9 @@ import pytest
 from symattn import Attention
 from symattn.attention.positions.position_fields import Rotary
 from symattn.document.errors import InputError
-from symattn.programs.traces import is_trace, verify_trace
-from symattn.programs.traces.reading import count, read
+from symattn.programs.names import is_trace
+from symattn.programs.trace_files import count, read
+from symattn.programs.traces import verify_trace
 from symattn_cli.main import main
 from tests.programs.traces.files import HEADS, SHARED, header, made, write
 

@@ -22,7 +22,7 @@ from symattn.document.evidence import Grade, Verdict
 from symattn.programs.closeness import close_to_exact, logarithms, worst_share
 from symattn.programs.frameworks import read as numbers
 from symattn.programs.question import Question
-from symattn.programs.traces.reading import TracePiece, count, floats, pieces, read
+from symattn.programs.trace_files import TracePiece, count, floats, pieces, read
 from symattn.verification.arithmetic.suspects import BitSample, explained
 from symattn.verification.diagnosis.accounting import LITTLE
 from symattn.verification.report import STEPS, Check, Fault, Report

@@ -1,0 +1,350 @@
+"""Traces: files of safetensors or of ``numpy.savez``, whose arrays get the names that a specification has for them."""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from symattn.attention.codec.npz_arrays import described
+from symattn.attention.codec.npz_arrays import plain as unpacked
+from symattn.attention.inputs import accepted, check_inputs, required
+from symattn.attention.spec import Attention
+from symattn.bounds.judgement import element
+from symattn.document.errors import InputError
+from symattn.document.keywords import plain
+from symattn.programs.frameworks import read as numbers
+from symattn.programs.names import TRACES, is_trace, meaning
+
+# -- safetensors -------------------------------------------------------------------------------------------------------
+# 8 bytes with the length of a header, the header in JSON, and the numbers behind it. The header is believed in nothing:
+# it must be as long as it says, name types that are known, and divide what is behind it into ranges that neither
+# overlap nor leave anything out, each as long as its shape needs.
+#
+# Source: the format's description in the repository of Hugging Face's safetensors, "Format".
+MOST_HEADER = 2**22  # bytes: some ten thousand arrays
+_MOST_AXES = 16
+_MOST_ENTRIES = 2**60  # by the lengths other than 0: NumPy makes no array beyond
+_LENGTH = 8  # bytes of the number in front
+DTYPES: dict[str, np.dtype[Any]] = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "BOOL": np.dtype(np.bool_),
+    "U8": np.dtype(np.uint8),
+    "I8": np.dtype(np.int8),
+    "I16": np.dtype(np.int16),
+    "I32": np.dtype(np.int32),
+    "I64": np.dtype(np.int64),
+}
+
+
+class TensorRange(NamedTuple):
+    """Where an array stands: its type, its shape, and its first byte and the one after its last behind the header."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+def read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """Name → array, mapped from the file: nothing but the header is read. Raises ``InputError``."""
+    entries, start = _header(path)
+    if not entries:
+        raise InputError(f"{path} holds no array")
+    if not any(e.end for e in entries.values()):
+        return {name: np.zeros(e.shape, e.dtype) for name, e in entries.items()}
+    whole = np.memmap(path, dtype=np.uint8, mode="r", offset=start)
+    return {name: whole[e.start : e.end].view(e.dtype).reshape(e.shape) for name, e in entries.items()}
+
+
+def _header(path: Path) -> tuple[dict[str, TensorRange], int]:
+    """The arrays, and where the numbers begin."""
+    size = path.stat().st_size
+    with path.open("rb") as opened:
+        first = opened.read(_LENGTH)
+        length = int.from_bytes(first, "little")
+        if len(first) < _LENGTH or length > size - _LENGTH:
+            what = f"a header of {length} bytes is declared, and {max(size - _LENGTH, 0)} bytes follow"
+            raise InputError(f"{path} is not a safetensors file, or is cut off: {what}")
+        if length > MOST_HEADER:
+            raise InputError(f"{path}: its header has {length} bytes; at most {MOST_HEADER} are read")
+        result = _parsed(path, opened.read(length))
+    result.pop("__metadata__", None)
+    entries = {name: _entry(f"{path}: {name[:40]!r}", result[name]) for name in result}
+    _check_ranges(path, entries, size - _LENGTH - length)
+    return entries, _LENGTH + length
+
+
+def _parsed(path: Path, header: bytes) -> dict[str, Any]:
+    try:
+        result = json.loads(header.decode("utf-8"), object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: its header cannot be read: {str(error)[:100]}") from None
+    if not isinstance(result, dict):
+        raise InputError(f"{path}: its header is not a JSON object")
+    return result
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise ValueError("a name occurs in it twice")
+    return result
+
+
+def _entry(place: str, result: Any) -> TensorRange:
+    result = result if isinstance(result, dict) else {}
+    name, shape, ends = (result.get(key) for key in ("dtype", "shape", "data_offsets"))
+    if not isinstance(name, str) or name not in DTYPES:
+        raise InputError(f"{place} has the type {str(name)[:20]!r}; known: {', '.join(DTYPES)}")
+    if not _whole(shape) or len(shape) > _MOST_AXES or not _whole(ends) or len(ends) != 2:
+        raise InputError(f"{place}: shape and data_offsets must be lists of whole numbers from 0 on")
+    if 0 in shape and math.prod(n for n in shape if n) >= _MOST_ENTRIES:
+        raise InputError(f"{place} declares the shape {shape}, which no array has")
+    needed = math.prod(shape) * DTYPES[name].itemsize
+    if ends[1] - ends[0] != needed:
+        raise InputError(f"{place} has the shape {tuple(shape)}, {needed} bytes, and its range is {ends}")
+    return TensorRange(DTYPES[name], tuple(shape), *ends)
+
+
+def _whole(x: object) -> bool:
+    return isinstance(x, list) and all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**60 for n in x)
+
+
+def _check_ranges(path: Path, entries: dict[str, TensorRange], there: int) -> None:
+    """The ranges, one after another, are all that is behind the header."""
+    at = 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1][2:]):
+        if entry.start != at:
+            word = "overlaps the one before" if entry.start < at else "leaves bytes out before it"
+            raise InputError(f"{path}: the range of {name[:40]!r} {word}, {entry.start}, expected {at}")
+        at = entry.end
+    if at != there:
+        raise InputError(f"{path}: its arrays need {at} bytes, and it has {there}; the file is damaged")
+
+
+# -- npz ---------------------------------------------------------------------------------------------------------------
+# Files of ``numpy.savez``: arrays that are stored as they are, are mapped; compressed ones are read, if small.
+#
+# Source: NumPy, ``numpy.lib.format``; PKWARE, APPNOTE.TXT, §4.3.7, the header in front of a file's bytes.
+
+MOST_BYTES = 2**28  # of a compressed file, and of each array in it
+_MOST_ARRAYS = 32
+_LOCAL = 30  # bytes in front of the name
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """Name → array. Nothing is unpickled. Raises ``InputError``."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            packed = any(m.compress_type != zipfile.ZIP_STORED for m in members)
+            if len(members) <= _MOST_ARRAYS and not packed:
+                names = [m.filename for m in members]
+                if len(set(names)) < len(names):
+                    raise InputError(f"{path} holds {names[0][:40]!r} twice, or another name")
+                return {m.filename.removesuffix(".npy"): _mapped(path, m) for m in members}
+        return unpacked(str(path), _content(path), MOST_BYTES)
+    except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not a readable npz file: {str(error)[:100]}") from None
+
+
+def _content(path: Path) -> bytes:
+    if path.stat().st_size > MOST_BYTES:
+        raise InputError(
+            f"{path} is compressed and larger than {MOST_BYTES >> 20} MiB; hint: numpy.savez, uncompressed"
+        )
+    return path.read_bytes()
+
+
+def _mapped(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
+    """An array that stands in the file as it is."""
+    place = f"{path}: {member.filename[:40]!r}"
+    with path.open("rb") as opened:
+        opened.seek(member.header_offset)
+        local = opened.read(_LOCAL)
+        if len(local) < _LOCAL or local[:4] != b"PK\x03\x04":
+            raise InputError(f"{place} is not where the file says; the file is damaged")
+        lengths = (int.from_bytes(local[at : at + 2], "little") for at in (26, 28))
+        start = member.header_offset + _LOCAL + sum(lengths)
+        opened.seek(start)
+        shape, fortran, dtype = described(opened, place)
+        first = opened.tell()
+    _check_entries(place, dtype, math.prod(shape) * dtype.itemsize, member.file_size - (first - start))
+    if first + math.prod(shape) * dtype.itemsize > path.stat().st_size:
+        raise InputError(f"{place} ends behind the file's end; the file is cut off")
+    if not math.prod(shape):
+        return np.zeros(shape, dtype)
+    return np.memmap(path, dtype=dtype, mode="r", offset=first, shape=shape, order="F" if fortran else "C")
+
+
+def _check_entries(place: str, dtype: np.dtype[Any], needed: int, there: int) -> None:
+    if dtype.hasobject:
+        raise InputError(f"{place} holds pickled objects, which are never loaded; hint: save an array of numbers")
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise InputError(f"{place} has the type {dtype}; hint: float64, float32, float16, or a safetensors file")
+    if needed != there:
+        raise InputError(f"{place} declares {needed} bytes, and holds {there}: the file is damaged")
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+# A trace: the arrays of a file under the names that a specification has for them, none of them read yet.
+
+_READERS = dict(zip(TRACES, (read_safetensors, read_npz), strict=True))
+_MADE = {
+    "o": "o out output attn_output attention_output",
+    "lse": "lse logsumexp softmax_lse",
+    "weights": "weights attn_weights attention_weights probs attn_probs",
+    "scores": "scores attn_scores",
+}
+_WORDS = {plain(word): name for name, words in _MADE.items() for word in words.split()}
+#: Orders of axes that a trace may have, and the axis that is brought before the tokens.
+LAYOUTS = ("nd", "bnd", "nhd", "bhnd", "bnhd")
+
+
+def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.ndarray]:
+    """q, k, v, o, what else ``spec`` takes, and lse, weights and scores where the file has them; arrays (…, n, d).
+
+    Names may be those that people use (``query``, ``attn_output``); ``layout`` is the order of the axes where it is not
+    (…, heads, n, d). Arrays are mapped, not read. Raises ``InputError`` for a file that cannot be read or is damaged,
+    for missing arrays, and for arrays whose meaning is unclear.
+    """
+    file = Path(path)
+    if not is_trace(path):
+        raise InputError(f"{path} is not named like a trace; names end in {' or '.join(_READERS)}")
+    try:
+        result = _READERS[file.suffix.lower()](file)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    named = _named(path, result)
+    for name in ("q", "k", "v", "o", *required(spec)):
+        if name not in named:
+            raise InputError(f"{path} has no array {name}; it holds {', '.join(sorted(result))[:200]}")
+    for name in named:
+        if name not in {*"qkv", *_MADE, *accepted(spec)}:
+            raise InputError(f"{path} holds {name}, which this attention does not take; hint: ask for it (--{name} …)")
+    return {name: _in_order(f"{path}: {name}", a, name, layout) for name, a in named.items()}
+
+
+def _named(path: str, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    named: dict[str, np.ndarray] = {}
+    for name, array in results.items():
+        known = _WORDS.get(plain(name)) or meaning(name)
+        if known is None:
+            raise InputError(
+                f"{path}: nothing says what the array {name[:40]!r} is; hint: call it q, k, v, mask, {', '.join(_MADE)}"
+            )
+        if known in named:
+            raise InputError(f"{path} holds two arrays that may be {known}, one of them {name[:40]!r}")
+        named[known] = array
+    return named
+
+
+def _in_order(place: str, a: np.ndarray, name: str, layout: str | None) -> np.ndarray:
+    if name not in {*"qkvo"}:
+        return a
+    if layout not in (None, *LAYOUTS):
+        raise InputError(f"the layout {layout} is not one of a trace; known: {', '.join(LAYOUTS)}")
+    if a.ndim < 2 or (layout and a.ndim != len(layout)):
+        raise InputError(f"{place} has {a.ndim} axes; the layout {layout or '(…, n, d)'} is expected")
+    return a.swapaxes(-2, -3) if layout in ("nhd", "bnhd") else a
+
+
+# -- pieces ------------------------------------------------------------------------------------------------------------
+# The pieces in which a large trace is judged: an element of the batch at a time, and a head where heads are alike.
+
+MADE = ("o", "lse", "weights", "scores")
+MOST = 2**26  # entries of a piece: half a GiB in float64
+
+
+class TracePiece(NamedTuple):
+    """A specification, its inputs, what the trace says was made of them, and where it stands in the trace."""
+
+    spec: Attention
+    inputs: dict[str, np.ndarray]
+    made: dict[str, np.ndarray]
+    place: tuple[int, ...]
+    whole: TracePiece | None = None  # all heads, where this is one of them
+
+
+def floats(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Inputs with the numbers of every format in float64; masks and whole numbers as they are."""
+    return {name: a if a.dtype.kind in "biu" else numbers(a)[0] for name, a in inputs.items()}
+
+
+def count(spec: Attention, arrays: Mapping[str, np.ndarray]) -> int:
+    """How many pieces there are."""
+    front = arrays["q"].shape[: -2 - (spec.heads > 1)]
+    return int(np.prod(front, dtype=int)) * (spec.heads if _alike(spec) else 1)
+
+
+def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[TracePiece]:
+    """All of them, none read before it is asked for.
+
+    Raises InputError for arrays that do not fit the specification or each other, and for pieces of more than ``MOST``
+    entries.
+    """
+    inputs = {name: a for name, a in arrays.items() if name not in MADE}
+    zeros = {name: np.zeros((), a.dtype if a.dtype.kind in "biu" else np.float64) for name, a in inputs.items()}
+    check_inputs(spec, {name: np.broadcast_to(zeros[name], a.shape) for name, a in inputs.items()})  # takes no room
+    own = 2 + (spec.heads > 1)
+    front = arrays["q"].shape[: arrays["q"].ndim - own]
+    _check_made(spec, arrays, front)
+    for index in np.ndindex(front):
+        given = element(spec, inputs, index)
+        result = {name: arrays[name][index] for name in MADE if name in arrays}
+        whole = TracePiece(spec, given, result, index)
+        for piece in _heads(whole) if _alike(spec) else (whole,):
+            _check_size(piece)
+            yield piece
+
+
+def _alike(spec: Attention) -> bool:
+    """Return whether each head alone is the attention of a specification with one head."""
+    return spec.heads > 1 and spec.position is None and spec.sink is None and spec.scale != "given"
+
+
+def _heads(piece: TracePiece) -> Iterator[TracePiece]:
+    spec, shared = piece.spec, piece.spec.group
+    alone = replace(spec, heads=1, kv_heads=None)
+    for head in range(spec.heads):
+        inputs = {name: _of_head(name, a, head, shared) for name, a in piece.inputs.items()}
+        result = {name: a[head] for name, a in piece.made.items()}
+        yield TracePiece(alone, inputs, result, (*piece.place, head), piece)
+
+
+def _of_head(name: str, a: np.ndarray, head: int, shared: int) -> np.ndarray:
+    if name in ("q", "k", "v"):
+        return np.asarray(a[head if name == "q" else head // shared])
+    return np.asarray(a[min(head, a.shape[0] - 1)]) if name in ("mask", "bias") and a.ndim == 3 else a
+
+
+def _check_made(spec: Attention, arrays: Mapping[str, np.ndarray], front: tuple[int, ...]) -> None:
+    """Raise InputError where what was made has another shape than the specification gives."""
+    heads = (spec.heads,) if spec.heads > 1 else ()
+    n_q, n_k, d_v = arrays["q"].shape[-2], arrays["k"].shape[-2], arrays["v"].shape[-1]
+    own = {"o": (n_q, d_v), "lse": (n_q,), "weights": (n_q, n_k), "scores": (n_q, n_k)}
+    for name in MADE:
+        wanted = (*front, *heads, *own[name])
+        if name in arrays and arrays[name].shape != wanted:
+            raise InputError(f"{name} has the shape {arrays[name].shape}, expected {wanted}; hint: --heads, --layout")
+
+
+def _check_size(piece: TracePiece) -> None:
+    size = max(a.size for a in (*piece.inputs.values(), piece.made["o"]))
+    if size > MOST:
+        raise InputError(f"one head of the trace has an array of {size} entries; at most {MOST} are judged at once")
