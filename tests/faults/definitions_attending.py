@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from symattn import Attention, Gradient, Rotary
-from tests.faults.programs import Program
+from tests.faults.programs import Program, wrong
 
 
 def _t(x):
@@ -50,37 +50,28 @@ def by_keys(q, k, v):
     return a / z, (top + np.log(z))[..., 0]
 
 
-def base_two(q, k, v):
+_LSE = Attention(causal=True, lse=True)
+LSE_RIGHT = (Program("with lse", with_lse, _LSE), Program("by keys", by_keys, _LSE))
+LSE_WRONG = wrong(
+    globals(),
+    LSE_RIGHT,
+    """
+lse_base_two (with_lse): the logarithm has the base 2
     o, lse = with_lse(q, k, v)
     return o, lse / np.log(q.dtype.type(2))
-
-
-def no_maximum(q, k, v):
+lse_no_maximum (with_lse): the maximum is not added to the logarithm of the sum
     return with_lse(q, k, v)[0], with_lse(q, k, v)[1] - _scores(q, k).max(-1)
-
-
-def of_unscaled(q, k, v):
+lse_of_unscaled (with_lse): it is of the scores before they are scaled
+    at precision="float64"
     return with_lse(q, k, v)[0], with_lse(q / _scale(q), k, v)[1]
-
-
-def counts_all(q, k, v):
+lse_counts_all (with_lse): keys that are forbidden are counted
     return with_lse(q, k, v)[0], np.log(np.exp(q @ _t(k) * _scale(q)).sum(-1))
-
-
-def negative(q, k, v):
+lse_negative (with_lse): lse has the other sign
+    at precision="float16"
     o, lse = with_lse(q, k, v)
     return o, -lse
-
-
-_LSE = Attention(causal=True, lse=True)
-LSE_WRONG = (
-    Program("lse base two", base_two, _LSE, "the logarithm has the base 2"),
-    Program("lse no maximum", no_maximum, _LSE, "the maximum is not added to the logarithm of the sum"),
-    Program("lse of unscaled", of_unscaled, _LSE, "it is of the scores before they are scaled", "float64"),
-    Program("lse counts all", counts_all, _LSE, "keys that are forbidden are counted"),
-    Program("lse negative", negative, _LSE, "lse has the other sign", "float16"),
+""",
 )
-LSE_RIGHT = (Program("with lse", with_lse, _LSE), Program("by keys", by_keys, _LSE))
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
@@ -103,35 +94,6 @@ def groups_summed(q, k, v, grad_output):
     return dq, *(g.reshape(*k.shape[:-2], times, *g.shape[-2:]).sum(-3) for g in (dk, dv))
 
 
-def groups_first(q, k, v, grad_output):
-    times = q.shape[-3] // k.shape[-3]
-    dq, dk, dv = backward(q, np.repeat(k, times, axis=-3), np.repeat(v, times, axis=-3), grad_output)
-    return dq, dk[..., ::times, :, :], dv[..., ::times, :, :]
-
-
-def dk_not_scaled(q, k, v, dout):
-    dq, dk, dv = backward(q, k, v, dout)
-    return dq, dk / _scale(q), dv
-
-
-def no_row_sums(q, k, v, dout):
-    p = _softmax(_scores(q, k))
-    ds = p * (dout @ _t(v)) * _scale(q)
-    return ds @ k, _t(ds) @ q, _t(p) @ dout
-
-
-def no_mask(q, k, v, dout):
-    p = _softmax(q @ _t(k) * _scale(q))
-    dp = dout @ _t(v)
-    ds = p * (dp - (p * dp).sum(-1, keepdims=True)) * _scale(q)
-    return ds @ k, _t(ds) @ q, _t(p) @ dout
-
-
-def signs(q, k, v, dout):
-    dq, dk, dv = backward(q, k, v, dout)
-    return -dq, -dk, dv
-
-
 def _turned(x, sign, late=0):
     """Columns l and l + r/2 rotated by the angles of their tokens, or back."""
     f = x.shape[-1] // 2
@@ -146,29 +108,31 @@ def rotated_back(q, k, v, dout):
     return _turned(dq, -1, late), _turned(dk, -1), dv
 
 
-def not_rotated_back(q, k, v, dout):
-    return backward(_turned(q, 1, k.shape[-2] - q.shape[-2]), _turned(k, 1), v, dout)
-
-
 _TURNED = Gradient(Attention(causal=True, position=Rotary()))
 _BACK, _GROUPS = Gradient(Attention(causal=True)), Gradient(Attention(causal=True, heads=4, kv_heads=2))
-_FIRST = "dK and dV are those of the first head of each group alone, not the sum over the group"
-BACK_WRONG = (
-    Program("back groups first", groups_first, _GROUPS, _FIRST),
-    Program("back dk not scaled", dk_not_scaled, _BACK, "dK is not scaled"),
-    Program("back no row sums", no_row_sums, _BACK, "the sums over the rows, rowsum(P ⊙ dP), are not subtracted"),
-    Program("back no mask", no_mask, _BACK, "the mask is left out of the backward pass", "float64"),
-    Program(
-        "back not rotated",
-        not_rotated_back,
-        _TURNED,
-        "dQ and dK are not rotated back: they are those of rotated queries and keys",
-    ),
-    Program("back signs", signs, _BACK, "the signs of dQ and dK are changed", "float16"),
-)
 BACK_RIGHT = (
     Program("backward", backward, _BACK),
     Program("from saved", from_saved, _BACK),
     Program("rotated back", rotated_back, _TURNED),
     Program("groups summed", groups_summed, _GROUPS),
+)
+BACK_WRONG = wrong(
+    globals(),
+    BACK_RIGHT,
+    """
+back_groups_first (groups_summed): dK and dV are those of the first head of each group alone, not the sum over the group
+    g.reshape(*k.shape[:-2], times, *g.shape[-2:]).sum(-3) for → g[..., ::times, :, :] for
+back_dk_not_scaled (backward): dK is not scaled
+    _t(ds) @ q → _t(ds) @ q / _scale(q)
+back_no_row_sums (backward): the sums over the rows, rowsum(P ⊙ dP), are not subtracted
+    (dp - (p * dp).sum(-1, keepdims=True)) → dp
+back_no_mask (backward): the mask is left out of the backward pass
+    at precision="float64"
+    _scores(q, k) → q @ _t(k) * _scale(q)
+back_not_rotated (rotated_back): dQ and dK are not rotated back: they are those of rotated queries and keys
+    return backward(_turned(q, 1, k.shape[-2] - q.shape[-2]), _turned(k, 1), v, dout)
+back_signs (backward): the signs of dQ and dK are changed
+    at precision="float16"
+    return ds @ k, _t(ds) @ q → return -(ds @ k), -(_t(ds) @ q)
+""",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from symattn import Attention, Block
-from tests.faults.programs import Program
+from tests.faults.programs import Program, wrong
 
 
 def _norm(x, gain, bias):
@@ -39,22 +39,6 @@ def post(x, w_q, w_k, w_v, w_o, w1, b1, w2, b2, ln1_weight, ln1_bias, ln2_weight
     return _norm(x + _layer(x, w1, b1, w2, b2), ln2_weight, ln2_bias)
 
 
-def no_residual(x, w_q, w_k, w_v, w_o, w1, b1, w2, b2, ln1_weight, ln1_bias, ln2_weight, ln2_bias):
-    x = _attention(_norm(x, ln1_weight, ln1_bias), w_q, w_k, w_v, w_o)
-    return x + _layer(_norm(x, ln2_weight, ln2_bias), w1, b1, w2, b2)
-
-
-def from_norm(x, w_q, w_k, w_v, w_o, w1, b1, w2, b2, ln1_weight, ln1_bias, ln2_weight, ln2_bias):
-    z = _norm(x, ln1_weight, ln1_bias)
-    x = z + _attention(z, w_q, w_k, w_v, w_o)
-    return x + _layer(_norm(x, ln2_weight, ln2_bias), w1, b1, w2, b2)
-
-
-def one_norm(x, w_q, w_k, w_v, w_o, w1, b1, w2, b2, ln1_weight, ln1_bias, ln2_weight, ln2_bias):
-    x = x + _attention(_norm(x, ln1_weight, ln1_bias), w_q, w_k, w_v, w_o)
-    return x + _layer(x, w1, b1, w2, b2)
-
-
 def _silu(x):
     return x / (1 + np.exp(-x))
 
@@ -65,22 +49,26 @@ def gated(x, wq, wk, wv, wo, w_gate, w_up, w_down, norm1_weight, norm2_weight):
     return x + (_silu(z @ w_gate) * (z @ w_up)) @ w_down
 
 
-def gates_exchanged(x, wq, wk, wv, wo, w_gate, w_up, w_down, norm1_weight, norm2_weight):
-    return gated(x, wq, wk, wv, wo, w_up, w_gate, w_down, norm1_weight, norm2_weight)
-
-
 _PRE = Block(attention=Attention(causal=True))
 _GATED = Block(attention=Attention(causal=True), norm="rms", activation="silu", gated=True)
-WRONG = (
-    Program("block post", post, _PRE, "the norms stand after each residual, not before each part", step="norm"),
-    Program("block no residual", no_residual, _PRE, "the residual around attention is left out", step="residual"),
-    Program("block from norm", from_norm, _PRE, step="residual",
-            cause="the residual around attention starts from the tokens after the norm"),
-    Program("block one norm", one_norm, _PRE, "the norm of the feed-forward layer is left out", step="norm"),
-    Program("block gates", gates_exchanged, _GATED, "the inputs mlp.w_up and mlp.w_gate are exchanged", step="project"),
-)  # fmt: skip
 RIGHT = (
     Program("block pre", pre, _PRE),
     Program("block gated", gated, _GATED),
     Program("block after", post, Block(attention=Attention(causal=True), order="post")),
+)
+WRONG = wrong(
+    globals(),
+    RIGHT,
+    """
+block_post (pre), norm: the norms stand after each residual, not before each part
+    return post(x, w_q, w_k, w_v, w_o, w1, b1, w2, b2, ln1_weight, ln1_bias, ln2_weight, ln2_bias)
+block_no_residual (pre), residual: the residual around attention is left out
+    x + _attention( → _attention(
+block_from_norm (pre), residual: the residual around attention starts from the tokens after the norm
+    x + _attention(_norm(x, ln1_weight, ln1_bias) → (z := _norm(x, ln1_weight, ln1_bias)) + _attention(z
+block_one_norm (pre), norm: the norm of the feed-forward layer is left out
+    _layer(_norm(x, ln2_weight, ln2_bias) → _layer(x
+block_gates (gated), project: the inputs mlp.w_up and mlp.w_gate are exchanged
+    _silu(z @ w_gate) * (z @ w_up) → _silu(z @ w_up) * (z @ w_gate)
+""",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from symattn import Attention, Cached, Rotary
-from tests.faults.programs import Program
+from tests.faults.programs import Program, wrong
 
 
 def _attend(q, k, v, seen):
@@ -39,27 +39,6 @@ def grown(q, k, v, k_cache, v_cache):
     return _attend(q, k, v, np.tri(n, p + n, p, dtype=bool)), k, v
 
 
-def top_left(q, k, v, k_cache, v_cache):
-    k, v = _joined(k, v, k_cache, v_cache)
-    return _attend(q, k, v, np.tri(q.shape[-2], k.shape[-2], dtype=bool))
-
-
-def no_mask(q, k, v, past_k, past_v):
-    return _attend(q, *_joined(k, v, past_k, past_v), True)
-
-
-def values_lost(q, k, v, k_cache, v_cache):
-    """The cache of values comes back as it was given."""
-    out, k_all, _ = grown(q, k, v, k_cache, v_cache)
-    return out, k_all, v_cache
-
-
-def values_in_front(q, k, v, k_cache, v_cache):
-    p, n = k_cache.shape[-2], q.shape[-2]
-    k, v = np.concatenate([k_cache, k], axis=-2), np.concatenate([v, v_cache], axis=-2)
-    return _attend(q, k, v, np.tri(n, p + n, p, dtype=bool)), k, v
-
-
 def static(q, k, v, k_cache, v_cache, length):
     j, i = _written(k, v, k_cache, v_cache, length)
     return _attend(q, k_cache, v_cache, j <= length + i)
@@ -72,53 +51,41 @@ def static_sliced(q, k, v, k_cache, v_cache, length):
     return _attend(q, k_cache[..., :end, :], v_cache[..., :end, :], seen), k_cache, v_cache
 
 
-def empty_slots(q, k, v, k_cache, v_cache, length):
-    j, i = _written(k, v, k_cache, v_cache, length)
-    return _attend(q, k_cache, v_cache, (j <= length + i) | (j >= length + k.shape[-2]))
-
-
-def written_at_zero(q, k, v, k_cache, v_cache, length):
-    j, i = _written(k, v, k_cache, v_cache, 0)
-    return _attend(q, k_cache, v_cache, j <= length + i)
-
-
 def rotated(q, k, v, k_cache, v_cache):
     positions = k_cache.shape[-2] + np.arange(q.shape[-2])
     return grown(_rotated(q, positions), _rotated(k, positions), v, k_cache, v_cache)
 
 
-def rotated_from_zero(q, k, v, k_cache, v_cache):
-    positions = np.arange(q.shape[-2])
-    return grown(_rotated(q, positions), _rotated(k, positions), v, k_cache, v_cache)
-
-
-def rotated_again(q, k, v, k_cache, v_cache):
-    p, n = k_cache.shape[-2], q.shape[-2]
-    positions = np.arange(p + n)
-    k, v = _joined(k, v, k_cache, v_cache)
-    return _attend(_rotated(q, positions[p:]), _rotated(k, positions), v, np.tri(n, p + n, p, dtype=bool))
-
-
 _PLAIN, _TURNED = Cached(Attention(causal=True)), Cached(Attention(causal=True, position=Rotary()))
-WRONG = (
-    Program("cache top left", top_left, _PLAIN, step="mask",
-            cause="the causal mask starts at the other corner: new tokens see the first keys"),
-    Program("cache no mask", no_mask, _PLAIN, "new tokens see those after them", step="mask"),
-    Program("cache values lost", values_lost, _PLAIN, step="cache",
-            cause="the cache is returned unchanged, without the new values"),
-    Program("cache values in front", values_in_front, _PLAIN, step="cache",
-            cause="new values are put before the cache, not behind it"),
-    Program("cache empty slots", empty_slots, _PLAIN, "empty slots of the cache are attended to", step="mask"),
-    Program("cache written at zero", written_at_zero, _PLAIN, step="cache",
-            cause="new tokens are written at the beginning of the cache"),
-    Program("cache from zero", rotated_from_zero, _TURNED, step="position",
-            cause="new tokens are rotated as if the cache were empty, from position 0"),
-    Program("cache rotated again", rotated_again, _TURNED, step="position",
-            cause="the cache's keys, rotated when they were written, are rotated again"),
-)  # fmt: skip
 RIGHT = (
     Program("cache grown", grown, _PLAIN),
     Program("cache static", static, _PLAIN),
     Program("cache sliced", static_sliced, _PLAIN),
     Program("cache rotated", rotated, _TURNED),
+)
+WRONG = wrong(
+    globals(),
+    RIGHT,
+    """
+cache_top_left (grown), mask: the causal mask starts at the other corner: new tokens see the first keys
+    k, v = _joined(k, v, k_cache, v_cache)
+    return _attend(q, k, v, np.tri(q.shape[-2], k.shape[-2], dtype=bool))
+cache_no_mask(q, k, v, past_k, past_v) (grown), mask: new tokens see those after them
+    return _attend(q, *_joined(k, v, past_k, past_v), True)
+cache_values_lost (grown), cache: the cache is returned unchanged, without the new values
+    return *grown(q, k, v, k_cache, v_cache)[:2], v_cache
+cache_values_in_front (grown), cache: new values are put before the cache, not behind it
+    _joined(k, v, k_cache, v_cache) → _joined(k, v_cache, k_cache, v)
+cache_empty_slots (static), mask: empty slots of the cache are attended to
+    j <= length + i → (j <= length + i) | (j >= length + k.shape[-2])
+cache_written_at_zero (static), cache: new tokens are written at the beginning of the cache
+    _written(k, v, k_cache, v_cache, length) → _written(k, v, k_cache, v_cache, 0)
+cache_from_zero (rotated), position: new tokens are rotated as if the cache were empty, from position 0
+    k_cache.shape[-2] + np.arange → np.arange
+cache_rotated_again (rotated), position: the cache's keys, rotated when they were written, are rotated again
+    p, n = k_cache.shape[-2], q.shape[-2]
+    positions = np.arange(p + n)
+    k, v = _joined(k, v, k_cache, v_cache)
+    return _attend(_rotated(q, positions[p:]), _rotated(k, positions), v, np.tri(n, p + n, p, dtype=bool))
+""",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from symattn import LinearAttention
-from tests.faults.programs import Program
+from tests.faults.programs import Program, wrong
 
 
 def _phi(x):
@@ -55,69 +55,41 @@ def delta(q, k, v, beta):
     return np.concatenate(out, axis=-2)
 
 
-def not_normalised(q, k, v):
-    return np.tril(_phi(q) @ _t(_phi(k))) @ v
-
-
-def over_heads(q, k, v):
-    q, k = _phi(q), _phi(k)
-    return np.tril(q @ _t(k)) @ v / (q * k.cumsum(-3)).sum(-1, keepdims=True)
-
-
-def not_causal(q, k, v):
-    a = _phi(q) @ _t(_phi(k))
-    return a @ v / a.sum(-1, keepdims=True)
-
-
-def no_features(q, k, v):
-    a = np.tril(q @ _t(k))
-    return a @ v
-
-
-def gated_late(q, k, v, g):
-    return _read(q, _states(k, v, g, late=True))
-
-
-def chunks_lost(q, k, v, g):
-    return np.concatenate([gated(*(x[..., i : i + 4, :] for x in (q, k, v)), g[..., i : i + 4])
-                           for i in range(0, q.shape[-2], 4)], axis=-2)  # fmt: skip
-
-
-def delta_added(q, k, v, beta):
-    state, rows = np.zeros((k.shape[-1], v.shape[-1]), q.dtype), []
-    for t in range(len(q)):
-        state = state + beta[t] * np.outer(k[t], v[t] + k[t] @ state)
-        rows.append(q[t] @ state)
-    return np.stack(rows)
-
-
-def no_delta(q, k, v, beta):
-    return np.tril(q @ _t(k)) @ (beta[..., None] * v)
-
-
 _PLAIN = LinearAttention()
 _GATED = LinearAttention(feature="identity", normalised=False, gate="token")
 _DELTA = LinearAttention(feature="identity", normalised=False, delta=True)
-WRONG = (
-    Program("linear not normalised", not_normalised, _PLAIN, step="normalize",
-            cause="it is not divided by the sum of the weights"),
-    Program("linear over heads", over_heads, _PLAIN, step="normalize",
-            cause="the normaliser is a cumulative sum over the heads, not over the tokens"),
-    Program("linear not causal", not_causal, _PLAIN, step="mask",
-            cause="later tokens are seen too: the state is that of all tokens"),
-    Program("linear no features", no_features, LinearAttention(normalised=False), step="score",
-            cause="the feature map is left out"),
-    Program("linear late", gated_late, _GATED, "the state decays after a token is added, not before", step="values"),
-    Program("linear chunks lost", chunks_lost, _GATED, step="cache",
-            cause="the state is not carried over from one chunk of 4 tokens to the next"),
-    Program("linear delta added", delta_added, _DELTA, step="values",
-            cause="the delta rule's correction has the other sign: β (v + k S) is added to the state"),
-    Program("linear no delta", no_delta, _DELTA, step="values",
-            cause="the delta rule is left out: values are added, times β"),
-)  # fmt: skip
 RIGHT = (
     Program("linear recurrent", recurrent, _PLAIN),
     Program("linear in parallel", in_parallel, _PLAIN),
     Program("linear gated", gated, _GATED),
     Program("linear delta", delta, _DELTA),
+)
+WRONG = wrong(
+    globals(),
+    RIGHT,
+    """
+linear_not_normalised (in_parallel), normalize: it is not divided by the sum of the weights
+    a @ v / a.sum(-1, keepdims=True) → a @ v
+linear_over_heads (in_parallel), normalize: the normaliser is a cumulative sum over the heads, not over the tokens
+    q, k = _phi(q), _phi(k)
+    return np.tril(q @ _t(k)) @ v / (q * k.cumsum(-3)).sum(-1, keepdims=True)
+linear_not_causal (in_parallel), mask: later tokens are seen too: the state is that of all tokens
+    np.tril( → (
+linear_no_features (in_parallel), score: the feature map is left out
+    at spec=LinearAttention(normalised=False)
+    return np.tril(q @ _t(k)) @ v
+linear_late (gated), values: the state decays after a token is added, not before
+    return _read(q, _states(k, v, g, late=True))
+linear_chunks_lost (gated), cache: the state is not carried over from one chunk of 4 tokens to the next
+    chunks = [slice(i, i + 4) for i in range(0, q.shape[-2], 4)]
+    return np.concatenate([gated(q[..., c, :], k[..., c, :], v[..., c, :], g[..., c]) for c in chunks], axis=-2)
+linear_delta_added (delta), values: the delta rule's correction has the other sign: β (v + k S) is added to the state
+    state, rows = np.zeros((k.shape[-1], v.shape[-1]), q.dtype), []
+    for t in range(len(q)):
+        state = state + beta[t] * np.outer(k[t], v[t] + k[t] @ state)
+        rows.append(q[t] @ state)
+    return np.stack(rows)
+linear_no_delta (delta), values: the delta rule is left out: values are added, times β
+    return np.tril(q @ _t(k)) @ (beta[..., None] * v)
+""",
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ml_dtypes
+import ml_dtypes  # noqa: F401, used in the text
 import numpy as np
 
 from symattn import Rotary
-from tests.faults.programs import Program
+from tests.faults.programs import Program, wrong
 
 
 def _frequencies(d, dtype, base=10000.0, times=2):
@@ -52,52 +52,38 @@ def partly(x, positions):
     return np.concatenate([half(x[..., :4], positions), x[..., 4:]], axis=-1)
 
 
-def one_over_d(x, positions):
-    angles = _angles(x, positions, times=1)
-    return _half(x, np.cos(angles), np.sin(angles))
-
-
-def in_bfloat16(x, positions):
-    return half(x, positions.astype(ml_dtypes.bfloat16).astype(np.float32))
-
-
-def other_way(q, k, cos, sin):
-    return q * cos - _rotated(q) * sin, k * cos - _rotated(k) * sin
-
-
-def laid_apart(x, positions):
-    angles = np.repeat(_angles(x, positions), 2, axis=-1)
-    return x * np.cos(angles) + _rotated(x) * np.sin(angles)
-
-
-def of_all_columns(x, positions):
-    angles = _angles(x, positions)[:, :2]
-    rotated = _half(x[..., :4], np.cos(angles), np.sin(angles))
-    return np.concatenate([rotated, x[..., 4:]], axis=-1)
-
-
-def from_one(x, positions):
-    return half(x, positions + 1)
-
-
-WRONG = (
-    Program("turns neighbours", interleaved, Rotary(),
-            "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2"),
-    Program("turns halves", half, Rotary(layout="interleaved"),
-            "column l is rotated with l + r/2, not with its neighbour"),
-    Program("one over d", one_over_d, Rotary(), "the exponents of the frequencies are l/r, not 2l/r"),
-    Program("in bfloat16", in_bfloat16, Rotary(), "positions are rounded to bfloat16"),
-    Program("other way", other_way, Rotary(), "the rotation is the other way round: angles have the other sign"),
-    Program("laid apart", laid_apart, Rotary(), "halves are exchanged with angles that are laid out for neighbours"),
-    Program("of all columns", of_all_columns, Rotary(width=4),
-            "the frequencies are those of all columns, not of the ones that are rotated"),
-    Program("base", half, Rotary(base=500000), "the base of the frequencies is 10000, not 500000"),
-    Program("from one", from_one, Rotary(), "positions are one too large", "float64"),
-)  # fmt: skip
 RIGHT = (
     Program("half", half, Rotary()),
     Program("tables", by_tables, Rotary()),
     Program("from zero", from_zero, Rotary()),
     Program("interleaved", interleaved, Rotary(layout="interleaved")),
     Program("partly", partly, Rotary(width=4)),
+)
+WRONG = wrong(
+    globals(),
+    RIGHT,
+    """
+turns_neighbours (half): neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2
+    return interleaved(x, positions)
+turns_halves (interleaved): column l is rotated with l + r/2, not with its neighbour
+    return half(x, positions)
+one_over_d (half): the exponents of the frequencies are l/r, not 2l/r
+    _angles(x, positions) → _angles(x, positions, times=1)
+in_bfloat16 (half): positions are rounded to bfloat16
+    return half(x, positions.astype(ml_dtypes.bfloat16).astype(np.float32))
+other_way (by_tables): the rotation is the other way round: angles have the other sign
+    return q * cos - _rotated(q) * sin, k * cos - _rotated(k) * sin
+laid_apart (half): halves are exchanged with angles that are laid out for neighbours
+    angles = np.repeat(_angles(x, positions), 2, axis=-1)
+    return x * np.cos(angles) + _rotated(x) * np.sin(angles)
+of_all_columns (partly): the frequencies are those of all columns, not of the ones that are rotated
+    angles = _angles(x, positions)[:, :2]
+    return np.concatenate([_half(x[..., :4], np.cos(angles), np.sin(angles)), x[..., 4:]], axis=-1)
+base (half): the base of the frequencies is 10000, not 500000
+    at spec=Rotary(base=500000)
+    return half(x, positions)
+from_one (half): positions are one too large
+    at precision="float64"
+    return half(x, positions + 1)
+""",
 )

@@ -15,7 +15,7 @@ from symattn.document.errors import CannotRun, InputError
 from symattn.programs.verify import verify
 from symattn.verification.report import Report
 from tests.faults import programs, rewrites
-from tests.faults.programs import WRONG, Wrong
+from tests.faults.programs import WRONG, Program
 from tests.faults.rewrites import MAKES
 from tests.lanes import one_in
 
@@ -29,32 +29,28 @@ FULL = Domain(max_tokens=65, max_width=66)
 def _verify(program: Callable[..., Any], spec: Attention, precision: str = "float32", **told: Any) -> Report:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return verify(
-            program,
-            spec,
-            precision=precision,
-            **{"examples": 10, "domain": SMALL, **told},
-        )
+        return verify(program, spec, precision=precision, **{"examples": 10, "domain": SMALL, **told})
 
 
-def _check_named(wrong: Wrong, precision: str, **told: Any) -> None:
-    report = _verify(wrong.program, wrong.spec, precision, **told)
+def _check_named(wrong: Program, precision: str, **told: Any) -> None:
+    report = _verify(wrong.function, wrong.spec, precision, **told)
     assert report.verdict is Verdict.FAULT
+    assert wrong.cause
     assert [(f.step, wrong.cause in (f.cause or "")) for f in report.faults] == [(wrong.step, True)], report.faults
 
 
-@pytest.mark.parametrize("wrong", one_in(2, [w for w in WRONG if w.program in OFTEN]), ids=lambda w: w.program.__name__)
-def test_the_mistake_is_named(wrong: Wrong) -> None:
+@pytest.mark.parametrize("wrong", one_in(2, [w for w in WRONG if w.function in OFTEN]), ids=lambda w: w.name)
+def test_the_mistake_is_named(wrong: Program) -> None:
     _check_named(wrong, "float32")
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("precision", ["float32", "float64", "float16"])
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda w: w.program.__name__)
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda w: w.name)
 def test_every_mistake_is_named_in_every_precision(
-    wrong: Wrong, precision: str, request: pytest.FixtureRequest
+    wrong: Program, precision: str, request: pytest.FixtureRequest
 ) -> None:
-    if (wrong.program.__name__, precision) in UNNAMED:
+    if (wrong.function.__name__, precision) in UNNAMED:
         request.applymarker(pytest.mark.xfail(strict=True, reason="found, and not named in float16 yet"))
     _check_named(wrong, precision, examples=100, domain=FULL)
 

@@ -9,16 +9,14 @@ looked at since.
 from __future__ import annotations
 
 import hashlib
-import inspect
-import linecache
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from textwrap import dedent, indent
 from typing import Any, Literal
 
 from symattn import Attention, Domain
 from symattn.arrays.precision import Contract, Precision
+from tests.faults.written import written
 
 Program = Callable[..., Any]
 Half = Literal["rules", "figures"]
@@ -129,7 +127,7 @@ class Family:
         return register
 
     def wrong(self, names: dict[str, Any], text: str) -> None:
-        """Read wrong programs from a text of paragraphs, for the module with these ``names``.
+        """Read wrong programs from a text (``tests.faults.written``), for the module with these ``names``.
 
         ::
 
@@ -137,56 +135,17 @@ class Family:
                 says word|synonym & word; shows the inputs on which it differs; spec=...; source of the mistake
                 old text → new text
 
-        A right diagnosis says the words. What a paragraph does not say is as in the right program, its neighbour. The
-        program is that one with the text replaced; or, without an arrow, a function of the same parameters (others
-        stand in brackets behind the name) with these lines as its body; or, without any line, the function of the
-        module that has this name.
+        A right diagnosis says the words. What a paragraph does not say is as in the right program, its neighbour.
         """
-        for paragraph in re.split(r"\n(?=\S)", text.strip()):
-            if not (match := _PARAGRAPH.fullmatch(paragraph)):
-                raise ValueError(f"not a wrong program: {paragraph}")
-            name, parameters, near, step, why, says, body = match.groups()
-            entry = {e.name: e for e in self.right_ones}[f"{self.name}.{near}"]
-            told: dict[str, Any] = {f.name: getattr(entry, f.name) for f in fields(entry)}
-            told |= {"near": near, "step": step, "why": _joined(why), "source": ""}
-            for part in _joined(says).split("; "):
+        entries = {getattr(e.program, "__name__", ""): e for e in self.right_ones}
+        for one in written(text, {name: e.program for name, e in entries.items()}, names):
+            near = entries[one.right]
+            told: dict[str, Any] = {f.name: getattr(near, f.name) for f in fields(near)} | {"source": ""}
+            told |= {"program": one.program, "near": one.right, "step": one.step, "why": one.why}
+            for part in one.parts:
                 if match := re.match(r"(\w+)=(.*)", part):
                     told[match[1]] = eval(match[2], globals() | names)
                 else:
                     word, rest = part.split(" ", 1)
                     told["words" if word == "says" else word] = tuple(rest.split(" & ")) if word == "says" else rest
-            told["program"] = _program(name, parameters, entry.program, dedent(body).strip(), names)
             self.wrong_ones.append(Wrong(**told))
-
-
-_PARAGRAPH = re.compile(r"(\w+)(\(.*?\))? \((\w+)\), ([\w|]+): (.*?)\n    (says (?:[^\n]*;\n)*[^\n]*)(.*)", re.DOTALL)
-
-
-def _joined(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _program(name: str, parameters: str | None, right: Program, body: str, names: dict[str, Any]) -> Program:
-    """Return a function from the text of a paragraph; ``inspect`` reads its source as that of any other."""
-    if not body:
-        return names[name]
-    source = dedent(inspect.getsource(right))
-    source = source[source.index(f"def {right.__name__}(") :].replace(right.__name__, name, 1)
-    if " → " in body:
-        names = right.__globals__
-        for old, new in (line.split(" → ") for line in body.splitlines()):
-            if source.count(old) != 1:
-                raise ValueError(f"{name}: {old!r} stands {source.count(old)} times in {right.__name__}")
-            source = source.replace(old, new)
-    else:
-        given = parameters or "(" + ", ".join(str(p.replace(annotation=p.empty)) for p in _signature(right)) + ")"
-        source = f"def {name}{given}:\n{indent(body, '    ')}\n"
-    file = f"{names['__file__']}:{name}"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    made: dict[str, Program] = {}
-    exec(compile(source, file, "exec"), names, made)
-    return made[name]
-
-
-def _signature(program: Program) -> Iterable[inspect.Parameter]:
-    return inspect.signature(program).parameters.values()
