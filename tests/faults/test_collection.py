@@ -47,7 +47,7 @@ def test_each_wrong_one_has_a_right_neighbour() -> None:
     assert [name for name, neighbour in near.items() if neighbour not in known] == []
 
 
-@pytest.mark.parametrize("text", ["other (twice), values: why", "other (twice), values: why\n    says it\n    q → v"])
+@pytest.mark.parametrize("text", ["other of twice: why", "other (twice), values: why\n    says it\n    q → v"])
 def test_a_table_that_does_not_say_one_program_is_refused(text: str) -> None:
     family = Family("test")
     family.right("q + q is twice q")(twice)
