@@ -15,7 +15,7 @@ from symattn.proof.rules import Fold, OfTheLargest, Repeat
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.together import Together, bound, equations_by, identity
 from symattn.theorems.letters import eye, rows
-from symattn.theorems.sums import HALF, add_up, greatest, identity_like, sign, squares, weights
+from symattn.theorems.sums import HALF, add_up, greatest, sign, squares, weights
 from symattn.theorems.texts import theorems
 
 
@@ -283,41 +283,6 @@ causal_collapse = Together(
 )
 
 
-# -- rollout -----------------------------------------------------------------------------------------------------------
-ROLLOUT = {"e": "n m", "f": "m l", "s": "n n"}
-
-
-def _average(s: Array) -> Array:
-    """½ (I + P)."""
-    return (identity_like(s) + s) * HALF
-
-
-def _row_sums(e: Array, f: Array, s: Array) -> list[tuple[Any, Any]]:
-    p, q = row_with_sum_one(e), row_with_sum_one(f)
-    return [(add_up(x), 1) for x in (p, p @ q, _average(row_with_sum_one(s)))]
-
-
-rollout_stochastic = Together(
-    (
-        identity(
-            ROLLOUT,
-            _row_sums,
-            (
-                lambda s: (add_up(2 * _average(row_with_sum_one(s))), 1),
-                lambda s: (add_up(row_with_sum_one(s) * row_with_sum_one(s)), 1),
-            ),
-        ),
-        bound(
-            ROLLOUT,
-            lambda e, f, s: [(0, e @ f), (0, _average(s))],
-            lambda p, q, r: [p @ q, _average(r)],
-            assumed={"p": ("n m", lambda e: e), "q": ("m l", lambda f: f), "r": ("n n", lambda s: s)},
-            chosen={"e": lambda e: e * e, "f": lambda f: f * f, "s": lambda s: s * s},
-        ),
-    ),
-)
-
-
 # -- residuals ---------------------------------------------------------------------------------------------------------
 LAYERS = {"x": "n d", "u": "a n d", "w": "b n d", "y": "n d", "w1": "d d", "w2": "d d"}
 
@@ -397,13 +362,15 @@ false: all tokens tend to their mean
 by causal_collapse
 
 rollout-stochastic: Products of weights are weights
-$P Q 𝟏 = 𝟏$, $1/2 (I + P) 𝟏 = 𝟏$, $(P Q)_{i, k} ≥ 0$ and $1/2 (I + P)_{i, j} ≥ 0$, if that is so for $P$ and $Q$
-letters: | roles Q none
-for: the rows of P and Q sum to 1; no entry is negative
+$P Q 𝟏 = 𝟏$, $1/2 (I + P) 𝟏 = 𝟏$; and $(A B)_{i, k} ≥ 0$, $1/2 (I + A)_{i, j} ≥ 0$: so both are weights if P = A and
+  Q = B are
+letters: | A n n, B n m, E n n, F n m | but P Q | nonnegative A B | sizes m | roles Q none, F none | where P_ij = E_ij +
+  (1 − Σ_{l=1}^n E_il)/n; Q_ik = F_ik + (1 − Σ_{l=1}^m F_il)/m
+for: the rows of P and Q sum to 1, as those of any E and F do with what they lack in equal parts
+for: no entry of A and B is negative
 source: Abnar, Zuidema, Quantifying Attention Flow in Transformers (2020)
 why: A mean of means is a mean; so is a product of any number of such matrices, one after the other.
-false: I + P without the ½, $(I + P) 𝟏 = 𝟏$; products entry by entry
-by rollout_stochastic
+false: I + P without the ½, $(I + P) 𝟏 = 𝟏$; products entry by entry, $(P ⊙ P) 𝟏 = 𝟏$
 
 residual-unrolls: A residual stream unrolls
 $x_L = x_0 + Σ_{l=0}^{L − 1} f_l(x_l)$ for $x_{l + 1} = x_l + f_l(x_l)$

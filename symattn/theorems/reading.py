@@ -199,6 +199,8 @@ class Statement:
                 self.letters[nt.equals(nt.name(*letter.split("_"), *meaning.letters), meaning.body)] = None
         sides = {relation.first, *(side for _, side in relation.rest)}
         gaps = glossary.gaps if sides & {*glossary.gaps} else {}
+        if gaps:  # may be written with letters of which the relation does not speak
+            used = replace(used, defined=glossary.defined)
         question = RelationQuestion(relation, used, sized, gaps, sharp=sharp, where=where, only=only)
         if only:
             of = replace(question, relation=where[-1], where=())

@@ -204,34 +204,50 @@ why: All keys but the largest lose weight exponentially in β.
 false: the limit is one-hot, also with ties: $1/(n + Σ_{j=1}^m e^{−β u_j}) → 1$ as $β → ∞$
 
 softmax-dispersion: Weights of bounded scores disperse
-$1/(1 + (n_k − 1) e^w) ≤ p_j$, $p_j ≤ e^w/(e^w + n_k − 1)$, $H(p) ≥ log(n_k) − w$
-letters: | u | nonnegative u | where w = max(s) − min(s) + u
-for: $max(s) − min(s) ≤ w$
+$1/(1 + (n_k − 1) e^w) ≤ p_1$ where no score is more than w above the first, $p′_1 ≤ e^w/(e^w + n_k − 1)$ where none is
+  more than w below it, and $H(softmax(z)) ≥ log(n) − (max(z) − min(z))$
+letters: | b, w, u m, z n | nonnegative u w | sizes n_k 1+m, m, n | index i n, k m, l n | where s = (b, (b + w) 𝟏 − u);
+  p′ = softmax((b, (b − w) 𝟏 + u))
+for: any key may stand first; no score is more than $w$ above another
 for: there are two keys or more
 why: Every other key has at least $e^{−w}$ and at most $e^w$ times the weight of a key.
-false: bounded scores can stay sharp: $p_j ≥ 1/(1 + e^w)$ for every $n_k$
-by softmax_dispersion
+false: bounded scores can stay sharp: $p_1 ≥ 1/(1 + e^w)$ for every $n_k$
+gap p_1: (Σ_{k=1}^m e^{w − u_k} (e^{u_k} − 1))/((1 + (n_k − 1) e^w) (1 + Σ_{k=1}^m e^{w − u_k}))
+gap e^w/(e^w + n_k − 1): (Σ_{k=1}^m e^{u_k} e^{−u_k} (e^{u_k} − 1))/((e^w + n_k − 1) (1 + Σ_{k=1}^m e^{u_k − w}))
+gap H(softmax(z)): Σ_{i=1}^n e^{z_i} (e^{x_i} − 1 − x_i)/(Σ_{l=1}^n e^{z_l}) + Σ_{i=1}^n Σ_{l=1}^n e^{2 z_i + min(z) −
+  max(z)} (e^{f_l + g_i} − 1)/(Σ_{l=1}^n e^{z_l})²; x_i = log((e^{z_i})/(Σ_{l=1}^n e^{z_l})) + log(n) + min(z) − max(z);
+  f_l = z_l − min(z) by largest; g_i = max(z) − z_i by largest
 
 softmax-gap: What a gap leaves to the other scores
-$e^{−Δ}/(1 + e^{−Δ}) ≤ 1 − p_max$, $1 − p_max ≤ (n_k − 1) e^{−Δ}/(1 + (n_k − 1) e^{−Δ})$
-letters: | top, Δ, u r | nonnegative Δ u | sharp apart | sizes n_k 2+r | index j 2+r | where s = (top, top −
-  Δ, (top − Δ) 𝟏 − u)
-for: Δ is the gap of the two largest scores
+$e^{−Δ − u_k}/(1 + e^{−Δ − u_k}) ≤ 1 − p_1$, where the exponent is −Δ for the second key, and $1 − p_1 ≤ (n_k − 1)
+  e^{−Δ}/(1 + (n_k − 1) e^{−Δ})$
+letters: | top, Δ, u m | nonnegative Δ u | sizes n_k 1+m, m | index k m, l m | where s = (top, (top − Δ) 𝟏 − u)
+for: the largest score stands first, Δ is its gap to the second largest, so one entry of u is 0 and none is negative
 for: there are two keys or more
 why: Between one and all of the other n_k − 1 keys have the second largest score.
-false: $1 − p_max ≤ e^{−Δ}$ for every $n_k$
-by softmax_gap
+false: $1 − p_1 ≤ e^{−Δ}$ for every $n_k$
+gap 1 − p_1: (Σ_{l≠k} e^{−Δ − u_l})/((1 + e^{−Δ − u_k}) (1 + Σ_{l=1}^m e^{−Δ − u_l}))
+gap (n_k − 1) e^{−Δ}/(1 + (n_k − 1) e^{−Δ}): (Σ_{k=1}^m e^{−Δ − u_k} (e^{u_k} − 1))/((1 + (n_k − 1) e^{−Δ}) (1 +
+  Σ_{k=1}^m e^{−Δ − u_k}))
 
 softmax-tv-perturbation: How far weights move with their scores
-$e^{−2 η} ≤ q_j/p_j$, $q_j/p_j ≤ e^{2 η}$, $TV(softmax(s), softmax(t)) ≤ tanh(η/2)$, the last sharp for two keys
-letters: | η, x n_k | nonnegative η | sharp apart whole | roles q weight | where t_j = s_j + η min(1, max(−1,
-  x_j))
-for: the weights are $p = softmax(s)$ and $q = softmax(t)$, and no score changes by more than $η$
+$e^{−2 η} ≤ r/p$, $q/p ≤ e^{2 η}$ and $q − p ≤ (e^η − 1)/(e^η + 1)$ for the weights p, q, r of the keys in any set M; so
+  the weight of a key changes by a factor of at most e^(2η), and TV by tanh(η/2) at most, which two keys reach:
+  $e^h/(e^h + e^{−h}) − e^{−h}/(e^h + e^{−h}) = (e^{2 h} − 1)/(e^{2 h} + 1)$
+letters: new | x a, u a, y b, v b, η, h | nonnegative u v η | index j a, l b | sizes a, b | where A = Σ_{j=1}^a e^{x_j};
+  B = Σ_{l=1}^b e^{y_l}; C = Σ_{j=1}^a e^{x_j + η − u_j}; D = Σ_{l=1}^b e^{y_l − η + v_l}; E = Σ_{j=1}^a e^{x_j − η +
+  u_j}; F = Σ_{l=1}^b e^{y_l + η − v_l}; p = A/(A + B); q = C/(C + D); r = E/(E + F)
+for: no score changes by more than η: those x in M and those y of the other keys become x + η − u and y − η + v at the
+  most, with the weight q of M, and x − η + u and y + η − v at the least, with the weight r; no entry of u and v is
+  negative
 for: TV is the largest difference of the masses of a set of keys
 for: there are two keys or more
 why: Score and normaliser can each move by a factor $e^η$; the mass of a set moves most when it is split evenly.
-false: the ratio is at most $e^η$; $TV(softmax(s), softmax(t)) ≤ η/4$
-by softmax_tv
+false: the ratio is at most $e^η$: $e^η A/(e^η A + e^{−η} B) ≤ e^η p$; $q − p ≤ η/4$
+gap r/p: {{Σ_{j=1}^a Σ_{l=1}^b e^{x_j + y_l − η − v_l} (e^{u_j + v_l} − 1)} + A E e^{−2 η} (e^{2 η} − 1)}/(A (E + F))
+gap e^{2 η}: {{Σ_{j=1}^a Σ_{l=1}^b e^{x_j + y_l + η − u_j} (e^{u_j + v_l} − 1)} + A C (e^{2 η} − 1)}/(A (C + D))
+gap (e^η − 1)/(e^η + 1): {Σ_{j=1}^a Σ_{l=1}^b e^{x_j + η − u_j + y_l} (e^{u_j + v_l} − 1)}/((e^{2 η} A + B)
+  (C + D)) + (e^η − 1) (e^η A − B)²/((e^η + 1) (e^{2 η} A + B) (A + B))
 
 softmax-bregman: Relative entropy is a Bregman divergence
 $KL(softmax(s), softmax(t)) = lse(t) − lse(s) − softmax(s)ᵀ (t − s)$

@@ -24,26 +24,6 @@ from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, eye, row
 from symattn.theorems.sums import identity_like
 from symattn.theorems.texts import theorems
 
-TRIPLED = Attention(scale=3)
-
-
-# -- the formula, and what depends on what ----------------------------------------------------------------------------
-
-
-@equations_by(
-    arrays=QKV,
-    false=lambda q, k, v: (soft(scaled_scores(q, k).mT).mT @ v, ATTENTION(q, k, v)),
-)
-def per_token_equals_matrix(q: Array, k: Array, v: Array) -> Any:
-    xp = q.__array_namespace__()
-    scores = xp.sum(q[:, None, :] * k[None, :, :], axis=-1)
-
-    def per_token(s: Array) -> Array:
-        p = xp.exp(s) / xp.sum(xp.exp(s), axis=-1, keepdims=True)
-        return xp.sum(p[:, :, None] * v[None, :, :], axis=1)
-
-    return [(per_token(scale_by_root(scores, q)), ATTENTION(q, k, v)), (per_token(3 * scores), TRIPLED(q, k, v))]
-
 
 def _attended(attention: Attention) -> Any:
     """Self-attention."""
@@ -148,12 +128,11 @@ def _mean_over_drops(q: Array, k: Array, v: Array) -> Any:
 
 _TEXT = """
 per-token-equals-matrix: Token by token is the matrix form
-$o_i = Σ_{j=1}^{n_k} e^{q_i·k_j/√d_k}/(Σ_{l=1}^{n_k} e^{q_i·k_l/√d_k}) v_j$
+$o_i = Σ_{j=1}^{n_k} e^{q_i·k_j/√d_k}/(Σ_{l=1}^{n_k} e^{q_i·k_l/√d_k}) v_j$, and with the scale 3
+  $t_i = Σ_{j=1}^{n_k} e^{3 {q_i·k_j}}/(Σ_{l=1}^{n_k} e^{3 {q_i·k_l}}) v_j$ for $T = softmax(3 Q Kᵀ) V$
 source: Vaswani et al., Attention Is All You Need (2017)
-why: Row i of the matrix formula holds the scores of query i alone. The second equation has the factor 3 of the scores
-  in the place of the usual one.
+why: Row i of the matrix formula holds the scores of query i alone.
 false: the softmax is over the queries: $o_i = Σ_{j=1}^{n_k} e^{q_i·k_j/√d_k}/(Σ_{l=1}^{n_q} e^{q_l·k_j/√d_k}) v_j$
-by per_token_equals_matrix
 
 output-in-hull: Outputs lie in the hull of the values
 $min_j V_j_c ≤ O_i_c ≤ max_j V_j_c$, and $‖o_i‖ ≤ max_j ‖v_j‖$ for any norm
