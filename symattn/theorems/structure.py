@@ -25,6 +25,11 @@ from symattn.theorems.sums import identity_like
 from symattn.theorems.texts import theorems
 
 
+def _of_matrices(attention: Attention) -> Any:
+    """Attention as it is implemented, which subtracts the maximum of each row."""
+    return lambda reader: attention(*map(reader.array, "QKV"))
+
+
 def _attended(attention: Attention) -> Any:
     """Self-attention."""
 
@@ -128,8 +133,8 @@ def _mean_over_drops(q: Array, k: Array, v: Array) -> Any:
 
 _TEXT = """
 per-token-equals-matrix: Token by token is the matrix form
-$o_i = Σ_{j=1}^{n_k} e^{q_i·k_j/√d_k}/(Σ_{l=1}^{n_k} e^{q_i·k_l/√d_k}) v_j$, and with the scale 3
-  $t_i = Σ_{j=1}^{n_k} e^{3 {q_i·k_j}}/(Σ_{l=1}^{n_k} e^{3 {q_i·k_l}}) v_j$ for $T = softmax(3 Q Kᵀ) V$
+$o_i = Σ_{j=1}^{n_k} e^{q_i·k_j/√d_k}/(Σ_{l=1}^{n_k} e^{q_i·k_l/√d_k}) v_j$; and with 3 in the place of 1/√d_k
+  $t_i = Σ_{j=1}^{n_k} e^{3 {q_i·k_j}}/(Σ_{l=1}^{n_k} e^{3 {q_i·k_l}}) v_j$
 source: Vaswani et al., Attention Is All You Need (2017)
 why: Row i of the matrix formula holds the scores of query i alone.
 false: the softmax is over the queries: $o_i = Σ_{j=1}^{n_k} e^{q_i·k_j/√d_k}/(Σ_{l=1}^{n_q} e^{q_l·k_j/√d_k}) v_j$
@@ -255,6 +260,9 @@ THEOREMS = theorems(
     {
         "": ATTENDING,
         "attending": ATTENDING,
+        "per-token-equals-matrix": ATTENDING.also(
+            defined={"O": _of_matrices(ATTENTION), "T": _of_matrices(Attention(scale=3))}
+        ),
         "permutation-equivariance": Glossary(
             {"X": "n d", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d", "W": "d e", "U": "e d"},
             permutations={"Π": "n"},

@@ -214,7 +214,7 @@ def test_signs_of_differences_are_told_apart_by_their_absolute_values() -> None:
 
 @pytest.mark.coq
 def test_what_holds_of_the_largest_entry_follows_and_no_more() -> None:
-    rule = next(c for c in records("softmax-gap") if c["kind"] == "rule")
+    rule = next(c for c in records("finite-mask-leaks") if c["kind"] == "rule")
     (said,) = rule["conclusions"]
     (so,) = lemmas("so", [rule])
     wrong = [
