@@ -14,11 +14,9 @@ from symattn.document.formulas import ARRAY_ROLES
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.rules import OfTheLargest
-from symattn.proof.statement import Pair
-from symattn.proof.together import Positive, Together, bound, equations_by, identity
-from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, rows, scaled_scores
-from symattn.theorems.sums import add_up, beside, exp, greatest, others
+from symattn.proof.together import Positive, Together, identity
+from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, rows, scaled_scores
+from symattn.theorems.sums import beside
 from symattn.theorems.texts import theorems
 
 MASKED = Attention(mask="boolean", fully_masked="nan")
@@ -67,71 +65,6 @@ two_masked_heads = identity(
         (_surrounded(x, y0, y, y1, *kind, w_q=w_q, w_k=w_k, w_v=w_v), HEADS(x=x, y=y, w_q=w_q, w_k=w_k, w_v=w_v))
         for kind in (((),), ((2,),), ((), True))
     ],
-)
-
-
-@equations_by(
-    arrays={**QKV, "b": "n_q 1"},
-    false=(
-        lambda q, k, v, b: (_biased(q, k, v, b), 0 * ATTENTION(q, k, v)),
-        lambda q, k, v, b: (_biased(q, k, v, b), 0 * ATTENTION(q, k, v) + v.mean(axis=0)),
-    ),
-)
-def fully_masked_row(q: Array, k: Array, v: Array, b: Array) -> list[Pair]:
-    xp = q.__array_namespace__()
-    none_allowed = forbid(scaled_scores(q, k), xp.arange(1) < 0)
-    e = xp.exp(none_allowed)
-    nought = xp.asarray(0)
-    return [(xp.sum(e, axis=-1), nought), (e @ v, nought), (_biased(q, k, v, b), ATTENTION(q, k, v))]
-
-
-def _biased(q: Array, k: Array, v: Array, b: Array) -> Any:
-    return soft(scaled_scores(q, k) - b) @ v
-
-
-_LEAK_ARRAYS = {"s": "1 n", "t": "1 m", "b": "1 1"}
-
-
-def _leak(s: Array, t: Array, b: Array) -> Array:
-    """The weight of the scores t, which are masked by −B, beside the scores s."""
-    return add_up(soft(beside(s, t - b))[:, s.shape[-1] :])
-
-
-def _most(out: Any, t: Any, b: Any) -> Any:
-    """|M| e^{max t − s − B}, for the score s of a key outside of M."""
-    return (0 * t + 1).sum(axis=-1, keepdims=True) * exp(greatest(t, -1) - out - b)
-
-
-def _leak_gap(s: Array, t: Array, b: Array, room: Any, n: Any) -> Any:
-    """(m e^{max t − s_j − B} R_j + e^{−B} Σ_l (e^{max t} − e^{t_l})) / Z, where Z = e^{s_j} + R_j."""
-    masked = add_up(exp(t - b))
-    rest = masked + add_up(others(n, s) * exp(s)[..., None, :])[..., 0]
-    top = _most(s, t, b) * rest + exp(-b) * add_up(exp(t) * (exp(room) - 1))
-    return top / (add_up(exp(s)) + masked)
-
-
-_LEAK = OfTheLargest(
-    bound(
-        _LEAK_ARRAYS,
-        lambda s, t, b: (_leak(s, t, b), _most(s, t, b)),
-        _leak_gap,
-        lambda s, t, b: (_leak(s, t, b), 0 * s),
-        laws={"room": ("1 m", lambda t: greatest(t, -1) - t, "largest")},
-    ),
-    lambda s, t, b: (_leak(s, t, b), _most(greatest(s, -1), t, b)),
-)
-
-
-def _with_bias(s: Array, b: Array, m: Array) -> Any:
-    """The scores s, the first m of them less b."""
-    return beside(s[:m] - b, s[m:])
-
-
-finite_mask_leaks = Together(
-    (
-        _LEAK,
-        Positive(_LEAK.premise.declared, _leak),
-    ),
 )
 
 
@@ -225,21 +158,25 @@ false: setting the other scores to 0, $Attention(Q, [K; 0 K′], [V; V′]) = At
 and two_masked_heads
 
 fully-masked-row: A row without an allowed key
-without an allowed key $o_i$ is 0/0, undefined; with one bias $−B$ on every key it is what it is without a mask:
-  $softmax(s − B 𝟏) = softmax(s)$
-letters: new | s n_k, B
+without an allowed key, so with forbidden scores f, $Σ_{j=1}^{n_k} e^{f_j} = 0$ and $Σ_{j=1}^{n_k} e^{f_j} v_j = 0$: the
+  row is 0/0, undefined; with one bias $−B$ on every key it is what it is without a mask: $softmax(s − B 𝟏) =
+  softmax(s)$
 for: real numbers; B is any finite number, one for each row
 why: All exponentials are 0, and so is their sum. A bias that all keys share cancels.
-false: with one bias on every key the row is zero; or it is the mean of the values
-by fully_masked_row
+false: with one bias on every key the row is zero, $softmax(s − B 𝟏) = 0 s$; or it is the mean of the values, $softmax(s
+  − B 𝟏) = 1/n_k 𝟏$
 
 finite-mask-leaks: A finite mask leaks
-$0 < Σ_{j ∈ M} p_j ≤ |M| e^{max_{j ∈ M} s_j − max_{j ∉ M} s_j − B}$
-for: the keys in M have the bias $−B$ instead of −∞
+$0 < Σ_{j ∈ M} p_j$ and $Σ_{j ∈ M} p_j ≤ |M| e^{max(x) − y_k − B}$, for every key k outside of M, so for the one with
+  the largest score
+letters: new | x m, y n, B | sizes n_k m+n, m, n | index j m+n, i m, k n, l n | sets M m | where p = softmax((x − B 𝟏,
+  y))
+for: the keys in M, with the scores x, have the bias $−B$ instead of −∞; all others have the scores y
 for: one key at least is in M, and one outside of it
 why: The denominator is at least the exponential of the largest score outside of M.
-false: the leak is exactly 0
-by finite_mask_leaks
+false: the leak is exactly 0: $Σ_{j ∈ M} p_j = 0$
+gap |M| e^{max(x) − y_k − B}: {Σ_{i=1}^m e^{x_i − B} (e^{r_i} − 1) + m e^{max(x) − y_k − B} (Σ_{l≠k} e^{y_l} + Σ_{i=1}^m
+  e^{x_i − B})}/(Σ_{l=1}^n e^{y_l} + Σ_{i=1}^m e^{x_i − B}); r_i = max(x) − x_i by largest
 
 causal-no-leak: Nothing leaks from the future
 $∂o_i/∂x_j = 0$ for $j > i$; $∂h_i/∂q_j = 0$, $∂h_i/∂k_j = 0$ and $∂h_i/∂v_j = 0$ for $j > i$
@@ -292,13 +229,10 @@ THEOREMS = theorems(
                 ),
             },
         ),
-        "finite-mask-leaks": Glossary(
-            {"s": "m+n", "B": ""},
-            {"n_k": "m+n"},
-            {"j": "m+n"},
-            {"p": lambda reader: soft(_with_bias(reader.array("s"), reader.array("B"), reader.length("m")))},
-            sets={"M": "m"},
-            sharp="far",
+        "fully-masked-row": Glossary(
+            {"s": "n_k", "V": "n_k d_v", "B": ""},
+            index={"j": "n_k"},
+            defined={"f": lambda reader: forbid(reader.array("s"), reader.xp.arange(1) < 0)},
         ),
         "causal-no-leak": Glossary(
             {

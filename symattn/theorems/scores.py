@@ -41,77 +41,6 @@ def complements(x: Array) -> tuple[Any, Any]:
     return 2 * exp(-x) / below, 2 * exp(x) / below
 
 
-ADDITIVE = {"x": "m l", "f": "l", "g": "l"}
-LAYER = {"q": "n a", "k": "m b", "w": "a l", "u": "b l", "v": "l"}
-
-
-def _each_score(q: Array, k: Array, w: Any, u: Any, v: Array) -> Any:
-    """Σ_l v_l tanh(Σ_a q_ia w_al + Σ_b k_jb u_bl)."""
-    of_q, of_k = (q[:, :, None] * w).sum(axis=1), (k[:, :, None] * u).sum(axis=1)
-    x = of_q[:, None, :] + of_k[None, :, :]
-    return (tanh(x) * v).sum(axis=-1)
-
-
-def _additive_gap(x: Array, f: Array, g: Array) -> list[Any]:
-    """‖v‖₁ ∓ s."""
-    less, more = complements(x)
-    return [add_up(f * less + g * more), add_up(f * more + g * less)]
-
-
-def _row_of_scores(x: Array, f: Array, g: Array) -> Array:
-    """Σ_l v_l tanh x_jl, as a row, with v = f − g."""
-    return add_up((f - g) * tanh(x)).mT
-
-
-def _least_weight(x: Array, f: Array, g: Array, down: Any, up: Any) -> Array:
-    """n_k p_j − e^{−2 ‖v‖₁}."""
-    high, low = (add_up(f * y + g * z).mT for y, z in ((down, up), (up, down)))
-    return _floor_gap(_row_of_scores(x, f, g), high, low, add_up(f + g))
-
-
-def _ends(f: Array, g: Array) -> Array:
-    """‖v‖₁, as a column."""
-    return add_up(f + g)[None]
-
-
-additive_score_floor = Together(
-    (
-        bound(
-            ADDITIVE,
-            lambda x, f, g: [
-                (add_up((f - g) * by_exponentials(x)), add_up(0 * x + f + g)),
-                (-add_up((f - g) * by_exponentials(x)), add_up(0 * x + f + g)),
-            ],
-            _additive_gap,
-            nonnegative=("f", "g"),
-            only=("f", "g"),
-        ),
-        identity(LAYER, lambda q, k, w, u, v: (additive_scores(q, k, w, u, v), _each_score(q, k, w, u, v))),
-        bound(
-            ADDITIVE,
-            lambda x, f, g, m: (exp(-2 * add_up(f + g)), m * weights(_row_of_scores(x, f, g))),
-            _least_weight,
-            lambda x, f, g, m: (
-                (1 + m) * weight_beside(-_ends(f, g), _ends(f, g) + 0 * x[:, :1].mT),
-                exp(-4 * _ends(f, g)),
-            ),
-            nonnegative=("f", "g"),
-            laws={
-                "down": ("m l", lambda x: 1 - tanh(x), "bounded"),
-                "up": ("m l", lambda x: 1 + tanh(x), "bounded"),
-            },
-        ),
-    ),
-)
-
-
-def _floor_gap(s: Array, high: Any, low: Any, N: Any) -> Array:
-    """n_k p_j − e^{−2N}, with N − s and N + s for the scores."""
-    steps = exp(low[..., :, None] + high[..., None, :]) - 1
-    pairs = exp(s[..., None, :] - 2 * N[..., :, None]) * steps
-    return add_up(pairs)[..., 0] / add_up(exp(s))
-
-
 SAME_LENGTHS = Substitution(
     Declared({"q": "n d", "k": "m d", "c": "", "h": ""}),
     lambda q, k, c: (soft(c * dot_scores(q, k)), soft(c * distance_scores(q, k))),
@@ -275,11 +204,18 @@ softcap = Together(
 
 _TEXT = """
 additive-score-floor: Weights of additive scores stay above a floor
-for $s_j = v·tanh(W q + U k_j)$: $|s_j| ≤ ‖v‖_1$ (strictly, unless v is 0), so $p_j ≥ e^{−2 ‖v‖_1}/n_k$
-for: the vector v is f − g, f and g being its parts above and below 0; $W q + U k_j$ is any vector
+for $s_j = v·tanh(x_j)$ and $r_j = Σ_{l=1}^d v_l (e^{X_j_l} − e^{−X_j_l})/(e^{X_j_l} + e^{−X_j_l})$, which is the same:
+  $r_j ≤ ‖v‖_1$, $r_j ≥ −‖v‖_1$ (strictly, unless v is 0), so $p_j ≥ e^{−2 ‖v‖_1}/n_k$; such are the scores $A_i_j =
+  v·tanh(Wᵀ q_i + Uᵀ k_j)$
 why: A tanh is bounded, and so is what a fixed v makes of it.
-false: additive attention can be arbitrarily sharp for a fixed v, with weights such as $p_j ≤ e^{−4 ‖v‖_1}/n_k$
-by additive_score_floor
+false: additive attention can be arbitrarily sharp for a fixed v: $p_j ≤ e^{−4 ‖v‖_1}/n_k$
+gap ‖v‖_1: Σ_{l=1}^d (f_l e^{−X_j_l} + g_l e^{X_j_l})/(e^{X_j_l} + e^{−X_j_l}); f_l = |v_l| + v_l by magnitude; g_l =
+  |v_l| − v_l by magnitude; only f g
+gap r_j: Σ_{l=1}^d (f_l e^{X_j_l} + g_l e^{−X_j_l})/(e^{X_j_l} + e^{−X_j_l}); f_l = |v_l| + v_l by magnitude; g_l =
+  |v_l| − v_l by magnitude; only f g
+gap p_j: (Σ_{m=1}^{n_k} e^{s_m − 2 ‖v‖_1} (e^{{Σ_{l=1}^d (f_l (a_j_l + b_m_l) + g_l (b_j_l + a_m_l))}/2} − 1))/(n_k
+  Σ_{m=1}^{n_k} e^{s_m}); f_l = |v_l| + v_l by magnitude; g_l = |v_l| − v_l by magnitude; a_j_l = 1 + tanh(X_j_l) by
+  bounded; b_j_l = 1 − tanh(X_j_l) by bounded
 
 equal-norm-keys-euclidean: Keys of equal length: products, or distances
 $softmax(c {q·k_j}) = softmax(−c/2 ‖q − k_j‖²)$
@@ -357,8 +293,12 @@ THEOREMS = theorems(
     _TEXT,
     {
         "": LETTERS,
-        "additive-score-floor": LETTERS.but("s", "q", "K", "f", "g").also(
-            {"v": "l", "W": "l d_q", "q": "d_q", "U": "l d_k", "K": "n_k d_k"}, sharp="", roles={"v": None}
+        "additive-score-floor": LETTERS.but("s", "t", "b", "V", "q").also(
+            {"v": "d", "X": "n_k d", "Q": "n e", "W": "e d", "K": "n_k f", "U": "f d"},
+            sizes={"d": "d"},
+            index={"i": "n", "l": "d", "m": "n_k"},
+            defined={"A": lambda reader: additive_scores(*map(reader.array, "QKWUv"))},
+            roles={"v": None},
         ),
         "sink-is-extra-key": LETTERS.also(
             {"w": "1 d_v"},

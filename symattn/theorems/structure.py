@@ -16,6 +16,7 @@ from symattn.document.formulas import formula
 from symattn.proof.expectation import EntryLaw
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
+from symattn.proof.relations.reader import Reader
 from symattn.proof.rules import MeanRule, Substitution
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.together import equations_by
@@ -28,6 +29,13 @@ from symattn.theorems.texts import theorems
 def _of_matrices(attention: Attention) -> Any:
     """Attention as it is implemented, which subtracts the maximum of each row."""
     return lambda reader: attention(*map(reader.array, "QKV"))
+
+
+def _any_norm(_: Reader, x: Value) -> Value:
+    """A norm of a vector: any one in letters, and the largest entry in numbers."""
+    xp = x.array.__array_namespace__()
+    norms = xp.any_norm(x.array)[..., 0] if hasattr(xp, "any_norm") else xp.max(abs(x.array), axis=-1)
+    return Value(norms, x.letters)
 
 
 def _attended(attention: Attention) -> Any:
@@ -140,11 +148,13 @@ why: Row i of the matrix formula holds the scores of query i alone.
 false: the softmax is over the queries: $o_i = Σ_{j=1}^{n_k} e^{q_i·k_j/√d_k}/(Σ_{l=1}^{n_q} e^{q_l·k_j/√d_k}) v_j$
 
 output-in-hull: Outputs lie in the hull of the values
-$min_j V_j_c ≤ O_i_c ≤ max_j V_j_c$, and $‖o_i‖ ≤ max_j ‖v_j‖$ for any norm
-letters: attending | sharp far
+$min_j V_j_c ≤ O_i_c$, $O_i_c ≤ max_j V_j_c$, and $N(o_i) ≤ max_j N(v_j)$ for any norm N
 why: Each output is a mean of the values with weights that are positive and sum to one.
 false: $‖O‖_F ≤ ‖V‖_F$
-by output_in_hull
+gap O_i_c: Σ_{j=1}^{n_k} P_ij r_j_c; r_j_c = V_j_c − min_l V_l_c by largest
+gap max_j V_j_c: Σ_{j=1}^{n_k} P_ij m_j_c; m_j_c = max_l V_l_c − V_j_c by largest
+gap max_j N(v_j): {Σ_{j=1}^{n_k} P_ij m_j} + r_i; m_j = max_l N(v_l) − N(v_j) by largest; r_i = Σ_{j=1}^{n_k} P_ij
+  N(v_j) − N(o_i) by triangle
 
 permutation-equivariance: Permuted tokens give permuted outputs
 $a(Π X) = Π a(X)$ and $f(Π X) = Π f(X)$
@@ -248,10 +258,12 @@ false: Lipschitz with constant $‖W_V‖$, which is 1 here
 by not_globally_lipschitz
 
 nonexpansive-in-values: Attention does not expand its values
-$max(|Attention(Q, K, V) − Attention(Q, K, V′)|) ≤ max(|V − V′|)$
+$|A_i_c| ≤ max(|V − V′|)$ for $A = Attention(Q, K, V) − Attention(Q, K, V′)$, so the largest entry does not grow
 why: The difference of the outputs is a mean of the differences of the values.
 false: $‖Attention(Q, K, V) − Attention(Q, K, V′)‖_F ≤ ‖V − V′‖_F$
-by nonexpansive_in_values
+gap max(|V − V′|): {f_i_c Σ_{j=1}^{n_k} P_ij m_j_c + g_i_c Σ_{j=1}^{n_k} P_ij r_j_c}/2; f_i_c = 1 + sign(A_i_c) by
+  bounded; g_i_c = 1 − sign(A_i_c) by bounded; m_j_c = max(|V − V′|) − V_j_c + V′_j_c by largest; r_j_c = max(|V − V′|)
+  + V_j_c − V′_j_c by largest
 """
 
 THEOREMS = theorems(
@@ -260,6 +272,7 @@ THEOREMS = theorems(
     {
         "": ATTENDING,
         "attending": ATTENDING,
+        "output-in-hull": ATTENDING.also(functions={"N": _any_norm}),
         "per-token-equals-matrix": ATTENDING.also(
             defined={"O": _of_matrices(ATTENTION), "T": _of_matrices(Attention(scale=3))}
         ),

@@ -10,56 +10,9 @@ from symattn.attention.softmax import softmax as soft
 from symattn.proof.gradients import gradient
 from symattn.proof.listed import Listed
 from symattn.proof.relations.functions import rank_of
-from symattn.proof.rules import OfTheLargest
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.together import Together, bound, equations_by
-from symattn.theorems.letters import ATTENTION, QKV, rows, weights
-from symattn.theorems.sums import HALF, greatest, sign
-
-
-def _square(x: Any) -> Any:
-    """‖x‖²_F."""
-    return (x * x).sum()
-
-
-def _moved(q: Array, k: Array, v: Array, u: Array) -> Any:
-    """How the output moves with the values."""
-    return ATTENTION(q, k, v) - ATTENTION(q, k, u)
-
-
-def _any_norm(x: Array) -> Array:
-    """A norm of each row: any one in letters, and the largest entry in numbers."""
-    xp = x.__array_namespace__()
-    return xp.any_norm(x) if hasattr(xp, "any_norm") else greatest(abs(x), -1)
-
-
-output_in_hull = Together(
-    (
-        bound(
-            QKV,
-            lambda q, k, v: [(-greatest(-v, 0), ATTENTION(q, k, v)), (ATTENTION(q, k, v), greatest(v, 0))],
-            lambda q, k, above, below: [weights(q, k) @ above, weights(q, k) @ below],
-            lambda q, k, v: (_square(ATTENTION(q, k, v)), _square(v)),
-            laws={
-                "above": ("n_k d_v", lambda v: v + greatest(-v, 0), "largest"),
-                "below": ("n_k d_v", lambda v: greatest(v, 0) - v, "largest"),
-            },
-        ),
-        bound(
-            QKV,
-            lambda q, k, v: (_any_norm(ATTENTION(q, k, v)), greatest(_any_norm(v), 0)),
-            lambda q, k, below, rest: weights(q, k) @ below + rest,
-            laws={
-                "below": ("n_k 1", lambda v: greatest(_any_norm(v), 0) - _any_norm(v), "largest"),
-                "rest": (
-                    "n_q 1",
-                    lambda q, k, v: weights(q, k) @ _any_norm(v) - _any_norm(ATTENTION(q, k, v)),
-                    "triangle",
-                ),
-            },
-        ),
-    ),
-)
+from symattn.proof.together import equations_by
+from symattn.theorems.letters import ATTENTION, rows, weights
 
 
 def _line(q: Any) -> Any:
@@ -113,20 +66,3 @@ def _slope(x0: Array, x: Array) -> Any:
 
 def _slope_at_zero(others: Any) -> Any:
     return _slope(0 * others[:1], others)
-
-
-nonexpansive_in_values = OfTheLargest(
-    bound(
-        {**QKV, "u": "n_k d_v"},
-        lambda q, k, v, u: (abs(_moved(q, k, v, u)), greatest(abs(v - u))),
-        lambda q, k, more, less, up, down: (up * (weights(q, k) @ more) + down * (weights(q, k) @ less)) * HALF,
-        lambda q, k, v, u: (_square(_moved(q, k, v, u)), _square(v - u)),
-        laws={
-            "more": ("n_k d_v", lambda v, u: greatest(abs(v - u)) - (v - u), "largest"),
-            "less": ("n_k d_v", lambda v, u: greatest(abs(v - u)) + (v - u), "largest"),
-            "up": ("n_q d_v", lambda q, k, v, u: 1 + sign(_moved(q, k, v, u)), "bounded"),
-            "down": ("n_q d_v", lambda q, k, v, u: 1 - sign(_moved(q, k, v, u)), "bounded"),
-        },
-    ),
-    lambda q, k, v, u: (greatest(abs(_moved(q, k, v, u))), greatest(abs(v - u))),
-)

@@ -125,7 +125,9 @@ def _pairs(typed: str, of: Callable[[str, str], Any]) -> dict[str, Any]:
 
 
 _READ: Mapping[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("index", "sizes", "permutations"), lambda typed: _pairs(typed, lambda key, sort: sort or key)),
+    **dict.fromkeys(
+        ("index", "sizes", "permutations", "sets"), lambda typed: _pairs(typed, lambda key, sort: sort or key)
+    ),
     "roles": lambda typed: _pairs(typed, lambda _, role: None if role == "none" else role),
     "places": lambda typed: _pairs(typed, lambda _, place: int(place)),
     **dict.fromkeys(("positive", "nonnegative"), lambda typed: tuple(typed.split())),

@@ -146,7 +146,7 @@ def test_a_maximum_over_two_indices_is_one_of_maxima_and_nothing_else_is() -> No
 
 @pytest.mark.coq
 def test_any_norm_of_a_mean_is_at_most_the_mean_of_norms_and_no_less_is_supposed() -> None:
-    record = next(c for c in records("output-in-hull") if ["rest", "triangle"] in map(list, c.get("laws", ())))
+    record = next(c for c in records("output-in-hull") if "triangle" in dict(c.get("laws", ())).values())
     (said,) = record["conclusions"]
     turned = {**said, "smaller": said["larger"], "larger": said["smaller"]}
     wrong = [

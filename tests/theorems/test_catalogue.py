@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from symattn.proof.theorem import Theorem, decide
 from symattn.theorems import TOPICS, catalogue, of_topic
+from symattn.theorems.reading import AsPrinted
 from tests.golden.freeze import stored
 from tests.lanes import one_in
 
@@ -43,6 +46,12 @@ LONG = ("backward-norms", "backward-shared-heads", "backward-causal")
 
 def test_every_theorem_is_listed():
     assert list(catalogue()) == list(stored("theorems"))
+
+
+def test_the_page_on_trust_counts_those_without_code():
+    printed = [t for t in catalogue().values() if isinstance(t.method, AsPrinted)]
+    page = (Path(__file__).parents[2] / "docs/trust.md").read_text(encoding="utf-8")
+    assert f"Of the {len(catalogue())} theorems {len(printed)} have no code beside their print" in page
     assert {name for names in GRADES.values() for name in names} < set(catalogue())
 
 

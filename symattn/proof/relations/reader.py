@@ -210,7 +210,7 @@ class Reader(LetterMeanings):
         return replace(result, array=self._absolute(result.array)) if x.style == "abs" else self._norm(result, x.sub)
 
     def _absolute(self, array: Any) -> Any:
-        return self.xp.maximum(array, -array)
+        return abs(array)
 
     def _norm(self, x: Value, sub: Node | None) -> Value:
         kind = text(sub) if sub is not None else ""
