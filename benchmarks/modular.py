@@ -18,8 +18,11 @@ from symattn.arrays.modular import modular
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.streaming.states import online
 from symattn.bounds.inputs import Sizes
+from symattn.programs.calling import agree
 from symattn.programs.identity import identity
+from symattn.programs.request import Request
 from symattn.programs.substitute import substitute
+from symattn.programs.target import Target
 
 N, D, TILE, HEADS = 1024, 64, 128, 4
 
@@ -113,7 +116,8 @@ def main() -> None:
     residues["w_k"] = kind.letters(width, width)
     print(f"n = {N}, d_model = {width}: {f'{HEADS} heads':22} {ratio(heads, floats, residues)}")
     start = time.perf_counter()
-    found = identity(users_tiles, Attention(), sizes=[Sizes(N, N, D, D)])
+    program = Target(users_tiles, agree(users_tiles, Request.of(Attention())))
+    found = identity(program, Attention(), sizes=[Sizes(N, N, D, D)])
     print(f"identity test of the user's tiles: {found.evidence}: {time.perf_counter() - start:.1f} s")
 
 

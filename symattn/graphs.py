@@ -13,9 +13,9 @@ from typing import Any
 
 from symattn.attention.spec import Attention
 from symattn.document.evidence import Evidence, Grade
+from symattn.programs.graphs.graph_program import GraphProgram
 from symattn.programs.graphs.jax_reader import traced
 from symattn.programs.graphs.judging import judge_graph
-from symattn.programs.graphs.program import Program
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 from symattn.verification.definitions.gradients import Gradient
@@ -51,7 +51,7 @@ def verify_graph(
     return judge_graph(source, spec, proved, names, prove, epsilon, seed, command)
 
 
-def proved(program: Program) -> tuple[Evidence, tuple[str, ...], tuple[str, ...]]:
+def proved(program: GraphProgram) -> tuple[Evidence, tuple[str, ...], tuple[str, ...]]:
     """The evidence for graph = specification; the hypotheses, and why it is no proof where it is none, in words.
 
     The false variant, the same graph against another scale, must be refuted, and exact numbers at which both sides are
@@ -74,7 +74,7 @@ def proved(program: Program) -> tuple[Evidence, tuple[str, ...], tuple[str, ...]
     return evidence, said, why
 
 
-def _sides(program: Program, spec: Attention) -> Any:
+def _sides(program: GraphProgram, spec: Attention) -> Any:
     """Both sides as a function of the inputs by name."""
 
     def sides(**inputs: Any) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ inputs in their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from inspect import Parameter, Signature
@@ -35,7 +35,7 @@ from symattn.verification.power import verdict
 from symattn.verification.report import Report
 
 if TYPE_CHECKING:
-    from symattn.bounds.inputs import Sizes
+    from symattn.arrays.planes import Planes
     from symattn.verification.semantics import IdentityResult
 
 #: Promises that say something of two lengths, or of masks: a definition must have them.
@@ -152,17 +152,18 @@ class Laid(Target):
     def __init__(self, adapted: Adapted, convention: Convention, name: str) -> None:
         super().__init__(adapted, convention, name)
         self.subject, self.right, self._adapted = adapted.subject, adapted.right, adapted
+        self._own = adapted.function
 
     def semantics(self, spec: object, seconds: float, domain: Domain | None = None) -> IdentityResult:
         """The identity test on residues, where the definition runs on them: see ``identity``."""
-        from symattn.programs import identity
+        from symattn.programs.identity import identity_of_definition, tried_apart
         from symattn.verification.semantics import SIZES
 
-        def test(sizes: Sequence[Sizes], make: identity.Make) -> IdentityResult:
-            return identity.identity_of_definition(self._adapted, self.convention, sizes, domain, make)
-
         few = (SIZES[:3],)  # a definition has more steps than an attention, and larger degrees
-        return identity.tried_apart(test, self._adapted.function, self.convention, seconds, few)
+        return tried_apart(self, lambda sizes: identity_of_definition(self, sizes, domain=domain), seconds, few)
+
+    def made(self, kind: type[Planes]) -> Adapted:
+        return self._adapted.on(self.kinds.make(self._own, kind))
 
 
 def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
@@ -329,10 +330,10 @@ class Adapted:
             how.arguments, how.framework, how.dtype, notes=notes, order=order, form=form, sizes=sizes, fills=fills
         )
 
-    def on(self, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Adapted:
+    def on(self, function: Callable[..., Any]) -> Adapted:
         """Return the definition with another form of the function in its place."""
         result = copy(self)
-        result.function = make(self.function)
+        result.function = function
         return result
 
     def try_out(self, request: Request) -> None:

@@ -1,4 +1,4 @@
-"""The identity test of somebody's function: called as a convention says, on modular arrays, with globals replaced."""
+"""The identity test of a program: called as its convention says, on modular arrays."""
 
 from __future__ import annotations
 
@@ -11,22 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symattn.arrays.modular import Modular
 from symattn.arrays.precision import Precision
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import Convention
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.document.errors import InputError, MissingExtra
 from symattn.document.evidence import Evidence, Grade
-from symattn.programs.calling import agree
-from symattn.programs.frameworks import import_torch, is_of_jax
-from symattn.programs.layouts import argument, from_layout, placed
 from symattn.programs.process import NotDone, apart
-from symattn.programs.request import Request
-from symattn.programs.substitute import substitute
-from symattn.programs.target import captured
+from symattn.programs.program import Program
+from symattn.programs.target import Target, captured
 from symattn.verification.definitions.drawing import within, words
 from symattn.verification.semantics import (
     EPSILON,
@@ -39,44 +33,35 @@ from symattn.verification.semantics import (
 )
 
 if TYPE_CHECKING:
-    from symattn.programs.definitions import Adapted
+    from symattn.programs.definitions import Laid
 
-#: Of a function and a kind of array the function on that kind.
-Make = Callable[[Callable[..., Any], type[Modular]], Callable[..., Any]]
 LARGE = (Sizes(64, 64, 4, 3, 6), Sizes(5, 130, 4, 2, 6))
 
 
 def identity(
-    function: Callable[..., Any],
+    program: Program,
     spec: Attention,
-    convention: Convention | None = None,
     sizes: Sequence[Sizes] = SIZES,
     epsilon: float = EPSILON,
     seed: int = 0,
     domain: Domain | None = None,
-    make: Make = substitute,
 ) -> IdentityResult:
-    """Test whether NumPy code computes ``spec``, up to rounding and a probability of at most ε.
+    """Test whether a program computes ``spec``, up to rounding and a probability of at most ε.
 
-    Without a convention the function is called as ``agree`` finds. Code that cannot run on residues (``float()`` of an
-    element, a comparison of data) is not judged: ``IdentityResult.agrees`` is None and ``reason`` names why.
-    Functions in layouts with axes for a batch and for heads are called with several; sizes keep the promises of the
-    ``domain``, but for the largest ones. ``make`` makes of the function one for a kind of array.
+    Code that cannot run on residues (``float()`` of an element, a comparison of data) is not judged:
+    ``IdentityResult.agrees`` is None and ``reason`` names why. Functions in layouts with axes for a batch and for heads
+    are called with several; sizes keep the promises of the ``domain``, but for the largest ones.
     """
-    how = convention or agree(function, Request.of(spec))
+    how = program.convention
     names = tuple(dict.fromkeys(how.inputs))
     maker = Maker(spec, how, Precision.of("float64"), _roomy(domain or Domain()))
     batch = (2, 3)[: maker.batches]  # several, where the layout has an axis for it
     given = [replace(_fitted(maker, s), d_model=s.d_model, batch=batch) for s in sizes]
 
-    def prepare(kind: type[Modular]) -> Callable[[Mapping[str, Any]], Any]:
-        result = make(function, kind)
-        return lambda inputs: _call(result, how, inputs)
-
     def masks(s: Sizes, random: Random) -> Mapping[str, Any]:
         return maker.masks(s.n_q, s.n_k, np.random.default_rng(random.getrandbits(32)), None, s.batch)
 
-    return identity_test(prepare, spec, names, given, epsilon, seed, masks, isinstance(spec.position, Rotary))
+    return identity_test(program.on, spec, names, given, epsilon, seed, masks, isinstance(spec.position, Rotary))
 
 
 def _fitted(maker: Maker, sizes: Sizes) -> Sizes:
@@ -96,22 +81,16 @@ def _roomy(domain: Domain) -> Domain:
 
 
 def identity_of_definition(
-    adapted: Adapted,
-    how: Convention,
+    program: Laid,
     sizes: Sequence[Sizes] = SIZES,
-    domain: Domain | None = None,
-    make: Make = substitute,
     epsilon: float = EPSILON,
     seed: int = 0,
+    domain: Domain | None = None,
 ) -> IdentityResult:
     """Test the same of a function of a definition: its outputs against those of the definition's first way."""
-    definition, random, work = adapted.subject, Random(seed), residue_work()
-    inputs = [i for i in definition.inputs if i.name in how.inputs]
+    definition, random, work = program.subject, Random(seed), residue_work()
+    inputs = [i for i in definition.inputs if i.name in program.convention.inputs]
     results = {i.name: i.made for i in inputs if i.made is not None}
-
-    def prepare(kind: type[Modular]) -> Callable[[Mapping[str, Any]], Any]:
-        result = adapted.on(lambda function: make(function, kind))
-        return lambda given: _call(result, how, given)
 
     def compute(**keywords: Any) -> tuple[Any, ...]:
         return definition.run(definition.ways[0], keywords)
@@ -126,44 +105,37 @@ def identity_of_definition(
         drawn = {i.name: i.entries(shapes[i.name], rng) for i in inputs if i.entries}
         fixed = {n: a for n, a in drawn.items() if a.dtype == bool or not np.isfinite(a).all()}
         runs.append(ResidueRun(compute, words(fitted), (number,), shapes, fixed, random, work, results, tables=True))
-    return settle(runs, prepare, epsilon)
+    return settle(runs, program.on, epsilon)
 
 
-def understood(
-    function: Callable[..., Any], how: Convention, spec: Attention, seconds: float, domain: Domain | None = None
-) -> IdentityResult:
+def understood(program: Target, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult:
     """The identity test in a copy of this process, within ``seconds``; at larger sizes too where it goes well.
 
     What stands in the way is the ``reason`` of an identity that neither agrees nor differs.
     """
-    numbers = {"doc", "doc_q", "doc_k", "positions", "positions_q", "drop"} & {*how.inputs}
+    numbers = {"doc", "doc_q", "doc_k", "positions", "positions_q", "drop"} & {*program.convention.inputs}
     if numbers or spec.documents:
         return _not_tried(f"{', '.join(sorted(numbers))} are whole numbers")
-    return tried_apart(
-        lambda sizes, make: identity(function, spec, how, sizes, domain=domain, make=make), function, how, seconds
-    )
+    return tried_apart(program, lambda sizes: identity(program, spec, sizes, domain=domain), seconds)
 
 
 def tried_apart(
-    test: Callable[[Sequence[Sizes], Make], IdentityResult],
-    function: Callable[..., Any],
-    how: Convention,
+    program: Target,
+    test: Callable[[Sequence[Sizes]], IdentityResult],
     seconds: float,
     stages: Sequence[Sequence[Sizes]] = (SIZES, LARGE),
 ) -> IdentityResult:
-    """Make a test of what is made of ``function`` for a kind, at usual sizes and, where it agrees, at larger ones."""
-    if is_of_jax(function):
-        from symattn.programs.graphs.jax_reader import on_kind
-
-        return _quietly(lambda: test(stages[0], on_kind))  # JAX does not outlive a copy of the process
+    """Make a test of a program at usual sizes and, where it agrees, at larger ones."""
     try:
-        make = substitute if how.framework == "numpy" else _of_tensors(how.dtype)
-    except (InputError, MissingExtra) as error:  # nothing can be exported
+        copied = program.kinds.copied
+    except (InputError, MissingExtra) as error:
         return _not_tried(str(error))
+    if not copied:
+        return _quietly(lambda: test(stages[0]))
 
     def tests() -> Iterator[IdentityResult]:
         for sizes in stages:
-            yield (result := _quietly(lambda: test(sizes, make)))  # noqa: B023 - called at once
+            yield (result := _quietly(lambda: test(sizes)))  # noqa: B023 - called at once
             if not result.agrees:
                 break
 
@@ -177,19 +149,6 @@ def tried_apart(
     return first.joined(last) if last.agrees else last
 
 
-def _of_tensors(dtype: str) -> Make:
-    from symattn.programs.graphs.torch_reader import on_kind, warm
-
-    warm()
-    graphs: dict[Any, Any] = {}
-
-    def make(function: Callable[..., Any], kind: type[Modular]) -> Callable[..., Any]:
-        import_torch().set_num_threads(1)  # threads do not outlive a copy of the process
-        return on_kind(function, kind, dtype, graphs)
-
-    return make
-
-
 def _quietly(test: Callable[[], IdentityResult]) -> IdentityResult:
     with captured(), np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -198,11 +157,3 @@ def _quietly(test: Callable[[], IdentityResult]) -> IdentityResult:
 
 def _not_tried(reason: str) -> IdentityResult:
     return IdentityResult(None, Evidence(Grade.UNDECIDED, reason), reason=reason)
-
-
-def _call(function: Callable[..., Any], how: Convention, inputs: Mapping[str, Any]) -> Any:
-    places, keywords = placed(how.arguments, {a: argument(a, how, inputs) for a in how.arguments})
-    output = function(*places, **keywords)
-    first, *others = output if isinstance(output, tuple) and output else (output,)
-    first = from_layout(first, inputs, how.layout) if isinstance(first, Modular) else first
-    return (first, *others) if others else first

@@ -7,6 +7,7 @@ import io
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -41,7 +42,9 @@ from symattn.programs.trial import is_open, settle
 from symattn.verification.semantics import first_of
 
 if TYPE_CHECKING:
+    from symattn.arrays.planes import Planes
     from symattn.bounds.domain import Domain
+    from symattn.programs.program import OnKinds
     from symattn.verification.semantics import IdentityResult
 
 
@@ -55,7 +58,7 @@ class Target:
     notes: tuple[str, ...] = (IN_PROCESS,)
 
     def __init__(self, function: Callable[..., Any], convention: Convention, name: str = "") -> None:
-        self._function = function
+        self._function = self._own = function
         self._name = name or getattr(function, "__name__", type(function).__name__)
         self._arrays = frameworks.arrays(convention.framework)
         self._before: tuple[Any, NDArray[np.float64]] | None = None  # what the last call returned, and its values then
@@ -92,7 +95,22 @@ class Target:
         """The identity test on residues, in a copy of this process: see ``identity.understood``."""
         from symattn.programs.identity import understood  # residues take a while to import
 
-        return understood(self._function, self.convention, spec, seconds, domain)
+        return understood(self, spec, seconds, domain)
+
+    @cached_property
+    def kinds(self) -> OnKinds:
+        """What runs the function on other kinds of array. Raises ``InputError`` where nothing does."""
+        from symattn.programs.program import on_kinds
+
+        return on_kinds(self._own, self.convention)
+
+    def on(self, kind: type[Planes]) -> Callable[[Mapping[str, Any]], Any]:
+        """The function on another kind of array, of the inputs by name, with its first output in their axes."""
+        return partial(_called, self.made(kind), self.convention, kind)
+
+    def made(self, kind: type[Planes]) -> Callable[..., Any]:
+        """The function for arrays of another kind, with the same parameters."""
+        return self.kinds.make(self._own, kind)
 
     def _given(self, inputs: Inputs) -> dict[Argument, Any]:
         """The arguments made of inputs, as the function wants them; those that can be left out may lack."""
@@ -143,6 +161,14 @@ class Target:
         values = from_layout(values, inputs, self.convention.layout)
         others = tuple(map(_read, output[1:])) if isinstance(output, tuple) else ()
         return replace(outcome, output=values, dtype=dtype, shape=shape, returned=returned, others=others)
+
+
+def _called(function: Callable[..., Any], how: Convention, kind: type[Planes], inputs: Mapping[str, Any]) -> Any:
+    places, keywords = placed(how.arguments, {a: argument(a, how, inputs) for a in how.arguments})
+    output = function(*places, **keywords)
+    first, *others = output if isinstance(output, tuple) and output else (output,)
+    first = from_layout(first, inputs, how.layout) if isinstance(first, kind) else first
+    return (first, *others) if others else first
 
 
 def _shared(passed: dict[Argument, Any], inputs: Mapping[Argument, Any], memory: Memory) -> dict[Argument, Any]:

@@ -12,8 +12,9 @@ from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError
 from symattn.programs.calling import agree
 from symattn.programs.graphs import torch_reader
-from symattn.programs.identity import _of_tensors, identity
+from symattn.programs.identity import identity
 from symattn.programs.request import Request
+from symattn.programs.target import Target
 from symattn.verification.semantics import IdentityResult
 
 torch = pytest.importorskip("torch")
@@ -25,8 +26,8 @@ pytestmark = pytest.mark.deep
 
 
 def on_residues(function: Callable[..., Any], spec: Attention) -> IdentityResult:
-    how = agree(function, Request.of(spec, framework="torch"))
-    return identity(function, spec, how, SIZES, make=_of_tensors("float32"))
+    how = agree(function, Request.of(spec, framework="torch", dtype="float32"))
+    return identity(Target(function, how), spec, SIZES)
 
 
 def scores(q: Tensor, k: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,19 +15,27 @@ import pytest
 from symattn import Attention
 from symattn.arrays import kind
 from symattn.arrays.modular import modular
+from symattn.bounds.called_target import Convention
 from symattn.bounds.inputs import Sizes
 from symattn.document.evidence import Grade
+from symattn.programs import identity as tested
 from symattn.programs.calling import agree
-from symattn.programs.identity import identity
 from symattn.programs.request import Request
 from symattn.programs.substitute import substitute
-from symattn.verification.semantics import IdentityResult
+from symattn.programs.target import Target
+from symattn.verification.semantics import SIZES, IdentityResult
 from tests.arrays.users import RIGHT, WRONG, Program
 from tests.programs import numpy_programs as programs
 
 SMALL = (Sizes(), Sizes(4, 9, 16, 5))
 SQUARE = (Sizes(5, 5, 4, 3), Sizes(4, 4, 16, 4))
 CAUSAL = Attention(causal=True)
+
+
+def identity(
+    function: Callable[..., Any], spec: Attention, how: Convention | None = None, sizes: Any = SIZES, **options: Any
+) -> IdentityResult:
+    return tested.identity(Target(function, how or agree(function, Request.of(spec))), spec, sizes, **options)
 
 
 def named(case: Any) -> str:

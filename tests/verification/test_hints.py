@@ -14,9 +14,8 @@ from symattn.bounds.called_target import Convention
 from symattn.bounds.domain import Domain
 from symattn.document.codec import record
 from symattn.document.evidence import Grade
-from symattn.programs.identity import understood
 from symattn.programs.request import Request
-from symattn.programs.target import target
+from symattn.programs.target import Target, target
 from symattn.programs.verify import verify
 from symattn.verification.report import Check, Report
 
@@ -197,7 +196,9 @@ def test_what_never_ends_on_residues_is_ended() -> None:
 
 def test_tensors_without_their_framework_and_whole_numbers_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert "torch" in understood(plain, Convention((), framework="torch"), Attention(), 1.0).reason
+    of_tensors = Target(plain, Convention(()))
+    of_tensors.convention = Convention((), framework="torch")
+    assert "torch" in of_tensors.semantics(Attention(), 1.0).reason
     spec = Attention(documents=True)
     runner = target(lambda q, k, v, doc: v, Request.of(spec, dtype="float32", framework="numpy", layout="nd"))
     assert "whole numbers" in runner.semantics(spec, 1.0).reason
@@ -225,7 +226,7 @@ def test_rotary_tables_that_a_function_makes_are_read_and_their_angles_told_apar
     assert found.epsilon is not None
     assert "cosines and sines" in found.evidence.where
     for wrong in (partial(rotary, base=10001.0), lambda q, k, v: attention(rotated(q, np.arange(len(q))), k, v)):
-        found = understood(wrong, runner.convention, ROTARY, 60.0)
+        found = Target(wrong, runner.convention).semantics(ROTARY, 60.0)
         assert found.agrees is False
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.arrays.planes import Planes
 from symattn.document.errors import InputError, SymattnError
-from symattn.programs.graphs.values import Context, Joined, settled
+from symattn.programs.graphs.values import Context, Joined, is_plain, settled
 
 MOST_NODES = 10_000
 #: What an operator does with a node: the context, its operands in order, its attributes by name.
@@ -177,6 +177,16 @@ def on_kind(
             graphs[key] = export(of_arrays, list(at.values()))
         pairs = zip((x.name for x in graphs[key].inputs), (leaves[i] for i in at), strict=True)
         return run(graphs[key], dict(pairs), leaves[min(at)])[0]
+
+    return called
+
+
+def as_function(graph: Graph) -> Callable[..., Any]:
+    """The graph as a function of its inputs, in their order or by name; of several outputs it gives the first."""
+
+    def called(*places: Any, **keywords: Any) -> Any:
+        arrays = dict(zip((x.name for x in graph.inputs), places, strict=False)) | keywords
+        return run(graph, arrays, next(x for x in arrays.values() if not is_plain(x)))[0]
 
     return called
 

@@ -26,26 +26,31 @@ _PLACED = ("device", "layout", "pin_memory", "memory_format")
 _FUSED = "scaled_dot_product_attention"
 
 
-def on_kind(
-    function: Callable[..., Any], kind: type[Planes], dtype: str = "float32", graphs: dict[Any, Graph] | None = None
-) -> Callable[..., Any]:
-    """``function`` of tensors for arrays of ``kind``, as ``running.on_kind`` has it.
+def on_kinds(dtype: str) -> Callable[[Callable[..., Any], type[Planes]], Callable[..., Any]]:
+    """What makes of a function of tensors one for arrays of a kind, as ``running.on_kind`` has it.
 
-    Raises ``InputError`` where the function cannot be exported, where an operator is not read, and where the as_int64
+    It raises ``InputError`` where the function cannot be exported, where an operator is not read, and where the whole
     attention is one operator, of which no code would run.
     """
-    torch, label = import_torch(), getattr(function, "__name__", type(function).__name__)
+    warm()
+    torch, graphs = import_torch(), dict[Any, Graph]()
 
-    def export(of_tensors: Callable[..., Any], shapes: Sequence[tuple[int, ...]]) -> Graph:
-        examples = [torch.zeros(shape, dtype=getattr(torch, dtype)) for shape in shapes]
-        graph = of_program(_exported(torch, of_tensors, examples, label), label)
-        if any(_FUSED in node.operator for node in graph.nodes):
-            raise InputError(f"{label} calls {_FUSED}, one operator of torch, whose own code residues do not see")
-        if others := unknown(graph):
-            raise InputError(f"{label}: torch's operator {others[0]} is not read")
-        return graph
+    def make(function: Callable[..., Any], kind: type[Planes]) -> Callable[..., Any]:
+        torch.set_num_threads(1)  # threads do not outlive a copy of the process
+        label = getattr(function, "__name__", type(function).__name__)
 
-    return running.on_kind(function, kind, export, lambda x: _constant(torch, x, dtype), graphs)
+        def export(of_tensors: Callable[..., Any], shapes: Sequence[tuple[int, ...]]) -> Graph:
+            examples = [torch.zeros(shape, dtype=getattr(torch, dtype)) for shape in shapes]
+            graph = of_program(_exported(torch, of_tensors, examples, label), label)
+            if any(_FUSED in node.operator for node in graph.nodes):
+                raise InputError(f"{label} calls {_FUSED}, one operator of torch, whose own code residues do not see")
+            if others := unknown(graph):
+                raise InputError(f"{label}: torch's operator {others[0]} is not read")
+            return graph
+
+        return running.on_kind(function, kind, export, lambda x: _constant(torch, x, dtype), graphs)
+
+    return make
 
 
 def _constant(torch: Any, x: Any, dtype: str) -> Any:

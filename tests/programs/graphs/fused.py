@@ -9,8 +9,8 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from symattn.programs.graphs.judging import read
 from symattn.programs.graphs.running import run
+from symattn.programs.program import read
 
 FLOAT = TensorProto.FLOAT
 

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from symattn import Attention
 from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
-from symattn.programs.graphs.judging import read
 from symattn.programs.graphs.running import run
+from symattn.programs.program import read
 
 pytestmark = pytest.mark.onnx
 _PAST = ["past_key", "past_value"]

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 from symattn import Attention
 from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
-from symattn.programs.graphs.judging import read
 from symattn.programs.graphs.running import unknown
+from symattn.programs.program import read
 from symattn_cli.main import main
 from tests.programs.graphs.models import layer
 

@@ -7,15 +7,17 @@ as (columns out, columns in) is how the graph multiplies by it. What was found i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from symattn.arrays.planes import Planes
 from symattn.attention.inputs import TOKENS, accepted, required, shape
 from symattn.attention.projections import merge_heads, split_heads
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Argument, Convention, Inputs, Memory, Outcome
 from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, UPSTREAM, plain
@@ -290,8 +292,8 @@ def _of_heads(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) -
 
 
 @dataclass(frozen=True)
-class Program:
-    """A graph, which of its arrays is which input of ``spec``, and its sizes."""
+class GraphProgram:
+    """A graph as a ``Program``: which of its arrays is which input of ``spec``, and its sizes."""
 
     graph: Graph
     spec: Attention
@@ -300,7 +302,7 @@ class Program:
     output: int = 0  # which one is judged
 
     @classmethod
-    def of(cls, graph: Graph, spec: Attention, words: Mapping[str, str] | None = None) -> Program:
+    def of(cls, graph: Graph, spec: Attention, words: Mapping[str, str] | None = None) -> GraphProgram:
         """Raises InputError for an operator that is not read, and where it is open what an array is."""
         check_operators(graph)
         slots = bind(graph, spec, words)
@@ -312,6 +314,25 @@ class Program:
         result = dict.fromkeys(part for s in self.slots for part in s.parts)
         first = [n for n in ("x", "q", "k", "v") if n in result]
         return tuple(dict.fromkeys((*first, *result)))
+
+    @property
+    def convention(self) -> Convention:
+        """How it is called: each array by its name, in float64."""
+        return Convention(tuple(Argument(s.given.label or s.given.name, p) for s in self.slots for p in s.parts))
+
+    def describe(self) -> str:
+        """The name of the graph, and what each array is taken for."""
+        return f"{self.graph.name}({self.convention.printed})"
+
+    def on(self, kind: type[Planes] | None) -> Callable[[Mapping[str, Any]], Any]:
+        """The graph runs on every kind of array."""
+        return self
+
+    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
+        """Run the graph in float64, by the definitions of its operators."""
+        with np.errstate(all="ignore"):
+            output = np.asarray(self(inputs), dtype=np.float64)
+        return Outcome(output, "float64", output.shape)
 
     def __call__(self, inputs: Mapping[str, Any]) -> Any:
         """The output that is judged, on the kind of array of the inputs."""

@@ -1,0 +1,104 @@
+"""``Program``: whatever can be called with the inputs of a specification; and the languages of programs.
+
+A program of a language that has an object of its own, such as an ONNX model or a jaxpr, is read into a ``Graph``, which
+runs on every kind of array. Of a function there is its code: NumPy's runs as it stands, torch's by its exported graph
+and JAX's by its jaxpr. A new language is one file with a ``Dialect``, and a row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from symattn.arrays.planes import Planes
+from symattn.bounds.called_target import Convention, Inputs, Memory, Outcome
+from symattn.document.errors import InputError
+from symattn.programs.frameworks import is_of_jax
+from symattn.programs.graphs.running import Graph, as_function
+
+Function = Callable[..., Any]
+
+
+class Program(Protocol):
+    """A program in this process: what it is, how it is called, and on which kinds of array it runs."""
+
+    @property
+    def convention(self) -> Convention:
+        """How it is called: its parameters, what is passed besides the inputs, and in which layout and format."""
+
+    def describe(self) -> str:
+        """What it is, and what is passed to it: ``attn.py:attention(q, k, v)``."""
+
+    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
+        """Call it on floats; whatever it does is in the outcome."""
+
+    def on(self, kind: type[Planes]) -> Callable[[Mapping[str, Any]], Any]:
+        """The program on another kind of array, of the inputs by name. What it cannot do there it refuses by name."""
+
+
+class Language(NamedTuple):
+    """The attributes by which a program is known, and the file and the function there that reads it."""
+
+    attributes: tuple[str, ...]
+    file: str
+    read: str
+
+    def graph(self, program: object) -> Graph:
+        """Return the graph of a program."""
+        result: Graph = getattr(import_module(f"symattn.programs.{self.file}"), self.read)(program)
+        return result
+
+
+LANGUAGES = (
+    Language(("__fspath__",), "graphs.onnx_reader", "read"),
+    Language(("graph", "opset_import"), "graphs.onnx_reader", "of_model"),
+    Language(("graph_signature",), "graphs.torch_reader", "of_program"),
+    Language(("jaxpr", "consts"), "graphs.jax_reader", "of_jaxpr"),
+)
+
+
+def language_of(program: object) -> Language | None:
+    """Return the language of a program that is more than a function."""
+    return next((x for x in LANGUAGES if all(hasattr(program, name) for name in x.attributes)), None)
+
+
+def read(source: Any) -> Graph:
+    """The graph of whatever ``verify_graph`` takes. Raises ``InputError`` for what is none."""
+    if isinstance(source, Graph):
+        return source
+    source = Path(source) if isinstance(source, str) else source
+    if language := language_of(source):
+        return language.graph(source)
+    raise InputError(
+        f"{type(source).__name__} is not a graph; give an .onnx file, a ModelProto, an ExportedProgram or a ClosedJaxpr"
+    )
+
+
+class OnKinds(NamedTuple):
+    """A function on every kind of array: ``make`` gives it for one; ``copied``: in a copy of this process as well."""
+
+    make: Callable[[Function, type[Planes]], Function]
+    copied: bool = True
+
+
+def on_kinds(function: Function, how: Convention) -> OnKinds:
+    """What runs a function that is called as ``how`` says on other kinds of array.
+
+    Raises ``InputError`` and ``MissingExtra`` where nothing does.
+    """
+    if language := language_of(function):
+        graph = language.graph(function)
+        return OnKinds(lambda function, kind: as_function(graph))
+    if is_of_jax(function):
+        from symattn.programs.graphs import jax_reader
+
+        return OnKinds(jax_reader.on_kind, copied=False)  # JAX does not outlive a copy of the process
+    if how.framework == "torch":
+        from symattn.programs.graphs import torch_reader
+
+        return OnKinds(torch_reader.on_kinds(how.dtype))
+    from symattn.programs.substitute import substitute
+
+    return OnKinds(substitute)
