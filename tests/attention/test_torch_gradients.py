@@ -17,7 +17,6 @@ from symattn.attention.variants import VARIANTS
 from tests.attention.definition import parts
 from tests.attention.gradient_cases import CASES, Case, drawn
 from tests.attention.test_torch_layers import B, M, N, array, block, fields, forbidden, layer, made, tensors, tokens
-from tests.attention.torch_attention import attention
 
 pytestmark = pytest.mark.torch
 ROUNDED = rounded("float64")
@@ -33,7 +32,7 @@ def by_torch(case: Case) -> tuple[Any, dict[str, Any]]:
 
     given = {n: torch.tensor(a, dtype=torch.float64, requires_grad=True) for n, a in case.numbers.items()}
     plain = {n: torch.tensor(a) for n, a in case.plain.items()}
-    outputs = parts(attention(case.function, given | plain))
+    outputs = parts(case.function(**given, **plain))
     cotangents = parts(case.cotangent(ROUNDED))
     total = torch.zeros((), dtype=torch.float64)
     for y, g in zip(outputs, cotangents, strict=True):
