@@ -7,8 +7,6 @@ from itertools import permutations
 
 import flint
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from symattn.arrays import kind
 from symattn.arrays.field import approximation
@@ -134,10 +132,3 @@ def test_constants_are_known_behind_a_common_sum() -> None:
     assert (e / (1 + e)).constant() is None
     assert ((1 + 2 * e) / (1 + e)).constant() is None
     assert e.constant() is None
-
-
-@given(st.fractions(max_denominator=9), st.fractions(max_denominator=9))
-def test_rational_numbers_are_ordered_as_fractions_are(r: Fraction, s: Fraction) -> None:
-    assert number(r).less(number(s)) == (r < s)
-    assert (number(r) <= number(s)) == (r <= s)
-    assert (number(r) + number(2).sqrt()).less(number(s) + number(2).sqrt()) == (r < s)

@@ -9,8 +9,6 @@ from typing import Any
 import flint
 import pytest
 import sympy
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from symattn.arrays import kind
 from symattn.arrays.field.logarithm import Logarithm
@@ -178,24 +176,6 @@ def test_logarithms_are_written() -> None:
         assert two.arb(250).overlaps(flint.arb(2).log())
     with pytest.raises(TypeError):
         hash(two)
-
-
-elements = st.tuples(st.integers(-3, 3), st.integers(-4, 4), st.sampled_from([1, 2]), st.sampled_from([1, 3])).map(
-    lambda t: t[0] * number(Fraction(t[1], t[2])).exp() / t[3]
-)
-
-
-@settings(max_examples=60)
-@given(st.lists(st.tuples(elements, elements), max_size=6), st.booleans())
-def test_sums_at_once_equal_sums_one_by_one(pairs: list[tuple[Quotient, Quotient]], divided: bool) -> None:
-    below = SUM if divided else number(1)
-    xs, ys = [x / below for x, _ in pairs], [y for _, y in pairs]
-    by_hand = number(0)
-    for x, y in zip(xs, ys, strict=True):
-        by_hand = by_hand + x * y
-    assert dot(xs, ys) == by_hand
-    assert dot(xs, ys) != by_hand + 1
-    assert total(xs) == sum(xs, number(0))
 
 
 def test_sums_at_once_of_other_elements_use_their_own_operations() -> None:

@@ -11,7 +11,6 @@ import pytest
 import sympy
 
 from symattn import Attention
-from symattn.arrays import kind
 from symattn.arrays.modular import Modular, modular
 from symattn.arrays.notes import listening
 from symattn.arrays.residues import primes
@@ -124,63 +123,6 @@ def test_exp_takes_sums_to_products(of: type[Modular]) -> None:
     a, b = of.letters(50), of.letters(50)
     assert (of.xp.exp(a + b) == of.xp.exp(a) * of.xp.exp(b)).all()
     assert not (of.xp.exp(a * b) == of.xp.exp(a) * of.xp.exp(b)).any()
-
-
-# -- attention as on exact numbers ------------------------------------------------------------------------------------
-SIZES = [(1, 1, 1, 1), (2, 3, 4, 2), (3, 2, 2, 5), (5, 5, 3, 1)]
-SPECS = {
-    "plain": Attention(),
-    "not stabilised": Attention(stabilised=False),
-    "scale 1": Attention(scale=1),
-    "scale 1/3": Attention(scale=Fraction(1, 3)),
-    "causal": Attention(causal=True),
-    "causal, top-left": Attention(causal=True, alignment="top-left"),
-    "boolean mask": Attention(mask="boolean"),
-    "additive mask": Attention(mask="additive"),
-    "padding": Attention(padding=True),
-    "all masks": Attention(causal=True, mask="boolean", padding=True),
-    "undefined rows": Attention(mask="boolean", fully_masked="nan"),
-}
-
-
-def masks(spec: Attention, n_q: int, n_k: int, of: Any) -> dict[str, Any]:
-    allowed = RNG.integers(0, 2, (n_q, n_k)) > 0
-    allowed[0] = False  # a fully masked row
-    found: dict[str, Any] = {}
-    if spec.mask == "boolean":
-        found["mask"] = allowed
-    if spec.mask == "additive":
-        found["mask"] = of.literal(np.where(allowed, RNG.integers(-2, 3, (n_q, n_k)), -np.inf))
-    if spec.padding:
-        found["keep"] = np.arange(n_k) != 1
-    return found
-
-
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_every_specification_is_the_image_of_the_exact_one(
-    spec: Attention, sizes: tuple[int, ...], of: type[Modular]
-) -> None:
-    from tests.arrays.residues import agree
-
-    n_q, n_k, d_k, d_v = sizes
-    data = [RNG.integers(-2, 3, shape) for shape in ((n_q, d_k), (n_k, d_k), (n_k, d_v))]
-    state = RNG.bit_generator.state
-    results = []
-    for each in (of, kind("exact")):
-        RNG.bit_generator.state = state
-        results.append(spec(*map(each.lift, data), **masks(spec, n_q, n_k, each)))
-    assert agree(*results)
-
-
-def test_heads_and_projections_are_the_image_of_the_exact_ones(of: type[Modular]) -> None:
-    from tests.arrays.residues import agree
-
-    shapes = {"x": (3, 4), "y": (2, 4), "w_q": (4, 4), "w_k": (4, 4), "w_v": (4, 2), "w_o": (2, 4), "b_q": (4,)}
-    data = {name: RNG.integers(-1, 2, shape) for name, shape in shapes.items()}
-    spec = Attention(heads=2)
-    got, wanted = (spec(**{n: k.lift(x) for n, x in data.items()}) for k in (of, kind("exact")))
-    assert agree(got, wanted)
 
 
 # -- planes that wait -------------------------------------------------------------------------------------------------

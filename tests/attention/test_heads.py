@@ -49,12 +49,6 @@ def test_query_heads_read_keys_in_groups() -> None:
     assert not same(out, grouped(lambda t: t % G))
 
 
-def test_one_head_of_keys_is_read_by_all() -> None:
-    arrays = QKV | {"k": QKV["k"][:1], "v": QKV["v"][:1]}
-    out = Attention(heads=H, kv_heads=1)(**arrays)
-    assert same(out, EXACT.xp.stack([single(q, arrays["k"][0], arrays["v"][0]) for q in arrays["q"]]))
-
-
 def test_which_head_is_read() -> None:
     heads = np.arange(3)[:, None, None] + np.zeros((3, 2, 2))
     assert [int(x) for x in repeat_heads(heads, 2)[:, 0, 0]] == [0, 0, 1, 1, 2, 2]

@@ -100,13 +100,6 @@ def test_a_known_picture() -> None:
     assert [list(map(int, row.ljust(10, "0"))) for row in rows] == found.astype(int).tolist()
 
 
-@pytest.mark.parametrize(("n_q", "n_k", "width"), [(4, 4, 1), (4, 4, 2), (5, 5, 9), (2, 5, 3), (1, 4, 2)])
-def test_a_sliding_window_holds_the_last_keys_up_to_the_query(n_q: int, n_k: int, width: int) -> None:
-    found = masks.window(np.zeros((n_q, n_k)), width)
-    wanted = [[i + n_k - n_q - width < j <= i + n_k - n_q for j in range(n_k)] for i in range(n_q)]
-    assert found.tolist() == wanted
-
-
 def test_the_sliding_window_is_one_with_sides() -> None:
     for n_q, n_k in SIZES:
         s = np.zeros((n_q, n_k))

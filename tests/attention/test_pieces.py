@@ -8,15 +8,11 @@ import pytest
 
 from tests.attention.pieces import CHECKS, Piece, agrees
 from tests.attention.test_normalisers import NORMALISERS
-from tests.attention.test_positions_relative import TERMS
 from tests.attention.test_positions_rotary import LEARNED, ROTATIONS
-from tests.attention.test_scores import SCORES
 from tests.lanes import groups
 
 FAMILIES: dict[str, dict[str, Piece]] = {
-    "scores": SCORES,
     "weights": NORMALISERS,
-    "distances": TERMS,
     "rotations": ROTATIONS,
     "learned positions": {"learned": LEARNED},
 }

@@ -27,7 +27,7 @@ from symattn.attention.positions.rotary_fields import (
 from symattn.document.errors import Undecided
 from symattn.document.render import latex, text
 from tests.attention.by_loops import attention
-from tests.attention.definitions_positions import N_K, N_Q, POSITIONS, TRIPLES, H, data
+from tests.attention.definitions_positions import POSITIONS, TRIPLES, H, data
 from tests.attention.pieces import nested
 from tests.bounded import bounded
 
@@ -167,15 +167,6 @@ def test_given_positions() -> None:
         assert not all(x.overlaps(y) for x, y in zip(first.flat, wanted.flat, strict=True))
         zero = balls(given, positions=order, positions_q=np.array([0, 1, 2]))
         assert all(x.overlaps(y) for x, y in zip(first.flat, zero.flat, strict=True))
-
-
-def test_positions_of_each_batch() -> None:
-    exact, spec = kind("exact"), Attention(position=Rotary(given="tables", width=None))
-    q, k, v, cos, sin = (data(2, *shape) for shape in ((N_Q, 4), (N_K, 4), (N_K, 3), (N_K, 2), (N_K, 2)))
-    whole = spec(*map(exact.lift, (q, k, v)), cos=exact.lift(cos), sin=exact.lift(sin))
-    for b in range(2):
-        one = spec(*map(exact.lift, (q[b], k[b], v[b])), cos=exact.lift(cos[b]), sin=exact.lift(sin[b]))
-        assert (whole[b] == one).all()
 
 
 # -- latents -----------------------------------------------------------------------------------------------------------

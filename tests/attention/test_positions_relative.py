@@ -23,8 +23,6 @@ from symattn.attention.positions.relative import (
     deberta_starts,
     from_far_to_near,
     relative_keys,
-    relative_queries,
-    relative_values,
     slope_exponents,
     slopes,
     spanned,
@@ -33,8 +31,6 @@ from symattn.attention.positions.relative import (
     with_biases,
 )
 from symattn.document.errors import InputError, Refused
-from tests.arrays.evaluating import compare
-from tests.attention.pieces import Piece
 
 
 # -- buckets -----------------------------------------------------------------------------------------------------------
@@ -145,58 +141,7 @@ def test_slopes_of_any_number_of_heads() -> None:
     assert slopes(12, np.zeros((), np.float16)).dtype == np.float16
 
 
-def linear(sign: Any, s: Any, slope: Any) -> Any:
-    """s_hij − a_h (i − j), or a_h |i − j|, the last query at the last key."""
-    back = [[i + len(s[0][0]) - len(s[0]) - j for j in range(len(s[0][0]))] for i in range(len(s[0]))]
-    return [
-        [[x - slope[h] * sign(back[i][j]) for j, x in enumerate(row)] for i, row in enumerate(head)]
-        for h, head in enumerate(s)
-    ]
-
-
-def looked_up(s: Any, table: Any, index: np.ndarray) -> Any:
-    return [
-        [[x + table[index[i, j]][h] for j, x in enumerate(row)] for i, row in enumerate(head)]
-        for h, head in enumerate(s)
-    ]
-
-
 # -- terms of the scores -----------------------------------------------------------------------------------------------
-def dot(a: Any, b: Any) -> Any:
-    return mpmath.fdot(zip(a, b, strict=True))
-
-
-def plus_keys(s: Any, q: Any, table: Any, index: np.ndarray) -> Any:
-    return [[x + dot(q[i], table[index[i, j]]) for j, x in enumerate(row)] for i, row in enumerate(s)]
-
-
-def plus_queries(s: Any, k: Any, table: Any, index: np.ndarray) -> Any:
-    return [[x + dot(k[j], table[index[i, j]]) for j, x in enumerate(row)] for i, row in enumerate(s)]
-
-
-def plus_values(o: Any, p: Any, table: Any, index: np.ndarray) -> Any:
-    return [
-        [x + sum(w * table[index[i, j]][c] for j, w in enumerate(p[i])) for c, x in enumerate(row)]
-        for i, row in enumerate(o)
-    ]
-
-
-def two_biases(q: Any, k: Any, table: Any, u: Any, w: Any) -> Any:
-    """(q_i + u_h) · k_j + (q_i + w_h) · r_t with the row t = j + n_q − 1 − i of a table from far to near."""
-    n = len(q[0])
-    return [
-        [
-            [
-                dot([a + b for a, b in zip(x, u[h], strict=True)], y)
-                + dot([a + b for a, b in zip(x, w[h], strict=True)], table[h][j + n - 1 - i])
-                for j, y in enumerate(k[h])
-            ]
-            for i, x in enumerate(q[h])
-        ]
-        for h in range(len(q))
-    ]
-
-
 def xl(q: Any, k: Any, table: Any, u: Any, w: Any) -> Any:
     index = from_far_to_near(ahead(q.shape[-2], k.shape[-2], q), k.shape[-2], table.shape[-2])
     return with_biases(q @ k.mT, q, k, table, index, u, w)
@@ -206,42 +151,6 @@ N_Q, N_K = 3, 4
 AHEAD = ahead(N_Q, N_K, np.zeros(()))
 BUCKETS, CLIPPED, SPANNED = t5_bucket(AHEAD, 8, 16), clipped(AHEAD, 2), spanned(-AHEAD, 2)
 SCORES = (N_Q, N_K)
-TERMS: dict[str, Piece] = {
-    "alibi": Piece(biased, lambda s, a: linear(lambda x: x, s, a), lambda s, a: biased(s, -a), ((2, *SCORES), (2,))),
-    "alibi, two-sided": Piece(
-        lambda s, a: biased(s, a, True), lambda s, a: linear(abs, s, a), biased, ((2, *SCORES), (2,))
-    ),
-    "buckets": Piece(
-        lambda s, t: bucket_bias(s, t, BUCKETS),
-        lambda s, t: looked_up(s, t, BUCKETS),
-        lambda s, t: bucket_bias(s, t, t5_bucket(-AHEAD, 8, 16)),
-        ((2, *SCORES), (8, 2)),
-    ),
-    "relative keys": Piece(
-        lambda s, q, t: relative_keys(s, q, t, CLIPPED),
-        lambda s, q, t: plus_keys(s, q, t, CLIPPED),
-        lambda s, q, t: relative_keys(s, q, t, 4 - CLIPPED),
-        (SCORES, (N_Q, 2), (5, 2)),
-    ),
-    "relative values": Piece(
-        lambda o, p, t: relative_values(o, p, t, CLIPPED),
-        lambda o, p, t: plus_values(o, p, t, CLIPPED),
-        lambda o, p, t: relative_values(o, p, t, 4 - CLIPPED),
-        ((N_Q, 2), SCORES, (5, 2)),
-    ),
-    "relative queries": Piece(
-        lambda s, k, t: relative_queries(s, k, t, SPANNED),
-        lambda s, k, t: plus_queries(s, k, t, SPANNED),
-        lambda s, k, t: relative_queries(s, k, t, spanned(AHEAD, 2)),
-        (SCORES, (N_K, 2), (4, 2)),
-    ),
-    "two biases": Piece(
-        xl,
-        two_biases,
-        lambda q, k, t, u, w: xl(q, k, t, w, u),
-        ((2, N_Q, 2), (2, N_K, 2), (2, N_Q + N_K - 1, 2), (2, 2), (2, 2)),
-    ),
-}
 
 
 def test_one_table_for_each_head() -> None:
@@ -257,11 +166,6 @@ def test_terms_of_scores_without_heads() -> None:
     s, table, slope = draw.normal(size=SCORES), draw.normal(size=(8, 1)), draw.normal(size=1)
     np.testing.assert_array_equal(bucket_bias(s, table, BUCKETS), bucket_bias(s[None], table, BUCKETS)[0])
     np.testing.assert_array_equal(biased(s, slope), biased(s[None], slope)[0])
-
-
-def test_linear_biases_on_letters() -> None:
-    compare(biased, {"s": "h n p+n", "slope": "h"}, {"h": 2, "n": 2, "p": 2})
-    compare(lambda s, slope: biased(s, slope, True), {"s": "h n n", "slope": "h"}, {"h": 2, "n": 3})
 
 
 # -- the shift ---------------------------------------------------------------------------------------------------------

@@ -99,13 +99,6 @@ def test_every_array_of_a_trace_is_of_the_kind(name: str) -> None:
     assert trace["scores"].shape == (H, 3, 3)
 
 
-def test_parameter_free_attention_is_attention_of_x_with_itself() -> None:
-    x = kind("exact").lift([[1, 0.5], [2, -1], [0, 1]])
-    assert (Attention()(x=x) == Attention()(x, x, x)).all()
-    y = kind("exact").lift([[1, 1], [0, 2]])
-    assert (Attention()(x=x, y=y) == Attention()(x, y, y)).all()
-
-
 def test_inputs_that_are_none_are_not_given() -> None:
     assert Attention()(ARRAYS["q"], ARRAYS["k"], ARRAYS["v"], mask=None).shape == (2, 5)
 
@@ -118,31 +111,6 @@ def test_a_batch_is_each_of_its_parts() -> None:
     assert out.shape == (2, 4, 3, 3)
     for b in np.ndindex(2, 4):
         assert (out[b] == Attention(causal=True)(q[b[0], 0], k[b[1]], v[b])).all()
-
-
-def test_one_head_of_projections_is_attention_of_the_projected() -> None:
-    exact = kind("exact")
-    arrays = {n: exact.lift(a) for n, a in DEFINITIONS["self with biases"].given.items()}
-    q, k, v = (arrays["x"] @ arrays[f"w_{r}"] + arrays[f"b_{r}"] for r in "qkv")
-    assert (Attention()(**arrays) == Attention()(q, k, v) @ arrays["w_o"] + arrays["b_o"]).all()
-
-
-def test_heads_are_attention_of_blocks_of_columns_side_by_side() -> None:
-    exact = kind("exact")
-    arrays = {n: exact.lift(a) for n, a in DEFINITIONS["heads with biases"].given.items()}
-    q, k, v = (arrays["x"] @ arrays[f"w_{r}"] + arrays[f"b_{r}"] for r in "qkv")
-    heads = [Attention(causal=True)(*(np.split(a, H, axis=-1)[h] for a in (q, k, v))) for h in range(H)]
-    merged = np.concatenate(heads, axis=-1) @ arrays["w_o"] + arrays["b_o"]
-    assert (Attention(heads=H, causal=True)(**arrays) == merged).all()
-
-
-@pytest.mark.parametrize("scale", [None, 1, Fraction(1, 3), 0.25, -2])
-def test_the_scale_is_a_factor_of_the_scores(scale: Any) -> None:
-    exact = kind("exact")
-    q, k, v = (exact.lift(DEFINITIONS["plain"].given[n]) for n in "qkv")
-    trace = Attention(scale=scale).trace(q, k, v)
-    factor = 1 / exact.xp.sqrt(exact.lift(2)) if scale is None else exact.lift(Fraction(scale))
-    assert (trace["scaled"] == trace["scores"] * factor).all()
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)

@@ -17,12 +17,15 @@ from symattn.arrays.modular import modular
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.linear import (
+    causal_linear_attention,
+    causal_products,
     delta_chunk,
     delta_token,
     exponential,
     gated_chunk,
     gated_products,
     gated_step,
+    linear_attention,
     positive_random,
     scan,
 )
@@ -96,6 +99,9 @@ FORMS: dict[str, tuple[Callable[..., Any], dict[str, tuple[int, ...]]]] = {
     ),
     "pages": (paged, SELF),
     "prefill": (partial(prefill, Attention(scale=1, causal=True), bounds=(0, 1, 4)), SELF),
+    "linear": (lambda q, k, v: linear_attention(q * q + 1, k * k + 1, v), QKV),
+    "linear, causal": (lambda q, k, v: causal_linear_attention(q * q + 1, k * k + 1, v), SELF),
+    "products, causal": (causal_products, SELF),
     "gated": (gated_products, SELF | {"g": (4, 1)}),
     "gated, tokens": (partial(scan, gated_step), {"state": (2, 2)} | SELF | {"g": (4, 1)}),
     "gated, chunks": (partial(scan, gated_chunk), {"state": (2, 2)} | SELF | {"g": (4, 2)}),

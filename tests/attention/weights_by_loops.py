@@ -10,7 +10,6 @@ import numpy as np
 from tests.attention.by_loops import simplex, tsallis
 
 SEEN = np.array([[True, True, True, True], [False, True, False, True], [False, False, False, False]])
-RARE = np.array([[True, False, True, True], [True, True, False, True], [False, True, True, False]])
 #: No two keys of a row are equal, and no threshold is a score: floats decide the order as exact numbers do.
 APART = [[0.75, -1.0, 0.5, 0.625], [0.25, 2.0, -1.0, 1.5], [0.125, 0.0, 1.0, 2.0]]
 
@@ -25,17 +24,6 @@ def rows(weigh: Any, seen: Any = SEEN) -> Any:
             weights = dict(zip(some, weigh([row[j] for j in some], len(row), *more), strict=True))
             out.append([weights.get(j, mpmath.mpf(0)) for j in range(len(row))])
         return out
-
-    return run
-
-
-def ratio(base: Any, sink: Any = None) -> Any:
-    """b^x / Σ b^y, with one term more for a sink."""
-
-    def run(row: Any, _: int, *more: Any) -> Any:
-        extra = 0 if sink is None else mpmath.power(base, sink)
-        total = mpmath.fsum(mpmath.power(base, x) for x in row) + extra
-        return [mpmath.power(base, x) / total for x in row]
 
     return run
 
@@ -58,10 +46,6 @@ def logsum(s: Any, sink: Any = None) -> Any:
     return [[mpmath.log(z) if z else mpmath.mpf("-inf")] for z in sums]
 
 
-def sinks_of_heads(s: Any, b: Any) -> Any:
-    return [rows(ratio(mpmath.e, b[h]))(head) for h, head in enumerate(s)]
-
-
 def sigmoids(bias: Any) -> Any:
     return rows(
         lambda row, n: [
@@ -72,17 +56,3 @@ def sigmoids(bias: Any) -> Any:
 
 def rectified(power: Any) -> Any:
     return rows(lambda row, n: [(x if x > 0 else mpmath.mpf(0)) / mpmath.mpf(n) ** power for x in row])
-
-
-def dropped(s: Any) -> Any:
-    whole = rows(ratio(mpmath.e))(s)
-    return [
-        [x * mpmath.mpf(4) / 3 if RARE[i][j] else mpmath.mpf(0) for j, x in enumerate(row)]
-        for i, row in enumerate(whole)
-    ]
-
-
-def logsum_of_two(s: Any) -> Any:
-    """log₂ Σ 2^s, −∞ for an empty row."""
-    sums = [mpmath.fsum(mpmath.power(2, x) for j, x in enumerate(row) if SEEN[i][j]) for i, row in enumerate(s)]
-    return [[mpmath.log(z, 2) if z else mpmath.mpf("-inf")] for z in sums]
