@@ -1,4 +1,4 @@
-"""What random programs do not reach (``test_exact_fuzz``): long products, growth, hashes, types, and what is refused."""
+"""What random programs do not reach (``test_exact_fuzz``): long products, growth, hashes, types, refusals."""
 
 from __future__ import annotations
 

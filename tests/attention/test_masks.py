@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from symattn.arrays import kind
-from symattn.attention import masks
 from symattn.attention.softmax import normalise, row_max, softmax
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
@@ -51,28 +50,6 @@ def test_masks_mean_what_loops_say(causal: Any, mask: Any, padding: bool, sizes:
                 assert "0/0" in x.why
             else:
                 assert abs(mpmath.mpf(x.decimal(40)) - value) < mpmath.mpf("1e-35")
-
-
-@pytest.mark.parametrize("alignment", ["bottom-right", "top-left"])
-@pytest.mark.parametrize("sizes", SIZES)
-def test_the_causal_mask_by_its_words(alignment: str, sizes: tuple[int, int]) -> None:
-    """Bottom-right: the last query sees every key. Top-left: the first query sees the first key alone."""
-    n_q, n_k = sizes
-    mask = masks.causal(np.zeros(sizes), alignment)
-    assert mask.shape == sizes
-    if alignment == "bottom-right":
-        assert mask[-1].all()
-        assert all(mask[i].sum() == max(0, n_k - (n_q - 1 - i)) for i in range(n_q))
-    else:
-        assert all(mask[i].sum() == min(i + 1, n_k) for i in range(n_q))
-    assert (np.diff(mask.astype(int), axis=1) <= 0).all()
-
-
-def test_the_alignments_agree_for_as_many_keys_as_queries_and_only_then() -> None:
-    for sizes in SIZES:
-        square = np.zeros(sizes)
-        same = np.array_equal(masks.causal(square), masks.causal(square, "top-left"))
-        assert same == (sizes[0] == sizes[1])
 
 
 @pytest.mark.parametrize("name", ["exact", "ball", "symbolic", "float64", "float32", "float16", "bfloat16"])
@@ -117,44 +94,8 @@ def test_nothing_leaks_from_a_forbidden_key_on_exact_arrays() -> None:
     assert not (Attention()(q, k, v) == Attention()(q, k, changed)).any()
 
 
-def test_a_mask_of_zeros_or_of_true_changes_nothing() -> None:
-    exact = kind("exact")
-    q, k, v = (exact.lift(a) for a in arrays(3, 4))
-    plain = Attention()(q, k, v)
-    assert (Attention(mask="additive")(q, k, v, mask=np.zeros((3, 4))) == plain).all()
-    assert (Attention(mask="additive")(q, k, v, mask=np.full((3, 1), 7.0)) == plain).all()
-    assert (Attention(mask="boolean")(q, k, v, mask=np.ones((1, 4), dtype=bool)) == plain).all()
-    assert (Attention(padding=True)(q, k, v, keep=np.ones(4, dtype=bool)) == plain).all()
-
-
-def test_an_additive_mask_is_added_after_scaling() -> None:
-    q, k, v = np.ones((1, 4)), np.array([[0.0] * 4, [0.0] * 4]), np.array([[1.0], [0.0]])
-    weight = Attention(mask="additive")(q, k, v, mask=np.array([[math.log(3), 0.0]]))
-    assert abs(weight[0, 0] - 0.75) < 2**-50
-
-
 def test_the_largest_of_a_fully_masked_row_is_zero() -> None:
     s = np.array([[-np.inf, -np.inf], [1.0, 2.0]])
     assert row_max(s).tolist() == [[0.0], [2.0]]
     assert softmax(s, fully_masked="zeros")[0].tolist() == [0.0, 0.0]
     assert normalise(np.array([[1.0, 3.0]])).tolist() == [[0.25, 0.75]]
-
-
-def test_one_mask_serves_all_heads_and_each_batch_its_own() -> None:
-    """Two batches and two heads: a mask for each batch must not be taken for a mask for each head."""
-    exact = kind("exact")
-    x, w = RNG.integers(-2, 3, (2, 3, 4)) / 2, RNG.integers(-2, 3, (3, 4, 4)) / 2
-    keep = np.array([[True, True, False], [True, False, True]])
-    mask = RNG.random((2, 3, 3)) < 0.6
-    weights = {f"w_{role}": exact.lift(a) for role, a in zip("qkv", w, strict=True)}
-    spec = Attention(heads=2, padding=True, mask="boolean")
-    both = spec(x=exact.lift(x), mask=mask, keep=keep, **weights)
-    for b in range(2):
-        alone = spec(x=exact.lift(x[b]), mask=mask[b], keep=keep[b], **weights)
-        assert (both[b] == alone).all()
-    per_head = Attention(heads=2, mask="boolean")
-    split = per_head(x=exact.lift(x[0]), mask=mask, **weights)
-    for h in range(2):
-        columns = slice(2 * h, 2 * h + 2)
-        parts = {name: a[:, columns] for name, a in weights.items()}
-        assert (split[:, columns] == Attention(mask="boolean")(x=exact.lift(x[0]), mask=mask[h], **parts)).all()

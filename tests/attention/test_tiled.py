@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from symattn.attention import masks
-from symattn.attention.gradients.attention import shared_gradient
 from symattn.attention.positions.position_fields import Alibi, Shaw
-from symattn.attention.projections import repeat_heads
 from symattn.attention.softmax import log_sum_exp
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
@@ -175,13 +173,6 @@ def test_every_specification_by_tiles(name: str) -> None:
 def test_weights_that_no_state_holds_are_refused(spec: Attention, says: str) -> None:
     with pytest.raises(InputError, match=says):
         by_tiles(spec, (0, 3), (0, 7), *DATA.values())
-
-
-def test_shared_heads_sum_their_gradients() -> None:
-    """⟨repeat(x), g⟩ = ⟨x, shared_gradient(g)⟩ for all x: the way back of ``repeat_heads``."""
-    x, g = EXACT.lift(HEADS["k"]), EXACT.lift(drawn(6, g=(2, 6, 5, 2))["g"])
-    there, back = EXACT.xp.sum(repeat_heads(x, 3) * g), EXACT.xp.sum(x * shared_gradient(g, 3))
-    assert bool(there == back)
 
 
 # -- all sizes -------------------------------------------------------------------------------------------------------

@@ -11,9 +11,8 @@ import pytest
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.derivative import vjp
-from symattn.attention.gradients.attention import Gradients, shared_gradient, softmax_vjp
+from symattn.attention.gradients.attention import Gradients, softmax_vjp
 from symattn.attention.positions.position_fields import Rotary
-from symattn.attention.projections import repeat_heads
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import backward_by_tiles
@@ -24,8 +23,6 @@ from symattn.attention.streaming.tiled import (
     backward,
     forward,
     row_products,
-    score_and_value_gradients,
-    sink_gradient,
     sliced,
     tile_gradients,
     tile_weights,
@@ -159,38 +156,8 @@ def test_a_wrong_backward_pass_is_refused(name: str) -> None:
 
 
 # -- other inputs ----------------------------------------------------------------------------------------------------
-def test_the_gradient_by_a_bias() -> None:
-    q, k, v, g, bias = (EXACT.lift(x) for x in (*DATA.values(), BIAS))
-    wanted = vjp(Attention(bias=True, causal=True, scale=1), g, {"q": q, "k": k, "v": v, "bias": bias})["bias"]
-    scores = Scores(scale=1, bias=bias, allowed=masks.causal)
-    saved = forward(scores.tiles(q, k), v, ROWS, KEYS)
-    assert (score_and_value_gradients(scores.tiles(q, k), v, saved, g, ROWS, KEYS)[0] == wanted).all()
-    without_mask = Scores(scale=1, bias=bias).tiles(q, k)
-    assert not (score_and_value_gradients(without_mask, v, saved, g, ROWS, KEYS)[0] == wanted).all()
-
-
 HEADS = whole(9, q=(4, 2, 1), k=(2, 3, 1), v=(2, 3, 2), g=(4, 2, 2))
 HEADS["sink"] = np.array([1.0, -1, 2, 0])
-
-
-def test_gradients_by_sinks_and_shared_heads() -> None:
-    spec = Attention(heads=4, kv_heads=2, sink="given", causal=True, scale=1)
-    q, k, v, g, sink = (EXACT.lift(x) for x in HEADS.values())
-    wanted = vjp(spec, g, {"q": q, "k": k, "v": v, "sink": sink})
-    rows, keys = (0, 1, 2), (0, 1, 3)
-    wide = [repeat_heads(x, 2) for x in (k, v)]
-    logit = EXACT.xp.broadcast_to(sink[:, None, None], (4, 2, 1))
-    saved = forward(CAUSAL.tiles(q, wide[0]), wide[1], rows, keys, sink=logit)
-    assert (saved.output == spec(q, k, v, sink=sink)).all()
-    found = backward(CAUSAL, q, *wide, saved, g, rows, keys)
-    assert (found.q == wanted["q"]).all()
-    assert (shared_gradient(found.k, 2) == wanted["k"]).all()
-    assert (shared_gradient(found.v, 2) == wanted["v"]).all()
-    by_sink = sink_gradient(logit, saved, g)
-    assert (EXACT.xp.sum(by_sink, axis=(1, 2)) == wanted["sink"]).all()
-    assert not (EXACT.xp.sum(-by_sink, axis=(1, 2)) == wanted["sink"]).any()
-    unshared = forward(CAUSAL.tiles(q, wide[0]), wide[1], rows, keys)  # the sink forgotten in the forward pass
-    assert not (EXACT.xp.sum(sink_gradient(logit, unshared, g), axis=(1, 2)) == wanted["sink"]).any()
 
 
 def test_a_cap_has_a_slope() -> None:
@@ -329,23 +296,3 @@ def test_the_whole_backward_pass_for_all_sizes(which: str) -> None:
         return ds @ k if which == "q" else p.mT @ g
 
     assert proved(form, definition, shapes)
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("causal", [False, True])
-def test_torch_differentiates_to_the_same(causal: bool) -> None:
-    import torch
-    from torch.nn.functional import scaled_dot_product_attention
-
-    data = drawn(10, q=(2, 5, 4), k=(2, 5, 4), v=(2, 5, 3), g=(2, 5, 3))
-    tensors = {n: torch.tensor(x, requires_grad=n != "g") for n, x in data.items()}
-    output = scaled_dot_product_attention(*[tensors[n] for n in "qkv"], is_causal=causal)
-    (output * tensors["g"]).sum().backward()
-    tiles, bounds = (Scores(allowed=masks.causal), Scores()), ((0, 2, 5), (0, 1, 4, 5))
-    scores, other_scores = tiles if causal else tiles[::-1]
-    found = by_tiles(scores, **data, keep=with_lse, skip=above_diagonal if causal else None, bounds=bounds)
-    wrong = by_tiles(other_scores, **data, bounds=bounds)
-    for name, got, other in zip("qkv", found, wrong, strict=True):
-        wanted = tensors[name].grad.numpy()
-        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-13)
-        assert abs(other - wanted).max() > 1e-2
