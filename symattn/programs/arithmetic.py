@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from symattn.document.errors import CannotRun, InputError
 from symattn.document.keywords import format_name
 from symattn.programs import frameworks
 from symattn.programs.loading import one_line
+from symattn.programs.names import Function
 from symattn.programs.target import narrowed
 from symattn.programs.verify import Options, called, check_numbers, checked, command_line, requested
 from symattn.verification.arithmetic.answer import Answer
@@ -37,7 +38,7 @@ LEAST, MOST = 4, 512  # keys
 
 
 def arithmetic(
-    function: Callable[..., Any],
+    function: Function,
     spec: Told | None = None,
     *,
     dtype: str = "bfloat16",
@@ -159,7 +160,7 @@ _ROWS = 4  # of the left factor
 
 
 def summation(
-    function: Callable[..., Any],
+    function: Function,
     kind: Kind = "sum",
     *,
     terms: int = 128,

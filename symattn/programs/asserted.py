@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from symattn.arrays.array import Array
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import InputError
 from symattn.programs.closeness import check_alpha, close_to_exact, on_cpu, ready
-from symattn.programs.frameworks import suspect
+from symattn.programs.frameworks import Tensor, Tensors, suspect
 from symattn.programs.question import Layout, Question, scaled
 from symattn.verification.report import Sought
 
@@ -87,9 +87,9 @@ class Piece(NamedTuple):
     """One sequence: its name in messages, its inputs, and what came back for it."""
 
     name: str
-    given: dict[str, Any]
-    out: Any
-    lse: Any
+    given: dict[str, Tensor]
+    out: Tensor
+    lse: Tensor
 
 
 def close_by_pieces(question: Question) -> str:
@@ -111,7 +111,7 @@ def close_by_pieces(question: Question) -> str:
     return ""
 
 
-def pieces(layout: Layout, inputs: Mapping[str, object], out: object, lse: Any) -> list[Piece]:
+def pieces(layout: Layout, inputs: Mapping[str, object], out: object, lse: Tensor) -> list[Piece]:
     """The sequences, each with arrays of its own. Raises ``InputError`` for what does not fit together."""
     strange = [name for name in inputs if name not in _WHOLE]
     if strange:
@@ -125,7 +125,7 @@ def pieces(layout: Layout, inputs: Mapping[str, object], out: object, lse: Any) 
     return list(_paged(layout.block_table, layout.lengths, inputs, out, lse))
 
 
-def _packed(cu_seqlens: Any, inputs: Mapping[str, Any], out: Any, lse: Any) -> Iterator[Piece]:
+def _packed(cu_seqlens: Tensor, inputs: Tensors, out: Tensor, lse: Tensor) -> Iterator[Piece]:
     pair = isinstance(cu_seqlens, tuple) and len(cu_seqlens) == 2 and np.ndim(cu_seqlens[0]) == 1
     of_q, of_k = cu_seqlens if pair else (cu_seqlens, cu_seqlens)
     queries, keys = _bounds(of_q, "q", inputs["q"]), _bounds(of_k, "k", inputs["k"])
@@ -153,7 +153,7 @@ def _bounds(given: object, name: str, array: Array) -> list[int]:
     return [int(i) for i in result]
 
 
-def _paged(table: object, lengths: object, inputs: Mapping[str, Any], out: Any, lse: Any) -> Iterator[Piece]:
+def _paged(table: object, lengths: object, inputs: Tensors, out: Tensor, lse: Tensor) -> Iterator[Piece]:
     blocks, counts = _numbers("block_table", table, 2), _numbers("lengths", lengths, 1)
     k, v, q = inputs["k"], inputs["v"], inputs["q"]
     page, batch = int(k.shape[-2]), len(blocks)
@@ -172,14 +172,14 @@ def _paged(table: object, lengths: object, inputs: Mapping[str, Any], out: Any, 
         yield Piece(f"sequence {i}", mine, out[i], None if lse is None else lse[i])
 
 
-def _gathered(cache: Any, used: np.ndarray, n: int) -> Any:
+def _gathered(cache: Tensor, used: np.ndarray, n: int) -> Tensor:
     """(blocks, …, page, d) to (…, n, d): the blocks of a sequence, one after another."""
     some = cache[used.tolist()]
     joined = some.swapaxes(0, -3) if some.ndim > 3 else some
     return joined.reshape(*joined.shape[:-3], -1, joined.shape[-1])[..., :n, :]
 
 
-def _numbers(name: str, given: Any, axes: int) -> np.ndarray:
+def _numbers(name: str, given: Tensor, axes: int) -> np.ndarray:
     values = np.asarray(given.tolist() if hasattr(given, "tolist") else given)
     if values.ndim != axes or values.dtype.kind not in "iu":
         raise InputError(f"{name} has {values.ndim} axes of {values.dtype}; hint: {axes} of whole numbers")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from inspect import Parameter
-from typing import Any
 
 from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.bounds.called_target import CAUSAL_MASK, COUNT_K, COUNT_Q, FACTOR, PAST, WIDTH, Argument, Convention
@@ -20,6 +19,7 @@ from symattn.programs.names import (
     SETTINGS,
     STARS,
     TILE,
+    Function,
     bound_keywords,
     meaning,
     parameters,
@@ -50,7 +50,7 @@ class Parameters:
     parameter like the others. Raises ``InputError`` for a name that is told and cannot be passed, or told twice.
     """
 
-    def __init__(self, function: Callable[..., Any], request: Request, name: str, places: Iterable[str]) -> None:
+    def __init__(self, function: Function, request: Request, name: str, places: Iterable[str]) -> None:
         results = parameters(function)
         self.label = name if results is None else f"{name}({', '.join(map(printed, results))})"
         self.request, self.told = request, dict(request.call)
@@ -78,10 +78,10 @@ class Parameters:
 class Agreement(Parameters):
     """One function and one definition, on the way to a convention."""
 
-    def __init__(self, function: Callable[..., Any], subject: Definition, request: Request, name: str) -> None:
+    def __init__(self, function: Function, subject: Definition, request: Request, name: str) -> None:
         super().__init__(function, request, name, [i.name for i in subject.inputs if i.needed])
         self.subject = subject
-        self.derived: dict[str, Callable[..., Any]] = {}
+        self.derived: dict[str, Function] = {}
         self.arguments = self._arguments(self._meanings())
         self._check_complete()
 
@@ -172,7 +172,7 @@ _COUNTS = {"past": PAST, "n_q": COUNT_Q, "n_k": COUNT_K, "d_k": WIDTH}
 _END = re.compile("([qk])v?$")  # of the name of an input of queries, or of keys and values
 
 
-def agree(function: Callable[..., Any], request: Request, name: str = "") -> Convention:
+def agree(function: Function, request: Request, name: str = "") -> Convention:
     """How to call ``function`` with the inputs of the specification.
 
     Parameters are matched by name (``q, k, v``; ``query, key, value``; ``x, w_q, w_k, w_v``; ``mask``, ``is_causal``;

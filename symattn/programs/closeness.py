@@ -26,11 +26,11 @@ from symattn.bounds.sharp.means import MeanBeyondLimit
 from symattn.bounds.sharp.rows_in_float64 import applies
 from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, article
-from symattn.programs.frameworks import read
+from symattn.programs.frameworks import Tensor, Tensors, read
 from symattn.programs.question import Question, dequantised, split
 from symattn.verification.attention import OfAttention
 
-Arrays = dict[str, Any]  # of NumPy, or tensors on a device that are judged there
+Arrays = dict[str, Tensor]  # of NumPy, or tensors on a device that are judged there
 _LARGE = ("q", "k", "v")  # inputs that stay in float32 where that holds them
 _FORM = 64  # entries of the inputs up to which an exact form is sought
 
@@ -120,7 +120,7 @@ def only_if_stored(question: Question) -> str:
 
 def close(
     of: Ready,
-    out: Any,
+    out: Tensor,
     lse: object = None,
     alpha: float = 1.0,
     rows: list[int] | None = None,
@@ -146,7 +146,7 @@ def close(
 
 
 def measured(
-    out: Any, arrays: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]
+    out: Tensor, arrays: Tensors, spec: Attention, precision: Precision, rows: Sequence[int]
 ) -> Measured | None:
     """``rows`` of ``out`` beside the worst case; None for a wrong shape."""
     inputs, (got, _) = _read(spec, arrays), read_array("out", out)
@@ -155,9 +155,7 @@ def measured(
     return measure(*of_rows(spec, inputs, rows), got[..., list(rows), :], precision)
 
 
-def worst_share(
-    out: Any, inputs: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]
-) -> float:
+def worst_share(out: Tensor, inputs: Tensors, spec: Attention, precision: Precision, rows: Sequence[int]) -> float:
     """The largest error as a part of what the worst case allows; ∞ for a wrong shape."""
     result = measured(out, inputs, spec, precision, rows)
     return float("inf") if result is None else float(result.ratios.max(initial=0.0))
@@ -169,7 +167,7 @@ def of_rows(spec: Attention, inputs: Arrays, rows: Sequence[int]) -> tuple[Atten
 
 
 def logarithms(
-    lse: object, arrays: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]
+    lse: object, arrays: Tensors, spec: Attention, precision: Precision, rows: Sequence[int]
 ) -> tuple[str, float]:
     """Describe what is wrong with ``lse`` (…, n_q) in ``rows``, empty where nothing is; and return the largest error /
     worst-case bound, ∞ for a wrong shape or type."""
@@ -177,11 +175,11 @@ def logarithms(
     return _logarithms(spec, inputs, precision, lse, _shape(spec, inputs)[:-1], rows)
 
 
-def _read(spec: Attention, inputs: Mapping[str, Any]) -> Arrays:
+def _read(spec: Attention, inputs: Tensors) -> Arrays:
     return _without_strangers(spec, {name: read_array(name, array)[0] for name, array in inputs.items()})
 
 
-def _describe(judgement: Judgement, of: Ready, got: Any, alpha: float, rows: list[int], called: str) -> str:
+def _describe(judgement: Judgement, of: Ready, got: Tensor, alpha: float, rows: list[int], called: str) -> str:
     """Describe what a judgement accuses; empty where it accuses nothing."""
     if not judgement.beyond:
         return ""
@@ -257,7 +255,7 @@ def _logarithms(
     spec: Attention,
     inputs: Arrays,
     precision: Precision,
-    lse: Any,
+    lse: Tensor,
     wanted: tuple[int, ...],
     rows: Sequence[int],
 ) -> tuple[str, float]:
@@ -279,7 +277,7 @@ def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype
     return ""
 
 
-def read_array(name: str, array: Any, narrow: bool = False, device: Any = None) -> tuple[Any, str]:
+def read_array(name: str, array: Tensor, narrow: bool = False, device: Any = None) -> tuple[Any, str]:
     """The numbers of an array of NumPy or torch as float64, or where they are ``narrow`` and of 16 bits as float32, and
     their type. They are NumPy's, or a tensor on the ``device``. Raises ``InputError`` for what is none."""
     half = narrow and str(getattr(array, "dtype", "")).removeprefix("torch.") in HALF
@@ -298,7 +296,7 @@ def read_array(name: str, array: Any, narrow: bool = False, device: Any = None) 
     return (values if device is None else tensor_on(device, values)), dtype
 
 
-def check_held(name: str, values: Any, held: Format) -> None:
+def check_held(name: str, values: Tensor, held: Format) -> None:
     """Raises ``InputError`` for finite numbers that the format does not hold."""
     xp: Any = namespace_of(values)
     numbers = xp.astype(xp.where(xp.isfinite(values), values, 0.0), xp.float64)
@@ -409,7 +407,7 @@ def shared_device(inputs: Mapping[str, Any]) -> Any:
     return None if len(devices) != 1 or arrays[0].device.type in COPIED else arrays[0].device
 
 
-def on_device(tensor: Any, narrow: bool) -> Any:
+def on_device(tensor: Tensor, narrow: bool) -> Tensor:
     """The numbers of a tensor as float64, or where they are ``narrow`` as float32; others are booleans or int64."""
     xp = namespace_of(tensor)
     if dtype_kind(tensor) == "b":
@@ -418,7 +416,7 @@ def on_device(tensor: Any, narrow: bool) -> Any:
     return xp.astype(tensor.detach(), wide)
 
 
-def tensor_on(device: Any, array: Any) -> Any:
+def tensor_on(device: Any, array: Tensor) -> Tensor:
     """An array of NumPy as a tensor on a device."""
     import torch
 

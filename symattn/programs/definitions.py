@@ -7,7 +7,7 @@ inputs in their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from inspect import Parameter, Signature
@@ -25,7 +25,7 @@ from symattn.programs.calling import Agreement, meanings, open_ended
 from symattn.programs.hosts import host_of
 from symattn.programs.layouts import documented, in_words, readings, undocumented
 from symattn.programs.modules import HeldLayer, HeldNorm, is_layer
-from symattn.programs.names import parameters
+from symattn.programs.names import Function, parameters
 from symattn.programs.request import Request
 from symattn.programs.target import Target, preferred, settled
 from symattn.verification.definitions.definition_subject import Definition
@@ -69,7 +69,7 @@ def joined(output: Report, rest: Report) -> Report:
     )  # fmt: skip
 
 
-def target(function: Callable[..., Any], request: Request, name: str = "") -> Laid:
+def target(function: Function, request: Request, name: str = "") -> Laid:
     """The function ready to be called with the inputs of a definition, in the framework that it wants.
 
     Raises InputError where it is open how to call it.
@@ -87,7 +87,7 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> La
     return Laid(result, result.formed((*result.convention.notes, *notes)), name)
 
 
-def restored(function: Callable[..., Any], request: Request, agreed: Formed, name: str) -> Laid:
+def restored(function: Function, request: Request, agreed: Formed, name: str) -> Laid:
     """The function ready to be called as has been agreed before; nothing is tried."""
     function, request = _differentiated(*_held(function, request, name))
     place = (agreed.order, agreed.form)
@@ -105,7 +105,7 @@ def _of_sizes(subject: Definition, sizes: Mapping[str, int]) -> Definition:
     return replace(subject, shapes=shapes, kept=subject.kept | set(sizes)) if sizes else subject
 
 
-def _held(function: Callable[..., Any], request: Request, name: str) -> tuple[Callable[..., Any], Request]:
+def _held(function: Function, request: Request, name: str) -> tuple[Function, Request]:
     """A module of a norm, or torch's layer of an encoder, that holds its weights as a function of them."""
     kind = type(request.spec).__name__
     host = host_of(function) if kind in ("LayerNorm", "RMSNorm", "Block") else None
@@ -121,7 +121,7 @@ def _held(function: Callable[..., Any], request: Request, name: str) -> tuple[Ca
 _HELD = (HeldNorm, HeldLayer)
 
 
-def prepared(function: Callable[..., Any], request: Request) -> Request:
+def prepared(function: Function, request: Request) -> Request:
     """The request with the framework, where it shows; what takes long to import is imported."""
     next(subjects_of(request.spec, "nd" if request.layout == "auto" else request.layout))
     request = settled(function, request)
@@ -166,7 +166,7 @@ class Laid(Target):
         return self._adapted.on(self.kinds.make(self._own, kind))
 
 
-def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
+def _laid(function: Function, request: Request, name: str) -> Adapted:
     """The first form, and order of the axes, in which a small call gives what it should.
 
     Orders that the function's text names come first. Where no call gives what it should, it is the first in which the
@@ -272,14 +272,14 @@ def _about(a: np.ndarray, b: np.ndarray) -> bool:
     return bool(np.abs(a - b).max(initial=0.0) < 0.05 * (1 + np.abs(b).max(initial=0.0)))
 
 
-def _differentiated(function: Callable[..., Any], request: Request) -> tuple[Callable[..., Any], Request]:
+def _differentiated(function: Function, request: Request) -> tuple[Function, Request]:
     """Return gradients by autograd, where they are wanted of a function that gives none."""
     if not _forward_alone(function, request):
         return function, request
     return Backpropagated(function), replace(request, framework="torch")
 
 
-def _forward_alone(function: Callable[..., Any], request: Request) -> bool:
+def _forward_alone(function: Function, request: Request) -> bool:
     """Return whether a gradient is wanted of a torch function without a parameter for the output's gradient."""
     if type(request.spec).__name__ != "Gradient" or "numpy" in (request.framework, request.likely):
         return False
@@ -306,7 +306,7 @@ class Adapted:
     """A function whose parameters for sizes are filled in from its inputs, and whose lists and mappings are tuples."""
 
     def __init__(
-        self, function: Callable[..., Any], subject: Definition, request: Request, name: str, place: tuple[Layout, int]
+        self, function: Function, subject: Definition, request: Request, name: str, place: tuple[Layout, int]
     ) -> None:
         agreed = Agreement(function, subject, request, name)
         self.subject = subject
@@ -330,7 +330,7 @@ class Adapted:
             how.arguments, how.framework, how.dtype, notes=notes, order=order, form=form, sizes=sizes, fills=fills
         )
 
-    def on(self, function: Callable[..., Any]) -> Adapted:
+    def on(self, function: Function) -> Adapted:
         """Return the definition with another form of the function in its place."""
         result = copy(self)
         result.function = function
@@ -378,7 +378,7 @@ def _small(
 class Backpropagated:
     """The gradients of a function of tensors, by autograd: it takes ``do`` besides."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Function) -> None:
         self._function = function
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         given = parameters(function) or ()

@@ -6,7 +6,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from operator import matmul
@@ -14,51 +14,55 @@ from types import CellType
 from typing import Any, Protocol, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from symattn.arrays.tensors import is_tensor
 from symattn.bounds.called_target import Framework, Memory
 from symattn.document.errors import InputError, MissingExtra, article, perhaps
-from symattn.programs.names import is_module, parameters, without_partial
+from symattn.programs.names import Function, is_module, parameters, without_partial
 
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+#: An array of NumPy, torch, JAX or another library, or of one of our kinds; and several by name.
+Tensor = Any
+Tensors = Mapping[str, Tensor]
 
 
 class Arrays(Protocol):
     """A framework."""
 
-    def make(self, values: NDArray[Any], dtype: str) -> Any:
+    def make(self, values: np.ndarray, dtype: str) -> Tensor:
         """A new array with these values; booleans and whole numbers stay what they are.
 
         Raises ``InputError`` where one is not exact.
         """
 
-    def blank(self, like: Any, shape: tuple[int, ...]) -> Any:
+    def blank(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
         """A new array of NaN (False for booleans, 0 for whole numbers), with the dtype of ``like``."""
 
-    def bits(self, array: Any) -> bytes:
+    def bits(self, array: Tensor) -> bytes:
         """The contents, bit for bit."""
 
-    def lying(self, array: Any, memory: Memory) -> Any:
+    def lying(self, array: Tensor, memory: Memory) -> Tensor:
         """Return the same numbers in another memory layout; as they are where the framework has nothing of the kind."""
 
-    def shares(self, output: Any, array: Any) -> bool:
+    def shares(self, output: Tensor, array: Tensor) -> bool:
         """Return whether the output has memory in common with an array."""
 
 
 class NumpyArrays:
     """NumPy; bfloat16 and fp8 by ml_dtypes."""
 
-    def make(self, values: NDArray[Any], dtype: str) -> NDArray[Any]:
+    def make(self, values: np.ndarray, dtype: str) -> np.ndarray:
         return np.array(values) if values.dtype.kind in "biu" else exactly(values, dtype)
 
-    def blank(self, like: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    def blank(self, like: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return np.full(shape, 0 if like.dtype.kind in "biu" else np.nan, dtype=like.dtype)
 
-    def bits(self, array: NDArray[Any]) -> bytes:
+    def bits(self, array: np.ndarray) -> bytes:
         return array.tobytes()
 
-    def lying(self, array: NDArray[Any], memory: Memory) -> NDArray[Any]:
+    def lying(self, array: np.ndarray, memory: Memory) -> np.ndarray:
         if memory == "fortran":
             return np.asfortranarray(array)
         if memory == "reversed" and array.ndim:
@@ -66,7 +70,7 @@ class NumpyArrays:
         array.flags.writeable = memory != "frozen"
         return array
 
-    def shares(self, output: Any, array: NDArray[Any]) -> bool:
+    def shares(self, output: Tensor, array: np.ndarray) -> bool:
         return isinstance(output, np.ndarray) and bool(np.may_share_memory(output, array))
 
 
@@ -76,25 +80,25 @@ class TorchArrays:
     def __init__(self) -> None:
         self.torch = import_torch()
 
-    def make(self, values: NDArray[Any], dtype: str) -> Any:
+    def make(self, values: np.ndarray, dtype: str) -> Tensor:
         if values.dtype.kind in "biu":
             return self.torch.from_numpy(np.array(values))
         exactly(values, dtype)
         return self.torch.from_numpy(np.array(values, dtype=np.float64)).to(getattr(self.torch, dtype))
 
-    def blank(self, like: Any, shape: tuple[int, ...]) -> Any:
+    def blank(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
         fill = float("nan") if like.is_floating_point() else 0.0
         return self.torch.full(shape, fill, dtype=self.torch.float64).to(like.dtype)
 
-    def bits(self, array: Any) -> bytes:
+    def bits(self, array: Tensor) -> bytes:
         # A single element is contiguous whatever its stride is, which a view of bytes is not.
         flat = array.detach().clone(memory_format=self.torch.contiguous_format).reshape(-1)
         return bytes(flat.view(self.torch.uint8).numpy().tobytes())
 
-    def lying(self, array: Any, memory: Memory) -> Any:
+    def lying(self, array: Tensor, memory: Memory) -> Tensor:
         return array
 
-    def shares(self, output: Any, array: Any) -> bool:
+    def shares(self, output: Tensor, array: Tensor) -> bool:
         if not isinstance(output, self.torch.Tensor):
             return False
         return bool(output.untyped_storage().data_ptr() == array.untyped_storage().data_ptr())
@@ -107,7 +111,7 @@ def arrays(framework: Framework) -> Arrays:
     return TorchArrays() if framework == "torch" else NumpyArrays()
 
 
-def read(output: Any, kind: type[np.floating[Any]] = np.float64) -> tuple[NDArray[Any], str, tuple[int, ...]]:
+def read(output: Tensor, kind: type[np.floating[Any]] = np.float64) -> tuple[np.ndarray, str, tuple[int, ...]]:
     """Values as float64 or another ``kind``, name of the dtype, shape.
 
     Raises ``TypeError`` for what is no array of real numbers.
@@ -128,7 +132,7 @@ def read(output: Any, kind: type[np.floating[Any]] = np.float64) -> tuple[NDArra
         return np.array(output, dtype=kind), output.dtype.name, output.shape
 
 
-def _exported(output: Any) -> Any:
+def _exported(output: Tensor) -> Tensor:
     """An array of another library as one of NumPy, by ``__array__`` or DLPack; what has neither as it is."""
     ways: dict[str, Callable[[Any], Any]] = {"__array__": np.asarray, "__dlpack__": np.from_dlpack}
     offered = [convert for name, convert in ways.items() if hasattr(type(output), name)]
@@ -140,7 +144,7 @@ def _exported(output: Any) -> Any:
     return offered[-1](output) if offered else output
 
 
-def exactly(values: NDArray[Any], dtype: str) -> NDArray[Any]:
+def exactly(values: np.ndarray, dtype: str) -> np.ndarray:
     """``values`` in ``dtype``. Raises ``InputError`` where that would round."""
     wide = np.asarray(values, dtype=np.float64)
     with np.errstate(all="ignore"):
@@ -180,7 +184,7 @@ def check_wide(dtype: str) -> None:
         raise InputError("JAX makes float32 of float64; hint: JAX_ENABLE_X64=1 in the environment, or another dtype")
 
 
-def wanted(function: Callable[..., Any]) -> Framework | None:
+def wanted(function: Function) -> Framework | None:
     """The framework that a function visibly wants: by its module, its annotations, the names in its code."""
     function = without_partial(function)
     if _module(function) == "torch" or is_module(function):
@@ -194,7 +198,7 @@ def wanted(function: Callable[..., Any]) -> Framework | None:
     return named.pop() if len(named) == 1 else None  # type: ignore[return-value]
 
 
-def has_torch(function: Callable[..., Any]) -> bool:
+def has_torch(function: Function) -> bool:
     """Return whether the module of a function, or what surrounds it, has names from torch."""
     function = without_partial(function)
     function = inspect.unwrap(function)
@@ -203,7 +207,7 @@ def has_torch(function: Callable[..., Any]) -> bool:
     return any(_module(thing) == "torch" for thing in seen)
 
 
-def is_of_jax(function: Callable[..., Any]) -> bool:
+def is_of_jax(function: Function) -> bool:
     """Return whether it is a function of JAX: by its module, its type, or what its code names. JAX is not imported."""
     if "jax" not in sys.modules:
         return False
@@ -212,7 +216,7 @@ def is_of_jax(function: Callable[..., Any]) -> bool:
     return getattr(function, "traceable", False) or not named.isdisjoint(("jax", "jaxlib", "equinox"))
 
 
-def _packages(function: Callable[..., Any]) -> set[str]:
+def _packages(function: Function) -> set[str]:
     """The top-level packages of what the function's own code names."""
     function = _with_code(function)
     scope = getattr(function, "__globals__", {})
@@ -220,16 +224,16 @@ def _packages(function: Callable[..., Any]) -> set[str]:
     return {_module(thing) for thing in things}
 
 
-def _with_code(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_code(function: Function) -> Function:
     function = inspect.unwrap(function)
     return function if hasattr(function, "__code__") else type(function).__call__
 
 
-def _names(function: Callable[..., Any]) -> tuple[str, ...]:
+def _names(function: Function) -> tuple[str, ...]:
     return getattr(getattr(function, "__code__", None), "co_names", ())
 
 
-def _held(function: Callable[..., Any]) -> list[object]:
+def _held(function: Function) -> list[object]:
     """Return what a function holds from the functions around it."""
     return [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _is_full(cell)]
 
@@ -255,7 +259,7 @@ _LARGE = {"bfloat16": (16, 16), "float16": (32, 64)}  # from their product on, t
 tl: Any = None  # Triton's interpreter looks for its language among the globals of a kernel
 
 
-def _by_triton(a: Any, b: Any) -> Any:
+def _by_triton(a: Tensor, b: Tensor) -> Tensor:
     global tl
     import triton
     import triton.language as tl
@@ -299,7 +303,7 @@ def wrong_product(runtime: str, dtype: str) -> str:
     return words and f"{name} itself multiplies matrices wrong in {dtype}, {words}; hint: {other}"
 
 
-def suspect(q: Any) -> str:
+def suspect(q: Tensor) -> str:
     """Say which runtime in this process computes wrong in the format of an array, and so may have made an output."""
     dtype = str(getattr(q, "dtype", "")).removeprefix("torch.")
     runtimes = ("torch" if is_tensor(q) else "numpy", *(("triton",) if _INTERPRETER in sys.modules else ()))

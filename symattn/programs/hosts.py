@@ -15,7 +15,7 @@ import numpy as np
 from symattn.bounds.called_target import Framework
 from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, plain
-from symattn.programs.frameworks import check_wide, import_jax, import_torch
+from symattn.programs.frameworks import Tensor, Tensors, check_wide, import_jax, import_torch
 from symattn.programs.names import STARS, meaning, parameters
 
 Order = Literal["out in", "in out"]
@@ -73,7 +73,7 @@ class Host(Protocol):
     def tokens(self) -> tuple[str, ...]:
         """The parameters that take the tokens: x, or queries, keys and values, which are all of them."""
 
-    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+    def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
         """Return the output of the module for other weights."""
 
     @property
@@ -117,7 +117,7 @@ class TorchHost:
         attention = getattr(module, "self_attn", module)  # a layer of torch has its order there
         self._swapped = getattr(attention, "batch_first", True) is False  # (n, b, d), as in torch.nn
 
-    def weights(self) -> Mapping[str, Any]:
+    def weights(self) -> Tensors:
         return dict(self.module.named_parameters())
 
     def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
@@ -139,7 +139,7 @@ class TorchHost:
     def tokens(self) -> tuple[str, ...]:
         return tokens_of(parameters(self.module) or ())
 
-    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+    def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
         tokens = {n: self._turned(x) for n, x in tokens.items()}
         with self.xp.no_grad():
             output = self.xp.func.functional_call(self.module, dict(state), (), {**tokens, **inputs})
@@ -147,7 +147,7 @@ class TorchHost:
             return (self._turned(output[0]), *output[1:])
         return self._turned(output)
 
-    def _turned(self, x: Any) -> Any:
+    def _turned(self, x: Tensor) -> Tensor:
         return x.swapaxes(0, 1) if self._swapped and x.ndim == 3 else x
 
     @property
@@ -183,7 +183,7 @@ class KerasHost:
         self.module, self._keras = layer, keras
         self.xp = import_jax().numpy if keras.backend.backend() == "jax" else np
 
-    def weights(self) -> Mapping[str, Any]:
+    def weights(self) -> Tensors:
         if not self.module.built:
             raise InputError(f"the layer {self.module.name} has no weights yet; hint: call it once on tokens")
         return {key: _Flat(key, shape) for key, shape in self._shapes().items()}
@@ -206,7 +206,7 @@ class KerasHost:
         """Queries, keys and values, of which keys may be left out, but are given; or the first parameter."""
         return tokens_of(self.parameters(), optional=True)
 
-    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+    def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
         """``stateless_call``, without a gradient."""
         tensor = self._keras.ops.convert_to_tensor
         weights = [tensor(state[key].reshape(shape)) for key, shape in self._shapes().items()]
@@ -247,7 +247,7 @@ class EquinoxHost:
         self.module, self.xp = module, self._jax.numpy
         self._call: Any = None
 
-    def weights(self) -> Mapping[str, Any]:
+    def weights(self) -> Tensors:
         return {key: leaf for key, leaf in self._leaves() if key}
 
     def _leaves(self) -> list[tuple[str, Any]]:
@@ -273,7 +273,7 @@ class EquinoxHost:
     def tokens(self) -> tuple[str, ...]:
         return tokens_of([p for p in self.parameters() if p.default is Parameter.empty])
 
-    def run(self, state: Mapping[str, Any], tokens: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+    def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
         """Run one compiled call for each shape; a norm of one vector is called for each row."""
         leaves = [self.xp.asarray(state[key]) if key else leaf for key, leaf in self._leaves()]
         arrays = {n: self.xp.asarray(x) for n, x in tokens.items()}
@@ -299,7 +299,7 @@ class EquinoxHost:
         return EquinoxHost(equinox.nn.inference_mode(self.module))
 
 
-def _called(jax: Any, tree: Any, leaves: list[Any], tokens: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+def _called(jax: Any, tree: Any, leaves: list[Tensor], tokens: Tensors, inputs: Tensors) -> Tensor:
     module = jax.tree_util.tree_unflatten(tree, leaves)
     if type(module).__name__ not in ("LayerNorm", "RMSNorm"):
         return module(**tokens, **inputs)

@@ -24,7 +24,8 @@ from symattn.bounds.called_target import (
     Layout,
 )
 from symattn.document.errors import InputError
-from symattn.programs.names import meaning, without_partial
+from symattn.programs.frameworks import Tensor
+from symattn.programs.names import Function, meaning, without_partial
 
 _HEADS = ("q", "k", "v")
 _TOKENS = ("x", "y")  # (b, n, d_model)
@@ -61,7 +62,7 @@ def undocumented(named: Layout, taken: Layout) -> str:
     return f"Its text names the axes {in_words(named)}, and it is right with {in_words(taken)} alone."
 
 
-def to_layout(name: str, values: Any, layout: Layout) -> Any:
+def to_layout(name: str, values: Tensor, layout: Layout) -> Tensor:
     """An input with the axes that ``layout`` wants: b and h of size 1 are put in front where they lack.
 
     ``nd`` leaves everything as it is; weights, biases and masks (which broadcast) stay as they are in every layout.
@@ -78,7 +79,7 @@ def to_layout(name: str, values: Any, layout: Layout) -> Any:
     return values
 
 
-def from_layout(output: Any, inputs: Inputs, layout: Layout) -> Any:
+def from_layout(output: Tensor, inputs: Inputs, layout: Layout) -> Tensor:
     """The output in the axes of the inputs; one that has not the axes of the layout is left as it is."""
     if layout == "nd":
         return output
@@ -126,7 +127,7 @@ _PATTERNS: tuple[tuple[Layout, str], ...] = (
 )
 
 
-def documented(function: Callable[..., Any]) -> tuple[Layout, ...]:
+def documented(function: Function) -> tuple[Layout, ...]:
     """The layouts that the text of the function names, the first one first."""
     text = _text(function).lower()
     result = [(m.start(), layout) for layout, pattern in _PATTERNS if (m := re.search(pattern, text))]
@@ -137,7 +138,7 @@ _EINSUM = re.compile(r"""["']([\w ]+),([\w ]+)->([\w ]+)["']""")
 _BY_PLACE: Mapping[int, tuple[Layout, ...]] = {4: ("nbhd", "bnhd", "bhnd"), 3: ("nhd", "bnd")}  # where tokens stand
 
 
-def lettered(function: Callable[..., Any]) -> frozenset[Layout]:
+def lettered(function: Function) -> frozenset[Layout]:
     """The layouts that products of queries and keys by ``einsum`` have in the text of the function.
 
     Arrays may have been turned before, so that this is no more than a hint.
@@ -151,7 +152,7 @@ def lettered(function: Callable[..., Any]) -> frozenset[Layout]:
     return frozenset(result)
 
 
-def _text(function: Callable[..., Any]) -> str:
+def _text(function: Function) -> str:
     function = without_partial(function)
     try:
         return inspect.getsource(function)
@@ -171,7 +172,7 @@ _LETTERS = "bhqk"
 _OF_QUERIES = ("doc_q", "positions_q")  # one number for each query, where a form says k
 
 
-def argument(a: Argument, how: Convention, inputs: Inputs) -> Any:
+def argument(a: Argument, how: Convention, inputs: Inputs) -> Tensor:
     """Return the value of one argument. Raises ``InputError`` for the negation of what is no boolean mask."""
     if a.input is None:
         return a.value
@@ -195,10 +196,10 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Any:
     return _with_axes(value, a, _front(how, inputs), lengths(inputs))
 
 
-def placed(arguments: Iterable[Argument], passed: Mapping[Argument, Any]) -> tuple[list[Any], dict[str, Any]]:
+def placed(arguments: Iterable[Argument], passed: Mapping[Argument, Any]) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Positional arguments and keywords. An input that was not given is left out."""
-    places: list[Any] = []
-    keywords: dict[str, Any] = {}
+    places: list[Tensor] = []
+    keywords: dict[str, Tensor] = {}
     for a in arguments:
         if a.input is None or a in passed:
             value = a.value if a.input is None else passed[a]
@@ -235,7 +236,7 @@ def _front(how: Convention, inputs: Inputs) -> tuple[int, ...]:
     return (1,) * (axes - len(shape)) + shape[:-2]
 
 
-def _with_axes(value: object, a: Argument, front: tuple[int, ...], tokens: tuple[int, int]) -> Any:
+def _with_axes(value: object, a: Argument, front: tuple[int, ...], tokens: tuple[int, int]) -> Tensor:
     """The axes that a form names; those that the array lacks are copies, those that the form lacks are dropped."""
     n_q, n_k = tokens
     n_q = n_k if a.input == "keep" and "q" not in a.form else n_q
@@ -249,7 +250,7 @@ def _with_axes(value: object, a: Argument, front: tuple[int, ...], tokens: tuple
     return whole.reshape(tuple(1 if c == "1" else sizes[c] for c in a.form))
 
 
-def _whole(name: str, value: Any, front: int) -> Any:
+def _whole(name: str, value: Tensor, front: int) -> Tensor:
     """An array of masks as (b, h, q, k), axes that it lacks of length 1."""
     if name in ("keep", "doc", "doc_q", "doc_k", "positions", "positions_q"):
         value = value[..., None, :]
@@ -258,7 +259,7 @@ def _whole(name: str, value: Any, front: int) -> Any:
     return value.reshape((1,) * (4 - value.ndim) + tuple(value.shape))
 
 
-def _counted(keep: Any) -> Any:
+def _counted(keep: Tensor) -> Tensor:
     """(b,) from (b, n_k) or (b, 1, n_k)."""
     result = keep.sum(axis=-1)
     return result.reshape(-1) if result.ndim < 2 else result[:, 0]

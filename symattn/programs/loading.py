@@ -15,10 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from symattn.document.errors import CannotRun, InputError, MissingExtra, perhaps
-from symattn.programs.names import parameters, printed
+from symattn.programs.names import Function, parameters, printed
 
 _NOT_USERS = ("<", str(Path(__file__).parent) + os.sep)
 _LIBRARY = str(Path(os.__file__).parent) + os.sep
@@ -45,7 +44,7 @@ class NotCallable(InputError):
 class Loaded:
     """A function that was found: ``name`` is the target as typed, ``origin`` the file it came from."""
 
-    function: Callable[..., Any]
+    function: Function
     name: str
     origin: str
 
@@ -167,7 +166,7 @@ def _guarded(name: str, bring: Callable[[], ModuleType]) -> ModuleType:
         raise CannotRun(f"{name} cannot be imported: {one_line(error)}{at}") from error
 
 
-def _find(module: ModuleType, attribute: str, place: str) -> Callable[..., Any]:
+def _find(module: ModuleType, attribute: str, place: str) -> Function:
     owner: object = module
     result: object = module
     seen = place
@@ -182,7 +181,7 @@ def _find(module: ModuleType, attribute: str, place: str) -> Callable[..., Any]:
     return _callable(result, owner, seen)
 
 
-def _callable(result: object, owner: object, seen: str) -> Callable[..., Any]:
+def _callable(result: object, owner: object, seen: str) -> Function:
     if inspect.isclass(result):
         raise NotCallable(f"{seen} is a class; name a function, or an instance made in its file")
     if not callable(result):

@@ -10,7 +10,7 @@ side by side, or side by side for each head.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from inspect import Parameter, Signature
 from itertools import product
@@ -21,7 +21,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, plain
-from symattn.programs.frameworks import import_torch
+from symattn.programs.frameworks import Tensor, Tensors, import_torch
 from symattn.programs.hosts import OWN, Host, Order
 from symattn.programs.request import Request
 
@@ -144,7 +144,7 @@ class HeldAttention:
         """The domain with the sizes of the module alone."""
         return replace(domain, square_weights=True, min_width=self.width, max_width=self.width, same_width=True)
 
-    def __call__(self, x: Any, **keywords: Any) -> Any:
+    def __call__(self, x: Tensor, **keywords: Tensor) -> Tensor:
         weights = {n: keywords.pop(n) for n in self._names}
         state = {s.name: self._filled(s, weights) for s in self._slots}
         d = x.shape[-1]
@@ -153,7 +153,7 @@ class HeldAttention:
         first = first[..., :d] if "w_o" in weights else first
         return (first, *others) if others else first
 
-    def _filled(self, slot: ModuleSlot, weights: Mapping[str, Any]) -> Any:
+    def _filled(self, slot: ModuleSlot, weights: Tensors) -> Tensor:
         """The array of the module's own shape that holds these weights."""
         parts = [weights[n] for n in slot.names]
         if slot.kind == "w" and slot.roles != ("o",):
@@ -168,7 +168,7 @@ class HeldAttention:
             joined = self._xp.concat(parts, axis=-1)
         return joined if slot.kind == "b" or (slot.order or self.reading.order) == "in out" else joined.mT
 
-    def _wide(self, a: Any, axis: int) -> Any:
+    def _wide(self, a: Tensor, axis: int) -> Tensor:
         """Zeros at the end of an axis of d_model, where the module has more columns than its heads fill."""
         more = self.d_model - a.shape[axis]
         if more <= 0:
@@ -213,7 +213,7 @@ class HeldNorm:
             f"and with rows of {self.sizes['d']} numbers."
         )
 
-    def __call__(self, x: Any, **keywords: Any) -> Any:
+    def __call__(self, x: Tensor, **keywords: Tensor) -> Tensor:
         return self._host.run({key: keywords[n] for n, key in self._names.items()}, {self._token: x}, {})
 
 
@@ -267,12 +267,12 @@ class HeldLayer:
             "attention that are 0."
         )
 
-    def __call__(self, x: Any, **keywords: Any) -> Any:
+    def __call__(self, x: Tensor, **keywords: Tensor) -> Tensor:
         xp = self._host.xp
         state = {**self._state, _PACKED: xp.cat([keywords[name].mT for name in _QKV])}
         state |= {key: keywords[name].mT for name, key in _LINEAR.items()}
         state |= {key: keywords[name] for name, key in self._rows.items()}
-        result: dict[str, Any] = {}
+        result: dict[str, Tensor] = {}
         if self._causal:
             n = x.shape[-2]
             result = {"src_mask": xp.ones(n, n, dtype=xp.bool).triu(1), "is_causal": True}

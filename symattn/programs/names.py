@@ -14,6 +14,9 @@ from typing import Any
 from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.document.keywords import FIELDS, OTHERS, plain
 
+#: A function of somebody's, with any parameters.
+Function = Callable[..., Any]
+
 _SPELLINGS = {
     "q": "q query queries xq query_states query_layer",
     "k": "k key keys xk key_states key_layer",
@@ -112,7 +115,7 @@ STARS = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def parameters(function: Callable[..., Any]) -> tuple[Parameter, ...] | None:
+def parameters(function: Function) -> tuple[Parameter, ...] | None:
     """The parameters in order; None where neither a signature nor a documented one can be read.
 
     Those of a module of torch, whose own call takes anything, are those of its ``forward``.
@@ -136,14 +139,14 @@ def printed(parameter: Parameter) -> str:
     return f"*{parameter.name}" if parameter.kind is Parameter.VAR_POSITIONAL else parameter.name
 
 
-def without_partial(function: Callable[..., Any]) -> Callable[..., Any]:
+def without_partial(function: Function) -> Function:
     """The function that ``functools.partial`` has been given."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
-def bound_keywords(function: Callable[..., Any]) -> frozenset[str]:
+def bound_keywords(function: Function) -> frozenset[str]:
     """The keywords that ``functools.partial`` has already given: what its author has told."""
     bound: frozenset[str] = frozenset()
     while isinstance(function, functools.partial):
@@ -152,7 +155,7 @@ def bound_keywords(function: Callable[..., Any]) -> frozenset[str]:
     return bound
 
 
-def _documented(function: Callable[..., Any]) -> tuple[Parameter, ...] | None:
+def _documented(function: Function) -> tuple[Parameter, ...] | None:
     """torch's builtins begin their documentation with ``name(query, key, …, is_causal=False) -> Tensor``."""
     name = re.escape(getattr(function, "__name__", ""))
     start = re.match(rf"\s*{name}(\([^()]*(?:\([^()]*\)[^()]*)*\))", function.__doc__ or "") if name else None

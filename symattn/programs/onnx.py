@@ -19,13 +19,13 @@ from symattn.attention.projections import merge_heads, split_heads
 from symattn.attention.sizes import same
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, Refused
-from symattn.programs.graphs.values import are_booleans
+from symattn.programs.graphs.values import Value, are_booleans
 
 # -- which keys a query sees -------------------------------------------------------------------------------------------
 # The causal frontier, the window and the padding of a node, beside its mask. The query i has the place i + offset among
 # the keys. The offset is the number of keys that came before the queries: those of the past, or of a cache, or none.
 _BROADCAST = 23  # the opset in which one column of a mask stands for all keys
-Found = tuple[dict[str, Any], dict[str, Any]]  # fields of ``Attention``, and inputs
+Found = tuple[dict[str, Value], dict[str, Value]]  # fields of ``Attention``, and inputs
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Frontier:
     causal: bool
     left: int | None
     right: int | None
-    offset: Any
+    offset: Value
 
     @classmethod
-    def of(cls, attributes: Mapping[str, Any], offset: Any) -> Frontier:
+    def of(cls, attributes: Mapping[str, Value], offset: Value) -> Frontier:
         """The frontier that a node's attributes say."""
         return cls(
             bool(attributes.get("is_causal", 0)),
@@ -55,7 +55,7 @@ class Frontier:
         """The window's sides, if it has one."""
         return None if self.left is None and self.right is None else (self.left, self.right)
 
-    def fields(self, n_q: int, n_k: int) -> dict[str, Any] | None:
+    def fields(self, n_q: int, n_k: int) -> dict[str, Value] | None:
         """The fields of ``Attention`` that say the same, if there are such."""
         if not self.causal and self.window is None:
             return {}
@@ -65,7 +65,7 @@ class Frontier:
         alignment = "bottom-right" if bottom else "top-left"
         return {"causal": self.causal, "window": self.window, "alignment": alignment}
 
-    def seen(self, n_q: int, n_k: int) -> Any:
+    def seen(self, n_q: int, n_k: int) -> Value:
         """Return the mask as booleans: (n_q, n_k), or (b, 1, n_q, n_k) where the offset differs along the batch."""
         if not (isinstance(n_q, int) and isinstance(n_k, int)):
             raise Refused("a causal frontier behind a cache, for numbers of queries and keys that were left open")
@@ -76,7 +76,7 @@ class Frontier:
 
 
 def masks_of(
-    frontier: Frontier, n_q: int, n_k: int, mask: Any = None, lengths: object = None, opset: int | None = None
+    frontier: Frontier, n_q: int, n_k: int, mask: Value = None, lengths: object = None, opset: int | None = None
 ) -> Found:
     """Fields and inputs for a frontier, a mask (booleans, or numbers to add) and the lengths of a cache."""
     fields, inputs = _padding(n_k, mask, lengths, opset)
@@ -95,7 +95,7 @@ def masks_of(
     return fields | {"mask": "boolean"}, inputs | {"mask": seen}
 
 
-def _padding(n_k: int, mask: Any, lengths: Any, opset: int | None) -> Found:
+def _padding(n_k: int, mask: Value, lengths: Value, opset: int | None) -> Found:
     """Keys behind the end of a cache, and those for which a mask has no columns, are seen by no query."""
     width = n_k if mask is None else mask.shape[-1]
     if lengths is None and same(width, n_k):
@@ -123,7 +123,7 @@ def _repeats(width: int, n_k: int, opset: int | None) -> bool:
     return opset == _BROADCAST
 
 
-def _of_scores(mask: Any, n_k: int, repeated: bool) -> Any:
+def _of_scores(mask: Value, n_k: int, repeated: bool) -> Value:
     """A mask with axes of queries and keys, (h, n_q, n_k) with one of batches too, and a column for each key.
 
     What is in new columns does not matter: they are padding, unless the one column is ``repeated``.
@@ -135,7 +135,7 @@ def _of_scores(mask: Any, n_k: int, repeated: bool) -> Any:
     return xp.concat([mask, xp.zeros((*mask.shape[:-1], missing), dtype=mask.dtype)], axis=-1)
 
 
-def _side(attributes: Mapping[str, Any], name: str) -> int | None:
+def _side(attributes: Mapping[str, Value], name: str) -> int | None:
     size: int = attributes.get(name, -1)
     if size < -1:
         raise InputError(f"Attention: {name} must be -1, for an open side, or a number of keys, got {size}")
@@ -153,7 +153,7 @@ class OnnxNode:
     """A node: what it is called, its attributes, and the graph's names of its inputs and outputs by their role."""
 
     operator: str
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, Value]
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
 
@@ -175,7 +175,7 @@ def read(proto: Any, inputs: Sequence[str], outputs: Sequence[str]) -> OnnxNode:
     return OnnxNode(proto.op_type, attributes, *results)
 
 
-def _value(operator: str, attribute: Any) -> Any:
+def _value(operator: str, attribute: Any) -> Value:
     field = _FIELDS.get(attribute.type)
     if field is None:
         raise InputError(f"{operator}: attribute {attribute.name!r} has type {attribute.type}, which is not read")
@@ -217,12 +217,12 @@ class OnnxAttention:
     """
 
     spec: Attention
-    inputs: Mapping[str, Any]
+    inputs: Mapping[str, Value]
     node: OnnxNode
     packed: bool
 
     @cached_property
-    def outputs(self) -> dict[str, Any]:
+    def outputs(self) -> dict[str, Value]:
         """Y, present_key, present_value and qk_matmul_output, those that the node has, by the graph's names."""
         steps = self.spec.trace(**self.inputs)
         shown = _MODES[self.node.attributes.get("qk_matmul_output_mode", 0)]
@@ -235,7 +235,7 @@ class OnnxAttention:
         return {name: result[role] for role, name in self.node.outputs.items()}
 
 
-def attention_of(proto: object, arrays: Mapping[str, Any]) -> OnnxAttention:
+def attention_of(proto: object, arrays: Mapping[str, Value]) -> OnnxAttention:
     """The attention that a ``NodeProto`` is, for the given inputs, of any kind of array, by the graph's names.
 
     A node alone does not say it: whether a mask is boolean, whether heads are packed into the last axis, and where the
@@ -249,7 +249,7 @@ def attention_of(proto: object, arrays: Mapping[str, Any]) -> OnnxAttention:
     return of_node(node, {role: arrays[name] for role, name in node.inputs.items()})
 
 
-def of_node(node: OnnxNode, arrays: Mapping[str, Any], opset: int | None = None) -> OnnxAttention:
+def of_node(node: OnnxNode, arrays: Mapping[str, Value], opset: int | None = None) -> OnnxAttention:
     """The attention that a node is, for arrays by their role: ``Q``, ``K``, ``V``, ``attn_mask``, ….
 
     What changed from one opset to another is as ``opset`` has it; where it is None, what depends on it is refused.
@@ -275,7 +275,7 @@ def of_node(node: OnnxNode, arrays: Mapping[str, Any], opset: int | None = None)
     return OnnxAttention(spec, {"q": q, "k": k, "v": v, **inputs}, node, arrays["Q"].ndim == 3)
 
 
-def _spec(node: OnnxNode, fields: dict[str, Any], heads: int, kv_heads: int) -> Attention:
+def _spec(node: OnnxNode, fields: dict[str, Value], heads: int, kv_heads: int) -> Attention:
     fields |= {"scale": node.attributes.get("scale"), "softcap": node.attributes.get("softcap") or None}
     fields |= {"heads": heads, "kv_heads": None if kv_heads == heads else kv_heads}
     return Attention(**{name: value for name, value in fields.items() if value is not None})
@@ -313,7 +313,7 @@ def _heads(node: OnnxNode, x: Array, role: str) -> Array:
     return split_heads(x, heads)
 
 
-def _check(node: OnnxNode, inputs: Mapping[str, Any]) -> None:
+def _check(node: OnnxNode, inputs: Mapping[str, Value]) -> None:
     """Raise InputError for inputs and attributes that contradict each other."""
     for role in "QKV":
         if role not in inputs:

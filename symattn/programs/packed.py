@@ -6,7 +6,7 @@ trial: along an axis of their own, or side by side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from inspect import Parameter, Signature
 from typing import Any
@@ -15,8 +15,8 @@ import numpy as np
 
 from symattn.bounds.domain import Domain
 from symattn.document.keywords import plain
-from symattn.programs.frameworks import import_torch
-from symattn.programs.names import bound_keywords, meaning, parameters
+from symattn.programs.frameworks import Tensor, import_torch
+from symattn.programs.names import Function, bound_keywords, meaning, parameters
 from symattn.programs.request import Request
 
 _QKV = ("q", "k", "v")
@@ -41,7 +41,7 @@ _PROJECTED = {
 }
 
 
-def ways(function: Callable[..., Any], request: Request, name: str) -> Iterator[Packed]:
+def ways(function: Function, request: Request, name: str) -> Iterator[Packed]:
     """The function with the parts as parameters, in every way to join them; none where nothing is packed."""
     given = parameters(function) or ()
     groups = {p.name: parts for p in given if (parts := _parts(p, request, bound_keywords(function)))}
@@ -65,7 +65,7 @@ class Packed:
     """A function of the parts, which joins them in one ``reading``."""
 
     def __init__(
-        self, function: Callable[..., Any], groups: Mapping[str, tuple[str, ...]], reading: str, heads: int, name: str
+        self, function: Function, groups: Mapping[str, tuple[str, ...]], reading: str, heads: int, name: str
     ) -> None:
         self._function, self._groups, self.reading, self._heads = function, groups, reading, heads
         self.__name__ = name or getattr(function, "__name__", "the function")
@@ -93,12 +93,12 @@ class Packed:
         joined = {n for parts in self._groups.values() for n in parts}
         return replace(domain, same_width=True, square=domain.square or "q" in joined)
 
-    def __call__(self, *places: Any, **keywords: Any) -> Any:
+    def __call__(self, *places: Tensor, **keywords: Tensor) -> Tensor:
         for parameter, parts in self._groups.items():
             keywords[parameter] = self._joined([keywords.pop(n) for n in parts])
         return self._function(*places, **keywords)
 
-    def _joined(self, parts: list[Any]) -> Any:
+    def _joined(self, parts: list[Tensor]) -> Tensor:
         axis = (_STACKED | _PROJECTED)[self.reading][0]
         if axis is not None:
             return _library(parts).stack(parts, axis)
@@ -109,7 +109,7 @@ class Packed:
         return _concatenated(parts, -1)
 
 
-def _concatenated(parts: list[Any], axis: int) -> Any:
+def _concatenated(parts: list[Tensor], axis: int) -> Tensor:
     return _library(parts).concatenate(parts, axis)
 
 
@@ -123,7 +123,7 @@ def _library(parts: list[Any]) -> Any:
 _AXES_OF_ONE = {"one query": None, "no axis of queries": -2, "no axis of queries before the heads": -3}
 
 
-def one_query(function: Callable[..., Any], name: str) -> Iterator[OneQuery]:
+def one_query(function: Function, name: str) -> Iterator[OneQuery]:
     """The function for one query, with and without an axis for it; none where it takes no q by name."""
     given = parameters(function) or ()
     q = next((p.name for p in given if meaning(p.name) == "q"), None)
@@ -134,7 +134,7 @@ def one_query(function: Callable[..., Any], name: str) -> Iterator[OneQuery]:
 class OneQuery:
     """A function that is called with one query: ``reading`` says whether that has an axis."""
 
-    def __init__(self, function: Callable[..., Any], signature: Signature, q: str, reading: str, name: str) -> None:
+    def __init__(self, function: Function, signature: Signature, q: str, reading: str, name: str) -> None:
         self._function, self._q, self.reading = function, q, reading
         self.__name__ = name or getattr(function, "__name__", "the function")
         self.__wrapped__ = function
@@ -150,7 +150,7 @@ class OneQuery:
         """The domain with n_q = 1."""
         return replace(domain, decoding=True)
 
-    def __call__(self, *places: Any, **keywords: Any) -> Any:
+    def __call__(self, *places: Tensor, **keywords: Tensor) -> Tensor:
         axis = _AXES_OF_ONE[self.reading]
         if axis is None:
             return self._function(*places, **keywords)

@@ -17,8 +17,7 @@ from symattn.bounds.called_target import Convention, Inputs, Memory, Outcome
 from symattn.document.errors import InputError
 from symattn.programs.frameworks import is_of_jax
 from symattn.programs.graphs.running import Graph, as_function
-
-Function = Callable[..., Any]
+from symattn.programs.names import Function
 
 
 class Program(Protocol):

@@ -12,16 +12,16 @@ from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.sharp.limits import FP8
 from symattn.document.errors import InputError
-from symattn.programs.frameworks import read
+from symattn.programs.frameworks import Tensor, Tensors, read
 
 
 class Layout(NamedTuple):
     """``cu_seqlens`` (batch + 1,), or a pair of them, for queries and for keys; or ``block_table`` (batch, blocks) and
     ``lengths`` (batch,), the keys of each sequence."""
 
-    cu_seqlens: Any = None
-    block_table: Any = None
-    lengths: Any = None
+    cu_seqlens: Tensor = None
+    block_table: Tensor = None
+    lengths: Tensor = None
 
     @property
     def plain(self) -> bool:
@@ -36,21 +36,21 @@ _PLAIN = Layout()
 class Question:
     """The arguments of ``assert_close_to_exact``; ``given`` are its inputs by name, ``layout`` how they are packed."""
 
-    out: Any
-    given: Mapping[str, Any]
+    out: Tensor
+    given: Tensors
     spec: Attention | None = None
     precision: str | Precision | None = None
     contract: Contract | None = None
     alpha: float | None = None
     rows: int | Sequence[int] | None = None
-    lse: Any = None
+    lse: Tensor = None
     layout: Layout = _PLAIN
-    do: Any = None
+    do: Tensor = None
     gradients: Sequence[Any] | None = None
     power: Mapping[str, float] | None = None
 
     @classmethod
-    def of(cls, out: Any, inputs: Mapping[str, Any], spec: Attention | None, **options: Any) -> Question:
+    def of(cls, out: Tensor, inputs: Tensors, spec: Attention | None, **options: Any) -> Question:
         """Make a question, with the arrays of a layout taken out of the inputs and inputs that are None left out.
 
         With descale factors, the precision is that of FP8 kernels (``descale.arithmetic``).
@@ -83,12 +83,12 @@ SUMS = "fp22"  # in FP8, where nothing else is told
 Arrays = dict[str, np.ndarray]
 
 
-def scaled(inputs: Mapping[str, Any]) -> bool:
+def scaled(inputs: Tensors) -> bool:
     """Return whether there are descale factors, or that of exponentials, among the inputs."""
     return P_SCALE in inputs or not NAMES.keys().isdisjoint(inputs)
 
 
-def split(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split(inputs: Tensors) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The arrays, and the descale factors. Raises ``InputError`` where factors come with what is not in FP8."""
     arrays = {name: a for name, a in inputs.items() if name not in NAMES and name != P_SCALE}
     factors = {name: a for name, a in inputs.items() if name in NAMES}
@@ -99,9 +99,7 @@ def split(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return arrays, factors
 
 
-def arithmetic(
-    told: str | Precision | None, contract: Contract | None, inputs: Mapping[str, Any], out: object
-) -> Precision:
+def arithmetic(told: str | Precision | None, contract: Contract | None, inputs: Tensors, out: object) -> Precision:
     """Compute as FP8 kernels do: scores in float32, sums as matrix units take them, exponentials stored relative to the
     largest score so far.
 
@@ -118,7 +116,7 @@ def arithmetic(
     return replace(told, normalised=False, lse=False, times=times)
 
 
-def _number(given: Any, most: float) -> float:
+def _number(given: Tensor, most: float) -> float:
     try:
         result = float(given)
     except (TypeError, ValueError):
@@ -129,7 +127,7 @@ def _number(given: Any, most: float) -> float:
     return result
 
 
-def dequantised(spec: Attention, inputs: Arrays, factors: Mapping[str, Any]) -> Arrays:
+def dequantised(spec: Attention, inputs: Arrays, factors: Tensors) -> Arrays:
     """The inputs times their factors. Raises ``InputError`` for factors that do not fit."""
     result = dict(inputs)
     for name, given in factors.items():
@@ -138,7 +136,7 @@ def dequantised(spec: Attention, inputs: Arrays, factors: Mapping[str, Any]) -> 
     return result
 
 
-def _read(name: str, given: Any) -> np.ndarray:
+def _read(name: str, given: Tensor) -> np.ndarray:
     """Factors as float32 has them."""
     try:
         values, *_ = read(given if hasattr(given, "dtype") else np.asarray(given, dtype=np.float64))

@@ -22,7 +22,7 @@ import dis
 import linecache
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -31,6 +31,7 @@ from typing import Any
 
 from symattn.bounds.called_target import APART, Failure, Memory, Refusal
 from symattn.programs.loading import installed, one_line, own_frame
+from symattn.programs.names import Function
 
 _OWN = (ValueError, TypeError, AssertionError, NotImplementedError)
 _LIBRARYS = (RuntimeError, ValueError, AssertionError)
@@ -50,7 +51,7 @@ _LIES = re.compile(r"\bstrides?\b|\bcontiguous\b")
 _SLIPS = ("NameError", "UnboundLocalError", "AttributeError", "KeyError", "ImportError", "ModuleNotFoundError")
 
 
-def refuses(error: BaseException, function: Callable[..., Any] | None = None) -> Refusal:
+def refuses(error: BaseException, function: Function | None = None) -> Refusal:
     """Who says that the function does not take such inputs: it itself, a library that it calls, or nobody."""
     if isinstance(error, _ENDS) or error.__traceback__ is None:
         return ""
@@ -130,7 +131,7 @@ def _raises(frame: FrameType, at: int) -> bool:
 
 
 def _on_arrays(
-    below: list[tuple[FrameType, int]], caller: tuple[FrameType, int] | None, function: Callable[..., Any] | None
+    below: list[tuple[FrameType, int]], caller: tuple[FrameType, int] | None, function: Function | None
 ) -> bool:
     """Return whether the outermost call of ``below`` works on arrays, or is unknown and belongs to no library."""
     called = _called(*caller) if caller is not None else function if not below else None

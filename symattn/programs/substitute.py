@@ -28,19 +28,19 @@ from symattn.arrays.base import ArrayBase
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes
 from symattn.arrays.size import Size
-from symattn.programs.names import without_partial
+from symattn.programs.names import Function, without_partial
 
 _CREATION = frozenset(["zeros", "ones", "empty", "full", "eye", "identity", "tri", "asarray", "array", "copy"])
 _AS_ARRAY = frozenset(["ascontiguousarray", "asfortranarray", "asanyarray"])
 _LIBRARY = str(Path(os.__file__).parent) + os.sep
 
 
-def substitute(function: Callable[..., Any], kind: type[Planes]) -> Callable[..., Any]:
+def substitute(function: Function, kind: type[Planes]) -> Function:
     """``function`` for arrays of ``kind``: its own code, with other globals."""
     call = getattr(type(function), "__call__", None)  # noqa: B004 - the code is wanted, not whether there is any
     if isinstance(call, types.FunctionType):  # an object of a class of the user's
         function = types.MethodType(call, function)
-    result: Callable[..., Any] = _Substitution(function, kind).value(function)
+    result: Function = _Substitution(function, kind).value(function)
     return result
 
 
@@ -124,7 +124,7 @@ class _Module:
 class _Substitution:
     """One function and what it reaches, each made anew once."""
 
-    def __init__(self, function: Callable[..., Any], kind: type[Planes]) -> None:
+    def __init__(self, function: Function, kind: type[Planes]) -> None:
         bare = without_partial(function)
         self._package = (getattr(getattr(bare, "__func__", bare), "__module__", None) or "").partition(".")[0]
         self._numpy, self._math, self._special = _Numpy(kind), _Math(kind), _Special(kind)
@@ -194,14 +194,14 @@ class _Substitution:
         return top == self._package or not installed
 
 
-def _with_plain_sizes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _with_plain_sizes(function: Function, *args: Any, **kwargs: Any) -> Any:
     """``function``, which hands arrays on to their kind; for plain arguments sizes are plain integers."""
     if any(isinstance(x, ArrayBase) for x in (*args, *kwargs.values())):
         return function(*args, **kwargs)
     return function(*[int(x) if isinstance(x, Size) else x for x in args], **kwargs)
 
 
-def _square_root(kind: type[Planes], real: Callable[..., Any], x: Any, **kwargs: Any) -> Any:
+def _square_root(kind: type[Planes], real: Function, x: Any, **kwargs: Any) -> Any:
     """√x, of a plain number without rounding."""
     if isinstance(x, (np.ndarray, ArrayBase)):
         return np.sqrt(x, **kwargs)
@@ -210,7 +210,7 @@ def _square_root(kind: type[Planes], real: Callable[..., Any], x: Any, **kwargs:
     return real(float(number)) if exact else kind.xp.sqrt(kind.lift(number))
 
 
-def _turned(kind: type[Planes], real: Callable[..., Any], x: Any, **kwargs: Any) -> Any:
+def _turned(kind: type[Planes], real: Function, x: Any, **kwargs: Any) -> Any:
     """The cosine or sine, of known angles as what stands for it, where the kind has that."""
     tables = getattr(kind, "tables", None)
     if tables is None or isinstance(x, ArrayBase):

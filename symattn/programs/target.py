@@ -32,10 +32,11 @@ from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError, MissingExtra
 from symattn.programs import frameworks, modules, packed
 from symattn.programs.calling import agree
-from symattn.programs.frameworks import suspects
+from symattn.programs.frameworks import Tensor, Tensors, suspects
 from symattn.programs.hosts import host_of
 from symattn.programs.layouts import argument, from_layout, in_words, placed
 from symattn.programs.loading import one_line, where
+from symattn.programs.names import Function
 from symattn.programs.refusing import by_memory, refuses
 from symattn.programs.request import Request
 from symattn.programs.trial import is_open, settle
@@ -57,7 +58,7 @@ class Target:
 
     notes: tuple[str, ...] = (IN_PROCESS,)
 
-    def __init__(self, function: Callable[..., Any], convention: Convention, name: str = "") -> None:
+    def __init__(self, function: Function, convention: Convention, name: str = "") -> None:
         self._function = self._own = function
         self._name = name or getattr(function, "__name__", type(function).__name__)
         self._arrays = frameworks.arrays(convention.framework)
@@ -104,17 +105,17 @@ class Target:
 
         return on_kinds(self._own, self.convention)
 
-    def on(self, kind: type[Planes]) -> Callable[[Mapping[str, Any]], Any]:
+    def on(self, kind: type[Planes]) -> Callable[[Tensors], Any]:
         """The function on another kind of array, of the inputs by name, with its first output in their axes."""
         return partial(_called, self.made(kind), self.convention, kind)
 
-    def made(self, kind: type[Planes]) -> Callable[..., Any]:
+    def made(self, kind: type[Planes]) -> Function:
         """The function for arrays of another kind, with the same parameters."""
         return self.kinds.make(self._own, kind)
 
-    def _given(self, inputs: Inputs) -> dict[Argument, Any]:
+    def _given(self, inputs: Inputs) -> dict[Argument, Tensor]:
         """The arguments made of inputs, as the function wants them; those that can be left out may lack."""
-        arrays: dict[Argument, Any] = {}
+        arrays: dict[Argument, Tensor] = {}
         for a in self.convention.arguments:
             if a.input is None or (a.input not in inputs and a.input not in MADE and not a.required):
                 continue
@@ -123,7 +124,7 @@ class Target:
             arrays[a] = argument(a, self.convention, inputs)
         return arrays
 
-    def _place(self, values: Any, memory: Memory) -> Any:
+    def _place(self, values: Tensor, memory: Memory) -> Tensor:
         """A fresh array of the framework; plain numbers stay what they are."""
         if isinstance(values, (int, float)):
             return values
@@ -138,7 +139,7 @@ class Target:
             return apart
         return self._arrays.lying(result, memory)
 
-    def _bits(self, array: Any) -> tuple[tuple[int, ...], bytes]:
+    def _bits(self, array: Tensor) -> tuple[tuple[int, ...], bytes]:
         return tuple(array.shape), self._arrays.bits(array)
 
     def _overwrote(self) -> bool:
@@ -148,7 +149,7 @@ class Target:
         array, values = self._before
         return not np.array_equal(frameworks.read(array)[0], values, equal_nan=True)
 
-    def _with_output(self, outcome: Outcome, output: Any, inputs: Inputs) -> Outcome:
+    def _with_output(self, outcome: Outcome, output: Tensor, inputs: Inputs) -> Outcome:
         returned = len(output) if isinstance(output, tuple) else 1
         first = first_of(output)
         try:
@@ -163,7 +164,7 @@ class Target:
         return replace(outcome, output=values, dtype=dtype, shape=shape, returned=returned, others=others)
 
 
-def _called(function: Callable[..., Any], how: Convention, kind: type[Planes], inputs: Mapping[str, Any]) -> Any:
+def _called(function: Function, how: Convention, kind: type[Planes], inputs: Tensors) -> Tensor:
     places, keywords = placed(how.arguments, {a: argument(a, how, inputs) for a in how.arguments})
     output = function(*places, **keywords)
     first, *others = output if isinstance(output, tuple) and output else (output,)
@@ -171,18 +172,18 @@ def _called(function: Callable[..., Any], how: Convention, kind: type[Planes], i
     return (first, *others) if others else first
 
 
-def _shared(passed: dict[Argument, Any], inputs: Mapping[Argument, Any], memory: Memory) -> dict[Argument, Any]:
+def _shared(passed: dict[Argument, Tensor], inputs: Mapping[Argument, Any], memory: Memory) -> dict[Argument, Tensor]:
     """Equal arrays as one array, where ``memory`` says so."""
     if memory != "shared":
         return passed
-    remaining: dict[Argument, Any] = {}
+    remaining: dict[Argument, Tensor] = {}
     for a, array in passed.items():
         twins = (b for b in remaining if np.array_equal(inputs[a], inputs[b]) and a.input in _QKV and b.input in _QKV)
         remaining[a] = remaining[twin] if (twin := next(twins, None)) else array
     return remaining
 
 
-def _read(item: Any) -> NDArray[np.float64] | None:
+def _read(item: Tensor) -> NDArray[np.float64] | None:
     """A further item that was returned, where it is an array of numbers."""
     try:
         return frameworks.read(item)[0]
@@ -190,7 +191,7 @@ def _read(item: Any) -> NDArray[np.float64] | None:
         return None
 
 
-def target(function: Callable[..., Any], request: Request, name: str = "") -> Target:
+def target(function: Function, request: Request, name: str = "") -> Target:
     """The function ready to be called as ``request`` says: matched by ``agree``, in the framework that it wants.
 
     Small calls find what is open. Raises ``InputError`` and ``MissingExtra``.
@@ -232,7 +233,7 @@ def _wrapped(chosen: Wrapper, outcome: _Trial, note: tuple[str, ...], request: R
     return Target(chosen, Wrapped(**result, reading=chosen.reading, domain=chosen.within(request.domain)), name)
 
 
-def restored(function: Callable[..., Any], request: Request, agreed: Convention, name: str) -> Target:
+def restored(function: Function, request: Request, agreed: Convention, name: str) -> Target:
     """The function ready to be called as has been agreed before; nothing is tried."""
     if isinstance(agreed, Wrapped):
         ways: Iterator[Wrapper] = chain(wrappers(function, request, name), packed.one_query(function, name))
@@ -252,10 +253,10 @@ class Wrapper(Protocol):
 
     def within(self, domain: Domain) -> Domain: ...
 
-    def __call__(self, *places: Any, **keywords: Any) -> Any: ...
+    def __call__(self, *places: Tensor, **keywords: Tensor) -> Tensor: ...
 
 
-def wrappers(function: Callable[..., Any], request: Request, name: str) -> Iterator[Wrapper]:
+def wrappers(function: Function, request: Request, name: str) -> Iterator[Wrapper]:
     """The ways to read a module that holds its weights, or a function that takes several inputs in one array."""
     if host := host_of(function):
         yield from modules.readings(host, request, name)
@@ -277,12 +278,12 @@ def narrowed(runner: Runner, domain: Domain | None) -> Domain | None:
     return how.domain if isinstance(how, Wrapped) and how.domain else domain
 
 
-def settled(function: Callable[..., Any], request: Request) -> Request:
+def settled(function: Function, request: Request) -> Request:
     """The request with the framework that the function visibly wants, where nobody has told it."""
     return request if request.framework else replace(request, likely=frameworks.wanted(function))
 
 
-def _agreed(function: Callable[..., Any], request: Request, name: str) -> tuple[_Trial, tuple[str, ...]]:
+def _agreed(function: Function, request: Request, name: str) -> tuple[_Trial, tuple[str, ...]]:
     """The function in the framework, the layout and the forms of arguments by which it runs, as far as that is open."""
     if request.framework:
         trial = _Trial(function, request, name)
@@ -291,7 +292,7 @@ def _agreed(function: Callable[..., Any], request: Request, name: str) -> tuple[
     return _tried(function, request, name)
 
 
-def _tried(function: Callable[..., Any], request: Request, name: str) -> tuple[_Trial, tuple[str, ...]]:
+def _tried(function: Function, request: Request, name: str) -> tuple[_Trial, tuple[str, ...]]:
     return preferred(function, request, lambda result: _Trial(function, result, name).run())
 
 
@@ -306,9 +307,7 @@ A = TypeVar("A", bound=Attempt)
 _GIVEN: Mapping[Framework, str] = {"numpy": "NumPy arrays", "torch": "tensors"}
 
 
-def preferred(
-    function: Callable[..., Any], request: Request, attempt: Callable[[Request], A]
-) -> tuple[A, tuple[str, ...]]:
+def preferred(function: Function, request: Request, attempt: Callable[[Request], A]) -> tuple[A, tuple[str, ...]]:
     """The framework by trial, where none was told, and a note on it.
 
     The second one is tried where nothing runs in the first; and where the output is not right in NumPy, which no name
@@ -335,7 +334,7 @@ def preferred(
 class _Trial:
     """The convention of a function in the framework that the request tells, found by small calls."""
 
-    def __init__(self, function: Callable[..., Any], request: Request, name: str) -> None:
+    def __init__(self, function: Function, request: Request, name: str) -> None:
         self._function, self._request = function, request
         self.convention = agree(function, request, name)
         self.right: bool | None = None
@@ -395,7 +394,7 @@ _WARNINGS = 20
 class Watched:
     """The result or exception of one call, and what was heard meanwhile."""
 
-    output: Any
+    output: Tensor
     error: Failure | None
     stdout: str
     warnings: tuple[str, ...]
@@ -414,7 +413,7 @@ def announced(tell: Callable[[], None]) -> Iterator[None]:
         _begun.pop()
 
 
-def watch(function: Callable[..., Any], places: Sequence[Any], keywords: Mapping[str, Any]) -> Watched:
+def watch(function: Function, places: Sequence[Any], keywords: Tensors) -> Watched:
     """Call the function; its exceptions, ``SystemExit`` among them, prints and warnings are kept. Ctrl-C is not."""
     output, error = None, None
     for tell in _begun:

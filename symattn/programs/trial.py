@@ -21,7 +21,7 @@ from symattn.bounds.inputs import Maker, Sizes
 from symattn.document.errors import InputError, SymattnError
 from symattn.document.keywords import plain
 from symattn.programs.layouts import documented, in_words, lengths, lettered, readings, undocumented
-from symattn.programs.names import AMBIGUOUS, bound_keywords, meaning, parameters
+from symattn.programs.names import AMBIGUOUS, Function, bound_keywords, meaning, parameters
 from symattn.programs.request import Request
 from symattn.verification.effort import Effort
 from symattn.verification.probing.probes import small
@@ -60,7 +60,7 @@ class Possible:
         return not self.near, self.level > 0, not self.named, not self.local, self.level
 
 
-def settle(function: Callable[..., Any], convention: Convention, request: Request, call: Call) -> Possible | None:
+def settle(function: Function, convention: Convention, request: Request, call: Call) -> Possible | None:
     """The convention with the layout and the forms that the function wants; None where nothing runs.
 
     Raises ``InputError`` where nothing was found within so many calls, and the upper limit of time.
@@ -68,7 +68,7 @@ def settle(function: Callable[..., Any], convention: Convention, request: Reques
     return _LayoutTrial(function, request, call).settled(convention)
 
 
-def is_open(function: Callable[..., Any], convention: Convention, request: Request) -> bool:
+def is_open(function: Function, convention: Convention, request: Request) -> bool:
     """Return whether the convention is one of several that could be meant."""
     trial = _LayoutTrial(function, request, lambda how, inputs: Outcome())
     conventions = (how for variant in trial.variants(convention) for how in trial.formed(variant))
@@ -78,7 +78,7 @@ def is_open(function: Callable[..., Any], convention: Convention, request: Reque
 class _LayoutTrial:
     """The calls for one function."""
 
-    def __init__(self, function: Callable[..., Any], request: Request, call: Call) -> None:
+    def __init__(self, function: Function, request: Request, call: Call) -> None:
         self._request, self._function = request, call
         self._documented, self._lettered = documented(function), lettered(function)
         self._optional_mask = [] if request.masks else _optional_masks(function)
@@ -405,7 +405,7 @@ def _with(convention: Convention, place: int, a: Argument) -> Convention:
     return replace(convention, arguments=(*convention.arguments[:place], a, *convention.arguments[place + 1 :]))
 
 
-def _optional_masks(function: Callable[..., Any]) -> list[str]:
+def _optional_masks(function: Function) -> list[str]:
     """Parameters that are called a mask, and can be left out."""
     free = [
         p for p in parameters(function) or () if p.default is not p.empty and p.name not in bound_keywords(function)

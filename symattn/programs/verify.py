@@ -16,6 +16,7 @@ from symattn.document.codec import command, differing
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Verdict
 from symattn.programs.loading import NotCallable
+from symattn.programs.names import Function
 from symattn.programs.process import Child, ProcessLimits
 from symattn.programs.request import Request, RequestOrigin, keyword
 from symattn.programs.target import narrowed
@@ -29,7 +30,7 @@ from symattn.verification.subject import Subject
 
 
 def verify(
-    function: Callable[..., Any],
+    function: Function,
     spec: Specification | None = None,
     *,
     config: Any = None,
@@ -243,7 +244,7 @@ def _fields(spec: Attention, domain: Domain, origin: RequestOrigin) -> Iterator[
         yield ("without", name.replace("_", "-")) if left_out else (name, value)
 
 
-def called(function: Callable[..., Any], request: Request) -> Runner:
+def called(function: Function, request: Request) -> Runner:
     """The function, called in this process."""
     if is_definition(request.spec):
         from symattn.programs import definitions

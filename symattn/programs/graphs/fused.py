@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
 
@@ -19,11 +18,11 @@ from symattn.attention.projections import merge_heads, split_heads
 from symattn.attention.sizes import same
 from symattn.document.errors import InputError
 from symattn.programs.graphs.graph_operators import arange, gather, meant_scale, part
-from symattn.programs.graphs.values import Context, are_booleans, decimal, is_plain, length, place, whole
+from symattn.programs.graphs.values import Context, Value, are_booleans, decimal, is_plain, length, place, whole
 from symattn.programs.onnx import FLOATS, INPUTS, OUTPUTS, OnnxNode, of_node
 
 
-def attention(c: Context, *operands: Any, opset: int, **attributes: Any) -> tuple[Any, ...]:
+def attention(c: Context, *operands: Value, opset: int, **attributes: Value) -> tuple[Value, ...]:
     """Attention as ``programs.onnx`` reads the node: Y, present_key, present_value and qk_matmul_output."""
     if len(operands) > len(INPUTS):
         raise InputError(f"{len(operands)} inputs; known: {', '.join(INPUTS)}")
@@ -37,7 +36,7 @@ def attention(c: Context, *operands: Any, opset: int, **attributes: Any) -> tupl
     return tuple(result[role] for role in OUTPUTS)
 
 
-def _lifted(c: Context, role: str, x: Any) -> Any:
+def _lifted(c: Context, role: str, x: Value) -> Value:
     """Numbers as an array of the kind; booleans stay, and lengths of a cache, which must be known."""
     if role != "nonpad_kv_seqlen":
         return c.lifted(x)
@@ -47,7 +46,7 @@ def _lifted(c: Context, role: str, x: Any) -> Any:
 
 
 def rotary_embedding(
-    c: Context, x: Any, cos: Any, sin: Any, position_ids: object = None, interleaved: int = 0, num_heads: int = 0,
+    c: Context, x: Value, cos: Value, sin: Value, position_ids: object = None, interleaved: int = 0, num_heads: int = 0,
     rotary_embedding_dim: int = 0,
 ) -> Array:  # fmt: skip
     """The first columns of each head turned by the angles of its place: all, unless a width is told."""
@@ -62,7 +61,7 @@ def rotary_embedding(
     return merge_heads(y) if x.ndim == 3 else y
 
 
-def _rows(c: Context, table: Any, places: Any) -> Any:
+def _rows(c: Context, table: Value, places: Value) -> Value:
     """The rows of a table that places name: (most, r/2) for places (b, n) → (b, n, r/2)."""
     if places is None:
         return table
@@ -72,8 +71,8 @@ def _rows(c: Context, table: Any, places: Any) -> Any:
 
 
 def rms_normalization(
-    c: Context, x: Any, scale: Any, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> Any:
+    c: Context, x: Value, scale: Value, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Value:
     """X / √(mean(X²) + ε) · scale over the axes from ``axis`` on."""
     _check_stashed(stash_type)
     flat, back = _flattened(c, x, axis)
@@ -81,8 +80,8 @@ def rms_normalization(
 
 
 def layer_normalization(
-    c: Context, x: Any, scale: Any, b: Any = None, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> tuple[Any, Any, Any]:
+    c: Context, x: Value, scale: Value, b: Value = None, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> tuple[Value, Value, Value]:
     """(X − mean) / √(variance + ε) · Scale + B over the axes from ``axis`` on; the mean; 1 / √(variance + ε)."""
     _check_stashed(stash_type)
     flat, back = _flattened(c, x, axis)
@@ -101,7 +100,7 @@ def _check_stashed(kind: int) -> None:
         raise InputError(f"stash_type is {kind}; known: {FLOATS}")
 
 
-def _flattened(c: Context, x: Any, axis: int) -> tuple[Any, Callable[[Any], Any]]:
+def _flattened(c: Context, x: Value, axis: int) -> tuple[Value, Callable[[Value], Value]]:
     """The axes from ``axis`` on as one, and the way back, which leaves an axis of length 1 for one that was summed."""
     k = place(axis, x.ndim)
     rows, columns = tuple(x.shape[:k]), tuple(x.shape[k:])
@@ -111,7 +110,7 @@ def _flattened(c: Context, x: Any, axis: int) -> tuple[Any, Callable[[Any], Any]
     return flat, lambda y: c.xp.reshape(y, (*rows, *(columns if y.shape[-1] != 1 else (1,) * len(columns))))
 
 
-def _parameter(c: Context, p: Any, x: Array, axis: int) -> Any:
+def _parameter(c: Context, p: Value, x: Array, axis: int) -> Value:
     """A gain or a bias as one axis, where the axes from ``axis`` on are one."""
     if p is None:
         return None
@@ -133,11 +132,11 @@ _OPSET = 25  # of Attention, whose attributes are told here
 
 
 def multi_head_attention(
-    c: Context, query: object, key: object = None, value: object = None, bias: Any = None,
-    key_padding_mask: object = None, attention_bias: Any = None, past_key: Any = None, past_value: Any = None,
+    c: Context, query: object, key: object = None, value: object = None, bias: Value = None,
+    key_padding_mask: object = None, attention_bias: Value = None, past_key: Value = None, past_value: Value = None,
     past_sequence_length: object = None, cache_indirection: object = None, *,
-    num_heads: int, scale: float = 0.0, unidirectional: int = 0, **more: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+    num_heads: int, scale: float = 0.0, unidirectional: int = 0, **more: Value,
+) -> tuple[Value, ...]:  # fmt: skip
     """Attention of queries (b, n_q, h d_k), keys and values alike, with a ``bias`` of the three side by side.
 
     A query i of ``unidirectional`` attention sees the keys up to i and those of the past; there must be as many new
@@ -162,12 +161,12 @@ def multi_head_attention(
 
 
 def group_query_attention(
-    c: Context, query: object, key: object = None, value: object = None, past_key: Any = None, past_value: Any = None,
-    seqlens_k: object = None, total_sequence_length: object = None, cos_cache: Any = None, sin_cache: Any = None,
-    position_ids: Any = None, attention_bias: Any = None, head_sink: object = None, *,
+    c: Context, query: object, key: object = None, value: object = None, past_key: Value = None,
+    past_value: Value = None, seqlens_k: object = None, total_sequence_length: object = None, cos_cache: Value = None,
+    sin_cache: Value = None, position_ids: Value = None, attention_bias: Value = None, head_sink: object = None, *,
     num_heads: int, kv_num_heads: int, scale: float = 0.0, softcap: float = 0.0,
-    do_rotary: int = 0, rotary_interleaved: int = 0, local_window_size: int = -1, **more: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+    do_rotary: int = 0, rotary_interleaved: int = 0, local_window_size: int = -1, **more: Value,
+) -> tuple[Value, ...]:  # fmt: skip
     """Causal attention with fewer heads of keys; a query sees the ``local_window_size`` last keys, its own among them.
 
     With ``do_rotary`` queries and new keys are turned by the angles of their places, those of the past counted. All
@@ -197,24 +196,24 @@ def group_query_attention(
     return attention(c, q, k, v, attention_bias, past_key, past_value, opset=_OPSET, **result)[:3]
 
 
-def _refuse(others: dict[str, Any]) -> None:
+def _refuse(others: dict[str, Value]) -> None:
     """Raise InputError for an input or attribute that is given and not read."""
     if strange := next((name for name, x in others.items() if x is not None), None):
         raise InputError(f"{strange} is not read")
 
 
-def _unpacked(c: Context, *tokens: Any) -> tuple[Any, ...]:
+def _unpacked(c: Context, *tokens: Value) -> tuple[Value, ...]:
     if any(x is None or x.ndim != 3 for x in tokens):
         raise InputError("queries, keys and values that are not three arrays of three axes are not read")
     return tuple(map(c.lifted, tokens))
 
 
-def _told(scale: float, **attributes: Any) -> dict[str, Any]:
+def _told(scale: float, **attributes: Value) -> dict[str, Value]:
     """Attributes; a scale of 0 is none."""
     return attributes | ({"scale": scale} if scale else {})
 
 
-def _check_bias(bias: Any, keys: Any) -> None:
+def _check_bias(bias: Value, keys: Value) -> None:
     """Check that what is added to scores has four axes, a column for each key, and no booleans."""
     if bias is None:
         return
@@ -223,7 +222,7 @@ def _check_bias(bias: Any, keys: Any) -> None:
         raise InputError(f"attention_bias has the shape {shape}; it must be numbers of four axes, the last of {keys}")
 
 
-def _check_lengths(seqlens_k: Any, total: Any, sequences: Any, keys: Any) -> None:
+def _check_lengths(seqlens_k: Value, total: Value, sequences: Value, keys: Value) -> None:
     """``seqlens_k`` holds the number of keys of each sequence less 1, ``total`` the most keys of any."""
     for name, x in (("seqlens_k", seqlens_k), ("total_sequence_length", total)):
         if x is None:

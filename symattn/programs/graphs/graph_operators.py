@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,8 @@ from symattn.document.errors import InputError, Refused
 from symattn.programs.graphs.values import (
     Context,
     Joined,
+    Rule,
+    Value,
     are_booleans,
     are_whole,
     check_wide,
@@ -39,28 +40,28 @@ _NEUTRAL = {"add": 0, "multiply": 1}
 _LAST = 2**31  # an end of a slice from here on is the end of the axis
 
 
-def table(of: Callable[[str], Any], words: str) -> dict[str, Any]:
+def table(of: Callable[[str], Value], words: str) -> dict[str, Value]:
     """Return a rule for each ``Own=name``: what a language calls an operator, and its name in the namespace."""
     return {own: of(name) for own, _, name in (word.partition("=") for word in words.split())}
 
 
-def same(c: Context, x: object, *_: object, **__: object) -> Any:
+def same(c: Context, x: object, *_: object, **__: object) -> Value:
     """Return ``x`` for an operator that changes no number."""
     return x
 
 
-def of_lengths(rule: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+def of_lengths(rule: Callable[[Value, Value], Value]) -> Rule:
     """An operator of two lengths."""
     return lambda c, a, b: rule(length(a), length(b))
 
 
-def binary(name: str) -> Callable[..., Any]:
+def binary(name: str) -> Rule:
     """An operator of two arrays by its name in the namespace.
 
     0 + 1 · i, as ``jnp.arange`` has it of a length that was left open, is i.
     """
 
-    def run(c: Context, a: Any, b: Any) -> Any:
+    def run(c: Context, a: Value, b: Value) -> Value:
         for one, other in ((a, b), (b, a)):
             if name in _NEUTRAL and not is_plain(other) and _is_number(one) and one == _NEUTRAL[name]:
                 return other
@@ -75,10 +76,10 @@ def binary(name: str) -> Callable[..., Any]:
     return run
 
 
-def unary(name: str) -> Callable[..., Any]:
+def unary(name: str) -> Rule:
     """An operator of one array."""
 
-    def run(c: Context, a: Any) -> Any:
+    def run(c: Context, a: Value) -> Value:
         if is_plain(a) and name in ("negative", "logical_not", "abs"):
             return getattr(np, name)(a)
         return getattr(c.xp, name)(c.lifted(a))
@@ -86,17 +87,17 @@ def unary(name: str) -> Callable[..., Any]:
     return run
 
 
-def _is_number(x: Any) -> bool:
+def _is_number(x: Value) -> bool:
     """Return whether a value is one plain whole number."""
     return is_plain(x) and not isinstance(x, Joined) and np.ndim(x) == 0 and np.asarray(x).dtype.kind in "iu"
 
 
-def _has_float(*arrays: Any) -> bool:
+def _has_float(*arrays: Value) -> bool:
     return any(np.asarray(a, dtype=None if isinstance(a, np.ndarray) else object).dtype.kind == "f"
                or isinstance(a, float) for a in arrays)  # fmt: skip
 
 
-_BY_SIGN: dict[str, Callable[[Any, Any], Any]] = {
+_BY_SIGN: dict[str, Callable[[Value, Value], Value]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
     "multiply": lambda a, b: a * b,
@@ -105,7 +106,7 @@ _BY_SIGN: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _plain(name: str, a: Any, b: Any) -> Any:
+def _plain(name: str, a: Value, b: Value) -> Value:
     check_wide(name, a, b)
     if name in _BY_SIGN:
         with np.errstate(invalid="ignore"):  # of infinities
@@ -116,7 +117,7 @@ def _plain(name: str, a: Any, b: Any) -> Any:
 divide = binary("divide")
 
 
-def divide_whole(c: Context, a: Any, b: Any) -> Any:
+def divide_whole(c: Context, a: Value, b: Value) -> Value:
     """a / b, of plain whole numbers without its rest, rounded toward zero, as ONNX divides them.
 
     Sizes that were left open are not negative: of them it is the quotient rounded down.
@@ -130,21 +131,21 @@ def divide_whole(c: Context, a: Any, b: Any) -> Any:
     return binary("divide")(c, a, b)
 
 
-def power(c: Context, a: Any, b: Any) -> Any:
+def power(c: Context, a: Value, b: Value) -> Value:
     """a to a power that is a plain number."""
     if not is_plain(b):
         raise InputError("a power whose exponent is computed is not read")
     return c.lifted(a) ** (np.asarray(b).item() if np.asarray(b).dtype != object else b)
 
 
-def where(c: Context, condition: Any, a: Any, b: Any) -> Any:
+def where(c: Context, condition: Value, a: Value, b: Value) -> Value:
     """a where the condition holds, else b."""
     if is_plain(condition) and is_plain(a) and is_plain(b) and not _has_float(a, b):
         return np.where(condition, a, b)
     return c.xp.where(condition, c.lifted(a), c.lifted(b))
 
 
-def arange(c: Context, start: Any, stop: Any, step: Any = 1) -> Any:
+def arange(c: Context, start: Value, stop: Value, step: Value = 1) -> Value:
     """start, start + 1, … below stop."""
     known = [n for n in (start, stop, step) if is_plain(n) and np.asarray(n).dtype != object]
     if not are_whole(*known) or not all(np.isfinite(n).all() for n in known):
@@ -159,7 +160,7 @@ def arange(c: Context, start: Any, stop: Any, step: Any = 1) -> Any:
     return result if isinstance(first, int) and first == 0 else result + first
 
 
-def full(c: Context, shape: Any, value: object) -> Any:
+def full(c: Context, shape: Value, value: object) -> Value:
     """An array of one value; booleans and whole numbers stay plain where its lengths are numbers."""
     wanted = lengths(shape)
     numbers = all(isinstance(n, int) for n in wanted)
@@ -169,7 +170,7 @@ def full(c: Context, shape: Any, value: object) -> Any:
     return c.xp.broadcast_to(c.lifted(plain if plain.ndim else plain.item()), wanted)
 
 
-def triangle(c: Context, x: Any, diagonal: Any, upper: bool) -> Any:
+def triangle(c: Context, x: Value, diagonal: Value, upper: bool) -> Value:
     """The entries with j − i ≥ ``diagonal`` (upper) or ≤ (lower), others 0 or False."""
     k = whole(diagonal, "the diagonal of a triangle")
     i, j = (arange(c, 0, n) for n in x.shape[-2:])
@@ -182,7 +183,7 @@ def triangle(c: Context, x: Any, diagonal: Any, upper: bool) -> Any:
 
 
 # -- moving ------------------------------------------------------------------------------------------------------------
-def transpose(c: Context, x: Array, order: Sequence[int] | None = None) -> Any:
+def transpose(c: Context, x: Array, order: Sequence[int] | None = None) -> Value:
     """The axes in another order; reversed without one."""
     axes = tuple(range(x.ndim))[::-1] if order is None else tuple(place(k, x.ndim) for k in order)
     if sorted(axes) != list(range(x.ndim)):
@@ -190,7 +191,7 @@ def transpose(c: Context, x: Array, order: Sequence[int] | None = None) -> Any:
     return _namespace(c, x).permute_dims(x, axes)
 
 
-def swap(c: Context, x: Array, a: int, b: int) -> Any:
+def swap(c: Context, x: Array, a: int, b: int) -> Value:
     """Two axes in each other's place."""
     order = list(range(x.ndim))
     a, b = place(a, x.ndim), place(b, x.ndim)
@@ -198,18 +199,18 @@ def swap(c: Context, x: Array, a: int, b: int) -> Any:
     return transpose(c, x, order)
 
 
-def reshape(c: Context, x: Any, shape: Any) -> Any:
+def reshape(c: Context, x: Value, shape: Value) -> Value:
     """Return the same elements in other axes; −1 is what is left over."""
     return _namespace(c, x).reshape(x, lengths(shape))
 
 
-def kept_reshape(c: Context, x: Any, shape: Any) -> Any:
+def kept_reshape(c: Context, x: Value, shape: Value) -> Value:
     """Reshape, where 0 keeps the length of the axis, as in ONNX."""
     wanted = [x.shape[k] if isinstance(n, int) and n == 0 else n for k, n in enumerate(lengths(shape))]
     return _namespace(c, x).reshape(x, tuple(wanted))
 
 
-def unsqueeze(c: Context, x: Any, axes: object) -> Any:
+def unsqueeze(c: Context, x: Value, axes: object) -> Value:
     """New axes of length 1."""
     x = np.asarray(x) if isinstance(x, (int, float)) else x
     for k in sorted(place(n, x.ndim + len(_ints(axes))) for n in _ints(axes)):
@@ -217,14 +218,14 @@ def unsqueeze(c: Context, x: Any, axes: object) -> Any:
     return x
 
 
-def squeeze(c: Context, x: Any, axes: object) -> Any:
+def squeeze(c: Context, x: Value, axes: object) -> Value:
     """Without axes of length 1."""
     for k in sorted((place(n, x.ndim) for n in _ints(axes)), reverse=True):
         x = _namespace(c, x).squeeze(x, axis=k)
     return x
 
 
-def expand(c: Context, x: Array, shape: Any) -> Any:
+def expand(c: Context, x: Array, shape: Value) -> Value:
     """Axes of length 1 repeated; −1 and 1 keep an axis."""
     wanted = list(lengths(shape))
     own = [1] * (len(wanted) - x.ndim) + [length(n) for n in x.shape]
@@ -232,7 +233,7 @@ def expand(c: Context, x: Array, shape: Any) -> Any:
     return _namespace(c, x).broadcast_to(x, tuple(remaining))
 
 
-def concat(c: Context, arrays: Sequence[Any], axis: Any) -> Any:
+def concat(c: Context, arrays: Sequence[Value], axis: Value) -> Value:
     """Side by side along an axis; parts of length 0 are left out."""
     arrays = [a for a in arrays if np.ndim(a) == 0 or length(a.shape[place(axis, a.ndim)]) != 0] or arrays[:1]
     if len(arrays) == 1 and np.ndim(arrays[0]) != 0:
@@ -246,7 +247,7 @@ def concat(c: Context, arrays: Sequence[Any], axis: Any) -> Any:
     return _stacked(c, [one for a in lifted for one in _slices(a, k, range(int(a.shape[k])))], k)
 
 
-def part(c: Context, x: Any, axis: int, start: Any, stop: Any, step: Any = 1) -> Any:
+def part(c: Context, x: Value, axis: int, start: Value, stop: Value, step: Value = 1) -> Value:
     """The elements from ``start`` to before ``stop`` of an axis."""
     k, by = place(axis, x.ndim), whole(step, "the step of a slice")
     first, last = length(0 if start is None else start), length(_LAST if stop is None else stop)
@@ -266,7 +267,7 @@ def part(c: Context, x: Any, axis: int, start: Any, stop: Any, step: Any = 1) ->
         return _stacked(c, _slices(x, k, range(*slice(first, last, by).indices(n))), k)
 
 
-def parts(c: Context, x: Any, starts: Any, stops: Any, steps: Any = None, axes: Any = None) -> Any:
+def parts(c: Context, x: Value, starts: Value, stops: Value, steps: Value = None, axes: Value = None) -> Value:
     """The elements of some axes, of all in turn where none are named, each as ``part`` has it."""
     steps = [1] * len(starts) if steps is None else steps
     for axis, *ends in zip(range(len(starts)) if axes is None else axes, starts, stops, steps, strict=True):
@@ -274,17 +275,17 @@ def parts(c: Context, x: Any, starts: Any, stops: Any, steps: Any = None, axes: 
     return x
 
 
-def replaced(c: Context, x: Any, new: Any, axis: int, places: range) -> Any:
+def replaced(c: Context, x: Value, new: Value, axis: int, places: range) -> Value:
     """x with the elements at some places of an axis replaced by those of ``new``, in this order."""
     k = place(axis, x.ndim)
-    ends: list[tuple[Any, int, int | None]] = [(x, 0, places.start), (new, 0, None), (x, places.stop, None)]
+    ends: list[tuple[Value, int, int | None]] = [(x, 0, places.start), (new, 0, None), (x, places.stop, None)]
     if not places or places.step != 1:
         at = {i: n for n, i in enumerate(places)}
         ends = [(new, at[i], at[i] + 1) if i in at else (x, i, i + 1) for i in range(int(x.shape[k]))]
     return concat(c, [part(c, of, k, start, stop) for of, start, stop in ends], k)
 
 
-def padded(c: Context, x: Any, axis: int, before: int, after: int, value: Any) -> Any:
+def padded(c: Context, x: Value, axis: int, before: int, after: int, value: Value) -> Value:
     """x with so many entries of one value before and after it along an axis; negative numbers cut off."""
     k = place(axis, x.ndim)
     n = length(x.shape[k])
@@ -294,12 +295,12 @@ def padded(c: Context, x: Any, axis: int, before: int, after: int, value: Any) -
     return concat(c, [around[0], x, around[1]], k)
 
 
-def stack(c: Context, arrays: Sequence[Any], axis: int = 0) -> Any:
+def stack(c: Context, arrays: Sequence[Value], axis: int = 0) -> Value:
     """Arrays of one shape along a new axis."""
     return concat(c, [unsqueeze(c, x, [axis]) for x in arrays], axis)
 
 
-def gather(c: Context, x: Any, index: Any, axis: int = 0) -> Any:
+def gather(c: Context, x: Value, index: Value, axis: int = 0) -> Value:
     """The elements that a plain index names."""
     if not is_plain(index):
         raise InputError("a gather by places that are computed from the inputs is not read")
@@ -314,13 +315,13 @@ def gather(c: Context, x: Any, index: Any, axis: int = 0) -> Any:
     return _stacked(c, _slices(x, k, [int(i) for i in at]), k)
 
 
-def split(c: Context, x: object, counts: Sequence[Any], axis: int) -> tuple[Any, ...]:
+def split(c: Context, x: object, counts: Sequence[Value], axis: int) -> tuple[Value, ...]:
     """Parts of these lengths, one after another."""
     ends = [0, *np.cumsum([whole(n, "the length of a part") for n in counts])]
     return tuple(part(c, x, axis, int(a), int(b)) for a, b in pairwise(ends))
 
 
-def chunk(c: Context, x: Array, count: int, axis: int) -> tuple[Any, ...]:
+def chunk(c: Context, x: Array, count: int, axis: int) -> tuple[Value, ...]:
     """``count`` parts of one length."""
     size = whole(x.shape[axis], "the length of an axis that is divided")
     each = -(-size // count)
@@ -332,15 +333,15 @@ def shape(c: Context, x: Array) -> np.ndarray:
     return sizes(x.shape)
 
 
-def size(c: Context, x: Array, axis: int) -> Any:
+def size(c: Context, x: Array, axis: int) -> Value:
     """The length of an axis."""
     return length(x.shape[axis])
 
 
-def reduce(name: str) -> Callable[..., Any]:
+def reduce(name: str) -> Rule:
     """``sum``, ``max`` or ``mean`` over some axes."""
 
-    def run(c: Context, x: Any, axes: object = None, keep: bool = True) -> Any:
+    def run(c: Context, x: Value, axes: object = None, keep: bool = True) -> Value:
         chosen = None if axes is None else tuple(place(n, x.ndim) for n in _ints(axes))
         if chosen == ():
             return x
@@ -358,7 +359,7 @@ def _alike(a: object, b: object) -> bool:
     return bool(a == b) if isinstance(a, int) and isinstance(b, int) else a is b or str(a) == str(b)
 
 
-def _namespace(c: Context, x: Any) -> Any:
+def _namespace(c: Context, x: Value) -> Value:
     return np if is_plain(x) else c.xp
 
 
@@ -366,11 +367,11 @@ def _ints(x: object) -> list[int]:
     return [int(n) for n in np.atleast_1d(np.asarray(x))]
 
 
-def _slices(x: Array, k: int, places: Sequence[int]) -> list[Any]:
+def _slices(x: Array, k: int, places: Sequence[int]) -> list[Value]:
     return [x[(*[slice(None)] * k, int(i))] for i in places]
 
 
-def _stacked(c: Context, arrays: Sequence[Any], k: int) -> Any:
+def _stacked(c: Context, arrays: Sequence[Value], k: int) -> Value:
     return c.xp.stack(arrays, axis=k)
 
 
@@ -378,7 +379,7 @@ def _stacked(c: Context, arrays: Sequence[Any], k: int) -> Any:
 # The operators that attention is made of, by the definitions of ``symattn.attention``.
 
 
-def softmax(c: Context, x: Any, axis: int = -1) -> Any:
+def softmax(c: Context, x: Value, axis: int = -1) -> Value:
     """Softmax over an axis; a row in which all is forbidden gives 0/0, as the operators have it."""
     k = place(axis, x.ndim)
     if k == x.ndim - 1:
@@ -388,8 +389,15 @@ def softmax(c: Context, x: Any, axis: int = -1) -> Any:
 
 
 def product(
-    c: Context, a: Any, b: Any, add: Any = None, alpha: float = 1, beta: float = 1, transA: int = 0, transB: int = 0
-) -> Any:
+    c: Context,
+    a: Value,
+    b: Value,
+    add: Value = None,
+    alpha: float = 1,
+    beta: float = 1,
+    transA: int = 0,
+    transB: int = 0,
+) -> Value:
     """α A B + β C, with A and B transposed where that is asked for: matrix products, linear layers, ONNX's Gemm."""
     if isinstance(b, Joined) and not transA and bool(transB) == b.turned and alpha == beta == 1:
         result = Joined(tuple(c.lifted(a) @ p for p in b.parts))
@@ -402,16 +410,16 @@ def product(
 
 
 def scaled_dot_product_attention(
-    c: Context, q: Any, k: Any, v: Any, mask: Any = None, dropout: float = 0.0, causal: bool = False,
+    c: Context, q: Value, k: Value, v: Value, mask: Value = None, dropout: float = 0.0, causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
-) -> Any:  # fmt: skip
+) -> Value:  # fmt: skip
     """``torch.nn.functional.scaled_dot_product_attention``: a causal mask is aligned top-left.
 
     Source: PyTorch, documentation of the function.
     """
     if dropout:
         raise InputError("scaled_dot_product_attention with dropout is not read; hint: export the module after .eval()")
-    fields: dict[str, Any] = {"causal": causal, "alignment": "top-left", "scale": meant_scale(q.shape[-1], scale)}
+    fields: dict[str, Value] = {"causal": causal, "alignment": "top-left", "scale": meant_scale(q.shape[-1], scale)}
     inputs = {}
     if mask is not None:
         fields["mask"] = "boolean" if are_booleans(mask) else "additive"
@@ -426,7 +434,7 @@ def scaled_dot_product_attention(
     return Attention(**fields)(q, k, v, **inputs)
 
 
-def meant_scale(d_k: Any, scale: float | None) -> Any:
+def meant_scale(d_k: Value, scale: float | None) -> Value:
     """A scale as a field of ``Attention``: None where it is the float that stands for 1/√d_k."""
     k, inverse = (0, False) if scale is None else root(float(scale))
     if k and inverse and k == whole(d_k, "d_k"):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, UPSTREAM, plain
 from symattn.programs.graphs.graph_operators import concat, expand
 from symattn.programs.graphs.running import Graph, GraphArray, Ref, check_operators, run
-from symattn.programs.graphs.values import Context, Joined
+from symattn.programs.graphs.values import Context, Joined, Value
 from symattn.programs.names import meaning
 from symattn.verification.semantics import spec_width
 
@@ -54,7 +53,7 @@ class GraphSlot:
         how = ", transposed" if self.transposed else ", heads side by side" if self.merged else ""
         return f"{' | '.join(dict.fromkeys(self.parts))} = {self.given.label or self.given.name}{how}"
 
-    def filled(self, c: Context, inputs: Mapping[str, Any], batch: tuple[Any, ...]) -> Any:
+    def filled(self, c: Context, inputs: Mapping[str, Value], batch: tuple[Value, ...]) -> Value:
         """The array that the graph gets for the specification's inputs."""
         arrays = [inputs[name] for name in self.parts]
         if len(arrays) > 1:
@@ -163,7 +162,7 @@ def _is_transposed(graph: Graph, name: str) -> bool:
     return dialect.transposes(node, name)
 
 
-def bound(slots: tuple[GraphSlot, ...], c: Context, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def bound(slots: tuple[GraphSlot, ...], c: Context, inputs: Mapping[str, Value]) -> dict[str, Value]:
     """The arrays of the graph by its names, for inputs of the specification."""
     like = inputs["x"] if "x" in inputs else inputs["q"]
     batch = tuple(like.shape[:-2])
@@ -324,7 +323,7 @@ class GraphProgram:
         """The name of the graph, and what each array is taken for."""
         return f"{self.graph.name}({self.convention.printed})"
 
-    def on(self, kind: type[Planes] | None) -> Callable[[Mapping[str, Any]], Any]:
+    def on(self, kind: type[Planes] | None) -> Callable[[Mapping[str, Value]], Value]:
         """The graph runs on every kind of array."""
         return self
 
@@ -334,7 +333,7 @@ class GraphProgram:
             output = np.asarray(self(inputs), dtype=np.float64)
         return Outcome(output, "float64", output.shape)
 
-    def __call__(self, inputs: Mapping[str, Any]) -> Any:
+    def __call__(self, inputs: Mapping[str, Value]) -> Value:
         """The output that is judged, on the kind of array of the inputs."""
         like = inputs[self.names[0]]
         result = run(self.graph, bound(self.slots, Context(like), inputs), like)[self.output]

@@ -23,7 +23,7 @@ from symattn.programs.graphs.running import MOST_NODES, Graph, GraphArray, Graph
 from symattn.programs.graphs.values import as_int64, type_name
 from symattn.programs.hosts import flat
 from symattn.programs.loading import one_line
-from symattn.programs.names import PLACED, meaning, parameters
+from symattn.programs.names import PLACED, Function, meaning, parameters
 
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"))
@@ -35,7 +35,7 @@ _LONGEST = 256  # turns of a scan that is unrolled
 Axes = Literal["bhnd", "bnhd"]
 
 
-def traced(function: Callable[..., Any], *args: Any, layout: Axes = "bhnd", name: str = "", **told: Any) -> Graph:
+def traced(function: Function, *args: Any, layout: Axes = "bhnd", name: str = "", **told: Any) -> Graph:
     """The graph of ``function(*args, **told)``, whose first output, or whose gradients, are to be judged.
 
     Arrays, and ``jax.ShapeDtypeStruct`` with the sizes of ``jax.export.symbolic_shape``, are arguments to trace;
@@ -60,21 +60,21 @@ def traced(function: Callable[..., Any], *args: Any, layout: Axes = "bhnd", name
     return of_jaxpr(closed, label, names, layout)
 
 
-def on_kind(function: Callable[..., Any], kind: type[Planes]) -> Callable[..., Any]:
+def on_kind(function: Function, kind: type[Planes]) -> Function:
     """``function`` of JAX for arrays of ``kind``, as ``running.on_kind`` has it.
 
     Raises ``InputError`` where the function cannot be traced, or a primitive is not read.
     """
     jax, label = import_jax(), getattr(function, "__name__", type(function).__name__)
 
-    def export(of_arrays: Callable[..., Any], shapes: Sequence[tuple[int, ...]]) -> Graph:
+    def export(of_arrays: Function, shapes: Sequence[tuple[int, ...]]) -> Graph:
         closed = _jaxpr(label, of_arrays, [jax.ShapeDtypeStruct(shape, jax.numpy.float32) for shape in shapes])
         return of_jaxpr(closed, label, [(f"argument {i}", False) for i in range(len(shapes))])
 
     return running.on_kind(function, kind, export)
 
 
-def _jaxpr(label: str, function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+def _jaxpr(label: str, function: Function, arrays: Sequence[Any]) -> Any:
     """The jaxpr. Raises ``InputError`` with what JAX says where the function cannot be traced."""
     try:
         return import_jax().make_jaxpr(function)(*arrays)

@@ -6,17 +6,27 @@ Source: JAX, ``jax.lax``; what a primitive takes besides its operands is told by
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.document.errors import InputError
 from symattn.programs.graphs import graph_operators as op
-from symattn.programs.graphs.running import Dialect, GraphNode, Ref, Rule
-from symattn.programs.graphs.values import Context, Joined, are_whole, bits, cast, check_wide, is_plain, length
+from symattn.programs.graphs.running import Dialect, GraphNode, Ref
+from symattn.programs.graphs.values import (
+    Context,
+    Joined,
+    Rule,
+    Value,
+    are_whole,
+    bits,
+    cast,
+    check_wide,
+    is_plain,
+    length,
+)
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -24,7 +34,7 @@ def _extreme(name: str, neutral: float) -> Rule:
     """Return the larger or smaller of two arrays; −∞ is nothing to a maximum, and ∞ to a minimum."""
     rule = op.binary(name)
 
-    def run(c: Context, a: Any, b: Any) -> Any:
+    def run(c: Context, a: Value, b: Value) -> Value:
         for one, other in ((a, b), (b, a)):
             if is_plain(one) and np.asarray(one).dtype.kind == "f" and (np.asarray(one) == neutral).all():
                 return other
@@ -34,7 +44,7 @@ def _extreme(name: str, neutral: float) -> Rule:
 
 
 def _of_truth(name: str) -> Rule:
-    def run(c: Context, x: Any, axes: Sequence[int]) -> Any:
+    def run(c: Context, x: Value, axes: Sequence[int]) -> Value:
         if not is_plain(x) or np.asarray(x).dtype != bool:
             raise InputError("truth values that are computed, and bits of numbers, are not reduced")
         return getattr(np, name)(x, axis=tuple(axes))
@@ -42,21 +52,21 @@ def _of_truth(name: str) -> Rule:
     return run
 
 
-def _select(c: Context, which: Any, *cases: Any) -> Any:
+def _select(c: Context, which: Value, *cases: Value) -> Value:
     """``select_n``: the first of two where a condition does not hold."""
     if len(cases) != 2:
         raise InputError(f"a choice of {len(cases)} arrays is not read")
     return op.where(c, which, cases[1], cases[0])
 
 
-def _cast(c: Context, x: Any, new_dtype: str) -> Any:
+def _cast(c: Context, x: Value, new_dtype: str) -> Value:
     plain = is_plain(x) and not isinstance(x, Joined)
     if plain and new_dtype == "float" and np.asarray(x).dtype.kind in "biu":
         return np.asarray(x).astype(np.float64)
     return cast(c, x, new_dtype)
 
 
-def _power(c: Context, x: Any, y: Any) -> Any:
+def _power(c: Context, x: Value, y: Value) -> Value:
     """x to a whole power, or to a half."""
     exponent = float(np.asarray(y)) if is_plain(y) and np.ndim(y) == 0 else None
     if exponent is None or exponent * 2 % 1:
@@ -66,7 +76,7 @@ def _power(c: Context, x: Any, y: Any) -> Any:
     return _integer_power(c, op.unary("sqrt")(c, x), int(exponent * 2))
 
 
-def _integer_power(c: Context, x: Any, y: int) -> Any:
+def _integer_power(c: Context, x: Value, y: int) -> Value:
     if y >= 0 and are_whole(x) and np.asarray(x).dtype.kind in "iu":
         check_wide("power", x, y)
         return np.power(x, y)
@@ -75,8 +85,8 @@ def _integer_power(c: Context, x: Any, y: int) -> Any:
     return op.power(c, x, y)
 
 
-def _of_known(what: str, rule: Callable[..., Any]) -> Rule:
-    def run(c: Context, *arrays: Any) -> Any:
+def _of_known(what: str, rule: Rule) -> Rule:
+    def run(c: Context, *arrays: Value) -> Value:
         if not all(map(is_plain, arrays)):
             raise InputError(f"{what} of computed numbers is not read")
         return rule(*arrays)
@@ -84,7 +94,7 @@ def _of_known(what: str, rule: Callable[..., Any]) -> Rule:
     return run
 
 
-def _at_maximum(c: Context, x: Any, m: Any) -> Any:
+def _at_maximum(c: Context, x: Value, m: Value) -> Value:
     """Where x is its maximum, of which derivatives of a maximum are made; of plain numbers that is known.
 
     A maximum of residues is any number, and so is what is said here: letters, in the place of 0 and 1. What is equal
@@ -96,32 +106,34 @@ def _at_maximum(c: Context, x: Any, m: Any) -> Any:
 
 
 # -- moving ------------------------------------------------------------------------------------------------------------
-def _spread(c: Context, x: Any, shape: Sequence[Any], axes: Sequence[int]) -> Any:
+def _spread(c: Context, x: Value, shape: Sequence[Value], axes: Sequence[int]) -> Value:
     """The axes of x at the places ``axes``, and repeated along all others."""
     others = [n for n in range(len(shape)) if n not in axes]
     return op.expand(c, op.unsqueeze(c, x, others) if others else x, shape)
 
 
-def _iota(c: Context, *_: object, shape: Sequence[Any], dimension: int, dtype: str) -> Any:
+def _iota(c: Context, *_: object, shape: Sequence[Value], dimension: int, dtype: str) -> Value:
     """0, 1, … along one axis, the same along all others; floats where these are asked for."""
     row = op.arange(c, 0, shape[dimension])
     row = row.astype(np.float64) if dtype == "float" and is_plain(row) else row
     return _spread(c, row, shape, [dimension])
 
 
-def _broadcast_in_dim(c: Context, x: Any, *_: object, shape: Sequence[Any], broadcast_dimensions: Sequence[int]) -> Any:
+def _broadcast_in_dim(
+    c: Context, x: Value, *_: object, shape: Sequence[Value], broadcast_dimensions: Sequence[int]
+) -> Value:
     if x.ndim == 0 and is_plain(x):
         return op.full(c, shape, x[()])
     return _spread(c, x, shape, broadcast_dimensions)
 
 
-def _reshape(c: Context, x: object, *_: object, new_sizes: Sequence[Any], dimensions: object = None) -> Any:
+def _reshape(c: Context, x: object, *_: object, new_sizes: Sequence[Value], dimensions: object = None) -> Value:
     if dimensions is not None:
         raise InputError("a reshape in another order of the axes is not read")
     return op.reshape(c, x, list(new_sizes))
 
 
-def _starts(places: Sequence[Any], x: Array, counts: Sequence[int]) -> list[int]:
+def _starts(places: Sequence[Value], x: Array, counts: Sequence[int]) -> list[int]:
     """Plain places of a dynamic slice, moved so that it lies within the array, as JAX has it."""
     if not all(is_plain(p) for p in places):
         raise InputError("a slice at a place that is computed from the inputs is not read")
@@ -129,13 +141,13 @@ def _starts(places: Sequence[Any], x: Array, counts: Sequence[int]) -> list[int]
     return [min(max(int(p), 0), m) for p, m in zip(places, most, strict=True)]
 
 
-def _dynamic_slice(c: Context, x: Any, *places: Any, slice_sizes: Sequence[int]) -> Any:
+def _dynamic_slice(c: Context, x: Value, *places: Value, slice_sizes: Sequence[int]) -> Value:
     """So many elements of each axis from plain places on."""
     starts = _starts(places, x, slice_sizes)
     return op.parts(c, x, starts, [s + n for s, n in zip(starts, slice_sizes, strict=True)])
 
 
-def _dynamic_update_slice(c: Context, x: Any, new: Any, *places: Any) -> Any:
+def _dynamic_update_slice(c: Context, x: Value, new: Value, *places: Value) -> Value:
     """x with a part of one axis replaced."""
     counts = [int(n) for n in new.shape]
     starts = _starts(places, x, counts)
@@ -145,7 +157,7 @@ def _dynamic_update_slice(c: Context, x: Any, new: Any, *places: Any) -> Any:
     return op.replaced(c, x, new, axes[0], range(starts[axes[0]], starts[axes[0]] + counts[axes[0]])) if axes else new
 
 
-def _gather(c: Context, x: Any, index: Any, dimension_numbers: Any, slice_sizes: Sequence[int]) -> Any:
+def _gather(c: Context, x: Value, index: Value, dimension_numbers: Value, slice_sizes: Sequence[int]) -> Value:
     """The elements of one axis at plain places, in a row; other gathers are refused."""
     numbers = dimension_numbers
     if not is_plain(index):
@@ -164,7 +176,7 @@ def _gather(c: Context, x: Any, index: Any, dimension_numbers: Any, slice_sizes:
     return op.transpose(c, result, [*order[:to], axis, *order[to:]])
 
 
-def _pad(c: Context, x: Any, value: Any, padding_config: Sequence[Sequence[int]]) -> Any:
+def _pad(c: Context, x: Value, value: Value, padding_config: Sequence[Sequence[int]]) -> Value:
     for axis, (before, after, between) in enumerate(padding_config):
         if between:
             raise InputError("padding between elements is not read")
@@ -172,14 +184,14 @@ def _pad(c: Context, x: Any, value: Any, padding_config: Sequence[Sequence[int]]
     return x
 
 
-def _reverse(c: Context, x: Any, dimensions: Sequence[int]) -> Any:
+def _reverse(c: Context, x: Value, dimensions: Sequence[int]) -> Value:
     """Axes of known lengths from their ends."""
     for axis in dimensions:
         x = op.gather(c, x, np.arange(int(x.shape[axis]))[::-1], axis)
     return x
 
 
-def _dot_general(c: Context, a: Any, b: Any, dimension_numbers: Any) -> Any:
+def _dot_general(c: Context, a: Value, b: Value, dimension_numbers: Value) -> Value:
     """Σ over the contracted axes; the axes of batches, then those of a, then those of b, are left.
 
     Both are brought to (axes of batches and of a sum, free axes, one free axis, one contracted axis) and multiplied as
@@ -209,7 +221,7 @@ def _dot_general(c: Context, a: Any, b: Any, dimension_numbers: Any) -> Any:
     return _in_order(c, result, len(batch_a), (len(free_a), more_a), (len(free_b), more_b))
 
 
-def _in_order(c: Context, x: Any, batch: int, of_a: tuple[int, int], of_b: tuple[int, int]) -> Any:
+def _in_order(c: Context, x: Value, batch: int, of_a: tuple[int, int], of_b: tuple[int, int]) -> Value:
     """(…, free of a but one, free of b but one, one of a, one of b) as (…, free of a, free of b)."""
     (count_a, more_a), (count_b, more_b) = of_a, of_b
     first, second = batch, batch + more_a

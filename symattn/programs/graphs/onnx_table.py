@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -16,23 +15,23 @@ from symattn.arrays.array import Array
 from symattn.document.errors import InputError
 from symattn.programs.graphs import fused
 from symattn.programs.graphs import graph_operators as op
-from symattn.programs.graphs.running import Dialect, Rule
-from symattn.programs.graphs.values import Context, cast, cast_like, length, place
+from symattn.programs.graphs.running import Dialect
+from symattn.programs.graphs.values import Context, Rule, Value, cast, cast_like, length, place
 
 _TYPES = {1: "float", 10: "float", 11: "float", 16: "float", 9: "bool", 2: "int", 3: "int", 6: "int", 7: "int"}
 
 
-def _cast(c: Context, x: Any, to: int, **_: object) -> Any:
+def _cast(c: Context, x: Value, to: int, **_: object) -> Value:
     if to not in _TYPES:
         raise InputError(f"the type number {to} is not read")
     return cast(c, x, _TYPES[to])
 
 
-def _slice(c: Context, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+def _slice(c: Context, x: Value, starts: Value, ends: Value, axes: Value = None, steps: Value = None) -> Value:
     return op.parts(c, x, *(None if a is None else np.atleast_1d(a) for a in (starts, ends, steps, axes)))
 
 
-def _split(c: Context, x: Any, split: Any = None, axis: int = 0, num_outputs: int = 0) -> Any:
+def _split(c: Context, x: Value, split: Value = None, axis: int = 0, num_outputs: int = 0) -> Value:
     if split is None:
         return op.chunk(c, x, num_outputs, axis)
     return op.split(c, x, list(np.atleast_1d(split)), axis)
@@ -41,7 +40,7 @@ def _split(c: Context, x: Any, split: Any = None, axis: int = 0, num_outputs: in
 def _reduce(name: str) -> Rule:
     rule = op.reduce(name)
 
-    def run(c: Context, x: Any, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
+    def run(c: Context, x: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Value:
         if axes is None or not np.size(axes):
             return x if noop_with_empty_axes else rule(c, x, None, bool(keepdims))
         return rule(c, x, axes, bool(keepdims))
@@ -49,13 +48,13 @@ def _reduce(name: str) -> Rule:
     return run
 
 
-def _softmax(c: Context, x: Any, axis: int = -1, flattening: bool = False) -> Any:
+def _softmax(c: Context, x: Value, axis: int = -1, flattening: bool = False) -> Value:
     if flattening and place(axis, x.ndim) != x.ndim - 1:
         raise InputError("Softmax over several axes, as opsets below 13 have it, is not read")
     return op.softmax(c, x, axis)
 
 
-def _flatten(c: Context, x: Array, axis: int = 1) -> Any:
+def _flatten(c: Context, x: Array, axis: int = 1) -> Value:
     """Two axes: all before ``axis``, and all from there on."""
     k = x.ndim if axis == x.ndim else place(axis, x.ndim)
     lengths = [length(n) for n in x.shape]

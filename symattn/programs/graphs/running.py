@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from symattn.arrays.planes import Planes
 from symattn.document.errors import InputError, SymattnError
-from symattn.programs.graphs.values import Context, Joined, is_plain, settled
+from symattn.programs.graphs.values import Context, Joined, Rule, Value, is_plain, settled
+from symattn.programs.names import Function
 
 MOST_NODES = 10_000
-#: What an operator does with a node: the context, its operands in order, its attributes by name.
-Rule = Callable[..., Any]
 
 
 class Ref(NamedTuple):
@@ -33,9 +32,9 @@ class GraphNode:
     """
 
     operator: str
-    operands: tuple[Any, ...]
+    operands: tuple[Value, ...]
     outputs: tuple[str, ...]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Value] = field(default_factory=dict)
     types: tuple[str, ...] = ()
 
     def refs(self) -> Iterator[Ref]:
@@ -83,7 +82,7 @@ class Graph:
     name: str
     inputs: tuple[GraphArray, ...]
     weights: tuple[GraphArray, ...]
-    constants: Mapping[str, Any]
+    constants: Mapping[str, Value]
     nodes: tuple[GraphNode, ...]
     outputs: tuple[str, ...]
 
@@ -111,7 +110,7 @@ class Graph:
         return tuple(dict.fromkeys(n for g in self.inputs for n in g.shape if isinstance(n, str)))
 
 
-def refs(x: Any) -> Iterator[Ref]:
+def refs(x: Value) -> Iterator[Ref]:
     """The references within an operand."""
     if isinstance(x, Ref):
         yield x
@@ -143,16 +142,16 @@ def _check(name: str, nodes: tuple[GraphNode, ...], known: list[str], outputs: t
 # Running a graph on any kind of array: node by node, each operator by its name in the table of its language.
 
 #: What a front end makes of a function of arrays of these shapes: its graph.
-Export = Callable[[Callable[..., Any], Sequence[tuple[int, ...]]], Graph]
+Export = Callable[[Function, Sequence[tuple[int, ...]]], Graph]
 
 
 def on_kind(
-    function: Callable[..., Any],
+    function: Function,
     kind: type[Planes],
     export: Export,
-    constant: Callable[[Any], Any] = lambda x: x,
-    graphs: dict[Any, Graph] | None = None,
-) -> Callable[..., Any]:
+    constant: Callable[[Value], Value] = lambda x: x,
+    graphs: dict[str, Graph] | None = None,
+) -> Function:
     """``function`` for arrays of ``kind``; arguments that are none of it, such as masks, are constants.
 
     Of several outputs it gives the first. ``constant`` is an argument as the function takes it; ``graphs`` keeps what
@@ -161,11 +160,11 @@ def on_kind(
     """
     graphs = {} if graphs is None else graphs
 
-    def called(*places: Any, **keywords: Any) -> Any:
+    def called(*places: Value, **keywords: Value) -> Value:
         leaves = [*places, *keywords.values()]
         at = {i: tuple(x.plain_shape) for i, x in enumerate(leaves) if isinstance(x, kind)}
 
-        def of_arrays(*arrays: Any) -> Any:
+        def of_arrays(*arrays: Value) -> Value:
             filled = dict(zip(at, arrays, strict=True))
             every = [filled[i] if i in filled else constant(x) for i, x in enumerate(leaves)]
             result = function(*every[: len(places)], **dict(zip(keywords, every[len(places) :], strict=True)))
@@ -181,10 +180,10 @@ def on_kind(
     return called
 
 
-def as_function(graph: Graph) -> Callable[..., Any]:
+def as_function(graph: Graph) -> Function:
     """The graph as a function of its inputs, in their order or by name; of several outputs it gives the first."""
 
-    def called(*places: Any, **keywords: Any) -> Any:
+    def called(*places: Value, **keywords: Value) -> Value:
         arrays = dict(zip((x.name for x in graph.inputs), places, strict=False)) | keywords
         return run(graph, arrays, next(x for x in arrays.values() if not is_plain(x)))[0]
 
@@ -206,14 +205,14 @@ def check_operators(graph: Graph) -> None:
         )
 
 
-def run(graph: Graph, inputs: Mapping[str, Any], like: object) -> tuple[Any, ...]:
+def run(graph: Graph, inputs: Mapping[str, Value], like: object) -> tuple[Value, ...]:
     """The outputs of the graph for arrays by the names of its inputs and weights, on the kind of array of ``like``.
 
     Raises ``InputError`` for an operator that is not read and for a missing array that some node takes; what a
     kind lacks is refused by name, with the operator that asked for it.
     """
     context = Context(like)
-    values: dict[str, Any] = {**graph.constants, **inputs}
+    values: dict[str, Value] = {**graph.constants, **inputs}
     used = graph.used
     lacking = next((g.name for g in (*graph.inputs, *graph.weights) if g.name in used and g.name not in inputs), None)
     if lacking is not None:
@@ -237,7 +236,7 @@ def _typed(graph: Graph, node: GraphNode) -> GraphNode:
     return replace(node, operator=of_bits) if of_bits in graph.rules and node.types[:1] != ("bool",) else node
 
 
-def _made(dialect: Dialect, context: Context, node: GraphNode, values: Mapping[str, object]) -> Any:
+def _made(dialect: Dialect, context: Context, node: GraphNode, values: Mapping[str, object]) -> Value:
     operands = [_value(x, values) for x in node.operands]
     if node.operator not in dialect.apart:
         operands = [x.whole(context) if isinstance(x, Joined) else x for x in operands]
@@ -253,14 +252,14 @@ def _made(dialect: Dialect, context: Context, node: GraphNode, values: Mapping[s
         raise InputError(f"{node.operator} cannot be computed: {words}") from error
 
 
-def _settled(node: GraphNode, x: Any, message: str) -> Any:
+def _settled(node: GraphNode, x: Value, message: str) -> Value:
     try:
         return settled(x, message)
     except SymattnError as error:
         raise type(error)(f"{node.operator}: {error}") from None
 
 
-def _value(x: object, values: Mapping[str, Any]) -> Any:
+def _value(x: object, values: Mapping[str, Value]) -> Value:
     if isinstance(x, Ref):
         return values[x.name]
     if isinstance(x, (list, tuple)):

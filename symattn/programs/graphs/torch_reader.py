@@ -17,6 +17,7 @@ from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref, u
 from symattn.programs.graphs.torch_table import RULES, TORCH
 from symattn.programs.graphs.values import as_int64, type_name
 from symattn.programs.loading import one_line
+from symattn.programs.names import Function
 
 _LEFT_OUT = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size")
 _TYPES = {"bool": "bool", "int64": "int", "int32": "int", "int16": "int", "int8": "int", "uint8": "int"}
@@ -26,20 +27,20 @@ _PLACED = ("device", "layout", "pin_memory", "memory_format")
 _FUSED = "scaled_dot_product_attention"
 
 
-def on_kinds(dtype: str) -> Callable[[Callable[..., Any], type[Planes]], Callable[..., Any]]:
+def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
     """What makes of a function of tensors one for arrays of a kind, as ``running.on_kind`` has it.
 
     It raises ``InputError`` where the function cannot be exported, where an operator is not read, and where the whole
     attention is one operator, of which no code would run.
     """
     warm()
-    torch, graphs = import_torch(), dict[Any, Graph]()
+    torch, graphs = import_torch(), dict[str, Graph]()
 
-    def make(function: Callable[..., Any], kind: type[Planes]) -> Callable[..., Any]:
+    def make(function: Function, kind: type[Planes]) -> Function:
         torch.set_num_threads(1)  # threads do not outlive a copy of the process
         label = getattr(function, "__name__", type(function).__name__)
 
-        def export(of_tensors: Callable[..., Any], shapes: Sequence[tuple[int, ...]]) -> Graph:
+        def export(of_tensors: Function, shapes: Sequence[tuple[int, ...]]) -> Graph:
             examples = [torch.zeros(shape, dtype=getattr(torch, dtype)) for shape in shapes]
             graph = of_program(_exported(torch, of_tensors, examples, label), label)
             if any(_FUSED in node.operator for node in graph.nodes):
@@ -60,7 +61,7 @@ def _constant(torch: Any, x: Any, dtype: str) -> Any:
     return tensor.to(getattr(torch, dtype)) if x.dtype.kind == "f" else tensor
 
 
-def _exported(torch: Any, function: Callable[..., Any], examples: list[Any], label: str) -> Any:
+def _exported(torch: Any, function: Function, examples: list[Any], label: str) -> Any:
     class Exported(torch.nn.Module):  # type: ignore[misc]
         def forward(self, *tensors: Any) -> Any:
             return function(*tensors)

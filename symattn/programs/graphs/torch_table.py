@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from symattn.attention.norms import layer_norm
 from symattn.document.errors import InputError
 from symattn.programs.graphs import graph_operators as op
-from symattn.programs.graphs.running import Dialect, Rule
-from symattn.programs.graphs.values import Context, bits, cast, cast_like, decimal, length
+from symattn.programs.graphs.running import Dialect
+from symattn.programs.graphs.values import Context, Rule, Value, bits, cast, cast_like, decimal, length
 
 
-def _dropout(c: Context, x: object, rate: float, train: bool) -> Any:
+def _dropout(c: Context, x: object, rate: float, train: bool) -> Value:
     if train and rate:
         raise InputError("dropout is on; hint: export the module after .eval()")
     return x
 
 
-def _to(c: Context, x: Any, *arguments: Any, **more: Any) -> Any:
+def _to(c: Context, x: Value, *arguments: Value, **more: Value) -> Value:
     """Cast to a type, which may stand before or after a device; another array gives its own."""
     if arguments and not isinstance(arguments[0], str) and hasattr(arguments[0], "dtype"):
         return cast_like(c, x, arguments[0])
@@ -35,35 +34,35 @@ def _to(c: Context, x: Any, *arguments: Any, **more: Any) -> Any:
 def _reduce(name: str) -> Rule:
     rule = op.reduce(name)
 
-    def run(c: Context, x: Any, dim: Any = None, keep: bool = False, dtype: str | None = None) -> Any:
+    def run(c: Context, x: Value, dim: Value = None, keep: bool = False, dtype: str | None = None) -> Value:
         return rule(c, x if dtype is None else cast(c, x, dtype), dim, keep)
 
     return run
 
 
 def _add(rule: Rule) -> Rule:
-    def run(c: Context, a: Any, b: Any, alpha: Any = 1) -> Any:
+    def run(c: Context, a: Value, b: Value, alpha: Value = 1) -> Value:
         return rule(c, a, b if alpha == 1 else op.binary("multiply")(c, b, alpha))
 
     return run
 
 
-def _full(c: Context, shape: object, value: Any, dtype: str | None = None, **_: object) -> Any:
+def _full(c: Context, shape: object, value: Value, dtype: str | None = None, **_: object) -> Value:
     return op.full(c, shape, value if dtype is None else cast(c, value, dtype))
 
 
-def _full_like(c: Context, x: Any, value: Any, dtype: str | None = None, **_: object) -> Any:
+def _full_like(c: Context, x: Value, value: Value, dtype: str | None = None, **_: object) -> Value:
     return _full(c, x.shape, value, dtype)
 
 
-def _softmax(c: Context, x: Any, dim: int, dtype: Any = None) -> Any:
+def _softmax(c: Context, x: Value, dim: int, dtype: Value = None) -> Value:
     return op.softmax(c, x if not isinstance(dtype, str) else cast(c, x, dtype), dim)
 
 
 def _extreme(name: str, reduced: str) -> Rule:
     """The largest or smallest of two, or along an axis, where places are not given."""
 
-    def run(c: Context, x: Any, other: Any = None, keep: bool = False) -> Any:
+    def run(c: Context, x: Value, other: Value = None, keep: bool = False) -> Value:
         if other is None:
             return op.reduce(reduced)(c, x, None, False)
         if isinstance(other, int):
@@ -73,28 +72,28 @@ def _extreme(name: str, reduced: str) -> Rule:
     return run
 
 
-def _never_read(c: Context, shape: Any, *_: object, **__: object) -> Any:
+def _never_read(c: Context, shape: Value, *_: object, **__: object) -> Value:
     """An array whose elements must be written before they are read: until then they are a number that nobody means."""
     return op.full(c, getattr(shape, "shape", shape), float(2**31 - 1))
 
 
-def _einsum(c: Context, formula: str, arrays: list[Any], **_: object) -> Any:
+def _einsum(c: Context, formula: str, arrays: list[Value], **_: object) -> Value:
     return c.xp.einsum(formula, *map(c.lifted, arrays))
 
 
-def _scattered(c: Context, x: Any, part: Any, dim: int = 0, *ends: Any) -> Any:
+def _scattered(c: Context, x: Value, part: Value, dim: int = 0, *ends: Value) -> Value:
     """x with every element of a slice of an axis replaced."""
     return op.replaced(c, x, part, dim, range(int(length(x.shape[dim])))[slice(*ends)])
 
 
-def _repeated(c: Context, x: Any, times: Any) -> Any:
+def _repeated(c: Context, x: Value, times: Value) -> Value:
     x = op.reshape(c, x, (*(1,) * (len(times) - x.ndim), *x.shape))
     for axis, n in enumerate(times):
         x = op.concat(c, [x] * int(n), axis) if int(n) != 1 else x
     return x
 
 
-def _pad(c: Context, x: Any, ends: Any, mode: str = "constant", value: float | None = None) -> Any:
+def _pad(c: Context, x: Value, ends: Value, mode: str = "constant", value: float | None = None) -> Value:
     """x with entries of one value before and after each axis, from the last axis on."""
     if mode != "constant" or min(map(int, ends)) < 0:
         raise InputError("padding with other entries than one value, or that takes entries away, is not read")
@@ -103,14 +102,14 @@ def _pad(c: Context, x: Any, ends: Any, mode: str = "constant", value: float | N
     return x
 
 
-def _finite_numbers(c: Context, x: Any, nan: float | None = None, *infinite: float | None) -> Any:
+def _finite_numbers(c: Context, x: Value, nan: float | None = None, *infinite: float | None) -> Value:
     """x with a number in the place of undefined elements."""
     if any(n is not None for n in infinite):
         raise InputError("numbers in the place of infinities are not read")
     return op.where(c, c.xp.isnan(c.lifted(x)), nan or 0.0, x)
 
 
-def _vector_norm(c: Context, x: Any, order: float = 2, dim: Any = None, keep: bool = False, **_: object) -> Any:
+def _vector_norm(c: Context, x: Value, order: float = 2, dim: Value = None, keep: bool = False, **_: object) -> Value:
     """√Σ x² along axes."""
     if order != 2:
         raise InputError(f"a norm of order {order} is not read")
@@ -118,15 +117,15 @@ def _vector_norm(c: Context, x: Any, order: float = 2, dim: Any = None, keep: bo
 
 
 def _layer_norm(
-    c: Context, x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: object
-) -> Any:
+    c: Context, x: Value, shape: Value, weight: Value = None, bias: Value = None, eps: float = 1e-5, *_: object
+) -> Value:
     if len(shape) != 1:
         raise InputError("a norm over several axes is not read")
     gain, added = (None if a is None else c.lifted(a) for a in (weight, bias))
     return layer_norm(c.lifted(x), decimal(eps), gain, added)
 
 
-def _log_softmax(c: Context, x: Any, dim: int, dtype: Any = None) -> Any:
+def _log_softmax(c: Context, x: Value, dim: int, dtype: Value = None) -> Value:
     return c.xp.log(_softmax(c, x, dim, dtype))
 
 

@@ -21,6 +21,11 @@ from symattn.arrays.namespace import namespace_of
 from symattn.arrays.notes import note
 from symattn.document.errors import InputError, Refused
 
+#: A value of a graph: an array of a kind, or a plain one, such as a number, a size, a mask of NumPy.
+Value = Any
+#: What an operator does with a node: the context, its operands in order, its attributes by name.
+Rule = Callable[..., Value]
+
 _LARGEST_ROOT = 4096
 _WIDEST = 1e38  # what float32 holds
 _LEAST = {float(np.finfo(t).min) for t in (np.float64, np.float32, np.float16)}
@@ -31,12 +36,12 @@ _FORBIDS = -1e9  # what people write for −∞, from here on
 class Context:
     """The kind of array that a graph is run on: ``kind`` is None for NumPy's floats."""
 
-    def __init__(self, like: Any) -> None:
+    def __init__(self, like: Value) -> None:
         self.kind: Any = type(like) if isinstance(like, ArrayBase) else None
         self.xp: Any = like.__array_namespace__()
         self.dtype = None if self.kind else like.dtype
 
-    def lifted(self, x: Any) -> Any:
+    def lifted(self, x: Value) -> Value:
         """A value as an array of the kind; booleans and whole numbers that a condition may hold stay as they are."""
         if isinstance(x, ArrayBase):
             return x
@@ -52,17 +57,17 @@ class Context:
             values[at] = self._meant(float(x_at)) if isinstance(x_at, (float, np.floating)) else self.kind.of(x_at)
         return values[()] if not entries.shape else self._joined(values)
 
-    def _joined(self, entries: np.ndarray) -> Any:
+    def _joined(self, entries: np.ndarray) -> Value:
         """An array of numbers."""
         if self.kind is Indexed:
             return _indexed(entries)
         flat = [entries[at] for at in np.ndindex(entries.shape)]
         return self.xp.reshape(self.xp.stack([self.kind.of(x) for x in flat]), entries.shape)
 
-    def _forbidden(self) -> Any:
+    def _forbidden(self) -> Value:
         return self.kind.of(-np.inf) if self.kind is Indexed else self.kind.literal(np.asarray(-np.inf))
 
-    def _meant(self, x: float) -> Any:
+    def _meant(self, x: float) -> Value:
         if x == -np.inf:
             return self._forbidden()
         if x in _LEAST or x <= _FORBIDS:
@@ -84,7 +89,7 @@ class Joined:
     they are whole numbers, is not lost in those of the others.
     """
 
-    parts: tuple[Any, ...]
+    parts: tuple[Value, ...]
     turned: bool = False
 
     @property
@@ -93,16 +98,16 @@ class Joined:
         return int(self.parts[0].ndim)
 
     @property
-    def shape(self) -> tuple[Any, ...]:
+    def shape(self) -> tuple[Value, ...]:
         """The lengths of the whole, not turned."""
         return (*self.parts[0].shape[:-1], sum(int(p.shape[-1]) for p in self.parts))
 
-    def whole(self, c: Context) -> Any:
+    def whole(self, c: Context) -> Value:
         """One array."""
         result = c.xp.concat(self.parts, axis=-1)
         return c.xp.matrix_transpose(result) if self.turned else result
 
-    def between(self, start: Any, stop: Any) -> Any:
+    def between(self, start: Value, stop: Value) -> Value:
         """The part from ``start`` to ``stop``, if it is one; else None."""
         at, n = 0, self.shape[-1]
         for p in self.parts:
@@ -146,7 +151,7 @@ def decimal(x: float) -> float:
 def _indexed(entries: np.ndarray) -> Indexed:
     """Numbers as an array of ``indexed`` whose lengths are numbers."""
 
-    def at(places: Any) -> Any:
+    def at(places: Value) -> Value:
         index = tuple(int(np.ravel_multi_index(t, [int(n)] if n != 1 else [])) if t else 0
                       for (_, t), n in zip(places, entries.shape, strict=True))  # fmt: skip
         return Indexed.lift(entries[index]).at(())
@@ -159,7 +164,7 @@ def is_plain(x: object) -> bool:
     return not isinstance(x, ArrayBase)
 
 
-def are_booleans(mask: Any) -> bool:
+def are_booleans(mask: Value) -> bool:
     """Return whether a mask says which scores are allowed, and is no number to add to them.
 
     Letters have no type: conditions on places are told by their form. Raises ``Refused`` for other letters, which may
@@ -182,7 +187,7 @@ def are_booleans(mask: Any) -> bool:
     return False
 
 
-def length(x: Any) -> Any:
+def length(x: Value) -> Value:
     """A size as it was found: a plain number as such, a letter as it is."""
     if isinstance(x, np.ndarray):
         x = x.reshape(-1)[0] if x.size == 1 else x
@@ -194,7 +199,7 @@ def length(x: Any) -> Any:
         return x
 
 
-def place(axis: Any, axes: int) -> int:
+def place(axis: Value, axes: int) -> int:
     """An axis counted from the front. Raises InputError where there is no such axis."""
     k = int(axis)
     if not -axes <= k < axes:
@@ -202,12 +207,12 @@ def place(axis: Any, axes: int) -> int:
     return k % axes
 
 
-def lengths(x: Any) -> tuple[Any, ...]:
+def lengths(x: Value) -> tuple[Value, ...]:
     """A list of sizes, from an array of them or a list."""
     return tuple(length(n) for n in (x.reshape(-1) if isinstance(x, np.ndarray) else x))
 
 
-def sizes(shape: Any) -> np.ndarray:
+def sizes(shape: Value) -> np.ndarray:
     """Lengths as a plain array: whole numbers, or objects where there are letters among them."""
     result = [length(n) for n in shape]
     if all(isinstance(n, int) for n in result):
@@ -243,7 +248,7 @@ def type_name(dtype: object) -> str:
     return "float" if name.startswith(("float", "bfloat")) else name
 
 
-def settled(x: Any, told: str) -> Any:
+def settled(x: Value, told: str) -> Value:
     """A value of a node as one of the type ``told``; an empty word says nothing of it.
 
     Plain numbers are made arrays, those of a floating type floats. Raises ``InputError`` for whole numbers that do not
@@ -279,7 +284,7 @@ def as_int64(x: np.ndarray) -> np.ndarray:
     return x.astype(np.int64)
 
 
-def check_wide(name: str, a: Any, b: Any) -> None:
+def check_wide(name: str, a: Value, b: Value) -> None:
     """Raise InputError where NumPy's int64 may wrap around in a sum, a difference, a product or a power."""
     kinds = [np.asarray(x).dtype.kind for x in (a, b)]
     if not set(kinds) <= {"i", "u", "b"} or name not in ("add", "subtract", "multiply", "power"):
@@ -295,7 +300,7 @@ def _largest(x: object) -> int:
     return max(abs(int(a.min())), abs(int(a.max()))) if a.size else 0
 
 
-def are_whole(*arrays: Any) -> bool:
+def are_whole(*arrays: Value) -> bool:
     """Return whether plain values are booleans, whole numbers or ±∞, of which NumPy's sums and products are exact."""
     for a in arrays:
         if not is_plain(a) or isinstance(a, Joined) or np.asarray(a).dtype == object:
@@ -307,10 +312,10 @@ def are_whole(*arrays: Any) -> bool:
     return True
 
 
-def bits(rule: Callable[..., Any]) -> Callable[..., Any]:
+def bits(rule: Rule) -> Rule:
     """An operator of whole numbers bit by bit, by the function of NumPy. It raises Refused for computed numbers."""
 
-    def run(c: Context, *arrays: Any) -> Any:
+    def run(c: Context, *arrays: Value) -> Value:
         if not all(map(is_plain, arrays)):
             raise Refused("bits of computed numbers are not read")
         return rule(*arrays)
@@ -319,7 +324,7 @@ def bits(rule: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # -- casts -------------------------------------------------------------------------------------------------------------
-def cast(c: Context, x: Any, to: str) -> Any:
+def cast(c: Context, x: Value, to: str) -> Value:
     """To ``bool``, ``int`` or ``float``; from float to float nothing is rounded, so that exact numbers stay so.
 
     Raises ``InputError`` for numbers that are computed and cast to whole ones: what is cut off is not followed.
@@ -333,7 +338,7 @@ def cast(c: Context, x: Any, to: str) -> Any:
     return _plainly_cast(c, np.asarray(x), to)
 
 
-def _plainly_cast(c: Context, x: np.ndarray, to: str) -> Any:
+def _plainly_cast(c: Context, x: np.ndarray, to: str) -> Value:
     if x.dtype == object:  # sizes that were left open
         if to == "bool":
             raise InputError("a cast of open sizes to booleans is not read")
@@ -352,6 +357,6 @@ def _plainly_cast(c: Context, x: np.ndarray, to: str) -> Any:
     return x if x.dtype.kind in wanted else x.astype({"bool": bool, "int": np.int64, "float": np.float64}[to])
 
 
-def cast_like(c: Context, x: object, like: Any) -> Any:
+def cast_like(c: Context, x: object, like: Value) -> Value:
     """To the type of another array; numbers that are computed are floats."""
     return cast(c, x, "float" if not is_plain(like) else _KINDS.get(np.asarray(like).dtype.kind, "another type"))
