@@ -18,8 +18,8 @@ from symattn.document.keywords import format_name
 from symattn.programs import frameworks
 from symattn.programs.loading import one_line
 from symattn.programs.names import Function
-from symattn.programs.target import narrowed
-from symattn.programs.verify import Options, called, check_numbers, checked, command_line, requested
+from symattn.programs.target import narrowed, target
+from symattn.programs.verify import Options, check_numbers, checked, requested
 from symattn.verification.arithmetic.answer import Answer
 from symattn.verification.arithmetic.bits_of_a_call import HALF, tried
 from symattn.verification.attention import OfAttention
@@ -82,7 +82,7 @@ def arithmetic(
     how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg}
     spec = _spec(spec, domain, dtype)
     request = requested(spec, dtype=dtype, call=tuple((call or {}).items()), domain=domain, **how)
-    return _answer(called(function, request), spec, dtype, domain, seed, keys)
+    return _answer(target(function, request), spec, dtype, domain, seed, keys)
 
 
 def arithmetic_target(target: str, spec: Told | None = None, *, keys: int = KEYS, **options: Any) -> Answer:
@@ -95,15 +95,7 @@ def arithmetic_target(target: str, spec: Told | None = None, *, keys: int = KEYS
     spec = _spec(spec, how.domain, how.dtype)
     with how.child(target, spec) as child:
         answer = _answer(child, spec, how.dtype, how.domain, how.seed, keys)
-    result = {
-        "dtype": how.dtype,
-        "keys": keys if keys != KEYS else None,
-        "seed": how.seed if how.seed != SEED else None,
-    }
-    line = command_line(
-        target, spec=spec, request=how.request(spec), domain=how.domain or Domain(), options=result, origin=how.origin,
-        name="arithmetic",
-    )  # fmt: skip
+    line = how.command(target, spec=spec, name="arithmetic", dtype=how.dtype, keys=keys if keys != KEYS else None)
     return replace(answer, command=line)
 
 

@@ -69,11 +69,15 @@ def joined(output: Report, rest: Report) -> Report:
     )  # fmt: skip
 
 
-def target(function: Function, request: Request, name: str = "") -> Laid:
+def target(function: Function, request: Request, name: str = "", agreed: Convention | None = None) -> Laid:
     """The function ready to be called with the inputs of a definition, in the framework that it wants.
 
-    Raises InputError where it is open how to call it.
+    Nothing is tried where it is called as ``agreed`` before. Raises InputError where it is open how to call it.
     """
+    if isinstance(agreed, Formed):
+        function, request = _differentiated(*_held(function, request, name))
+        place = (agreed.order, agreed.form)
+        return Laid(Adapted(function, subject_of(request.spec, agreed), request, name, place), agreed, name)
     frameworks.numpy_dtype(request.dtype)
     name = name or getattr(function, "__name__", type(function).__name__)
     function, request = _differentiated(*_held(function, settled(function, request), name))
@@ -85,13 +89,6 @@ def target(function: Function, request: Request, name: str = "") -> Laid:
         notes += (f"The axes are {in_words(layout)}, determined by trial; --layout sets another order.",)
     notes += (*result.other_readings, *note)
     return Laid(result, result.formed((*result.convention.notes, *notes)), name)
-
-
-def restored(function: Function, request: Request, agreed: Formed, name: str) -> Laid:
-    """The function ready to be called as has been agreed before; nothing is tried."""
-    function, request = _differentiated(*_held(function, request, name))
-    place = (agreed.order, agreed.form)
-    return Laid(Adapted(function, subject_of(request.spec, agreed), request, name, place), agreed, name)
 
 
 def subject_of(spec: object, agreed: Formed) -> Definition:

@@ -40,6 +40,7 @@ from symattn.programs.names import Function
 from symattn.programs.refusing import by_memory, refuses
 from symattn.programs.request import Request
 from symattn.programs.trial import is_open, settle
+from symattn.verification.definitions.registry import is_definition
 from symattn.verification.semantics import first_of
 
 if TYPE_CHECKING:
@@ -191,17 +192,26 @@ def _read(item: Tensor) -> NDArray[np.float64] | None:
         return None
 
 
-def target(function: Function, request: Request, name: str = "") -> Target:
+def target(function: Function, request: Request, name: str = "", agreed: Convention | None = None) -> Target:
     """The function ready to be called as ``request`` says: matched by ``agree``, in the framework that it wants.
 
-    Small calls find what is open. Raises ``InputError`` and ``MissingExtra``.
+    Small calls find what is open; nothing is tried where it is called as ``agreed`` before. Raises ``InputError`` and
+    ``MissingExtra``.
     """
+    if is_definition(request.spec):
+        from symattn.programs import definitions  # most programs are attention, and are not to wait for this
+
+        return definitions.target(function, request, name, agreed)
+    if isinstance(agreed, Wrapped):
+        ways: Iterator[Wrapper] = chain(wrappers(function, request, name), packed.one_query(function, name))
+        return Target(next(way for way in ways if way.reading == agreed.reading), agreed, name)
+    if agreed is not None:
+        return Target(function, agreed, name)
     frameworks.numpy_dtype(request.dtype)
     if host := host_of(function):
         request = replace(request, framework=request.framework or host.framework)
-    ways = tuple(wrappers(function, request, name))
-    if ways:
-        return _wrapped(*_best(ways, request, name), request, name)
+    if wrapped := tuple(wrappers(function, request, name)):
+        return _wrapped(*_best(wrapped, request, name), request, name)
     trial, note = _agreed(function, settled(function, request), name)
     single = tuple(packed.one_query(function, name)) if trial.tried and trial.right is None else ()
     if single and not request.domain.square:
@@ -231,15 +241,6 @@ def _wrapped(chosen: Wrapper, outcome: _Trial, note: tuple[str, ...], request: R
     how = outcome.noted(*note)
     result = {f.name: getattr(how, f.name) for f in fields(Convention)} | {"notes": (chosen.note, *how.notes)}
     return Target(chosen, Wrapped(**result, reading=chosen.reading, domain=chosen.within(request.domain)), name)
-
-
-def restored(function: Function, request: Request, agreed: Convention, name: str) -> Target:
-    """The function ready to be called as has been agreed before; nothing is tried."""
-    if isinstance(agreed, Wrapped):
-        ways: Iterator[Wrapper] = chain(wrappers(function, request, name), packed.one_query(function, name))
-        results = (way for way in ways if way.reading == agreed.reading)
-        return Target(next(results), agreed, name)
-    return Target(function, agreed, name)
 
 
 class Wrapper(Protocol):
@@ -276,6 +277,15 @@ def narrowed(runner: Runner, domain: Domain | None) -> Domain | None:
     """The domain of the inputs that a function can be given."""
     how = runner.convention
     return how.domain if isinstance(how, Wrapped) and how.domain else domain
+
+
+def prepared(function: Function, request: Request) -> Request:
+    """The request with the framework, where it shows; what takes long to import is imported."""
+    if is_definition(request.spec):
+        from symattn.programs import definitions
+
+        return definitions.prepared(function, request)
+    return settled(function, request)
 
 
 def settled(function: Function, request: Request) -> Request:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Any, cast
 
@@ -19,8 +19,7 @@ from symattn.programs.loading import NotCallable
 from symattn.programs.names import Function
 from symattn.programs.process import Child, ProcessLimits
 from symattn.programs.request import Request, RequestOrigin, keyword
-from symattn.programs.target import narrowed
-from symattn.programs.target import target as in_process
+from symattn.programs.target import narrowed, target
 from symattn.verification import engine
 from symattn.verification.attention import OfAttention
 from symattn.verification.definitions.registry import Specification, attention_of, is_definition, written
@@ -85,7 +84,7 @@ def verify(
 
     def one(spec: Specification) -> Report:
         request = requested(spec, dtype=arithmetic.input.name, call=tuple((call or {}).items()), **how)
-        runner = called(function, request)
+        runner = target(function, request)
         result: dict[str, Any] = {"seed": seed, "examples": examples, "budget": budget, "power": power}
         return _verified(runner, spec, arithmetic, domain, **result)
 
@@ -139,10 +138,18 @@ class Options:
         )
 
     def command(self, *targets: str, spec: Specification, name: str = "verify", **others: object) -> str:
-        """Return the command line that gives a report again; ``others`` are further options."""
-        result = effort(self.contract, self.time_limit, self.budget, self.examples, self.seed) | others
-        how: dict[str, Any] = {"domain": self.domain or Domain(), "options": result, "origin": self.origin}
-        return command_line(*targets, spec=spec, request=self.request(spec), name=name, **how)
+        """Return the command line that gives a report again; ``others`` are further options, with a value or None."""
+        domain, request = self.domain or Domain(), self.request(spec)
+        changed = {n: x if (x := getattr(self, n)) not in (_USUAL[n], "auto") else None for n in _COMMANDED} | others
+        changed["call"] = [f"{keyword}={value!r}" for keyword, value in request.call]
+        # what the domain promises, but for rows without any key, which the specification says
+        promised = {n: getattr(domain, n) for n in domain.promises if n != "fully_masked_rows"}
+        said = _said(spec, domain, self.origin or RequestOrigin())
+        return command(name, *targets, options=[*promised.items(), *said, *changed.items()])
+
+
+_COMMANDED = ("dtype", "mask_arg", "layout", "framework", "contract", "time_limit", "budget", "examples", "seed")
+_USUAL = {field.name: field.default for field in fields(Options)}
 
 
 def verify_target(target: str, spec: Specification | None = None, **options: Any) -> Report:
@@ -190,39 +197,6 @@ def _check_power(spec: Specification, power: Mapping[str, float] | None) -> None
     aims(spec, power)
 
 
-def effort(
-    contract: Contract | None = None,
-    time_limit: float | None = None,
-    budget: float = engine.BUDGET,
-    examples: int = engine.EXAMPLES,
-    seed: int = engine.SEED,
-) -> dict[str, object]:
-    """Return the options that say how much is tried, and against what; None for what is usual."""
-    usual = {"budget": engine.BUDGET, "examples": engine.EXAMPLES, "seed": engine.SEED}
-    requests = {"contract": contract, "time-limit": time_limit, "budget": budget, "examples": examples, "seed": seed}
-    return {name: None if value == usual.get(name) else value for name, value in requests.items()}
-
-
-def command_line(
-    *targets: str,
-    spec: Specification,
-    request: Request,
-    domain: Domain,
-    options: Mapping[str, object],
-    origin: RequestOrigin | None = None,
-    name: str = "verify",
-) -> str:
-    """Return the command line that gives this report again; ``options`` have a value, or None."""
-    usual = {"dtype": "float32", "layout": "auto"}
-    requests = {name: getattr(request, name) for name in ("dtype", "mask_arg", "layout", "framework")}
-    calling = {name: None if value == usual.get(name) else value for name, value in requests.items()} | {**options}
-    calling["call"] = [f"{keyword}={value!r}" for keyword, value in request.call]
-    # what the domain promises, but for rows without any key, which the specification says
-    promised = {name: getattr(domain, name) for name in domain.promises if name != "fully_masked_rows"}
-    said = _said(spec, domain, origin or RequestOrigin())
-    return command(name, *targets, options=[*promised.items(), *said, *calling.items()])
-
-
 def _said(spec: Specification, domain: Domain, origin: RequestOrigin) -> Iterator[tuple[str, object]]:
     """The options of a specification: its fields, for a definition those of the attention that it is made of."""
     if is_definition(spec):
@@ -242,15 +216,6 @@ def _fields(spec: Attention, domain: Domain, origin: RequestOrigin) -> Iterator[
     for name, value in changed.items():
         left_out = value == getattr(usual, name) and name != "fully_masked" and not isinstance(value, bool)
         yield ("without", name.replace("_", "-")) if left_out else (name, value)
-
-
-def called(function: Function, request: Request) -> Runner:
-    """The function, called in this process."""
-    if is_definition(request.spec):
-        from symattn.programs import definitions
-
-        return definitions.target(function, request)
-    return in_process(function, request)
 
 
 def checked(spec: object, domain: Domain | None) -> Specification:

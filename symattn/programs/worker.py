@@ -23,8 +23,7 @@ from symattn.bounds.domain import Domain
 from symattn.document.errors import SymattnError
 from symattn.programs.loading import load, where
 from symattn.programs.request import Request
-from symattn.programs.target import Target, announced, captured, restored, settled, target
-from symattn.verification.definitions.registry import is_definition
+from symattn.programs.target import announced, captured, prepared, target
 
 if TYPE_CHECKING:
     from symattn.verification.semantics import IdentityResult
@@ -66,13 +65,12 @@ class _Server:
         """Import the target: its name with its parameters, and the request with the framework, where it shows."""
         with captured():
             self._found = load(name)
-            return self._found.display, _prepared(self._found.function, request)
+            return self._found.display, prepared(self._found.function, request)
 
     def prepare(self, request: Request, agreed: Convention | None = None) -> Convention:
         """Agree on the call, if need be by small calls; after a crash, call as ``agreed``."""
         with captured(), announced(self._begun):  # many calls, each within the limit of one
-            function, name = self._found.function, self._found.name
-            self._target = _ready(function, request, agreed, name)
+            self._target = target(self._found.function, request, self._found.name, agreed)
             return self._target.convention
 
     def semantics(self, spec: Attention, seconds: float, domain: Domain | None) -> IdentityResult:
@@ -85,26 +83,6 @@ class _Server:
             return self._target.run(inputs, memory)
         except KeyboardInterrupt as error:
             return Outcome(error=Failure("raised", "", "KeyboardInterrupt", where(error)))
-
-
-def _prepared(function: Any, request: Request) -> Request:
-    """The request with the framework, where it shows."""
-    if is_definition(request.spec):
-        from symattn.programs import definitions  # most targets are attention, and are not to wait for this
-
-        return definitions.prepared(function, request)
-    return settled(function, request)
-
-
-def _ready(function: Any, request: Request, agreed: Convention | None, name: str) -> Target:
-    """The function as it is called from now on."""
-    if is_definition(request.spec):
-        from symattn.programs import definitions
-
-        if isinstance(agreed, definitions.Formed):
-            return definitions.restored(function, request, agreed, name)
-        return definitions.target(function, request, name)
-    return restored(function, request, agreed, name) if agreed else target(function, request, name)
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:

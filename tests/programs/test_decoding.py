@@ -10,7 +10,7 @@ import pytest
 
 from symattn import Attention, Domain, verify
 from symattn.programs.request import Request
-from symattn.programs.target import Wrapped, restored, target
+from symattn.programs.target import Wrapped, target
 
 TWO = Attention(heads=2, causal=True)
 
@@ -64,7 +64,7 @@ def test_one_query(function: Callable[..., Any], spec: Attention, reading: str, 
     assert how.domain.decoding
     rng = np.random.default_rng(0)
     inputs = {n: rng.standard_normal((2, 2, m, 4)).astype(np.float32) for n, m in (("q", 1), ("k", 5), ("v", 5))}
-    for runner in (found, restored(function, request(spec), how, "f")):
+    for runner in (found, target(function, request(spec), "f", how)):
         output = runner.run(inputs).output
         assert output is not None
         assert np.allclose(output, attention(**inputs), atol=1e-6)

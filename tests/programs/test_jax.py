@@ -9,7 +9,8 @@ import pytest
 from symattn import Attention, LayerNorm, RMSNorm, verify
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
-from symattn.programs.verify import called, requested
+from symattn.programs.target import target
+from symattn.programs.verify import requested
 
 jax = pytest.importorskip("jax")
 eqx = pytest.importorskip("equinox")
@@ -60,7 +61,7 @@ def layer(exchanged: bool) -> Any:
 
 
 def semantics(function: Any, spec: Attention) -> Any:
-    runner = called(function, requested(spec, dtype="float32", domain=SQUARE))
+    runner = target(function, requested(spec, dtype="float32", domain=SQUARE))
     return runner.semantics(spec, 60, SQUARE)
 
 

@@ -96,13 +96,14 @@ ON_JAX = """
 import keras, numpy as np
 from symattn import Attention, RMSNorm, verify
 from symattn.programs.target import narrowed
-from symattn.programs.verify import called, requested
+from symattn.programs.target import target
+from symattn.programs.verify import requested
 from symattn.bounds.domain import Domain
 assert keras.backend.backend() == "jax"
 layer = keras.layers.MultiHeadAttention(2, 4)
 layer(*[np.zeros((1, 3, 8), "float32")] * 2)
 spec, domain = Attention(heads=2, causal=True), Domain(square=True, same_width=True)
-runner = called(layer, requested(spec, dtype="float32", domain=domain))
+runner = target(layer, requested(spec, dtype="float32", domain=domain))
 found = runner.semantics(spec, 60, narrowed(runner, domain))
 print(found.agrees, found.epsilon)
 """

@@ -11,7 +11,7 @@ from symattn import Attention, LayerNorm, RMSNorm, verify
 from symattn.document.errors import InputError
 from symattn.programs import definitions
 from symattn.programs.request import Request
-from symattn.programs.target import Target, Wrapped, restored, target
+from symattn.programs.target import Target, Wrapped, target
 from symattn.programs.verify import requested
 from tests.programs.programs import Program
 
@@ -205,7 +205,7 @@ def test_weights_are_read_by_their_names(name: str) -> None:
     found, how = agreed(layer, spec)
     assert is_right(found, spec)
     assert "other weights in place of its own" in how.notes[0]
-    again = restored(layer, Request.of(spec, dtype="float32", layout="auto"), how, "layer")
+    again = target(layer, Request.of(spec, dtype="float32", layout="auto"), "layer", how)
     assert again.convention == how
     assert is_right(again, spec)
 

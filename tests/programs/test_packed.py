@@ -12,7 +12,7 @@ import pytest
 from symattn import Attention, verify
 from symattn.document.errors import InputError
 from symattn.programs.request import Request
-from symattn.programs.target import Wrapped, restored, target
+from symattn.programs.target import Wrapped, target
 from tests.programs.programs import Program
 
 TWO = Attention(heads=2)
@@ -81,7 +81,7 @@ def test_how_the_parts_stand_is_found(function: Callable[..., Any], spec: Attent
     assert "determined by trial" in how.notes[0]
     assert how.domain is not None
     assert how.domain.same_width
-    again = restored(function, Request.of(spec, framework="numpy", dtype="float32", layout="auto"), how, "f")
+    again = target(function, Request.of(spec, framework="numpy", dtype="float32", layout="auto"), "f", how)
     assert again.convention == how
 
 

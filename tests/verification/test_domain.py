@@ -356,16 +356,14 @@ def test_every_promise_is_an_option_of_the_same_name() -> None:
 
 
 def test_the_command_of_a_report_says_every_promise() -> None:
-    from symattn.programs.verify import command_line, requested
+    from symattn.programs.verify import Options
     from symattn_cli.promises import PROMISES
 
     domain = replace(_PROMISES, square=False, square_weights=False, decoding=True, max_abs_score=2.5, multiple_of=2,
                      powers_of_two=True, batch=True, nonfinite_forbidden=True)  # fmt: skip
 
     def words_of(domain: Domain) -> list[str]:
-        spec = Attention()
-        how = {"spec": spec, "request": requested(spec, dtype="float32"), "options": {}}
-        return shlex.split(command_line("f.py:f", domain=domain, **how))[3:]
+        return shlex.split(Options(domain=domain).command("f.py:f", spec=Attention()))[3:]
 
     words = words_of(domain)
     assert {w[2:].replace("-", "_") for w in words if w.startswith("--")} == {*PROMISES} - {"square", "square_weights"}

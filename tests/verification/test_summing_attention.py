@@ -19,7 +19,8 @@ from symattn.bounds.inputs import Maker
 from symattn.document import schemas
 from symattn.document.codec import record
 from symattn.document.errors import InputError
-from symattn.programs.verify import called, requested
+from symattn.programs.target import target
+from symattn.programs.verify import requested
 from symattn.verification.summing.scores import StoredScores, scores
 from tests.verification.kernels import HALF, kernel
 from tests.verification.sums import ORDERS, Adding, lanes, loop, tiles, tree_of
@@ -106,7 +107,7 @@ def stored(dtype: str, domain: Domain | None = None, **kinds: Any) -> StoredScor
     def function(q: Array, k: Array, v: Array) -> Array:
         return kernel(q, k, v, dtype, causal=False, **kinds)
 
-    runner = called(function, requested(Attention(), dtype=dtype))
+    runner = target(function, requested(Attention(), dtype=dtype))
     return scores(runner, Maker(Attention(), runner.convention, Precision.of(dtype), domain or Domain()), 16)
 
 

@@ -13,7 +13,7 @@ from symattn.bounds.called_target import Runner
 from symattn.bounds.domain import Domain
 from symattn.models.comparing.comparison import ComparedSide, Comparison, JointRun, together
 from symattn.programs import verify as verifying
-from symattn.programs.target import narrowed
+from symattn.programs.target import narrowed, target
 from symattn.verification import engine
 from symattn.verification.definitions.registry import Specification
 from symattn.verification.engine import Progress, Session
@@ -62,7 +62,7 @@ def compare(
 
     def opened(k: int, _: ExitStack) -> Runner:
         request = verifying.requested(spec, dtype=arithmetic.input.name, call=tuple(call[k].items()), domain=domain)
-        return verifying.called((first, second)[k], request)
+        return target((first, second)[k], request)
 
     sides = tuple(ComparedSide(report.target, report) for report in reports)
     return _answer(sides, spec, options | {"precision": arithmetic, "budget": budget}, opened)

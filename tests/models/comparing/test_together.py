@@ -12,7 +12,8 @@ from symattn import Attention
 from symattn.arrays.precision import Precision
 from symattn.bounds.domain import Domain
 from symattn.models.comparing.comparison import DifferingEntry, JointRun, together
-from symattn.programs.verify import called, requested
+from symattn.programs.target import target
+from symattn.programs.verify import requested
 from symattn.verification import engine
 from symattn.verification.attention import OfAttention
 from symattn.verification.report import Counterexample, Fault
@@ -21,7 +22,7 @@ from tests.models.comparing import programs
 
 def session(function: Callable[..., Any], examples: int = 4) -> engine.Session:
     spec, precision = Attention(), Precision.of("float32")
-    runner = called(function, requested(spec, dtype="float32", layout="nd", framework="numpy"))
+    runner = target(function, requested(spec, dtype="float32", layout="nd", framework="numpy"))
     return engine.Session(runner, OfAttention(spec), precision, Domain(), 7, examples=examples, budget=60.0)
 
 
