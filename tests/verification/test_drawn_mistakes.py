@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.verification.drawn_mistakes import SPECS, drawn
+from tests.verification.drawn_mistakes import SPECS, drawn, of_variant
 
 EVERY, PAIRS = range(500), (17, 21, 25)  # of the latter both mistakes are named
 
@@ -23,3 +23,12 @@ def test_half_of_what_is_drawn_are_two_mistakes_of_every_definition() -> None:
 def test_a_drawn_mistake_is_found(number: int) -> None:
     word, said = drawn(number).outcome()
     assert word == "named" if number in PAIRS else word != "not found", said
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=pytest.mark.exhaustive if n % 50 else pytest.mark.deep) for n in range(200)]
+)
+def test_a_mistake_of_a_variant_ends_in_a_report(number: int) -> None:
+    word, said = of_variant(number).outcome(examples=4)
+    assert word
+    assert said
