@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from symattn.arrays.array import Array
 from symattn.document.keywords import answering
 
 if TYPE_CHECKING:  # imported when an assertion is made: a test run that makes none must not wait
@@ -166,8 +167,8 @@ def assert_close_to_exact(
     alpha: float | None = 1e-9,
     rows: int | Sequence[int] | None = None,
     power: Mapping[str, float] | None = None,
-    lse: Any = None,
-    do: Any = None,
+    lse: Array | None = None,
+    do: Array | None = None,
     gradients: Sequence[Any] | None = None,
     **inputs: Any,
 ) -> str | None:

@@ -75,7 +75,7 @@ def in_format(f: Format) -> type[Computed]:
     return _kind(lambda _, x: nearest(f, x), Random(0))
 
 
-def in_model(u: Any, powers: Any, dice: Random) -> type[Computed]:
+def in_model(u: Any, powers: int, dice: Random) -> type[Computed]:
     """Arithmetic with relative errors up to u, of the exponential up to those of a factor (1 − u)^±``powers``."""
     shares = dice.choice([(8,), (-8,), (8, -8), range(-8, 9)])
 

@@ -109,7 +109,7 @@ class Dual(Planes):
         return cls._chosen(a, b, second)
 
     @classmethod
-    def _chosen(cls, a: Self, b: Self, second: Any) -> Self:
+    def _chosen(cls, a: Self, b: Self, second: np.ndarray) -> Self:
         """b where ``second``, else a."""
         return cls(*[np.where(second, q, p) for p, q in zip(a.planes, b.planes, strict=True)])
 

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.notes import note
 from symattn.arrays.planes import Planes, Typed, _boxed
 from symattn.arrays.residues import functions, primes
@@ -154,7 +155,7 @@ class Modular(Planes):
         return f"modular({'logarithms' if formal else self.residues()}, p={self.field.p.m})"
 
     @classmethod
-    def compared(cls, a: Any, b: Any) -> tuple[np.ndarray, Chance]:
+    def compared(cls, a: Array, b: Any) -> tuple[np.ndarray, Chance]:
         """Where a and b are equal, 0/0 to nothing; and how they could be though the values differ."""
         return functions.equal(cls.field, cls.of(a).state, cls.of(b).state)
 

@@ -25,7 +25,7 @@ _DIGITS = 6
 _LONG = 40  # characters of what has no digits
 
 
-def document(array: Any) -> Document:
+def document(array: Array) -> Document:
     """An array of any kind, without a title."""
     return Document("listing", _name(array), (), blocks(array))
 

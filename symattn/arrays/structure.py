@@ -64,7 +64,7 @@ def _arrays(x: object) -> Iterator[Any]:
             yield from _arrays(y)
 
 
-def _joined(kind: type[Planes], planes: Sequence[Any], numbers: Any, first: Any) -> Any:
+def _joined(kind: type[Planes], planes: Sequence[Any], numbers: np.ndarray | None, first: Any) -> Any:
     """Planes as an array of the kind, or lists of planes as a list of arrays."""
     if isinstance(planes[0], (list, tuple)):
         split = numbers if numbers is not None else [None] * len(planes[0])

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.size import Size
 from symattn.arrays.vjp_rules import to_shape
@@ -43,7 +44,7 @@ class Taped(ArrayBase):
         self.moves: bool = moves or bool(self.sources)
 
     @classmethod
-    def variable(cls, value: Any) -> Self:
+    def variable(cls, value: Array) -> Self:
         """An array that gradients are wanted by."""
         return cls(value, moves=True)
 
@@ -145,7 +146,7 @@ def reached(ends: Iterable[tuple[Taped, Any]], wanted: Sequence[Taped]) -> list[
     return [result.get(id(x)) for x in wanted]
 
 
-def _collect(results: dict[int, Any], x: Taped, g: Any) -> None:
+def _collect(results: dict[int, Any], x: Taped, g: Array) -> None:
     results[id(x)] = results[id(x)] + g if id(x) in results else g
 
 

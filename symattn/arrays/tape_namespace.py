@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.base import offer_all
 from symattn.arrays.elementwise import Elementwise
 from symattn.arrays.functions import of_floats
@@ -66,7 +67,7 @@ class TapedReductions:
         value = self.under.maximum(*pair)
 
         def pull(k: int) -> Pull:
-            def run(g: Any) -> Any:
+            def run(g: Array) -> Any:
                 both = self.under.stack([self.under.broadcast_to(self.under.asarray(x), g.shape) for x in pair])
                 shares = of_maximum(self.kind, g[None], value[None], both, 0)
                 return to_shape(self.under, shares[k], np.shape(pair[k]))

@@ -92,7 +92,7 @@ def _grouped(xp: Any, g: Any, order: np.ndarray, times: np.ndarray) -> Any:
     return reduce(lambda a, b: a + b, turns)
 
 
-def of_maximum(kind: Any, g: Any, top: Any, x: Any, axes: Any) -> Any:
+def of_maximum(kind: Any, g: Array, top: Array, x: Array, axes: Any) -> Any:
     """The gradient of a maximum for each of the candidates x; g and the maximum ``top`` have the reduced axes.
 
     Where nothing arrives, as at the maximum that softmax subtracts, nothing is asked. A single largest candidate gets
@@ -115,7 +115,7 @@ def of_maximum(kind: Any, g: Any, top: Any, x: Any, axes: Any) -> Any:
     return xp.where(_last(largest, axes), g, 0)
 
 
-def _vanishes(xp: Any, g: Any) -> bool:
+def _vanishes(xp: Any, g: Array) -> bool:
     try:
         return bool(np.all(xp.equal(g, 0)))
     except Undecided:

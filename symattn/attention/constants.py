@@ -36,7 +36,7 @@ def number(value: Number, like: Array) -> Array:
     return xp.asarray(exact.numerator, dtype=like.dtype) / xp.asarray(exact.denominator, dtype=like.dtype)
 
 
-def numbers(values: Iterable[Number], like: Any) -> Array:
+def numbers(values: Iterable[Number], like: Array) -> Array:
     """Numbers as an array of the kind of ``like``. Shapes: (n,)."""
     return namespace_of(like).stack([number(x, like) for x in values])
 

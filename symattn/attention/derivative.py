@@ -151,7 +151,7 @@ def cotangents(under: Any, output: Any, cotangent: Any) -> list[tuple[Any, Any]]
     return pairs
 
 
-def _real(x: Any, what: str) -> Any:
+def _real(x: Array, what: str) -> Array:
     """``x`` as it is. Raises InputError for complex numbers."""
     if not isinstance(x, ArrayBase):
         real(x, what)

@@ -23,7 +23,7 @@ class EnclosedOutput(NamedTuple):
     centre: Floats
     radius: Floats
 
-    def off(self, got: Any) -> tuple[Floats, Floats]:
+    def off(self, got: np.ndarray) -> tuple[Floats, Floats]:
         """The least and the most that |got − exact| can be, for floats ``got`` of the same shape.
 
         Differences and sums are rounded to nearest, so that the next float is beyond what is meant. Both are ∞ where

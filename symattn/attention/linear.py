@@ -58,13 +58,15 @@ def gated_step(state: Array, q: Array, k: Array, v: Array, g: Array | None = Non
     return state, q @ state
 
 
-def gated_chunk(state: Any, q: Any, k: Any, v: Array, g: Any = None) -> tuple[Any, Any]:
+def gated_chunk(state: Array, q: Array, k: Array, v: Array, g: Array | None = None) -> tuple[Any, Any]:
     """Some tokens at once: what comes from the state before them, and from one another. See ``chunk_of_sums``."""
     whole = None if g is None else namespace_of(g).sum(g, axis=-2, keepdims=True)
     return chunk_of_sums(state, q, k, v, gate_sums(g), whole)
 
 
-def chunk_of_sums(state: Array, q: Array, k: Array, v: Array, sums: Any, whole: Any) -> tuple[Any, Any]:
+def chunk_of_sums(
+    state: Array, q: Array, k: Array, v: Array, sums: Array | None, whole: Array | None
+) -> tuple[Any, Any]:
     """o_i = (q_i e^{G_i}) S + Σ_{j ≤ i} (q_i e^{G_i − G_j} · k_j) v_j and S' = e^G ⊙ S + Σ_j (k_j e^{G − G_j})ᵀ v_j.
 
     G_i are the ``sums`` of gates in the chunk (…, n, f) or (…, n, 1), and G the last of them, ``whole`` (…, 1, f); both
@@ -194,7 +196,7 @@ def corrected(k: Array, x: Array, beta: Array, sums: Array | None = None) -> Arr
     return rows
 
 
-def delta_chunk(state: Array, q: Array, k: Array, v: Array, beta: Any, g: Array | None = None) -> tuple[Any, Any]:
+def delta_chunk(state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array | None = None) -> tuple[Any, Any]:
     """Some tokens at once: linear attention to what each corrects, U = (I + L)⁻¹ diag(β) (V − (K e^G) S).
 
     The two parts of U are computed apart, so that the first and the factor of S need no state.

@@ -46,7 +46,7 @@ def causal(s: Array | Places, alignment: str = "bottom-right") -> Array:
     return j <= i
 
 
-def sides(s: Array | Places, left: Any = None, right: Any = None, alignment: str = "bottom-right") -> Any:
+def sides(s: Array | Places, left: Any = None, right: int | None = None, alignment: str = "bottom-right") -> Any:
     """The window from ``left`` keys before the query to ``right`` keys after it: i + o − left ≤ j ≤ i + o + right.
 
     The query's own place is always in it; a side that is None is open. Shapes: s (…, n_q, n_k) → booleans (n_q, n_k).
@@ -101,7 +101,7 @@ def padding(keep: Array) -> Array:
     return keep[..., None, :]
 
 
-def real_keys(lengths: Any, n: Any, side: str = "right") -> Any:
+def real_keys(lengths: Array, n: int, side: str = "right") -> Array:
     """Which of n keys are real, where sequences of these lengths are padded on the ``side`` named.
 
     Shapes: lengths (…), whole numbers → booleans (…, n), as ``padding`` takes them.
@@ -133,7 +133,7 @@ def add_mask(s: Array, mask: Array) -> Array:
 
 
 # -- packed documents: several texts in one sequence, each attending to itself alone -----------------------------------
-def labels(bounds: Array, n: Any) -> Array:
+def labels(bounds: Array, n: int) -> Array:
     """The document of each of n tokens, from the bounds 0 = c₀ ≤ c₁ ≤ … where documents begin (``cu_seqlens``).
 
     Token t has the label that counts the bounds c₁, c₂, … up to t; after the last bound that is a document of its own.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.norms import unit
@@ -45,7 +43,7 @@ def cosine_scores(q: Array, k: Array, temperature: object = 1) -> Array:
     return dot_scores(unit(q), unit(k)) / xp.asarray(temperature, dtype=q.dtype)
 
 
-def truncate(x: Array, width: Any) -> Array:
+def truncate(x: Array, width: int) -> Array:
     """The first columns of vectors, ``width`` of them: scores that see the rest of no query and no key.
 
     Shapes: (…, n, d) → (…, n, width). Raises InputError if there are fewer columns.

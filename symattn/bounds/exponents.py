@@ -57,7 +57,9 @@ class ScoreExponents:
     far: Any = False  # has the row keys that count as forbidden though they are not? (rows, 1)
 
 
-def far_below(t: Floats, tau: Floats, open_: NDArray[np.bool_], reach: Any, precision: Precision) -> NDArray[np.bool_]:
+def far_below(
+    t: Floats, tau: Floats, open_: NDArray[np.bool_], reach: np.ndarray, precision: Precision
+) -> NDArray[np.bool_]:
     """Return which open keys (…, n) step 7 of ``worst_case`` forbids; t may be off by ``reach``, ``tau`` is τ'_j.
 
     L is larger by 1, and each part by 2⁻⁴⁰ of itself, than in the statement: that holds the roundings here.

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,7 +201,7 @@ _NUMBERS = NumberKind(
 )
 
 
-def enlarged(x: Any) -> Floats:
+def enlarged(x: np.ndarray) -> Floats:
     """Enlarge bounds by float64's own roundings and underflow in the last steps."""
     return np.asarray(x * (1 + 1000 * U) + 1e-290)
 
@@ -235,7 +234,7 @@ def shares(rows: Rows, parts: SlackTerms) -> dict[str, Floats]:
     }
 
 
-def _mean(rows: Rows, x: Any) -> Floats:
+def _mean(rows: Rows, x: np.ndarray) -> Floats:
     """Σ w_j x_j."""
     result = np.einsum("ij,ij->i", rows.w, np.broadcast_to(x, rows.w.shape))
     return np.asarray(result[:, None] * rows.scale)

@@ -153,7 +153,7 @@ class At:
         return int(self.first.shape[-1])
 
     @property
-    def open(self) -> Any:
+    def open(self) -> np.ndarray:
         """Which scores are not forbidden."""
         return np.asarray(self.xp.isfinite(self.first))
 

@@ -122,7 +122,7 @@ class Telling:
         else:
             yield model.Paragraph(self.words(line)) if line else line
 
-    def _step(self, section: Any, mark: str, parts: list[str], options: list[str]) -> Any:
+    def _step(self, section: Section, mark: str, parts: list[str], options: list[str]) -> Any:
         formula, reason, form = self.formula(parts[0]), self.words("".join(parts[1:2])), parts[2:]
         if mark == ":=":
             return section.define(formula, reason or "definition")

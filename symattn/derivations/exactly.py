@@ -36,7 +36,7 @@ def entries(x: Any) -> Node:
     return nt.matrix([[_entry(e) for e in row] for row in rows])
 
 
-def _entry(x: Any) -> Node:
+def _entry(x: Quotient) -> Node:
     shown: Node = x.notation()
     return shown
 

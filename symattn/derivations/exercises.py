@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.attention.positions.angles import rotate_interleaved
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import sink_weights, softmax
@@ -52,7 +53,15 @@ def checked(task: Task) -> Node:
 
 
 def _task(
-    topic: str, title: str, question: str, asked: str, answer: Any, other: Any, how: str, why: str = "", **values: Any
+    topic: str,
+    title: str,
+    question: str,
+    asked: str,
+    answer: Array,
+    other: Array,
+    how: str,
+    why: str = "",
+    **values: Any,
 ) -> Task:
     """A task whose words and formulas are typed; ``values`` are the rows of numbers that it gives."""
     shown = {name: _shown(value) for name, value in values.items()}

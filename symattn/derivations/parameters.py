@@ -42,7 +42,7 @@ def checked(name: str, known: tuple[str, ...], values: Mapping[str, Any], comman
     return result
 
 
-def whole(parameter: str, value: Any, most: int, least: int = 1) -> int:
+def whole(parameter: str, value: int, most: int, least: int = 1) -> int:
     """``value``, if it is a whole number from ``least`` to ``most``. Raises InputError."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         symbol = _SYMBOLS[parameter]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.softmax import sink_weights
 from symattn.derivations.derivation_texts import Telling
 from symattn.document.model import Document
@@ -52,6 +52,6 @@ def derivation() -> Document:
     return Telling({"": every, "example": example}).document("sinks", _TEXT)
 
 
-def _weights(reader: Reader) -> Any:
+def _weights(reader: Reader) -> Array:
     """The weights of the keys beside a sink of score b, as they are implemented."""
     return sink_weights(reader.arrays["s"][None, :], reader.arrays["b"][None, None])[0, :]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 _ROOT = str(Path(__file__).resolve().parents[1])
 
@@ -77,7 +76,7 @@ class MissingExtra(SymattnError, ImportError):
         super().__init__(f"{package} is not installed; hint: pip install 'symattn[{extra}]'")
 
 
-def named(what: str, name: Any) -> str:
+def named(what: str, name: str) -> str:
     """Return ``name`` if it is a str. Raises InputError for anything else, such as None or a list of names."""
     if not isinstance(name, str):
         raise InputError(f"{what} expects a name (str), got {name and article(type(name).__name__)}")

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -42,7 +41,7 @@ _BITS = 4  # rows of each head by whose bits the arithmetic is told
 
 
 def sought(
-    of: Ready, out: Any, power: Mapping[str, float], alpha: float, rows: int | Sequence[int] | None
+    of: Ready, out: np.ndarray, power: Mapping[str, float], alpha: float, rows: int | Sequence[int] | None
 ) -> tuple[str, tuple[Sought, ...]]:
     """Describe what is wrong with ``out`` in the rows that are read for this; and say of each mistake, whether it
     would be detected and how.

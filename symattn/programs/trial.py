@@ -314,12 +314,12 @@ class _LayoutTrial:
             return None
         return result[0] if isinstance(result, tuple) else result
 
-    def _near(self, got: Any, right: Any) -> bool:
+    def _near(self, got: np.ndarray, right: np.ndarray) -> bool:
         u = float(Precision.of(self._request.dtype).input.u)
         with np.errstate(all="ignore"):
             return bool((np.abs(got - right) <= _NEAR * u * (1 + np.abs(right).max())).all())
 
-    def _local(self, convention: Convention, inputs: Inputs, got: Any) -> bool:
+    def _local(self, convention: Convention, inputs: Inputs, got: np.ndarray) -> bool:
         """Return whether the first head of keys and values of the first batch changes no output of the other ones."""
         names = [n for n in ("k", "v", "y") if n in inputs] or ["x"]
         axes = np.ndim(inputs[names[0]]) - 2

@@ -66,7 +66,7 @@ def _pieces(tree: Any, box: Mapping[str, Interval]) -> Iterator[tuple[Mapping[st
     yield from _pieces(above, {**box, name: Interval(at, whole.high)})
 
 
-def _number(text: Any) -> Fraction:
+def _number(text: str) -> Fraction:
     result: Fraction = read(["number", text], {}).label
     return result
 

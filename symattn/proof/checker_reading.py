@@ -129,7 +129,7 @@ def read(data: Any, scope: Mapping[str, str]) -> CheckedNode:
 
 
 @lru_cache(1000)
-def _fraction(text: Any) -> Fraction:
+def _fraction(text: str) -> Fraction:
     if not isinstance(text, str) or not _NUMBER.fullmatch(text):
         raise Rejected("a number that is not written as '3/2' is, with 60 digits at most")
     return Fraction(text)

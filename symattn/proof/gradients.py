@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.entries import Entries
 from symattn.document.errors import Refused
 
 
-def gradient(function: Callable[..., Any], by: str, **arrays: Any) -> Any:
+def gradient(function: Callable[..., Any], by: str, **arrays: Any) -> Array:
     """∂ function(…) / ∂ x_ij… for the array x named ``by``: an array of the shape of x.
 
     ``function`` takes all its ``arrays`` by name and gives an array without axes. On ``indexed``, x must be an array
@@ -20,13 +21,13 @@ def gradient(function: Callable[..., Any], by: str, **arrays: Any) -> Any:
     return jacobian(function, by, **arrays)
 
 
-def jacobian(function: Callable[..., Any], by: str, **arrays: Any) -> Any:
+def jacobian(function: Callable[..., Any], by: str, **arrays: Any) -> Array:
     """∂ f_a… / ∂ x_ij… for a function f whose value has axes: its axes, then those of the array x named ``by``."""
     along = _along_elements if isinstance(arrays[by], Entries) else _formal
     return along(function, by, arrays)
 
 
-def _formal(function: Callable[..., Any], by: str, arrays: dict[str, Any]) -> Any:
+def _formal(function: Callable[..., Any], by: str, arrays: dict[str, Any]) -> Array:
     from symattn.arrays.index.building import as_written
     from symattn.arrays.index.derivatives import derivative
     from symattn.arrays.index.expressions import Letter

@@ -105,7 +105,7 @@ class _NotShown(Exception):
         self.sizes, self.why, self.decisive = sizes, why, decisive
 
 
-def prove(left: Any, right: Any, rules: Rules = ()) -> Proof:
+def prove(left: Array, right: Any, rules: Rules = ()) -> Proof:
     """Return whether ``left`` = ``right`` for all sizes, given cos² + sin² = 1 for the named pairs of letters."""
     cases: list[ElementEquation] = []
     demands: tuple[Demand, ...] = ()
@@ -138,7 +138,7 @@ def equations(left: Indexed, right: Indexed) -> Iterator[tuple[tuple[Index, ...]
         yield indices, *_settled(*at(), indices)
 
 
-def _elements(left: Any, right: Any) -> Iterator[tuple[tuple[Index, ...], Sides]]:
+def _elements(left: Array, right: Any) -> Iterator[tuple[tuple[Index, ...], Sides]]:
     """The free indices of each equation, and what gives its sides anew."""
     left, right = _spread(left, right), _spread(right, left)
     if [a.blocks for a in left.shape] != [a.blocks for a in right.shape]:

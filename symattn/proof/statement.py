@@ -159,7 +159,7 @@ class Numbers:
         random = self._random(name)
         return [random.choice((1, -1)) * x for x in entries]
 
-    def _random(self, name: Any) -> Random:
+    def _random(self, name: str) -> Random:
         """The dice of an array; wild ones are cast anew at each size."""
         return Random(f"{self.seed} {name} {sorted(self.sizes.items())}" if self.wild else f"{self.seed} {name}")
 

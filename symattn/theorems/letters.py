@@ -51,7 +51,7 @@ def textbook(q: Array, k: Array, v: Array, allowed: Array | None = None) -> Any:
     return soft(s if allowed is None else forbid(s, allowed), stabilised=False) @ v
 
 
-def scaled_scores(q: Array, k: Array) -> Any:
+def scaled_scores(q: Array, k: Array) -> Array:
     """Q Kᵀ / √d_k."""
     return scale_by_root(dot_scores(q, k), q)
 

@@ -30,7 +30,7 @@ LETTERS = Glossary(
 
 
 # -- additive ----------------------------------------------------------------------------------------------------------
-def by_exponentials(x: Array) -> Any:
+def by_exponentials(x: Array) -> Array:
     """tanh x = (e^x − e^{−x}) / (e^x + e^{−x})."""
     return (exp(x) - exp(-x)) / (exp(x) + exp(-x))
 

@@ -21,7 +21,7 @@ def add_up(x: Array) -> Array:
     return x.__array_namespace__().sum(x, axis=-1, keepdims=True)
 
 
-def exp(x: Array) -> Any:
+def exp(x: Array) -> Array:
     """e^x."""
     return x.__array_namespace__().exp(x)
 
@@ -78,7 +78,7 @@ def outer(p: Array, x: Array, y: Array) -> Array:
     return add_up(add_up(p[..., :, None] * p[..., None, :] * difference * difference)[..., 0])
 
 
-def others(m: Array, like: Any) -> Any:
+def others(m: Array, like: Array) -> Array:
     """[j ≠ l] as numbers."""
     xp = like.__array_namespace__()
     return xp.astype(xp.arange(m)[:, None] != xp.arange(m)[None, :], like.dtype)
@@ -89,7 +89,7 @@ def form(p: Array, x: Array) -> Array:
     return add_up(p * x * x) - add_up(p * x) ** 2
 
 
-def greatest(x: Array, axis: Any = None) -> Array:
+def greatest(x: Array, axis: int | None = None) -> Array:
     """max x, with axes of length one."""
     return x.__array_namespace__().max(x, axis=axis, keepdims=True)
 

@@ -54,7 +54,7 @@ class EnclosedFunctions(Core):
 
 
 # -- exp --------------------------------------------------------------------------------------------------------------
-def _exp_block(c: Any, r: Any, a: Any, ra: Any) -> None:
+def _exp_block(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray) -> None:
     """With v = e^c (1 + δ), |δ| ≤ ε, and r ≤ ½: |e^x − v| ≤ v (e^r − 1 + ε)/(1 − ε), and e^r − 1 ≤ r + ¾ r².
 
     For e^x − e^c is at most e^c (e^r − 1) in size, and e^r − 1 = r + r²/2 + r³/6 + … ≤ r + (e − 2) r² for r ≤ 1.
@@ -125,7 +125,7 @@ def _sqrt(kind: str, a: Parts) -> Parts:
 
 
 # -- tanh -------------------------------------------------------------------------------------------------------------
-def _tanh_block(c: Any, r: Any, a: Any, ra: Any) -> None:
+def _tanh_block(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray) -> None:
     """tanh x, off by r·max sech² + 8u|t| for t = tanh c as it is computed (``_tanh_of``).
 
     The slope sech² = 1 − tanh² changes by the factor e^{2r} at most within r, since (log sech²)' = −2 tanh, and

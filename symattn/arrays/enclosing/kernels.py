@@ -61,7 +61,9 @@ def shifted(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.n
     r *= UP
 
 
-def times_power(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, by: Any, size: Any, least: Any) -> None:
+def times_power(
+    c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, by: np.ndarray, size: np.ndarray, least: np.ndarray
+) -> None:
     np.multiply(a, by, out=c)
     np.multiply(ra, size, out=r)
     r += least
@@ -80,9 +82,9 @@ def divided(
     ra: np.ndarray,
     b: np.ndarray,
     _: object,
-    inverse: Any,
-    share: Any,
-    tiny: Any,
+    inverse: np.ndarray,
+    share: np.ndarray,
+    tiny: np.ndarray,
 ) -> None:
     """UP is in ``inverse`` and ``share``."""
     np.divide(a, b, out=c)

@@ -88,7 +88,7 @@ class IndexedNamespace(structure.IndexStructure):
     def reciprocal(self, a: object) -> Indexed:
         return self.divide(1, a)
 
-    def exp(self, a: Any) -> Indexed:
+    def exp(self, a: Array) -> Indexed:
         return each(lambda x: build.exponential(positions.as_number(x)), a)
 
     def sqrt(self, a: object) -> Indexed:
@@ -104,7 +104,7 @@ class IndexedNamespace(structure.IndexStructure):
     def sign(self, a: object) -> Indexed:
         return each(_sign, a)
 
-    def pow(self, a: Any, b: Any) -> Indexed:
+    def pow(self, a: Array, b: int) -> Indexed:
         twice = 2 * Fraction(b)
         if twice.denominator != 1:
             raise Refused(f"indexed: the power {b}")
@@ -151,7 +151,7 @@ class IndexedNamespace(structure.IndexStructure):
     def logical_or(self, a: object, b: object) -> Indexed:
         return self.logical_not(self.logical_and(self.logical_not(a), self.logical_not(b)))
 
-    def isfinite(self, a: Any) -> Indexed:
+    def isfinite(self, a: Array) -> Indexed:
         """Where a score is allowed. An opaque maximum counts as finite, which is a hypothesis and is noted."""
         return each(_is_finite, a)
 
@@ -179,7 +179,7 @@ class IndexedNamespace(structure.IndexStructure):
         return self.moveaxis(self.sum(last[..., None, :] * (n[None, :] <= n[:, None]), axis=-1), -1, axis)
 
     # -- products -----------------------------------------------------------------------------------------------------
-    def matmul(self, a: Any, b: Any) -> Indexed:
+    def matmul(self, a: Array, b: Array) -> Indexed:
         if a.ndim < 2 or b.ndim < 2:
             raise Refused("indexed: matmul of a vector; hint: give it an axis of length one")
         if a.shape[-1].blocks != b.shape[-2].blocks:
@@ -207,7 +207,7 @@ class IndexedNamespace(structure.IndexStructure):
     def zeros_like(self, a: Array, **_: object) -> Indexed:
         return self.full(a.shape, 0)
 
-    def ones_like(self, a: Any, **_: object) -> Indexed:
+    def ones_like(self, a: Array, **_: object) -> Indexed:
         return self.full(a.shape, 1)
 
     def arange(self, n: object, **_: object) -> Indexed:

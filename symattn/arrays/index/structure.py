@@ -29,7 +29,7 @@ class IndexStructure:
         order[i], order[j] = order[j], order[i]
         return self.permute_dims(a, order)
 
-    def moveaxis(self, a: Any, source: int, destination: int) -> Indexed:
+    def moveaxis(self, a: Array, source: int, destination: int) -> Indexed:
         order = [k for k in range(a.ndim) if k != source % a.ndim]
         order.insert(destination % a.ndim, source % a.ndim)
         return self.permute_dims(a, order)

@@ -44,7 +44,7 @@ def growth(f: Format, n: object) -> np.ndarray:
     return up(np.expm1(np.asarray(n) * np.log1p(float(f.u))))
 
 
-def rounding(size: np.ndarray, low: np.ndarray, relative: Any, f: Format, small: int = 1) -> np.ndarray:
+def rounding(size: np.ndarray, low: np.ndarray, relative: np.ndarray, f: Format, small: int = 1) -> np.ndarray:
     """The error of ``small`` roundings, by ``relative`` in all, of numbers x̂ with ``low`` ≤ |x̂| ≤ ``size``.
 
     None underflows where ``low`` is a normal number. +∞ where the result may overflow.

@@ -98,7 +98,7 @@ def _check(shape: tuple[int, ...], dtype: np.dtype[Any], there: int, place: str)
         raise InputError(f"{place} declares {declared} bytes, shape {shape}, and holds {there}: the file is damaged")
 
 
-def elements(array: Any, place: str) -> Any:
+def elements(array: np.ndarray, place: str) -> Any:
     """The array as nested lists of exact numbers. Raises InputError."""
     if array.ndim == 0:
         raise InputError(f"{place} must be a matrix, got a single number")
@@ -108,7 +108,7 @@ def elements(array: Any, place: str) -> Any:
     return result if array.dtype.kind == "b" else _exact(result)
 
 
-def _check_finite(array: Any, place: str) -> None:
+def _check_finite(array: np.ndarray, place: str) -> None:
     minus_infinity_too = place.endswith(tuple(f": {name}" for name in INFINITE))
     bad = ~(np.isfinite(array) | (np.isneginf(array) if minus_infinity_too else False))
     if bad.any():

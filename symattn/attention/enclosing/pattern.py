@@ -55,7 +55,7 @@ def check_pattern(spec: Attention) -> None:
             raise Refused(f"enclose has no {name}={value!r}; {hint}")
 
 
-def exactly(name: str, array: Any, widened: bool = True) -> Array:
+def exactly(name: str, array: np.ndarray, widened: bool = True) -> Array:
     """An input as float64, of the same values; booleans stay, and float32 where it is not to be ``widened``.
 
     Tensors stay tensors, on their device. Raises InputError for NaN, infinity and other types.

@@ -34,7 +34,7 @@ def backward(q: Array, k: Array, v: Array, p: Array, g: Array) -> Gradients:
     return Gradients(ds @ k / root, ds.mT @ q / root, p.mT @ g)
 
 
-def shared_gradient(g: Array, times: Any) -> Array:
+def shared_gradient(g: Array, times: int) -> Array:
     """The gradient by heads of keys or values that ``times`` heads of queries read: the sum over those.
 
     The way back of ``repeat_heads``. Shapes: (…, g·times, n, d) → (…, g, n, d).

@@ -89,7 +89,7 @@ def for_each_query(bias: Array, s: Array) -> Array:
     return bias[:, None, :] if s.ndim > 2 else bias
 
 
-def from_far_to_near(ahead: Any, n_k: Any, rows_given: Any) -> Array:
+def from_far_to_near(ahead: Array, n_k: Any, rows_given: Any) -> Array:
     """The rows of a table that starts with the farthest key: row 0 is for i − j = n_k − 1, the next for one less.
 
     Queries of n_k rows look back only; what lies ahead of them, which a mask forbids, is given the last row.

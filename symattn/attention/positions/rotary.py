@@ -157,7 +157,7 @@ def rows(table: Array, index: Array) -> Array:
     return xp.reshape(picked, (*table.shape[:-2], *index.shape, table.shape[-1]))
 
 
-def learned(x: Array, table: Array, start: Any = 0) -> Array:
+def learned(x: Array, table: Array, start: int = 0) -> Array:
     """x_i + e_{p+i}: the rows of a learned table from the position p on.
 
     Shapes: x (…, n, d), table (m, d) with p + n ≤ m. Source: Gehring et al., Convolutional Sequence to Sequence

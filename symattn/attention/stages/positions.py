@@ -112,7 +112,7 @@ def _short_tables(asked: Rotary, n: int, width: int, kind: Any) -> tuple[rotary.
     return rotary.short_tables(asked.start, n, _frequencies(asked, n, width, kind.lift(np.zeros(()))))
 
 
-def _table(asked: Rotary, index: int, x: Array, positions: Any = None) -> Any:
+def _table(asked: Rotary, index: int, x: Array, positions: np.ndarray | None = None) -> Any:
     """Cosines (``index`` 0) or sines (1) for the rows of x."""
 
     def make(like: Array) -> Any:

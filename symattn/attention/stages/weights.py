@@ -353,7 +353,7 @@ def summing(flow: Flow) -> None:
     flow.add("lse", partial(_log_sums, spec), formula, names, role="lse", reason=reason, entries=typed)
 
 
-def _log_sums(spec: Attention, s: Any, sink: Any = None) -> Any:
+def _log_sums(spec: Attention, s: Array, sink: Any = None) -> Array:
     if spec.sink is None:
         return softmax.log_sum_exp(s, spec.masks_anything, spec.base)[..., 0]
     logit = 0 if spec.sink == "zero" else of_rows(spec, sink)

@@ -89,7 +89,7 @@ class Held(NamedTuple):
     length: Any
 
 
-def append(cache: Any, k: Any, v: Any) -> Any:
+def append(cache: Any, k: Array, v: Array) -> Any:
     """The cache with n ≥ 1 more tokens. Shapes: k (…, n, d_k), v (…, n, d_v). Raises InputError where there is no room.
 
     >>> import numpy as np

@@ -34,7 +34,7 @@ def reference(m: Array) -> Array:
     return xp.where(xp.isfinite(m), m, 0)
 
 
-def tile_state(s: Array, v: Array, maximum: Any = None) -> SoftmaxState:
+def tile_state(s: Array, v: Array, maximum: Array | None = None) -> SoftmaxState:
     """The state of one tile. Shapes: s (…, n_q, t), v (…, t, d_v); ``maximum`` (…, n_q, 1) replaces the row maximum.
 
     Source: Milakov, Gimelshein, Online normalizer calculation for softmax (2018), algorithm 3.
@@ -45,7 +45,7 @@ def tile_state(s: Array, v: Array, maximum: Any = None) -> SoftmaxState:
     return SoftmaxState(m, xp.sum(e, axis=-1, keepdims=True), e @ v)
 
 
-def merge(a: SoftmaxState, b: SoftmaxState, maximum: Any = None, base: int | None = None) -> SoftmaxState:
+def merge(a: SoftmaxState, b: SoftmaxState, maximum: Array | None = None, base: int | None = None) -> SoftmaxState:
     """The state of both sets of keys: m = max(m_a, m_b), ℓ = ℓ_a e^{m_a − m} + ℓ_b e^{m_b − m}, likewise a.
 
     ``maximum`` (…, n_q, 1) replaces m; with the ``base`` 2, powers of 2 those of e.

@@ -116,7 +116,7 @@ class _Sums:
     def zeros(cls, shape: tuple[int, ...]) -> _Sums:
         return cls(*(np.zeros(shape) for _ in range(4)))
 
-    def add(self, at: Any, value: Array, error: Array, how: Stores) -> None:
+    def add(self, at: np.ndarray, value: Array, error: Array, how: Stores) -> None:
         """One more partial sum, which may be stored."""
         self.value[at] += value
         self.error[at] += error

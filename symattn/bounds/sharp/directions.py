@@ -85,7 +85,7 @@ def _edges(b: QueryBlock) -> Iterator[tuple[str, Any, bool]]:
     yield "the key before the first one were allowed", xp.where(some & (first > 0), first - 1, -1), False
 
 
-def _one(b: QueryBlock, key: Any, lost: bool) -> Floats:
+def _one(b: QueryBlock, key: np.ndarray, lost: bool) -> Floats:
     """Return the effect of one key of each row that is ``lost``, or seen though it must not be; −1: no key."""
     xp = b.xp
     at = xp.arange(len(key))

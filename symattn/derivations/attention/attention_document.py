@@ -151,7 +151,7 @@ def _reasons(part: Part) -> tuple[list[Block], Text | str]:
     return [], part.reason or "definition"
 
 
-def _check(request: DerivationRequest, part: Part, values: Mapping[str, object], array: Any) -> None:
+def _check(request: DerivationRequest, part: Part, values: Mapping[str, object], array: Array) -> None:
     """Raise FalseStep unless the formulas of a step give every entry, as the step does."""
     try:
         agrees = expressions.agrees(request, part, values, array)
@@ -162,7 +162,7 @@ def _check(request: DerivationRequest, part: Part, values: Mapping[str, object],
         raise FalseStep(f"{part.name}: its formulas {what}")
 
 
-def _of_weights(writing: _Page, part: Part, array: Any, where: Evidence) -> list[Step]:
+def _of_weights(writing: _Page, part: Part, array: Array, where: Evidence) -> list[Step]:
     request, symbol = writing.request, SYMBOLS["weights"]
     allowed = request.allowed()
     steps = []

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import sympy
 
+from symattn.arrays.array import Array
 from symattn.arrays.exact import Exact
 from symattn.arrays.special import FORBIDDEN, Forbidden
 from symattn.arrays.symbolic import Symbolic
@@ -38,7 +39,7 @@ def run(step: Step, inputs: Mapping[str, Any]) -> Any:
     return step.run(*(inputs[name] for name in step.of))
 
 
-def agrees(request: DerivationRequest, step: Step, inputs: Mapping[str, Any], found: Any) -> bool | None:
+def agrees(request: DerivationRequest, step: Step, inputs: Mapping[str, Any], found: Array) -> bool | None:
     """Return whether every entry that the step gave is what its formulas say; None where they do not say every one."""
     result = pairs(request, step, inputs, found, Symbolic)
     if result is None or any(isinstance(x, Forbidden) != isinstance(y, Forbidden) for x, y in result):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.special import FORBIDDEN
 from symattn.attention.codec.field_values import field_of
 from symattn.attention.inputs import OPTIONAL, holds, lengths, needed, same_letters
@@ -229,7 +230,7 @@ def _check(request: DerivationRequest) -> None:
         check_inputs(request.spec, request.inputs())
 
 
-def _letters(name: str, shape: tuple[int, ...]) -> Any:
+def _letters(name: str, shape: tuple[int, ...]) -> Array:
     from symattn.arrays.symbolic import Symbolic  # which imports SymPy: walks are in numbers
 
     return Symbolic.letters(stem(name), *shape)

@@ -224,7 +224,7 @@ class StepReader(Reader):
     def place(self, index: Node, letters: tuple[str, ...]) -> Any:
         """A computed index, counted from 1, for every value of ``letters``."""
 
-        def grid(own: tuple[str, ...], array: Any) -> np.ndarray:
+        def grid(own: tuple[str, ...], array: np.ndarray) -> np.ndarray:
             order = sorted(range(len(own)), key=lambda i: letters.index(own[i]))
             sized = {own[i]: array.shape[i] for i in order}
             return np.transpose(array, order).reshape([sized.get(letter, 1) for letter in letters])

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.flow import Step
 from symattn.attention.inputs import lengths
@@ -45,7 +46,7 @@ def pairs(request: DerivationRequest, step: Step, values: Mapping[str, Any], arr
     return result
 
 
-def part(array: Any, front: tuple[int, ...], last: int) -> Any:
+def part(array: Array, front: tuple[int, ...], last: int) -> Array:
     """The last axes of an array at these places of the axes in front; an axis of length 1, or a missing one, serves
     all places."""
     own = array.ndim - last
@@ -53,14 +54,16 @@ def part(array: Any, front: tuple[int, ...], last: int) -> Any:
     return array[tuple(0 if n == 1 else p for p, n in zip(places, array.shape, strict=False))] if own else array
 
 
-def _of_batch(request: DerivationRequest, name: str, x: Any, batch: tuple[int, ...]) -> Any:
+def _of_batch(request: DerivationRequest, name: str, x: Array, batch: tuple[int, ...]) -> Array:
     """The array of one item of a batch."""
     last = len(lengths(name, request.spec, request.names, request.lengths))
     last += request.spec.heads > 1 and x.ndim - last > len(batch)
     return part(x, batch, last)
 
 
-def _of_item(request: DerivationRequest, step: Step, values: Mapping[str, Any], array: Any, kind: Any) -> Pairs | None:
+def _of_item(
+    request: DerivationRequest, step: Step, values: Mapping[str, Any], array: np.ndarray, kind: Any
+) -> Pairs | None:
     spec = request.spec
     if step.name == "weights" and spec.normaliser in ("sparsemax", "entmax"):
         return _projected(spec, values[step.of[0]], array, kind)

@@ -77,7 +77,7 @@ def claim(
     return closer(a, b, (_typed(than[0]), _typed(than[1])), measure)
 
 
-def _typed(value: Any) -> str:
+def _typed(value: str) -> str:
     """A number or nested lists of Python as the command line has them."""
     value = real(value, "a claim").tolist() if hasattr(value, "tolist") else value
     if isinstance(value, list | tuple):

@@ -120,7 +120,7 @@ def exponent(x: ast.expr, wrong: Callable[[str], InputError]) -> Fraction:
     return sign * value
 
 
-def _exact_call(name: str, x: Any) -> Any:
+def _exact_call(name: str, x: Quotient) -> Any:
     if name == "abs":
         return abs(x)
     method = getattr(x, name, None)

@@ -107,7 +107,7 @@ def _between(drawn: Scene, before: SoftmaxState | None, state: SoftmaxState, uni
     return y
 
 
-def _state(drawn: Scene, scores: Any, tile: tuple[int, int], state: SoftmaxState, unit: float, y: float) -> str:
+def _state(drawn: Scene, scores: Array, tile: tuple[int, int], state: SoftmaxState, unit: float, y: float) -> str:
     """The pieces of the keys so far, and m, ℓ and the output in words, which are returned."""
     lo, hi = tile
     _bar(drawn, [unit * x for x in _pieces(scores, hi, state)], lo, y)

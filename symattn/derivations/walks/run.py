@@ -127,7 +127,7 @@ def binade(x: Quotient | Enclosed) -> int:
     return low if low == high or abs(x) < Fraction(2) ** high else high
 
 
-def errors(exact_: Any, computed: Any, dtype: str) -> np.ndarray:
+def errors(exact_: np.ndarray, computed: np.ndarray, dtype: str) -> np.ndarray:
     """The errors of an array in ulp, as a NumPy array of objects, None where there is no error to speak of."""
     format_ = WalkFormat.of(dtype)
     out = np.empty(exact_.shape, dtype=object)

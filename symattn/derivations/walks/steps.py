@@ -152,7 +152,7 @@ def _written_out(walk: Walk, i: int) -> list[Node]:
     return lines if all(len(text(line)) <= WIDE for line in lines) else []
 
 
-def _factor(x: Any) -> Node:
+def _factor(x: Quotient) -> Node:
     result = formula(x)
     return result if x.rational() is not None and x.sign() >= 0 else Fence("round", result)
 

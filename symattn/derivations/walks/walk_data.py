@@ -248,7 +248,7 @@ def listed(sizes: dict[str, int]) -> str:
     return ", ".join(f"{text(SIZES[size]) if size in SIZES else size} = {n}" for size, n in sizes.items())
 
 
-def worst(errors: Any) -> float | None:
+def worst(errors: np.ndarray) -> float | None:
     """The largest error of an array."""
     return max((e for e in flat(errors.tolist()) if e is not None), default=None)
 

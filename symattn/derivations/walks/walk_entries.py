@@ -91,7 +91,7 @@ def digits_proven(arrays: Arrays, step: Step) -> int | None:
 
 
 # -- latents -----------------------------------------------------------------------------------------------------------
-def other_way(spec: Attention, inputs: Mapping[str, Any], output: Any) -> tuple[Attention, bool, bool]:
+def other_way(spec: Attention, inputs: Mapping[str, Any], output: np.ndarray) -> tuple[Attention, bool, bool]:
     """The specification the other way, whether it gives the same output, and whether that is known exactly."""
     assert spec.latent is not None
     other = replace(spec, latent=replace(spec.latent, absorbed=not spec.latent.absorbed))

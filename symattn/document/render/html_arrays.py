@@ -114,7 +114,7 @@ def _row(query: nt.Node, exact: Any, decimal: Any, places: Any, letters: Any, to
     return f'<tr><th scope="row">{_label(query)}</th>{result}<th class="sum">{_label(total)}</th></tr>'
 
 
-def number(digits: Any) -> float:
+def number(digits: str) -> float:
     """The weight that digits name, between 0 and 1; 0 where they name none."""
     try:
         return min(max(float(digits), 0.0), 1.0)
@@ -122,7 +122,7 @@ def number(digits: Any) -> float:
         return 0.0
 
 
-def decimal_of(digits: Any) -> str:
+def decimal_of(digits: str) -> str:
     """Digits as text of a page: 6.03·10⁻⁶."""
     mantissa, _, power = plain(entry(digits)).partition("e")
     raised = "".join(SUPERSCRIPTS[c] for c in str(int(power))) if power else ""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.ball import precision
 from symattn.document.errors import Undecided
 from symattn.document.text import equal_sizes, text
@@ -65,7 +66,9 @@ def _near(compiled: Compiled, link: Link, world: Numbers, stated: Sequence[Pair]
     return least
 
 
-def _holds_or_looks_closer(compiled: Compiled, link: Link, world: Numbers, left: Any, right: Any, closer: int) -> bool:
+def _holds_or_looks_closer(
+    compiled: Compiled, link: Link, world: Numbers, left: Array, right: Array, closer: int
+) -> bool:
     try:
         return holds(left, link.sign, right)
     except Closer:

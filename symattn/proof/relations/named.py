@@ -208,7 +208,7 @@ class LetterMeanings:
         rank = whole.rank - len(indices)
         return self.diagonal(Value(array, tuple(letters), rank, rank == 1 and self.glossary.rows))
 
-    def _indexed(self, array: Any, axis: int, x: Node) -> tuple[Any, list[str]]:
+    def _indexed(self, array: Array, axis: int, x: Node) -> tuple[Any, list[str]]:
         """The array with an index in the place of an axis, and the letters of the axes that are there now."""
         place = self._place(x)
         if place is not None:

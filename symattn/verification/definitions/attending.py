@@ -232,7 +232,7 @@ def swapped(a: Any) -> Any:
     return a.__array_namespace__().moveaxis(a, -3, -2)
 
 
-def tiles(like: Any, n_k: int) -> list[int]:
+def tiles(like: Array, n_k: int) -> list[int]:
     """Bounds of tiles of keys: of one key each, or as many tiles as the precision of the kind allows."""
     most = getattr(getattr(type(like), "precision", None), "tiles", None) or n_k
     return [*range(0, n_k, max(1, -(-n_k // most))), n_k]

@@ -128,12 +128,12 @@ def _ways(spec: Gradient) -> tuple[Compute, ...]:
     return *result, partial(_by_tiles, spec.attention, False), partial(_by_tiles, spec.attention, True)
 
 
-def _by_hand(attention: Attention, do: Any, **given: Any) -> tuple[Any, ...]:
+def _by_hand(attention: Attention, do: Array, **given: Any) -> tuple[Any, ...]:
     result = backward(attention, do, given, WRT)
     return tuple(result[n] for n in WRT)
 
 
-def _by_tiles(attention: Attention, each: bool, do: Any, **given: Any) -> tuple[Any, ...]:
+def _by_tiles(attention: Attention, each: bool, do: Array, **given: Any) -> tuple[Any, ...]:
     n_q, n_k = (int(given[n].shape[-2]) for n in "qk")
     keys = tiles(given["q"], n_k) if each else [0, n_k]
     result = backward_by_tiles(attention, (0, n_q), keys, do, given, WRT)
@@ -226,7 +226,7 @@ _PASSED = {
 _STOPPED = {"weights": "qk", "queries": "q", "keys": "k", "values": "v"}
 
 
-def _stopped(spec: Attention, lost: str, do: Any, **given: Any) -> tuple[Any, ...]:
+def _stopped(spec: Attention, lost: str, do: np.ndarray, **given: Any) -> tuple[Any, ...]:
     result = vjp(spec, do, given, ("q", "k", "v"))
     return tuple(0 * result[n] if n in lost else result[n] for n in "qkv")
 

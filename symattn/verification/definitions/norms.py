@@ -183,7 +183,7 @@ _FAMILIES: dict[str, Family] = {"integer": integers, "normal": normal} | {
 
 
 # -- forms -------------------------------------------------------------------------------------------------------------
-def gain_of(spec: Any, gain: Any) -> Any:
+def gain_of(spec: Any, gain: np.ndarray) -> np.ndarray:
     """Return the factor that a stored gain stands for."""
     return 1 + gain if spec.one_plus and gain is not None else gain
 

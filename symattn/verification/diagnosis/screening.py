@@ -154,7 +154,7 @@ def _projection(values: Values) -> float:
     return 1.0 if w is None else float(np.abs(np.asarray(w)).sum(axis=0).max(initial=1.0))
 
 
-def _largest(x: Any) -> float:
+def _largest(x: np.ndarray) -> float:
     finite = np.abs(x[np.isfinite(x)])
     return float(finite.max(initial=0.0))
 

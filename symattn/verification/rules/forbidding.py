@@ -21,7 +21,7 @@ from symattn.verification.rules.tiling import WIDTHS, Edges, cuts
 
 
 # -- the masks of a specification --------------------------------------------------------------------------------------
-def allowed(at: At, **other: Any) -> Any:
+def allowed(at: At, **other: Any) -> np.ndarray:
     """Return the keys that the masks allow, or masks with ``other`` fields: booleans (…, n_q, n_k); all without masks.
 
     A bias by distance has no part in that, and may be defined for causal masks alone.
@@ -92,7 +92,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
                 yield opening(words, partial(_from_the_first, axis, edges))
 
 
-def _with_first(n: int, at: At) -> Any:
+def _with_first(n: int, at: At) -> np.ndarray:
     return allowed(at) | (np.arange(at.shape[-1]) < n)
 
 
@@ -120,7 +120,7 @@ def _from_the_first(axis: int, edges: Edges, at: At) -> Array:
     return np.take(there, np.concatenate([np.arange(b - a) for a, b in pairwise(ends)]), axis=axis)
 
 
-def _by_blocks(n: int, at: At) -> Any:
+def _by_blocks(n: int, at: At) -> np.ndarray:
     """Another causal mask, by the blocks of the places j and i + o, with the other masks as they are."""
     window = None if at.spec.window is None else (at.spec.sides[0], None)
     n_q, n_k = at.shape[-2:]

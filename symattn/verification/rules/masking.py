@@ -40,11 +40,11 @@ class VisiblePlaces:
     turned: bool = False
     opposite: bool = False
 
-    def open(self, n_q: int, n_k: int, top_left: bool) -> Any:
+    def open(self, n_q: int, n_k: int, top_left: bool) -> np.ndarray:
         """Booleans (n_q, n_k)."""
         j = np.arange(n_k)[None, :]
 
-        def i(name: str) -> Any:
+        def i(name: str) -> np.ndarray:
             offset = 0 if top_left != (name in self.corner) else n_k - n_q
             return np.arange(n_q)[:, None] + (-offset if self.opposite else offset)
 

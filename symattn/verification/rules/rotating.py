@@ -65,7 +65,7 @@ def of_pairs(spec: Rotary) -> Iterator[tuple[str, Turn]]:
         yield "the last columns are rotated, not the first", _last
 
 
-def _mixed(x: Array, cos: Array, sin: Any, laid: str, exchanged: str, sign: int = -1) -> Array:
+def _mixed(x: Array, cos: Array, sin: Array, laid: str, exchanged: str, sign: int = -1) -> Array:
     """x ⊙ c + x' ⊙ s: c and s laid out for one kind of pairs, the columns of x' exchanged in another."""
     xp, r = namespace_of(x), 2 * int(cos.shape[-1])
     c, s = (_laid(t, laid) for t in (cos, sin))
@@ -142,7 +142,7 @@ _EXPONENTS: dict[str, Callable[[int, int, int], Fraction]] = {
 }  # fmt: skip
 
 
-def _powers(exponent: Callable[[int, int, int], Fraction], spec: Rotary, p: Any, x: Array, right: Right) -> Tables:
+def _powers(exponent: Callable[[int, int, int], Fraction], spec: Rotary, p: Array, x: Array, right: Right) -> Tables:
     d = int(x.shape[-1])
     r = spec.width or d
     return tables_of(spec, p, x, powers_of(spec.base, [exponent(pair, r, d) for pair in range(pairs(r))], x))
@@ -211,7 +211,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         yield _turning("all columns are rotated, not the first ones alone", "qk", change=whole)
 
 
-def _same(spec: Rotary, p: Any, x: Any, right: Right) -> Tables:
+def _same(spec: Rotary, p: np.ndarray, x: np.ndarray, right: Right) -> Tables:
     return right(spec, p, x)
 
 

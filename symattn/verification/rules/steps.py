@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks, softmax
 from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
@@ -176,7 +177,7 @@ def _added(spec: Attention) -> Iterator[Mistake]:
         yield in_steps("scale", words, False, scaled=left_out, weights=scale)
 
 
-def _with(at: At, d: Any) -> Any:
+def _with(at: At, d: Array) -> Array:
     """Return the scores with another term added, under the masks where it is the finite part of one."""
     return masks.forbid(at.first + d, allowed(at)) if at.name == "masked" else at.first + d
 
@@ -185,7 +186,7 @@ def _term(at: At) -> Any:
     return (added(at) if at.name == "masked" else at.right()) - at.first
 
 
-def times(factor: Any, at: At) -> Any:
+def times(factor: Any, at: At) -> Array:
     """Return the added term, times a number."""
     return _with(at, _term(at) * at.number(factor))
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import softmax
 from symattn.attention.spec import Attention
@@ -80,7 +81,7 @@ _OTHER_TILES: tuple[tuple[str, Callable[[int], int]], ...] = (
 )
 
 
-def _loaded(other: Callable[[int], int], width: int, x: Any) -> Any:
+def _loaded(other: Callable[[int], int], width: int, x: Array) -> Any:
     """As many rows as each tile has, from the beginning of another one."""
     n = int(x.shape[-2])
     if n <= width:

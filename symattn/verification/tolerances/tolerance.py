@@ -144,7 +144,7 @@ def bound(
     return Tolerance(for_inputs(spec, precision, arrays), file or "the arrays", command, alpha)
 
 
-def _check_numbers(largest: object, alpha: Any) -> None:
+def _check_numbers(largest: object, alpha: float) -> None:
     if largest is not None and not finite(largest):
         raise InputError(f"largest must be a finite number, got {largest!r}")
     if not finite(alpha) or not 0 < alpha < 1:
