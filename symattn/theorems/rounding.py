@@ -332,7 +332,7 @@ THEOREMS = theorems(
             defined={"s": lambda reader: 0 * reader.array("x") - reader.letter("∞").array},
         ),
         "merge-rounding-commutes": STATE_LETTERS.also(
-            defined={letter: named_state(i) for i, letter in enumerate("abc", 1)},
+            defined={letter: named_state(i) for i, letter in enumerate("abc")},
             families={"fl": fl},
             alike=None,
             formats=("float32", "float16", "bfloat16"),

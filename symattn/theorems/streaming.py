@@ -14,7 +14,6 @@ from symattn.attention.streaming.states import (
     SoftmaxState,
     finish,
     merge,
-    online,
     partial_output,
     tile_state,
 )
@@ -26,21 +25,18 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Several, Unread, Value, both
 from symattn.proof.relations.reader import Reader
 from symattn.proof.rules import Fold
-from symattn.proof.statement import Declared, Pair
-from symattn.proof.together import equations_by
+from symattn.proof.statement import Declared
 from symattn.theorems.letters import ATTENTION, CAUSAL, rows, scaled_scores
-from symattn.theorems.sums import add_up, beside, exp
+from symattn.theorems.sums import add_up, exp
 from symattn.theorems.texts import theorems
 
-TILES = {"s": "n_q a", "t": "n_q b", "v": "a d_v", "w": "b d_v", "m": "n_q 1", "l": "n_q 1", "z": "n_q 1"}
-STATES = {f"{letter}{i}": shape for i in "123" for letter, shape in (("m", "n_q 1"), ("l", "n_q 1"), ("o", "n_q d_v"))}
 # Merging the states of tiles, in any bracketing, gives the state of all keys, and with it the output.
 TILES_MERGED = Fold(
     Declared({"s": "n_q a", "v": "a d_v", "maximum": "n_q 1"}),
     "a",
     tile_state,
     lambda x, y, given: merge(SoftmaxState(*x), SoftmaxState(*y), given["maximum"]),
-    lambda x, y, given: (given["maximum"], x[1] + y[1], x[2] + y[2]),
+    lambda x, y, given: (*merge(SoftmaxState(*x), SoftmaxState(*y), given["maximum"])[:2], x[2] + y[2]),
     ("maximum",),
     lambda s, v, state: [(finish(SoftmaxState(*state)), soft(s) @ v)],
 )
@@ -61,32 +57,34 @@ BLOCKS_MERGED = Fold(
 )
 
 
-def _both(s: Array, t: Array, v: Array, w: Array) -> tuple[Any, Any]:
-    """Scores and values of both tiles, side by side."""
-    return beside(s, t), rows(v, w)
-
-
-def _without_maximum(x: SoftmaxState) -> list[Any]:
-    """ℓ e^m and a e^m: two states with the same give the same output, and merge alike."""
-    e = exp(x.maximum)
-    return [x.normaliser * e, x.accumulated * e]
-
-
-def _equal(x: Any, y: Any) -> list[tuple[Any, Any]]:
-    return list(zip(x, y, strict=True))
-
-
 # -- letters ----------------------------------------------------------------------------------------------------------
 def named_state(i: int) -> Callable[[Reader], Several]:
     """A state of one query, of any numbers."""
-    parts = (("m", 0), ("l", 0), ("a", 1))
-    return lambda reader: Several(tuple(Value(reader.array(f"{x}{i}"), (), rank, rank == 1) for x, rank in parts))
+    parts = (("m", 0), ("ℓ", 0), ("a", 1))
+    return lambda reader: Several(tuple(Value(reader.array(x + "₁₂₃"[i]), (), rank, rank == 1) for x, rank in parts))
 
 
-def _merged_states(_: Reader, *several: Several) -> Several:
-    """The state of all sets of keys, by the implementation."""
-    states = [SoftmaxState(*(p.array[None, :] if p.rank else p.array[None, None] for p in s.parts)) for s in several]
-    return _several(reduce(merge, states))
+def _merged_states(_: Reader, *given: Several | Value) -> Several:
+    """The state of all sets of keys, by the implementation, with a number that stands last as m."""
+    states, last = [_as_state(x) for x in given if isinstance(x, Several)], given[-1]
+    maximum = last.array[None, None] if isinstance(last, Value) else None
+    return _several(reduce(lambda x, y: merge(x, y, maximum), states))
+
+
+def _as_state(several: Several) -> SoftmaxState:
+    return SoftmaxState(*(p.array[None, :] if p.rank else p.array[None, None] for p in several.parts))
+
+
+def _state(_: Reader, keys: Value, maximum: Value | None = None) -> Several:
+    """The state of keys that are scores and values side by side, with the largest score or another number as m."""
+    m = None if maximum is None else maximum.array[None, None]
+    return _several(tile_state(keys.array[None, :, 0], keys.array[:, 1:], m))
+
+
+def _without_keys(reader: Reader) -> Several:
+    """The state of a tile in which every key is forbidden: (−∞, 0, 0)."""
+    zero, none = 0 * reader.array("ℓ₁"), 0 * reader.array("a₁")
+    return Several((Value(reader.xp.full(zero.shape, -reader.xp.inf)), Value(zero), Value(none, (), 1, True)))
 
 
 def _several(x: SoftmaxState) -> Several:
@@ -100,11 +98,14 @@ def _but_for_m(x: Several) -> Several:
 
 
 STATE_LETTERS = Glossary(
-    {**{f"{x}{i}": shape for i in "123" for x, shape in (("m", ""), ("l", ""), ("a", "d_v"))}, "m": ""},
-    defined={letter: named_state(i) for i, letter in enumerate("xyz", 1)},
+    {**{x + i: shape for i in "₁₂₃" for x, shape in (("m", ""), ("ℓ", ""), ("a", "d_v"))}, "m": ""},
+    defined={**{letter: named_state(i) for i, letter in enumerate("xyz")}, "N": _without_keys},
     functions={
         "merge": _merged_states,
-        "state": lambda _, keys: _several(tile_state(keys.array[None, :, 0], keys.array[:, 1:])),
+        "state": _state,
+        "maximum": lambda _, state: state.parts[0],
+        "normaliser": lambda _, state: state.parts[1],
+        "accumulated": lambda _, state: state.parts[2],
     },
     alike=_but_for_m,
     rows=True,
@@ -165,82 +166,6 @@ def _finished(_: Reader, x: Several) -> Value:
     return Value(accumulated / normaliser, (), 1, True)
 
 
-@equations_by(
-    arrays=TILES,
-    false=lambda s, t, v, w, m, l, z: _equal(  # noqa: E741
-        _one_side(tile_state(s, v, m), tile_state(t, w, l), z)[1:], tile_state(*_both(s, t, v, w), z)[1:]
-    ),
-)
-def two_block_merge(s: Array, t: Array, v: Array, w: Array, m: Array, l: Array, z: Array) -> list[Pair]:  # noqa: E741
-    whole = _both(s, t, v, w)
-    x, y = tile_state(s, v, m), tile_state(t, w, l)
-    return [
-        *_equal(merge(x, y, z)[1:], tile_state(*whole, z)[1:]),
-        *_equal(merge(x, y)[1:], tile_state(*whole, merge(x, y).maximum)[1:]),
-    ]
-
-
-def _one_side(x: SoftmaxState, y: SoftmaxState, m: Array) -> SoftmaxState:
-    r = exp(x.maximum - m)
-    return SoftmaxState(m, x.normaliser * r + y.normaliser, x.accumulated * r + y.accumulated)
-
-
-@equations_by(
-    arrays=TILES,
-    false=lambda s, t, v, w: (finish(_only_normaliser(tile_state(s, v), tile_state(t, w))), _plain(s, t, v, w)),
-)
-def online_softmax(s: Array, t: Array, v: Array, w: Array, m: Array, l: Array, z: Array) -> list[Pair]:  # noqa: E741
-    a, b = s.shape[-1], t.shape[-1]
-    x, y = tile_state(s, v, m), tile_state(t, w, l)
-    return [
-        *_equal(merge(x, y, z)[1:], tile_state(*_both(s, t, v, w), z)[1:]),
-        *_equal(merge(x, y, z)[1:], merge(y, x, z)[1:]),
-        (finish(x), soft(s) @ v),
-        (online(*_both(s, t, v, w), (0, a, a + b)), _plain(s, t, v, w)),
-    ]
-
-
-def _plain(s: Array, t: Array, v: Array, w: Array) -> Any:
-    scores, values = _both(s, t, v, w)
-    return soft(scores) @ values
-
-
-def _only_normaliser(x: SoftmaxState, y: SoftmaxState) -> SoftmaxState:
-    whole = merge(x, y)
-    return SoftmaxState(whole.maximum, whole.normaliser, x.accumulated + y.accumulated)
-
-
-@equations_by(
-    arrays=STATES,
-    false=lambda m1, m2, l1, o1: (merge(SoftmaxState(m1, l1, o1), SoftmaxState(m2, 0 * l1, 0 * o1)).maximum, m1),
-)
-def merge_monoid(
-    m1: Array, l1: Array, o1: Array, m2: Array, l2: Array, o2: Array, m3: Array, l3: Array, o3: Array
-) -> list[Pair]:
-    x, y, z = SoftmaxState(m1, l1, o1), SoftmaxState(m2, l2, o2), SoftmaxState(m3, l3, o3)
-    unit, nothing = SoftmaxState(m2, 0 * l2, 0 * o2), _forbidden(m1, l1, o1)
-    alike = (
-        (merge(merge(x, y), z), merge(x, merge(y, z))),
-        (merge(x, y), merge(y, x)),
-        (merge(x, unit), x),
-        (merge(unit, x), x),
-        (merge(unit, SoftmaxState(m3, 0 * l3, 0 * o3)), unit),
-    )
-    exactly = ((merge(x, nothing), x), (merge(nothing, x), x))
-    sums = [a + b for a, b in zip(_without_maximum(x), _without_maximum(y), strict=True)]
-    return [
-        *_equal(_without_maximum(merge(x, y)), sums),
-        *(pair for a, b in alike for pair in _equal(_without_maximum(a), _without_maximum(b))),
-        *(pair for a, b in exactly for pair in _equal(a, b)),
-    ]
-
-
-def _forbidden(m: Array, l: Array, o: Array) -> SoftmaxState:  # noqa: E741
-    """The state of a tile in which every key is forbidden: (−∞, 0, 0)."""
-    xp = m.__array_namespace__()
-    return SoftmaxState(xp.full(m.shape, -xp.inf), 0 * l, 0 * o)
-
-
 # -- caches -----------------------------------------------------------------------------------------------------------
 
 
@@ -272,14 +197,15 @@ def _last_scores(reader: Reader) -> Any:
 
 _TEXT = """
 two-block-merge: Two blocks merge
-$state([K_a; K_b]) = merge(state(K_a), state(K_b))$
-letters: | Kₐ a 1+d_v, K_b b 1+d_v
+$state([K_a; K_b], z) = merge(state(K_a, m), state(K_b, w), z)$ and $state([K_a; K_b]) = merge(state(K_a, m), state(K_b,
+  w)) = merge(state(K_a), state(K_b))$
+letters: | Kₐ a 1+d_v, K_b b 1+d_v, z, w
 for: a state is m, $ℓ = Σ_{j=1}^{n_k} e^{s_j − m}$ and $a = Σ_{j=1}^{n_k} e^{s_j − m} v_j$, for each query
-for: the maxima m may be any numbers, also stale ones or zero
+for: the maxima m, w and z may be any numbers, also stale ones or zero
 source: Milakov, Gimelshein, Online normalizer calculation for softmax (2018)
 why: To take another maximum is to multiply all exponentials by one number.
-false: one side is not rescaled
-by two_block_merge
+false: one side is not rescaled: $normaliser(state([K_a; K_b], z)) = e^{m − z} normaliser(state(K_a, m)) +
+  normaliser(state(K_b, w))$
 and TILES_MERGED
 
 online-softmax: Online softmax
@@ -290,17 +216,18 @@ for: the maxima m may be any numbers, also stale ones or zero
 source: Milakov, Gimelshein, Online normalizer calculation for softmax (2018)
 why: The output is a over ℓ, in which the maximum cancels.
 false: ℓ is rescaled and a is not
-by online_softmax
-and TILES_MERGED
+by TILES_MERGED
 
 merge-monoid: Merging is associative, with a neutral element
-$merge(merge(x, y), z) = merge(x, merge(y, z))$, $merge(x, y) = merge(y, x)$ and $merge(x, (m, 0, 0)) = x$
+$merge(merge(x, y), z) = merge(x, merge(y, z))$, $merge(x, y) = merge(y, x)$, $merge(x, (m, 0, 0)) = x$ and, for the
+  state N of no allowed key, $merge(x, N) = x$ and $maximum(merge(x, N)) = m_1$; what merging adds is
+  $normaliser(merge(x, y)) e^{maximum(merge(x, y))} = ℓ_1 e^{m_1} + ℓ_2 e^{m_2}$ and $accumulated(merge(x, y))
+  e^{maximum(merge(x, y))} = a_1 e^{m_1} + a_2 e^{m_2}$
 for: states are equal up to the choice of m: if they agree in $ℓ e^m$ and $a e^m$
-for: the unit has any finite m, or $−∞$
+for: the unit has any finite m, or $−∞$ as N has
 source: Rabe, Staats, Self-attention Does Not Need O(n²) Memory (2021)
 why: Merging adds these two numbers, so states that are equal in this sense merge to equal ones.
-false: a unit of any finite m changes no state, so that m too is kept
-by merge_monoid
+false: a unit of any finite m changes no state, so that m too is kept: $maximum(merge(x, (m, 0, 0))) = m_1$
 
 lse-merge: Merging by log-sum-exp
 $o = Σ_{b=1}^B e^{L_b − L} o_b$ and $L = log(Σ_{b=1}^B e^{L_b})$

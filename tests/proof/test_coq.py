@@ -274,7 +274,7 @@ SURE = (
     *("lse-merge", "duplicate-all-keys", "dropout-unbiased", "qk-norm-scale-free"),
     *("rope-key-bias-not-redundant", "nope-causal-counts", "output-in-hull"),
 )
-EMPTY = {"merge-monoid", "fully-masked-row"}  # of an equation of theirs 0 = 0 is left for Coq
+EMPTY = {"fully-masked-row"}  # of an equation of it 0 = 0 is left for Coq
 
 
 @pytest.mark.coq
