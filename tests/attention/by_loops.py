@@ -36,25 +36,27 @@ def normed(kind: str, row: Any, eps: Any, gain: Any = None, bias: Any = None) ->
 
 
 def attention(spec: Attention, given: Given) -> dict[str, Any]:
-    """``output``: rows, or a list of heads of rows; ``lse``: a row, or a row a head."""
+    """``output``: rows, or a list of heads of rows; ``lse``: a row, or a row a head; ``scores``: all that count."""
     q, k, v, turn = heads_of(spec, given)
     n_q, n_k = len(q[0]), len(k[0])
     if turn is not None and isinstance(spec.position, Rotary):
         q_angles, k_angles = angles(spec, given, n_q, n_k, turn)
         q, k = ([[rotated(row, a, spec.position.layout, turn) for row, a in zip(x, table, strict=True)] for x in heads]
                 for heads, table in ((q, q_angles), (k, k_angles)))  # fmt: skip
-    outputs, sums = [], []
+    outputs, sums, scores = [], [], []
     for h in range(spec.heads):
         g = h * len(k) // spec.heads
         one = {name: of_head(name, x, h) for name, x in given.items()}
         rows = [row(spec, one, h, q[h], k[g], i) for i in range(n_q)]
-        outputs.append([mixed(spec, one, weights, v[g], i) for i, (weights, _) in enumerate(rows)])
-        sums.append([total for _, total in rows])
+        outputs.append([mixed(spec, one, weights, v[g], i) for i, (weights, _, _) in enumerate(rows)])
+        sums.append([total for _, total, _ in rows])
+        scores += chain.from_iterable(seen for _, _, seen in rows)
     if spec.heads > 1 and "x" in given:
         outputs = [[list(chain.from_iterable(head[i] for head in outputs)) for i in range(n_q)]]
     if "w_o" in given:
         outputs = [times(x, given["w_o"], given.get("b_o")) for x in outputs]
-    return {"output": outputs if len(outputs) > 1 else outputs[0], "lse": sums if spec.heads > 1 else sums[0]}
+    lse = sums if spec.heads > 1 else sums[0]
+    return {"output": outputs if len(outputs) > 1 else outputs[0], "lse": lse, "scores": scores}
 
 
 def heads_of(spec: Attention, given: Given) -> tuple[list[Rows], list[Rows], list[Rows], tuple[int, int] | None]:
@@ -130,8 +132,8 @@ def of_head(name: str, x: Any, h: int) -> Any:
     return x[h if len(x) > 1 else 0] if deep > depth else x
 
 
-def row(spec: Attention, given: Given, head: int, q: Rows, k: Rows, i: int) -> tuple[list[Any], Any]:
-    """The weights of one query, and the logarithm of what they were divided by."""
+def row(spec: Attention, given: Given, head: int, q: Rows, k: Rows, i: int) -> tuple[list[Any], Any, list[Any]]:
+    """The weights of one query, the logarithm of what they were divided by, and the scores."""
     n_q, n_k = len(q), len(k)
     extra = distances(spec, given, head, n_q, n_k)
     scores = {}
@@ -159,7 +161,7 @@ def row(spec: Attention, given: Given, head: int, q: Rows, k: Rows, i: int) -> t
     if spec.dropout:
         kept = 1 - num(Fraction(str(spec.dropout)))
         weighed = [a / kept if at(given["drop"], i, j) else ZERO for j, a in enumerate(weighed)]
-    return weighed, mpmath.log(total) / mpmath.log(base) if total else -INF
+    return weighed, mpmath.log(total) / mpmath.log(base) if total else -INF, list(scores.values())
 
 
 def at(x: Rows, i: int, j: int) -> Any:

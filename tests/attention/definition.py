@@ -60,17 +60,22 @@ def truth(definition: Definition) -> list[Any]:
 
 def looped(definition: Definition, spec: Any = None) -> list[Any]:
     """The elements by loops, each batch by itself; ``spec`` in the place of the definition's own."""
-    given, spec = definition.given, spec or definition.spec
+    with mpmath.workdps(50):
+        found = by_batches(definition, spec or definition.spec)[1]
+    names = ("output", "lse") if definition.spec.lse else ("output",)
+    return [x for name in names for one in found for x in np.array(one[name], dtype=object).flat]
+
+
+def by_batches(definition: Definition, spec: Any) -> tuple[tuple[int, ...], list[dict[str, Any]]]:
+    """The axes of batches, and what loops give for each batch."""
+    given = definition.given
     split = 1 if definition.spec.heads > 1 and "q" in given else 0
     tokens = given["q" if "q" in given else "x"]
     batch = np.broadcast_shapes(*(given[n].shape[: -2 - split] for n in "qkxy" if n in given))
-    with mpmath.workdps(50):
-        found = [
-            by_loops.attention(spec, {n: _numbers(n, a, i) for n, a in given.items()} | {"n_q": tokens.shape[-2]})
-            for i in np.ndindex(*batch)
-        ]
-    names = ("output", "lse") if definition.spec.lse else ("output",)
-    return [x for name in names for one in found for x in np.array(one[name], dtype=object).flat]
+    return batch, [
+        by_loops.attention(spec, {n: _numbers(n, a, i) for n, a in given.items()} | {"n_q": tokens.shape[-2]})
+        for i in np.ndindex(*batch)
+    ]
 
 
 def _numbers(name: str, array: np.ndarray, index: tuple[int, ...]) -> Any:

@@ -27,7 +27,7 @@ def outputs(spec: Any, given: Given) -> list[Sized]:
     other = KINDS.get(type(spec).__name__)
     if other is not None:
         return other.truth(spec, given)
-    return [truth.attention(spec, given), *([truth.sums(spec, given)] if spec.lse else [])]
+    return truth.attention(spec, given)
 
 
 def _words(**more: str) -> dict[str, str]:

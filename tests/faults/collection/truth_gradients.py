@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import mpmath
 import numpy as np
 
 from symattn import Attention
-from tests.faults.collection import truth
+from tests.attention import by_loops
+from tests.attention.pieces import nested
 from tests.faults.collection.entries import At
 from tests.faults.collection.truth_layers import Given, Sized
 
@@ -25,22 +27,24 @@ def make(spec: Attention, at: At, rng: np.random.Generator) -> Given:
 
 def gradients(spec: Attention, given: Given) -> list[Sized]:
     """The gradients of q, k and v."""
-    q, k, v = truth.prepared(spec, given)
-    above = np.asarray(given["dout"], dtype=np.float64).reshape(*q.shape[:-1], v.shape[-1])
+    lists = {n: nested(a) for n, a in given.items() if n != "dout"} | {"n_q": given["q"].shape[-2]}
+    q, k, v, above = (a if spec.heads > 1 else a[None] for a in (given[n] for n in ("q", "k", "v", "dout")))
     dq, dk, dv = np.zeros_like(q), np.zeros_like(k), np.zeros_like(v)
-    reach = 1.0
-    for index, i, row in truth.rows(spec, given, q, k, v):
-        key = truth.key_head(index, q, k)
-        p = truth.weights(spec, given, index, i, row)
-        dp = v[key] @ above[index][i]
-        for j in np.flatnonzero(np.isfinite(row)):
-            slope = sum(dp[m] * p[m] * ((m == j) - p[j]) for m in range(len(row)))
-            slope *= truth.factor(spec, given, index[-1], q.shape[-1])
-            slope *= 1 - (row[j] / float(spec.softcap)) ** 2 if spec.softcap else 1.0
-            dq[index][i] += slope * k[key][j]
-            dk[key][j] += slope * q[index][i]
-            dv[key][j] += p[j] * above[index][i]
-            reach = max(reach, 1 + abs(row[j]))
+    reach, keys = 1.0, by_loops.heads_of(spec, lists)
+    for h, i in np.ndindex(q.shape[:2]):
+        g = h * len(k) // len(q)
+        one = {name: by_loops.of_head(name, a, h) for name, a in lists.items()}
+        weights, total, _ = by_loops.row(spec, one, h, keys[0][h], keys[1][g], i)
+        p, dp = np.array(weights, dtype=float), v[g] @ above[h, i]
+        for j in np.flatnonzero(p):
+            s = float(mpmath.log(weights[j]) + total)
+            slope = sum(dp[m] * p[m] * ((m == j) - p[j]) for m in range(len(p)))
+            slope *= float(by_loops.scaled(spec, one, 1, q.shape[-1]))
+            slope *= 1 - (s / float(spec.softcap)) ** 2 if spec.softcap else 1.0
+            dq[h, i] += slope * k[g, j]
+            dk[g, j] += slope * q[h, i]
+            dv[g, j] += p[j] * above[h, i]
+            reach = max(reach, 1 + abs(s))
     largest = float(np.abs(above).max() * np.abs(v).max())
     sizes = (np.abs(k).max(), np.abs(q).max() * len(q[0, ..., 0]), len(q[0, ..., 0]) / np.abs(v).max())
     return [
