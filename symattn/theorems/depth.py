@@ -15,7 +15,7 @@ from symattn.proof.rules import Fold, OfTheLargest, Repeat
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.together import Together, bound, equations_by, identity
 from symattn.theorems.letters import eye, rows
-from symattn.theorems.sums import HALF, add_up, greatest, sign, squares, weights
+from symattn.theorems.sums import add_up, greatest, weights
 from symattn.theorems.texts import theorems
 
 
@@ -46,77 +46,6 @@ def row_with_sum_one(e: Array) -> Any:
     return e + (1 - add_up(e)) / n
 
 
-# -- one layer ---------------------------------------------------------------------------------------------------------
-MATRIX = {"e": "r n", "x": "n 1"}
-
-
-def _differences(e: Array) -> Any:
-    """P_ij − P_kj, for the rows i and k."""
-    p = row_with_sum_one(e)
-    return p[:, None, :] - p[None, :, :]
-
-
-def _distances(e: Array) -> Array:
-    """½ ‖P_i − P_k‖₁."""
-    return add_up(abs(_differences(e)))[..., 0] * HALF
-
-
-def _delta(e: Array) -> Array:
-    """δ(P)."""
-    return greatest(_distances(e))
-
-
-def _apart(e: Array, x: Array) -> Any:
-    """(Px)_i − (Px)_k."""
-    y = row_with_sum_one(e) @ x
-    return y - y.mT
-
-
-def _osc(x: Array) -> Array:
-    """The largest entry of each column less the smallest."""
-    return greatest(x, -2) + greatest(-x, -2)
-
-
-_CONTRACTION = OfTheLargest(
-    bound(
-        MATRIX,
-        lambda e, x: (_apart(e, x), _delta(e) * _osc(x)),
-        lambda over, under, above, below, rest, n: (
-            (over @ above + under @ below)[..., 0] * HALF + rest * (above + below).sum(axis=0, keepdims=True) / n
-        ),
-        # The rows of a matrix with rows that sum to 1, all equal.
-        lambda e, x: (squares((weights(e[:1]) @ x).mT + 0 * x.mT), squares(x.mT)),
-        laws={
-            "over": ("r r n", lambda e: abs(_differences(e)) - _differences(e), "magnitude"),
-            "under": ("r r n", lambda e: abs(_differences(e)) + _differences(e), "magnitude"),
-            "above": ("n 1", lambda x: x + greatest(-x, -2), "largest"),
-            "below": ("n 1", lambda x: greatest(x, -2) - x, "largest"),
-            "rest": ("r r", lambda e: _delta(e) - _distances(e), "largest"),
-        },
-    ),
-    lambda e, x: (_osc(row_with_sum_one(e) @ x), _delta(e) * _osc(x)),
-    (lambda e, x: (greatest(row_with_sum_one(e) @ x, -2) - (row_with_sum_one(e) @ x).mT, _delta(e) * _osc(x)),),
-)
-
-_COEFFICIENT = OfTheLargest(
-    bound(
-        MATRIX,
-        lambda e, n: (_distances(e), 1 + n * greatest(-row_with_sum_one(e))),
-        lambda p, more, less: add_up(p[:, None, :] * less + p[None, :, :] * more)[..., 0] * HALF,
-        laws={
-            "p": ("r n", lambda e: row_with_sum_one(e) + greatest(-row_with_sum_one(e)), "largest"),
-            "more": ("r r n", lambda e: 1 + sign(_differences(e)), "bounded"),
-            "less": ("r r n", lambda e: 1 - sign(_differences(e)), "bounded"),
-        },
-    ),
-    lambda e, n: (_delta(e), 1 + n * greatest(-row_with_sum_one(e))),
-)
-
-dobrushin_contraction = Together(
-    (_CONTRACTION, _COEFFICIENT),
-)
-
-
 # -- many layers -------------------------------------------------------------------------------------------------------
 _MANY_LAYERS = Glossary(
     {"S": "L n n", "X₀": "n", "w": ""}, {"n": "n", "L": "L"}, {"i": "n", "l": "L"}, functions={"osc": _osc_of}
@@ -137,6 +66,11 @@ def _first_key(reader: Reader) -> Any:
 
 
 LAYER = {"e": "n n", "x": "n d", "eps": "1 1"}
+
+
+def _osc(x: Array) -> Array:
+    """The largest entry of each column less the smallest."""
+    return greatest(x, -2) + greatest(-x, -2)
 
 
 def _mixed(e: Array, x: Array) -> Any:
@@ -333,13 +267,19 @@ def _second(x: Array, w1: Any, w2: Any) -> Any:
 
 _TEXT = """
 dobrushin-contraction: Averaging contracts (Dobrushin)
-$osc(P x) ≤ δ(P) osc(x)$ with $δ(P) = 1/2 max_{i, k} ‖P_i − P_k‖_1$; $δ(P) ≤ 1 − n min(P)$
-letters: | index k n | sharp attained
-for: the rows of P are not negative and sum to 1; osc is the largest entry less the smallest
+$(P x)_i − (P x)_k ≤ 1/2 ‖P_i − P_k‖_1 (max(x) − min(x))$ and $1/2 ‖P_i − P_k‖_1 ≤ 1 − n min(P)$ for any rows i and k;
+  so osc(P x) ≤ δ(P) osc(x) with the largest distance δ(P) of two rows, ½ ‖P_i − P_k‖₁
+letters: | E r n | but P | index i r, k r, j n, l n | where P_ij = E_ij + (1 − Σ_{l=1}^n E_il)/n
+for: the rows of P sum to 1, as those of any E do with what they lack in equal parts; osc is the largest entry less the
+  smallest
 source: Dobrushin, Central limit theorem for non-homogeneous Markov chains (1956)
 why: Two rows average what they have in common in the same way; only the rest can tell them apart.
-false: $‖P x‖_2 ≤ ‖x‖_2$
-by dobrushin_contraction
+false: $‖softmax(S) x‖_2 ≤ ‖x‖_2$
+gap 1/2 ‖P_i − P_k‖_1 (max(x) − min(x)): {Σ_{j=1}^n (f_i_k_j u_j + g_i_k_j v_j)}/2; f_i_k_j = |P_ij − P_kj| − P_ij +
+  P_kj by magnitude; g_i_k_j = |P_ij − P_kj| + P_ij − P_kj by magnitude; u_j = x_j − min(x) by largest; v_j = max(x) −
+  x_j by largest
+gap 1 − n min(P): {Σ_{j=1}^n (q_i_j b_i_k_j + q_k_j a_i_k_j)}/2; q_i_j = P_ij − min(P) by largest; a_i_k_j = 1 +
+  sign(P_ij − P_kj) by bounded; b_i_k_j = 1 − sign(P_ij − P_kj) by bounded
 
 rank-collapse-averaging: Averages of averages collapse
 $osc(X_L) ≤ (1 − n ε)^L osc(X_0)$ for $X_{l + 1} = P_l X_l$

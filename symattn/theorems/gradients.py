@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from symattn.arrays.array import Array
-from symattn.attention.gradients.attention import Gradients, backward, softmax_vjp
+from symattn.attention.gradients.attention import Gradients, backward
 from symattn.attention.norms import layer_norm, rms_norm
-from symattn.attention.softmax import softmax as soft
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.rules import OfTheLargest
-from symattn.proof.together import bound
 from symattn.theorems.letters import ATTENDING, CAUSAL, eye, scaled_scores
 from symattn.theorems.rotations import positions, rotation_matrix
-from symattn.theorems.sums import add_up, greatest, others, sign
 from symattn.theorems.sums import weights as weights_of
 from symattn.theorems.texts import theorems
 
@@ -31,58 +24,6 @@ LETTERS = _FORWARD.also().where("dP = G Vᵀ", "dS_ij = p_ij (dP_ij − Σ_{l=1}
 
 
 # -- the backward pass ------------------------------------------------------------------------------------------------
-
-
-def _ds_of(s: Array, g: Array) -> Array:
-    """dS, from the scores and dP."""
-    return softmax_vjp(weights_of(s), g)
-
-
-def _total_change(s: Array, g: Array) -> Array:
-    """Σ_j |dS_j|."""
-    return add_up(abs(_ds_of(s, g)))
-
-
-def _spread_of(g: Array) -> Array:
-    return greatest(g, -1) + greatest(-g, -1)
-
-
-def _saturation_gap(s: Array, m: Array, over: Any, under: Any, up: Any, down: Any) -> Any:
-    """p_k Σ_j p_j F(e_k; k, j) + Σ_j p_j Σ_l p_l F(e_j; j, l) + (1 − p_k)² R, j being any key but k.
-
-    F(e; j, l) = R − e (g_j − g_l) = ((1 + e) (R − g_j + g_l) + (1 − e) (R + g_j − g_l)) / 2 for R = high − low.
-    """
-    p, apart = weights_of(s), others(m, s)
-    high, low = under[:, :, None] + over[:, None, :], under[:, None, :] + over[:, :, None]
-    f = (up[:, :, None] * high + down[:, :, None] * low) / 2
-    own = p * add_up(apart * p[:, None, :] * f)[..., 0]
-    rest = add_up(apart * (p * add_up(p[:, None, :] * f)[..., 0])[:, None, :])[..., 0]
-    left = add_up(apart * p[:, None, :])[..., 0]
-    return own + rest + left * left * (over + under)
-
-
-def _with_a_square(p: Any, g: Any) -> Any:
-    left = 1 - p.max(axis=-1, keepdims=True)
-    spread = g.max(axis=-1, keepdims=True) - g.min(axis=-1, keepdims=True)
-    pulled: Any = abs(softmax_vjp(p, g))
-    return pulled.sum(axis=-1, keepdims=True), 2 * left * left * spread
-
-
-score_gradient_saturates = OfTheLargest(
-    bound(
-        {"s": "1 m", "g": "1 m"},
-        lambda s, g: (_total_change(s, g), 2 * (1 - weights_of(s)) * _spread_of(g)),
-        _saturation_gap,
-        lambda s, g: _with_a_square(soft(s), g),
-        laws={
-            "over": ("1 m", lambda g: g + greatest(-g, -1), "largest"),
-            "under": ("1 m", lambda g: greatest(g, -1) - g, "largest"),
-            "up": ("1 m", lambda s, g: 1 + sign(_ds_of(s, g)), "bounded"),
-            "down": ("1 m", lambda s, g: 1 - sign(_ds_of(s, g)), "bounded"),
-        },
-    ),
-    lambda s, g: (_total_change(s, g), 2 * (1 - greatest(weights_of(s), -1)) * _spread_of(g)),
-)
 
 
 def _each_head(reader: Reader) -> Gradients:
@@ -151,14 +92,16 @@ why: The weights of every row sum to one.
 false: $dV_j = G_j$, for $n_q = n_k$
 
 score-gradient-saturates: Gradients of scores saturate with the weights
-$Σ_{j=1}^{n_k} |dS_ij| ≤ 2 (1 − max_j p_ij) (max_j dP_ij − min_j dP_ij)$
-letters: attending | but S | S n_q n_k, dP n_q n_k | sharp far
+$Σ_{j=1}^{n_k} |d_j| ≤ 2 (1 − p_k) (max(g) − min(g))$ for every key k, so for the one of the largest weight
+letters: row | index k m | where d_j = p_j (g_j − Σ_{l=1}^m p_l g_l)
 for: there are two keys or more
-for: $dS_ij = p_ij (dP_ij − Σ_{l=1}^{n_k} p_il dP_il)$
+for: d is the gradient of a row of scores, from the gradient g of its weights
 source: this catalogue
 why: The key itself moves with the weight of the others, and the others have no more weight than that.
-false: $Σ_{j=1}^{n_k} |dS_ij| ≤ 2 (1 − max_j p_ij)² (max_j dP_ij − min_j dP_ij)$
-by score_gradient_saturates
+false: $Σ_{j=1}^{n_k} |d_j| ≤ 2 (1 − max(p))² (max(g) − min(g))$
+gap 2 (1 − p_k) (max(g) − min(g)): p_k {Σ_{j≠k} p_j (a_k (v_k + u_j) + b_k (v_j + u_k))}/2 + {Σ_{j≠k} p_j Σ_{l=1}^m p_l
+  (a_j (v_j + u_l) + b_j (v_l + u_j))}/2 + (Σ_{j≠k} p_j)² (u_k + v_k); a_j = 1 + sign(d_j) by bounded; b_j = 1 −
+  sign(d_j) by bounded; u_j = g_j − min(g) by largest; v_j = max(g) − g_j by largest
 
 cross-entropy-gradient: The gradient of cross entropy
 $∂(−log(p_y))/∂s_j = p_j − δ_j_y$

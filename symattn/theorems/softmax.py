@@ -4,123 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from symattn.arrays.array import Array
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
-from symattn.proof.together import Together, bound, identity
 from symattn.theorems import softmax_bounds
-from symattn.theorems.softmax_bounds import LETTERS, TWO_ROWS
-from symattn.theorems.sums import add_up, beside, exp, log_sum_exp, weights
+from symattn.theorems.softmax_bounds import LETTERS
+from symattn.theorems.sums import beside, weights
 from symattn.theorems.texts import theorems
 
-ROW = {"s": "n m"}
 ROWS = Glossary({"S": "n_q n_k"}, index={"i": "n_q", "j": "n_k"}).where("P = softmax(S)")
-
-
-# -- order -------------------------------------------------------------------------------------------------------------
-weights_are_ordered = bound(
-    {**ROW, "u": "n m"},
-    lambda s, u, m: (_beside_larger(s, u)[..., :m], _beside_larger(s, u)[..., m:]),
-    lambda s, u, m: _beside_larger(s, u)[..., :m] * (exp(u) - 1),
-    positive=("u",),
-)
-"""A score s_j + u_j with u_j > 0 has the larger weight beside s_j, whatever the others are."""
-
-
-def _beside_larger(s: Array, u: Array) -> Any:
-    return weights(beside(s, s + u))
-
-
-# -- log-sum-exp -------------------------------------------------------------------------------------------------------
-def _divergence(a: Array, b: Array, of_a: Any = None, of_b: Any = None) -> Array:
-    """KL(softmax(a) ‖ softmax(b)), from their log-sum-exps."""
-    return add_up(weights(a) * ((a - of_a) - (b - of_b)))
-
-
-def _logs(a: Array, b: Array) -> Array:
-    return _divergence(a, b, log_sum_exp(a), log_sum_exp(b))
-
-
-def _log_ratio(a: Array, b: Array) -> Array:
-    """log softmax(b) − log softmax(a)."""
-    return (b - log_sum_exp(b)) - (a - log_sum_exp(a))
-
-
-NOT_NEGATIVE = bound(
-    TWO_ROWS,
-    lambda a, b: (0, _logs(a, b)),
-    lambda a, x: add_up(weights(a) * (exp(x) - 1 - x)),
-    named={"x": ("n m", _log_ratio)},
-    only=("x",),
-)
-"""KL(softmax(a) ‖ softmax(b)) = Σ p (e^x − 1 − x) with x = log q − log p, as both p and q = e^x p sum to 1."""
-
-
-def _with_zeros(a: Array, b: Array, r: Array) -> Array:
-    """KL(p ‖ softmax(b)) for the weights p = softmax(a) of the first keys, and 0 of the others, whose scores are r."""
-    every = log_sum_exp(beside(b, r))
-    return _divergence(a, b, log_sum_exp(a), every)
-
-
-NO_WEIGHT = bound(
-    {**TWO_ROWS, "r": "n l"},
-    lambda a, b, r: (0, _with_zeros(a, b, r)),
-    lambda a, b, r, x: add_up(weights(a) * (exp(x) - 1 - x)) + add_up(exp(r)) / (add_up(exp(b)) + add_up(exp(r))),
-    named={
-        "x": (
-            "n m",
-            lambda a, b, r: b - log_sum_exp(beside(b, r)) - (a - log_sum_exp(a)),
-        )
-    },
-    strict=True,
-)
-"""The same where some weights are 0: the weights softmax(b) of those keys are left over."""
-
-LOGS = {"a": "n m", "b": "n m", "of_a": "n 1", "of_b": "n 1"}
-BREGMAN = identity(
-    LOGS,
-    lambda a, b, of_a, of_b: (_divergence(a, b, of_a, of_b), of_b - of_a - add_up(weights(a) * (b - a))),
-)
-"""KL(softmax(a) ‖ softmax(b)) = lse(b) − lse(a) − ⟨softmax(a), b − a⟩, for any two numbers as the values of lse."""
-
-
-def _free_energy(a: Array, b: Array, of_a: Any) -> Array:
-    """⟨p, b⟩ + H(p) for p = softmax(a)."""
-    return add_up(weights(a) * b) - add_up(weights(a) * (a - of_a))
-
-
-UNDER = {"top": "n 1", "u": "n m"}
-gibbs_variational = Together(
-    (
-        identity(
-            {**LOGS, **UNDER},
-            lambda a, b, of_a, of_b: (of_b - _free_energy(a, b, of_a), _divergence(a, b, of_a, of_b)),
-            lambda top, u: (add_up(exp(beside(top, top - u))), exp(top)),
-            positive=("u",),
-        ),
-        NOT_NEGATIVE,
-        NO_WEIGHT,
-        identity(ROW, lambda s: (_free_energy(s, s, log_sum_exp(s)), log_sum_exp(s))),
-    ),
-)
-
-
-softmax_bregman = Together(
-    (
-        BREGMAN,
-        identity(
-            TWO_ROWS,
-            lambda a, b: (exp(a - log_sum_exp(a)), weights(a)),
-        ),
-        bound(
-            TWO_ROWS,
-            lambda a, b: (0, _logs(a, b)),
-            lambda a, x: add_up(weights(a) * (exp(x) - 1 - x)),
-            lambda a, b: (_logs(a, b), _logs(b, a)),
-            named={"x": ("n m", _log_ratio)},
-        ),
-    )
-)
 
 
 def _tied(reader: Reader) -> Any:
@@ -143,10 +34,13 @@ why: Each row is divided by its own sum, and exponentials are positive.
 false: the columns sum to 1: $Pᵀ 𝟏 = 𝟏$
 
 softmax-log-ratio: Ratios of weights are differences of scores
-$s_i − s_j = log(p_i/p_j)$, hence the weights are ordered as the scores are
+$s_i − s_j = log(p_i/p_j)$, hence the weights are ordered as the scores are: beside each other a score s_j and one that
+  is larger by u_j have weights of which $e^{s_j}/Z ≤ e^{s_j + u_j}/Z$ with $Z = Σ_{l=1}^{n_k} (e^{s_l} + e^{s_l +
+  u_l})$
+letters: | u n_k | positive u
 why: The normaliser is the same in both weights.
 false: $p_i/p_j = s_i/s_j$
-and weights_are_ordered
+gap e^{s_j + u_j}/Z: e^{s_j} (e^{u_j} − 1)/Z
 
 softmax-two-is-sigmoid: Softmax of two scores is a sigmoid
 $p_1 = 1/(1 + e^{−(s_1 − s_2)})$
@@ -155,13 +49,18 @@ why: Divide numerator and denominator by $e^{s_1}$.
 false: $p_1 = 1/(1 + e^{−s_1})$
 
 gibbs-variational: Softmax as a maximum (Gibbs)
-$lse(s) − pᵀ s − H(p) = KL(p, softmax(s))$, and $KL(p, softmax(s)) ≥ 0$, so lse(s) is the maximum over all positive
-  weights p, attained at softmax(s) alone: $lse(s) = softmax(s)ᵀ s + H(softmax(s))$
-letters: | a n_k | where p = softmax(a)
-for: weights that are not 0 are written as $softmax(a)$; $lse(a)$ and $lse(s)$ are letters in the equation of the gap
+$lse(s) − {pᵀ s − Σ_{j=1}^{n_k} p_j a_j} = Σ_{j=1}^{n_k} p_j (a_j − y_j)$ with $a_j = x_j − lse(x)$ and $y_j = s_j −
+  lse(s)$, the logarithms of weights p and of softmax(s): $e^{a_j} = p_j$; so the gap between lse(s) and pᵀ s + H(p) is
+  KL(p, softmax(s)), and $Σ_{j=1}^{n_k} p_j (a_j − y_j) ≥ 0$, also where further keys have weights in softmax(s) alone,
+  $Σ_{j=1}^{n_k} p_j (a_j − z_j) > 0$ with $z_j = s_j − lse((s, r))$. So lse(s) is the maximum over all weights p,
+  attained at softmax(s) alone: $lse(s) = softmax(s)ᵀ s − Σ_{j=1}^{n_k} w_j y_j$ with $w_j = e^{y_j}$
+letters: | but p | r m | sizes m | index i m | where p = softmax(x)
+for: weights that are not 0 are written as $softmax(x)$
 why: The gap is a relative entropy, which is never negative.
 false: the maximum is attained with all weight on the largest score: $lse(s) = max(s)$
-by gibbs_variational
+gap Σ_{j=1}^{n_k} p_j (a_j − y_j): Σ_{j=1}^{n_k} p_j (e^{d_j} − 1 − d_j); d_j = y_j − a_j; only d
+gap Σ_{j=1}^{n_k} p_j (a_j − z_j): Σ_{j=1}^{n_k} p_j (e^{d_j} − 1 − d_j) + (Σ_{i=1}^m e^{r_i})/(Σ_{j=1}^{n_k} e^{s_j} +
+  Σ_{i=1}^m e^{r_i}); d_j = z_j − a_j
 
 lse-bounds: Bounds of log-sum-exp
 $max_j s_j ≤ lse(s)$, $lse(s) ≤ max(s) + log(n_k)$, with equality on the right iff all scores are
@@ -250,11 +149,13 @@ gap (e^η − 1)/(e^η + 1): {Σ_{j=1}^a Σ_{l=1}^b e^{x_j + η − u_j + y_l} (
   (C + D)) + (e^η − 1) (e^η A − B)²/((e^η + 1) (e^{2 η} A + B) (A + B))
 
 softmax-bregman: Relative entropy is a Bregman divergence
-$KL(softmax(s), softmax(t)) = lse(t) − lse(s) − softmax(s)ᵀ (t − s)$
-for: in the equation $lse(s)$ and $lse(t)$ are letters, for it holds for any two numbers
+$Σ_{j=1}^{n_k} p_j (x_j − y_j) = lse(t) − lse(s) − pᵀ (t − s)$ with $x_j = s_j − lse(s)$ and $y_j = t_j − lse(t)$, the
+  logarithms of the weights: $e^{x_j} = p_j$; so KL(softmax(s), softmax(t)) is the divergence of lse, and
+  $Σ_{j=1}^{n_k} p_j (x_j − y_j) ≥ 0$
+letters: | but x
 why: It is the distance of lse(t) from the tangent of lse at s.
 false: it is symmetric: $KL(softmax(s), softmax(t)) = KL(softmax(t), softmax(s))$
-by softmax_bregman
+gap Σ_{j=1}^{n_k} p_j (x_j − y_j): Σ_{j=1}^{n_k} p_j (e^{d_j} − 1 − d_j); d_j = y_j − x_j
 """
 
 THEOREMS = theorems(

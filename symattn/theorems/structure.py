@@ -258,7 +258,7 @@ false: Lipschitz with constant $‖W_V‖$, which is 1 here
 by not_globally_lipschitz
 
 nonexpansive-in-values: Attention does not expand its values
-$|A_i_c| ≤ max(|V − V′|)$ for $A = Attention(Q, K, V) − Attention(Q, K, V′)$, so the largest entry does not grow
+$max_c |A_i_c| ≤ max(|V − V′|)$ for $A = Attention(Q, K, V) − Attention(Q, K, V′)$, so the largest entry does not grow
 why: The difference of the outputs is a mean of the differences of the values.
 false: $‖Attention(Q, K, V) − Attention(Q, K, V′)‖_F ≤ ‖V − V′‖_F$
 gap max(|V − V′|): {f_i_c Σ_{j=1}^{n_k} P_ij m_j_c + g_i_c Σ_{j=1}^{n_k} P_ij r_j_c}/2; f_i_c = 1 + sign(A_i_c) by

@@ -26,11 +26,6 @@ def exp(x: Array) -> Array:
     return x.__array_namespace__().exp(x)
 
 
-def log(x: Array) -> Any:
-    """log x."""
-    return x.__array_namespace__().log(x)
-
-
 def tanh(x: Array) -> Any:
     """tanh x."""
     return x.__array_namespace__().tanh(x)
@@ -92,8 +87,3 @@ def form(p: Array, x: Array) -> Array:
 def greatest(x: Array, axis: int | None = None) -> Array:
     """max x, with axes of length one."""
     return x.__array_namespace__().max(x, axis=axis, keepdims=True)
-
-
-def sign(x: Array) -> Any:
-    """sign(x), of which x · sign(x) = |x|."""
-    return x.__array_namespace__().sign(x)

@@ -205,7 +205,7 @@ def spoiled_text(asked: list[Lemma], old: str, new: str) -> list[Lemma]:
 
 @pytest.mark.coq
 def test_signs_of_differences_are_told_apart_by_their_absolute_values() -> None:
-    sign = next(c for c in records("nonexpansive-in-values") if c["kind"] == "sign")
+    sign = next(c for c in records("score-gradient-saturates") if c["kind"] == "sign")
     (said,) = sign["conclusions"]
     wrong = lemmas("more", [{**sign, "conclusions": [wrong_side(said, "larger", "-1/7")]}])
     asked = [*lemmas("so", [sign]), *wrong]
@@ -214,7 +214,7 @@ def test_signs_of_differences_are_told_apart_by_their_absolute_values() -> None:
 
 @pytest.mark.coq
 def test_what_holds_of_the_largest_entry_follows_and_no_more() -> None:
-    rule = next(c for c in records("score-gradient-saturates") if c["kind"] == "rule")
+    rule = next(c for c in records("nonexpansive-in-values") if c["kind"] == "rule")
     (said,) = rule["conclusions"]
     (so,) = lemmas("so", [rule])
     wrong = [
