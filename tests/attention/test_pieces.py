@@ -7,8 +7,8 @@ from operator import itemgetter
 import pytest
 
 from tests.attention.pieces import CHECKS, Piece, agrees
-from tests.attention.test_normalisers import NORMALISERS
 from tests.attention.test_positions_rotary import LEARNED, ROTATIONS
+from tests.attention.test_weights import NORMALISERS
 from tests.lanes import groups
 
 FAMILIES: dict[str, dict[str, Piece]] = {

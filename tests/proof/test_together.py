@@ -1,10 +1,22 @@
-"""Statements of several parts: the grade is the weakest, and every false variant must be refuted."""
+"""Statements of several parts, of several false variants, and what is declared among the hypotheses."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from symattn.arrays.exact import Exact
+from symattn.attention.softmax import softmax
 from symattn.document.evidence import Grade
+from symattn.document.text import plain_text
+from symattn.proof.expectation import NORMAL, averaged, law_with
+from symattn.proof.gradients import gradient, jacobian
+from symattn.proof.inequality import Certificate
 from symattn.proof.statement import Declared
+from symattn.proof.theorem import Identity, decide, theorem
 from symattn.proof.together import Fails, Positive, Together, bound, identity
+from symattn.theorems.findings import finding
 
 X = {"x": "n"}
 
@@ -58,3 +70,102 @@ def test_positive_needs_a_form_that_shows_it():
 def test_fails_needs_a_counterexample():
     assert Fails(Declared(X), lambda x: (x, x * x)).decide().evidence.grade is Grade.PROVED
     assert Fails(Declared(X), lambda x: (x, x)).decide().evidence.grade is Grade.UNDECIDED
+
+
+S = Declared({"s": "n m", "t": "n 1"})
+
+
+def shift(s, t):
+    return softmax(s + t), softmax(s)
+
+
+def test_of_several_false_variants_each_must_be_refuted():
+    wrong, right = (lambda s, t: (softmax(t * s), softmax(s))), (lambda s, t: (softmax(s - t), softmax(s)))
+    both = Identity(S, shift, (wrong, lambda s, t: (softmax(s) + t, softmax(s)))).refute()
+    assert both.refuted
+    assert not both.accepted
+    assert "; " in both.counterexample
+    one = Identity(S, shift, (wrong, right)).refute()
+    assert not one.refuted
+    assert one.accepted
+
+
+def test_nothing_stated_is_not_proved():
+    assert Identity(S, lambda s: [], shift).decide().evidence.grade is Grade.UNDECIDED
+
+
+def test_what_numbers_contradict_is_refuted():
+    assert Identity(S, lambda s: (softmax(s), s), shift).decide().evidence.grade is Grade.REFUTED
+
+
+def test_a_jacobian_has_the_axes_of_the_value_and_then_those_of_the_array():
+    x, w = Exact.lift([1, 2]), Exact.lift([[1, 2, 3], [4, 5, 6]])
+    found = jacobian(lambda x, w: (x[None, :] @ w)[0], "x", x=x, w=w)
+    assert found.shape == (3, 2)
+    assert bool((found == w.mT).all())
+    by_matrix = jacobian(lambda x, w: (x[None, :] @ w)[0], "w", x=x, w=w)
+    assert by_matrix.shape == (3, 2, 3)
+    for a in range(3):
+        for j in range(3):
+            assert bool((by_matrix[a, :, j] == (x if a == j else 0 * x)).all())
+
+
+@pytest.mark.parametrize("by", ["x", "w"])
+def test_the_gradient_is_the_jacobian_of_a_value_without_axes(by):
+    given = {"x": Exact.lift([1, 2]), "w": Exact.lift([3, 4])}
+    other = given["w" if by == "x" else "x"]
+    assert bool((gradient(lambda x, w: (x * w).sum(), by, **given) == other).all())
+
+
+def hypotheses(method: Any) -> list[str]:
+    found = method.decide()
+    return [plain_text(h) for h in (*found.declared, *found.hypotheses)]
+
+
+DECLARED = {
+    "positive numbers": (Declared({"a": ""}, positive=("a",)), ["a > 0"]),
+    "positive entries": (Declared({"a": "n"}, positive=("a",)), ["all entries of a are positive"]),
+    "others": (Declared({"a": "n"}, nonnegative=("a",)), ["all entries of a are not negative"]),
+    "units": (Declared({"a": "n", "s": "n"}, units=(("a", "s"),)), ["a² + s² = 1, place by place"]),
+    "a permutation": (Declared({"a": "n"}, {"pi": "n"}), ["π is a permutation of the n places"]),
+    "a size above 1": (Declared({"a": "n+1 d"}), ["a has the shape (n + 1) × d"]),
+    "a number of entries": (Declared({"a": "2"}), ["a has 2 entries"]),
+    "nothing": (Declared({"a": "n d"}), []),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_what_is_declared_is_printed(name: str):
+    declared, expected = DECLARED[name]
+    assert hypotheses(Identity(declared, lambda a: (a + a, 2 * a), ())) == expected
+
+
+def test_what_is_assumed_is_printed_as_a_formula():
+    stated = Certificate(
+        Declared({"x": "n", "b": ""}),
+        lambda x, b: (x, b + 0 * x),
+        lambda below: below,
+        (),
+        {"below": ("n", lambda x, b: b - x)},
+    )
+    assert hypotheses(stated) == ["xᵢ ≤ b"]
+
+
+def test_laws_are_printed():
+    normal = averaged(lambda E: (E(lambda x: x * x), 1), {"x": NORMAL})
+    assert hypotheses(Identity(Declared({"x": ""}), normal, ()))[-1] == "those of x are N(0, 1)"
+    both = {"x": law_with("s", "m"), "y": law_with("s")}
+    anything = averaged(lambda E, s: (E(lambda x, y: x * y), 0 * s), both)
+    found = hypotheses(Identity(Declared({"x": "", "y": "", "s": "", "m": ""}), anything, ()))
+    assert "all entries of x and y are independent" in found
+    assert "those of x have the mean m, the variance s², and any further moments" in found
+
+
+def test_no_divisor_is_spoken_of_where_nothing_is_divided():
+    @theorem("tested", "mine", "…", arrays={"x": "n"}, false=lambda x: (x, 2 * x), false_says="…")
+    def tested(x: Any) -> Any:
+        return x.__array_namespace__().where(x == 0, 1 + x, 1 + x), 1 + x
+
+    outcome = decide(tested)
+    assert not finding(outcome).hypotheses
+    assert outcome.grade.value == "checked"

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from symattn.arrays.ball import Ball
+from symattn.arrays.exact import Exact
+from symattn.document.errors import Refused
 from symattn.document.evidence import Grade
+from symattn.proof.statement import Declared
+from symattn.proof.theorem import Identity
 from symattn_cli.main import main
 from tests.theorems.conftest import stated
 
@@ -94,9 +99,6 @@ def test_every_form(run):
     assert run("prove", "softmax-shift", "-f", "latex").stdout.startswith("% Made with symattn: symattn prove")
     assert "## " in run("prove", "softmax-shift", "softmax-simplex", "-f", "markdown").stdout
     assert run("prove", "masks", "-f", "latex", "--fragment").status == 0
-
-
-# -- files of the user's -----------------------------------------------------------------------------------------------
 
 
 def test_a_theorem_of_the_users(run):
@@ -201,9 +203,6 @@ def test_what_a_file_prints_is_no_part_of_the_document(run):
         assert "hello" in found.stderr
 
 
-# -- interrupts --------------------------------------------------------------------------------------------------------
-
-
 def test_an_interrupt_loses_only_what_was_being_decided(run, monkeypatch, capfd):
     from symattn.theorems import runner
 
@@ -249,3 +248,39 @@ def test_what_is_stated_is_not_simplified_before_it_is_printed(run):
     body = "return (exp(s) * exp(-s)) * s, s"
     Path("mine.py").write_text(stated(body=body), encoding="utf-8")
     assert "e^(sᵢⱼ)·e^(−sᵢⱼ)" in run("prove", "mine.py").stdout
+
+
+FILE = """
+from symattn import theorem
+
+def stated(name, says, sides):
+    arrays = {"x": "n", "y": "n"}
+    return theorem(name, "mine", says, arrays=arrays, false=lambda x, y: (x, y), false_says="x = y")(sides)
+
+lacking = stated("lacking", "a function of x is one of y",
+                 lambda x, y: (x.__array_namespace__().arccosh(x), x.__array_namespace__().arccosh(y)))
+sums = stated("sums", "sums commute", lambda x, y: (x + y, y + x))
+"""
+
+
+def test_what_is_lacking_is_refused_by_name_and_others_go_on(run):
+    Path("mine.py").write_text(FILE, encoding="utf-8")
+    found = run("prove", "mine.py")
+    assert "2 theorems: 1 proved, 1 undecided" in found.stdout
+    assert "lacks arccosh" in " ".join(run("prove", "mine.py", "--explain").stdout.split()) + found.stdout
+
+
+@pytest.mark.parametrize("kind", [Exact, Ball])
+def test_a_kind_refuses_what_it_lacks(kind: type):
+    with pytest.raises(Refused, match="lacks arccosh"):
+        kind.xp.arccosh(kind.lift([2]))
+    assert not hasattr(kind.xp, "arccosh")
+
+
+def test_signs_do_not_add():
+    def sides(x, y):
+        sign = x.__array_namespace__().sign
+        return sign(x + y), sign(x) + sign(y)
+
+    found = Identity(Declared({"x": "n", "y": "n"}), sides, lambda x, y: (x, y)).decide()
+    assert found.evidence.grade in (Grade.REFUTED, Grade.UNDECIDED)

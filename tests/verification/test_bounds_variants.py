@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +13,7 @@ from symattn import Attention
 from symattn.arrays.precision import Precision
 from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.bounds.judge import expected
-from tests.verification.legal_variants import VariantRow, inputs, row
+from tests.verification.legal import Row
 
 PRECISIONS = ("float32", "float16", "bfloat16")
 SPECS = {
@@ -60,3 +64,150 @@ def test_no_legal_implementation_of_many_exceeds_it(variant: str, name: str) -> 
 def test_a_rougher_arithmetic_exceeds_it(variant: str) -> None:
     """The same implementations with roundings thirty times as large: the tests above can fail."""
     assert max(_ratios(SPECS[variant], Precision.of("float32"), 22, 25, rougher=30.0)) > 1
+
+
+@dataclass
+class Given:
+    """One query and the keys that it sees, and where they stand; what is added to each score; the head's numbers."""
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    place: int = 0
+    places: np.ndarray | None = None
+    bias: np.ndarray | None = None
+    sink: float | None = None
+    slope: float = 0.0
+
+
+class VariantRow(Row):
+    """One row of one head."""
+
+    def __init__(self, spec: Attention, precision: Precision, rng: np.random.Generator) -> None:
+        super().__init__(precision, rng)
+        self.spec = spec
+        self.wide = 2.0**-53 if precision.score.name == "float64" else 2.0**-24
+        self.grown = 1.0
+        self.shifted = bool(rng.random() < 0.5)
+
+    def run(self, given: Given) -> float:
+        """The output for one column of values."""
+        k, v = given.k, given.v
+        self.given = given
+        if given.sink is not None:
+            k, v = np.vstack([k, 0 * k[:1]]), np.append(v, 0.0)
+            if self.rng.random() < 0.3:
+                return self._gated(given)
+        return self.output(given.q, k, v)
+
+    def _gated(self, given: Given) -> float:
+        """Attention without the sink, times σ(lse − z); and the same as 1/(1 + e^{z − lse})."""
+        s = self.scores(given.q, given.k)[:-1]
+        m, total, out = self.part(s, given.v, list(range(len(s))))
+        lse, y = self.log_sum_exp(m, total), self.fl(out / total)
+        z = float(given.sink or 0.0)
+        gate = self.fl(1 / self.fl(1 + self.exp(self.fl(z - lse))))
+        return self.fl(self.fl(y * gate))
+
+    def scores(self, q: np.ndarray, k: np.ndarray) -> list[float]:
+        given, spec = self.given, self.spec
+        keys = k[: len(given.k)]
+        first = isinstance(spec.position, Rotary) and self.rng.random() < 0.5
+        if first:  # the scale before the rotation
+            scale = self.fl(self.fl(1 / math.sqrt(len(q))))
+            q = np.array([self.fl(x * scale) for x in q])
+        if isinstance(spec.position, Rotary):
+            assert given.places is not None
+            q = self._rotated(q, given.place)
+            keys = np.array(
+                [self._rotated(x, int(p), j) for j, (x, p) in enumerate(zip(keys, given.places, strict=True))]
+            )
+        found = self._products(q, keys) if first else super().scores(q, keys)
+        found = [self._after(s, j) for j, s in enumerate(found)]
+        return found if given.sink is None else [*found, self.fl(given.sink, len(found))]
+
+    def _products(self, q: np.ndarray, k: np.ndarray) -> list[float]:
+        return [
+            self.fl(self.add([self.fl(a * b, j) for a, b in zip(q, row, strict=True)], j), j) for j, row in enumerate(k)
+        ]
+
+    def _rotated(self, x: np.ndarray, place: int, key: int = 0) -> np.ndarray:
+        position = self.spec.position
+        assert isinstance(position, Rotary)
+        f, out = len(x) // 2, np.array(x, dtype=float)
+        for m in range(f):
+            a, b = (m, m + f) if position.layout == "half" else (2 * m, 2 * m + 1)
+            angle = place * self._frequency(float(position.base), m / f) * (1 + self.wide * self.sign(1.0, key))
+            cos, sin = (
+                self.fl(t * (1 + 6 * self.wide * self.sign(1.0, key)), key) for t in (math.cos(angle), math.sin(angle))
+            )
+            parts = [
+                (self.fl(x[a] * cos, key), -self.fl(x[b] * sin, key)),
+                (self.fl(x[b] * cos, key), self.fl(x[a] * sin, key)),
+            ]
+            out[a], out[b] = (self.fl(s + t, key) for s, t in parts)
+        return out
+
+    def _frequency(self, base: float, x: float) -> float:
+        """θ^−x with the exponent rounded, as a power and a reciprocal, or as e^(−x log θ)."""
+        if x == 0:
+            return 1.0
+        w, sign = self.wide * self.grown, self.sign(1.0, 0)
+        if self.rng.random() < 0.5:
+            return base ** (-x * (1 + w * sign)) * (1 + 6 * w * sign) * (1 + w * sign)
+        return math.exp(-x * math.log(base) * (1 + 2 * w * sign)) * (1 + 6 * w * sign)
+
+    def _after(self, s: float, j: int) -> float:
+        """The cap, and what is added, in any order."""
+        given, spec = self.given, self.spec
+        if spec.softcap is not None:
+            c = float(spec.softcap)
+            x = self.fl(s / c, j)
+            s = self.fl(c * self._tanh(x, j), j)
+        parts = [s]
+        if given.slope:
+            assert given.places is not None
+            far = float(given.places[j] - (0 if self.shifted else given.place))  # a shift of the row cancels
+            parts.append(self.fl(given.slope * far, j))
+        if given.bias is not None:
+            parts.append(float(given.bias[j]))
+        return self.add(parts, j)
+
+    def _tanh(self, x: float, key: int) -> float:
+        if self.rng.random() < 0.5:
+            return math.tanh(x) * (1 + self.eps * self.sign(1.0, key))
+        e = math.exp(-2 * x) * (1 + self.eps * self.sign(1.0, key))
+        return self.fl(2 * self.fl(1 / self.fl(1 + e, key), key) - 1, key)
+
+
+def inputs(spec: Attention, p: Precision, rng: np.random.Generator) -> dict[str, Any]:
+    """Random inputs of a specification with an axis of heads, in small numbers."""
+    n_k, d = int(rng.integers(1, 8)), 2 * int(rng.integers(1, 4))
+    n_q = int(rng.integers(1, n_k + 1))
+    size = float(rng.choice([0.1, 1.0, 3.0]))
+    h, g = spec.heads, spec.key_heads
+    shapes = {"q": (h, n_q, d), "k": (g, n_k, d), "v": (g, n_k, 1)}
+    if spec.bias:
+        shapes["bias"] = (h, n_q, n_k)
+    if spec.sink == "given":
+        shapes["sink"] = (h,)
+    made = {name: p.input.rounded(rng.standard_normal(shape) * size) for name, shape in shapes.items()}
+    if isinstance(spec.position, Alibi):
+        made["slopes"] = p.input.rounded(rng.random(h))
+    return made
+
+
+def row(spec: Attention, given: dict[str, Any], t: int, i: int) -> Given:
+    """What query i of head t sees."""
+    n_q, n_k = given["q"].shape[1], given["k"].shape[1]
+    place = i + n_k - n_q
+    first, last = spec.sides
+    low, high = -np.inf if first is None else place - first, np.inf if last is None else place + last
+    keys = [j for j in range(n_k) if low <= j <= min(high, place if spec.causal else np.inf)]
+    head = t * spec.key_heads // spec.heads
+    return Given(
+        given["q"][t, i], given["k"][head, keys], given["v"][head, keys, 0], place, np.array(keys),
+        given["bias"][t, i, keys] if spec.bias else None,
+        None if spec.sink is None else float(given["sink"][t]) if spec.sink == "given" else 0.0,
+        float(given["slopes"][t]) if "slopes" in given else 0.0,
+    )  # fmt: skip

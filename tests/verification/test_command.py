@@ -8,6 +8,7 @@ from textwrap import dedent
 
 import pytest
 
+from symattn.verification.report_document import sentence
 from symattn_cli.main import main
 
 RIGHT = """
@@ -150,3 +151,13 @@ def test_other_forms(verify, form: str) -> None:  # type: ignore[no-untyped-def]
     status, stdout, _ = verify(WRONG_SCALE, "-f", form)
     assert status == 1
     assert "Scores are scaled" in stdout
+
+
+@pytest.mark.parametrize("kept", ["dQ is not scaled", "q is rolled", "w_o is left out", "ε is added", "x2 is lost"])
+def test_a_formula_in_front_stays_as_it_is(kept: str) -> None:
+    assert sentence(kept) == f"{kept}."
+
+
+@pytest.mark.parametrize("words", ["the scale is left out", "a row is lost", "one-sided mask", "weights: two"])
+def test_a_sentence_begins_with_a_capital(words: str) -> None:
+    assert sentence(words) == f"{words[0].upper()}{words[1:]}."

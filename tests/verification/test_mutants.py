@@ -12,6 +12,7 @@ import pytest
 from symattn import Attention, Verdict, verify
 from symattn.attention.variants import VARIANTS
 from symattn.bounds.domain import Domain
+from tests.verification.drawn_mistakes import SPECS, drawn, of_variant
 from tests.verification.mutants import DEFINITIONS, DTYPES, mutant, right
 
 DRAWN = range(1000)
@@ -63,3 +64,31 @@ def test_a_defect_of_symattn_is_no_fault_of_the_function(monkeypatch: pytest.Mon
     monkeypatch.setattr(engine, "judge", broken)
     with pytest.raises(AttributeError, match="a defect"):
         verify(right("causal"), Attention(causal=True))
+
+
+EVERY, PAIRS = range(500), (17, 21, 25)  # of the latter both mistakes are named
+
+
+@pytest.mark.deep
+def test_half_of_what_is_drawn_are_two_mistakes_of_every_definition() -> None:
+    some = [drawn(number) for number in range(2 * len(SPECS))]
+    assert [len(one.causes) for one in some] == [1, 2] * len(SPECS)
+    assert [one.spec for one in some[::2]] == list(SPECS)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(n, marks=pytest.mark.deep if n < 12 or n in PAIRS else pytest.mark.exhaustive) for n in EVERY],
+)
+def test_a_drawn_mistake_is_found(number: int) -> None:
+    word, said = drawn(number).outcome()
+    assert word == "named" if number in PAIRS else word != "not found", said
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=pytest.mark.exhaustive if n % 50 else pytest.mark.deep) for n in range(200)]
+)
+def test_a_mistake_of_a_variant_ends_in_a_report(number: int) -> None:
+    word, said = of_variant(number).outcome(examples=4)
+    assert word
+    assert said
