@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,10 @@ class Ran:
     status: int
     stdout: str
     stderr: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout)
 
 
 Run = Callable[..., Ran]

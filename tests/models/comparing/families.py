@@ -57,3 +57,10 @@ def made(family: str, of: Any = None, dtype: str = "float32") -> Any:
     torch.manual_seed(0)
     model = (of or cls(family))(getattr(transformers, f"{name}Config")(**fields))
     return model.to(getattr(torch, dtype)).eval()
+
+
+def generation(*given: Any, **told: Any) -> Any:
+    """``symattn.generation``, imported where a test runs and not where it is collected."""
+    from symattn import generation
+
+    return generation(*given, **told)

@@ -8,15 +8,10 @@ from unittest.mock import patch
 import pytest
 
 from tests.models.comparing import families
+from tests.models.comparing.families import generation
 
 pytestmark = pytest.mark.transformers
 SEVERAL, DRAFTS = "dynamic cache, 3 tokens at once", "dynamic cache, drafts taken back"
-
-
-def generation(*given: Any, **told: Any) -> Any:
-    from symattn import generation
-
-    return generation(*given, **told)
 
 
 def speculating(family: str, **changed: Any) -> Any:

@@ -9,16 +9,11 @@ import pytest
 
 from symattn import InputError, Verdict
 from tests.models.comparing import families
+from tests.models.comparing.families import generation
 from tests.models.comparing.test_generation import losing
 
 pytestmark = pytest.mark.transformers
 DECODING = "dynamic cache, decoding"
-
-
-def generation(*given: Any, **told: Any) -> Any:
-    from symattn import generation
-
-    return generation(*given, **told)
 
 
 @pytest.mark.parametrize("family", list(families.ENCODED))

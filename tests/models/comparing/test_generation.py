@@ -12,15 +12,10 @@ from symattn.models.comparing.generated import Generation, StateErrors, WayResul
 from symattn.models.comparing.generation import _chosen, _first
 from symattn.models.comparing.generation_ways import States
 from tests.models.comparing import families
+from tests.models.comparing.families import generation
 
 TELLING = ["eager", "dynamic cache, decoding", "static cache, 3 tokens at once", "left padding, static cache"]
 SEEDED = [f for f in families.FAMILIES if f != "gpt-oss"]
-
-
-def generation(*given: Any, **told: Any) -> Any:
-    from symattn import generation
-
-    return generation(*given, **told)
 
 
 # -- without torch: what counts as rounding ----------------------------------------------------------------------------

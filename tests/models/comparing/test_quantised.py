@@ -12,16 +12,11 @@ from symattn.document.codec import record
 from symattn.models.comparing.cache_losses import Recorded
 from symattn.models.comparing.generation_ways import generates
 from tests.models.comparing import families, quantised
+from tests.models.comparing.families import generation
 from tests.models.comparing.test_generation import counting_padding, deaf
 
 RIGHT = {"two bits": quantised.cache(2), "four bits": quantised.cache(4), "eight bits": quantised.cache(8),
          "float8": quantised.float8}  # fmt: skip
-
-
-def generation(*given: Any, **told: Any) -> Any:
-    from symattn import generation
-
-    return generation(*given, **told)
 
 
 def _held(*calls: Any, bits: int = 8) -> Any:

@@ -10,14 +10,9 @@ import pytest
 from symattn import Verdict
 from symattn.document.codec import record
 from tests.models.comparing import families
+from tests.models.comparing.families import generation
 
 pytestmark = pytest.mark.transformers
-
-
-def generation(*given: Any, **told: Any) -> Any:
-    from symattn import generation
-
-    return generation(*given, **told)
 
 
 def unread(family: str) -> Any:

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from symattn_cli.main import main
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a command left behind."""
-
-    status: int
-    stdout: str
-    stderr: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.stdout)
+from tests.cli.conftest import Ran, Run
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """``run("walk", "E1")`` is a command with its exit code, stdout and stderr."""
     monkeypatch.delenv("SYMATTN_DEBUG", raising=False)
 
@@ -52,7 +39,7 @@ def sheet(tmp_path: Path) -> Callable[[Any], str]:
 
 
 @pytest.fixture
-def refused(run: Callable[..., Ran]) -> Callable[..., str]:
+def refused(run: Run) -> Callable[..., str]:
     """``refused("walk", file)`` is the one line of an input error: exit code 2, nothing on stdout."""
 
     def line(*arguments: str) -> str:
