@@ -172,11 +172,7 @@ moves("max", lambda xp, a: xp.max(xp.where(False, a, -np.inf), axis=-1), A)
 for _facts in ({"axis": -1}, {"axis": 0, "keepdims": True}, {"axis": (0, 1)}, {}):
     row("var", lambda xp, a, h=_facts: xp.var(a, **h), A, roundings=12, cancels=True)
     row(
-        "std",
-        lambda xp, a, h=_facts: xp.std(a, **h),
-        A,
-        roundings=12,
-        magnitude=lambda a, h=_facts: _deviation(a, **h),
+        "std", lambda xp, a, h=_facts: xp.std(a, **h), A, roundings=12, magnitude=lambda a, h=_facts: _deviation(a, **h)
     )
 row("var", lambda xp, a: xp.var(a, axis=1, correction=1), A, roundings=12, cancels=True)
 row("var", lambda xp, a: xp.var(a, axis=1, ddof=1), A, roundings=12, cancels=True)

@@ -52,10 +52,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
     "stack": (lambda x, y: [namespace_of(x).stack([x, y], axis=k) for k in (0, 1, 2)], Y),
     "concat": (lambda x, y: [namespace_of(x).concat([x, y, x], axis=k) for k in (0, 1)], Y),
     "one of a pair": (lambda x, y: namespace_of(x).stack([x, y], axis=-1)[..., 1], Y),
-    "joined heads": (
-        lambda x: namespace_of(x).reshape(x, (x.shape[0], x.shape[1] * x.shape[2])),
-        {"x": "n 2 d"},
-    ),
+    "joined heads": (lambda x: namespace_of(x).reshape(x, (x.shape[0], x.shape[1] * x.shape[2])), {"x": "n 2 d"}),
     "split heads": (lambda x: namespace_of(x).reshape(x, (x.shape[0], 2, x.shape[1] // 2)), {"x": "n 2*d"}),
     "filled": (lambda x: [on("zeros_like")(x), on("ones_like")(x), namespace_of(x).full(x.shape, 3) + x], X),
     "a causal mask": (lambda x: namespace_of(x).where(positions(x), x @ x.mT, 0), X),

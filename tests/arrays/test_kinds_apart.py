@@ -63,12 +63,7 @@ def test_nothing_becomes_a_plain_array_unseen(name: str) -> None:
 @pytest.mark.parametrize("name", DISPATCHED)
 def test_plain_arrays_beside_arrays_of_a_kind_are_lifted(name: str) -> None:
     a = kind(name).lift([1.0, 2.0])
-    for result in (
-        np.ones(2) + a,
-        np.float64(1) + a,
-        a + np.array([1.0, 1.0]),
-        np.ones(2).astype(np.float16) + a,
-    ):
+    for result in (np.ones(2) + a, np.float64(1) + a, a + np.array([1.0, 1.0]), np.ones(2).astype(np.float16) + a):
         assert isinstance(result, kind(name))
         assert (result == [2, 3]).all()
     assert (np.eye(2) @ a == [1, 2]).all()

@@ -31,7 +31,7 @@ LACKS: dict[str, tuple[type[Exception], str]] = {
             *("argsort", "argmax", "argmin", "Array.argmax", "Array.argmin", "any", "all"),
             *("logical_not", "logical_and", "logical_or"),
         )
-    },
+    }
 }
 # A maximum is any number: the programs of these rows differ from the true value, unless nothing or −∞ is its result.
 ANY_MAXIMUM = ("max", "min", "amax", "amin", "Array.max", "Array.min", "maximum", "minimum", "clip", "abs", "unary")

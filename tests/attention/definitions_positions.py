@@ -52,21 +52,16 @@ def named(values: tuple[np.ndarray, ...], *names: str) -> dict[str, np.ndarray]:
 
 
 POSITIONS: dict[str, Definition] = {
-    "rotary, of x": Definition(
-        Attention(heads=H, causal=True, position=Rotary(triples=TRIPLES[1:])),
-        projected(),
-    ),
+    "rotary, of x": Definition(Attention(heads=H, causal=True, position=Rotary(triples=TRIPLES[1:])), projected()),
     "rotary, interleaved, from 2 on": Definition(
-        Attention(position=Rotary(triples=TRIPLES, layout="interleaved", start=2)),
-        qkv(),
+        Attention(position=Rotary(triples=TRIPLES, layout="interleaved", start=2)), qkv()
     ),
     "rotary, shared keys, top-left": Definition(
         Attention(heads=H, kv_heads=1, causal=True, alignment="top-left", position=Rotary(triples=TRIPLES[:1])),
         qkv(H, g=(1,)),
     ),
     "rotary, tables": Definition(
-        Attention(heads=H, position=Rotary(given="tables")),
-        qkv(H) | named(tables(N_K), "cos", "sin"),
+        Attention(heads=H, position=Rotary(given="tables")), qkv(H) | named(tables(N_K), "cos", "sin")
     ),
     "rotary, tables for each batch and role": Definition(
         Attention(heads=H, position=Rotary(given="tables", layout="interleaved")),
@@ -74,8 +69,7 @@ POSITIONS: dict[str, Definition] = {
     ),
     "alibi": Definition(Attention(heads=H, causal=True, position=Alibi()), qkv(H)),
     "alibi, given, two-sided": Definition(
-        Attention(position=Alibi(slopes="given", two_sided=True)),
-        qkv() | {"slopes": data(1)},
+        Attention(position=Alibi(slopes="given", two_sided=True)), qkv() | {"slopes": data(1)}
     ),
     "buckets": Definition(
         Attention(heads=H, scale=1, position=Buckets(number=8, max_distance=9)),
@@ -90,15 +84,13 @@ POSITIONS: dict[str, Definition] = {
         qkv(2, H, width=NARROW) | {"a_k": data(5, NARROW), "a_v": data(5, D_V)},
     ),
     "shaw, keys alone, top-left": Definition(
-        Attention(causal=True, alignment="top-left", position=Shaw(most=1, values=False)),
-        qkv() | {"a_k": data(3, D_K)},
+        Attention(causal=True, alignment="top-left", position=Shaw(most=1, values=False)), qkv() | {"a_k": data(3, D_K)}
     ),
     "transformer-xl": Definition(
         Attention(heads=H, causal=True, position=TransformerXL()), qkv(H, width=NARROW) | xl(N_K)
     ),
     "transformer-xl, both ways": Definition(
-        Attention(position=TransformerXL()),
-        qkv(2, width=NARROW) | xl(N_Q + N_K - 1, 1),
+        Attention(position=TransformerXL()), qkv(2, width=NARROW) | xl(N_Q + N_K - 1, 1)
     ),
     "disentangled": Definition(
         Attention(heads=H, position=Disentangled(span=2)), qkv(H, width=NARROW) | disentangled(4)

@@ -16,10 +16,7 @@ import numpy as np
 
 from symattn.attention.latent import Latent
 from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
-from symattn.attention.positions.rotary_fields import (
-    LongRopeScaling,
-    NTKScaling,
-)
+from symattn.attention.positions.rotary_fields import LongRopeScaling, NTKScaling
 from symattn.attention.spec import Attention
 
 Batch = tuple[int, ...]

@@ -50,10 +50,7 @@ FORMS = {
     "chunks": (partial(decoded, (0, 1, 4, 5)), CAUSAL),
     "at once": (partial(decoded, (0, NEW)), CAUSAL),
     "beside": (partial(decoded, (0, 1, 4, 5), before=True), CAUSAL),
-    "window": (
-        partial(decoded, (0, 3, 5), mask=window),
-        Attention(scale=1, heads=HEADS, causal=True, window=3),
-    ),
+    "window": (partial(decoded, (0, 3, 5), mask=window), Attention(scale=1, heads=HEADS, causal=True, window=3)),
 }
 
 

@@ -58,10 +58,7 @@ def test_e0_step_by_step() -> None:
     first = ["(5*exp(4)-1)/(exp(4)+1)", "(2*exp(4)+4)/(exp(4)+1)", "exp(4)/(exp(4)+1)"]
     second = ["(5-exp(2))/(1+exp(2))", "(2+4*exp(2))/(1+exp(2))", "1/(1+exp(2))"]
     assert equal(t["output"], [first, second])
-    assert rounded(t["output"], 9) == [
-        [4.89208274, 2.03597242, 0.982013790],
-        [-0.284782468, 3.76159416, 0.119202922],
-    ]
+    assert rounded(t["output"], 9) == [[4.89208274, 2.03597242, 0.982013790], [-0.284782468, 3.76159416, 0.119202922]]
 
 
 def test_e0_shows_an_exchange_of_queries_and_keys() -> None:

@@ -80,11 +80,7 @@ PASSES: dict[str, tuple[Callable[..., Any], dict[str, str], Passes]] = {
         {"s": "n m", "sink": "n 1", "g": "n m"},
         lambda s, sink, g: scores.sink_gradients(sink_weights(s, sink), g),
     ),
-    "sigmoid": (
-        partial(sigmoid_weights, bias=0),
-        SCORES,
-        lambda s, g: (scores.sigmoid_gradient(sigmoid(s), g),),
-    ),
+    "sigmoid": (partial(sigmoid_weights, bias=0), SCORES, lambda s, g: (scores.sigmoid_gradient(sigmoid(s), g),)),
     "log-sum-exp": (
         partial(log_sum_exp, masked=False),
         {"s": "n m", "g": "n 1"},
@@ -93,11 +89,7 @@ PASSES: dict[str, tuple[Callable[..., Any], dict[str, str], Passes]] = {
     "softcap": (partial(softcap, cap=2), SCORES, lambda s, g: (scores.softcap_gradient(softcap(s, 2), 2, g),)),
     "unit": (unit, ROWS, lambda x, g: (scores.unit_gradient(x, g),)),
     "rms-norm": (rms_norm, ROWS, lambda x, g: (_times_root(scores.unit_gradient(x, g)),)),
-    "layer-norm": (
-        layer_norm,
-        ROWS,
-        lambda x, g: (_times_root(centre(scores.unit_gradient(centre(x), g))),),
-    ),
+    "layer-norm": (layer_norm, ROWS, lambda x, g: (_times_root(centre(scores.unit_gradient(centre(x), g))),)),
     "projection": (
         project,
         {"x": "n d_model", "w": "d_model d", "b": "d", "g": "n d"},
@@ -178,10 +170,7 @@ DEFINED: dict[str, tuple[dict[str, str], Callable[..., Any]]] = {
     ),
     "later-step": ({"q": "p+1 f", "k": "p+1 f", "v": "p+1 d"}, _later_step),
     "merged": ({"s": "n a", "t": "n b", "v": "a d", "w": "b d"}, _merged),
-    "heads-of-tokens": (
-        {"x": "n d", "w_q": "d 2*e", "w_k": "d 2*e", "w_v": "d 2*f"},
-        _heads_of_tokens,
-    ),
+    "heads-of-tokens": ({"x": "n d", "w_q": "d 2*e", "w_k": "d 2*e", "w_v": "d 2*f"}, _heads_of_tokens),
     "log-sums": ({"q": "n d", "k": "m d", "v": "m e"}, _beside_output),
 }
 STATEMENTS = {name: _stated(*each) for name, each in PASSES.items()}

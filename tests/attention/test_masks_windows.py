@@ -52,11 +52,7 @@ def cases() -> Iterator[tuple[str, Any, Rule]]:
         if (left, right) != (None, None):
             yield f"window {left} {right}", lambda s, a, p=(left, right): masks.sides(s, *p, a), window(left, right)
     for size in (1, 2, 4, 30):
-        yield (
-            f"blocks of {size}",
-            lambda s, a, b=size: masks.blocks(s, masks.block_bounds(s, b), a),
-            block(size),
-        )
+        yield (f"blocks of {size}", lambda s, a, b=size: masks.blocks(s, masks.block_bounds(s, b), a), block(size))
     for length in (0, 1, 3, 30):
         yield f"prefix of {length}", lambda s, a, p=length: masks.prefix(s, p, a), prefix(length)
     yield "causal", masks.causal, window(None, 0)

@@ -30,10 +30,7 @@ YARN = YarnScaling(factor=4, length=12, slow=0.5, fast=2, ramp="turns")
 # -- letters -----------------------------------------------------------------------------------------------------------
 QKV = {"q": "n f*2", "k": "n f*2", "v": "n w"}
 LETTERS: list[tuple[Attention, dict[str, str]]] = [
-    (
-        Attention(causal=True, position=Rotary(given="tables", layout="interleaved")),
-        QKV | {"cos": "n f", "sin": "n f"},
-    ),
+    (Attention(causal=True, position=Rotary(given="tables", layout="interleaved")), QKV | {"cos": "n f", "sin": "n f"}),
     (
         Attention(causal=True, position=Rotary(given="tables", layout="interleaved")),
         {"q": "n f*2", "k": "p+n f*2", "v": "p+n w", "cos": "p+n f", "sin": "p+n f"},

@@ -15,9 +15,7 @@ import sympy
 from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.attention.positions import rotary_scaling as scaling
-from symattn.attention.positions.rotary import (
-    inverse_frequencies,
-)
+from symattn.attention.positions.rotary import inverse_frequencies
 from symattn.document.errors import InputError, Refused
 from tests.attention.frequencies import BASE, BITS, LENGTH, ball, is_close, true_frequencies
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from symattn.arrays import kind
-from symattn.attention.scores import (
-    cosine_scores,
-    dot_scores,
-)
+from symattn.attention.scores import cosine_scores, dot_scores
 from symattn.document.errors import Refused
 from tests.attention.pieces import lift_of
 

@@ -110,17 +110,14 @@ def grown(a: SoftmaxState, m: SoftmaxState) -> Any:
 
 FALSE = {
     "a is not rescaled": partial(
-        merged_wrongly,
-        lambda a, b, m: m._replace(accumulated=a.accumulated + b.accumulated * grown(b, m)),
+        merged_wrongly, lambda a, b, m: m._replace(accumulated=a.accumulated + b.accumulated * grown(b, m))
     ),
     "ℓ is not rescaled": partial(
         merged_wrongly, lambda a, b, m: m._replace(normaliser=a.normaliser + b.normaliser * grown(b, m))
     ),
     "the maximum of the last tile": partial(merged_wrongly, lambda a, b, m: m._replace(maximum=b.maximum)),
     "the last tile is left out": lambda s, v: online(s, v, BOUNDS[:-1]),
-    "a tile begins one key late": lambda s, v: finish(
-        merge(tile_state(s[:, :3], v[:3]), tile_state(s[:, 4:], v[4:])),
-    ),
+    "a tile begins one key late": lambda s, v: finish(merge(tile_state(s[:, :3], v[:3]), tile_state(s[:, 4:], v[4:]))),
     "the mean of outputs": lambda s, v: sum(partial_output(*t).output for t in tiles(s, v)) / 3,
     "a ring that misses a step": lambda s, v: ring(sliced(s), v, (0, 1, 3), (0, 2, 6)),
 }

@@ -140,11 +140,7 @@ SPECS: dict[str, tuple[Attention, dict[str, Any], dict[str, np.ndarray]]] = {
     "mask, nan": (Attention(mask="boolean", fully_masked="nan"), {"mask": ~ALLOWED}, DATA),
     "log-sum-exp": (Attention(mask="boolean", lse=True), {"mask": ALLOWED}, DATA),
     "alibi": (Attention(heads=4, kv_heads=2, causal=True, position=Alibi(slopes="given")), {"slopes": SINK / 2}, HEADS),
-    "tokens": (
-        Attention(heads=2, causal=True),
-        {},
-        drawn(5, x=(5, 4), w_q=(4, 4), w_k=(4, 4), w_v=(4, 6), w_o=(6, 3)),
-    ),
+    "tokens": (Attention(heads=2, causal=True), {}, drawn(5, x=(5, 4), w_q=(4, 4), w_k=(4, 4), w_v=(4, 6), w_o=(6, 3))),
 }
 
 

@@ -51,14 +51,7 @@ def kept_sums(saved: Forward) -> Forward:
 
 
 def by_tiles(
-    scores: Scores,
-    q: Any,
-    k: Any,
-    v: Any,
-    g: Any,
-    keep: Keep = kept_sums,
-    skip: Any = None,
-    bounds: Any = (ROWS, KEYS),
+    scores: Scores, q: Any, k: Any, v: Any, g: Any, keep: Keep = kept_sums, skip: Any = None, bounds: Any = (ROWS, KEYS)
 ) -> Gradients:
     found = None if skip is None else skip(q, k)
     saved = keep(forward(scores.tiles(q, k), v, *bounds, skip=found))

@@ -184,11 +184,7 @@ MASKS: dict[str, tuple[Attention, dict[str, np.ndarray], dict[str, np.ndarray]]]
     "padding": (Attention(padding=True), {"keep": KEEP}, {"key_padding_mask": ~KEEP}),
     "boolean": (Attention(mask="boolean"), {"mask": ALLOWED}, {"attn_mask": ~ALLOWED}),
     "additive": (Attention(mask="additive"), {"mask": ADDED}, {"attn_mask": ADDED}),
-    "each batch and head": (
-        Attention(mask="boolean"),
-        {"mask": EACH},
-        {"attn_mask": ~EACH.reshape(B * H, N, M)},
-    ),
+    "each batch and head": (Attention(mask="boolean"), {"mask": EACH}, {"attn_mask": ~EACH.reshape(B * H, N, M)}),
     "both": (
         Attention(mask="boolean", padding=True),
         {"mask": ALLOWED, "keep": KEEP},

@@ -218,10 +218,7 @@ def test_an_interrupted_process_exits_with_130() -> None:
     program = PROGRAM.replace("derivations.derive = lambda *_, **__: ", f"def slow(*_, **__):\n    {slow}\n_ = ")
     program = program.replace("from symattn_cli.main", "derivations.derive = slow\nfrom symattn_cli.main")
     running = subprocess.Popen(
-        [sys.executable, "-c", program, "1"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", program, "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert running.stdout is not None
     assert running.stdout.readline() == "begun\n"

@@ -99,14 +99,8 @@ def test_a_formula_longer_than_a_line_has_letters_for_its_parts() -> None:
         (Attention(truncate=2), "scores see the first 2 columns"),
         (Attention(score="cosine"), "unit(·) divides each row by its length"),
         (Attention(position=Rotary()), "rotate turns all r columns; ℓ and ℓ + r/2 are a pair, counted from 0"),
-        (
-            Attention(position=Rotary(width=2, layout="interleaved")),
-            "first r = 2 columns; 2ℓ and 2ℓ + 1 are a pair",
-        ),
-        (
-            Attention(position=Rotary(start=3)),
-            "the positions 3, 4, …; the last query has that of the last key",
-        ),
+        (Attention(position=Rotary(width=2, layout="interleaved")), "first r = 2 columns; 2ℓ and 2ℓ + 1 are a pair"),
+        (Attention(position=Rotary(start=3)), "the positions 3, 4, …; the last query has that of the last key"),
         (Attention(position=Rotary(), alignment="top-left"), "the first query has that of the first key"),
         (Attention(position=Rotary(given="tables")), "tables are given; without those of queries"),
         (Attention(causal=True, position=Alibi()), "slopes are powers of two, by the number of heads"),

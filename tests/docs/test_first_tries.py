@@ -114,19 +114,7 @@ def test_a_text_names_its_sheet() -> None:
     assert find("money bank") is None
 
 
-LONG = (
-    "derive",
-    "walk",
-    "explore",
-    "draw",
-    "exercises",
-    "prove",
-    "verify",
-    "compare",
-    "arithmetic",
-    "bound",
-    "faults",
-)
+LONG = ("derive", "walk", "explore", "draw", "exercises", "prove", "verify", "compare", "arithmetic", "bound", "faults")
 
 
 @pytest.mark.parametrize("name", LONG)

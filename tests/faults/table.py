@@ -95,11 +95,7 @@ def _in(precision: str, a: Array) -> Array:
     return kind("bfloat16").lift(a) if precision == "bfloat16" else a.astype(precision)
 
 
-RULES: dict[str, Rule] = {
-    "allclose, 10⁻³": allclose,
-    "torch's defaults": torchs,
-    "twice a baseline": twice,
-}
+RULES: dict[str, Rule] = {"allclose, 10⁻³": allclose, "torch's defaults": torchs, "twice a baseline": twice}
 
 
 def table(entries: Iterable[Entry], measured: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -126,11 +126,7 @@ def test_a_builtin_whose_documentation_has_the_signature() -> None:
         (lambda q, k, v, tile: v, {}, "q, k, v, 16"),
         (lambda q, k, v, tile=3: v, {}, "q, k, v"),
         (lambda q, k, v, theta=1e4: v, {"spec": Attention(position=Rotary(base=500))}, "q, k, v, theta=500"),
-        (
-            lambda q, k, v, interleaved=True: v,
-            {"spec": Attention(position=Rotary())},
-            "q, k, v, interleaved=False",
-        ),
+        (lambda q, k, v, interleaved=True: v, {"spec": Attention(position=Rotary())}, "q, k, v, interleaved=False"),
     ],
 )
 def test_settings(function: Callable[..., Any], request_: dict[str, Any], words: str) -> None:
@@ -154,11 +150,7 @@ def test_what_partial_has_fixed_is_told_already() -> None:
         (lambda q, k, v, m=None: v, {"masks": ("mask",), "mask_arg": "m"}, "q, k, v, m=mask"),
         (lambda q, k, v, m=None: v, {"masks": ("mask",), "mask_arg": "~m"}, "q, k, v, m=not mask"),
         (lambda q, k, v, **more: v, {"masks": ("mask",), "mask_arg": "m"}, "q, k, v, m=mask"),
-        (
-            lambda q, k, v, mask=None, keep=None: v,
-            {"masks": ("mask", "keep")},
-            "q, k, v, mask=mask, keep=keep",
-        ),
+        (lambda q, k, v, mask=None, keep=None: v, {"masks": ("mask", "keep")}, "q, k, v, mask=mask, keep=keep"),
         (
             lambda q, k, v, key_padding_mask=None: v,
             {"masks": ("keep",), "mask_arg": "~key_padding_mask"},

@@ -347,10 +347,7 @@ def test_nothing_outlives_the_parent(program: Program, tmp_path: Path, sent: sig
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": root}
     parent = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(PARENT)],
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", textwrap.dedent(PARENT)], env=environment, stderr=subprocess.PIPE, text=True
     )
     written = tmp_path / "pid"
     wait(written.exists)

@@ -74,10 +74,7 @@ class World:
         if head == "One":
             return [self.value(rest[0], env), *self.values(rest[1], env)]
         sort = number(rest[0])
-        return [
-            *[self.value(rest[1], ((sort, i), *env)) for i in range(self.sizes[sort])],
-            *self.values(rest[2], env),
-        ]
+        return [*[self.value(rest[1], ((sort, i), *env)) for i in range(self.sizes[sort])], *self.values(rest[2], env)]
 
 
 def _argmax(largest: float, x: float) -> float:

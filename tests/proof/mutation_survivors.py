@@ -129,10 +129,7 @@ GIVEN: dict[str, list[Made]] = {
     "spec": [
         (ATTENDED, _whole()),
         (ATTENDED, _whole(scale=3, stabilised=False)),
-        (
-            {"q": "n d", "k": "n+p d", "v": "n+p e"},
-            _whole(causal=True, alignment="top-left", fully_masked="nan"),
-        ),
+        ({"q": "n d", "k": "n+p d", "v": "n+p e"}, _whole(causal=True, alignment="top-left", fully_masked="nan")),
         ({**ATTENDED, "mask": "n m", "keep": "m"}, _whole(mask="additive", padding=True)),
         ({**ATTENDED, "mask": "n m", "keep": "m"}, _whole(mask="boolean", padding=True, fully_masked="nan")),
         ({**ATTENDED, "keep": "m"}, _whole(padding=True)),
@@ -146,10 +143,7 @@ GIVEN: dict[str, list[Made]] = {
         ({"x": "n d", "w_o": "d e"}, _whole()),
     ],
 }
-BATCHED = (
-    *("softmax", "scores", "positions.angles", "norms", "linear", "gradients.attention"),
-    "streaming.states",
-)
+BATCHED = (*("softmax", "scores", "positions.angles", "norms", "linear", "gradients.attention"), "streaming.states")
 
 
 def _batch(arrays: dict[str, str]) -> dict[str, str]:

@@ -103,9 +103,7 @@ RULES: dict[str, Callable[[], list[Record]]] = {
     "squares": lambda: steps(nt.equals(norm(X - Y), norm(Y - X)), _ROW),
     "logarithm": lambda: steps(nt.equals(T, nt.call("log", E**T * 1)), Glossary({"t": ""})),
     "equals": lambda: steps(
-        _SHARE,
-        Glossary({"x": "n", "p": "n"}, {}, {"i": "n"}, nonnegative=("p",)),
-        signs={_SQUARE: _SQUARE},
+        _SHARE, Glossary({"x": "n", "p": "n"}, {}, {"i": "n"}, nonnegative=("p",)), signs={_SQUARE: _SQUARE}
     ),
     "induction": lambda: steps(
         nt.equals(nt.Big("sum", T, nt.node(1), N_, T), N_ * (N_ + 1) / 2), Glossary({"x": "n"}, {"n": "n"})

@@ -86,10 +86,7 @@ MANY: dict[str, tuple[Declared, Callable[..., Any]]] = {
     "cut off at 1000000": (Declared(VECTOR), lambda x: (abs_(x), least(abs_(x), 1000000))),
     "an involution": (Declared(VECTOR, {"pi": "n"}), lambda x, pi: (x[pi][pi], x)),
     "of order six": (Declared(VECTOR, {"pi": "n"}), lambda x, pi: (x[pi][pi][pi][pi][pi][pi], x)),
-    "permutations commute": (
-        Declared(VECTOR, {"pi": "n", "rho": "n"}),
-        lambda x, pi, rho: (x[pi][rho], x[rho][pi]),
-    ),
+    "permutations commute": (Declared(VECTOR, {"pi": "n", "rho": "n"}), lambda x, pi, rho: (x[pi][rho], x[rho][pi])),
     "softmax of softmax": (Declared({"x": "m n"}), lambda x: (softmax(softmax(x)), softmax(x))),
     "the logarithm of a sum of powers": (Declared(VECTOR), lambda x: (xp(x).log(xp(x).sum(xp(x).exp(x))), top(x)[0])),
     "the larger of two and their distance": (
@@ -128,10 +125,7 @@ MANY: dict[str, tuple[Declared, Callable[..., Any]]] = {
         Declared({"c": "n", "s": "n", "t": "n"}, units=(("c", "s"), ("c", "t"))),
         lambda c, s, t: (s, t),
     ),
-    "the sixth moment": (
-        Declared({"x": ""}),
-        averaged(lambda E: (E(lambda x: x**6), 9), {"x": NORMAL}),
-    ),
+    "the sixth moment": (Declared({"x": ""}), averaged(lambda E: (E(lambda x: x**6), 9), {"x": NORMAL})),
     "the third moment of any law": (
         Declared({"x": "", "s": ""}, positive=("s",)),
         averaged(lambda E, s: (E(lambda x: x**3), 0 * s), {"x": law_with("s")}),

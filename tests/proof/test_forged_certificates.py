@@ -195,10 +195,7 @@ FORGED: dict[str, tuple[Record, Record]] = {
         equation(["ratio", NEVER, NEVER], ["ratio", NEVER, NEVER]),
         equation(*[["ratio", ONE, total(relation("≤", J, ["i"]))]] * 2, free=FREE),
     ),
-    "e^(−∞) is not positive": (
-        sign(["exp", ["masked", NOUGHT, NOUGHT]], relation=">"),
-        sign(["exp", X], relation=">"),
-    ),
+    "e^(−∞) is not positive": (sign(["exp", ["masked", NOUGHT, NOUGHT]], relation=">"), sign(["exp", X], relation=">")),
     "h may not stand for −∞": (
         sign(["exp", H], larger=["exp", ["masked", NOUGHT, NOUGHT]], meant=[meaning("h", ["masked", NOUGHT, NOUGHT])]),
         sign(["exp", H], larger=["exp", X], meant=[meaning("h", X)]),
@@ -280,10 +277,7 @@ FORGED: dict[str, tuple[Record, Record]] = {
         discharge(sign(H, **{"not negative": ["h"]}), sign(SQUARE)),
         discharge(of_h(SQUARE), sign(SQUARE)),
     ),
-    "what is discharged is taken for granted": (
-        discharge(of_h(X), of_h(X)),
-        discharge(of_h(SQUARE), sign(SQUARE)),
-    ),
+    "what is discharged is taken for granted": (discharge(of_h(X), of_h(X)), discharge(of_h(SQUARE), sign(SQUARE))),
     "it is 0, which no inequality says": (
         discharge(AT_NOUGHT, sign(SQUARE), names=("h = 0",)),
         discharge(of_h(SQUARE), sign(SQUARE)),
@@ -314,12 +308,7 @@ FORGED: dict[str, tuple[Record, Record]] = {
         ),
     ),
     "what a ball does not show": (
-        repeated(
-            Z,
-            TWICE,
-            ball(conclusions=[{"free": [], "smaller": TWICE, "larger": HALVED}]),
-            sign(HALF),
-        ),
+        repeated(Z, TWICE, ball(conclusions=[{"free": [], "smaller": TWICE, "larger": HALVED}]), sign(HALF)),
         repeated(Z, HALVED, difference(HALVED, HALVED, NOUGHT), sign(HALF)),
     ),
     "a factor of 1": (
@@ -346,10 +335,7 @@ FORGED: dict[str, tuple[Record, Record]] = {
         differing(weighted("i", "a", "a", "i"), weighted("i", "z", "i", "z")),
         differing(weighted("i", "a", "a", "i"), ["product", HALF, weighted("i", "z", "i", "z")]),
     ),
-    "1/b at 0": (
-        limits(["ratio", ONE, B], ["ratio", ONE, NOUGHT]),
-        limits(["ratio", ONE, ["sum", ONE, B]], ONE),
-    ),
+    "1/b at 0": (limits(["ratio", ONE, B], ["ratio", ONE, NOUGHT]), limits(["ratio", ONE, ["sum", ONE, B]], ONE)),
 }
 
 

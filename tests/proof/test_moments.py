@@ -52,13 +52,7 @@ LAW = Law(
 
 def numbers(law: Outcomes, d: int) -> dict[str, Fraction]:
     first = moment(law, 1)
-    return {
-        "d_k": Fraction(d),
-        "μ": first,
-        "v": moment(law, 2) - first**2,
-        "m3": moment(law, 3),
-        "m4": moment(law, 4),
-    }
+    return {"d_k": Fraction(d), "μ": first, "v": moment(law, 2) - first**2, "m3": moment(law, 3), "m4": moment(law, 4)}
 
 
 def score(x: Sequence[Fraction]) -> Fraction:

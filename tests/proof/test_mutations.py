@@ -63,9 +63,7 @@ def test_the_changes_that_are_made():
 
 
 @pytest.mark.parametrize(
-    ("path", "change"),
-    [pytest.param(*m, marks=pytest.mark.deep) for m in MISTAKES.items()],
-    ids=MISTAKES,
+    ("path", "change"), [pytest.param(*m, marks=pytest.mark.deep) for m in MISTAKES.items()], ids=MISTAKES
 )
 def test_a_mistake_is_noticed(units: dict[str, Unit], path: str, change: str):
     unit = units[path]

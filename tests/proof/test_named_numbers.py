@@ -55,10 +55,7 @@ FALSE: dict[str, tuple[Declared, Sides]] = {
     "the places below a float": (VECTOR, lambda x, n: (first(x, n, 40.5), abs_(x))),
     "a window of a text": (SELF, lambda q, k, v: windowed(int("17"))(q, k, v)),
     "sizes up to 9": (VECTOR, lambda x, n: (reduce(lambda a, k: a * (n - k), range(1, 10), 1) * top(x), 0 * top(x))),
-    "of order 60": (
-        Declared({"x": "n"}, {"pi": "n"}),
-        lambda x, pi: (reduce(lambda a, _: a[pi], range(60), x), x),
-    ),
+    "of order 60": (Declared({"x": "n"}, {"pi": "n"}), lambda x, pi: (reduce(lambda a, _: a[pi], range(60), x), x)),
     "a cast to float32": (VECTOR, lambda x: (xp(x).astype(x, xp(x).float32), x)),
     "a cast there and back": (VECTOR, lambda x: (xp(x).astype(x, xp(x).float32).astype(xp(x).float64), x)),
     "hard weights": (Declared({"s": "n m"}), lambda s: (softmax(1000 * s), xp(s).where(s == top(s), 0 * s + 1, 0 * s))),

@@ -43,11 +43,7 @@ def everywhere(body: Callable[..., Expression], count: int) -> Expression:
 
 
 SUM = summed(x)
-PLAIN = [
-    lambda *i: add(*map(x, i)),
-    lambda *i: multiply(*map(x, i)),
-    lambda *i: add(x(i[0]), x(i[-1])),
-]
+PLAIN = [lambda *i: add(*map(x, i)), lambda *i: multiply(*map(x, i)), lambda *i: add(x(i[0]), x(i[-1]))]
 WITH_SUMS = [
     lambda *i: SUM,
     lambda *i: multiply(x(i[0]), SUM),

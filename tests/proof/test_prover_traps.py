@@ -51,10 +51,7 @@ def outer(f: Any) -> Any:
 FALSE: dict[str, Callable[[], tuple[Any, Any]]] = {
     # 1: exponents that mix a free and a summed index coincide at n = 2
     "exponents coincide at n = 2": lambda: (exp(x * (total(x) - x)), exp(xp.sum(outer(x) * 0) + total(x**2) - x * x)),
-    "swapped in the mixed exponent": lambda: (
-        total(exp(x * total(y))),
-        total(exp(y * total(x))),
-    ),
+    "swapped in the mixed exponent": lambda: (total(exp(x * total(y))), total(exp(y * total(x)))),
     # 2: indices that vanish
     "S(e^x) S(e^-x) = n": lambda: (product_of_sums(exp(x), exp(-x)), n),
     "S(e^x) S(e^-x) = n²": lambda: (product_of_sums(exp(x), exp(-x)), n * n),
@@ -65,10 +62,7 @@ FALSE: dict[str, Callable[[], tuple[Any, Any]]] = {
     "Newton's e3": lambda: (newton(x), Indexed.lift(0)),
     # a sum in one exponent meets exponents without at n = 2 alone
     "e^Σx meets e^(x_i + x_j)": lambda: (2 * exp(total(x)), total(exp(outer(x))) - total(exp(2 * x))),
-    "e^Σx meets e^x_i e^x_j": lambda: (
-        2 * exp(total(x)),
-        total(exp(x)[:, None] * exp(x)[None, :]) - total(exp(2 * x)),
-    ),
+    "e^Σx meets e^x_i e^x_j": lambda: (2 * exp(total(x)), total(exp(x)[:, None] * exp(x)[None, :]) - total(exp(2 * x))),
     # 8: one sort twice
     "P = Pᵀ for symmetric scores": lambda: (lambda s: (softmax(s), softmax(s).mT))(square + square.mT),
     # 9: free indices that coincide

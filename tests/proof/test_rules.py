@@ -147,10 +147,7 @@ def test_where_both_sides_are_equal_is_read_off_the_gap() -> None:
             ROW,
             lambda s: (0, add_up(add_up((s[..., :, None] - s[..., None, :]) ** 2)[..., 0])),
             gap,
-            named={
-                "d": ("n m m", lambda s: s[..., :, None] - s[..., None, :]),
-                "x": ("n m", lambda s: s),
-            },
+            named={"d": ("n m m", lambda s: s[..., :, None] - s[..., None, :]), "x": ("n m", lambda s: s)},
             only=only,
         )
 
@@ -291,11 +288,7 @@ def test_equals_are_put_for_equals() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        _substitution(shown=True),
-        _substitution(to=lambda k: add_up(k)),
-        _substitution(through=lambda s, y: weights(s)),
-    ],
+    [_substitution(shown=True), _substitution(to=lambda k: add_up(k)), _substitution(through=lambda s, y: weights(s))],
 )
 def test_what_are_no_equals_are_refused(wrong: Substitution) -> None:
     assert _grade(wrong) is Grade.UNDECIDED

@@ -181,10 +181,7 @@ def test_what_is_not_judged_is_refused_in_a_line() -> None:
         ({"gradients": (None, None, None)}, "gradients are None, all of them"),
         ({"do": do + 1e-4}, "do holds numbers that bfloat16 does not"),
         ({"do": do[:, :-1]}, "do has the shape"),
-        (
-            {"spec": Attention(heads=H, base=2)},
-            "gradients are judged of dot products times a scale",
-        ),
+        ({"spec": Attention(heads=H, base=2)}, "gradients are judged of dot products times a scale"),
         ({"contract": "eager"}, "bfloat16 and float16, with sums in float32"),
     ):
         given: dict[str, Any] = {"spec": Attention(heads=H), "do": do, "gradients": (q, k, v), **told}

@@ -249,11 +249,7 @@ _NAMED = (
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    ("words", "spec"),
-    one_row_in(3, _NAMED),
-    ids=lambda x: str(x)[:40],
-)
+@pytest.mark.parametrize(("words", "spec"), one_row_in(3, _NAMED), ids=lambda x: str(x)[:40])
 def test_the_variant_is_named(words: str, spec: Attention) -> None:
     names = ("q", "k", "v", *(["keep"] if spec.padding else []), *(["mask"] if spec.mask else []))
     mistake = next(m for m in known(spec, frozenset(names)) if m.cause.startswith(words))

@@ -10,16 +10,8 @@ from symattn.derivations.claims.measures import measured
 
 pytestmark = pytest.mark.smoke
 
-AFTER = {
-    "king": "[.2,.3,.9,.5,.1]",
-    "queen": "[.2,.4,.9,.5,.1]",
-    "cricketer": "[.9,.4,.2,.1,.8]",
-}
-BEFORE = {
-    "king": "[.1,.4,.8,.2,.9]",
-    "queen": "[.3,.5,.6,.7,.8]",
-    "cricketer": "[.9,.2,.1,.7,.5]",
-}
+AFTER = {"king": "[.2,.3,.9,.5,.1]", "queen": "[.2,.4,.9,.5,.1]", "cricketer": "[.9,.4,.2,.1,.8]"}
+BEFORE = {"king": "[.1,.4,.8,.2,.9]", "queen": "[.3,.5,.6,.7,.8]", "cricketer": "[.9,.2,.1,.7,.5]"}
 THAN = ("--than", BEFORE["king"], BEFORE["queen"])
 
 

@@ -9,20 +9,7 @@ from typing import Literal
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.evidence import Evidence, Grade
-from symattn.document.notation import (
-    At,
-    Big,
-    Call,
-    Commas,
-    Fence,
-    Name,
-    Node,
-    Partial,
-    Product,
-    Root,
-    Row,
-    Transposed,
-)
+from symattn.document.notation import At, Big, Call, Commas, Fence, Name, Node, Partial, Product, Root, Row, Transposed
 
 E_ = Name("e")
 D_K = nt.name("d", "k")

@@ -123,10 +123,7 @@ def test_the_same_kernel_runs_once_more(monkeypatch: pytest.MonkeyPatch) -> None
     assert asked == [True, True, False, False]
 
 
-SEEDS: dict[str, dict[str, Any]] = {
-    "scores are not scaled": {"scale": 1.0},
-    "the mask is ignored": {"attn_mask": None},
-}
+SEEDS: dict[str, dict[str, Any]] = {"scores are not scaled": {"scale": 1.0}, "the mask is ignored": {"attn_mask": None}}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
