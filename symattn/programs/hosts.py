@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from inspect import Parameter, signature
+from inspect import Parameter
 from math import prod
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,16 +20,7 @@ from symattn.programs.names import STARS, meaning, parameters
 Order = Literal["out in", "in out"]
 #: What a layer calls its own arrays.
 OWN = ("weight", "bias", "kernel")
-
-
-def tokens_of(given: Sequence[Parameter], optional: bool = False) -> tuple[str, ...]:
-    """Return the parameters that take the tokens: x, or queries, keys and values, which are all of them.
-
-    Queries, keys and values must be required unless they may be ``optional``.
-    """
-    qkv = [p.name for p in given if meaning(p.name) in ("q", "k", "v") and (optional or p.default is p.empty)]
-    x = [p.name for p in given if meaning(p.name) == "x"]
-    return tuple(qkv) if len(qkv) == 3 else tuple((x or [p.name for p in given])[:1])
+_QKV = ("q", "k", "v")
 
 
 def flat(key: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -47,41 +37,50 @@ def flat(key: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(map(prod, [shape] if bias else [shape[:cut], shape[cut:]]))
 
 
-class HeldArray(Protocol):
-    """An array that a module holds."""
-
-    @property
-    def shape(self) -> Any: ...
-
-
-class Host(Protocol):
+class Host:
     """A module of some library: its weights by name, how it is called with others, and what is told of it."""
 
+    framework: Framework = "numpy"  # of the arrays that it is given
+    call: str = "__call__"  # the method that computes, in whose text the axes may be told
+    left_out: tuple[str, ...] = ()  # parameters of a call that are never given
+    may_be_left: bool = False  # whether keys and values may be left out, but are given
     xp: Any  # in which weights are joined
-    module: Any
-    framework: Framework  # of the arrays that it is given
 
-    def weights(self) -> Mapping[str, HeldArray]:
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    def weights(self) -> Tensors:
         """The weights by name; of those that keep heads apart, the shape in which heads are side by side."""
+        raise NotImplementedError
 
     def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
         """The order of the axes of a weight, if it is known."""
+        return None
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the parameters that a call may be given: tokens, masks, settings."""
+        every = parameters(getattr(self.module, self.call)) or ()
+        return tuple(p for p in every if p.name not in self.left_out and p.kind not in STARS)
 
     def tokens(self) -> tuple[str, ...]:
         """The parameters that take the tokens: x, or queries, keys and values, which are all of them."""
+        given = self.parameters()
+        qkv = [p.name for p in given if meaning(p.name) in _QKV and (self.may_be_left or p.default is p.empty)]
+        x = [p.name for p in given if meaning(p.name) == "x"]
+        return tuple(qkv) if len(qkv) == 3 else tuple((x or [p.name for p in given])[:1])
 
     def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
         """Return the output of the module for other weights."""
+        raise NotImplementedError
 
     @property
     def text(self) -> Any:
         """The function in whose text the axes may be told."""
+        return getattr(type(self.module), self.call)
 
     def prepared(self, dtype: str) -> Host:
         """A copy of the module for inputs of that format. Raises ``InputError`` where there is none."""
+        return self
 
 
 #: The class by which the modules of a library are known, and the file and the class of their host. Those of Keras on
@@ -107,13 +106,15 @@ def host_of(function: object) -> Host | None:
 # Modules of torch: their parameters, and calls with others by ``functional_call``.
 
 
-class TorchHost:
+class TorchHost(Host):
     """A module of torch."""
 
     framework: Framework = "torch"
+    call = "forward"
 
     def __init__(self, module: Any) -> None:
-        self.module, self.xp = module, import_torch()
+        super().__init__(module)
+        self.xp = import_torch()
         attention = getattr(module, "self_attn", module)  # a layer of torch has its order there
         self._swapped = getattr(attention, "batch_first", True) is False  # (n, b, d), as in torch.nn
 
@@ -133,11 +134,8 @@ class TorchHost:
         To that ``is_causal`` is a hint that the mask is causal, and does nothing alone.
         """
         hints = ("is_causal",) if isinstance(self.module, self.xp.nn.MultiheadAttention) else ()
-        every = (p for p in parameters(self.module) or () if p.kind not in STARS and p.name not in hints)
+        every = (p for p in super().parameters() if p.name not in hints)
         return tuple(p for p in every if meaning(p.name) != "y" or p.default is Parameter.empty)
-
-    def tokens(self) -> tuple[str, ...]:
-        return tokens_of(parameters(self.module) or ())
 
     def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
         tokens = {n: self._turned(x) for n, x in tokens.items()}
@@ -150,19 +148,12 @@ class TorchHost:
     def _turned(self, x: Tensor) -> Tensor:
         return x.swapaxes(0, 1) if self._swapped and x.ndim == 3 else x
 
-    @property
-    def text(self) -> Any:
-        return type(self.module).forward
-
     def prepared(self, dtype: str) -> TorchHost:
         return TorchHost(copy.deepcopy(self.module).eval().to(getattr(self.xp, dtype)))
 
 
 # -- keras host --------------------------------------------------------------------------------------------------------
 # Layers of Keras 3, on whichever backend it runs: their variables, and calls with others by ``stateless_call``.
-
-#: Parameters of a call that are never given.
-_OF_TRAINING = ("training", "return_attention_scores", "query_mask", "value_mask")
 
 
 class _Flat:
@@ -172,15 +163,18 @@ class _Flat:
         self.shape = flat(key, shape)
 
 
-class KerasHost:
+class KerasHost(Host):
     """A layer of Keras that is built; what it does in training is off."""
 
-    framework: Framework = "numpy"
+    call = "call"
+    left_out = ("training", "return_attention_scores", "query_mask", "value_mask")
+    may_be_left = True
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, module: Any) -> None:
         import keras
 
-        self.module, self._keras = layer, keras
+        super().__init__(module)
+        self._keras = keras
         self.xp = import_jax().numpy if keras.backend.backend() == "jax" else np
 
     def weights(self) -> Tensors:
@@ -198,14 +192,6 @@ class KerasHost:
         """A kernel multiplies from the right."""
         return "in out" if plain(key.rpartition(".")[2]) == "kernel" else None
 
-    def parameters(self) -> tuple[Parameter, ...]:
-        result = signature(self.module.call).parameters.values()
-        return tuple(p for p in result if p.name not in _OF_TRAINING and p.kind not in STARS)
-
-    def tokens(self) -> tuple[str, ...]:
-        """Queries, keys and values, of which keys may be left out, but are given; or the first parameter."""
-        return tokens_of(self.parameters(), optional=True)
-
     def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
         """``stateless_call``, without a gradient."""
         tensor = self._keras.ops.convert_to_tensor
@@ -214,10 +200,6 @@ class KerasHost:
         fixed = [v.value for v in self.module.non_trainable_variables]
         output, _ = self.module.stateless_call(weights, fixed, **result)
         return output
-
-    @property
-    def text(self) -> Any:
-        return type(self.module).call
 
     def prepared(self, dtype: str) -> KerasHost:
         """The layer itself, or one of the same settings that computes in another format."""
@@ -233,18 +215,16 @@ class KerasHost:
 # -- equinox host ------------------------------------------------------------------------------------------------------
 # Modules of equinox: trees with their weights as leaves, called with other leaves.
 
-#: Parameters of a call that are never given: random numbers, and what belongs to training.
-_NEVER_GIVEN = ("key", "inference", "deterministic", "process_heads", "state")
 
-
-class EquinoxHost:
+class EquinoxHost(Host):
     """A module of equinox; dropout is off."""
 
-    framework: Framework = "numpy"
+    left_out = ("key", "inference", "deterministic", "process_heads", "state")  # random numbers, and for training
 
     def __init__(self, module: Any) -> None:
+        super().__init__(module)
         self._jax = import_jax()
-        self.module, self.xp = module, self._jax.numpy
+        self.xp = self._jax.numpy
         self._call: Any = None
 
     def weights(self) -> Tensors:
@@ -266,13 +246,6 @@ class EquinoxHost:
             layer = layer[int(part)] if part.isdecimal() else getattr(layer, part)
         return "out in" if type(layer).__name__ == "Linear" and plain(last) in OWN else None
 
-    def parameters(self) -> tuple[Parameter, ...]:
-        result = signature(self.module).parameters.values()
-        return tuple(p for p in result if p.name not in _NEVER_GIVEN and p.kind not in STARS)
-
-    def tokens(self) -> tuple[str, ...]:
-        return tokens_of([p for p in self.parameters() if p.default is Parameter.empty])
-
     def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
         """Run one compiled call for each shape; a norm of one vector is called for each row."""
         leaves = [self.xp.asarray(state[key]) if key else leaf for key, leaf in self._leaves()]
@@ -287,10 +260,6 @@ class EquinoxHost:
             tree = self._jax.tree_util.tree_structure(self.module)
             self._call = equinox.filter_jit(partial(_called, self._jax, tree))
         return self._call
-
-    @property
-    def text(self) -> Any:
-        return type(self.module).__call__
 
     def prepared(self, dtype: str) -> EquinoxHost:
         import equinox
