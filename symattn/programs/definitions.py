@@ -336,8 +336,11 @@ class Adapted:
     def try_out(self, request: Request) -> None:
         """Make small calls, and see whether they give about the right values."""
         result: list[bool] = []
+        names = [i.name for i in self.subject.inputs if i.name in self.convention.inputs]
+        family, precision = list(self.subject.families)[1], Precision.of(request.dtype)
         for sizes in _shown(self.subject, ordered(request.spec)):
-            inputs = _small(self.subject, self.convention, request, within(sizes, self.subject, request.domain))
+            fitted = within(sizes, self.subject, request.domain)
+            inputs = draw(self.subject, names, fitted, family, precision, np.random.default_rng(0))
             outcome = Target(self, self.convention).run(inputs)
             with np.errstate(all="ignore"):
                 wanted = self.subject.run(self.subject.ways[0], inputs)
@@ -360,15 +363,6 @@ class Adapted:
             self._mapped = True
             return tuple(output[n] for n in self._outputs if n in output)
         return tuple(output) if isinstance(output, list) else output
-
-
-def _small(
-    subject: Definition, convention: Convention, request: Request, sizes: Mapping[str, int]
-) -> dict[str, np.ndarray]:
-    """Inputs for one call."""
-    names = [i.name for i in subject.inputs if i.name in convention.inputs]
-    rng = np.random.default_rng(0)
-    return draw(subject, names, sizes, list(subject.families)[1], Precision.of(request.dtype), rng)
 
 
 # -- gradients by autograd ---------------------------------------------------------------------------------------------

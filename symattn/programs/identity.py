@@ -130,8 +130,6 @@ def tried_apart(
         copied = program.kinds.copied
     except (InputError, MissingExtra) as error:
         return _not_tried(str(error))
-    if not copied:
-        return _quietly(lambda: test(stages[0]))
 
     def tests() -> Iterator[IdentityResult]:
         for sizes in stages:
@@ -140,7 +138,7 @@ def tried_apart(
                 break
 
     try:
-        results: list[IdentityResult] = apart(tests, seconds)
+        results: list[IdentityResult] = apart(tests, seconds) if copied else list(tests())
     except NotDone as error:
         return _not_tried(str(error))
     first, last = results[0], results[-1]

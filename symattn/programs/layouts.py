@@ -193,7 +193,9 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Tensor:
         return _bounds_of(a.input, inputs)
     if a.form in _OTHERS:
         return _OTHERS[a.form](value)
-    return _with_axes(value, a, _front(how, inputs), lengths(inputs))
+    source, axes = ("q", AXES[how.layout]) if "q" in inputs else ("x", 3)
+    shape = np.shape(inputs[source])  # the axes that the layout has before those of tokens: b, or b and h
+    return _with_axes(value, a, (1,) * (axes - len(shape)) + shape[:-2], lengths(inputs))
 
 
 def placed(arguments: Iterable[Argument], passed: Mapping[Argument, Any]) -> tuple[list[Tensor], dict[str, Tensor]]:
@@ -227,13 +229,6 @@ _NUMBERS: dict[str, Callable[[Convention, Inputs], int | float]] = {
     COUNT_Q: lambda how, inputs: lengths(inputs)[0],
     COUNT_K: lambda how, inputs: lengths(inputs)[1],
 }
-
-
-def _front(how: Convention, inputs: Inputs) -> tuple[int, ...]:
-    """The lengths of the axes that the layout has before those of tokens: b, or b and h."""
-    source, axes = ("q", AXES[how.layout]) if "q" in inputs else ("x", 3)
-    shape = np.shape(inputs[source])
-    return (1,) * (axes - len(shape)) + shape[:-2]
 
 
 def _with_axes(value: object, a: Argument, front: tuple[int, ...], tokens: tuple[int, int]) -> Tensor:

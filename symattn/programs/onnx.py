@@ -271,14 +271,11 @@ def of_node(node: OnnxNode, arrays: Mapping[str, Value], opset: int | None = Non
     fields, inputs = masks_of(frontier, q.shape[-2], k.shape[-2], arrays.get("attn_mask"), lengths, opset)
     if int(q.shape[-3]) == 1 and "keep" in inputs:
         inputs["keep"] = inputs["keep"][..., None, :]  # one head is no axis of heads, but one of batches
-    spec = _spec(node, fields, int(q.shape[-3]), int(k.shape[-3]))
-    return OnnxAttention(spec, {"q": q, "k": k, "v": v, **inputs}, node, arrays["Q"].ndim == 3)
-
-
-def _spec(node: OnnxNode, fields: dict[str, Value], heads: int, kv_heads: int) -> Attention:
+    heads, kv_heads = int(q.shape[-3]), int(k.shape[-3])
     fields |= {"scale": node.attributes.get("scale"), "softcap": node.attributes.get("softcap") or None}
     fields |= {"heads": heads, "kv_heads": None if kv_heads == heads else kv_heads}
-    return Attention(**{name: value for name, value in fields.items() if value is not None})
+    spec = Attention(**{name: value for name, value in fields.items() if value is not None})
+    return OnnxAttention(spec, {"q": q, "k": k, "v": v, **inputs}, node, arrays["Q"].ndim == 3)
 
 
 def _read(proto: Any) -> OnnxNode:

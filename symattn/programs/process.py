@@ -21,7 +21,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -386,7 +386,10 @@ def apart(task: Callable[[], Iterable[Any]], seconds: float) -> list[Any]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(copy, signal.SIGKILL)
         os.waitpid(copy, 0)
-    opened = [*_unpickled(answers)]
+    opened: list[tuple[bool, Any]] = []
+    with io.BytesIO(answers) as file, contextlib.suppress(EOFError, pickle.UnpicklingError):
+        while True:  # as far as they came whole
+            opened.append(pickle.load(file))
     results = [content for done, content in opened if done]
     if not results:
         ending = "it ended its process" if ended else f"it did not end within {seconds:g} s"
@@ -424,10 +427,3 @@ def _read(reading: int, waiting: Waiting) -> tuple[bytes, bool]:
             result += part
         elif waiting.over:
             return result, False
-
-
-def _unpickled(answers: bytes) -> Iterator[tuple[bool, Any]]:
-    """Yield what came whole."""
-    with io.BytesIO(answers) as file, contextlib.suppress(EOFError, pickle.UnpicklingError):
-        while True:
-            yield pickle.load(file)

@@ -74,18 +74,12 @@ def _attempts(session: Session, inputs: Inputs, word: str) -> Iterator[tuple[Cas
         session.records.append(judged)
         yield (judged,)
     session.runner.close()  # what a process remembers is gone
-    first, judged = (
-        session.run_case(Case(GROUP, "before it", _others(session, inputs))),
-        session.run_case(Case(GROUP, word, inputs)),
-    )
+    free = session.subject.free(inputs)  # arrays that hold numbers of any size: first with the other sign
+    others = session.subject.completed(session, {n: 0.0 - a if n in free else a for n, a in inputs.items()})
+    first = session.run_case(Case(GROUP, "before it", others))
+    judged = session.run_case(Case(GROUP, word, inputs))
     session.records += [first, judged]
     yield first, judged
-
-
-def _others(session: Session, inputs: Inputs) -> dict[str, np.ndarray]:
-    """The arrays that hold numbers of any size, tokens, queries, keys and values among them, with the other sign."""
-    result = {name: 0.0 - a if name in session.subject.free(inputs) else a for name, a in inputs.items()}
-    return session.subject.completed(session, result)
 
 
 def _report(session: Session, results: tuple[Fault, ...]) -> Report:
@@ -221,7 +215,8 @@ def _home(place: str) -> tuple[Path | None, str]:
 def _test(attribute: str, word: str, one: Repeated) -> str:
     """One test function."""
     judged, convention = one.judged, one.convention
-    lines = [f'"""{_told(one)}"""', *_calls(attribute, one)]
+    said = sentence(one.report.faults[0].message if one.report.faults else "").replace("\\", "").replace('"', "'")
+    lines = [f'"""{said}"""', *_calls(attribute, one)]
     exact = next((f.counterexample.exact for f in one.report.faults if f.counterexample), None)
     if exact is not None:
         at = next(f.counterexample.index for f in one.report.faults if f.counterexample)
@@ -241,11 +236,6 @@ def _checked(part: Part, result: str, judged: CaseResult, convention: Convention
     yield f"expected = np.array({_nested(expected)}, dtype=object)"
     yield f"allowed = np.array({_nested(allowed)})"
     yield f"check({result}, expected, allowed, {fine!r})"
-
-
-def _told(one: Repeated) -> str:
-    message = one.report.faults[0].message if one.report.faults else ""
-    return sentence(message).replace("\\", "").replace('"', "'")
 
 
 def _calls(attribute: str, one: Repeated) -> Iterator[str]:

@@ -309,7 +309,10 @@ def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[TraceP
         result = {name: arrays[name][index] for name in MADE if name in arrays}
         whole = TracePiece(spec, given, result, index)
         for piece in _heads(whole) if _alike(spec) else (whole,):
-            _check_size(piece)
+            size = max(a.size for a in (*piece.inputs.values(), piece.made["o"]))
+            if size > MOST:
+                words = f"an array of {size} entries; at most {MOST} are judged at once"
+                raise InputError(f"one head of the trace has {words}")
             yield piece
 
 
@@ -319,18 +322,15 @@ def _alike(spec: Attention) -> bool:
 
 
 def _heads(piece: TracePiece) -> Iterator[TracePiece]:
-    spec, shared = piece.spec, piece.spec.group
+    spec = piece.spec
     alone = replace(spec, heads=1, kv_heads=None)
+    masks = [n for n, a in piece.inputs.items() if n in ("mask", "bias") and a.ndim == 3]
     for head in range(spec.heads):
-        inputs = {name: _of_head(name, a, head, shared) for name, a in piece.inputs.items()}
+        at = {"q": head, "k": head // spec.group, "v": head // spec.group}
+        at |= {n: min(head, piece.inputs[n].shape[0] - 1) for n in masks}
+        inputs = {n: np.asarray(a[at[n]]) if n in at else a for n, a in piece.inputs.items()}
         result = {name: a[head] for name, a in piece.made.items()}
         yield TracePiece(alone, inputs, result, (*piece.place, head), piece)
-
-
-def _of_head(name: str, a: np.ndarray, head: int, shared: int) -> np.ndarray:
-    if name in ("q", "k", "v"):
-        return np.asarray(a[head if name == "q" else head // shared])
-    return np.asarray(a[min(head, a.shape[0] - 1)]) if name in ("mask", "bias") and a.ndim == 3 else a
 
 
 def _check_made(spec: Attention, arrays: Mapping[str, np.ndarray], front: tuple[int, ...]) -> None:
@@ -342,9 +342,3 @@ def _check_made(spec: Attention, arrays: Mapping[str, np.ndarray], front: tuple[
         wanted = (*front, *heads, *own[name])
         if name in arrays and arrays[name].shape != wanted:
             raise InputError(f"{name} has the shape {arrays[name].shape}, expected {wanted}; hint: --heads, --layout")
-
-
-def _check_size(piece: TracePiece) -> None:
-    size = max(a.size for a in (*piece.inputs.values(), piece.made["o"]))
-    if size > MOST:
-        raise InputError(f"one head of the trace has an array of {size} entries; at most {MOST} are judged at once")

@@ -258,13 +258,9 @@ def _sample(piece: TracePiece, precision: Precision) -> BitSample | None:
     n_q = piece.inputs["q"].shape[-2]
     top = piece.spec.alignment == "top-left"
     rows = range(min(n_q, _ROWS)) if top else range(max(0, n_q - _ROWS), n_q)
-    inputs = {n: _of_queries(n, a, n_q, rows) for n, a in piece.inputs.items()}
+    masks = {n for n, a in piece.inputs.items() if n in ("mask", "bias") and a.ndim > 1 and a.shape[-2] == n_q > 1}
+    inputs = {n: np.asarray(a[..., list(rows), :]) if n in {"q", *masks} else a for n, a in piece.inputs.items()}
     if sum(a.size for a in inputs.values()) > _ENTRIES or piece.spec.position is not None:
         return None
     spec = replace(piece.spec, fully_masked="zeros") if piece.spec.fully_masked == "error" else piece.spec
     return BitSample(spec, floats(inputs), numbers(piece.made["o"][..., list(rows), :])[0], precision.input)
-
-
-def _of_queries(name: str, a: np.ndarray, n_q: int, rows: Sequence[int]) -> np.ndarray:
-    by_query = name == "q" or (name in ("mask", "bias") and a.ndim > 1 and a.shape[-2] == n_q > 1)
-    return np.asarray(a[..., list(rows), :]) if by_query else a

@@ -37,6 +37,11 @@ def flipped(q: Any, k: Any, v: Any) -> Any:
     return jax.nn.softmax(jnp.where(jnp.triu(jnp.ones((n, n), bool)), s, -jnp.inf), -1) @ v
 
 
+def cut_off(q: Any, k: Any, v: Any) -> Any:
+    s = q @ k.mT / jnp.sqrt(q.shape[-1])
+    return jax.nn.softmax(jnp.where(jnp.arange(k.shape[-2]) < 64, s, -jnp.inf), -1) @ v
+
+
 class Layer(eqx.Module):  # type: ignore[misc,name-defined]
     """Two heads of four columns; with keys and values exchanged where that is asked for."""
 
@@ -78,8 +83,9 @@ def test_the_function_of_the_library_is_tested() -> None:
     assert found.epsilon <= 1e-12
 
 
-def test_a_flipped_mask_differs() -> None:
-    assert semantics(flipped, Attention(causal=True)).agrees is False
+@pytest.mark.parametrize(("function", "causal"), [(flipped, True), (cut_off, False)])
+def test_a_flipped_mask_and_keys_that_are_lost_beyond_64_differ(function: Any, causal: bool) -> None:
+    assert semantics(function, Attention(causal=causal)).agrees is False
 
 
 def test_a_module_is_called_with_other_weights() -> None:

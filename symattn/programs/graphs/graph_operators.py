@@ -255,7 +255,7 @@ def part(c: Context, x: Value, axis: int, start: Value, stop: Value, step: Value
     if isinstance(x, Joined):
         one = x.between(first, last) if k == x.ndim - 1 and by == 1 else None
         return part(c, x.whole(c), axis, start, stop, step) if one is None else one
-    if by == 1 and isinstance(first, int) and first == 0 and (last is None or _alike(last, length(x.shape[k]))):
+    if by == 1 and isinstance(first, int) and first == 0 and (last is None or str(last) == str(length(x.shape[k]))):
         return x
     key = (*[slice(None)] * k, slice(first, last, None if by == 1 else by))
     try:
@@ -352,11 +352,6 @@ def reduce(name: str) -> Rule:
         )
 
     return run
-
-
-def _alike(a: object, b: object) -> bool:
-    """Return whether two lengths are the same, as far as that is known."""
-    return bool(a == b) if isinstance(a, int) and isinstance(b, int) else a is b or str(a) == str(b)
 
 
 def _namespace(c: Context, x: Value) -> Value:

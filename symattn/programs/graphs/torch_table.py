@@ -51,10 +51,6 @@ def _full(c: Context, shape: object, value: Value, dtype: str | None = None, **_
     return op.full(c, shape, value if dtype is None else cast(c, value, dtype))
 
 
-def _full_like(c: Context, x: Value, value: Value, dtype: str | None = None, **_: object) -> Value:
-    return _full(c, x.shape, value, dtype)
-
-
 def _softmax(c: Context, x: Value, dim: int, dtype: Value = None) -> Value:
     return op.softmax(c, x if not isinstance(dtype, str) else cast(c, x, dtype), dim)
 
@@ -75,10 +71,6 @@ def _extreme(name: str, reduced: str) -> Rule:
 def _never_read(c: Context, shape: Value, *_: object, **__: object) -> Value:
     """An array whose elements must be written before they are read: until then they are a number that nobody means."""
     return op.full(c, getattr(shape, "shape", shape), float(2**31 - 1))
-
-
-def _einsum(c: Context, formula: str, arrays: list[Value], **_: object) -> Value:
-    return c.xp.einsum(formula, *map(c.lifted, arrays))
 
 
 def _scattered(c: Context, x: Value, part: Value, dim: int = 0, *ends: Value) -> Value:
@@ -125,10 +117,6 @@ def _layer_norm(
     return layer_norm(c.lifted(x), decimal(eps), gain, added)
 
 
-def _log_softmax(c: Context, x: Value, dim: int, dtype: Value = None) -> Value:
-    return c.xp.log(_softmax(c, x, dim, dtype))
-
-
 _KEPT = "aten._assert_tensor_metadata aten.contiguous aten.clone aten.detach aten.alias aten.lift_fresh_copy"
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_KEPT.split(), op.same),
@@ -153,14 +141,14 @@ RULES: Mapping[str, Rule] = {
     "aten.max": _extreme("maximum", "max"),
     "aten.min": _extreme("minimum", "min"),
     "aten.logsumexp": lambda c, x, dim, keep=False: c.xp.log(_reduce("sum")(c, c.xp.exp(c.lifted(x)), dim, keep)),
-    "aten.einsum": _einsum,
-    "aten.log_softmax": _log_softmax,
+    "aten.einsum": lambda c, formula, arrays, **_: c.xp.einsum(formula, *map(c.lifted, arrays)),
+    "aten.log_softmax": lambda c, x, dim, dtype=None: c.xp.log(_softmax(c, x, dim, dtype)),
     "aten.layer_norm": _layer_norm,
     "aten.linalg_vector_norm": _vector_norm,
     "aten.nan_to_num": _finite_numbers,
     "aten.pad": _pad,
     "aten.copy": lambda c, x, source, *_: op.expand(c, source, x.shape),
-    **dict.fromkeys(("aten.full_like", "aten.fill"), _full_like),
+    **dict.fromkeys(("aten.full_like", "aten.fill"), lambda c, x, *told, **more: _full(c, x.shape, *told, **more)),
     "aten.scalar_tensor": lambda c, value, **_: value,
     "aten.slice_scatter": _scattered,
     "aten.repeat": _repeated,

@@ -286,18 +286,13 @@ def as_int64(x: np.ndarray) -> np.ndarray:
 
 def check_wide(name: str, a: Value, b: Value) -> None:
     """Raise InputError where NumPy's int64 may wrap around in a sum, a difference, a product or a power."""
-    kinds = [np.asarray(x).dtype.kind for x in (a, b)]
-    if not set(kinds) <= {"i", "u", "b"} or name not in ("add", "subtract", "multiply", "power"):
+    arrays = [np.asarray(n) for n in (a, b)]
+    if not {n.dtype.kind for n in arrays} <= {"i", "u", "b"} or name not in ("add", "subtract", "multiply", "power"):
         return
-    x, y = (_largest(n) for n in (a, b))
+    x, y = (max(abs(int(n.min())), abs(int(n.max()))) if n.size else 0 for n in arrays)
     # 2⁶⁴ is beyond 64 bits already, and a larger power may take all memory
     if (x ** min(y, 64) if name == "power" else x * y if name == "multiply" else x + y) >= _WIDE:
         raise InputError("whole numbers beyond 64 bits are not read")
-
-
-def _largest(x: object) -> int:
-    a = np.asarray(x)
-    return max(abs(int(a.min())), abs(int(a.max()))) if a.size else 0
 
 
 def are_whole(*arrays: Value) -> bool:
