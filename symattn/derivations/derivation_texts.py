@@ -32,7 +32,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from symattn.derivations.steps import Moments, capitalised
+from symattn.derivations.steps import capitalised
 from symattn.document import formulas, model
 from symattn.document.model import Assumption, Block, Document, Step, Text
 from symattn.proof.relations.glossary import Glossary
@@ -53,16 +53,14 @@ Line = tuple[str, list[str]]
 class Telling:
     """A text while it is told.
 
-    ``letters`` are those of its sections, or laws by which moments are claimed. ``values`` are what it names: nodes
-    (``@name``), and blocks or steps. ``roles`` are colours of letters that are not the usual ones.
+    ``letters`` are those of its sections. ``values`` are what it names: nodes (``@name``), and blocks or steps.
+    ``roles`` are colours of letters that are not the usual ones.
     """
 
     def __init__(
-        self, letters: Mapping[str, Glossary | Moments], roles: Mapping[str, Any] | None = None, /, **values: Any
+        self, letters: Mapping[str, Glossary], roles: Mapping[str, Any] | None = None, /, **values: Any
     ) -> None:
-        self.sections: dict[str, Any] = {
-            name: Section(x) if isinstance(x, Glossary) else x for name, x in letters.items()
-        }
+        self.sections = {name: Section(x) for name, x in letters.items()}
         self.roles, self.values = {**formulas.ROLES, "a": "weight", "A": "weight", **(roles or {})}, values
         self._cited: dict[str, CitedTheorem] = {}
 

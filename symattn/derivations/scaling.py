@@ -10,17 +10,16 @@ from symattn.derivations.derivation_texts import Telling
 from symattn.derivations.parameters import number_or_letter
 from symattn.derivations.scaling_numpy import D_K, ScalingSetting, at_size, compared, evidence
 from symattn.derivations.scaling_typical import TYPICAL, typical
-from symattn.derivations.steps import Moments, checked, moment, of_all
+from symattn.derivations.steps import of_all
 from symattn.document.codec import command
 from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence
 from symattn.document.formulas import formula
 from symattn.document.model import Document, Result, Step
 from symattn.document.notation import At, Node, Row, Words, equals
-from symattn.document.text import text
-from symattn.proof.moments import Law
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.section import Section
 
 OTHER_MEANS = "If the means are not zero"
 """The section that drops A3."""
@@ -66,7 +65,7 @@ insert variance
 # What $1/√d_k$ does, and $1/d_k$ does not
 main- Var(s/√d_k) = Var(s)/d_k = @one :: $Var(c X) = c² Var(X)$
 main- Var(s/d_k) = Var(s)/d_k² = @one/d_k :: the same
-main→ Var(s/d_k) → 0 :: d_k → ∞
+main→ Var(s/d_k) → 0 :: d_k → ∞ :: @one/d_k
 uniform- softmax_j(0 s) = 1/n :: equal scores
 Divided by $√d_k$, scores vary as much for every $d_k$. Divided by $d_k$, their differences vanish as $d_k$ grows, and
     by the last step every weight tends to $1/n$: all keys are averaged.
@@ -79,7 +78,7 @@ The variance is still linear in $d_k$, so $1/√d_k$ still removes the growth of
 """
 _DIFFERENCES = """
 # The difference of two scores
-any:= s_j = q·k_j = Σ_{i=1}^{d_k} q_i k_ji :: key j; A1 and A2 for all keys
+row:= s_j = q·k_j = Σ_{i=1}^{d_k} q_i k_ji :: key j; A1 and A2 for all keys
 row- Cov(s_1, s_2) = d_k @mu² σ² :: the query is shared
 row- Var(s_1 - s_2) = Var(q·(k_1 - k_2)) :: the dot product is linear
 row- Var(s_1 - s_2) = Var(s_1) + Var(s_2) - 2 Cov(s_1, s_2)
@@ -109,10 +108,9 @@ def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
     """Moments of q·k, what 1/√d_k does, the Jacobian of softmax, and its size in the typical row and in the mean."""
     setting = ScalingSetting(dk, None if mean is None else _mean(mean))
     comparison = compared(setting, seed)
-    letters: dict[str, Glossary | Moments] = {
+    letters = {
         "": jacobian.letters(), "gap": _gap_letters(), "uniform": Glossary({"s": "n"}, index={"j": "n"}),
-        "any": Moments(setting.score()), "main": Moments(setting.main()), "row": Moments(setting.row()),
-        "end": Moments(_end(setting)),
+        "any": setting.score(), "main": setting.main(), "row": setting.row(), "end": setting.end(),
     }  # fmt: skip
     values: dict[str, Any] = {
         "at": at_size(setting), "mu": setting.mu, "dk": dk, "one": variance_formula(setting, ""),
@@ -133,7 +131,7 @@ def _typed(setting: ScalingSetting) -> str:
     centred = setting.centred
     dropped = f" :: dropped in “{OTHER_MEANS}”" if setting.mean is None else ""
     means = f"# {OTHER_MEANS if centred else 'The mean still grows'}"
-    spread = _GENERAL.format("the moments of the components") + "any- @here = @spread :: $@at$" if centred else ""
+    spread = _GENERAL.format("the moments of the components") + "any- @here = @spread :: at one size" if centred else ""
     parts = (
         _BEGINS.replace("@dk", str(setting.d_k)),
         (f"{_ZERO}{dropped}\n{_NORMAL}" if centred else f"{_NORMAL}, as at $@mu = 0$") + f" :: for “{TYPICAL}” alone",
@@ -166,18 +164,11 @@ def _gap_letters() -> Glossary:
     return Glossary(given, {"n": "1+r"}, index, {"s": scores}, places={"m": 0}, positive=("Δ",), nonnegative=("d",))
 
 
-def _end(setting: ScalingSetting) -> Law:
-    """The law of a row at the end of its section: A3 where it is assumed."""
-    return setting.row().at({setting.mu.base: 0}) if setting.centred else setting.row()
-
-
 def _written_out(setting: ScalingSetting) -> tuple[Step, ...]:
     if not 1 < setting.d_k <= _WRITTEN_OUT:
         return ()
-    law = setting.score().at({"d_k": setting.d_k})
     products = formula(" + ".join(f"q_{i} k_{i}" for i in range(1, setting.d_k + 1)))
-    where = checked(text(at_size(setting)))
-    return (moment(law, equals(formula("s"), products), (at_size(setting),), where, law.written_out),)
+    return (Section(setting.main()).claim(equals(formula("s"), products), (at_size(setting),)),)
 
 
 def variance_formula(setting: ScalingSetting, size: str) -> Node:
@@ -186,16 +177,18 @@ def variance_formula(setting: ScalingSetting, size: str) -> Node:
 
 
 def _result(setting: ScalingSetting, compared: tuple[Evidence, ...]) -> Result:
-    law, variance = setting.main(), formula("Var(q·k)")
-    here = moment(law, equals(At(variance, at_size(setting)), _at_size(setting, not setting.centred)))
-    every = moment(law, equals(variance, variance_formula(setting, "d_k ")))
-    scaled = moment(law, equals(formula("Var({q·k}/√d_k)"), variance_formula(setting, "")))
+    section, variance = Section(setting.main()), formula("Var(q·k)")
+
+    def claimed(left: Node, right: Node) -> Step:
+        return section.claim(equals(left, right), ())
+
+    every = claimed(variance, variance_formula(setting, "d_k "))
+    here = claimed(At(variance, at_size(setting)), _at_size(setting, not setting.centred))
+    scaled = claimed(formula("Var({q·k}/√d_k)"), variance_formula(setting, ""))
     formulas: list[Node] = [Row((every.formula, here.formula)), Row((scaled.formula, Words("for every"), D_K))]
     if isinstance(setting.mean, Fraction) and setting.mean:
         at_mean = formula("d_k σ² {σ² + @twice}", values={"twice": 2 * setting.mean**2})
-        condition = equals(setting.mu, setting.mean)
-        law = setting.score().at({setting.mu.base: setting.mean})
-        formulas.append(moment(law, equals(At(variance, condition), at_mean)).formula)
+        formulas.append(claimed(At(variance, equals(setting.mu, setting.mean)), at_mean).formula)
     return Result("Result", tuple(formulas), (of_all(every, scaled, here), *compared))
 
 
@@ -208,5 +201,6 @@ def _at_size(setting: ScalingSetting, general: bool) -> Node:
 def _difference(setting: ScalingSetting) -> Result:
     inner = "σ⁴" if setting.centred else "σ² {σ² + @mu²}"
     typed = ("Var(s_1 - s_2)", f"2 d_k {inner}"), ("Var({s_1 - s_2}/√d_k)", f"2 {inner}")
-    rows = [moment(_end(setting), equals(*map(setting.formula, sides))) for sides in typed]
+    section = Section(setting.end())
+    rows = [section.claim(equals(*map(setting.formula, sides)), ()) for sides in typed]
     return Result("Result", (Row((*(r.formula for r in rows), Words("for every"), D_K)),), (of_all(*rows),))

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from symattn.derivations.steps import checked, moment, together
+from symattn.derivations.exactly import value
+from symattn.derivations.steps import FalseStep, checked, together
 from symattn.document import notation as nt
 from symattn.document.characters import GREEK
 from symattn.document.evidence import Evidence, Grade
@@ -20,9 +21,11 @@ from symattn.document.formulas import formula
 from symattn.document.model import Block, Heading, Paragraph, Step, Steps, Text
 from symattn.document.notation import Decimal, Name, Node, Number, Relation, equals, relation
 from symattn.document.text import text
-from symattn.proof.moments import INDEPENDENCE, MOMENTS, Law, LawFamily
+from symattn.proof.expectation import law_with
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.judging import DecidedRelation, record
 
-D_K, N = map(formula, ("d_k", "n"))
+D_K = formula("d_k")
 
 
 @dataclass(frozen=True)
@@ -42,35 +45,33 @@ class ScalingSetting:
         """Return whether the main derivation assumes μ = 0."""
         return not self.mean
 
-    def score(self) -> Law:
+    def score(self) -> Glossary:
         """One query and one key, any mean: s = q·k."""
-        return self._law((D_K,), {"s": "q·k", "q·k": "Σ_{i=1}^{d_k} q_i k_i"})
+        return self._letters({"q": "d_k", "k": "d_k"}, centred=False)
 
-    def row(self) -> Law:
-        """One query and several keys: s_j = q·k_j."""
-        meanings = {f"s_{j}": f"q·k_{j}" for j in (1, 2)}
-        meanings |= {f"q·k_{j}": f"Σ_{{i=1}}^{{d_k}} q_i k_{j}i" for j in (1, 2)}
-        return self._law((N, D_K), meanings | {"q·(k_1 - k_2)": "Σ_{i=1}^{d_k} q_i {k_1i - k_2i}"})
+    def row(self) -> Glossary:
+        """One query and two keys, any mean: s_j = q·k_j."""
+        return self._letters({"q": "d_k", "K": "2 d_k"}, centred=False)
 
-    def main(self) -> Law:
-        """The law of the score in the main derivation: A3 where it is assumed."""
-        return self.score().at({self.mu.base: 0}) if self.centred else self.score()
+    def end(self) -> Glossary:
+        """The letters of a row at the end of its section: A3 where it is assumed."""
+        return self._letters({"q": "d_k", "K": "2 d_k"}, self.centred).where("s_j = q·k_j")
+
+    def main(self) -> Glossary:
+        """The letters of the main derivation: the score, with A3 where it is assumed."""
+        return self._letters({"q": "d_k", "k": "d_k"}, self.centred).where("s = q·k")
 
     def formula(self, typed: str) -> Node:
         """Read a formula with ``@mu``."""
         return formula(typed, values={"mu": self.mu})
 
-    def _law(self, key_axes: tuple[Node, ...], meanings: dict[str, str]) -> Law:
-        variance = formula("σ²")
-        return Law(
-            families=(LawFamily("q", (D_K,), self.mu, variance), LawFamily("k", key_axes, self.mu, variance)),
-            independent=frozenset("qk"),
-            positive=("σ", "d_k", "n"),
-            real=(self.mu.base,),
-            definitions={formula(a): formula(b) for a, b in meanings.items()},
-            at_least={"n": 2},
-            labels={MOMENTS: "A1", INDEPENDENCE: "A2", **({self.mu.base: "A3"} if self.centred else {})},
-        )
+    def _letters(self, drawn: dict[str, str], centred: bool) -> Glossary:
+        mean = "" if centred else self.mu.base
+        law = law_with("σ", mean) if mean else law_with("σ")
+        return Glossary(
+            {**drawn, "σ": "", **({mean: ""} if mean else {})}, {"d_k": "d_k"}, {"i": "d_k", "j": "2"},
+            laws=dict.fromkeys(drawn, law), labels=dict.fromkeys(drawn, "A1 A2 A3" if centred else "A1 A2"), rows=True,
+        )  # fmt: skip
 
 
 def at_size(setting: ScalingSetting) -> Node:
@@ -83,6 +84,8 @@ _LARGEST_CUBE = 16  # components, each with two values
 _ROWS, _NUMBERS = 20_000, 4_000_000  # at most so many rows, and so many numbers in one array
 _FAR = 5.0  # standard errors; a sample further off does not agree
 _MEAN, _VARIANCE, _SCALED, _GAP = map(formula, ("E[s]", "Var(s)", "Var(s/√d_k)", "Var(s_1 - s_2)"))
+_CLOSED = dict(zip((_MEAN, _VARIANCE, _SCALED, _GAP),
+                   map(formula, ("d_k μ²", "d_k (1 + 2 μ²)", "1 + 2 μ²", "2 d_k (1 + μ²)")), strict=True))  # fmt: skip
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -142,8 +145,15 @@ def _agrees(setting: ScalingSetting, centre: Fraction, formula: Node, value: Fra
     signs = nt.commas(centre - 1, centre + 1) if centre else nt.PlusMinus(nt.node(1))
     values = text(nt.Fence("curly", signs))
     where = checked(f"all {2**width} points of {values}{str(width).translate(_RAISED)}")
-    law = _law(setting, centre, formula)
-    return moment(law, equals(formula, value), f"{2**width} points", where)
+
+    def decide(said: Relation) -> Evidence:
+        if said.rest != (("=", nt.node(closed(setting, centre, said.first))),):
+            raise FalseStep(f"{text(said)}: the closed form differs")
+        return where
+
+    relation = equals(formula, value)
+    record(DecidedRelation(relation, decide, sizes=("d_k", "n"), exact=True))
+    return Step(relation, (f"{2**width} points",), decide(relation))
 
 
 def _there(setting: ScalingSetting, centre: Fraction) -> Text:
@@ -151,17 +161,14 @@ def _there(setting: ScalingSetting, centre: Fraction) -> Text:
     return formula("σ = 1"), ", ", equals(setting.mu, centre), " and ", equals(D_K, setting.d_k)
 
 
-def closed(setting: ScalingSetting, centre: Fraction, formula: Node) -> Fraction:
-    """Return the moment by the moment algebra at σ = 1."""
-    value = _law(setting, centre, formula).value(formula).constant()
-    assert value is not None
-    return value
-
-
-def _law(setting: ScalingSetting, centre: Fraction, formula: Node) -> Law:
-    """The law of the scores at σ = 1, with this mean and size."""
-    law = setting.row() if formula == _GAP else setting.score()
-    return law.at({"σ": Fraction(1), "d_k": Fraction(setting.d_k), setting.mu.base: centre})
+def closed(setting: ScalingSetting, centre: Fraction, moment: Node) -> Fraction:
+    """Return a moment by its closed form at σ = 1. Raises FalseStep for one that has none here."""
+    form = _CLOSED.get(moment)
+    if form is None:
+        raise FalseStep(f"{text(moment)}: no closed form")
+    result = value(form, {"μ": centre, "d_k": setting.d_k}).rational()
+    assert result is not None
+    return result
 
 
 def _sampled(setting: ScalingSetting, centre: Fraction, seed: int) -> tuple[Block, ...]:

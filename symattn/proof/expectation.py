@@ -26,7 +26,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.index import expressions as ex
 from symattn.arrays.index.building import add, as_written, divide, kept, multiply, predicate, substitute, total
-from symattn.arrays.index.positions import as_number
+from symattn.arrays.index.positions import as_number, in_sizes
 from symattn.arrays.indexed import Indexed
 from symattn.document.errors import Refused, Undecided
 from symattn.document.model import Text
@@ -106,28 +106,10 @@ class Expectation:
 
     def of(self, x: ex.Expression) -> ex.Expression:
         """E of an index expression that is a polynomial in random letters."""
-        return add(*[_summed(bound, self._of_product(parts)) for bound, parts in self._expanded(x)])
+        return add(*[_summed(bound, self._of_product(parts)) for bound, parts in _expanded(x, self._random)])
 
     def _random(self, x: ex.Expression) -> bool:
         return array_of(x) in self.laws if isinstance(x, ex.Letter) else any(map(self._random, x.children))
-
-    def _expanded(self, x: ex.Expression) -> list[tuple[tuple[ex.Index, ...], tuple[ex.Expression, ...]]]:
-        """``x`` as a sum of products under sums over indices of their own."""
-        if not self._random(x) or isinstance(x, ex.Letter):
-            return [((), (x,))]
-        if isinstance(x, ex.Sum):
-            return [term for y in x.children for term in self._expanded(y)]
-        if isinstance(x, ex.Product):
-            choices = product(*[self._expanded(y) for y in x.children])
-            return [(sum((b for b, _ in c), ()), sum((p for _, p in c), ())) for c in choices]
-        if isinstance(x, ex.Total):
-            new = ex.fresh(x.index.sort)
-            inner = self._expanded(substitute(x.body, {x.index: new}))
-            return [((new, *bound), parts) for bound, parts in inner]
-        if isinstance(x, ex.Ratio) and not self._random(x.children[1]):
-            below = divide(ex.ONE, x.children[1])
-            return [(bound, (*parts, below)) for bound, parts in self._expanded(x.children[0])]
-        raise Refused(f"moments: {type(x).__name__.lower()} of random letters is not a polynomial")
 
     def _of_product(self, parts: tuple[ex.Expression, ...]) -> ex.Expression:
         letters: dict[str, list[ex.Letter]] = defaultdict(list)
@@ -185,8 +167,7 @@ class Expectation:
         mean = None
         for outcome in product(*entries):
             term = f(**self._arrays(list(laws), [value for value, _ in outcome]))
-            for _, probability in outcome:
-                term = term * probability
+            term = term * prod(probability for _, probability in outcome)
             mean = term if mean is None else mean + term
         return mean
 
@@ -201,6 +182,32 @@ class Expectation:
                 mine[n] = Exact.lift(rest.pop(0)).entries.item()
             arrays[name] = Exact.lift(mine.reshape(shape))
         return arrays
+
+
+def multiplied_out(x: ex.Expression) -> ex.Expression:
+    """Return a polynomial as a sum of products, where sums over indices that cancel or coincide are gone."""
+    return add(*[_summed(bound, multiply(*parts)) for bound, parts in _expanded(x, lambda y: in_sizes(y) is None)])
+
+
+def _expanded(
+    x: ex.Expression, random: Callable[[ex.Expression], bool]
+) -> list[tuple[tuple[ex.Index, ...], tuple[ex.Expression, ...]]]:
+    """``x`` as a sum of products under sums over indices of their own; what is not random stays as it is."""
+    if not x.children or not random(x):
+        return [((), (x,))]
+    if isinstance(x, ex.Sum):
+        return [term for y in x.children for term in _expanded(y, random)]
+    if isinstance(x, ex.Product):
+        choices = product(*[_expanded(y, random) for y in x.children])
+        return [(sum((b for b, _ in c), ()), sum((p for _, p in c), ())) for c in choices]
+    if isinstance(x, ex.Total):
+        new = ex.fresh(x.index.sort)
+        inner = _expanded(substitute(x.body, {x.index: new}), random)
+        return [((new, *bound), parts) for bound, parts in inner]
+    if isinstance(x, ex.Ratio) and not random(x.children[1]):
+        below = divide(ex.ONE, x.children[1])
+        return [(bound, (*parts, below)) for bound, parts in _expanded(x.children[0], random)]
+    raise Refused(f"moments: {type(x).__name__.lower()} of random letters is not a polynomial")
 
 
 def _plain(x: Indexed, places: Any) -> ex.Expression:

@@ -76,10 +76,10 @@ def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2, tries
     return _looked(sides, declared, (Numbers(sizes, seed) for sizes in every for seed in range(seeds)))
 
 
-def spot_check(sides: Sides, declared: Declared, top: int = 3) -> CounterexampleSearch:
-    """Search at a few sizes that differ from each other, until both sides were equal three times."""
+def spot_check(sides: Sides, declared: Declared, top: int = 3, enough: int = _ENOUGH) -> CounterexampleSearch:
+    """Search at a few sizes that differ from each other, until both sides were equal often ``enough``."""
     every = enumerate(spread_sizes(declared.sorts(), top))
-    return _looked(sides, declared, (Numbers(sizes, seed) for seed, sizes in every), _ENOUGH)
+    return _looked(sides, declared, (Numbers(sizes, seed) for seed, sizes in every), enough)
 
 
 def _looked(sides: Sides, declared: Declared, worlds: Iterable[Numbers], enough: int = 0) -> CounterexampleSearch:

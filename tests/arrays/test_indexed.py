@@ -165,3 +165,13 @@ def test_arrays_without_letters_keep_their_kind() -> None:
     with pytest.raises(InputError):
         (x + np.nan).at(x.places()[0])
     assert Axis([()]) == 1
+
+
+def test_the_first_entry_along_a_sort_is_a_letter_of_its_own() -> None:
+    x = Indexed.letters("x", "n", "m")
+    row, column = x[0], x[:, 0]
+    (place,), (other,) = row.places(), column.places()
+    assert [row.at(place).name, column.at(other).name, x[0, 0].at(()).name] == ["x[0, ·]", "x[·, 0]", "x[0, 0]"]
+    for wrong in (lambda: x[1], lambda: x[-1], lambda: (x + x)[0], lambda: Indexed.letters("x", axis("n") * 2)[0]):
+        with pytest.raises(Refused):
+            wrong()

@@ -88,7 +88,7 @@ def test_what_is_told_is_known(asked: tuple[str, dict[str, Any]]) -> None:
 
 
 AT_SIZES = {
-    "scaling": {"d_k = 4", "all 256 points of {±1}⁸", "all 4096 points of {±1}¹²"},
+    "scaling": {"all 256 points of {±1}⁸", "all 4096 points of {±1}¹²"},
     "jacobian": set(),
     "shift": {"this example"},
     "matrix-form": {"this example"},

@@ -36,33 +36,34 @@ from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention.inputs import DerivationRequest, read_request
 from symattn.derivations.cited import known
 from symattn.derivations.scaling_numpy import ScalingSetting
-from symattn.derivations.steps import FalseStep, checked, hold, moment
+from symattn.derivations.steps import FalseStep, checked, hold
 from symattn.document import notation as nt
 from symattn.document.errors import Undecided
 from symattn.document.evidence import Grade
 from symattn.document.notation import equals, node
 from symattn.proof import gaussian
 from symattn.proof.relations import functions
+from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.section import Section
 from symattn.proof.rules import Fold, Limit
 from symattn.proof.together import Together
 from symattn.theorems import theorem_of
 from symattn.theorems.reading import AsPrinted
 from tests.lanes import one_row_in
-from tests.letters import SIGMA, mean, q, s, var
+from tests.letters import MU, SIGMA, mean, q, s, var
 
-LAW = ScalingSetting(4).score()
+SCORE = ScalingSetting(4, "μ").main()
 D_K = nt.name("d", "k")
 
 
 def test_a_moment_holds_or_is_not_claimed() -> None:
     right = D_K * SIGMA**2 * (SIGMA**2 + 2 * ScalingSetting(4).mu ** 2)
-    assert moment(LAW, equals(var(s()), right, right)).evidence
+    assert Section(SCORE).claim(equals(var(s()), right, right), "").evidence
     for wrong in (D_K * SIGMA**4, D_K**2 * SIGMA**4, node(0), var(2 * s())):
         with pytest.raises(FalseStep):
-            moment(LAW, equals(var(s()), wrong))
+            Section(SCORE).claim(equals(var(s()), wrong), "")
         with pytest.raises(FalseStep):
-            moment(LAW, equals(var(s()), right, wrong))
+            Section(SCORE).claim(equals(var(s()), right, wrong), "")
 
 
 @pytest.mark.parametrize(
@@ -95,8 +96,8 @@ def test_a_false_line_of_a_text_is_refused(
 
 def test_a_mean_is_not_zero_unless_assumed() -> None:
     with pytest.raises(FalseStep):
-        moment(LAW, equals(mean(q(1) ** 2), SIGMA**2))
-    moment(ScalingSetting(4).main(), equals(mean(q(1) ** 2), SIGMA**2))
+        Section(SCORE).claim(equals(mean(q(1) ** 2), SIGMA**2), "")
+    Section(ScalingSetting(4).main()).claim(equals(mean(q(1) ** 2), SIGMA**2), "")
 
 
 def test_hold() -> None:
@@ -314,14 +315,21 @@ def test_a_wrong_variance_formula_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         derive("scaling")
 
 
-def test_a_grade_names_the_assumptions_and_sizes_that_its_values_used() -> None:
-    setting, row = ScalingSetting(4), ScalingSetting(4).row()
-    assert setting.main().under(var(s())) == "all d_k, under A1–A3"
-    assert setting.score().under(var(s())) == "all d_k, under A1 and A2"
-    assert setting.score().under(mean(q(1))) == "all d_k, under A1"
-    assert setting.score().under(nt.At(mean(s()), equals(D_K, 7))) == "d_k = 7, under A1 and A2"
-    assert row.under(var(s(1) - s(2))) == "all d_k and n ≥ 2, under A1 and A2"
-    assert ScalingSetting(4, "mu").main().under(var(s())) == "all d_k, under A1 and A2"
+@pytest.mark.parametrize(
+    ("letters", "left", "right", "where"),
+    [
+        (ScalingSetting(4).main(), var(s()), D_K * SIGMA**4, "all sizes, under A1–A3"),
+        (ScalingSetting(4, "μ").main(), mean(s()), D_K * MU**2, "all sizes, under A1 and A2"),
+        (SCORE, nt.At(mean(s()), equals(D_K, 7)), 7 * MU**2, "d_k = 7, under A1 and A2"),
+        (ScalingSetting(4).end(), var(s(1) - s(2)), 2 * D_K * SIGMA**4, "all sizes, under A1–A3"),
+    ],
+)
+def test_a_grade_names_the_assumptions_and_sizes_that_its_values_used(
+    letters: Glossary, left: nt.Node, right: nt.Node, where: str
+) -> None:
+    evidence = Section(letters).claim(equals(left, right), "").evidence
+    assert evidence is not None
+    assert evidence.where == where
 
 
 def test_a_claim_of_means_names_the_assumptions_about_its_arrays() -> None:

@@ -23,6 +23,8 @@ class NoMean(ValueError):
 
 def mean(of: Data, laws: list[Data], at: Places, world: Any) -> float:
     """E of an expression, the laws of the random arrays being given."""
+    if any(law[0] != "function" for law in laws):
+        raise NoMean("a law that is none")
     known = {law[1].removeprefix("law of "): law[2:] for law in laws}
     whole = _expanded(of, at, known, world)
     return math.fsum(c * math.prod(_moment(known[_array(entry)], n, at, world) for entry, n in Counter(m).items())

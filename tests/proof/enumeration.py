@@ -1,4 +1,4 @@
-"""Expectations by going through all outcomes of a discrete law: nothing is shared with the moment algebra."""
+"""Expectations by going through all outcomes of a discrete law: nothing is shared with the proof."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from symattn.attention.letters_of_attention import D_K
 from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.document import notation as nt
 from symattn.document.notation import Node, Relation
-from symattn.proof import certified, certified_moments
+from symattn.proof import certified
 from symattn.proof.certificate import premise
 from symattn.proof.premises import Applied, Concluded, Inducted, Instance, Tending
 from symattn.proof.relations import concluding, limit_rules
@@ -36,7 +36,7 @@ def listening() -> Iterator[list[Record]]:
             found.extend(json.loads(json.dumps(premise(p))) for p in steps)
         return answer
 
-    rooms: tuple[Any, ...] = (concluding, limit_rules, certified_moments)
+    rooms: tuple[Any, ...] = (concluding, limit_rules)
     for room in rooms:
         room.accepted = accepted
     try:
@@ -60,21 +60,7 @@ def limit(relation: Relation, condition: Relation, form: Node, glossary: Glossar
     return found
 
 
-def of_moments(*sides: Node) -> list[Record]:
-    """The same of equations between moments of a score."""
-    with listening() as found:
-        certified_moments.chained(_SETTING.score(), sides)
-    return found
-
-
-def vanishing(formula: Node) -> list[Record]:
-    """The same of a moment that tends to 0 with the size."""
-    with listening() as found:
-        certified_moments.vanishing(_SETTING.score(), formula, "d_k")
-    return found
-
-
-_SETTING = ScalingSetting(4, "μ")
+_SCORE = ScalingSetting(4, "μ").main()
 X, Y, T, N_, P = (nt.name(x) for x in "xytnp")
 XI, PI, UI, SI = (nt.name(x, "i") for x in ("x", "p", "u", "s"))
 BETA, E = nt.name("β"), nt.Name("e")
@@ -120,10 +106,15 @@ RULES: dict[str, Callable[[], list[Record]]] = {
         _SUM,
         Glossary({"u": "r", "β": ""}, {"r": "r"}, {"i": "r"}, positive=("u", "β")),
     ),
-    "a size that grows": lambda: vanishing(var(s() / D_K)),
-    "a value at a size": lambda: of_moments(
-        nt.At(var(s()), nt.equals(D_K, 9)), 9 * (SIGMA**2 * (SIGMA**2 + 2 * MU**2))
+    "a size that grows": lambda: limit(
+        nt.relation(var(s() / D_K), "→", 0),
+        nt.relation(D_K, "→", nt.Name("∞")),
+        SIGMA**2 * (SIGMA**2 + 2 * MU**2) / D_K,
+        _SCORE,
     ),
-    "roots of sizes": lambda: of_moments(D_K * MU**2 / nt.Root(D_K), nt.Root(D_K) * MU**2),
+    "a value at a size": lambda: steps(
+        nt.equals(nt.At(var(s()), nt.equals(D_K, 9)), 9 * (SIGMA**2 * (SIGMA**2 + 2 * MU**2))), _SCORE
+    ),
+    "roots of sizes": lambda: steps(nt.equals(D_K * MU**2 / nt.Root(D_K), nt.Root(D_K) * MU**2), _SCORE),
 }
 """For each rule, relations that are shown by it."""

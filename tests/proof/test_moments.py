@@ -1,4 +1,4 @@
-"""The moment algebra against the enumeration of discrete laws, and what it must refuse."""
+"""Printed means and variances against the enumeration of discrete laws, and what is not proved of them."""
 
 from __future__ import annotations
 
@@ -8,51 +8,60 @@ from fractions import Fraction
 
 import pytest
 
-from symattn.document import notation as nt
-from symattn.document.errors import Refused
-from symattn.document.notation import At, Name, Node, Root, call, equals, name, node, total
-from symattn.proof.moments import Law, LawFamily
-from symattn.proof.polynomial import Polynomial
+from symattn.arrays.index import expressions as ex
+from symattn.arrays.index.building import at_size
+from symattn.document.formulas import formula
+from symattn.document.notation import At, Node, equals
+from symattn.proof.expectation import EntryLaw, law_with, multiplied_out
+from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.compiling import Compiled
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.section import Section
+from symattn.proof.statement import Letters, run
 from tests.proof.enumeration import LAWS, Outcomes, expectation, moment, variance
 
-D, MU, S2, M3, M4 = name("d", "k"), Name("μ"), Name("v"), Name("m3"), Name("m4")
-SIGMA = Name("σ")
-S = Name("s")
+NUMBERS = ("μ", "v", "m", "w")
+FOUR = EntryLaw(NUMBERS, lambda μ, v, m, w: (μ, v, m, w), lambda *_: [])
+"""A law by its first four cumulants."""
+SKEW = EntryLaw(("μ",), lambda μ: (μ, 2, 2, -6), lambda μ: [(μ - 1, Fraction(2, 3)), (μ + 2, Fraction(1, 3))])
 
 
-def q(*i: nt.Like) -> Node:
-    return name("q", *i)
+def letters(law: EntryLaw, **more: str) -> Glossary:
+    given = {"q": "d_k", "k": "d_k", **dict.fromkeys(law.parameters, ""), **more}
+    labels = {"q": "A1", "k": "A2"}
+    index = {"i": "d_k", "j": "d_k"}
+    return Glossary(given, {"d_k": "d_k"}, index, laws={"q": law, "k": law}, labels=labels, rows=True).where("s = q·k")
 
 
-def k(*i: nt.Like) -> Node:
-    return name("k", *i)
+def value(typed: str, law: Outcomes, d: int) -> Fraction:
+    """The mean for all d_k, then its value: the other order would only test one size."""
+    compiled = Compiled(letters(FOUR), {})
+    whole = run(compiled.function(lambda reader: reader.one(formula(typed)).array), compiled.declared, Letters())
+    first, second, third, fourth = (moment(law, n) for n in range(1, 5))
+    v = second - first**2
+    m = third - 3 * first * second + 2 * first**3
+    w = fourth - 4 * first * third + 6 * first**2 * second - 3 * first**4 - 3 * v**2
+    return number(at_size(multiplied_out(whole.at(())), "d_k", d), dict(zip(NUMBERS, (first, v, m, w), strict=True)))
 
 
-def mean(x: Node) -> Node:
-    return nt.Call(Name("E"), (x,), square=True)
-
-
-def var(x: Node) -> Node:
-    return call("Var", x)
-
-
-def cov(x: Node, y: Node) -> Node:
-    return call("Cov", x, y)
-
-
-SCORE = total("i", 1, D, q("i") * k("i"))
-LAW = Law(
-    families=(LawFamily("q", (D,), MU, S2, (M3, M4)), LawFamily("k", (D,), MU, S2, (M3, M4))),
-    independent=frozenset("qk"),
-    positive=("v", "d_k", "σ"),
-    real=("μ", "m3", "m4"),
-    definitions={S: SCORE},
-)
-
-
-def numbers(law: Outcomes, d: int) -> dict[str, Fraction]:
-    first = moment(law, 1)
-    return {"d_k": Fraction(d), "μ": first, "v": moment(law, 2) - first**2, "m3": moment(law, 3), "m4": moment(law, 4)}
+def number(x: ex.Expression, known: dict[str, Fraction]) -> Fraction:
+    """A polynomial in numbers."""
+    match x:
+        case ex.Constant():
+            return x.value
+        case ex.Letter():
+            return known[x.name]
+        case ex.Sum():
+            return sum((number(y, known) for y in x.children), Fraction(0))
+        case ex.Product():
+            result = Fraction(1)
+            for y in x.children:
+                result *= number(y, known)
+            return result
+        case ex.Ratio():
+            above, below = x.children
+            return number(above, known) / number(below, known)
+    raise AssertionError(f"{x} depends on a size")
 
 
 def score(x: Sequence[Fraction]) -> Fraction:
@@ -60,33 +69,18 @@ def score(x: Sequence[Fraction]) -> Fraction:
     return sum((x[i] * x[d + i] for i in range(d)), Fraction(0))
 
 
-def value(law: Law, formula: Node, given: dict[str, Fraction]) -> Fraction | None:
-    """The polynomial for all d_k, then its value: the other order would only test one size."""
-    return law.value(formula).at({x: Polynomial.number(y) for x, y in given.items()}).constant()
-
-
-STATISTICS: dict[str, tuple[Node, Callable[[Outcomes, int], Fraction]]] = {
-    "mean": (mean(S), lambda law, d: expectation(law, 2 * d, score)),
-    "variance": (var(S), lambda law, d: variance(law, 2 * d, score)),
-    "second moment": (mean(S**2), lambda law, d: expectation(law, 2 * d, lambda x: score(x) ** 2)),
-    "third moment": (mean(S**3), lambda law, d: expectation(law, 2 * d, lambda x: score(x) ** 3)),
-    "fourth moment": (mean(S**4), lambda law, d: expectation(law, 2 * d, lambda x: score(x) ** 4)),
-    "scaled": (var(S / D), lambda law, d: variance(law, 2 * d, score) / d**2),
-    "covariance with the sum of the queries": (
-        cov(S, total("j", 1, D, q("j"))),
-        lambda law, d: (
-            expectation(law, 2 * d, lambda x: score(x) * sum(x[:d]))
-            - expectation(law, 2 * d, score) * expectation(law, 2 * d, lambda x: sum(x[:d], Fraction(0)))
-        ),
+STATISTICS: dict[str, Callable[[Outcomes, int], Fraction]] = {
+    "E[s]": lambda law, d: expectation(law, 2 * d, score),
+    "Var(s)": lambda law, d: variance(law, 2 * d, score),
+    "E[s²]": lambda law, d: expectation(law, 2 * d, lambda x: score(x) ** 2),
+    "E[s³]": lambda law, d: expectation(law, 2 * d, lambda x: score(x) ** 3),
+    "E[s⁴]": lambda law, d: expectation(law, 2 * d, lambda x: score(x) ** 4),
+    "Var(s/d_k)": lambda law, d: variance(law, 2 * d, score) / d**2,
+    "Cov(s, Σ_{j=1}^{d_k} q_j)": lambda law, d: (
+        expectation(law, 2 * d, lambda x: score(x) * sum(x[:d]))
+        - expectation(law, 2 * d, score) * expectation(law, 2 * d, lambda x: sum(x[:d], Fraction(0)))
     ),
-    "with one term written out": (
-        mean(q(1) * k(1) * S),
-        lambda law, d: expectation(law, 2 * d, lambda x: x[0] * x[d] * score(x)),
-    ),
-    "a double sum of means": (
-        total("i", 1, D, total("j", 1, D, mean(q("i") * q("j")))),
-        lambda law, d: expectation(law, d, lambda x: sum(x) ** 2),
-    ),
+    "Σ_{i=1}^{d_k} Σ_{j=1}^{d_k} E[q_i q_j]": lambda law, d: expectation(law, d, lambda x: sum(x) ** 2),
 }
 
 
@@ -94,120 +88,97 @@ STATISTICS: dict[str, tuple[Node, Callable[[Outcomes, int], Fraction]]] = {
 @pytest.mark.parametrize("statistic", STATISTICS)
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_enumeration_agrees(law: str, statistic: str, d: int) -> None:
-    formula, enumerated = STATISTICS[statistic]
-    assert value(LAW, formula, numbers(LAWS[law], d)) == enumerated(LAWS[law], d)
+    assert value(statistic, LAWS[law], d) == STATISTICS[statistic](LAWS[law], d)
 
 
 def test_the_variance_at_a_fourth_size() -> None:
     for law in LAWS.values():
-        assert value(LAW, var(S), numbers(law, 4)) == variance(law, 8, score)
+        assert value("Var(s)", law, 4) == variance(law, 8, score)
 
 
-FALSE = {
-    "a cross term is dropped": D * S2**2 + D * MU**2 * S2,
-    "the mean is taken for 0": D * S2**2,
-    "the mean's square is forgotten in the difference": D * (S2 + MU**2) ** 2,
-    "quadratic in the size": D**2 * S2 * (S2 + 2 * MU**2),
-    "the identical term for the sum": S2 * (S2 + 2 * MU**2),
+ANY, CENTRED = letters(law_with("σ", "μ")), letters(law_with("σ"))
+TWO = replace(
+    ANY, given={"q": "d_k", "K": "2 d_k", "σ": "", "μ": ""}, index={"i": "d_k", "j": "2"}, defined={},
+    laws=dict.fromkeys("qK", law_with("σ", "μ")), labels={"q": "A1", "K": "A2"},
+).where("s_j = q·k_j")  # fmt: skip
+P = {n: f"Σ_{{i=1}}^{{d_k}} q_i{'' if n == 1 else f'^{n}'}" for n in (1, 2, 3)}
+NEWTON = f"E[{{{P[1]}}}³ - 3 {{{P[1]}}} {{{P[2]}}} + 2 {{{P[3]}}}]"
+TRUE: list[tuple[Glossary, str]] = [
+    (ANY, "Var(s) = d_k σ² (σ² + 2 μ²)"),
+    (ANY, "E[q_1²] = σ² + μ²"),
+    (CENTRED, "E[q_1²] = σ²"),
+    (ANY, "Σ_{i=1}^{d_k} Σ_{j=1}^{d_k} E[q_i q_j] = d_k (d_k - 1) μ² + d_k (σ² + μ²)"),
+    (letters(SKEW), f"{NEWTON} = d_k (d_k - 1) (d_k - 2) μ³"),
+    (ANY, "Var(s/√d_k) = Var(s)/d_k"),
+    (ANY, "E[s/√d_k] = d_k μ²/√d_k = √d_k μ²"),
+    (TWO, "Cov(s_1, s_2) = d_k μ² σ²"),
+    (TWO, "Var(s_1 - s_2) = 2 d_k σ² (σ² + μ²)"),
+]  # fmt: skip
+FALSE: dict[str, tuple[Glossary, str]] = {
+    "a cross term is dropped": (ANY, "Var(s) = d_k σ⁴ + d_k μ² σ²"),
+    "the mean is taken for 0": (ANY, "Var(s) = d_k σ⁴"),
+    "the mean's square is forgotten in the difference": (ANY, "Var(s) = d_k (σ² + μ²)²"),
+    "quadratic in the size": (ANY, "Var(s) = d_k² σ² (σ² + 2 μ²)"),
+    "the identical term for the sum": (ANY, "Var(s) = σ² (σ² + 2 μ²)"),
+    "the second moment for the variance": (ANY, "E[q_1²] = σ²"),
+    "the diagonal is forgotten": (ANY, "Σ_{i=1}^{d_k} Σ_{j=1}^{d_k} E[q_i q_j] = d_k² μ²"),
+    "what vanishes at small sizes alone": (letters(SKEW), f"{NEWTON} = 0"),
+    "a root that is lost": (ANY, "E[s/√d_k] = d_k μ²"),
+    "keys that share no query": (TWO, "Var(s_1 - s_2) = Var(s_1) + Var(s_2)"),
+}
+REFUSED: dict[str, tuple[Glossary, str]] = {
+    "a moment that is not declared": (ANY, "E[q_1³] = μ³ + 3 μ σ²"),
+    "what may be one entry": (ANY, "E[q_1 Σ_{i=1}^{d_k} q_i] = d_k μ²"),
+    "a letter that nobody declared": (ANY, "E[q_1 x] = μ x"),
+    "an index beyond the size": (ANY, "E[q_2] = μ"),
+    "a quotient by something random": (ANY, "E[q_1/k_1] = 1"),
+    "a function of something random": (ANY, "E[exp(q_1)] = exp(μ)"),
+    "a sum from 2 on": (ANY, "Σ_{i=2}^{d_k} E[q_i] = (d_k - 1) μ"),
+    "a mean of nothing random": (ANY, "E[μ] = μ"),
 }
 
 
-@pytest.mark.parametrize("words", FALSE)
-def test_false_variances_differ(words: str) -> None:
-    assert LAW.value(var(S)) == LAW.value(D * S2 * (S2 + 2 * MU**2))
-    assert LAW.value(var(S)) != LAW.value(FALSE[words])
+@pytest.mark.parametrize(("glossary", "typed"), TRUE)
+def test_a_moment_is_proved_for_all_sizes(glossary: Glossary, typed: str) -> None:
+    evidence = Section(glossary).claim(formula(typed), "").evidence
+    assert evidence is not None
+    assert str(evidence).startswith("proved: all sizes, under A1")
 
 
-def test_the_second_moment_is_not_the_variance() -> None:
-    assert LAW.value(mean(q(1) ** 2)) == LAW.value(S2 + MU**2)
-    assert LAW.value(mean(q(1) ** 2)) != LAW.value(S2)
+@pytest.mark.parametrize("words", [*FALSE, *REFUSED])
+def test_what_is_false_or_not_assumed_is_not_proved(words: str) -> None:
+    glossary, typed = {**FALSE, **REFUSED}[words]
+    with pytest.raises(FalseStep):
+        Section(glossary).claim(formula(typed), "")
 
 
-def test_a_sum_is_not_its_terms_where_indices_coincide() -> None:
-    """Σ_i Σ_j E[q_i q_j] is not d² E[q₁]²: on the diagonal stands E[q²]."""
-    double = total("i", 1, D, total("j", 1, D, mean(q("i") * q("j"))))
-    assert LAW.value(double) == LAW.value(D * (D - 1) * MU**2 + D * (S2 + MU**2))
-    assert LAW.value(double) != LAW.value(D**2 * MU**2)
+def at(typed: str, condition: str) -> Node:
+    return At(formula(typed), formula(condition))
 
 
-def test_newton_for_all_sizes() -> None:
-    """p₁³ − 3 p₁ p₂ + 2 p₃ vanishes at d = 1 and 2, not at 3: small sizes prove nothing, a polynomial in d does."""
-    p1, p2, p3 = (total("i", 1, D, q("i") ** n) for n in (1, 2, 3))
-    found = LAW.value(mean(p1**3 - 3 * p1 * p2 + 2 * p3))
-    assert found == LAW.value(D * (D - 1) * (D - 2) * MU**3)
-    assert [LAW.at({"d_k": d}).value(mean(p1**3 - 3 * p1 * p2 + 2 * p3)).terms == {} for d in (1, 2, 3)] == [
-        True,
-        True,
-        False,
-    ]
+def test_values_at_a_size_and_at_a_mean() -> None:
+    section = Section(ANY)
+    evidence = section.claim(equals(at("Var(s)", "d_k = 4"), formula("4 σ⁴ + 8 μ² σ²")), "").evidence
+    assert str(evidence) == "proved: d_k = 4, under A1 and A2"
+    assert section.claim(equals(at("Var(s)", "μ = 1/3"), formula("d_k σ² (σ² + 2/9)")), "").evidence
+    for wrong in (at("Var(s)", "d_k = 5"), at("Var(s)", "μ = 2"), formula("Var(s)")):
+        with pytest.raises(FalseStep):
+            section.claim(equals(wrong, formula("4 σ⁴ + 8 μ² σ²")), "")
 
 
-def test_normal_scores_have_the_known_fourth_moment() -> None:
-    normal = (
-        LawFamily("q", (D,), node(0), node(1), (node(0), node(3))),
-        LawFamily("k", (D,), node(0), node(1), (node(0), node(3))),
-    )
-    assert replace(LAW, families=normal).value(mean(S**4)) == LAW.value(3 * D * (D + 2))
-
-
-def test_roots_of_sizes() -> None:
-    assert LAW.value(var(S / Root(D))) == LAW.value(var(S) / D)
-    assert LAW.value(At(mean(S) / Root(D), equals(D, 4))) == LAW.value(2 * MU**2)
-    assert LAW.value(At(mean(S) / Root(D), equals(D, 2))) == LAW.value(Root(node(2)) * MU**2)
-    assert LAW.value(At(var(S), equals(D, 4))) != LAW.value(var(S))
-
-
-def test_two_keys_share_their_query() -> None:
-    n = Name("n")
-    law = replace(
-        LAW,
-        families=(LawFamily("q", (D,), MU, S2), LawFamily("k", (n, D), MU, S2)),
-        positive=("v", "d_k", "n"),
-        at_least={"n": 2},
-    )
-    one, other = (total("i", 1, D, q("i") * k(j, "i")) for j in (1, 2))
-    assert law.value(cov(one, other)) == law.value(D * MU**2 * S2)
-    assert law.value(var(one - other)) == law.value(2 * D * S2 * (S2 + MU**2))
-    assert law.value(var(one - other)) != law.value(var(one) + var(other))
-
-
-REFUSED: dict[str, tuple[Law, Node, str]] = {
-    "independence across families": (
-        replace(LAW, independent=frozenset("q")), mean(q(1) * k(1)), "k is independent of q is not assumed",
-    ),
-    "independence within a family": (
-        replace(LAW, independent=frozenset()), mean(total("i", 1, D, q("i")) ** 2), "another q is not assumed",
-    ),
-    "a moment that is not declared": (LAW, mean(q(1) ** 5), "E[q^5] is not assumed"),
-    "a random letter alone": (LAW, q(1) * 2, "stands outside of E"),
-    "a letter that nobody declared": (LAW, mean(q(1) * Name("w")), "w is neither random nor declared"),
-    "free letters that may coincide": (LAW, mean(q("i") * q("j")), "may coincide"),
-    "a letter beside a number": (LAW, mean(q("i") * q(1)), "may coincide"),
-    "an index beyond the size": (LAW, mean(q(2)), "needs d_k ≥ 2"),
-    "a quotient by what may be 0": (LAW, mean(q(1) / MU), "not declared positive"),
-    "a root of what has a sign": (LAW, Root(MU**2), "not declared positive"),
-    "a quotient by something random": (LAW, mean(q(1) / k(1)), "no expectation of a Over"),
-    "a function of something random": (LAW, mean(call("exp", q(1))), "no expectation of a Call"),
-    "a sum to another size": (
-        replace(LAW, positive=("n", "d_k")), mean(total("i", 1, Name("n"), q("i"))), "is declared to run to d_k",
-    ),
-    "a sum from 2 on": (LAW, total("i", 2, D, MU), "run from 1"),
-    "a missing index": (LAW, mean(name("q")), "should have 1 indices"),
-    "a division by a sum": (LAW, 1 / (S2 + 1), "only one monomial"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_not_assumed_is_refused(words: str) -> None:
-    law, formula, message = REFUSED[words]
-    with pytest.raises(Refused, match=message.replace("[", r"\[").replace("^", r"\^")):
-        law.value(formula)
+def test_what_shrinks_with_a_size() -> None:
+    section, grows = Section(CENTRED), formula("d_k → ∞")
+    assert section.tends(formula("Var(s/d_k) → 0"), grows, formula("σ⁴/d_k")).evidence
+    for typed, form in (("Var(s) → 0", "σ⁴/d_k"), ("Var(s/√d_k) → 0", "σ⁴"), ("Var(s/d_k) → σ⁴", "σ⁴/d_k")):
+        with pytest.raises(FalseStep):
+            section.tends(formula(typed), grows, formula(form))
+    with pytest.raises(FalseStep):
+        section.tends(formula("Var(s/d_k) → 0"), formula("d_k → 0"), formula("σ⁴/d_k"))
 
 
 def test_sums_are_written_out() -> None:
-    here = LAW.at({"d_k": 3})
-    assert here.written_out(S) == here.written_out(q(1) * k(1) + q(2) * k(2) + q(3) * k(3))
-    assert here.written_out(S) != here.written_out(q(1) * k(1) + q(2) * k(2))
-    assert here.written_out(S) != here.written_out(q(1) * k(1) + q(2) * k(3) + q(3) * k(2))
-    with pytest.raises(Refused, match="cannot be written out"):
-        LAW.written_out(S)
+    section, here = Section(ANY), (formula("d_k = 3"),)
+    assert section.claim(formula("s = q_1 k_1 + q_2 k_2 + q_3 k_3"), here).evidence
+    for wrong in ("s = q_1 k_1 + q_2 k_2", "s = q_1 k_1 + q_2 k_3 + q_3 k_2"):
+        with pytest.raises(FalseStep):
+            section.claim(formula(wrong), here)

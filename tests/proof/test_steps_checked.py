@@ -10,15 +10,10 @@ from typing import Any
 import pytest
 
 from symattn.arrays.indexed import Indexed
-from symattn.attention.letters_of_attention import D_K
-from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.proof.certificate import certificate
-from symattn.proof.certified_moments import chained, vanishing
 from symattn.proof.checker import check
 from symattn.proof.prover import prove
 from symattn.proof.statement import Letters
-from tests.letters import MU, k, q, s, var
-from tests.letters import mean as mean_of
 from tests.proof.certificate_mutants import accepted as mutants
 from tests.proof.printed_steps import RULES
 from tests.proof.test_means_checked import equation, letter, mean, total
@@ -152,15 +147,6 @@ def changed(record: Record, path: tuple[Any, ...], value: Any) -> Record:
         here = here[key]
     here[path[-1]] = value
     return out
-
-
-def test_moments_are_certified_where_no_entries_may_be_one() -> None:
-    law, score, first = ScalingSetting(4, "μ").score(), s(), mean_of(q(1) * q(1))
-    assert chained(law, (var(score), D_K * (first * mean_of(k(1) * k(1)) - MU**4)))
-    assert not chained(law, (var(score), D_K * first))
-    assert not chained(law, (mean_of(q(1) * score), mean_of(q(1) * score)))  # the sum in s runs over q₁, too
-    assert vanishing(law, var(score / D_K), "d_k")
-    assert not vanishing(law, var(score), "d_k")
 
 
 def test_a_limit_asks_for_a_rate_that_is_positive() -> None:

@@ -47,9 +47,10 @@ class Indexed(ArrayBase):
     holds = "expressions of its indices, for all sizes at once"
     dtype: Any = None  # a letter may stand for a number or for a truth value
 
-    def __init__(self, axes: Sequence[Any], at: Callable[[Places], Expression]) -> None:
+    def __init__(self, axes: Sequence[Any], at: Callable[[Places], Expression], declared: bool = False) -> None:
         self.shape = tuple(axis(a) for a in axes)
         self._computed = at
+        self._declared = declared  # its entries are letters, and so is the first along any axis
 
     def at(self, places: Places) -> Expression:
         """The element at a place."""
@@ -70,11 +71,14 @@ class Indexed(ArrayBase):
         def at(places: Places) -> Expression:
             blocks = "" if all(len(a.blocks) == 1 for a in lengths) else "@" + ",".join(str(b) for b, _ in places)
             entries = [i for place, a in zip(places, lengths, strict=True) for i in _fitting(place, a)]
-            fixed = [i for i in entries if isinstance(i, int)]
-            label = name + blocks + (str(fixed) if fixed else "")
+            fixed: list[Any] = [i for i in entries if isinstance(i, int)]
+            sorts = [f for (block, _), a in zip(places, lengths, strict=True) for f in a.blocks[block]]
+            if any(isinstance(i, int) and isinstance(f, str) for i, f in zip(entries, sorts, strict=True)):
+                fixed = [i if isinstance(i, int) else "·" for i in entries]  # x[0, ·] is not x[·, 0]
+            label = name + blocks + (f"[{', '.join(map(str, fixed))}]" if fixed else "")
             return kind(label, tuple(i for i in entries if not isinstance(i, int)))
 
-        return cls(lengths, at)
+        return cls(lengths, at, True)
 
     @classmethod
     def lift(cls, x: Any) -> Indexed:
@@ -103,8 +107,8 @@ class Indexed(ArrayBase):
                 sources.append(_shifted(len(axes), start))
                 axes.append(Axis(a.blocks[start:stop]))
             else:
-                sources.append(_fixed(_element(a, k)))
-        return Indexed(axes, lambda places: self.at(tuple(source(places) for source in sources)))
+                sources.append(_fixed(_element(a, k, self._declared)))
+        return Indexed(axes, lambda places: self.at(tuple(source(places) for source in sources)), self._declared)
 
     def _pairs(self, keys: tuple[Any, ...]) -> list[tuple[Any, Any]]:
         """Each key with the axis it is for; an ellipsis, also the one at the end, becomes full slices."""
@@ -176,7 +180,7 @@ def _fitting(place: Place, a: Axis) -> tuple[Any, ...]:
     """The indices of a place in an axis; a defect if they are not of its sorts."""
     block, indices = place
     for i, f in zip(indices, a.blocks[block], strict=True):
-        if not (i.sort == f if isinstance(i, Index) else isinstance(f, int) and 0 <= i < f):
+        if not (i.sort == f if isinstance(i, Index) else i == 0 if isinstance(f, str) else 0 <= i < f):
             raise AssertionError(f"the index {i} in an axis of length {a}")
     return indices
 
@@ -228,7 +232,8 @@ def _boundary(a: Axis, bound: object, default: int) -> int:
     raise Refused(f"indexed: {bound} is not a boundary between the blocks of an axis of length {a}")
 
 
-def _element(a: Axis, k: object) -> Place:
+def _element(a: Axis, k: object, declared: bool) -> Place:
+    """The place of the number ``k``; the first along a sort, of which there is one at every size, is a letter."""
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
         raise Refused("indexed: a gather by an array; hint: declare a Permutation")
     if not any(isinstance(f, str) for b in a.blocks for f in b):
@@ -236,8 +241,8 @@ def _element(a: Axis, k: object) -> Place:
         return every[int(k)]
     if k == -1 and a.blocks[-1] == ():
         return len(a.blocks) - 1, ()
-    if k == 0 and a.blocks[0] == ():
-        return 0, ()
+    if k == 0 and (a.blocks[0] == () or (declared and len(a.blocks[0]) == 1)):
+        return 0, (0,) * len(a.blocks[0])
     raise Refused(f"indexed: element {k} of an axis of length {a}")
 
 

@@ -355,6 +355,13 @@ def rebuild(x: Expression, children: Iterable[Expression]) -> Expression:
     return x
 
 
+def at_size(x: Expression, sort: str, length: int) -> Expression:
+    """``x`` with a number in the place of a size; sums over its indices stay."""
+    if isinstance(x, Count):
+        return constant(length) if x.sort == sort else x
+    return rebuild(x, [at_size(y, sort, length) for y in x.children]) if x.children else x
+
+
 def simplified(x: Expression) -> Expression:
     """Simplify an expression that was built as it is written."""
     with as_written(False):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
+from symattn.arrays.index.building import at_size
 from symattn.document import notation as nt
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
@@ -18,9 +19,11 @@ from symattn.document.model import Text as Words
 from symattn.document.notation import Node
 from symattn.document.text import text
 from symattn.proof.certified import accepted
+from symattn.proof.expectation import multiplied_out
 from symattn.proof.hypotheses import demanded
-from symattn.proof.premises import Applied, Concluded, Inducted, Premise, Sign
-from symattn.proof.prover import Proof, prove
+from symattn.proof.premises import Applied, Concluded, Inducted, Instance, Premise, Sign
+from symattn.proof.prover import Proof, prove, unsimplified
+from symattn.proof.refuting import CounterexampleSearch, spot_check
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.compiling import Compiled, Link
 from symattn.proof.relations.glossary import Gap, Glossary
@@ -46,7 +49,8 @@ class ProvedRelation:
 class _Proving(Identity):
     """An identity of which a proof alone is wanted: where there is none, the search is left to numbers.
 
-    ``looked``: numbers were looked at before, and none speaks against it.
+    ``looked``: numbers were looked at before, and none speaks against it. Else, as means run through all outcomes,
+    they are looked at once.
     """
 
     looked: bool = False
@@ -55,6 +59,10 @@ class _Proving(Identity):
         if not proofs or not all(proof.proved for proof in proofs):
             return Evidence(Grade.UNDECIDED, "not proved"), ()
         return (accepted(Evidence(Grade.PROVED, "all sizes"), proofs), ()) if self.looked else super()._decided(proofs)
+
+    @cached_property
+    def _spots(self) -> CounterexampleSearch:
+        return spot_check(self.sides, self.declared, self.top, 1)
 
 
 def equations(compiled: Compiled, every: Sequence[Link], signs: Mapping[Node, Node]) -> Iterator[ProvedRelation | None]:
@@ -89,7 +97,7 @@ def _concluded(
     return _certified(Concluded(rule, tuple(premises), sides), needed)
 
 
-def _certified(step: Concluded | Inducted | Applied, needed: tuple[str, ...] = ()) -> ProvedRelation | None:
+def _certified(step: Concluded | Inducted | Applied | Instance, needed: tuple[str, ...] = ()) -> ProvedRelation | None:
     proved = Evidence(Grade.PROVED)
     return ProvedRelation(needed, (step,)) if accepted(proved, (), (step,)) is proved else None
 
@@ -120,6 +128,8 @@ _NO_BARS = _Absolute()
 
 def _equal(compiled: Compiled, left: Node, right: Node, absolute: _Absolute = _NO_BARS) -> ProvedRelation | None:
     """How the equation is shown. Raises FalseStep where it is refuted."""
+    if isinstance(left, nt.At) and (result := _instance(compiled, left, right)):
+        return result
     sides = compiled.sides([(left, right)])
     decision = _Proving(compiled.declared, sides, (), looked=not compiled.glossary.laws).decide()
     if decision.evidence.grade is Grade.REFUTED:
@@ -209,11 +219,37 @@ def _by_induction(_: Compiled, total: Node, closed: Node) -> ProvedRelation | No
     return _certified(Inducted(shown, compiled.argument(text(n)), text(n), *sides)) if all(proofs) else None
 
 
+def _roots(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
+    """x = y if x² = y², where roots are of what is not negative by its form."""
+    has_root = any(isinstance(x, nt.Root) for side in (left, right) for x in nt.within(side))
+    if not has_root or isinstance(left, nt.Power):
+        return None
+    return _from(compiled, "squares", (left, right), (left**2, right**2))
+
+
+def _instance(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
+    """x = y where a size is a number: x is a form with no sum over the size, and that is y there."""
+    match left:
+        case nt.At(body, nt.Relation(nt.Name() as size, (("=", nt.Number() as length),))) if (
+            sort := compiled.glossary.sizes.get(text(size))
+        ):
+            ((x, y),) = pairs(compiled.sides([(body, right)]), compiled.declared, Letters())
+            form = multiplied_out(x.at(()))
+            there = at_size(form, sort, int(length.value))
+            premises = tuple(prove(a, b) for a, b in ((x, x.lift(form)), (x.lift(there), y)))
+            if not all(p.proved for p in premises):
+                return None
+            whole, value = unsimplified(lambda: (x.at(()), y.at(())))
+            return _certified(Instance(premises, sort, int(length.value), whole, form, value))
+    return None
+
+
 _RULES: tuple[Callable[[Compiled, Node, Node], ProvedRelation | None], ...] = (
     _maxima,
     _norms,
     _logarithm,
     _by_induction,
+    _roots,
 )
 
 

@@ -200,9 +200,12 @@ def _where(question: RelationQuestion, compiled: Compiled) -> str:
     """The sizes, and for means and variances the assumptions about the arrays that the relation holds."""
     g, shapes = question.glossary, compiled.declared.arrays
     where = f"{equal_sizes(question.sized)}, all entries" if question.sized else "all sizes"
+    match question.relation.first:
+        case nt.At(_, nt.Relation(size) as condition) if text(size) in g.sizes:
+            where = text(condition)
     if not question.sized and any(shapes.values()) and not compiled.declared.sorts():
         where = "all entries, " + ", ".join(f"{key} of shape {shape}" for key, shape in shapes.items() if shape)
-    used = {label for key, label in g.labels.items() if mentions(question.relation, key, g)}
+    used = {word for key, label in g.labels.items() if mentions(question.relation, key, g) for word in label.split()}
     return f"{where}, under {both(sorted(used))}" if used and averages(question.relation) else where
 
 

@@ -1,8 +1,9 @@
 """Limits as rules: what is made of sums, products, quotients and softmax is continuous where it is defined.
 
-β → 0: the value there. β → ∞: the value where every e^{−βu} with u > 0 is 0, and β stands nowhere else. Both ask for
-two premises, that the quantity is what it is said to be, and that the value is the limit that is printed; both must be
-proved for all sizes. The checker takes the limit anew (``checker_tending``).
+β → 0: the value there. β → ∞: the value where every e^{−βu} with u > 0 is 0, and β stands nowhere else; for a size n
+that grows, the value where every x/n is 0. All ask for two premises, that the quantity is what it is said to be, and
+that the value is the limit that is printed; both must be proved for all sizes. The checker takes the limit anew
+(``checker_tending``).
 """
 
 from __future__ import annotations
@@ -41,9 +42,7 @@ def limit(
         there = _at(form, letter, value, glossary)
     except Unread as reason:
         raise FalseStep(f"{text(relation)}: {reason}") from reason
-    premises = [decide(nt.equals(there, wanted))]
-    if relation.first != form:
-        premises.append(decide(nt.equals(relation.first, form)))
+    premises = [decide(nt.equals(a, b)) for a, b in ((there, wanted), (relation.first, form)) if a != b]
     unproved = next((p for p in premises if p.grade is not Grade.PROVED), None)
     if unproved:
         raise FalseStep(f"{text(relation)}: a premise is {unproved}")
@@ -54,11 +53,12 @@ def limit(
 def _expect_accepted(relation: Relation, tends: tuple[Name, Node], form: Node, there: Node, glossary: Glossary) -> None:
     """Raises FalseStep unless the checker reaches the limit from proofs of the premises."""
     compiled, wanted, (letter, value) = Compiled(glossary, {}), relation.rest[0][1], tends
-    equations = {nt.equals(there, wanted), nt.equals(relation.first, form)} - {nt.equals(form, form)}
+    equations = {nt.equals(a, b) for a, b in ((there, wanted), (relation.first, form)) if a != b}
     result = [x for equation in equations for x in shown(compiled, links(equation), {}, {})]
     by = tuple(p for x in result if x for p in x.by)
     conclusions = compiled.entries((relation.first, form, wanted))
-    step = Tending(by, compiled.argument(text(letter)), text(value), conclusions)
+    sort = glossary.sizes.get(text(letter))
+    step = Tending(by, sort or compiled.argument(text(letter)), text(value), conclusions, sort is not None)
     proved = Evidence(Grade.PROVED)
     if None in result or accepted(proved, (), (step,)) is not proved:
         raise FalseStep(f"{text(relation)}: the checker does not reach the limit")
@@ -88,6 +88,8 @@ def _at(x: Node, letter: Name, value: Node, g: Glossary) -> Node:
             return nt.Call(x.function, tuple(_at(a, letter, value, g) for a in arguments))
         case Name() if value == nt.node(0):
             return value
+        case nt.Over(above, below) if below == letter and text(letter) in g.sizes and not _has(above, letter):
+            return nt.node(0)
     if not isinstance(x, _CONTINUOUS) or isinstance(x, Name):
         raise Unread(f"the limit of {text(x)}")
     whole: Any = x

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node
 from symattn.document.text import text
-from symattn.proof.expansion import is_moment
 from symattn.proof.expectation import Expectation
 from symattn.proof.relations import part_values as v
 from symattn.proof.relations.glossary import Glossary, LetterDefinition, spelt
@@ -43,9 +42,10 @@ def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
 
     def product(**moved: Any) -> Any:
         drawn = {key: moved[spelt(key)] for key in random}
-        first, *others = map(reader.within({**reader.arrays, **drawn}).one, factors)
-        for other in others:
-            first = v.both(first, other, lambda a, b: a * b)
+        within = reader.within({**reader.arrays, **drawn})
+        first = within.one(factors[0])
+        for other in factors[1:]:
+            first = v.both(first, first if other == factors[0] else within.one(other), lambda a, b: a * b)
         if first.rank:
             raise Unread("the mean of what is not a number")
         result[:] = [first]
@@ -75,7 +75,8 @@ def mentions(x: Node, key: str, g: Glossary) -> bool:
 
 def averages(x: Node) -> bool:
     """Return whether E, Var or Cov stands in a formula."""
-    return any(map(is_moment, nt.within(x)))
+    calls = [y for y in nt.within(x) if isinstance(y, nt.Call) and isinstance(y.function, Name) and not y.function.sub]
+    return any(MOMENTS.get(y.function.base) == len(y.arguments) for y in calls)  # type: ignore[attr-defined]
 
 
 def mean_of_exponential(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:

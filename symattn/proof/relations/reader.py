@@ -286,9 +286,12 @@ class Reader(LetterMeanings):
         return self.read(nt.replaced(meaning.body, dict(zip(meaning.letters, x.arguments, strict=True))))
 
     def _at(self, x: nt.At) -> Value:
-        """Return the value where index letters are as the condition says, and 0 elsewhere."""
+        """Return the value where a given number is as the condition says, or index letters are; 0 at other indices."""
         if not isinstance(x.condition, nt.Relation):
             raise Unread(f"the condition {text(x.condition)}")
+        letter = text(x.condition.first)
+        if self.glossary.given.get(letter) == "" and [sign for sign, _ in x.condition.rest] == ["="]:
+            return self.within({**self.arrays, letter: self.one(x.condition.rest[0][1]).array}).one(x.body)
         result = self.one(x.body)
         sides = [x.condition.first, *(side for _, side in x.condition.rest)]
         for (sign, right), left in zip(x.condition.rest, sides, strict=False):

@@ -17,7 +17,7 @@ from typing import Any
 from symattn.arrays.index.expressions import Opaque
 from symattn.document.evidence import Grade
 from symattn.document.text import text
-from symattn.proof import certified, certified_moments, inequality, theorem
+from symattn.proof import certified, inequality, theorem
 from symattn.proof.premises import Applied, Concluded, Inducted, Instance, Sign, Tending
 from symattn.proof.relations import concluding, limit_rules
 from symattn.proof.relations.comparing import FalseStep
@@ -26,7 +26,7 @@ from symattn.theorems import TOPICS, of_topic
 from tests.proof.statement.falsify import DOCUMENTS, printed, questions
 
 NONE, REFUSED = "no certificate", "refused, such as a false variant"
-_ROOMS: tuple[Any, ...] = (concluding, limit_rules, theorem, inequality, certified_moments)
+_ROOMS: tuple[Any, ...] = (concluding, limit_rules, theorem, inequality)
 
 
 @contextmanager
