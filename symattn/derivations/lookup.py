@@ -72,7 +72,7 @@ def derivation() -> Document:
     )  # fmt: skip
     text.blocks("with far: $R = Σ_ℓ e^{-β u_ℓ}$\nwith shares: $p = softmax(β s)$")
     dispersion = text.theorem("softmax.softmax-dispersion")
-    entropy = [r for f in dispersion.statement[0] for r in relations(f)][-1]
+    *_, entropy = relations(dispersion.theorem.says)
     text.values |= {
         "limits": _limits(text.blocks(_LIMITS)),
         "entropy": [dispersion.step(entropy, _ENTROPY)],

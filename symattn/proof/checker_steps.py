@@ -174,20 +174,24 @@ def read_defined(data: Any, scope: Mapping[str, str], given: Given) -> CheckedNo
 
 def _squares(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:
     x, y = given.simplify(left), given.simplify(right)
-    pairs = [(a, b) for a in _bases(x) for b in _bases(y)]
+    bases = [[z, *map(given.simplify, _bases(side))] for z, side in ((x, left), (y, right))]
+    pairs = [(a, b) for a in bases[0] for b in bases[1]]
     squares = ((given.simplify(times(a, a)), given.simplify(times(b, b))) for a, b in pairs)
     expect(any(given.shows(scope, a, "=", b) for a, b in squares), "the premises are not that the squares are equal")
-    for side in (x, y):
-        shown = given.signs.shows_not_negative(side) or len(_bases(side)) > 1
+    for side, known in zip((x, y), bases, strict=True):
+        shown = given.signs.shows_not_negative(side) or len(known) > 1
         shown = shown or any(given.shows(scope, number(0), sign, side) for sign in "≤<")
         expect(shown, "a side whose square is known may be negative")
 
 
-def _bases(x: CheckedNode) -> list[CheckedNode]:
-    """Return the terms whose square is that of ``x``: itself, and z where it is max(z, −z), which is |z|."""
-    if x.kind == "function" and x.label == "max" and len(x.below) == 2 and vanishing(plus(x.below)):
-        return [x, *x.below]
-    return [x]
+def _bases(x: CheckedNode) -> Sequence[CheckedNode]:
+    """Return other terms of the same square: z where ``x`` is |z|, which is max(z, −z), or z sign(z)."""
+    if len(x.below) == 2 and x.kind == "function" and x.label == "max" and vanishing(plus(x.below)):
+        return x.below
+    match sorted(x.below, key=lambda y: y.label == "sign" and y.kind == "function") if x.kind == "product" else []:
+        case [z, CheckedNode("function", "sign", below=(of,))] if z.own_form == of.own_form:
+            return [z]
+    return []
 
 
 def _logarithm(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:

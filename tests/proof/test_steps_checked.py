@@ -88,6 +88,7 @@ DIFFERING = {
 TRUE = {
     "roots": step("squares", [equation(square(TURNED), square(XI), AT)], root(square(TURNED)), root(square(XI))),
     "|z|": step("squares", [SQUARES], largest(TURNED, XI), largest(XI, TURNED)),
+    "z sign(z)": step("squares", [SQUARES], ["product", ["function", "sign", TURNED], TURNED], largest(XI, TURNED)),
     "a square by a premise": step("squares", [not_negative(square(XI), square(XI)), ROOTS],
                                   root(square(XI)), largest(XI, TURNED)),
     "a logarithm": step("logarithm", [EXPONENTIAL], XI, ["function", "log", ["exp", XI]]),
@@ -105,6 +106,8 @@ FALSE = {
                                         root(square(letter("x", "k"))), ("i", "k")),
     "no squares": step("squares", [equation(XI, XI, AT)], root(square(YI)), root(square(YI))),
     "a maximum that is no |z|": step("squares", [SQUARES], largest(XI, YI), largest(XI, TURNED)),
+    "a sign of another": step("squares", [SQUARES], ["product", ["function", "sign", YI], TURNED], largest(XI, TURNED)),
+    "a sign alone": step("squares", [SQUARES], ["function", "sign", TURNED], largest(XI, TURNED)),
     "a smaller sign": step("squares", [not_negative(square(XI), square(XI)), SQUARES], TURNED, XI),
     "a logarithm of another": step("logarithm", [EXPONENTIAL], XI, ["function", "log", ["exp", YI]]),
     "a logarithm on the left": step("logarithm", [EXPONENTIAL], ["function", "log", ["exp", XI]], XI),
