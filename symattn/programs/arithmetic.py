@@ -140,8 +140,7 @@ def _of_attention(runner: Runner, spec: Attention, dtype: str, domain: Domain | 
     return Answer(runner.describe(), trial, result, scores(runner, session.maker, keys))
 
 
-# -- summation ---------------------------------------------------------------------------------------------------------
-# ``summation``: the order in which a function adds that takes sums or matrix products, and no attention.
+# -- sums and products of matrices -------------------------------------------------------------------------------------
 
 Kind = Literal["sum", "product"]
 Array = np.ndarray

@@ -1,4 +1,7 @@
-"""``judged``: what ``symattn.testing.assert_close_to_exact`` asks of an output, of gradients and of itself."""
+"""``judged``: what ``symattn.testing.assert_close_to_exact`` asks of an output, of gradients and of itself.
+
+An output of many sequences is judged piece by piece.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ def _of_power(question: Question) -> tuple[str, tuple[Sought, ...]]:
     return words or "\n".join(missed), results
 
 
-# -- pieces ------------------------------------------------------------------------------------------------------------
+# -- sequences in one array, and pages ---------------------------------------------------------------------------------
 # Outputs of many sequences in one array, and keys and values in pages: each sequence by itself, as plain attention.
 #
 # Sequences that lie one after another on the axis of tokens are named by where they begin: sequence i has the tokens

@@ -1,4 +1,4 @@
-"""How somebody's function is called: its parameters against the inputs and settings of a specification."""
+"""How a function is called: its parameters against the inputs and settings of a definition, or of an attention."""
 
 from __future__ import annotations
 

@@ -387,7 +387,7 @@ def _form(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray
     return "" if exact is None or exact.rational() is not None else f" = {exact}"
 
 
-# -- devices -----------------------------------------------------------------------------------------------------------
+# -- tensors on a device -----------------------------------------------------------------------------------------------
 # Tensors that are judged on the device on which they are, so that of them no more than a verdict is copied.
 #
 # q, k, v and the output in half precision on one device are read there, and all of the sharp test is computed there in

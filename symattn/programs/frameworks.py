@@ -1,4 +1,7 @@
-"""The two frameworks a function may want its arrays in: made from float64 exactly, and read back exactly."""
+"""The two frameworks a function may want its arrays in: made from float64 exactly, and read back exactly.
+
+A framework that multiplies wrong in half precision on this machine is named: what it makes is not a function's fault.
+"""
 
 from __future__ import annotations
 
@@ -251,8 +254,7 @@ def _module(thing: object) -> str:
     return str(name).partition(".")[0]
 
 
-# -- runtimes ----------------------------------------------------------------------------------------------------------
-# A test of the machine: it multiplies right in half precision, or wrong outputs are not the function's fault.
+# -- a test of the machine ---------------------------------------------------------------------------------------------
 
 _INTERPRETER = "triton.runtime.interpreter"  # imported by the first kernel that is to be interpreted
 _LARGE = {"bfloat16": (16, 16), "float16": (32, 64)}  # from their product on, the format has even numbers alone

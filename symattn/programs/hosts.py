@@ -102,8 +102,8 @@ def host_of(function: object) -> Host | None:
     return None
 
 
-# -- torch host --------------------------------------------------------------------------------------------------------
-# Modules of torch: their parameters, and calls with others by ``functional_call``.
+# -- torch -------------------------------------------------------------------------------------------------------------
+# Parameters, and calls with others by ``functional_call``.
 
 
 class TorchHost(Host):
@@ -152,8 +152,8 @@ class TorchHost(Host):
         return TorchHost(copy.deepcopy(self.module).eval().to(getattr(self.xp, dtype)))
 
 
-# -- keras host --------------------------------------------------------------------------------------------------------
-# Layers of Keras 3, on whichever backend it runs: their variables, and calls with others by ``stateless_call``.
+# -- Keras 3, on whichever backend it runs -----------------------------------------------------------------------------
+# Variables, and calls with others by ``stateless_call``.
 
 
 class _Flat:
@@ -212,8 +212,8 @@ class KerasHost(Host):
         return KerasHost(result)
 
 
-# -- equinox host ------------------------------------------------------------------------------------------------------
-# Modules of equinox: trees with their weights as leaves, called with other leaves.
+# -- equinox -----------------------------------------------------------------------------------------------------------
+# Trees with weights as leaves, called with other leaves.
 
 
 class EquinoxHost(Host):

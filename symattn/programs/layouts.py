@@ -1,4 +1,4 @@
-"""The order of the axes that a function wants, and back."""
+"""The order of the axes that a function wants, and back; and the form in which it wants masks, labels and tables."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _text(function: Function) -> str:
         return inspect.getdoc(function) or ""
 
 
-# -- forms -------------------------------------------------------------------------------------------------------------
+# -- forms of arguments ------------------------------------------------------------------------------------------------
 # The shape in which a function wants an argument: masks with axes for batch and heads, lengths in place of booleans.
 #
 # A form of a mask names its axes: b, h, q, k, and 1 for an axis of length 1. ``lengths`` (b,) and ``length`` (one whole

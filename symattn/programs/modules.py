@@ -1,6 +1,6 @@
 """Modules that hold their weights, as functions of tokens and of weights that are given in their place.
 
-What is asked of the library of a module is its ``Host``, in a file of its own for each library.
+What is asked of the library of a module is its ``Host``.
 
 The names in ``state_dict`` say which weight is which: ``q_proj.weight``, ``attn.c_attn.weight``, ``to_out.0.bias``. A
 ``Linear`` keeps (columns out, columns in), the ``Conv1D`` of Transformers the other order. What names leave open is
@@ -226,8 +226,8 @@ def _of_norm(key: str, shape: tuple[int, ...], label: str) -> str:
     return result
 
 
-# -- held layers -------------------------------------------------------------------------------------------------------
-# torch's layer of an encoder as a function of its tokens and of weights that are given in the place of its own.
+# -- torch's layer of an encoder ---------------------------------------------------------------------------------------
+# It is a function of its tokens and of weights that are given in the place of its own.
 
 #: The inputs of a block, and the parameters that hold them. Weights of linear layers are (columns out, columns in).
 _LINEAR = {"w_o": "self_attn.out_proj.weight", "w_up": "linear1.weight", "w_down": "linear2.weight"}

@@ -1,4 +1,4 @@
-"""Meanings of names: which of the specification's inputs a parameter is, and which target is a file of arrays."""
+"""Names: which of the specification's inputs a parameter is, which target is a file; and parameters of functions."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def is_trace(target: str) -> bool:
     return Path(target).suffix.lower() in TRACES
 
 
-# -- signature ---------------------------------------------------------------------------------------------------------
-# The parameters of a function, from its signature, or for a builtin from the first line of its documentation.
+# -- parameters of a function ------------------------------------------------------------------------------------------
+# From its signature, or for a builtin from the first line of its documentation.
 
 #: Kinds of parameters: those that take any number of arguments, and those that may be filled by position.
 STARS = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)

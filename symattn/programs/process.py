@@ -1,4 +1,4 @@
-"""The child process itself, seen from the parent: messages with a limit of time, and an end in every case.
+"""Other processes: one that calls a function, with limits of time, and copies of this one for single tasks.
 
 The limit is processor time, or time on the wall where the process and what it has started are idle.
 """
@@ -207,8 +207,7 @@ def _code(code: int) -> str:
         return f"signal {-code}"
 
 
-# -- child -------------------------------------------------------------------------------------------------------------
-# A function called in a child process, with time limits: what never returns is ended, what crashes is reported.
+# -- a function called in a child process ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,8 +356,8 @@ def _opened(words: str, content: Any, text: str = "") -> Any:
     raise error
 
 
-# -- apart -------------------------------------------------------------------------------------------------------------
-# Tasks in a copy of this process: what they change stays there, and they have a limit of time.
+# -- tasks in a copy of this process -----------------------------------------------------------------------------------
+# What they change stays there, and they have a limit of time.
 
 
 class NotDone(Exception):

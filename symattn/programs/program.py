@@ -13,25 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from symattn.arrays.planes import Planes
-from symattn.bounds.called_target import Convention, Inputs, Memory, Outcome
+from symattn.bounds.called_target import Convention, Runner
 from symattn.document.errors import InputError
 from symattn.programs.frameworks import is_of_jax
 from symattn.programs.graphs.running import Graph, as_function
 from symattn.programs.names import Function
 
 
-class Program(Protocol):
-    """A program in this process: what it is, how it is called, and on which kinds of array it runs."""
-
-    @property
-    def convention(self) -> Convention:
-        """How it is called: its parameters, what is passed besides the inputs, and in which layout and format."""
-
-    def describe(self) -> str:
-        """What it is, and what is passed to it: ``attn.py:attention(q, k, v)``."""
-
-    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
-        """Call it on floats; whatever it does is in the outcome."""
+class Program(Runner, Protocol):
+    """A program in this process: what it is (``describe``), how it is called (``convention``), and on which kinds of
+    array it runs: on floats (``run``), and on others (``on``)."""
 
     def on(self, kind: type[Planes]) -> Callable[[Mapping[str, Any]], Any]:
         """The program on another kind of array, of the inputs by name. What it cannot do there it refuses by name."""

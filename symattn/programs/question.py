@@ -62,7 +62,7 @@ class Question:
         return cls(out, arrays, spec, layout=layout, **options)
 
 
-# -- descale -----------------------------------------------------------------------------------------------------------
+# -- descale factors of FP8 --------------------------------------------------------------------------------------------
 # Descale factors of queries, keys and values in FP8: an FP8 kernel is held to attention of the products.
 #
 # A factor multiplies the numbers that are stored, as FlashAttention-3 takes ``q_descale``, ``k_descale`` and

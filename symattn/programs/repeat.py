@@ -1,4 +1,4 @@
-"""One case again: the inputs that a word of ``verification.case_codes`` stands for, and no others."""
+"""One case again: the inputs that a word of ``verification.case_codes`` stands for, and no others; or as a test."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def verify_case(target: str, spec: Specification, word: str, *, dtype: str = "fl
     return replace(report, faults=faults, verdict=verdict, notes=(*report.notes, note))
 
 
-# -- written test ------------------------------------------------------------------------------------------------------
-# A fault as a file for pytest that needs NumPy alone: the call as it was made, the exact output, the error allowed.
+# -- a fault as a file for pytest --------------------------------------------------------------------------------------
+# It needs NumPy alone: the call as it was made, the exact output, and the error allowed.
 
 _DIGITS = 40
 _HEAD = '''"""{title}

@@ -393,8 +393,8 @@ def _line(error: Failure) -> int:
     return int(line) if line.isdecimal() else 0
 
 
-# -- watching ----------------------------------------------------------------------------------------------------------
-# Capture of what a call prints and warns of, which never reaches the terminal.
+# -- what a call prints and warns of -----------------------------------------------------------------------------------
+# It never reaches the terminal.
 
 _PRINTED = 100_000  # bytes kept of what one call prints
 _WARNINGS = 20

@@ -319,6 +319,14 @@ class GraphProgram:
         """How it is called: each array by its name, in float64."""
         return Convention(tuple(Argument(s.given.label or s.given.name, p) for s in self.slots for p in s.parts))
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A graph has no notes of its own."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing has to end."""
+
     def describe(self) -> str:
         """The name of the graph, and what each array is taken for."""
         return f"{self.graph.name}({self.convention.printed})"
