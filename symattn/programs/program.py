@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from symattn.arrays.planes import Planes
 from symattn.bounds.called_target import Convention, Runner
 from symattn.document.errors import InputError
 from symattn.programs.frameworks import is_of_jax
-from symattn.programs.graphs.running import Graph, as_function
 from symattn.programs.names import Function
+
+if TYPE_CHECKING:
+    from symattn.programs.graphs.running import Graph  # most programs are functions, and are not to wait for graphs
 
 
 class Program(Runner, Protocol):
@@ -56,6 +58,8 @@ def language_of(program: object) -> Language | None:
 
 def read(source: Any) -> Graph:
     """The graph of whatever ``verify_graph`` takes. Raises ``InputError`` for what is none."""
+    from symattn.programs.graphs.running import Graph
+
     if isinstance(source, Graph):
         return source
     source = Path(source) if isinstance(source, str) else source
@@ -79,6 +83,8 @@ def on_kinds(function: Function, how: Convention) -> OnKinds:
     Raises ``InputError`` and ``MissingExtra`` where nothing does.
     """
     if language := language_of(function):
+        from symattn.programs.graphs.running import as_function
+
         graph = language.graph(function)
         return OnKinds(lambda function, kind: as_function(graph))
     if is_of_jax(function):
