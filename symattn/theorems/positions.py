@@ -7,7 +7,7 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.attention.masks import causal as causal_mask
 from symattn.attention.masks import forbid
-from symattn.attention.positions.angles import linear_bias, rotate_half, rotate_interleaved, sinusoidal
+from symattn.attention.positions.angles import linear_bias, rotate_half, sinusoidal
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Node
@@ -153,7 +153,6 @@ nope_causal_counts = Together(
 
 # -- rotary -----------------------------------------------------------------------------------------------------------
 ROTARY = positions({"q": "f*2", "k": "f*2", "x": "f*2"}, "mnt", {"R": rotation_matrix})
-R = rotate_interleaved
 
 
 def _evens_then_odds(x: Array) -> Array:
@@ -167,47 +166,6 @@ def _rotation_of_halves(reader: Reader, parts: tuple[Node, ...]) -> Array:
     cosine, sine = turn(reader, *parts)
     every = _evens_then_odds(_evens_then_odds(unit_vectors(reader)).mT).mT
     return rotate_half(every, cosine[None, :], sine[None, :]).mT
-
-
-MANY = {"q": "h n f*2", "k": "h m f*2", "cos_q": "n f", "sin_q": "n f", "cos_k": "m f", "sin_k": "m f"}
-
-
-BIAS = {**MANY, "b": "1 f*2", "v": "m d_v"}
-
-
-def _rotated(q: Array, k: Array, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Array:
-    return dot_scores(R(q, cos_q, sin_q), R(k, cos_k, sin_k))
-
-
-def _bias_adds(q: Array, k: Array, b: Array, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
-    difference = _rotated(q, k + b, cos_q, sin_q, cos_k, sin_k) - _rotated(q, k, cos_q, sin_q, cos_k, sin_k)
-    return difference, _rotated(q, 0 * k + b, cos_q, sin_q, cos_k, sin_k)
-
-
-TWO_KEYS = {"q": "1 f*2", "b": "1 f*2", "cos_k": "1 f", "sin_k": "1 f", "cos_l": "1 f", "sin_l": "1 f"}
-TWO_ANGLES = (("cos_k", "sin_k"), ("cos_l", "sin_l"))
-
-
-def _at_both_keys(q: Array, b: Array, cos_k: Any, sin_k: Any, cos_l: Any, sin_l: Any) -> Any:
-    """Return the bias's share of the scores of two keys; q is the rotated query."""
-    return q @ R(b, cos_k, sin_k).mT, q @ R(b, cos_l, sin_l).mT
-
-
-ANY_ANGLES = (("cos_q", "sin_q"), ("cos_k", "sin_k"))
-rope_key_bias = Together(
-    (
-        identity(
-            BIAS,
-            _bias_adds,
-            lambda q, k, b, v, cos_q, sin_q, cos_k, sin_k: (
-                soft(_rotated(q, k + b, cos_q, sin_q, cos_k, sin_k)) @ v,
-                soft(_rotated(q, k, cos_q, sin_q, cos_k, sin_k)) @ v,
-            ),
-            units=ANY_ANGLES,
-        ),
-        Fails(Declared(TWO_KEYS, units=TWO_ANGLES), _at_both_keys),
-    )
-)
 
 
 _TEXT = """
@@ -248,11 +206,11 @@ why: Both turn the same planes by the same angles; they list the coordinates in 
 false: $Π$ on $q$ only, or on neither: $R′_m (Π q)·R′_n (k) = R_m q·R_n k$, $R′_m (q)·R′_n (k) = R_m q·R_n k$
 
 rope-key-bias-not-redundant: With RoPE a bias of the keys matters
-with RoPE a bias b of all keys adds $R_i q_i·R_j b$ to the unscaled score, which depends on j: $R_i q_i·R_j (k_j + b)
-  = R_i q_i·R_j k_j + R_i q_i·R_j b$
+with RoPE a bias b of all keys adds $R_i q_i·R_j b$ to the unscaled score: $R_i q_i·R_j (k_j + b) = R_i q_i·R_j k_j +
+  R_i q_i·R_j b$; this depends on j, as not always $R_i q_i·R_j b = R_i q_i·R_l b$
 why: Rotations are linear, and the rotated bias differs from key to key.
-false: $Attention(q, k + b, v) = Attention(q, k, v)$ with RoPE, as without
-by rope_key_bias
+false: with RoPE, as without, the weights are the same, for two keys $e^{R_i q_i·R_j (k_j + b)}/(e^{R_i q_i·R_j (k_j +
+  b)} + e^{R_i q_i·R_l (k_l + b)}) = e^{R_i q_i·R_j k_j}/(e^{R_i q_i·R_j k_j} + e^{R_i q_i·R_l k_l})$
 
 alibi-key-bias: ALiBi as a bias of the keys
 under the causal mask $softmax(s_ij − a (i − j)) = softmax(s_ij + a j)$
@@ -297,7 +255,9 @@ THEOREMS = theorems(
             defined={"Π": lambda reader: _evens_then_odds(unit_vectors(reader)).mT},
             families={"R'": _rotation_of_halves},
         ),
-        "rope-key-bias-not-redundant": positions({"qᵢ": "f*2", "kⱼ": "f*2", "b": "f*2"}, "ij", {"R": rotation_matrix}),
+        "rope-key-bias-not-redundant": positions(
+            {"qᵢ": "f*2", "kⱼ": "f*2", "k_l": "f*2", "b": "f*2"}, "ijl", {"R": rotation_matrix}
+        ),
         "alibi-key-bias": Glossary(
             {"S": "n n", "a": ""}, {"n": "n"}, {"i": "n", "j": "n", "l": "n"}, functions={"softmax": _masked_rows}
         ),

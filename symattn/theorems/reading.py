@@ -24,6 +24,7 @@ from symattn.proof.relations.judging import (
     RelationQuestion,
     ShownRelations,
     judged,
+    note,
     record,
     relations,
     showing,
@@ -32,6 +33,7 @@ from symattn.proof.relations.limit_rules import limit
 from symattn.proof.relations.sentences import PrintedClaim, assumed, claims, conditions, defined, is_mask
 from symattn.proof.statement import Sides
 from symattn.proof.theorem import Decision, Identity, Refutation, Theorem
+from symattn.proof.together import Fails
 from symattn.proof.words import statement, told
 
 _UNTOLD = "what its letters stand for is not declared"
@@ -223,11 +225,21 @@ class Statement:
             return ReadRelation(claim.relation, None, str(reason))
         except FalseStep as wrong:
             if claim.denied:
-                return ReadRelation(claim.relation, Evidence(Grade.CHECKED, str(wrong)), shown=_shown(claim))
+                return ReadRelation(claim.relation, self._failing(claim, str(wrong)), shown=_shown(claim))
             raise
         if claim.denied:
             raise FalseStep(f"{text(claim.relation)} holds, and is denied")
         return ReadRelation(claim.relation, evidence, shown=_shown(claim))
+
+    def _failing(self, claim: PrintedClaim, wrong: str) -> Evidence:
+        """Return the evidence that a claim does not always hold: for equations a counterexample that is certified."""
+        compiled, every = Compiled(pruned(self.glossary, claim.relation, self.sized), self.sized), links(claim.relation)
+        if not compiled.glossary.formats and not claim.conditions and all(link.sign == "=" for link in every):
+            decision = Fails(compiled.declared, compiled.sides([(x.left, x.right) for x in every])).decide()
+            if decision.premises:
+                note(decision.premises, wrong.rpartition("false at ")[2])
+                return decision.evidence
+        return Evidence(Grade.CHECKED, wrong)
 
     def refuted(self, claim: PrintedClaim) -> ReadRelation:
         """A claim of the false variant with where it fails. Raises FalseStep for one that holds."""

@@ -237,14 +237,19 @@ false: a gap of 88 is needed
 by one_hot_saturation
 
 output-from-score-error: From errors of scores to errors of outputs
-$|ô_c − o_c| ≤ tanh(η/2) (max_j V_j_c − min_j V_j_c)$
-letters: new | s n_k, t n_k, u, V n_k d_v | index c d_v, j n_k | nonnegative u | rows | sharp attained | where o =
-  softmax(s) V; ô = softmax(t) V; η = max(|s − t|) + u
-for: no score is wrong by more than η, which the proof writes as r²
-for: the values are low + w cos², which are any numbers from the smallest, low, to the largest, low + w
+$ô_c − o_c ≤ w_c (e^η − 1)/(e^η + 1)$, and, as both may change places, |ô_c − o_c| ≤ w_c tanh(η/2) for values between
+  b_c and b_c + w_c
+letters: new | s n_k, z n_k, r, C n_k d_v, D n_k d_v, b d_v, w d_v | units C D | index c d_v, j n_k, l n_k | nonnegative
+  η w | rows | roles w none | where η = r²; V_j_c = b_c + w_c C_j_c²; t_j = s_j + η tanh(z_j); o = softmax(s) V; ô =
+  softmax(t) V; a_c = Σ_{j=1}^{n_k} e^{s_j} C_j_c²; f_c = Σ_{j=1}^{n_k} e^{s_j} D_j_c²; n_c = Σ_{j=1}^{n_k} e^{s_j} +
+  a_c (e^{2 η} − 1)
+for: no score is wrong by η or more: the wrong ones are $t_j = s_j + η tanh(z_j)$
+for: the values are $V_j_c = b_c + w_c C_j_c²$ with $C_j_c² + D_j_c² = 1$, which are any numbers from b_c to b_c + w_c
 why: The output moves most when half of the weight goes from the smallest value to the largest.
-false: $|ô_c − o_c| ≤ tanh(η/2) |o_c|$
-by output_from_score_error
+false: |ô_c − o_c| ≤ tanh(η/2) |o_c|, which is $ô_c − o_c ≤ 0$ once o_c is subtracted from the values
+gap w_c (e^η − 1)/(e^η + 1): w_c {Σ_{j=1}^{n_k} Σ_{l=1}^{n_k} e^{t_j + s_l} (e^{η (x_j + y_l)} − 1) C_j_c² D_l_c²}/(n_c
+  Σ_{j=1}^{n_k} e^{t_j}) + w_c (e^η − 1) (e^η a_c − f_c)²/((e^η + 1) n_c Σ_{j=1}^{n_k} e^{s_j}); x_j = 1 − tanh(z_j) by
+  bounded; y_j = 1 + tanh(z_j) by bounded
 
 shifted-softmax-error: The rounding error of shifted softmax
 $e^{−T_j} ≤ p̂_j/p_j ≤ e^{T_j}$ with $T_j = (|s_j − m| + max_l |s_l − m|) u + (n_k + 2 κ) û$ and $û = −log(1 − u)$

@@ -97,69 +97,6 @@ dot_product_error = Together(
 )
 
 
-# -- outputs -----------------------------------------------------------------------------------------------------------
-# The values are low + w cos² of any angles: any numbers from low to low + w. η is a square, r².
-OUTPUTS = {**dict.fromkeys(("s", "e", "cos", "sin"), "m"), **dict.fromkeys(("low", "w", "r"), "")}
-
-
-def _output(s: Array, cos: Array, low: Any, w: Array) -> Array:
-    return add_up(weights(s) * (low + w * cos * cos))
-
-
-def tanh_of_half(eta: Any) -> Any:
-    """tanh(η/2) = (e^η − 1) / (e^η + 1)."""
-    return (exp(eta) - 1) / (exp(eta) + 1)
-
-
-def _moved(s: Array, e: Array, cos: Array, low: Any, w: Array) -> Array:
-    """How much the output grows when the scores change by e."""
-    return _output(s + e, cos, low, w) - _output(s, cos, low, w)
-
-
-def _about_zero(s: Array, e: Array, cos: Array, w: Array) -> tuple[Any, Any]:
-    """The square of the movement, and 0 for tanh(η/2) times an output that is 0, low being such."""
-    low = -_output(s, cos, 0 * w, w)
-    return _moved(s, e, cos, low, w) ** 2, 0 * w
-
-
-def _output_gap(s: Array, e: Array, cos: Array, sin: Array, w: Array, r: Array, less: Any, more: Any) -> Any:
-    """w (tanh(η/2) − the gain), in two steps as for the mass of a set of keys, to which a key belongs by its cos²."""
-    upper, lower, x = cos * cos, sin * sin, exp(r * r)
-    a, b = add_up(exp(s) * upper), add_up(exp(s) * lower)
-    between = add_up(exp(s)) + a * (exp(2 * (r * r)) - 1)  # a e^{2η} + b
-    both = exp((s + e)[:, None] + s[None, :]) * (exp(_pairs(less, more)) - 1) * upper[:, None] * lower[None, :]
-    first = add_up(add_up(both)[:, 0]) / (between * add_up(exp(s + e)))
-    second = (x - 1) * (a * x - b) ** 2 / ((x + 1) * between * add_up(exp(s)))
-    return w * (first + second)
-
-
-def _pairs(x: Array, y: Array) -> Array:
-    """x_j + y_l."""
-    return x[:, None] + y[None, :]
-
-
-output_from_score_error = Together(
-    (
-        bound(
-            OUTPUTS,
-            lambda s, e, cos, low, w, r: [
-                (_moved(s, e, cos, low, w), w * tanh_of_half(r * r)),
-                (-_moved(s, e, cos, low, w), w * tanh_of_half(r * r)),
-            ],
-            lambda s, e, cos, sin, w, r, less, more: [
-                _output_gap(s, e, cos, sin, w, r, less, more),
-                _output_gap(s, e, sin, cos, w, r, less, more),
-            ],
-            _about_zero,
-            units=(("cos", "sin"),),
-            nonnegative=("w",),
-            assumed={"less": ("m", lambda e, r: r * r - e), "more": ("m", lambda e, r: r * r + e)},
-            chosen={"e": lambda e, r: e * (r * r) * HALF},
-        ),
-    ),
-)
-
-
 # -- weights -----------------------------------------------------------------------------------------------------------
 # x = s − m is computed as x (1 + δ). The numerator of the weight has the further factors e^ρ, its terms in the sum e^σ.
 WEIGHTS = {**dict.fromkeys(("x", "delta", "rho", "sigma", "size"), "m"), **dict.fromkeys(("most", "u", "r", "c"), "")}
@@ -174,6 +111,11 @@ def _wrong(x: Array, delta: Any, rho: Any, sigma: Any) -> Any:
 def _limit(size: Any, most: Any, u: Array, r: Array, c: Array) -> Any:
     """e^T with T = (|s_j − m| + max_l |s_l − m|) u + r + c."""
     return exp(u * (size + most) + r + c)
+
+
+def _pairs(x: Array, y: Array) -> Array:
+    """x_j + y_l."""
+    return x[:, None] + y[None, :]
 
 
 def _weight_gap(

@@ -132,6 +132,7 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     "places": lambda typed: _pairs(typed, lambda _, place: int(place)),
     **dict.fromkeys(("positive", "nonnegative"), lambda typed: tuple(typed.split())),
     **dict.fromkeys(("sharp", "loss"), str),
+    "units": lambda typed: (tuple(typed.split()),),
     "rows": lambda _: True,
 }
 """The fields that stand behind their names, and how each is read."""
