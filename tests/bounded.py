@@ -7,8 +7,6 @@ and e^−∞ = 0 do not underflow. An infinite radius says nothing.
 Formulas: Higham, Accuracy and Stability of Numerical Algorithms (2002), §2.2, §3.1, §3.5; η: half the least subnormal.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

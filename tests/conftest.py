@@ -1,7 +1,5 @@
 """What all tests share: reproducible Hypothesis runs, their own cache, and no skipping where every tool is promised."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re

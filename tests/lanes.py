@@ -1,7 +1,5 @@
 """Which cases of a long table run by default, and which in deep runs alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The letters of the derivations, and how they are written."""
 
-from __future__ import annotations
-
 from symattn.document.notation import Call, Like, Name, Node, Product, call, name, node
 
 E = Name("e")

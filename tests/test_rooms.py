@@ -1,7 +1,5 @@
 """The rooms of the house: their size, what they import, and the pages that name them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

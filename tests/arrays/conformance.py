@@ -1,7 +1,5 @@
 """One program on one kind, compared with the reference: what the suite, and the tests of the suite, are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -4,8 +4,6 @@ It knows nothing of the prover, nor of how expressions are built: what ``indexed
 arithmetic gives.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -12,8 +12,6 @@ agreement is stated once, here: nothing is "close".
     stored     bit for bit what float32 gives, rounded to the format; or as floats where a row rounds more than once
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass, field
 from fractions import Fraction

@@ -5,8 +5,6 @@ The arithmetic is simulated in float64, whose own rounding is far below u: each 
 result one way. Nothing of ``symattn.arrays.rounding`` takes part.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

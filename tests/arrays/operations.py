@@ -4,8 +4,6 @@ A row is a small program ``run(xp, *arrays)``; the same program runs on every ki
 dyadic and short, so that every format holds them exactly. Sizes differ, so that no transposition goes unseen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

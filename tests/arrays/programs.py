@@ -1,7 +1,5 @@
 """Programs that change arrays in place: part of the table of operations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A second, independent computation: NumPy on arrays of fractions, and mpmath at 60 digits for what leaves them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any

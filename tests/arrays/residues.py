@@ -1,7 +1,5 @@
 """Exact elements as residues: the map e^k → g^k, √a → the root of a, that ``modular`` must commute with."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every operation of the namespace and of arrays, on every kind, against an independent reference."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from itertools import product

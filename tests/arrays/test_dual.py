@@ -1,7 +1,5 @@
 """Dual numbers: derivatives of what can be written, against slopes of polynomials and of balls."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``enclosure``: what is exact, what is forbidden, undefined and open, what is decided, and how narrow it is."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """No interval of an enclosure misses the value that balls of 200 bits enclose; and narrower ones do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

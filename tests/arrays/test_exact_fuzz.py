@@ -1,7 +1,5 @@
 """Random programs on exact arrays say what the same programs on Arb's balls say, computed element by element."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import permutations
 from random import Random

@@ -1,7 +1,5 @@
 """The exponential against Arb, at its edges too, and that wrong tables are refused."""
 
-from __future__ import annotations
-
 import flint
 import numpy as np
 import pytest

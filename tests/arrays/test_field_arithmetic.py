@@ -1,7 +1,5 @@
 """What random programs do not reach (``test_exact_fuzz``): long products, growth, hashes, types, refusals."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import flint

@@ -1,7 +1,5 @@
 """Equality and order are decided, however close the numbers are."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import permutations
 

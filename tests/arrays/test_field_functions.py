@@ -1,7 +1,5 @@
 """Functions of exact numbers, logarithms that wait, and sums of many at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any

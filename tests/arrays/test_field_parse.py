@@ -1,7 +1,5 @@
 """Text becomes an exact number or one clear line; nothing in it is executed and nothing grows without bound."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from fractions import Fraction

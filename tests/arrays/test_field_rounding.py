@@ -1,7 +1,5 @@
 """Doubles and digits are rounded correctly: against mpmath, Python's own rounding, and by hand at ties."""
 
-from __future__ import annotations
-
 import math
 from decimal import ROUND_HALF_EVEN, Context
 from fractions import Fraction

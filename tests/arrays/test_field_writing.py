@@ -1,7 +1,5 @@
 """Exact numbers are written as a person would, in a form that SymPy reads back."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

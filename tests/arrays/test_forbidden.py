@@ -1,7 +1,5 @@
 """−∞, which only masks make, and "undefined", which 0/0 makes: what they bear, and what is refused of them."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """The table of functions: slopes and bounds of each row, and the kinds that read it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import flint

@@ -1,7 +1,5 @@
 """Arrays whose sizes are letters: every program gives, at numbers, what it gives on exact numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

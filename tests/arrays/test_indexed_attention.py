@@ -1,7 +1,5 @@
 """Every variant of attention: what ``indexed`` says of an element is, at numbers, what exact arithmetic gives."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Roots where sizes are letters: joined in pairs, and taken of positive factors, and of nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 from symattn.arrays.indexed import Indexed

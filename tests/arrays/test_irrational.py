@@ -1,7 +1,5 @@
 """Floats that stand for π or e are known, and no others are taken for them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Kinds keep to themselves, and what they cannot decide they say."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

@@ -1,7 +1,5 @@
 """Numbers typed into a program, and sizes: what stays plain, what is read as a mask, what stays exact and is noted."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle

@@ -1,7 +1,5 @@
 """Residues: exact arithmetic, planes that wait, generic maxima, logarithms, −∞, views, and what is refused by name."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from random import Random
 from typing import Any

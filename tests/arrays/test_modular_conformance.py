@@ -1,7 +1,5 @@
 """Every operation on residues against the same on exact numbers: g^k for e^k, and what residues cannot tell, listed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from random import Random

@@ -1,7 +1,5 @@
 """The bound: degrees against polynomials that are known, chances against frequencies, and that nothing is left out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from math import comb, inf, log2

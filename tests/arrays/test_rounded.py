@@ -1,7 +1,5 @@
 """``rounded``: floats that were computed lawfully are within the bound, and what is beyond it is said to be."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import flint

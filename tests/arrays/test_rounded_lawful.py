@@ -1,7 +1,5 @@
 """No lawful implementation is outside of the bound of ``rounded``, however its roundings fall; and some come near."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

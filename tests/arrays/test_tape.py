@@ -1,7 +1,5 @@
 """The tape: for every operation ⟨g, J x'⟩ = ⟨Jᵀ g, x'⟩ with dual numbers, exactly; and maxima of equals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """The conformance suite says no: kinds that are broken in one place fail it there, and a new kind passes it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """Unmodified programs of users, by NumPy's dispatch alone: the same on every kind, and mistakes show."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

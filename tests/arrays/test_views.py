@@ -1,7 +1,5 @@
 """Views, found by random programs: what is written through any chain of them is what NumPy writes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

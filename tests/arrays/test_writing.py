@@ -1,7 +1,5 @@
 """Index expressions as formulas."""
 
-from __future__ import annotations
-
 import pytest
 
 from symattn.arrays.index.writing import Writing, in_blocks, is_plain, length, size

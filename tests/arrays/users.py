@@ -3,8 +3,6 @@
 None of these programs knows of symattn: what they call is dispatched.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

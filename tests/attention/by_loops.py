@@ -5,8 +5,6 @@ the package is used. Arrays are nested lists of mpmath numbers (or of truth valu
 batches; what has an axis of heads in the package has one here.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import chain, combinations
 from typing import Any

@@ -1,7 +1,5 @@
 """Rotary angles one by one, as complex numbers that pairs of columns are multiplied by."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Terms of the scores by distance, and how distances are counted in buckets, for ``by_loops``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Matrices as nested lists of mpmath numbers, for ``by_loops``."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A specification with its inputs: how it runs on arrays of a kind, and what it gives by loops over plain numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache

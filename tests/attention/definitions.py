@@ -1,7 +1,5 @@
 """Every form of attention that a specification can say, with inputs whose sizes all differ."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

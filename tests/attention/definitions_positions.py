@@ -1,7 +1,5 @@
 """Attention with positions, with inputs whose sizes all differ and whose outputs are exact."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

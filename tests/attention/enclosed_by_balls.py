@@ -1,7 +1,5 @@
 """Whether enclosures hold what the definition gives on balls, and specifications and inputs to try."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import flint

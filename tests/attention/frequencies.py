@@ -1,7 +1,5 @@
 """Rotary frequencies in numbers of 70 digits, and balls that must hold them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mpmath

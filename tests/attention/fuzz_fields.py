@@ -1,7 +1,5 @@
 """Fields of ``Attention`` drawn at random; together they need not make sense."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from random import Random
 from typing import Any

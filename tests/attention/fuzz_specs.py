@@ -3,8 +3,6 @@
 Shapes are written here a second time, so that what the package takes for a shape is compared, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction

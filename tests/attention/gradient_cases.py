@@ -1,7 +1,5 @@
 """Variants with inputs drawn for them, and how gradients are compared."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Mistakes in backward passes: where each shows, which function has it, and what it does in the place of that."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

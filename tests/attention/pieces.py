@@ -4,8 +4,6 @@ A piece is a function of arrays. Its reference is a function of nested loops ove
 arrays, and ``wrong`` is a mistake that the same comparison must not pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction

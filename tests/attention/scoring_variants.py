@@ -1,7 +1,5 @@
 """Variants of scores, masks and weights as specifications, with inputs whose sizes all differ."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """A form beside its definition: equal in exact numbers, within the rounding of float32, and for all sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

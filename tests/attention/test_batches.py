@@ -1,7 +1,5 @@
 """Axes of batches and of heads: what is given once for several, or several times for one, goes where it belongs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Blocks: every order of norms, with and without cross-attention and gates, against loops; names, shapes, documents."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

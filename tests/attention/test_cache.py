@@ -1,7 +1,5 @@
 """Caches of every kind, token by token and in chunks, give the rows of causal attention over all tokens."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import pairwise
 from typing import Any

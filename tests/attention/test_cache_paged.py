@@ -1,7 +1,5 @@
 """A cache in pages is a contiguous one: sequences of their own lengths, pages in any order, shared where they agree."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import pairwise
 from typing import Any

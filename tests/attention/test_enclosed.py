@@ -1,7 +1,5 @@
 """Enclosures of the plain pattern against the definition on balls, in tiles of few rows and keys too."""
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 

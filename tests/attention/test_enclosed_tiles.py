@@ -1,7 +1,5 @@
 """What a tile of queries sees, and the definition for some rows, against the definition for all."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

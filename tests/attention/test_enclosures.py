@@ -1,7 +1,5 @@
 """Enclosures run what the other kinds run: every definition, tiles and caches, whole models, users' programs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Worked examples, exactly: E0, E0x and E1, whose every number is known."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fields of scores, masks and weights: what contradicts itself, what does not fit, what a document says of them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from itertools import combinations

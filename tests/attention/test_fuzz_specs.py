@@ -4,8 +4,6 @@ What is not refused in one line must be right: values, shapes of every step as i
 stand for one array each, and a document in every format.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The derivative of the definition: against difference quotients in balls, which know nothing of derivatives."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

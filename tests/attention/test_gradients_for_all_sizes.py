@@ -1,8 +1,6 @@
 """What the backward passes compute is the derivative of what is computed forwards, and some definitions that theorems
 print, and do not run, give what is printed: proved for all sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from inspect import Parameter, Signature

@@ -1,7 +1,5 @@
 """The backward passes that are made by hand, against the derivative of the definition: exactly, mod p and in balls."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

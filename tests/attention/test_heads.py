@@ -1,7 +1,5 @@
 """Shared heads, packed projections, latents, and normalised queries and keys, against plain loops."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

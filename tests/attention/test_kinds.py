@@ -1,7 +1,5 @@
 """Every form of attention: what loops say, and on every kind of array. One definition, one meaning."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from operator import itemgetter

@@ -1,7 +1,5 @@
 """Activations, norms, embeddings and feed-forward layers: against loops in fractions and mpmath, on every kind."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """The delta rule: chunks solve a triangular system and give what the tokens give one by one."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

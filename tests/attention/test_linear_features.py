@@ -1,7 +1,5 @@
 """Feature maps are what they say, number by number, and make linear attention of it."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

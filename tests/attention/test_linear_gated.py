@@ -1,7 +1,5 @@
 """Linear attention with gates: all pairs of tokens, token by token and by chunks are one function."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import cache, partial
 from typing import Any

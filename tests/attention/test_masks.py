@@ -1,7 +1,5 @@
 """Masks in every combination against loops over plain numbers, which know nothing of arrays."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from typing import Any

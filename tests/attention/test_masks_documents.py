@@ -1,7 +1,5 @@
 """Packed documents: one packed run gives what each document gives alone."""
 
-from __future__ import annotations
-
 from itertools import pairwise, product
 from typing import Any
 

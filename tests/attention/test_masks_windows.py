@@ -1,7 +1,5 @@
 """Windows, blocks, prefixes and padding: against the sentences that define them, place by place."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any

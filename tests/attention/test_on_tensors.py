@@ -1,7 +1,5 @@
 """Every form of attention on torch's tensors, a kind of array: the one definition, within float64's own roundings."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each step of attention: what its loops say, no to its mistake, and every kind of array gives the same."""
 
-from __future__ import annotations
-
 from operator import itemgetter
 
 import pytest

@@ -1,7 +1,5 @@
 """Attention with positions: with true angles in balls and floats, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Positions where sizes are letters, and what of positions is refused, each with its reason."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

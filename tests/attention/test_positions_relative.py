@@ -1,7 +1,5 @@
 """Buckets, slopes and relative terms: against logarithms of many digits and plain loops, and on every kind of array."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rotary embeddings: frequencies, scalings and tables to many digits, and the rotation against complex numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """Frequencies for longer contexts: each formula written out one frequency at a time, to many digits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from math import floor

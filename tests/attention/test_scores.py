@@ -1,7 +1,5 @@
 """Scores and their scales: against loops over plain numbers, and on every kind of array."""
 
-from __future__ import annotations
-
 import pytest
 
 from symattn.arrays import kind

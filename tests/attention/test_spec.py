@@ -1,7 +1,5 @@
 """The specification: its fields, the names and shapes of a trace, what does not fit, and its document."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import FrozenInstanceError, fields
 from fractions import Fraction

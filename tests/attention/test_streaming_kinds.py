@@ -1,7 +1,5 @@
 """Tiles, caches and linear attention on the other kinds of array: residues, balls, SymPy's numbers, stored formats."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

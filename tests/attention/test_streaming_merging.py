@@ -1,7 +1,5 @@
 """Split keys, trees and rings give what softmax over all keys gives, also where tiles or rows have no allowed key."""
 
-from __future__ import annotations
-
 from functools import partial, reduce
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Attention by tiles of queries and keys is attention: what a specification gives, its scores and sinks included."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

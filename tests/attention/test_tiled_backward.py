@@ -1,7 +1,5 @@
 """The backward pass by tiles gives the derivatives of the one definition, from what the forward pass kept."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

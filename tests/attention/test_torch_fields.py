@@ -4,8 +4,6 @@
 them. What torch has a function of its own for is compared with that.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ The bound is that of the gradient itself, run on ``rounded``: what any implement
 operation by operation, may be off by in float64.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

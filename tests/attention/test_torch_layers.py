@@ -3,8 +3,6 @@
 The definition runs on ``rounded`` arrays: the exact value, and a bound on what any legal order of roundings may do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What PyTorch has a function for, on the example of the variant: within the bound of float64, in either's order."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

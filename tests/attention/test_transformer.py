@@ -1,7 +1,5 @@
 """Transformers from tokens to logits: against loops, in proven digits, in floats; names, refusals, documents."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path

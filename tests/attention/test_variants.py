@@ -1,7 +1,5 @@
 """Every variant on every kind of array: it runs, and gives what the others give, or is refused for a known reason."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

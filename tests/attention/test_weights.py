@@ -1,7 +1,5 @@
 """Weights of scores: against loops over plain numbers, on every kind of array, and what is true of each way."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import product
 from typing import Any

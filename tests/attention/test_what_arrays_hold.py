@@ -1,7 +1,5 @@
 """What arrays may hold, and what a name may be given: everything else is said in one line."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

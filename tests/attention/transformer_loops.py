@@ -1,7 +1,5 @@
 """Blocks and Transformers by loops over plain numbers (mpmath): a second computation that knows nothing of arrays."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """``symattn campaign``: over cores and on a cluster, killed and gone on with, and told in a summary."""
 
-from __future__ import annotations
-
 import builtins
 import json
 import os

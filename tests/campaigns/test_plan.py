@@ -1,7 +1,5 @@
 """Which verifications a campaign makes, and which files it refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

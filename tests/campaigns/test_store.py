@@ -1,7 +1,5 @@
 """Results are kept line by line; a line that was torn is made again, and nothing else is lost."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

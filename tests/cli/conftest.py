@@ -1,7 +1,5 @@
 """Running ``symattn`` within the test's process."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

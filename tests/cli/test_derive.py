@@ -1,7 +1,5 @@
 """``symattn derive``: every parameter of a derivation is an option, and bad ones are one line."""
 
-from __future__ import annotations
-
 import click
 import pytest
 

@@ -1,7 +1,5 @@
 """Derivations are kept: told once by the same source, the same bytes each time, and never read from a broken file."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

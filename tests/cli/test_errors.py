@@ -1,7 +1,5 @@
 """Every error is one line on stderr, with the exit code of its kind."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from errno import ENAMETOOLONG, ENOENT, ENOSPC

@@ -4,8 +4,6 @@ What they try on the command line stands in ``test_manners`` and ``test_release`
 ``tests/derivations/walks/test_own_numbers.py``.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The table of commands: help, version, completion."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib.metadata import version

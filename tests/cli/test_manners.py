@@ -1,7 +1,5 @@
 """The terminal: groups in help, one set of flags, words of the field, width, progress, spellings, completion."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

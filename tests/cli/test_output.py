@@ -1,7 +1,5 @@
 """Where documents go: stdout, files, comparison; and what decides the exit code."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

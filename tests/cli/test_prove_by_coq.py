@@ -1,7 +1,5 @@
 """Theorems of users, as the page about ``prove`` shows them, checked by Coq from the command line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

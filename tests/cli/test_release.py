@@ -1,7 +1,5 @@
 """What a release promises: schemas, the cache, defaults, fresh documents, the hook and the action."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

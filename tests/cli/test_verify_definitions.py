@@ -1,7 +1,5 @@
 """``symattn verify --definition``: definitions beside attention, in a process of their own."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """``symattn verify`` with variants: options for fields, attention of models, and the command that a report gives."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

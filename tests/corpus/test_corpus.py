@@ -1,7 +1,5 @@
 """The corpus of faults: each is wrong where it is sampled, right programs are right, and files hold what they say."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What ``derive attention`` is asked for a variant, and whether a walk is what its formulas give."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

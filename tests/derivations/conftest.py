@@ -1,7 +1,5 @@
 """Running ``symattn`` within the test's process, and sheets in files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

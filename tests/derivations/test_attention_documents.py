@@ -1,7 +1,5 @@
 """``Attention(...).document()`` for every variant: one formula, no letter twice, and what is taken for granted."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from itertools import combinations

@@ -1,7 +1,5 @@
 """The formulas of ``Attention.document()`` and of ``derive attention`` are read, and are what the steps compute."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

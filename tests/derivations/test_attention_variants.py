@@ -1,7 +1,5 @@
 """``derive attention`` for every variant: entries in letters, checks that say no, and commands that make it again."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess

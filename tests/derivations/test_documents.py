@@ -1,7 +1,5 @@
 """Every derivation as a document: grades, formats, commands, and what is asked wrongly."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """A template, a definition or a step that is wrong is not told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The figures of the derivation of the scaling, against other computations."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import cache
 from itertools import product

@@ -1,7 +1,5 @@
 """The commands in fences of a page, what they print, and the files that it shows. Directives are run by the build."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

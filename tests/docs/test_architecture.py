@@ -1,7 +1,5 @@
 """The page on how symattn is built names the places that a call really passes, in their order."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Every command of the README and the documentation does what the page shows."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

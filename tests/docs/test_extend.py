@@ -1,7 +1,5 @@
 """One of each addition that the documentation shows, made in a copy: few files are touched, and it works there."""
 
-from __future__ import annotations
-
 import doctest
 import os
 import re

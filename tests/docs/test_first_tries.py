@@ -1,7 +1,5 @@
 """The page on what people try first: each row names a test, and those that no other file holds are here."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

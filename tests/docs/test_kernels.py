@@ -1,7 +1,5 @@
 """The examples of docs/kernels.md: each passes as it stands, and its assertion refuses another output."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

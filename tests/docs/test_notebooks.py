@@ -1,7 +1,5 @@
 """The notebooks of the documentation run from a clean kernel, show what they promise, and stand on the site with it."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

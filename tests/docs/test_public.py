@@ -1,7 +1,5 @@
 """What a reader meets: public names, commands, the table of variants, and no phrase that only symattn would use."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

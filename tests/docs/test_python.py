@@ -1,7 +1,5 @@
 """Every Python session of the README and the documentation gives what the page shows."""
 
-from __future__ import annotations
-
 import doctest
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the pages name is there: files, links, and how many there are of something."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The directive and the role: whole answers in every form, and a build that fails where they are false."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from pathlib import Path

@@ -4,8 +4,6 @@ It knows sums, products with and without a sign, slashes, ``\frac``, roots, powe
 bracket is missing.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Records have the entries that a dataclass names, and command lines give numbers again as they were."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Formulas as people type them: what is read, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from fractions import Fraction
 from typing import Any

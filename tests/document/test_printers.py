@@ -1,7 +1,5 @@
 """How formulas look: the spellings that readers and GitHub want."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

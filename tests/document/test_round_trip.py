@@ -1,7 +1,5 @@
 """What is printed means what the tree says: random trees are read back by another reader and compared."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SymPy's expressions in the order and form in which people write them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Attention with log-sum-exp and backward passes, wrong and right, as programs of causal attention."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from symattn import Attention, Gradient, Rotary

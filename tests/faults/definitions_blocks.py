@@ -1,7 +1,5 @@
 """Layers of a Transformer, wrong and right, as programs."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from symattn import Attention, Block

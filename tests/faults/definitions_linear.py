@@ -1,7 +1,5 @@
 """Linear attention, wrong and right, as programs."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from symattn import LinearAttention

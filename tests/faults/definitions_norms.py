@@ -1,7 +1,5 @@
 """Norms, wrong and right, as programs."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from symattn import LayerNorm, RMSNorm

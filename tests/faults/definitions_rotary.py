@@ -1,7 +1,5 @@
 """Rotary embeddings alone, wrong and right, as programs."""
 
-from __future__ import annotations
-
 import ml_dtypes  # noqa: F401, used in the text
 import numpy as np
 

@@ -5,8 +5,6 @@
 Each line of the file is one program. A run that was ended goes on where it stopped; ``--again`` measures anew.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -3,8 +3,6 @@
 python -m tests.faults.page --measured measured.jsonl
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -1,7 +1,5 @@
 """Wrong programs, each beside the right one that it differs from by one mistake, and what a program's record says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Each takes NumPy arrays of one dtype and returns that dtype; ``MAKES`` says which specification they compute.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -12,8 +12,6 @@ The reference is the definition by loops in float64. The third rule is the one o
 ``verify`` is read from what ``tests.faults.measure`` has written, and left out without it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """The collection is what it says: right programs agree with the loops to rounding, wrong ones do not."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The measurement counts what it says it counts, and goes on where it was ended."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 ``run`` is a plain program in NumPy whose every choice is an argument; a wrong program makes one other choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -5,8 +5,6 @@ with numbers that a BLAS computed (walks, bounds, reports) are left out, as thes
 their last digits; ``OPENBLAS_CORETYPE=SkylakeX python -m tests.golden`` shows that the others do not.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

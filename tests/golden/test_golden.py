@@ -1,7 +1,5 @@
 """What symattn says is what was frozen: a few lines by default, with a fixed seed, and all in an exhaustive run."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """Layers whose scores have numbers added by distance, or that leave positions to the tokens: GPT-2 and others."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, TransformerXL

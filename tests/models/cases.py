@@ -1,7 +1,5 @@
 """What a case is: a layer that was seen, the specification that must give the same, and others that must not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any

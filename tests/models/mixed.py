@@ -4,8 +4,6 @@ A step that is taken in float32 reads its arrays rounded to float32, and what it
 bounds are those of ``rounded``, step by step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

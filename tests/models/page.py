@@ -1,7 +1,5 @@
 """All cases, each made once, and the table of docs/transformers.md: ``python -m tests.models.page`` writes it."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

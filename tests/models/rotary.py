@@ -1,7 +1,5 @@
 """Layers that turn queries and keys: Llama and others. Their tables of cosines and sines are made in float32."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import log
 from typing import Any

@@ -4,8 +4,6 @@ Models are made from configurations of a few columns, with random weights, in fl
 attention. So masks, positions and tables are those that the model itself makes.
 """
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Bounds for programs that take some steps in float32 and the others in float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Layers of Transformers give what specifications give, within the rounding that their precision allows; others not."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the table of variants says of Transformers: some layer that was compared has what the variant has."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fresh environments to install into: without pip, and with the dependencies of the running environment in reach."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

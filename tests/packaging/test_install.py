@@ -1,7 +1,5 @@
 """However it is installed, symattn is whole, its command works, and no package called ``cli`` comes with it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tarfile

@@ -1,7 +1,5 @@
 """docs/ci.md in a scratch repository: its tests, the steps of the GitHub action, and the hooks for pre-commit."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The plugin for pytest: what a failing test shows, what CI reads, and that a start of pytest does not wait for it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import xml.etree.ElementTree as ET

@@ -1,7 +1,5 @@
 """Small programs of users, written into a folder of their own which is the current one."""
 
-from __future__ import annotations
-
 import importlib.abc
 import sys
 from collections.abc import Iterator, Sequence

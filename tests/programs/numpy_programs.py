@@ -3,8 +3,6 @@
 Each program has the specification that it computes; each mistake is the same program with one thing wrong.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from math import sqrt

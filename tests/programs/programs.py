@@ -1,7 +1,5 @@
 """What the tests of sources share: the type of the fixture ``program``, and a right function."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

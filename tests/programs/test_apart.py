@@ -1,7 +1,5 @@
 """A task in a copy of the process changes nothing here, and ends in time."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

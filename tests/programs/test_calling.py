@@ -1,7 +1,5 @@
 """Parameters are matched by name, by position where names say nothing, and what stays open is refused."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from fractions import Fraction

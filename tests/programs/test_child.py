@@ -1,7 +1,5 @@
 """A function in a process of its own: limits hold, ends are told, and nothing is left running."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

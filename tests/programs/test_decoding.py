@@ -1,7 +1,5 @@
 """Functions that take one query at a time are determined by trial."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How a function of a definition wants its arrays is determined by trial: norms and blocks of any number of axes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

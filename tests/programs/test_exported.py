@@ -1,7 +1,5 @@
 """Functions of tensors on residues, by the operators of their exported program: right ones agree, mistakes show."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """torch's layer of an encoder, verified with other weights in place of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Users' programs as they stand against specifications, on residues: right ones pass, mistakes show."""
 
-from __future__ import annotations
-
 import sys
 import types
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Functions of JAX and modules of equinox, called and traced."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Layers of Keras 3 that hold their weights, on PyTorch and on JAX."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A target is found, or refused in one line that says how to hint it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Modules of torch that hold their weights: read by the names in their state, and called with others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

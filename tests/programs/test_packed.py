@@ -1,7 +1,5 @@
 """Functions that take queries, keys and values, or their projections, in one array."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Who raised an error: a refusal of the function or of a library is told, an error that code runs into is a fault."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A runtime that multiplies wrong in half precision is named, in place of the function that it runs under."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterator

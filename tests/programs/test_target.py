@@ -1,7 +1,5 @@
 """A function called in this process: everything that a call does to its inputs and outputs is seen."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """How a function wants its arrays is determined by trial, whether it is right or wrong."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

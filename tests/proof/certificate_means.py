@@ -3,8 +3,6 @@
 It knows nothing of partitions: E xⁿ = Σ_k C(n − 1, k − 1) κ_k E xⁿ⁻ᵏ, and different entries are independent.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping

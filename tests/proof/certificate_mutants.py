@@ -3,8 +3,6 @@
 ``python -m tests.proof.certificate_mutants`` makes them of every certificate of the catalogue and counts them.
 """
 
-from __future__ import annotations
-
 import copy
 import sys
 from collections import Counter

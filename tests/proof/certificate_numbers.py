@@ -4,8 +4,6 @@ A number is drawn for every entry, a permutation for every name of one, and size
 statement is false there. What it cannot evaluate raises ``Unknown``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 python -m tests.proof.coq_mutants 580
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

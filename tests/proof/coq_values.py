@@ -1,7 +1,5 @@
 """A reader of the terms that Coq is given, and what they are in numbers: written apart from what writes them."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

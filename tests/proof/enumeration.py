@@ -1,7 +1,5 @@
 """Expectations by going through all outcomes of a discrete law: nothing is shared with the proof."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from itertools import product

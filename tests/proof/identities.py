@@ -1,7 +1,5 @@
 """Random identities of index expressions, true by construction or mutated, and what they are at larger sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A campaign of mutations: definitions and statements are changed, and the theorems must notice."""
 
-from __future__ import annotations
-
 import ast
 import signal
 import warnings

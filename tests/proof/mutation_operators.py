@@ -1,7 +1,5 @@
 """Small changes to functions, each as a person might make it by mistake: the operators of the campaign of mutations."""
 
-from __future__ import annotations
-
 import ast
 import copy
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Which mutants that no theorem notices are the same function: their values are compared, for all sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Whether what no theorem notices is true all the same, found out without the prover: in exact numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The certificates of last steps to printed relations: one of each rule, and those that a document is made with."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Beside each stands a true one that is written alike, which is accepted.
 """
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

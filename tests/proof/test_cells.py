@@ -1,7 +1,5 @@
 """What holds everywhere but at some sizes, at some roots or in some cells is not checked; conditions are printed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

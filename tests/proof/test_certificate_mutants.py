@@ -1,7 +1,5 @@
 """No certificate is accepted once what it says is false, or no longer shown by what it holds."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Each step of simplification that the checker knows, in what is true by it and in what only looks so."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

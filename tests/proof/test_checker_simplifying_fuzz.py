@@ -1,7 +1,5 @@
 """What the checker simplifies has the same value as what was written, in numbers that know nothing of its rules."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from random import Random

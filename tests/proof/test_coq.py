@@ -1,7 +1,5 @@
 """The grade ``coq``: what Coq accepts, what it refuses, and that terms mean what the array code computes."""
 
-from __future__ import annotations
-
 import os
 import re
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Inferences that Coq draws from equations and bounds: each is accepted, and refused with one thing wrong in it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Certificates of the newer kinds with one thing wrong in each: folds with maxima, means, norms, sides that differ."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """No letter of a user takes a name that means something in what Coq is given."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Parts of long statements under names of their own, which mean what they stand for."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The terms that Coq is given are what the array code computes, at random sizes and numbers. Hints as well."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from math import prod

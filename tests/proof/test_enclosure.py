@@ -3,8 +3,6 @@
 Enclosures of normal means and quantiles are held against other programs.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from fractions import Fraction

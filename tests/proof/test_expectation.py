@@ -1,7 +1,5 @@
 """Expectations of random letters: against running through every outcome, and what is refused."""
 
-from __future__ import annotations
-
 import inspect
 from fractions import Fraction
 from math import prod

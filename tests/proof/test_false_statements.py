@@ -1,7 +1,5 @@
 """False statements of many kinds, written to be mistaken for true: each is refuted, or at most undecided."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

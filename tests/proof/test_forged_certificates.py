@@ -3,8 +3,6 @@
 Beside each stands what is true by the same rule, which is accepted.
 """
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

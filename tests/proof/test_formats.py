@@ -1,7 +1,5 @@
 """Statements about number formats, and computations that give the same bits."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -4,8 +4,6 @@ No false one is proved or checked, and true ones are. Beside identities there ar
 gradients, means, positions and statements that hold up to some size, at most points, or for one sign.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """Inequalities by certificate: what is refused, that a false one never passes, and signs that forms show."""
 
-from __future__ import annotations
-
 import pytest
 
 from symattn.arrays.index.axes import length

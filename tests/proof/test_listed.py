@@ -1,7 +1,5 @@
 """Statements at listed sizes, and what compares no elements, which is neither proved nor checked."""
 
-from __future__ import annotations
-
 from symattn.document.errors import Refused
 from symattn.document.evidence import Grade
 from symattn.proof.inequality import Certificate

@@ -1,7 +1,5 @@
 """Means in certificates: the checker takes them anew, and refuses what is false or not assumed."""
 
-from __future__ import annotations
-
 import copy
 from random import Random
 from typing import Any

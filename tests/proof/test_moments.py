@@ -1,7 +1,5 @@
 """Printed means and variances against the enumeration of discrete laws, and what is not proved of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction

@@ -4,8 +4,6 @@ All of definitions and one in six of statements are tried by hand, some of them 
 killed by what.
 """
 
-from __future__ import annotations
-
 import ast
 from dataclasses import replace
 from importlib import import_module

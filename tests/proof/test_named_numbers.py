@@ -1,7 +1,5 @@
 """What holds up to a number that a statement computes, or from one on, is not checked; no cast is taken for nothing."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

@@ -4,8 +4,6 @@ They are about FlashAttention and its backward pass, split keys, ALiBi, rotary p
 sinks, sigmoid attention, norms and their gains, temperatures, gradients, caches, means, and distances.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Certificates: what the prover hands over is accepted by the checker, and nothing else is."""
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess

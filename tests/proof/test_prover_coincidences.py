@@ -5,8 +5,6 @@ the sizes it asks for hold at all. So the space of relations must not get smalle
 made of few letters and of exponents that coincide easily, so that small sizes have many more relations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from itertools import combinations_with_replacement, product
 from random import Random

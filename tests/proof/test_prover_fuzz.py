@@ -3,8 +3,6 @@
 "Holds" is evaluation modulo random primes by the checker's evaluator, which shares nothing with the prover.
 """
 
-from __future__ import annotations
-
 import json
 from random import Random
 

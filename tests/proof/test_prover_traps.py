@@ -1,7 +1,5 @@
 """What a prover of identities for all sizes may fall for. Each falsehood here was, or could be, taken for a proof."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Equality of exponential quotients against SymPy and floating point, and what stays undecided."""
 
-from __future__ import annotations
-
 import pytest
 import sympy
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Rules and laws: what they give, the premises that they refuse, and false variants that the checker refuses."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import replace
 from random import Random

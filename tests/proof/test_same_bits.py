@@ -1,7 +1,5 @@
 """Certificates of computations that give the same bits, and of numbers that show others not to."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from fractions import Fraction

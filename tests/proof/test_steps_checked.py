@@ -1,7 +1,5 @@
 """Each rule by which a printed relation is proved: the checker applies it anew, and refuses what it does not give."""
 
-from __future__ import annotations
-
 import copy
 import json
 from random import Random

@@ -1,7 +1,5 @@
 """Statements of several parts, of several false variants, and what is declared among the hypotheses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

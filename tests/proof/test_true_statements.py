@@ -1,7 +1,5 @@
 """True statements that are not in the catalogue stay proved, or at least checked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

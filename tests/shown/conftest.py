@@ -1,7 +1,5 @@
 """The documents, made once for all tests of how they are shown."""
 
-from __future__ import annotations
-
 import pytest
 
 from symattn.document.model import Document

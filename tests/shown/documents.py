@@ -1,7 +1,5 @@
 """Every document that symattn makes without somebody's own numbers or code, and one of each kind that needs some."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """The formulas that a reader of Markdown or of a page meets, as TeX."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from html import unescape

@@ -1,7 +1,5 @@
 """Programs that stand in ``node/``, run as one process each."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

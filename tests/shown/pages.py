@@ -1,7 +1,5 @@
 """One page of each kind that symattn writes, and the front page of its site."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Screenshots of pages, to be looked at: ``python -m tests.shown.screens FOLDER [chrome|firefox]``."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

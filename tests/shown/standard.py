@@ -3,8 +3,6 @@
 A check reads records of ``node/facts.mjs``. Its numbers are those of the standard: rem, pixels at 96 dpi, em, colours.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

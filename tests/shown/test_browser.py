@@ -1,7 +1,5 @@
 """Pages in a browser: formulas are drawn, arrays have forms, and the page to explore has a walk's numbers."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The page to explore computes in JavaScript: every number of it is held against symattn's own."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from fractions import Fraction

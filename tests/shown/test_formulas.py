@@ -1,7 +1,5 @@
 """Every formula of every document is read by KaTeX, MathJax and pdflatex alike."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

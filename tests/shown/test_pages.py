@@ -1,7 +1,5 @@
 """Every page that symattn writes is valid HTML, by the checker that the W3C runs (vnu)."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

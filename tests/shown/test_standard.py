@@ -1,7 +1,5 @@
 """Pages reach the standard in Chromium and Firefox, on a desktop and a phone, in light and dark; others are refused."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

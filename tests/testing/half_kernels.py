@@ -1,7 +1,5 @@
 """Right kernels in half precision, by what they store, and inputs of many kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import sqrt
 from typing import Any

@@ -1,7 +1,5 @@
 """How many numbers leave a device: a guard for what is to stay there, on a GPU and on a CPU that plays one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """A list of accepted faults: what it takes, what it misses, and which files it refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

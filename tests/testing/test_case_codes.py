@@ -1,7 +1,5 @@
 """Inputs go into a word and come back; a word of something else is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import hypothesis.extra.numpy as npst

@@ -1,7 +1,5 @@
 """``assert_close_to_exact``: what is within the bound passes; what is not is told by number, place and exact value."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

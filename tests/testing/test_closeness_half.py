@@ -1,7 +1,5 @@
 """``assert_close_to_exact`` in half precision: right kernels pass, small mistakes are found, verdicts say how sure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from math import sqrt

@@ -1,7 +1,5 @@
 """On a GPU: kernels of PyTorch against the exact output, computed where they are. Run by hand (``pytest -m cuda``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a failing ``assert_attention`` prints: one fault whole, each other one in a line, and no notes."""
 
-from __future__ import annotations
-
 import pytest
 
 from symattn import testing

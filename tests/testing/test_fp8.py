@@ -1,7 +1,5 @@
 """FP8 with descale factors: right kernels pass whatever they scale P by, and factors that are wrong are found."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

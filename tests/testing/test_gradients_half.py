@@ -1,7 +1,5 @@
 """Gradients in half precision: right backward passes pass, wrong ones are refused; some rows give what all do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import sqrt
 from typing import Any

@@ -1,7 +1,5 @@
 """Gradients by torch and Transformers, of caps, sinks and biases: none is near the bound, whatever the inputs are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

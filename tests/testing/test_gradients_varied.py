@@ -1,7 +1,5 @@
 """Gradients of capped scores, sinks, biases and given scales in half precision: right ones pass, wrong ones do not."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

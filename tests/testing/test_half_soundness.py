@@ -4,8 +4,6 @@
 docs/figures.md. Each case has thousands of statistics: every element, every mean.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple

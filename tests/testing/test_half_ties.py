@@ -4,8 +4,6 @@
 ``pytest -m exhaustive tests/testing/test_half_ties.py``.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 ``exhaustive`` takes as many cases as ``SYMATTN_CASES`` says (2000 by default); results are in docs/figures.md.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Many keys in half precision: read in parts and in float32, they give the verdicts that they give at once."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

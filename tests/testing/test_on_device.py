@@ -1,7 +1,5 @@
 """Tensors on a device are judged there: what is copied is a verdict. A CPU plays the device here; see ``test_cuda``."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

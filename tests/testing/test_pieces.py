@@ -1,7 +1,5 @@
 """Packed sequences and pages of keys: each sequence is judged alone, and what is not its own is found."""
 
-from __future__ import annotations
-
 from math import sqrt
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``power`` of ``assert_close_to_exact``: what would be detected is reported, and what would not is missing."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Inputs that Hypothesis draws fit their specification and shrink to small whole numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """torch's own attention has no fault in any type; attention that sums in float16 is certified wrong in float32."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

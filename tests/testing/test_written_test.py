@@ -1,7 +1,5 @@
 """A test that was written fails on the wrong function and passes on the right one; a word repeats its case."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys

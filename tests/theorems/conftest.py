@@ -1,7 +1,5 @@
 """Running ``symattn`` on theorems, with a cache of the test's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every theorem: what each is worth is listed, so that a lost proof shows; certificates; topics one by one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from random import Random

@@ -1,7 +1,5 @@
 """The book: every theorem of the catalogue as one volume, in every form."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What is kept: by content and never by name, whole or not at all, and useless where it is broken."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

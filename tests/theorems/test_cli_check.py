@@ -1,7 +1,5 @@
 """``symattn prove --certificate`` and ``symattn check``."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

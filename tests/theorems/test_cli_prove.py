@@ -1,7 +1,5 @@
 """``symattn prove``: documents, grades, exit codes, files of the user's."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

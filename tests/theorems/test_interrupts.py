@@ -1,7 +1,5 @@
 """Interrupts are for the first process alone."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

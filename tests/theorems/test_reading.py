@@ -1,7 +1,5 @@
 """What is printed of a theorem is read, decided, and refused where it is not so."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

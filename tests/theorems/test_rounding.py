@@ -1,7 +1,5 @@
 """The theorems on rounding."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import permutations
 from math import exp, log, log1p

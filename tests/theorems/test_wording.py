@@ -1,7 +1,5 @@
 """What the theorems say of themselves: hypotheses are what must hold, and steps of the proof are not among them."""
 
-from __future__ import annotations
-
 import pytest
 
 from symattn.document.text import plain_text

@@ -8,8 +8,6 @@ one, another mistake beside it, a combination that no list has. With ``variants`
 mistakes of the named variants of attention in every format, computed in float64 and rounded at the end.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import time

@@ -1,7 +1,5 @@
 """Kernels in half precision with float32 inside: what they store, and what may be wrong in them, are arguments."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 

@@ -8,8 +8,6 @@ definition), a format, a place (an input, what a step makes, an output, a field)
 float64 on NumPy and rounded to the format at the end, as somebody's function is.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 import time

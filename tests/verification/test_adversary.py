@@ -1,7 +1,5 @@
 """One legal implementation whose roundings all pull one way comes near the bound, and never beyond."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

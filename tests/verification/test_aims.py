@@ -1,7 +1,5 @@
 """Mistakes of a size that is asked for: what is claimed to be seen is found, and what cannot be seen is told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

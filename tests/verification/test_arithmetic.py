@@ -1,7 +1,5 @@
 """Contracts are told by their bits, mistakes with them, and no right kernel is accused."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every variant as a kernel with float32 inside: what it stores is told, and it is accused of nothing but mistakes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

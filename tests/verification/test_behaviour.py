@@ -1,7 +1,5 @@
 """What a function does beside its values: shapes, types, arguments, state, and errors for some inputs."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

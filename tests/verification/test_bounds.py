@@ -1,7 +1,5 @@
 """The bound holds for every implementation it speaks for, is not idle, and refuses what is wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

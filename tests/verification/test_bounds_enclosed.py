@@ -1,7 +1,5 @@
 """The bound from enclosures, for variants, is that in balls, rounded up; and cases are judged by it as by balls."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The bound in floats is that in balls, rounded up; it comes in parts, and beforehand as a formula that is above it."""
 
-from __future__ import annotations
-
 import tracemalloc
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Many legal implementations, of all kinds at once: none outside the bound, and it is no wider than it need be."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

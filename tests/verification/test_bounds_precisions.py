@@ -1,7 +1,5 @@
 """Precisions by name, with the arithmetic that accelerators have, and what the bound makes of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The a-priori bound is what its printed equations give; one that is changed gives another bound."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import isfinite, log
 from typing import Any

@@ -1,7 +1,5 @@
 """The bound says nothing where a projection may leave the range of a format, in balls as on enclosures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The bound of variants holds for every implementation it speaks for, and refuses what is rougher or wrong."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

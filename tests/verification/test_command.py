@@ -1,7 +1,5 @@
 """``symattn verify`` from the command line: exit codes, what is printed, and that nothing else is."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from textwrap import dedent

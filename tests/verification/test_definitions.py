@@ -1,7 +1,5 @@
 """Definitions beside attention, verified end to end: wrong programs are found and named, right ones pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Causes: at some sizes only, two at once, with a number that is fitted; and steps where no mistake is known."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Every promise of a ``Domain`` is kept: by all inputs that reach the function, and by the counterexample."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import fields, replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """No clock decides an answer: what is tried is counted, and an upper limit in seconds is told where it struck."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Code that runs on residues: what agrees is tested, and what differs is no fault until floats show it."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """What is tried: in the domain, exact in its format, all dimensions different, and nothing written to disk."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Every mistake by rule, made in float64 by running its own variant on NumPy arrays, is another function; some of
 them go through a whole verification and are named."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 How many are verified depends on the run: one by default, forty in a deep one, a thousand in an exhaustive one.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

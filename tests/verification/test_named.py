@@ -1,7 +1,5 @@
 """Mistakes of lengths, tiles, distances, formats and functions are named; the same program without them is right."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Norms in every legal form are never accused, whatever the numbers; their false twins are found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

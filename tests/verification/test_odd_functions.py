@@ -1,7 +1,5 @@
 """Whatever a function does, ``verify`` ends in a report, or says in one line that there is nothing to judge."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

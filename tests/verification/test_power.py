@@ -1,7 +1,5 @@
 """“No fault” needs enough that was tried: cases of every group, and of every step some that show it if it is wrong."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What libraries store is what their presets say, bit for bit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a function refuses itself is no fault: it is told, and what it takes is judged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

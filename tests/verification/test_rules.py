@@ -1,7 +1,5 @@
 """Mistakes that the grammar makes are named as what they are, and nothing else is."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

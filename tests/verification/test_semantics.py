@@ -1,7 +1,5 @@
 """How an identity test decides: which pairs count, which are set aside, and what it says of its inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any

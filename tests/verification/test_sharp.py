@@ -1,7 +1,5 @@
 """The sharp tolerance of elements and means: it holds for right kernels, is far below the worst case, says of what."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from math import isfinite, isinf, sqrt

@@ -1,7 +1,5 @@
 """The limits of the sharp test on tensors are those on arrays: to 10⁻⁹ where both are in float64."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How much wider the bound is than errors that occur: small enough to find what is wrong, and never too small."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Orders of sums are recovered from outputs, what is no order is refused, and so is every other order."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The sum of attention over its keys, through the function alone: kernels of known order, stored scores, refusals."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

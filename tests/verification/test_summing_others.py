@@ -1,7 +1,5 @@
 """Orders of sums beside attention: sums, matrix products and layer norms."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

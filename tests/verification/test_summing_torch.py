@@ -1,7 +1,5 @@
 """What is read of PyTorch's attention on a CPU and of Transformers' eager function, held to their outputs again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

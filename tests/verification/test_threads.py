@@ -1,7 +1,5 @@
 """Judging takes one BLAS thread, and leaves as many behind as there were."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tolerance that is derived, and what picked ones accept and refuse."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

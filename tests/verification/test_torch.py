@@ -1,7 +1,5 @@
 """torch's own attention is right in every type; a copy with another scale is not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from textwrap import dedent
 from typing import Any

@@ -1,7 +1,5 @@
 """Right programs of every variant have no fault, whole and in tiles; each wrong one has, and by its own cause."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """``verify`` names mistakes, passes what is right, and finds the smallest input."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Claims are decided exactly, and the exit code says how."""
 
-from __future__ import annotations
-
 import pytest
 
 from symattn.arrays.field.quotient import Quotient

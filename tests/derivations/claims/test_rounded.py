@@ -1,7 +1,5 @@
 """Claims about digits that were rounded."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Pictures: their numbers, words, colours and bytes."""
 
-from __future__ import annotations
-
 import re
 from math import hypot
 from pathlib import Path

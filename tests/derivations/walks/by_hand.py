@@ -1,7 +1,5 @@
 """Attention by loops over fractions and floats, from papers and not from the package: what examples must come to."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Walks and claims as documents: their commands make them again, and they compile."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

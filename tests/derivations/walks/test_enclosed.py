@@ -1,7 +1,5 @@
 """Numbers known by balls: proven digits, no comparison that is not decided, and how a walk shows them."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import flint

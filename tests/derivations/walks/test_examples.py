@@ -1,7 +1,5 @@
 """The worked examples come out exactly, through the command line."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Fields of a specification in sheets and on command lines: read back as they are written, refused by name."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """Files that nobody vouches for: each is one line, exit code 2, and quickly so."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

@@ -1,7 +1,5 @@
 """Own numbers at the first try: flat sheets, names of papers, fewer tokens, and what tutorials say of contexts."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a page shows of a walk: every query, and for each array the rule that its entries are made by."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

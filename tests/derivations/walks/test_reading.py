@@ -1,7 +1,5 @@
 """The formulas that a walk prints are what its steps compute, and are refused where they are not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

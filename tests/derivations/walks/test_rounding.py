@@ -1,7 +1,5 @@
 """Roundings of weights are decided exactly."""
 
-from __future__ import annotations
-
 from decimal import ROUND_FLOOR, Decimal, localcontext
 
 import pytest

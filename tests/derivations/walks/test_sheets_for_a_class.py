@@ -1,7 +1,5 @@
 """Sheets for a class: steps left empty, numbers by a seed, exercises with checked solutions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The examples of variants come to what loops over fractions and floats give."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from functools import cache

@@ -1,7 +1,5 @@
 """Every variant walks: each step entry by entry, exact where it can be; and the check says no to what is wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache

@@ -1,7 +1,5 @@
 """Steps, queries, reasons, dtypes and roundings of a walk."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

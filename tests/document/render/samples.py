@@ -1,7 +1,5 @@
 """Documents that show every block: a derivation, and a walk with matrices too wide for a page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Literal

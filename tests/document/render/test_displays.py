@@ -1,7 +1,5 @@
 """What notebooks show: every object in three forms, elements where they belong, no display that changes another."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

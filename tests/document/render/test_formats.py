@@ -1,7 +1,5 @@
 """What each format promises: widths, escapes, keys, and the same bytes every time."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Pages load nothing, are well formed, let no text become markup, and hold what the other forms hold."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Everything that is printed compiles in pdflatex and fits its page."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

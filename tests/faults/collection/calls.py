@@ -1,7 +1,5 @@
 """Values, dropout, and how a function behaves when it is called again, on views, in batches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """All families together. To add one: a file with its ``FAMILY``, and its name here."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 from importlib import import_module
 

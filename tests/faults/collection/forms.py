@@ -1,7 +1,5 @@
 """Forms of calls: axes in other orders, lengths for masks, offsets, objects that can be called."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Gradients of attention: f(q, k, v, dout) -> dq, dk, dv."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

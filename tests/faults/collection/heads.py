@@ -1,7 +1,5 @@
 """Heads: projections, splitting, groups, merging, the way out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

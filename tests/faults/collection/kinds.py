@@ -1,7 +1,5 @@
 """For each kind of specification: the words for its inputs, how these are made, and what is to come out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

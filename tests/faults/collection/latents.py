@@ -1,7 +1,5 @@
 """Keys and values from latents, as in DeepSeek's models."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

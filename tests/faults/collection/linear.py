@@ -1,7 +1,5 @@
 """Linear attention: f(q, k, v), the features inside."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

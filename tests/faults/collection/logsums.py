@@ -1,7 +1,5 @@
 """The output together with the logarithms of the sums."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

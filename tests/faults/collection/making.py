@@ -1,7 +1,5 @@
 """Inputs for the programs of the collection: by the names of their parameters, at the sizes that an entry tells."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

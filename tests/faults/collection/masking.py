@@ -1,7 +1,5 @@
 """Masks: causal ones, given ones, windows, documents, padding."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Masks of packed documents and of batches, several masks at once, and masks that come late."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

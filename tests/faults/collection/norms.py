@@ -1,7 +1,5 @@
 """Layer norm and RMS norm."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

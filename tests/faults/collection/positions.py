@@ -1,7 +1,5 @@
 """Positions inside attention: rotations, slopes, buckets, biases."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

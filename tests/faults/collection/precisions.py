@@ -1,7 +1,5 @@
 """Formats: what may be stored and summed in half precision, and what may not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Rotations alone: f(x), f(x, positions), f(q, k, positions), f(x, cos, sin)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scores, their scale, and the cap."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """The softmax: maximum, exponential, sum, sink."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tiles, parts that are merged, running maxima, decoding."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

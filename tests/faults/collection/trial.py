@@ -1,7 +1,5 @@
 """An entry tried at its own inputs: how far it is from the loops, in units of what rounding explains."""
 
-from __future__ import annotations
-
 import warnings
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """The definition by loops (``tests.attention.by_loops``): what decides which programs of the collection are wrong."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mpmath

@@ -1,7 +1,5 @@
 """Gradients of attention by loops: Σ_j dP_ij ∂P_ij/∂s_il, term by term."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mpmath

@@ -1,7 +1,5 @@
 """Norms, rotations and linear attention by loops, and the inputs that they are tried with."""
 
-from __future__ import annotations
-
 from math import exp, sqrt
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Further fields: norms of queries and keys, prefixes, blocks, other scores, other weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tiny models of families with random weights: two layers, a few hundred numbers to a matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ python -m tests.models.auditing.measure faults [DTYPE ...]
 python -m tests.models.auditing.measure torch
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterator

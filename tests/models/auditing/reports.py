@@ -1,7 +1,5 @@
 """Public reports on attention, as small programs: what they showed, replayed on a CPU with random weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Faults as they were made in real models, seeded into tiny ones: before the call of attention, and inside of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any

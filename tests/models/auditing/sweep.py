@@ -7,8 +7,6 @@ family has a process of its own, of 60 s of processor time at most; those that c
 without an audit, are told and left out.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

@@ -1,7 +1,5 @@
 """Models of Transformers and torch while they run: every call seen, right ones pass, seeded faults are named."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """What a flash function is given, and what a configuration promises of cross attention, packing and scales."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Backward passes of audited calls: right ones pass, seeded faults are found and named, undecided ones are reported."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Backward passes through operators: right ones pass, wrong ones are found, and what comes from elsewhere is told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

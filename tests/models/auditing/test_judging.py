@@ -1,7 +1,5 @@
 """One call judged by numbers alone: what is right passes, and each mistake is found and named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tiny models of Transformers: right ones pass, and faults that were made in real ones are found and named."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Attention that is spelled out is read from its operators; what is not understood is told as such."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Public reports replayed on torch 2.13 and transformers 5.23: which still hold, and what an audit says of them."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 from unittest.mock import patch

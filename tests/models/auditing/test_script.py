@@ -1,7 +1,5 @@
 """``symattn audit script.py``: the script runs as by Python, its exit code is told, and the audit's own decides."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """torch's own modules: all calls are read, right ones pass, and what is seeded, or wrong in torch itself, is named."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

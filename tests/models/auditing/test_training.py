@@ -1,7 +1,5 @@
 """Training of tiny models of Transformers: right backward passes pass, a wrong one is named with its layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Training with caps, sinks and biases: right backward passes pass, wrong ones are named, learned biases are judged."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """torch's own modules of attention, in every way in which they are called: arguments, masks, layouts, formats."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple

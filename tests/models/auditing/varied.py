@@ -1,7 +1,5 @@
 """Attention with a cap, a sink or a bias as a function of torch, with a backward pass by hand, right or wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

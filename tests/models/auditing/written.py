@@ -1,7 +1,5 @@
 """Attention as functions of torch with a backward pass by hand: right ones, and ones with a mistake."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

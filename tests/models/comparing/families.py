@@ -1,7 +1,5 @@
 """Tiny decoders of several families with random weights, made without any file."""
 
-from __future__ import annotations
-
 from typing import Any
 
 _COMMON = {

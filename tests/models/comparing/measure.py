@@ -5,8 +5,6 @@ python -m tests.models.comparing.measure [float32 bfloat16 float16] [FAMILY ...]
 Each line has a mistake, a family and a type, and the ways that are wrong where these are not those that must be.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable, Iterator

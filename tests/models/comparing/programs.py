@@ -1,7 +1,5 @@
 """Attention as people write it, right and wrong, to be compared."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

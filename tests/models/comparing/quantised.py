@@ -1,7 +1,5 @@
 """Caches that quantise, right and wrong, on the layers of transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several new tokens at once, drafts that are taken back, and batches: seeded mistakes are found and told apart."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest.mock import patch
 

@@ -1,7 +1,5 @@
 """Models with an encoder: right ones pass in every way, and seeded mistakes are found with their layer and token."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest.mock import patch
 

@@ -1,7 +1,5 @@
 """``symattn.generation``: right models pass in every way, and seeded mistakes are found with their layer and token."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

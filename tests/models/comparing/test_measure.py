@@ -1,7 +1,5 @@
 """The measurement of which side is blamed: some of its mistakes, and that it says no where the wrong side is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """``symattn generation``: models from folders, configurations and functions, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

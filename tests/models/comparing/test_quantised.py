@@ -1,7 +1,5 @@
 """Caches that quantise: right ones pass, and what a wrong one loses is named."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

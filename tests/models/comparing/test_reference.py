@@ -1,7 +1,5 @@
 """What the ways are held against: the configuration where it is read, else a mask that keeps tokens to come unseen."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest.mock import patch
 

@@ -1,7 +1,5 @@
 """Two functions on the same inputs: which is beyond the bound, by how much, and where they differ first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

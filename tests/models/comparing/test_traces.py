@@ -1,7 +1,5 @@
 """Two traces: the wrong one is told by its own inputs, rounding is no fault, and what differed before is said."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Small random models of Transformers: their attention is held against what their configurations say."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

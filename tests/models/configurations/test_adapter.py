@@ -1,7 +1,5 @@
 """Configurations as they stand in config.json, without Transformers: what is read of them, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from pathlib import Path

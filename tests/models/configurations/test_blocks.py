@@ -1,7 +1,5 @@
 """Layers by configurations: a ``Block`` with the parameters of a module gives what the module gives."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is read from a configuration is what the module computes, within rounding; a changed field is told apart."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -1,7 +1,5 @@
 """Formulas of a model from its configuration, walks through one of its heads, and the page of assumptions."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Models of one fused operator, or of a few: what ONNX's own evaluator gives for them, and what symattn reads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

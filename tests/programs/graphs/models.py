@@ -1,7 +1,5 @@
 """Graphs of ONNX for tests, spelled out by ``onnx.helper``: a layer like GPT-2's, with faults that can be asked for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

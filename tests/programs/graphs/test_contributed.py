@@ -1,7 +1,5 @@
 """ONNX Runtime's own operators: beside that runtime where it is installed; flipped ones refuted, others refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fused operators of ONNX: each attribute as ONNX's own evaluator has it, and a flipped one refuted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Mistakes of one line in attention of JAX, each by what was done in its place, and right code in several styles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

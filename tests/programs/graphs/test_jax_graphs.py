@@ -1,7 +1,5 @@
 """Jaxprs of JAX: attention of the library, spelled out, of equinox and as flax has it; right and with faults."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Plain whole numbers of JAX, of which masks and biases are made: as JAX computes them, or refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

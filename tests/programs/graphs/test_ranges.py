@@ -1,7 +1,5 @@
 """Whole numbers of graphs: what 64 bits do not hold is refused, and not computed first."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

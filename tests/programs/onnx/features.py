@@ -1,7 +1,5 @@
 """What a case shows, in words: the attributes and inputs of attention, and the format."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Graphs of one input and one output on any kind of array: the operators that the modifiers of FlexAttention use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

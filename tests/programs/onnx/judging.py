@@ -4,8 +4,6 @@ The definition runs on the kind ``rounded``: exact values in balls, and how far 
 array in the format of the case may be from them. There is no other tolerance. An element that is −∞ must be −∞.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache

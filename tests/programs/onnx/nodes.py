@@ -1,7 +1,5 @@
 """Nodes with the fields of a ``NodeProto``, made without ONNX."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

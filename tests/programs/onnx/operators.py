@@ -5,8 +5,6 @@ FlexAttention's text multiplies queries and keys by √scale each, before their 
 product. The kind ``rounded`` allows either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The tables of docs/onnx.md, made from what a run gives: ``python -m tests.programs.onnx.page`` writes them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

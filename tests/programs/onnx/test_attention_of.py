@@ -1,7 +1,5 @@
 """A node as ``Attention``: against loops over every query, key and head, and what is refused."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

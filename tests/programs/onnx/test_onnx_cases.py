@@ -1,7 +1,5 @@
 """The cases of ONNX are what the definitions give, and what is changed is not."""
 
-from __future__ import annotations
-
 import doctest
 import importlib.metadata
 import warnings

@@ -1,7 +1,5 @@
 """Where the reference implementation of the package does not do what the operators' text says; no case shows it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

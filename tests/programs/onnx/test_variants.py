@@ -1,7 +1,5 @@
 """What the table of variants says of ONNX: some reproduced case has what the variant has."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -1,7 +1,5 @@
 """Traces for tests: made by plain float32 code with faults that can be asked for, written as their formats say."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path

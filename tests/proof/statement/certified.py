@@ -6,8 +6,6 @@ NAME is a derivation, a topic or a theorem. Every relation is decided anew; what
 meanwhile.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator

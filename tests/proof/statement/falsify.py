@@ -8,8 +8,6 @@ One that is proved for all sizes, decided in exact numbers, or differs from the 
 equal, is true; the others that pass are survivors, and are listed.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Every way to falsify a formula at one place, of ten kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction

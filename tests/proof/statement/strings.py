@@ -7,8 +7,6 @@ that stands alone or has an index. A mutant is refused if the document is not ma
 stands in a box or a label that bears a grade, in a table's head or in its caption. Other words are prose, not read.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys

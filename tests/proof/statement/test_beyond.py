@@ -1,7 +1,5 @@
 """Bounds that hold of small numbers and few keys, and not beyond: none is printed with a grade."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """No printed relation is called proved unless the checker accepts a certificate meanwhile."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A printed relation that is proved says what must hold for both sides to have a value."""
 
-from __future__ import annotations
-
 from symattn.document import notation as nt
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Node, Relation

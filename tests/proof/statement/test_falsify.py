@@ -1,7 +1,5 @@
 """False formulas are not printed: mutants of every relation of the derivations, and of the statements of theorems."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

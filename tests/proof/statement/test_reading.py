@@ -1,7 +1,5 @@
 """What can be read of a formula, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

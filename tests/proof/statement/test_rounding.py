@@ -1,7 +1,5 @@
 """Results of rounding, as they are printed and read."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tiny models whose layers are audited: random weights, norms and biases that are none of the usual ones."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

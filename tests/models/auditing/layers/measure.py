@@ -1,7 +1,5 @@
 """How often parts of right layers are accused: python -m tests.models.auditing.layers.measure DTYPE [FAMILY ...]"""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Faults in layers, seeded into tiny models: each in one part, outside of the call of attention."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Layers of tiny models: right ones pass in every part, and a fault is found in the part that it was made in."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from itertools import cycle
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Matrices whose results overflow: an infinity that rounding gives is right, and every other one is wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
