@@ -205,7 +205,6 @@ _WRITERS: Mapping[type[pr.Premise], tuple[str, Callable[[Any], dict[str, Any]]]]
     pr.Limits: ("limits", _fields),
     pr.Averaged: ("mean", _fields),
     pr.ShrinkingMeasure: ("repeated", _fields),
-    pr.Discharged: ("discharge", _fields),
     pr.PositiveInBox: ("enclosed", _enclosed),
     pr.Alike: ("bits", _alike),
     pr.Concluded: ("step", _concluded),

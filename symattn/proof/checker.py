@@ -42,7 +42,7 @@ from symattn.proof.checker_reading import (
     read,
     scope_of,
 )
-from symattn.proof.checker_rules import apply, average, discharge, repeat, substitute
+from symattn.proof.checker_rules import apply, average, repeat, substitute
 from symattn.proof.checker_signs import Signs, expect_law, hypotheses
 from symattn.proof.checker_simplifying import Simplifying, sides
 from symattn.proof.checker_steps import induction, step
@@ -226,11 +226,10 @@ _KINDS: Mapping[Any, Callable[[Record, Dice], None]] = {
     "bits": lambda e, dice: bits(e),
     "rule": lambda e, dice: apply(e),
     "repeated": lambda e, dice: repeat(e),
-    "discharge": lambda e, dice: discharge(e),
     **{"step": step, "induction": induction, "tends": tends, "instance": instance},
     "limits": lambda e, dice: limits(e, _same(dice)),
     "fold": lambda e, dice: fold(e, _same(dice)),
     "substitution": lambda e, dice: substitute(e, _same(dice)),
     "mean": lambda e, dice: average(e, _same(dice)),
 }
-_INFERENCES = ("rule", "repeated", "discharge", "step", "induction", "tends", "instance", "limits")  # from premises
+_INFERENCES = ("rule", "repeated", "step", "induction", "tends", "instance", "limits")  # from premises

@@ -12,7 +12,7 @@ from itertools import count, permutations
 from math import perm
 from typing import Any
 
-from symattn.proof.checker_clearing import minus, times
+from symattn.proof.checker_clearing import times
 from symattn.proof.checker_reading import (
     CheckedNode,
     Rejected,
@@ -140,42 +140,6 @@ def repeat(record: Record) -> None:
         raise Rejected("the factor, or the measure, changes from step to step")
     if any(assumes(p, array) for p in record["premises"]):
         raise Rejected("something is assumed of what changes from step to step")
-
-
-def discharge(record: Record) -> None:
-    """Reject unless what the first premise assumes, by the names in ``hypotheses``, is what the others say.
-
-    What these assume stays a hypothesis, so it may not be the same.
-    """
-    first, *others = record["premises"]
-    names = set(map(str, record["hypotheses"]))
-    meant = [m for m in first["meant"] if array_of(str(m["letter"])) in names]
-    lawful = {str(name) for name, _ in first["laws"]}
-    if not names or names - set(first["not negative"]) or names & lawful:
-        raise Rejected("what is discharged is not assumed")
-    expect({array_of(str(m["letter"])) for m in meant} == names, "what is discharged stands for nothing")
-    shown = [c for p in others for c in claims(p)]
-    for m in meant:
-        scope = scope_of(m)
-        wanted = scope, number(0), read(m["expression"], scope)
-        gaps = (Said(c.scope, number(0), "≤", minus(c.right, c.left)) for c in shown)
-        expect(any(gap.says(*wanted) for gap in gaps), "no premise says what is assumed")
-    taken = {meaning for name, meaning in _assumed(first) if name in names}
-    if any(name in names or meaning in taken for p in others for name, meaning in _assumed(p)):
-        raise Rejected("what shows it takes it for granted")
-
-
-def _assumed(record: Record) -> Iterator[tuple[str, Any]]:
-    """Yield the terms that premises assume to be nonnegative: a name, and the term by its form."""
-    for p in record.get("premises", ()):
-        yield from _assumed(p)
-    lawful = {str(name) for name, _ in record.get("laws", ())}
-    for name in set(map(str, record.get("not negative", ()))) - lawful:
-        yield name, name
-        for m in record["meant"]:
-            if array_of(str(m["letter"])) == name.removesuffix(" = 0"):
-                scope = scope_of(m)
-                yield name, form(read(m["expression"], scope), {i: n for n, i in enumerate(scope)})
 
 
 def assumes(record: Record, array: str, positive: bool = True) -> bool:

@@ -124,14 +124,6 @@ class Limits:
     value: Part
 
 
-@dataclass(frozen=True)
-class Discharged:
-    """The first of ``premises`` holds without ``hypotheses``, the names of arrays, as the others show them."""
-
-    premises: tuple[Sign, ...]
-    hypotheses: tuple[str, ...]
-
-
 Tree = tuple[Any, ...]
 
 
@@ -207,6 +199,6 @@ class Instance:
 
 
 Premise = (
-    Sign | Differing | Applied | Folding | Substituted | ShrinkingMeasure | Averaged | Limits | Discharged
+    Sign | Differing | Applied | Folding | Substituted | ShrinkingMeasure | Averaged | Limits
     | PositiveInBox | Alike | Concluded | Inducted | Tending | Instance
 )  # fmt: skip

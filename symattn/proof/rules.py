@@ -20,7 +20,7 @@ from symattn.document.model import Text
 from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate
-from symattn.proof.premises import Applied, Averaged, Discharged, Folding, Limits, ShrinkingMeasure, Sign, Substituted
+from symattn.proof.premises import Applied, Averaged, Folding, Limits, ShrinkingMeasure, Sign, Substituted
 from symattn.proof.prover import Proof, prove, sides_at, unsimplified
 from symattn.proof.refuting import search
 from symattn.proof.statement import Declared, Letters, Sides, pairs, run
@@ -35,7 +35,6 @@ FOLDED: Text = (
 )
 EQUALS: Text = ("equals are put for equals",)
 SQUEEZED: Text = ("what is squeezed has a limit, and a continuous function the limit that it is",)
-DISCHARGED: Text = ("what one part assumes is what another one shows",)
 LINEAR: Text = ("the mean of what is linear is its value at the mean",)
 UNPROVED = Evidence(Grade.UNDECIDED, "at the mean it is not shown to be the result")
 REPEATED: Text = ("by induction over the steps, of which each shrinks it by the factor",)
@@ -311,29 +310,6 @@ class Limit(OfPremise):
             Limits(self.letter, signs, _at(of, of, places), _at(of, value + 0 * of, places)) for places in of.places()
         )
         return ruled(decision, premises, SQUEEZED)
-
-
-@dataclass(frozen=True)
-class Discharge(OfPremise):
-    """``premise`` without those of its hypotheses that ``shown`` has, by name: inequalities that say the same."""
-
-    premise: Certificate
-    shown: Mapping[str, Certificate]
-
-    @property
-    def first(self) -> Certificate:
-        return self.premise
-
-    def _decided(self) -> Decision:
-        result, bad = together(self.premise, *self.shown.values())
-        if bad is not None:
-            return bad
-        signs = tuple(p for d in result for p in d.premises if isinstance(p, Sign))
-        own, others = signs[: len(result[0].premises)], signs[len(result[0].premises) :]
-        premises = tuple(Discharged((one, *others), tuple(self.shown)) for one in own)
-        rest = {name: given for name, given in self.premise.assumed.items() if name not in self.shown}
-        declared = declared_hypotheses(self.premise.declared, rest)
-        return ruled(result[0], premises, DISCHARGED, *result[1:], declared=declared)
 
 
 @dataclass(frozen=True)

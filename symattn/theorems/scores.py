@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.norms import unit
 from symattn.attention.scores import additive_scores, distance_scores, dot_scores
 from symattn.attention.scores import softcap as cap
 from symattn.attention.softmax import sink_weights
@@ -14,12 +13,12 @@ from symattn.attention.softmax import softmax as soft
 from symattn.attention.softmax import sparsemax as sparse_weights
 from symattn.proof.gradients import gradient
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.rules import Discharge, Substitution
+from symattn.proof.rules import Substitution
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.together import Positive, Together, bound, equations_by, identity
 from symattn.theorems import scores_sparse
 from symattn.theorems.letters import rows
-from symattn.theorems.sums import HALF, add_up, exp, squares, tanh, total, weight_beside, weights
+from symattn.theorems.sums import HALF, exp, squares, tanh, total, weight_beside, weights
 from symattn.theorems.texts import theorems
 
 LETTERS = Glossary(
@@ -64,90 +63,6 @@ def equal_norm_keys(q: Array, k: Array, c: Array, r: Array, s: Array) -> list[Pa
         (soft(c * dot_scores(q, k)), soft(c * (distance_scores(q, k) + lengths))),
         (soft(c * (s + r)), soft(c * s)),
     ]
-
-
-# -- normalised queries and keys ---------------------------------------------------------------------------------------
-SCALED = {"q": "h n d", "k": "h m d", "a": "h n 1", "b": "h m 1", "tau": ""}
-
-
-VECTORS = {"u": "n d", "w": "m d"}
-
-
-def _lengths(u: Array, w: Array) -> Any:
-    """(‖u_i‖² + ‖w_j‖²) / 2."""
-    return (squares(u) + squares(w).mT) * HALF
-
-
-def _cosine_gaps(u: Array, w: Array) -> list[Any]:
-    """‖u_i ∓ w_j‖² / 2."""
-    x, y = u[..., :, None, :], w[..., None, :, :]
-    return [squares(x - y)[..., 0] * HALF, squares(x + y)[..., 0] * HALF]
-
-
-def _cosines(q: Array, k: Array) -> Array:
-    return dot_scores(unit(q), unit(k))
-
-
-ONE_KEY = {"u": "1 d", "k": "1 d", "y": "m d", "tau": ""}
-
-
-def _first_weight(u: Array, k: Array, y: Array, tau: Any) -> Any:
-    """The weight of the key k beside the keys y."""
-    return weight_beside(tau * dot_scores(u, k), tau * dot_scores(u, y))
-
-
-_BAND = bound(
-    ONE_KEY,
-    lambda u, k, y, tau: (tau * dot_scores(u, k) - tau * dot_scores(u, y), 2 * tau + 0 * dot_scores(u, y)),
-    lambda u, k, y, tau, of_u, of_k, of_y: (
-        tau * (_cosine_gaps(u, k)[0] + _cosine_gaps(u, y)[1]) + tau * of_u + tau * of_k * HALF + tau * of_y.mT * HALF
-    ),
-    nonnegative=("tau",),
-    zero={
-        "of_u": ("1 1", lambda u: 1 - squares(u)),
-        "of_k": ("1 1", lambda k: 1 - squares(k)),
-        "of_y": ("m 1", lambda y: 1 - squares(y)),
-    },
-    chosen={"u": lambda u: unit(u), "k": lambda k: unit(k), "y": lambda y: unit(y)},
-)
-"""Two scores of a row differ by at most 2τ, for rows of length 1."""
-
-qk_norm_scale_free = Together(
-    (
-        identity(
-            SCALED,
-            lambda q, k, a, b: [
-                (unit(a * q), unit(q)),
-                (_cosines(a * q, b * k), _cosines(q, k)),
-                (squares(unit(q)), 1),
-                (unit(q) * q.__array_namespace__().sqrt(squares(q)), q),
-            ],
-            lambda q, k, a, b: (_cosines(-a * q, b * k), _cosines(q, k)),
-            positive=("a", "b", "tau"),
-        ),
-        bound(
-            VECTORS,
-            lambda u, w: [(dot_scores(u, w), _lengths(u, w)), (-dot_scores(u, w), _lengths(u, w))],
-            _cosine_gaps,
-        ),
-        Discharge(
-            bound(
-                ONE_KEY,
-                lambda u, k, y, tau, m: (_first_weight(u, k, y, tau), exp(2 * tau) / (exp(2 * tau) + m)),
-                lambda tau, m, room: (
-                    add_up(exp(room) * exp(-room) * (exp(room) - 1))
-                    / ((1 + add_up(exp(room - 2 * tau))) * (exp(2 * tau) + m))
-                ),
-                assumed={
-                    "room": ("1 m", lambda u, k, y, tau: 2 * tau + tau * dot_scores(u, y) - tau * dot_scores(u, k))
-                },
-                nonnegative=("tau",),
-                chosen=_BAND.chosen,
-            ),
-            {"room": _BAND},
-        ),
-    ),
-)
 
 
 # -- caps --------------------------------------------------------------------------------------------------------------
@@ -228,16 +143,20 @@ by equal_norm_keys
 and SAME_LENGTHS
 
 qk-norm-scale-free: Normalised queries and keys ignore their lengths
-for $f(x, y) = τ {x·y}/(‖x‖ ‖y‖)$: $f(a x, b y) = f(x, y)$; for $s_j = f(q, k_j)$: $|s_j| ≤ τ$, so $p_j ≤ e^{2
-  τ}/(e^{2 τ} + n_k − 1)$
-letters: | but s | x d_k, y d_k, a, b, τ | sharp whole
-for: no query and no key is 0: $‖x‖ ≠ 0$, $‖y‖ ≠ 0$, $‖q‖ ≠ 0$, $‖k_j‖ ≠ 0$
+for $f(x, y) = τ {x·y}/(‖x‖ ‖y‖)$: $f(a x, b y) = f(x, y)$; for $s_i = f(q, k_i)$: $s_i² = τ² (q·k_i)²/({q·q}
+  {k_i·k_i})$ and $(q·k_i)² ≤ {q·q} {k_i·k_i}$, which is |s_i| ≤ τ; so $p_j ≤ e^{2 τ}/(e^{2 τ} + n_k − 1)$, as for the
+  weights p of any scores between −τ and τ
+letters: | but s t p | K n d_k, z 1+m, x d_k, y d_k, a, b, τ | sizes n_k 1+m | index i n, j 1+m, l 1+m, c d_k, e d_k |
+  where t_j = τ tanh(z_j); p = softmax(t)
+for: no query and no key is 0: $‖x‖ ≠ 0$, $‖y‖ ≠ 0$, $‖q‖ ≠ 0$, $‖k_i‖ ≠ 0$
 for: $a > 0$, $b > 0$, $τ ≥ 0$
-for: for the last part there are two keys or more
+for: for the last part there are two keys or more, and the scores are written as τ tanh(z)
 source: Henry et al., Query-Key Normalization for Transformers (2020)
 why: A positive factor is divided out; a cosine is at most 1.
 false: $f(−a x, b y) = f(x, y)$
-by qk_norm_scale_free
+gap {q·q} {k_i·k_i}: {Σ_{c=1}^{d_k} Σ_{e=1}^{d_k} (q_c K_i_e − q_e K_i_c)²}/2
+gap e^{2 τ}/(e^{2 τ} + n_k − 1): {Σ_{l≠j} e^{t_j} (e^{τ (d_j + c_l)} − 1)}/((e^{2 τ} + n_k − 1) Σ_{l=1}^{n_k} e^{t_l});
+  c_l = 1 + tanh(z_l) by bounded; d_j = 1 − tanh(z_j) by bounded
 
 softcap: The softcap bounds scores and keeps their order
 for $g(s) = τ tanh(s/τ)$: $|g(s)| < τ$, g grows strictly, $|g(s) − g(t)| ≤ |s − t|$, $|g(s) − s| ≤ |s|³/(3 τ²)$
@@ -279,13 +198,15 @@ false: all weights are positive; the Lipschitz constant is ½
 by sparsemax
 
 hopfield-energy: A step of attention lowers the Hopfield energy
-for $E(ξ) = −lse(β X ξ)/β + 1/2 ‖ξ‖²$ and $ξ′ = Xᵀ softmax(β X ξ)$: $E(ξ) − E(ξ′) ≥ 1/2 ‖ξ − ξ′‖²$
-letters: new | X n d, ξ d, β | index i n | sharp attained
+for $E(ξ) = −lse(β X ξ)/β + 1/2 ‖ξ‖²$ and $ξ′ = Xᵀ softmax(β X ξ)$: $E(ξ) − E(η) ≥ 1/2 ‖ξ − η‖² + (ξ′ − η)·(η − ξ)$ for
+  every η, so E(ξ) − E(ξ′) is at least ½ ‖ξ − ξ′‖²
+letters: new | X n d, ξ d, η d, β | index i n
 for: $β > 0$
 source: Ramsauer et al., Hopfield Networks is All You Need (2021)
 why: The function lse lies above its tangents, and the rest of the energy is a square.
 false: one step reaches the minimum: a second one changes nothing, $Xᵀ softmax(β X ξ′) = ξ′$
-by hopfield_energy
+gap E(ξ) − E(η): {Σ_{i=1}^n e^{β {x_i·ξ}} (e^{r_i} − 1 − r_i)}/(β Σ_{i=1}^n e^{β {x_i·ξ}}); r_i = β {x_i·η} − lse(β X η)
+  − β {x_i·ξ} + lse(β X ξ)
 """
 
 THEOREMS = theorems(

@@ -8,7 +8,7 @@ from symattn.arrays.array import Array
 from symattn.attention.softmax import sparsemax as sparse_weights
 from symattn.proof.statement import Declared
 from symattn.proof.together import Positive, Together, bound
-from symattn.theorems.sums import HALF, add_up, beside, exp, log_sum_exp, squares, weights
+from symattn.theorems.sums import add_up, beside, squares
 
 # -- sparsemax ---------------------------------------------------------------------------------------------------------
 # Scores p + τ − λ have the weights p: λ is what scores lie below the threshold τ by. The same for q, ρ, μ.
@@ -59,45 +59,4 @@ sparsemax = Together(
         "over. Such a p there is for all s, p = max(s − τ, 0): as τ falls its sum grows from 0 without a break, so "
         "it is 1 for some τ. Scores s + t have the same p and λ, with the threshold τ + t.",
     ),
-)
-
-
-# -- energies ----------------------------------------------------------------------------------------------------------
-MEMORY = {"x": "n d", "xi": "d 1", "new": "d 1", "beta": ""}
-
-
-def _recalled(x: Array, xi: Array, beta: Any) -> Any:
-    """ξ⁺ = Xᵀ softmax(β X ξ)."""
-    return x.mT @ weights(beta * (x @ xi).mT).mT
-
-
-def _energy(x: Array, xi: Array, beta: Any) -> Any:
-    """E(ξ) = −lse(β X ξ)/β + ½‖ξ‖²."""
-    return squares(xi.mT) * HALF - log_sum_exp(beta * (x @ xi).mT) / beta
-
-
-def _log_ratio(x: Array, xi: Array, new: Any, beta: Any) -> Any:
-    """log softmax(β X ξ⁺) − log softmax(β X ξ)."""
-    a, b = beta * (x @ xi).mT, beta * (x @ new).mT
-    return (b - log_sum_exp(b)) - (a - log_sum_exp(a))
-
-
-def _second_step(x: Array, xi: Any, beta: Any) -> tuple[Any, Any]:
-    """ξ⁺⁺ and ξ⁺, from ξ = 0."""
-    once = _recalled(x, 0 * xi, beta)
-    return _recalled(x, once, beta), once
-
-
-hopfield_energy = bound(
-    MEMORY,
-    lambda x, xi, new, beta: (squares((xi - new).mT) * HALF, _energy(x, xi, beta) - _energy(x, new, beta)),
-    # KL(softmax(βXξ) ‖ softmax(βXξ⁺)) / β, and (ξ⁺ − Xᵀ softmax(βXξ)) · (ξ − ξ⁺)
-    lambda x, xi, new, beta, y, rest: (
-        add_up(weights(beta * (x @ xi).mT) * (exp(y) - 1 - y)) / beta + add_up((rest * (xi - new)).mT)
-    ),
-    _second_step,
-    positive=("beta",),
-    named={"y": ("1 n", _log_ratio)},
-    zero={"rest": ("d 1", lambda x, xi, new, beta: new - _recalled(x, xi, beta))},
-    chosen={"new": _recalled},
 )

@@ -167,7 +167,7 @@ def wrong_side(conclusion: Any, side: str, by: str) -> Any:
 @pytest.mark.coq
 def test_logarithms_laws_and_strict_bounds_are_accepted_and_what_is_wrong_is_refused() -> None:
     so, wrong = [], []
-    for name in ("softmax-bregman", "softmax-gap", "hopfield-energy", "gibbs-variational"):
+    for name in ("softmax-bregman", "softmax-gap", "hopfield-energy", "gibbs-variational", "finite-mask-leaks"):
         sign = [c for c in records(name) if c["kind"] == "sign" and not c["only"]][-1]
         (said,) = sign["conclusions"]
         so += lemmas(f"so {name}", [sign])
@@ -176,7 +176,7 @@ def test_logarithms_laws_and_strict_bounds_are_accepted_and_what_is_wrong_is_ref
         wrong += lemmas(f"less {name}", [{**sign, "conclusions": [wrong_side(said, "larger", "-1/7")]}])
         if sign["not negative"]:
             wrong += lemmas(f"without {name}", [{**sign, "not negative": []}])
-    assert len(wrong) == 10
+    assert len(wrong) == 12
     assert judged([*so, *wrong]).accepted == {x.name for x in so}
 
 

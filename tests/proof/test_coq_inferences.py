@@ -8,7 +8,7 @@ import pytest
 from symattn.proof.coq.coq_judges import LIBRARY, judged
 from symattn.proof.coq.inferences import lemmas
 from symattn.proof.coq.writing import Lemma
-from tests.proof.test_coq import letter, records, spoiled, wrong_side
+from tests.proof.test_coq import letter, records, wrong_side
 
 
 def of_kind(theorem: str, kind: str) -> Any:
@@ -19,28 +19,6 @@ def with_text(asked: list[Lemma], old: str, new: str) -> list[Lemma]:
     (one,) = asked
     assert old in one.text
     return [replace(one, text=one.text.replace(old, new))]
-
-
-@pytest.mark.coq
-def test_what_one_bound_assumes_another_may_show_and_a_wrong_one_may_not() -> None:
-    record = of_kind("qk-norm-scale-free", "discharge")
-    first, second = record["premises"]
-    (said,) = first["conclusions"]
-    turned = {**said, "smaller": said["larger"], "larger": said["smaller"]}
-    weaker = {**second, "conclusions": [wrong_side(c, "larger", "1/7") for c in second["conclusions"]]}
-    free = {**second, "not negative": [x for x in second["not negative"] if x != "of_u = 0"]}
-    wrong = [
-        *lemmas("turned", [{**record, "premises": [{**first, "conclusions": [turned]}, second]}]),
-        *lemmas("spoiled", [{**record, "premises": [spoiled(first), second]}]),
-        *lemmas("weaker", [{**record, "premises": [first, weaker]}]),
-        *lemmas("free", [{**record, "premises": [first, free]}]),
-        *lemmas("alone", [{**record, "premises": [first]}]),
-    ]
-    (so,) = lemmas("so", [record])
-    assert len(wrong) == 5
-    assert judged([so, *wrong]).accepted == {"so"}
-    assert so.readable
-    assert "room" not in so.readable.statement
 
 
 def small_mean(of: Any, mean: Any, result: Any) -> Any:

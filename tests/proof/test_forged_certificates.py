@@ -63,10 +63,6 @@ def equation(left: Parts, right: Parts, free: Parts | None = None, hypotheses: P
     return {**record, "hypotheses": hypotheses or [], "equations": [stated]}
 
 
-def discharge(first: Record, *others: Record, names: tuple[str, ...] = ("h",)) -> Record:
-    return {"schema": 1, "kind": "discharge", "premises": [first, *others], "hypotheses": list(names)}
-
-
 def mean(of: Parts, result: Parts) -> Record:
     """A certificate that the mean of ``of`` is ``result``, where x has the mean 0."""
     parts = {"of": of, "mean": NOUGHT, "result": result}
@@ -147,13 +143,6 @@ ROOT_OF_OTHERS = [
         minus(["product", letter("another number"), letter("another array")]),
     ],
 ]
-
-AT_NOUGHT = sign(
-    minus(H),
-    larger=minus(SQUARE),
-    conclusions=[{"free": [], "smaller": SQUARE, "larger": NOUGHT}],
-    **{"not negative": ["h = 0"], "meant": [meaning("h", SQUARE)]},
-)
 
 Z, TWICE = letter("z"), ["product", ["number", "2"], X]
 TOP = ["function", "max", ONE, ONE]
@@ -271,15 +260,6 @@ FORGED: dict[str, tuple[Record, Record]] = {
             ],
         ),
     ),
-    "what is discharged is shown by nothing": (
-        discharge(sign(H, **{"not negative": ["h"]}), sign(SQUARE)),
-        discharge(of_h(SQUARE), sign(SQUARE)),
-    ),
-    "what is discharged is taken for granted": (discharge(of_h(X), of_h(X)), discharge(of_h(SQUARE), sign(SQUARE))),
-    "it is 0, which no inequality says": (
-        discharge(AT_NOUGHT, sign(SQUARE), names=("h = 0",)),
-        discharge(of_h(SQUARE), sign(SQUARE)),
-    ),
     "the mean of a product of three": (mean(["product", *ROOT_OF_OTHERS], NOUGHT), mean(["product", X, Y], NOUGHT)),
     "merging by the sum of the first block": (
         fold(["sum", total(letter("x", "j"))], ["sum", FIRST_SUM, letter("second s")]),
@@ -352,5 +332,3 @@ def test_what_random_tests_risk_in_laws_and_premises_is_counted() -> None:
     of_law = of_h(["sum", one, minus(["function", "tanh", Y])], laws=[["h", "bounded"]])
     risk = check(of_law, Random(0)).epsilon
     assert 0 < risk < 1e-30
-    record = discharge(of_h(SQUARE), sign(SQUARE), of_law)
-    assert check(record, Random(0)).epsilon >= risk

@@ -13,7 +13,7 @@ from symattn.proof.certified import certificates
 from symattn.proof.checker import _KINDS, check
 from symattn.proof.premises import Applied, Premise
 from symattn.proof.prover import prove
-from symattn.proof.rules import Discharge, Fold, Limit, MeanRule, OfTheLargest, Repeat, Substitution, written
+from symattn.proof.rules import Fold, Limit, MeanRule, OfTheLargest, Repeat, Substitution, written
 from symattn.proof.statement import Declared, Letters
 from symattn.proof.theorem import Method
 from symattn.proof.together import bound
@@ -419,34 +419,3 @@ def test_what_is_squeezed_has_a_limit() -> None:
 )
 def test_what_has_no_limit_by_its_form_is_refused(wrong: Limit) -> None:
     assert _grade(wrong) is not Grade.PROVED
-
-
-def _discharge(shown: Any) -> Discharge:
-    """x ≤ x + (x² + 1) t, as x² + 1 is not negative, which another part shows."""
-    arrays = {"x": "n", "t": ""}
-    premise = bound(
-        arrays,
-        lambda x, t: (x, x + (x * x + 1) * t),
-        lambda t, room: room * t,
-        assumed={"room": ("n", lambda x: x * x + 1)},
-        nonnegative=("t",),
-    )
-    return Discharge(premise, {"room": shown(arrays)})
-
-
-def test_what_one_part_assumes_another_one_shows() -> None:
-    assert _grade(_discharge(lambda a: bound(a, lambda x: (0, x * x + 1), lambda x: x * x + 1))) is Grade.PROVED
-    assert (
-        _grade(_discharge(lambda a: bound(a, lambda x: (-1 * x * x, 1 + 0 * x), lambda x: x * x + 1))) is Grade.PROVED
-    )
-
-
-@pytest.mark.parametrize(
-    "shown",
-    [
-        lambda a: bound(a, lambda x: (0, x * x + 2), lambda x: x * x + 2),
-        lambda a: bound(a, lambda t: (0, t * t + 1), lambda t: t * t + 1),
-    ],
-)
-def test_another_inequality_discharges_nothing(shown: Any) -> None:
-    assert "no premise says what is assumed" in _discharge(shown).decide().evidence.where

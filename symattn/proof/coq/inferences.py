@@ -124,23 +124,6 @@ def _whole(claim: _Claim, regroup: bool) -> Lemma:
     return Lemma(said.name, f"{text}{result.statement}\n{result.proof}\n", result, names=said.names)
 
 
-def _discharged(name: str, record: Record, names: Names) -> _Claim:
-    """Return the claim of the first premise, without what it assumes and the others show."""
-    first, *others = [
-        c for n, p in enumerate(record["premises"], 1) for c in _claims(auxiliary(name, f"from_{n}"), p, names)
-    ]
-    shown = set(map(str, record["hypotheses"]))
-    premise = record["premises"][0]
-    if len(premise["conclusions"]) != 1:
-        raise Refused("coq: a premise of several bounds")
-    less = {**premise, "not negative": [x for x in premise["not negative"] if x not in shown]}
-    (said,) = (c.said for c in _claims(name, less, names))
-    gaps = " | ".join(f"by_gap ltac:({_applied(c)}; given)" for c in others)
-    proof = f"{_applied(first)}; first [given | intros; first [{gaps}]]"
-    result = _resting(said, (first, *others), (said, *[c.said for c in others]), proof)
-    return replace(result, known=result.known - shown)
-
-
 def _applied(claim: _Claim) -> str:
     return f"apply ({claim.said.name} {variables(reading(claim.said))})"
 
@@ -277,5 +260,4 @@ _INFERENCES: Mapping[str, Callable[[str, Record, Record, bool], Lemma]] = {
     "differing": lambda name, record, *_: of_differing(name, record),
     "mean": lambda name, record, _, regroup: _averaged(name, record, regroup),
     "step": _concluded,
-    "discharge": lambda name, record, _, regroup: _whole(_discharged(name, record, Names()), regroup),
 }

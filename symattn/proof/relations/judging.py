@@ -23,7 +23,7 @@ from symattn.proof.prover import Proof
 from symattn.proof.relations import beyond
 from symattn.proof.relations.comparing import FalseStep, NotRead, compared, compared_if_finite
 from symattn.proof.relations.compiling import Compiled, Link, links, pruned
-from symattn.proof.relations.concluding import SMALLER, ProvedRelation, equations, is_zero, shown
+from symattn.proof.relations.concluding import SMALLER, ProvedRelation, is_zero, shown
 from symattn.proof.relations.draws import EXTREME, FarApart, draws, extreme, sizes
 from symattn.proof.relations.examples import decide
 from symattn.proof.relations.glossary import Gap, Glossary
@@ -187,7 +187,7 @@ def _general(question: RelationQuestion) -> Evidence:
     if not question.glossary.laws:
         _spot(compiled, every, drawn, met)
     if met:
-        return _under_conditions(compiled, every, drawn, met, question.sharp)
+        return _under_conditions(question, compiled, every, drawn, met)
     result = shown(compiled, every, question.gaps, question.signs if _has_bars(question) else {})
     if None not in result:
         return _proved(_where(question, compiled), result)
@@ -231,13 +231,12 @@ def _in_each_format(question: RelationQuestion, every: Sequence[Link], where: Se
 
 
 def _under_conditions(
-    compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], where: Sequence[Link], sharp: str
+    question: RelationQuestion, compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], met: Sequence[Link]
 ) -> Evidence:
-    """Equations that hold without the conditions are proved; else the numbers that meet them are asked."""
-    result = [*equations(compiled, every, {})] if all(x.sign == "=" for x in every) else [None]
-    if all(result):
-        return _proved("all sizes", result)
-    return _checked(compiled, every, drawn, sharp, where)
+    """What holds without the conditions is proved; else the numbers that meet them are asked."""
+    provable = question.gaps or all(x.sign == "=" for x in every)
+    result = shown(compiled, every, question.gaps, {}) if provable else [None]
+    return _proved("all sizes", result) if all(result) else _checked(compiled, every, drawn, question.sharp, met)
 
 
 def _has_bars(question: RelationQuestion) -> bool:
