@@ -202,7 +202,6 @@ _WRITERS: Mapping[type[pr.Premise], tuple[str, Callable[[Any], dict[str, Any]]]]
     pr.Applied: ("rule", _applied),
     pr.Folding: ("fold", _fields),
     pr.Substituted: ("substitution", _fields),
-    pr.Limits: ("limits", _fields),
     pr.Averaged: ("mean", _fields),
     pr.ShrinkingMeasure: ("repeated", _fields),
     pr.PositiveInBox: ("enclosed", _enclosed),

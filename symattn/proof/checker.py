@@ -46,7 +46,7 @@ from symattn.proof.checker_rules import apply, average, repeat, substitute
 from symattn.proof.checker_signs import Signs, expect_law, hypotheses
 from symattn.proof.checker_simplifying import Simplifying, sides
 from symattn.proof.checker_steps import induction, step
-from symattn.proof.checker_tending import instance, limits, tends
+from symattn.proof.checker_tending import instance, tends
 from symattn.proof.checker_testing import (
     Rules,
     are_same,
@@ -227,9 +227,8 @@ _KINDS: Mapping[Any, Callable[[Record, Dice], None]] = {
     "rule": lambda e, dice: apply(e),
     "repeated": lambda e, dice: repeat(e),
     **{"step": step, "induction": induction, "tends": tends, "instance": instance},
-    "limits": lambda e, dice: limits(e, _same(dice)),
     "fold": lambda e, dice: fold(e, _same(dice)),
     "substitution": lambda e, dice: substitute(e, _same(dice)),
     "mean": lambda e, dice: average(e, _same(dice)),
 }
-_INFERENCES = ("rule", "repeated", "step", "induction", "tends", "instance", "limits")  # from premises
+_INFERENCES = ("rule", "repeated", "step", "induction", "tends", "instance")  # from premises

@@ -111,19 +111,6 @@ class Averaged:
     result: Part
 
 
-@dataclass(frozen=True)
-class Limits:
-    """A limit: the bounded term of ``premises``, which 1 bounds above and 1 less a decay below, tends to 1.
-
-    As the letter tends to 0, ``of`` tends to ``value``.
-    """
-
-    letter: str
-    premises: tuple[Sign, ...]
-    of: Part
-    value: Part
-
-
 Tree = tuple[Any, ...]
 
 
@@ -199,6 +186,6 @@ class Instance:
 
 
 Premise = (
-    Sign | Differing | Applied | Folding | Substituted | ShrinkingMeasure | Averaged | Limits
+    Sign | Differing | Applied | Folding | Substituted | ShrinkingMeasure | Averaged
     | PositiveInBox | Alike | Concluded | Inducted | Tending | Instance
 )  # fmt: skip

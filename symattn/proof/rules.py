@@ -20,7 +20,7 @@ from symattn.document.model import Text
 from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate
-from symattn.proof.premises import Applied, Averaged, Folding, Limits, ShrinkingMeasure, Sign, Substituted
+from symattn.proof.premises import Applied, Averaged, Folding, ShrinkingMeasure, Sign, Substituted
 from symattn.proof.prover import Proof, prove, sides_at, unsimplified
 from symattn.proof.refuting import search
 from symattn.proof.statement import Declared, Letters, Sides, pairs, run
@@ -34,7 +34,6 @@ FOLDED: Text = (
     " gives the state of all, by induction over the tree of merges",
 )
 EQUALS: Text = ("equals are put for equals",)
-SQUEEZED: Text = ("what is squeezed has a limit, and a continuous function the limit that it is",)
 LINEAR: Text = ("the mean of what is linear is its value at the mean",)
 UNPROVED = Evidence(Grade.UNDECIDED, "at the mean it is not shown to be the result")
 REPEATED: Text = ("by induction over the steps, of which each shrinks it by the factor",)
@@ -281,35 +280,6 @@ class MeanRule(Rule):
 
     def witness(self) -> str:
         return "wherever the array has the mean"
-
-
-@dataclass(frozen=True)
-class Limit(OfPremise):
-    """The rule that ``squeezed``, between 1 less a decay and 1, tends to 1 as the number ``letter`` grows.
-
-    ``squeezed`` has the two inequalities. As the number tends to 0, ``of`` tends to ``value``.
-    """
-
-    squeezed: Certificate
-    letter: str
-    of: Sides
-    value: Sides
-
-    @property
-    def first(self) -> Certificate:
-        return self.squeezed
-
-    def _decided(self) -> Decision:
-        decision = self.squeezed.decide()
-        if decision.evidence.grade is not Grade.PROVED:
-            return decision
-        declared, world = self.squeezed.declared, Letters()
-        of, value = (Indexed.lift(run(f, declared, world)) for f in (self.of, self.value))
-        signs = tuple(p for p in decision.premises if isinstance(p, Sign))
-        premises = tuple(
-            Limits(self.letter, signs, _at(of, of, places), _at(of, value + 0 * of, places)) for places in of.places()
-        )
-        return ruled(decision, premises, SQUEEZED)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from symattn.proof import gaussian
 from symattn.proof.relations import functions
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.section import Section
-from symattn.proof.rules import Fold, Limit
+from symattn.proof.rules import Fold
 from symattn.proof.together import Together
 from symattn.theorems import theorem_of
 from symattn.theorems.reading import AsPrinted
@@ -212,8 +212,6 @@ def test_a_theorem_that_fails_is_not_told(
 def _swapped(method: Any) -> Any:
     if isinstance(method, Together):
         return replace(method, parts=tuple(_swapped(part) for part in method.parts))
-    if isinstance(method, Limit):
-        return replace(method, of=method.value, value=method.of)
     if isinstance(method, AsPrinted):
         return replace(method, says=method.false_says, false_says=method.says)
     false = method.false[0] if isinstance(method.false, tuple) else method.false
@@ -223,8 +221,6 @@ def _swapped(method: Any) -> Any:
 def _blind(method: Any) -> Any:
     if isinstance(method, Together):
         return replace(method, parts=tuple(_blind(part) for part in method.parts))
-    if isinstance(method, Limit):
-        return replace(method, squeezed=_blind(method.squeezed))
     if isinstance(method, AsPrinted):
         return replace(method, false_says=method.says)
     return replace(method, false=getattr(method, _stated(method)))

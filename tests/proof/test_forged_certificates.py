@@ -88,16 +88,13 @@ def difference(smaller: Parts, larger: Parts, expression: Parts) -> Record:
     return sign(expression, equal=["sum", larger, minus(smaller)], conclusions=[conclusion])
 
 
-def limits(of: Parts, value: Parts, **more: Any) -> Record:
-    """A certificate that X tends to 1 as b grows, by 1 − X ≤ e^{−b}, and that ``of`` tends to ``value`` at b = 0."""
-    decay = ["exp", minus(B)]
-    near = ["sum", ONE, minus(["product", HALF, decay])]
-    premises = [
-        {**difference(near, ONE, ["product", HALF, decay]), "positive": ["b"], **more},
-        {**difference(["sum", ONE, minus(near)], decay, ["product", HALF, decay]), "positive": ["b"], **more},
-    ]
-    parts = {k: {"letter": "", "free": [], "expression": e} for k, e in (("of", of), ("value", value))}
-    return {"schema": 1, "kind": "limits", "letter": "b", "premises": premises, **parts}
+def at_nought(of: Parts, value: Parts) -> Record:
+    """A certificate that ``of`` tends to ``value`` as b tends to 0."""
+    conclusion = {"free": [], "of": of, "form": of, "value": value}
+    parts = {"letter": "b", "to": "0", "size": False, "conclusions": [conclusion]}
+    there, divided = ["ratio", ONE, ["sum", ONE, NOUGHT]], ["ratio", ONE, ["sum", ONE, B]]
+    premises = [equation(divided, divided) | {"positive": ["b"]}, equation(there, ONE)]
+    return {"schema": 1, "kind": "tends", **parts, "premises": premises}
 
 
 def differing(left: Parts, right: Parts) -> Record:
@@ -293,10 +290,6 @@ FORGED: dict[str, tuple[Record, Record]] = {
         tending(TOP, largest(NOUGHT, TOP, sign(ONE)), largest(TOP, ONE, difference(ONE, ONE, NOUGHT), relation=">")),
         tending(HALF, sign(HALF), difference(HALF, ONE, HALF) | {"relation": ">"}),
     ),
-    "a limit for small b alone": (
-        limits(["exp", B], ONE, **{"not negative": ["h"], "meant": [meaning("h", ["sum", ONE, minus(B)])]}),
-        limits(["exp", B], ONE),
-    ),
     "a name with the separators of a form in it": (
         equation(["function", "f", X, Y], ["function", "f, letter(x, )", Y]),
         equation(["function", "f", X, Y], ["function", "f", ["product", ONE, X], Y]),
@@ -313,7 +306,10 @@ FORGED: dict[str, tuple[Record, Record]] = {
         differing(weighted("i", "a", "a", "i"), weighted("i", "z", "i", "z")),
         differing(weighted("i", "a", "a", "i"), ["product", HALF, weighted("i", "z", "i", "z")]),
     ),
-    "1/b at 0": (limits(["ratio", ONE, B], ["ratio", ONE, NOUGHT]), limits(["ratio", ONE, ["sum", ONE, B]], ONE)),
+    "1/b at 0": (
+        at_nought(["ratio", ONE, B], ONE),
+        at_nought(["ratio", ONE, ["sum", ONE, B]], ONE),
+    ),
 }
 
 

@@ -13,7 +13,7 @@ from symattn.proof.certified import certificates
 from symattn.proof.checker import _KINDS, check
 from symattn.proof.premises import Applied, Premise
 from symattn.proof.prover import prove
-from symattn.proof.rules import Fold, Limit, MeanRule, OfTheLargest, Repeat, Substitution, written
+from symattn.proof.rules import Fold, MeanRule, OfTheLargest, Repeat, Substitution, written
 from symattn.proof.statement import Declared, Letters
 from symattn.proof.theorem import Method
 from symattn.proof.together import bound
@@ -380,42 +380,3 @@ def test_the_mean_of_what_is_linear_is_its_value_at_the_mean() -> None:
 )
 def test_means_of_what_is_not_linear_or_at_another_mean_are_refused(of: Any, result: Any, mean: Any) -> None:
     assert _grade(_mean(of, result, mean)) is Grade.UNDECIDED
-
-
-def _limit(of: Any = None, value: Any = None, letter: str = "beta", positive: tuple[str, ...] = ("u", "beta")) -> Limit:
-    """1 / (1 + Σ e^{−βu}) tends to 1."""
-
-    def rest(u: Any, beta: Any) -> Any:
-        return add_up(exp(-(beta * u)))
-
-    squeezed = bound(
-        {"u": "n m", "beta": "", "s": "n l"},
-        lambda u, beta: [
-            (1 / (1 + rest(u, beta)), 1 + 0 * rest(u, beta)),
-            (1 - 1 / (1 + rest(u, beta)), rest(u, beta)),
-        ],
-        lambda u, beta: [rest(u, beta) / (1 + rest(u, beta)), rest(u, beta) ** 2 / (1 + rest(u, beta))],
-        positive=positive,
-    )
-    given = of or (lambda s, beta: weights(beta * s))
-    return Limit(squeezed, letter, given, value or (lambda s, l: (0 * s + 1) / l))  # noqa: E741
-
-
-def test_what_is_squeezed_has_a_limit() -> None:
-    assert _grade(_limit()) is Grade.PROVED
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        _limit(letter="u"),
-        _limit(positive=("beta",)),
-        _limit(positive=("u",)),
-        _limit(value=lambda s: 0 * s + 1),
-        _limit(of=lambda s, beta: greatest(beta * s, -1), value=lambda s: 0 * add_up(s)),
-        _limit(of=lambda s, beta: s / (beta - beta * beta + 1), value=lambda s: s),
-    ],
-)
-def test_what_has_no_limit_by_its_form_is_refused(wrong: Limit) -> None:
-    assert _grade(wrong) is not Grade.PROVED

@@ -64,7 +64,6 @@ def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> Le
 _WORDS = {
     "enclosed": "numbers that balls enclose",
     "bits": "operations that round",
-    "limits": "limits",
     "tends": "limits",
     "repeated": "a measure that shrinks step by step",
 }
