@@ -74,9 +74,7 @@ IN_PYTHON: dict[str, tuple[Callable[[], Any], Callable[[Any], bool]]] = {
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.deep) if n.startswith("verify") else n for n in IN_PYTHON]
-)
+@pytest.mark.parametrize("name", IN_PYTHON)
 def test_in_python(name: str) -> None:
     tried, works = IN_PYTHON[name]
     assert works(tried())

@@ -120,7 +120,7 @@ COMPARING = {"online-softmax", "kv-cache", "sinks", "lookup", "initialisation"}
 @pytest.mark.deep
 @pytest.mark.parametrize(
     "names",
-    [("shift", "jacobian"), pytest.param((*AT_SIZES.keys() - COMPARING,), marks=pytest.mark.deep)],
+    [("shift", "jacobian"), (*AT_SIZES.keys() - COMPARING,)],
     ids=("some", "all"),
 )
 def test_no_sympy(names: tuple[str, ...]) -> None:

@@ -75,7 +75,7 @@ _PACKED = ("packed.varlen", "packed.labels_differ", "packed.item_by_item", "pack
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("name", [_NAMED[0], *(pytest.param(name, marks=pytest.mark.deep) for name in _NAMED[1:])])
+@pytest.mark.parametrize("name", _NAMED)
 def test_a_wrong_one_is_named(name: str) -> None:
     (entry,) = chosen(name)
     report = _verified(entry)

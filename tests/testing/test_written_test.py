@@ -46,7 +46,6 @@ WRONG = {
     "overwrites": RIGHT + "\n_right, _out = attention, np.empty((1, 2), np.float32)\n\ndef attention(q, k, v):\n"
     "    _out[...] = _right(q, k, v)\n    return _out\n",
 }  # fmt: skip
-QUICK = ("values",)
 
 
 @pytest.fixture
@@ -83,7 +82,7 @@ def check_both(found: Repeated, right: str, wrong: str) -> str:
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=() if k in QUICK else pytest.mark.deep) for k in WRONG]
+    "kind", WRONG
 )  # fmt: skip
 def test_it_fails_on_the_wrong_function_and_passes_on_the_right_one(folder: Path, kind: str) -> None:
     Path("attn.py").write_text(WRONG[kind], encoding="utf-8")

@@ -93,7 +93,6 @@ def holds(theorem: Theorem) -> None:
     assert outcome.grade.value == grade, outcome.decision
 
 
-EVERY = [pytest.param(t, marks=() if t == "softmax" else pytest.mark.deep) for t in TOPICS]
 # Equations of which both sides are one expression before anything is simplified: they hold by definition, as is printed
 # of them, and here is by which one. No step of algebra is left to look at. They stand in docs/trust.md as well.
 SAME = {
@@ -103,7 +102,7 @@ SAME = {
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("topic", EVERY)
+@pytest.mark.parametrize("topic", TOPICS)
 def test_the_checker_accepts_what_was_proved_as_it_is_written(topic: str):
     for theorem in of_topic(topic):
         made = certificates(decide(theorem))

@@ -144,7 +144,7 @@ def test_the_command_that_gives_the_report_again_is_in_it(verify) -> None:  # ty
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("form", ["markdown", pytest.param("latex", marks=pytest.mark.deep)])
+@pytest.mark.parametrize("form", ["markdown", "latex"])
 def test_other_forms(verify, form: str) -> None:  # type: ignore[no-untyped-def]
     status, stdout, _ = verify(WRONG_SCALE, "-f", form)
     assert status == 1

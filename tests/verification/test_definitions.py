@@ -494,7 +494,7 @@ SOFTMAXES = [
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("precision", "step", "cause", "function"),
-    [pytest.param(*case, marks=[pytest.mark.deep] if i else []) for i, case in enumerate(SOFTMAXES)],
+    SOFTMAXES,
 )
 def test_a_wrong_softmax_is_named(precision: str, step: str, cause: str, function) -> None:
     with np.errstate(all="ignore"):

@@ -33,9 +33,7 @@ def test_a_mutant_ends_in_a_report(number: int) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n == "entmax" else pytest.mark.deep) for n in VARIANTS if n != OVERFLOWS]
-)
+@pytest.mark.parametrize("name", [n for n in VARIANTS if n != OVERFLOWS])
 def test_the_definition_itself_has_no_fault(name: str) -> None:
     """Every comparison of it included, such as which scores a sparse normaliser keeps."""
     report = verify(right(name), replace(VARIANTS[name].spec, lse=False), domain=SMALL, examples=4)

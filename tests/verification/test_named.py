@@ -328,8 +328,6 @@ _PAIRS = (
           Attention(sink="given")),
     _Pair(_norm(np.float16), _norm(np.float32), "norm", "all-float16 arithmetic", RMSNorm(eps=1e-6), _FUSED),
 )  # fmt: skip
-_QUICK = (1, 9)
-_MARKED = [pytest.param(p, id=p.words, marks=[] if i in _QUICK else [pytest.mark.deep]) for i, p in enumerate(_PAIRS)]
 
 
 def _verified(pair: _Pair, program: Program) -> Any:
@@ -339,7 +337,7 @@ def _verified(pair: _Pair, program: Program) -> Any:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("pair", _MARKED)
+@pytest.mark.parametrize("pair", [pytest.param(p, id=p.words) for p in _PAIRS])
 def test_the_mistake_is_named(pair: _Pair) -> None:
     first = _verified(pair, pair.wrong).faults[0]
     assert (first.step, pair.words in first.message) == (pair.step, True), first.message

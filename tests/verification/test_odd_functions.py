@@ -45,8 +45,8 @@ def tiles_of_no_key(q, k, v):
     "function",
     [
         whole_tiles_of_keys,
-        pytest.param(whole_tiles_of_queries, marks=pytest.mark.deep),
-        pytest.param(tiles_of_no_key, marks=pytest.mark.deep),
+        whole_tiles_of_queries,
+        tiles_of_no_key,
     ],
 )
 def test_whole_tiles_alone_are_a_fault(function: Callable[..., Any]) -> None:

@@ -78,11 +78,11 @@ def crashes(q: Array, k: Array, v: Array) -> Array:
     ("function", "words"),
     [
         (one_width, "values as wide as keys"),
-        pytest.param(square, "as many queries as keys", marks=pytest.mark.deep),
-        pytest.param(blocks_of_four, "numbers of tokens that 4 divides", marks=pytest.mark.deep),
-        pytest.param(widths_of_eight, "widths that 8 divides", marks=pytest.mark.deep),
+        (square, "as many queries as keys"),
+        (blocks_of_four, "numbers of tokens that 4 divides"),
+        (widths_of_eight, "widths that 8 divides"),
         (few_widths, "widths that 16 divides"),
-        pytest.param(narrow, "up to 17 tokens of up to 16 components", marks=pytest.mark.deep),
+        (narrow, "up to 17 tokens of up to 16 components"),
     ],
 )
 def test_a_refusal_is_told_and_no_fault(function: Callable[..., Array], words: str) -> None:

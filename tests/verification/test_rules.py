@@ -87,12 +87,8 @@ _NAMED: tuple[tuple[Callable[..., Array], Attention, str, str], ...] = (
 )  # fmt: skip
 
 
-_QUICK = (0, 4, 9)
-_PARAMETERS = [pytest.param(*told, marks=[] if i in _QUICK else [pytest.mark.deep]) for i, told in enumerate(_NAMED)]
-
-
 @pytest.mark.deep
-@pytest.mark.parametrize(("program", "spec", "step", "cause"), _PARAMETERS)
+@pytest.mark.parametrize(("program", "spec", "step", "cause"), _NAMED)
 def test_it_is_named_with_its_step(program: Callable[..., Array], spec: Attention, step: str, cause: str) -> None:
     (fault,) = _faults(program, spec)
     assert fault.step == step

@@ -6,17 +6,11 @@ import pytest
 from symattn import Attention, InputError, Verdict, verify
 from tests.faults.variants import VARIANTS
 
-QUICK = ("sink",)
-RIGHT = [pytest.param(v, marks=() if v in QUICK else pytest.mark.deep) for v in VARIANTS]
-WRONG = [
-    pytest.param(variant, name, marks=() if name == "tiled heads" else pytest.mark.deep)
-    for variant, found in VARIANTS.items()
-    for name in found.wrong
-]
+WRONG = [(variant, name) for variant, found in VARIANTS.items() for name in found.wrong]
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("variant", RIGHT)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_right_programs_have_no_fault(variant: str) -> None:
     with np.errstate(all="ignore"):
         for program in VARIANTS[variant].programs():

@@ -80,11 +80,8 @@ OTHERS: dict[str, Callable[[], md.Printable]] = {
 }
 
 
-_OFTEN = ("scaling", "matrix-form", "online-softmax")
-
-
 @pytest.mark.deep
-@pytest.mark.parametrize("topic", [pytest.param(n, marks=() if n in _OFTEN else pytest.mark.deep) for n in names()])
+@pytest.mark.parametrize("topic", names())
 def test_derivations_are_pages(topic: str) -> None:
     _well(derive(topic))
 
