@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.array import Array
-from symattn.attention.scores import dot_scores, scale_by_root
+from symattn.attention.scores import scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.document.errors import Refused
@@ -18,8 +18,7 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
 from symattn.proof.rules import MeanRule, Substitution
-from symattn.proof.statement import Declared, Pair
-from symattn.proof.together import equations_by
+from symattn.proof.statement import Declared
 from symattn.theorems import structure_bounds
 from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, eye, rows, scaled_scores, weights
 from symattn.theorems.sums import identity_like
@@ -74,27 +73,6 @@ CHANGED_BASIS = Substitution(
 """With M Rᵀ = I, for any two such matrices."""
 
 
-@equations_by(
-    arrays={
-        **QKV,
-        **{"m": "d_k e", "r": "d_k e", "u": "d_k 1", "w": "d_k 1", "z": "d_k d_k"},
-        **{"x": "n d_k", "w_v": "d_k d_v", "w_o": "d_v h"},
-    },
-    false=lambda q, k, v, z: (ATTENTION(q @ z, k @ z, v), ATTENTION(q, k, v)),
-    top=2,
-)
-def qk_gauge(
-    q: Array, k: Array, m: Array, r: Array, u: Array, w: Array, x: Array, w_v: Array, w_o: Array
-) -> list[Pair]:
-    undone = k - (k @ w) @ u.mT / (1 + w.mT @ u)
-    layer = ATTENTION(x=x, w_q=m, w_k=r, w_v=w_v, w_o=w_o)
-    return [
-        (soft(scale_by_root(dot_scores(q @ m, k @ r), q)), soft(scale_by_root(q @ (m @ r.mT) @ k.mT, q))),
-        (dot_scores(q + (q @ u) @ w.mT, undone), dot_scores(q, k)),
-        (layer, soft(scale_by_root(x @ (m @ r.mT) @ x.mT, m)) @ x @ (w_v @ w_o)),
-    ]
-
-
 def _repeated(x: Array, r: Array) -> Array:
     xp, (n, d) = x.__array_namespace__(), x.shape
     return xp.reshape(xp.broadcast_to(x[None], (r, n, d)), (r * n, d))
@@ -112,22 +90,6 @@ MEAN_OF_DROPPED = MeanRule(
     lambda q, k, v: (_mean_over_drops(q, k, v), ATTENTION(q, k, v)),
 )
 """With 1 − r, the probability to keep a weight, as the mean of B."""
-
-
-@equations_by(
-    arrays={**QKV, "b": "n_q n_k", "c": "n_q n_k", "s": "1 1", "u": "1 1", "keep": "1 1"},
-    false=lambda q, k, v: (_mean_over_drops(q, k, v), ATTENTION(q, k, v)),
-    positive=("keep",),
-    top=2,
-)
-def dropout_unbiased(q: Array, k: Array, v: Array, b: Array, c: Array, s: Array, u: Array, keep: Array) -> Any:
-    def output(b: Array) -> Any:
-        return (weights(q, k) * b / keep) @ v
-
-    return [
-        (output(s * b + u * c), s * output(b) + u * output(c)),
-        (output(keep + 0 * b), ATTENTION(q, k, v)),
-    ]
 
 
 def _mean_over_drops(q: Array, k: Array, v: Array) -> Any:
@@ -206,17 +168,17 @@ $E[Σ_{j=1}^{n_k} P_ij B_ij/(1 − r) v_j_c] = Σ_{j=1}^{n_k} P_ij v_j_c$
 for: the entries of B are 1 with probability 1 − r, else 0; 0 < r < 1
 why: The output is linear in B, so its mean is the output at the mean of B. Independence is not needed. The rows of
   the weights that are left do not sum to one: where all of B is 0 they sum to 0.
-false: dropout of the scores is unbiased too
-by dropout_unbiased
-and MEAN_OF_DROPPED
+false: dropout of the scores is unbiased too: $E[Σ_{j=1}^{n_k} e^{S_ij B_ij/(1 − r)}/(Σ_{l=1}^{n_k} e^{S_i_l B_i_l/(1 −
+  r)}) v_j_c] = Σ_{j=1}^{n_k} P_ij v_j_c$
+by MEAN_OF_DROPPED
 
 qk-gauge: The freedom of queries and keys
-$Attention(Q M, K M⁻¹ᵀ, V) = Attention(Q, K, V)$
-for: M is any invertible matrix; of one step, $1 + wᵀ u ≠ 0$
+$(Q M) (K M⁻¹ᵀ)ᵀ = Q Kᵀ$, so attention of Q M, K M⁻¹ᵀ and V is that of Q, K and V; likewise only products of weights
+  matter, $Attention(X W_Q, X W_K, X W_V) W_O = softmax(X (W_Q W_Kᵀ) Xᵀ/√d_k) X (W_V W_O)$
+for: M is any invertible matrix; of one step, $M = I + u wᵀ$ and $1 + wᵀ u ≠ 0$
 source: Elhage et al., A Mathematical Framework for Transformer Circuits (2021)
-why: Only $Q M (K M⁻¹ᵀ)ᵀ$ is seen. Likewise only $W_Q W_Kᵀ$ and $W_V W_O$ matter.
+why: Only $Q M (K M⁻¹ᵀ)ᵀ$ is seen.
 false: $Attention(Q M, K M, V) = Attention(Q, K, V)$
-by qk_gauge
 and CHANGED_BASIS
 
 duplicate-all-keys: All keys twice change nothing
@@ -283,11 +245,11 @@ THEOREMS = theorems(
         ),
         "dropout-unbiased": Glossary(
             {"B": "n_q n_k", "S": "n_q n_k", "V": "n_k d_v", "r": ""},
-            index={"i": "n_q", "j": "n_k", "c": "d_v"},
+            index={"i": "n_q", "j": "n_k", "l": "n_k", "c": "d_v"},
             laws={"B": KEPT},
         ).where("P = softmax(S)"),
         "qk-gauge": ATTENDING.also(
-            {"u": "d_k", "w": "d_k"},
+            {"u": "d_k", "w": "d_k", **{"X": "n d", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d_v", "W_O": "d_v e"}},
             defined={"I": eye("d_k"), "M⁻¹": formula("I − u wᵀ/(1 + wᵀ u)")},
         ).where("M = I + u wᵀ"),
         "duplicate-all-keys": ATTENDING.also(
