@@ -9,24 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from tests.faults.written import written
+
 Program = Callable[[Any, Any, Any], Any]
 RIGHT: list[Program] = []
-WRONG: list[tuple[Program, Program]] = []
 
 
 def right(program: Program) -> Program:
     RIGHT.append(program)
     return program
-
-
-def wrong(neighbour: Program) -> Callable[[Program], Program]:
-    """A mistake, beside the program that is right."""
-
-    def note(program: Program) -> Program:
-        WRONG.append((program, neighbour))
-        return program
-
-    return note
 
 
 def softmax(x: Any, axis: int = -1) -> Any:
@@ -158,75 +149,41 @@ def cast_to_float32_and_back(q: Any, k: Any, v: Any) -> Any:
     return softmax(s).astype(np.float32) @ v
 
 
-@wrong(plain)
-def divided_by_d(q: Any, k: Any, v: Any) -> Any:
+WRONG: list[tuple[Program, Program]] = [
+    (one.program, globals()[one.right])
+    for one in written(
+        """
+divided_by_d (plain): scores are divided by d
     return softmax(q @ k.T / q.shape[-1]) @ v
-
-
-@wrong(plain)
-def divided_by_nothing(q: Any, k: Any, v: Any) -> Any:
+divided_by_nothing (plain): scores are not divided
     return softmax(q @ k.T) @ v
-
-
-@wrong(plain)
-def over_the_wrong_axis(q: Any, k: Any, v: Any) -> Any:
+over_the_wrong_axis (plain): the softmax runs over the queries
     return softmax(q @ k.T / np.sqrt(q.shape[-1]), axis=0) @ v
-
-
-@wrong(plain)
-def keys_for_values(q: Any, k: Any, v: Any) -> Any:
+keys_for_values (plain): keys in the place of values
     return softmax(q @ k.T / np.sqrt(q.shape[-1])) @ k
-
-
-@wrong(plain)
-def queries_and_keys_exchanged(q: Any, k: Any, v: Any) -> Any:
+queries_and_keys_exchanged (plain): queries and keys are exchanged
     return softmax(k @ q.T / np.sqrt(q.shape[-1])) @ v
-
-
-@wrong(plain)
-def not_normalised(q: Any, k: Any, v: Any) -> Any:
+not_normalised (plain): exponentials are not divided by their sum
     return np.exp(q @ k.T / np.sqrt(q.shape[-1])) @ v
-
-
-@wrong(plain)
-def normalised_with_a_little_more(q: Any, k: Any, v: Any) -> Any:
+normalised_with_a_little_more (plain): a little is added to the sum
     e = np.exp(q @ k.T / np.sqrt(q.shape[-1]))
     return e @ v / (e.sum(-1, keepdims=True) + 2**-10)
-
-
-@wrong(causal_by_triu)
-def the_mask_is_off_by_one(q: Any, k: Any, v: Any) -> Any:
+the_mask_is_off_by_one (causal_by_triu): the next key is seen
     s = q @ k.T / np.sqrt(q.shape[-1]) + np.triu(np.full((q.shape[0], k.shape[0]), -np.inf), 2)
     return softmax(s) @ v
-
-
-@wrong(causal_by_where)
-def the_mask_is_upside_down(q: Any, k: Any, v: Any) -> Any:
+the_mask_is_upside_down (causal_by_where): later keys are seen, and no earlier ones
     s = np.where(np.triu(np.ones((q.shape[0], k.shape[0]), dtype=bool)), q @ k.T / np.sqrt(k.shape[-1]), -np.inf)
     return softmax(s) @ v
-
-
-@wrong(causal_by_arithmetic)
-def the_mask_is_a_small_number(q: Any, k: Any, v: Any) -> Any:
+the_mask_is_a_small_number (causal_by_arithmetic): a sign of the exponent
     s = q @ k.T / np.sqrt(k.shape[-1]) + (1.0 - np.tril(np.ones((q.shape[0], k.shape[0])))) * -1e-9
     return softmax(s) @ v
-
-
-@wrong(by_tiles)
-def the_rescale_is_missing(q: Any, k: Any, v: Any) -> Any:
-    d, o, z, m = q.shape[-1], 0, 0, None
-    for j in range(0, k.shape[0], 2):
-        s = q @ k[j : j + 2].T * (1 / np.sqrt(d))
-        new = s.max(1, keepdims=True) if m is None else np.maximum(m, s.max(1, keepdims=True))
-        p = np.exp(s - new)
-        z, o, m = z + p.sum(1, keepdims=True), o + p @ v[j : j + 2], new
-    return o / z
-
-
-@wrong(two_heads)
-def the_heads_are_not_transposed_back(q: Any, k: Any, v: Any) -> Any:
-    def split(x: Any) -> Any:
-        return x.reshape(x.shape[0], 2, -1).transpose(1, 0, 2)
-
-    s = split(q) @ split(k).transpose(0, 2, 1) / np.sqrt(q.shape[1] // 2)
-    return (softmax(s) @ split(v)).reshape(q.shape[0], -1)
+the_rescale_is_missing (by_tiles): what was summed is not rescaled
+    z * r → z
+    o * r → o
+the_heads_are_not_transposed_back (two_heads): heads are merged as they are
+    .transpose(1, 0, 2).reshape(q.shape[0], -1) → .reshape(q.shape[0], -1)
+""",
+        {program.__name__: program for program in RIGHT},
+        globals(),
+    )
+]
