@@ -23,6 +23,7 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, plain
 from symattn.programs.frameworks import Tensor, Tensors, import_torch
 from symattn.programs.hosts import OWN, Host, Order
+from symattn.programs.packed import Wrapper, side_by_side
 from symattn.programs.request import Request
 
 _HEADS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_heads", "num_query_heads")
@@ -107,38 +108,31 @@ def heads_of(module: object) -> int | None:
     return next((n for name in _HEADS if isinstance(n := getattr(module, name, None), int)), None)
 
 
-class HeldAttention:
+class HeldAttention(Wrapper):
     """A module as a function of ``x``, of its other arguments, and of ``w_q, w_k, w_v, w_o, b_q, …`` by name."""
+
+    reading: ModuleReading
 
     def __init__(
         self, host: Host, slots: tuple[ModuleSlot, ...], reading: ModuleReading, request: Request, label: str
     ) -> None:
-        self._host, self._xp = host, host.xp
-        self._spec, self._slots, self.reading = request.spec, slots, reading
+        self._host, self._xp, self._spec, self._slots, self.reading = host, host.xp, request.spec, slots, reading
         self.d_model, self.width = self._sizes(label)
         self._tokens = host.tokens()
         rest = [p for p in host.parameters() if p.name not in self._tokens]
         self._names = tuple(dict.fromkeys(n for s in slots for n in s.names))
         own = [*(p.replace(kind=Parameter.KEYWORD_ONLY) for p in rest), *map(_keyword, self._names)]
-        self.__name__ = label
-        self.__signature__ = Signature([Parameter("x", Parameter.POSITIONAL_OR_KEYWORD), *own])
-        self.__wrapped__ = host.text  # where the text is read for axes
+        super().__init__(host.text, (Parameter("x", Parameter.POSITIONAL_OR_KEYWORD), *own), reading, label)
+        self.note = f"The module is called with other weights in place of its own: {', '.join(s.name for s in slots)}."
+        if reading.by_head:
+            self.note += " Each head has its own q, k and v there, side by side."
+        if reading.order == "in out":
+            self.note += " Bare square matrices are read as they are, not transposed."
 
     @property
     def traceable(self) -> bool:
         """Return whether JAX can trace it."""
         return getattr(self._xp, "__name__", "") == "jax.numpy"
-
-    @property
-    def note(self) -> str:
-        """Which weights are given, for the report."""
-        values = ", ".join(s.name for s in self._slots)
-        result = f"The module is called with other weights in place of its own: {values}."
-        if self.reading.by_head:
-            result += " Each head has its own q, k and v there, side by side."
-        if self.reading.order == "in out":
-            result += " Bare square matrices are read as they are, not transposed."
-        return result
 
     def within(self, domain: Domain) -> Domain:
         """The domain with the sizes of the module alone."""
@@ -160,12 +154,7 @@ class HeldAttention:
             parts = [self._wide(w, 0) for w in parts]
         elif slot.roles == ("o",):
             parts = [self._wide(w, -1) for w in parts]
-        if len(parts) == 3 and self.reading.by_head:
-            apart = [w.reshape(*w.shape[:-1], self._spec.heads, 1, -1) for w in parts]
-            together = self._xp.concat(apart, axis=-2)
-            joined = together.reshape((*together.shape[:-3], -1))
-        else:
-            joined = self._xp.concat(parts, axis=-1)
+        joined = side_by_side(self._xp, parts, self._spec.heads if len(parts) == 3 and self.reading.by_head else 1)
         return joined if slot.kind == "b" or (slot.order or self.reading.order) == "in out" else joined.mT
 
     def _wide(self, a: Tensor, axis: int) -> Tensor:

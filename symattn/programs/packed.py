@@ -6,7 +6,7 @@ trial: along an axis of their own, or side by side.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import Parameter, Signature
 from typing import Any
@@ -61,18 +61,47 @@ def _parts(p: Parameter, request: Request, bound: frozenset[str]) -> tuple[str, 
     return tuple(f"{kind}_{x}" for x in _QKV) if kind and not request.spec.packed else ()
 
 
-class Packed:
+class Wrapper:
+    """A function with other parameters, which stands for somebody's in one ``reading`` of what it takes."""
+
+    note = ""  # for the report
+
+    def __init__(self, function: Function, own: Iterable[Parameter], reading: object, name: str) -> None:
+        self.reading = reading
+        self.__name__ = name or getattr(function, "__name__", "the function")
+        self.__wrapped__ = function  # where the source is read for axes and frameworks
+        self.__doc__ = function.__doc__
+        self.__signature__ = Signature(tuple(own))
+
+    def within(self, domain: Domain) -> Domain:
+        """The domain of the inputs that it can be given."""
+        return domain
+
+    def __call__(self, *places: Tensor, **keywords: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+def side_by_side(xp: Any, parts: Sequence[Tensor], heads: int = 1) -> Tensor:
+    """Arrays side by side in the last axis, head by head where there are several."""
+    if heads == 1:
+        return xp.concat(parts, axis=-1)
+    together = xp.concat([a.reshape((*a.shape[:-1], heads, 1, -1)) for a in parts], axis=-2)
+    return together.reshape((*together.shape[:-3], -1))
+
+
+class Packed(Wrapper):
     """A function of the parts, which joins them in one ``reading``."""
+
+    reading: str
 
     def __init__(
         self, function: Function, groups: Mapping[str, tuple[str, ...]], reading: str, heads: int, name: str
     ) -> None:
-        self._function, self._groups, self.reading, self._heads = function, groups, reading, heads
-        self.__name__ = name or getattr(function, "__name__", "the function")
-        self.__doc__ = function.__doc__
-        self.__wrapped__ = function  # where the source is read for axes and frameworks
+        self._function, self._groups, self._heads = function, groups, heads
         own = [q for p in parameters(function) or () for q in self._apart(p)]
-        self.__signature__ = Signature(sorted(own, key=lambda p: p.kind))
+        super().__init__(function, sorted(own, key=lambda p: p.kind), reading, name)
+        how = (_STACKED | _PROJECTED)[reading][1]
+        self.note = " ".join(f"{p} holds {', '.join(x)}, {how}, determined by trial." for p, x in groups.items())
 
     def _apart(self, p: Parameter) -> Iterator[Parameter]:
         parts = self._groups.get(p.name)
@@ -80,13 +109,6 @@ class Packed:
             yield p.replace(kind=Parameter.KEYWORD_ONLY) if p.kind is Parameter.POSITIONAL_OR_KEYWORD else p
         else:
             yield from (Parameter(n, Parameter.KEYWORD_ONLY) for n in parts)
-
-    @property
-    def note(self) -> str:
-        """How the parts stand, for the report."""
-        result = (_STACKED | _PROJECTED)[self.reading][1]
-        groups = self._groups.items()
-        return " ".join(f"{p} holds {', '.join(parts)}, {result}, determined by trial." for p, parts in groups)
 
     def within(self, domain: Domain) -> Domain:
         """The domain, with arrays of one shape where they stand in one array."""
@@ -99,23 +121,12 @@ class Packed:
         return self._function(*places, **keywords)
 
     def _joined(self, parts: list[Tensor]) -> Tensor:
+        # other kinds of array than tensors take part in NumPy's functions
+        library = import_torch() if type(parts[0]).__module__.partition(".")[0] == "torch" else np
         axis = (_STACKED | _PROJECTED)[self.reading][0]
         if axis is not None:
-            return _library(parts).stack(parts, axis)
-        if self.reading == "by head":
-            parts = [a.reshape((*a.shape[:-1], self._heads, 1, -1)) for a in parts]
-            joined = _concatenated(parts, -2)
-            return joined.reshape((*joined.shape[:-3], -1))
-        return _concatenated(parts, -1)
-
-
-def _concatenated(parts: list[Tensor], axis: int) -> Tensor:
-    return _library(parts).concatenate(parts, axis)
-
-
-def _library(parts: list[Any]) -> Any:
-    """torch for its tensors; other kinds of array take part in NumPy's functions."""
-    return import_torch() if type(parts[0]).__module__.partition(".")[0] == "torch" else np
+            return library.stack(parts, axis)
+        return side_by_side(library, parts, self._heads if self.reading == "by head" else 1)
 
 
 # -- one query at a time: n_q = 1, or no axis for queries at all -------------------------------------------------------
@@ -128,23 +139,19 @@ def one_query(function: Function, name: str) -> Iterator[OneQuery]:
     given = parameters(function) or ()
     q = next((p.name for p in given if meaning(p.name) == "q"), None)
     for reading in _AXES_OF_ONE if q else ():
-        yield OneQuery(function, Signature(given), str(q), reading, name)
+        yield OneQuery(function, given, str(q), reading, name)
 
 
-class OneQuery:
+class OneQuery(Wrapper):
     """A function that is called with one query: ``reading`` says whether that has an axis."""
 
-    def __init__(self, function: Function, signature: Signature, q: str, reading: str, name: str) -> None:
-        self._function, self._q, self.reading = function, q, reading
-        self.__name__ = name or getattr(function, "__name__", "the function")
-        self.__wrapped__ = function
-        self.__signature__ = signature
+    reading: str
 
-    @property
-    def note(self) -> str:
-        """Say how it is called, for the report."""
-        result = "" if _AXES_OF_ONE[self.reading] is None else f", and {self._q} and the output have no axis for it"
-        return f"It takes one query at a time{result}, determined by trial; --decoding promises that."
+    def __init__(self, function: Function, own: Iterable[Parameter], q: str, reading: str, name: str) -> None:
+        super().__init__(function, own, reading, name)
+        self._function, self._q = function, q
+        without = f", and {q} and the output have no axis for it" if _AXES_OF_ONE[reading] else ""
+        self.note = f"It takes one query at a time{without}, determined by trial; --decoding promises that."
 
     def within(self, domain: Domain) -> Domain:
         """The domain with n_q = 1."""

@@ -203,7 +203,7 @@ def target(function: Function, request: Request, name: str = "", agreed: Convent
 
         return definitions.target(function, request, name, agreed)
     if isinstance(agreed, Wrapped):
-        ways: Iterator[Wrapper] = chain(wrappers(function, request, name), packed.one_query(function, name))
+        ways: Iterator[packed.Wrapper] = chain(wrappers(function, request, name), packed.one_query(function, name))
         return Target(next(way for way in ways if way.reading == agreed.reading), agreed, name)
     if agreed is not None:
         return Target(function, agreed, name)
@@ -223,9 +223,11 @@ def target(function: Function, request: Request, name: str = "", agreed: Convent
     return Target(function, trial.noted(*note), name)
 
 
-def _best(ways: Sequence[Wrapper], request: Request, name: str) -> tuple[Wrapper, _Trial, tuple[str, ...]]:
+def _best(
+    ways: Sequence[packed.Wrapper], request: Request, name: str
+) -> tuple[packed.Wrapper, _Trial, tuple[str, ...]]:
     """The first of several ways to call a function that is right, else the first that runs, else the first."""
-    best: tuple[Wrapper, _Trial, tuple[str, ...]] | None = None
+    best: tuple[packed.Wrapper, _Trial, tuple[str, ...]] | None = None
     for way in ways:
         result = replace(settled(way, request), domain=way.within(request.domain))
         trial, note = _tried(way, result, name)
@@ -237,27 +239,13 @@ def _best(ways: Sequence[Wrapper], request: Request, name: str) -> tuple[Wrapper
     return best
 
 
-def _wrapped(chosen: Wrapper, outcome: _Trial, note: tuple[str, ...], request: Request, name: str) -> Target:
+def _wrapped(chosen: packed.Wrapper, outcome: _Trial, note: tuple[str, ...], request: Request, name: str) -> Target:
     how = outcome.noted(*note)
     result = {f.name: getattr(how, f.name) for f in fields(Convention)} | {"notes": (chosen.note, *how.notes)}
     return Target(chosen, Wrapped(**result, reading=chosen.reading, domain=chosen.within(request.domain)), name)
 
 
-class Wrapper(Protocol):
-    """A function with other parameters, which stands for somebody's in one ``reading`` of what it takes."""
-
-    @property
-    def reading(self) -> object: ...
-
-    @property
-    def note(self) -> str: ...
-
-    def within(self, domain: Domain) -> Domain: ...
-
-    def __call__(self, *places: Tensor, **keywords: Tensor) -> Tensor: ...
-
-
-def wrappers(function: Function, request: Request, name: str) -> Iterator[Wrapper]:
+def wrappers(function: Function, request: Request, name: str) -> Iterator[packed.Wrapper]:
     """The ways to read a module that holds its weights, or a function that takes several inputs in one array."""
     if host := host_of(function):
         yield from modules.readings(host, request, name)
