@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
-from itertools import permutations
 from typing import Any
 
 from symattn.arrays.array import Array
@@ -18,7 +17,6 @@ from symattn.document.formulas import ARRAY_ROLES, formula, running_text
 from symattn.document.notation import Node, name
 from symattn.document.text import text
 from symattn.proof.gradients import gradient
-from symattn.proof.listed import Listed
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Unread, Value
 from symattn.proof.relations.random_arrays import mean_of_exponential
@@ -150,26 +148,6 @@ power_kernel = Together(
 )
 
 
-GROWING = {"q": "1", "k": "1", "u": "m", "w": "m"}
-
-
-def _growing(first: Any, steps: Any) -> list[Any]:
-    """first < first + u₁ < first + u₁ + u₂ < …"""
-    values = [first[0]]
-    for n in range(steps.shape[0]):
-        values.append(values[-1] + steps[n])
-    return values
-
-
-def _determinant(q: list[Any], k: list[Any]) -> Any:
-    """det [e^{q_i k_j}], by permutations."""
-    result = 0 * q[0]
-    for order in permutations(range(len(q))):
-        inversions = sum(order[i] > order[j] for j in range(len(q)) for i in range(j))
-        result = result + (-1) ** inversions * exp(sum((q[i] * k[j] for i, j in enumerate(order)), 0 * q[0]))
-    return result
-
-
 def _rising(first: str, steps: str) -> Callable[[Reader], Any]:
     """x < x + u₁ < x + u₁ + u₂ < …"""
 
@@ -178,33 +156,6 @@ def _rising(first: str, steps: str) -> Callable[[Reader], Any]:
         return reader.xp.stack([x, *(x + u[: n + 1].sum() for n in range(u.shape[0]))])
 
     return made
-
-
-TWO_BY_TWO = {"q": "", "k": "", "u": "", "w": ""}
-exp_kernel = Together(
-    (
-        Listed(
-            Declared(GROWING, positive=("u", "w")),
-            lambda q, k, u, w: _determinant(_growing(q, u), _growing(k, w)) > 0,
-            lambda q, k, u, w: _determinant(_growing(q, u), _growing(k, w)) == 0,
-            ({"m": 1}, {"m": 2}, {"m": 3}),
-            (
-                "for every order, and so for any number of features, the proof is by induction with Rolle's "
-                "theorem (a sum of n exponentials has fewer than n zeros), which is no identity",
-            ),
-        ),
-        bound(
-            TWO_BY_TWO,
-            lambda q, k, u, w: (exp(q * (k + w)) * exp((q + u) * k), exp(q * k) * exp((q + u) * (k + w))),
-            lambda q, k, u, w: exp(q * k) * exp(q * k + u * k + q * w) * (exp(u * w) - 1),
-            positive=("u", "w"),
-        ),
-    ),
-    (
-        "The last part is the order 2, for all numbers. With R features the rank is at most R, and a matrix of the"
-        " order 4 whose determinant is not 0 has the rank 4.",
-    ),
-)
 
 
 _TEXT = """
@@ -248,11 +199,15 @@ false: the sum is positive for odd R
 by power_kernel
 
 exp-kernel-full-rank: Three features do not give softmax attention
-$det[e^{q_i k_j}] > 0$ for the orders 2, 3 and 4, with $q_1 < q_2$ < … and $k_1 < k_2$ < …; so three features, or
-  fewer, do not give softmax attention exactly
-why: A sum of n exponentials with distinct rates has fewer than n zeros.
-false: one feature is enough: the rank is 1, and the determinants are 0
-by exp_kernel
+$det[e^{q_i k_j}] > 0$, tried up to the order 5, with $q_1 < q_2$ < … and $k_1 < k_2$ < …; so three features, or fewer,
+  do not give softmax attention exactly; for all numbers of the order 2: $e^{x (y + b)} e^{(x + a) y} ≤ e^{x y} e^{(x +
+  a) (y + b)}$
+for: of every order it is so by induction with Rolle's theorem, as a sum of n exponentials has fewer than n zeros, which
+  is no identity; a and b are the differences of two numbers q and of two k, and both sides are equal only if one is 0
+why: A sum of n exponentials with distinct rates has fewer than n zeros. With R features the rank is at most R, and a
+  matrix of the order 4 whose determinant is not 0 has the rank 4.
+false: one feature is enough: the rank is 1, and the determinants are 0, $det[e^{q_i k_j}] = 0$
+gap e^{x y} e^{(x + a) (y + b)}: e^{2 x y + x b + a y} (e^{a b} − 1)
 """
 
 THEOREMS = theorems(
@@ -268,11 +223,11 @@ THEOREMS = theorems(
         ),
         "performer-positive-features": Glossary({"q": "d", "k": "d"}, families={"E": mean_of_exponential("w")}),
         "exp-kernel-full-rank": Glossary(
-            {"x": "", "u": "n", "y": "", "w": "n"},
+            {"x": "", "u": "n", "y": "", "w": "n", "a": "", "b": ""},
             {"n": "1+n"},
             {"i": "1+n", "j": "1+n"},
             {"q": _rising("x", "u"), "k": _rising("y", "w")},
-            positive=("u", "w"),
+            positive=("u", "w", "a", "b"),
         ),
     },
     globals(),

@@ -16,10 +16,61 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.rules import Substitution
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.together import Positive, Together, bound, equations_by, identity
-from symattn.theorems import scores_sparse
 from symattn.theorems.letters import rows
-from symattn.theorems.sums import HALF, exp, squares, tanh, total, weight_beside, weights
+from symattn.theorems.sums import HALF, add_up, beside, exp, squares, tanh, total, weight_beside, weights
 from symattn.theorems.texts import theorems
+
+# -- sparsemax ---------------------------------------------------------------------------------------------------------
+# Scores p + τ − λ have the weights p: λ is what scores lie below the threshold τ by. The same for q, ρ, μ.
+SPARSE = {**dict.fromkeys(("p", "q", "lam", "mu"), "m"), "tau": "", "rho": ""}
+NOT_BELOW_ZERO = ("p", "q", "lam", "mu")
+
+
+def _nearest(p: Array, q: Array, lam: Any, tau: Any) -> tuple[Any, Any]:
+    """‖p − s‖² and ‖q − s‖², but for terms that are 0 if p and q have one sum and λ p = 0."""
+    s = p + tau - lam
+    nothing = 2 * add_up(p * lam) + 2 * tau * (add_up(q) - add_up(p))
+    return squares(p - s) - nothing, squares(q - s)
+
+
+def _nonexpansive(p: Array, q: Array, lam: Any, mu: Any, tau: Any, rho: Any) -> tuple[Any, Any]:
+    """‖p − q‖² and ‖s − t‖², but for terms that are 0 if p and q have one sum and λ p = μ q = 0."""
+    nothing = 2 * add_up(p * lam + q * mu) + 2 * (tau - rho) * (add_up(q) - add_up(p))
+    return squares(p - q) - nothing, squares((p + tau - lam) - (q + rho - mu))
+
+
+sparsemax = Together(
+    (
+        Positive(
+            Declared({"p": "m"}, positive=("p",)),
+            lambda p: p / add_up(p),
+            # The scores 1 and −p have the weights 1 and 0.
+            lambda p: sparse_weights(beside(0 * p + 1, -p)),
+        ),
+        bound(
+            SPARSE,
+            _nearest,
+            lambda p, q, lam: squares(q - p) + 2 * add_up(q * lam),
+            nonnegative=NOT_BELOW_ZERO,
+        ),
+        bound(
+            SPARSE,
+            _nonexpansive,
+            lambda p, q, lam, mu, tau, rho: (
+                squares((tau - rho) - (lam - mu)) + 2 * add_up(p * mu) + 2 * add_up(q * lam)
+            ),
+            # Scores that are weights are their own sparsemax.
+            lambda p, q: (2 * squares(p / add_up(p) - q / add_up(q)) * 2, squares(p / add_up(p) - q / add_up(q))),
+            nonnegative=NOT_BELOW_ZERO,
+        ),
+    ),
+    (
+        "If s = p + τ − λ with λ ≥ 0, and λ = 0 where p > 0, then p is nearest, and alone so, as ‖q − p‖² is left "
+        "over. Such a p there is for all s, p = max(s − τ, 0): as τ falls its sum grows from 0 without a break, so "
+        "it is 1 for some τ. Scores s + t have the same p and λ, with the threshold τ + t.",
+    ),
+)
+
 
 LETTERS = Glossary(
     {"s": "n_k", "t": "n_k", "b": "", "V": "n_k d_v", "K": "n_k d_k", "q": "d_k"},
@@ -240,5 +291,5 @@ THEOREMS = theorems(
             sharp="attained",
         ),
     },
-    vars(scores_sparse) | globals(),
+    globals(),
 )
