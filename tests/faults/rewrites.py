@@ -17,22 +17,22 @@ def _root(q: Array) -> Array:
     return np.sqrt(np.asarray(q.shape[-1], dtype=q.dtype))
 
 
-def _softmax(s: Array) -> Array:
+def softmax(s: Array) -> Array:
     e = np.exp(s - s.max(axis=-1, keepdims=True))
     return e / e.sum(axis=-1, keepdims=True)
 
 
 def plain(q: Array, k: Array, v: Array) -> Array:
-    return _softmax(q @ k.T / _root(q)) @ v
+    return softmax(q @ k.T / _root(q)) @ v
 
 
 def with_einsum(q: Array, k: Array, v: Array) -> Array:
-    return np.einsum("ij,jd->id", _softmax(np.einsum("id,jd->ij", q, k) / _root(q)), v)
+    return np.einsum("ij,jd->id", softmax(np.einsum("id,jd->ij", q, k) / _root(q)), v)
 
 
 def with_wide_sums(q: Array, k: Array, v: Array) -> Array:
     s = q.astype(np.float64) @ k.astype(np.float64).T / np.sqrt(q.shape[-1])
-    return (_softmax(s) @ v.astype(np.float64)).astype(q.dtype)
+    return (softmax(s) @ v.astype(np.float64)).astype(q.dtype)
 
 
 def in_tiles(q: Array, k: Array, v: Array, width: int = 3) -> Array:
@@ -64,12 +64,12 @@ def one_key_at_a_time(q: Array, k: Array, v: Array) -> Array:
 
 
 def scale_in_queries(q: Array, k: Array, v: Array) -> Array:
-    return _softmax((q / _root(q)) @ k.T) @ v
+    return softmax((q / _root(q)) @ k.T) @ v
 
 
 def scale_in_both(q: Array, k: Array, v: Array) -> Array:
     quarter = q.dtype.type(q.shape[-1] ** -0.25)
-    return _softmax((q * quarter) @ (k * quarter).T) @ v
+    return softmax((q * quarter) @ (k * quarter).T) @ v
 
 
 def base_two(q: Array, k: Array, v: Array) -> Array:
@@ -128,13 +128,13 @@ def without_maximum(q: Array, k: Array, v: Array) -> Array:
 def causal(q: Array, k: Array, v: Array) -> Array:
     open_ = np.tri(len(q), len(k), len(k) - len(q), dtype=bool)
     s = q @ k.T / _root(q)
-    return _softmax(np.where(open_, s, np.asarray(-np.inf, dtype=s.dtype))) @ v
+    return softmax(np.where(open_, s, np.asarray(-np.inf, dtype=s.dtype))) @ v
 
 
 def causal_by_large_number(q: Array, k: Array, v: Array) -> Array:
     closed = np.triu(np.ones((len(q), len(k)), dtype=q.dtype), 1 + len(k) - len(q))
     large = q.dtype.type(max(-1e9, np.finfo(q.dtype).min / 2))
-    return _softmax(q @ k.T / _root(q) + closed * large) @ v
+    return softmax(q @ k.T / _root(q) + closed * large) @ v
 
 
 def causal_row_by_row(q: Array, k: Array, v: Array) -> Array:
@@ -144,7 +144,7 @@ def causal_row_by_row(q: Array, k: Array, v: Array) -> Array:
 
 def masked(q: Array, k: Array, v: Array, mask: Array) -> Array:
     s = q @ k.T / _root(q)
-    return _softmax(np.where(mask, s, np.asarray(-np.inf, dtype=s.dtype))) @ v
+    return softmax(np.where(mask, s, np.asarray(-np.inf, dtype=s.dtype))) @ v
 
 
 def masked_then_renormalised(q: Array, k: Array, v: Array, mask: Array) -> Array:
@@ -157,7 +157,7 @@ def masked_then_renormalised(q: Array, k: Array, v: Array, mask: Array) -> Array
 
 def heads_of_tokens(x: Array, w_q: Array, w_k: Array, w_v: Array, heads: int) -> Array:
     q, k, v = (np.stack(np.split(x @ w, heads, axis=-1)) for w in (w_q, w_k, w_v))
-    out = _softmax(q @ k.swapaxes(-1, -2) / _root(q)) @ v
+    out = softmax(q @ k.swapaxes(-1, -2) / _root(q)) @ v
     return out.transpose(1, 0, 2).reshape(len(x), -1)
 
 
@@ -169,7 +169,7 @@ def heads_in_a_loop(x: Array, w_q: Array, w_k: Array, w_v: Array, heads: int) ->
 def projections_joined(x: Array, y: Array, w_q: Array, w_k: Array, w_v: Array) -> Array:
     """W_Q W_Kᵀ formed first."""
     s = x @ (w_q @ w_k.T) @ y.T / _root(w_q)
-    return _softmax(s) @ (y @ w_v)
+    return softmax(s) @ (y @ w_v)
 
 
 MAKES: dict[Callable[..., Array], Attention] = {

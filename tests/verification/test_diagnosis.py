@@ -20,13 +20,9 @@ from symattn.verification.diagnosis.coarser import form
 from symattn.verification.diagnosis.rows import affected
 from symattn.verification.report import Fault
 from symattn.verification.rules import known
+from tests.faults.rewrites import softmax as _softmax
 
 Array = Any
-
-
-def _softmax(s: Array) -> Array:
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
 
 
 def _scores(q: Array, k: Array) -> Array:

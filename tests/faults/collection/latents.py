@@ -8,15 +8,11 @@ from symattn import Attention
 from symattn.attention.latent import Latent
 from symattn.attention.positions.position_fields import Rotary
 from tests.faults.collection.entries import Family
+from tests.faults.rewrites import softmax
 
 Array = Any
 FAMILY = Family("latents", spec=Attention(heads=2, causal=True, latent=Latent(), position=Rotary(layout="interleaved")))
 right = FAMILY.right
-
-
-def softmax(s: Array) -> Array:
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
 
 
 def hide(s: Array) -> Array:

@@ -8,6 +8,7 @@ import numpy as np
 
 from symattn import Attention
 from tests.faults.collection.entries import At, Family
+from tests.faults.rewrites import softmax
 
 Array = Any
 FAMILY = Family("scaling")
@@ -17,11 +18,6 @@ _CAP_CAUSAL = Attention(softcap=5, causal=True)
 _GIVEN = Attention(scale=Fraction(1, 3))
 _HEADS = Attention(heads=2)
 _WIDE = At(spread=2.0)
-
-
-def softmax(s: Array) -> Array:
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
 
 
 @right("the definition as textbooks have it")
