@@ -95,13 +95,6 @@ def other_names(query: Array, key: Array, value: Array) -> Array:
 _table: dict[int, Array] = {}
 
 
-def mask_remembered_by_rows(q: Array, k: Array, v: Array) -> Array:
-    n_q, n_k = len(q), len(k)
-    if n_q not in _table:
-        _table[n_q] = np.triu(np.full((n_q, 512), -np.inf, np.float32), n_k - n_q + 1)
-    return softmax(q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype) + _table[n_q][:, :n_k]) @ v
-
-
 _last: dict[str, Array] = {}
 
 
@@ -135,6 +128,10 @@ queries_scaled_in_place (contiguous_first), call: the queries are scaled in plac
     return softmax(q @ k.T) @ v
 mask_remembered_by_rows (mask_remembered), call|mask: the mask is kept from call to call, by the number of queries alone
     says call|earlier|before|state|remember; shows another number of keys after the same number of queries
+    n_q, n_k = len(q), len(k)
+    if n_q not in _table:
+        _table[n_q] = np.triu(np.full((n_q, 512), -np.inf, np.float32), n_k - n_q + 1)
+    return softmax(q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype) + _table[n_q][:, :n_k]) @ v
 keys_remembered (own_buffer), call|cache: keys are remembered from the first call of a shape
     says call|earlier|before|state|remember|first; shows a second call; at=At(before=At())
     name = f"{k.shape}{v.shape}{q.shape}"

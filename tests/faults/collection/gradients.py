@@ -107,13 +107,6 @@ def unscaled(q: Array, k: Array, v: Array, dout: Array) -> Three:
     return ds @ k, ds.T @ q, p.T @ dout
 
 
-def mask_forgotten(q: Array, k: Array, v: Array, dout: Array) -> Three:
-    s = q @ k.T * factor(q)
-    m = hide(s).max(-1, keepdims=True)
-    lse = m + np.log(np.exp(hide(s) - m).sum(-1, keepdims=True))
-    return back(np.exp(s - lse), q, k, v, dout)
-
-
 FAMILY.wrong(
     globals(),
     """
@@ -154,6 +147,10 @@ cap_without_derivative (capped), backward: the derivative of the cap is left out
     return back(p, q, k, v, dout)
 mask_forgotten (causal), backward: the mask is forgotten going back
     says mask|causal
+    s = q @ k.T * factor(q)
+    m = hide(s).max(-1, keepdims=True)
+    lse = m + np.log(np.exp(hide(s) - m).sum(-1, keepdims=True))
+    return back(np.exp(s - lse), q, k, v, dout)
 sign (textbook), backward: the sign of dQ and dK
     says sign|negative
     dq, dk, dv = textbook(q, k, v, dout)

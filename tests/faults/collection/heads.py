@@ -112,20 +112,6 @@ def first_heads_weights(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array
     return np.concatenate(out, axis=-1) @ w_o
 
 
-def weights_transposed(x: Array, w_q: Array, w_k: Array, w_v: Array) -> Array:
-    if w_q.shape[0] == w_q.shape[1]:
-        w_q, w_k = w_q.T, w_k.T
-    return attend(x @ w_q, x @ w_k, x @ w_v)
-
-
-def softmax_over_heads(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, heads: int) -> Array:
-    q, k, v = (split(x @ w, heads) for w in (w_q, w_k, w_v))
-    s = _causal_scores(q, k)
-    with np.errstate(all="ignore"):
-        e = np.exp(s - s.max(0))
-        return join(e / e.sum(0) @ v) @ w_o
-
-
 @right("each key head repeated for its group of query heads", spec=_GROUPS)
 def groups_repeated(q: Array, k: Array, v: Array) -> Array:
     r = q.shape[0] // k.shape[0]
@@ -187,8 +173,11 @@ values_of_queries(x, context, w_q, w_k, w_v, w_o, heads) (cross), project: value
 first_heads_weights (heads_in_a_loop), project: every head uses head 0's columns
     says head 0|first head|one head|every head|all heads; spec=_TWO;
         source MarcoMeter/episodic-transformer-memory-ppo#22
-weights_transposed (fused_value_output), project: weights are applied transposed
+weights_transposed(x, w_q, w_k, w_v) (fused_value_output), project: weights are applied transposed
     says transposed|w_qᵀ|wᵀ; at=At(d_model=4, d_k=4, d_v=4)
+    if w_q.shape[0] == w_q.shape[1]:
+        w_q, w_k = w_q.T, w_k.T
+    return attend(x @ w_q, x @ w_k, x @ w_v)
 bias_of_keys(x, context, w_q, w_k, w_v, b_q, b_k, b_v, heads) (cross), project: the bias of the keys is added to the
         queries too
     says bias
@@ -216,6 +205,11 @@ packed_by_head (packed), split: packed columns taken head by head: q k v of head
 softmax_over_heads (multihead_causal), normalize: the softmax runs over the heads, under a causal mask: NaN where all
         heads forbid a key
     says over the heads|head axis
+    q, k, v = (split(x @ w, heads) for w in (w_q, w_k, w_v))
+    s = _causal_scores(q, k)
+    with np.errstate(all="ignore"):
+        e = np.exp(s - s.max(0))
+        return join(e / e.sum(0) @ v) @ w_o
 merge_by_reshape (multihead), merge: heads merged by a bare reshape
     says merged|reshape; source jsbaan/transformer-from-scratch#6
     q, k, v = (split(x @ w, heads) for w in (w_q, w_k, w_v))

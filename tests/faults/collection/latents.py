@@ -67,16 +67,6 @@ def absorbed(
     return out.swapaxes(0, 1).reshape(len(x), -1) @ w_o
 
 
-def parts_exchanged(
-    x: Array, w_q: Array, w_dkv: Array, w_uk: Array, w_uv: Array, w_kr: Array, w_o: Array, heads: int
-) -> Array:
-    d_r = w_kr.shape[1]
-    q = split(x @ w_q, heads)
-    q_r, q_n = turn(q[..., :d_r]), q[..., d_r:]
-    _, _, k_n, k_r, v = parts(x, w_q, w_dkv, w_uk, w_uv, w_kr, heads)
-    return finish((q_n @ k_n.swapaxes(1, 2) + q_r @ k_r.T) / np.sqrt(x.dtype.type(q.shape[-1])), v, w_o)
-
-
 def values_by_key_matrix(
     x: Array, w_q: Array, w_dkv: Array, w_uk: Array, w_uv: Array, w_kr: Array, w_o: Array, heads: int
 ) -> Array:
@@ -105,6 +95,11 @@ part_left_out (expanded), score|position: the part with positions is left out of
     return finish(q_n @ k_n.swapaxes(1, 2) / np.sqrt(x.dtype.type(q_n.shape[-1] + q_r.shape[-1])), v, w_o)
 parts_exchanged (expanded), split: the rotated columns are taken from the front
     says first|last|front|columns|order|part
+    d_r = w_kr.shape[1]
+    q = split(x @ w_q, heads)
+    q_r, q_n = turn(q[..., :d_r]), q[..., d_r:]
+    _, _, k_n, k_r, v = parts(x, w_q, w_dkv, w_uk, w_uv, w_kr, heads)
+    return finish((q_n @ k_n.swapaxes(1, 2) + q_r @ k_r.T) / np.sqrt(x.dtype.type(q.shape[-1])), v, w_o)
 values_by_key_matrix (expanded), project: the latent is expanded by the keys' matrix for the values as well
     says values & keys|w_uk
 """,

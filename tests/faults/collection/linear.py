@@ -60,24 +60,6 @@ def bare(q: Array, k: Array, v: Array) -> Array:
     return np.tril(q @ k.T) @ v
 
 
-def divided_by_plain_keys(q: Array, k: Array, v: Array) -> Array:
-    fq, fk = phi(q), phi(k)
-    with np.errstate(all="ignore"):
-        return np.tril(fq @ fk.T) @ v / (fq * np.cumsum(k, axis=0)).sum(axis=-1, keepdims=True)
-
-
-def feature_without_one(q: Array, k: Array, v: Array) -> Array:
-    a = np.tril((phi(q) - 1) @ (phi(k) - 1).T)
-    with np.errstate(all="ignore"):
-        return a @ v / a.sum(-1, keepdims=True)
-
-
-def feature_of_queries(q: Array, k: Array, v: Array) -> Array:
-    a = np.tril(phi(q) @ k.T)
-    with np.errstate(all="ignore"):
-        return a @ v / a.sum(-1, keepdims=True)
-
-
 FAMILY.wrong(
     globals(),
     """
@@ -90,6 +72,9 @@ divided_by_whole_sum (recurrence), normalize: divided by the sum over all tokens
     return np.tril(a) @ v / a.sum(-1, keepdims=True)
 divided_by_plain_keys (by_weights), normalize: the sum is of keys without their features
     says without the feature map
+    fq, fk = phi(q), phi(k)
+    with np.errstate(all="ignore"):
+        return np.tril(fq @ fk.T) @ v / (fq * np.cumsum(k, axis=0)).sum(axis=-1, keepdims=True)
 not_causal (by_weights), mask: the causal order is lost
     says causal|later
     return both_ways(q, k, v)
@@ -98,11 +83,17 @@ read_before_written (bare), mask|cache: the state is read before the token is wr
     T) @ v → T, -1) @ v
 feature_without_one (by_weights), score: elu without the 1
     says elu|feature|1; at=At(n_q=6, n_k=6, given=lambda made: {"q": -abs(made["q"])})
+    a = np.tril((phi(q) - 1) @ (phi(k) - 1).T)
+    with np.errstate(all="ignore"):
+        return a @ v / a.sum(-1, keepdims=True)
 other_feature (by_weights), score: relu + 1 in place of elu + 1
     says feature|relu|elu
     phi(q) @ phi(k) → (np.maximum(q, 0) + 1) @ (np.maximum(k, 0) + 1)
 feature_of_queries (by_weights), score: features of the queries alone
     says feature|keys; at=At(n_q=6, n_k=6)
+    a = np.tril(phi(q) @ k.T)
+    with np.errstate(all="ignore"):
+        return a @ v / a.sum(-1, keepdims=True)
 scaled (bare), scale: queries are divided by the root of the width
     says scale|√d
     return np.tril(q @ k.T) @ v / np.sqrt(q.shape[-1]).astype(q.dtype)

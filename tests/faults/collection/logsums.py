@@ -81,14 +81,6 @@ def both_with_sink(q: Array, k: Array, v: Array, sink: Array) -> Both:
     return e / z @ v, (m + np.log(z))[..., 0]
 
 
-def logarithms_added(q: Array, k: Array, v: Array) -> Both:
-    out, _ = both(q, k, v)
-    if len(k) == 1:
-        return both(q, k, v)
-    half = len(k) // 2
-    return out, both(q, k[:half], v[:half])[1] + both(q, k[half:], v[half:])[1]
-
-
 FAMILY.wrong(
     globals(),
     """
@@ -138,5 +130,10 @@ without_sink (both_with_sink), lse: the sink is not in it
     return both_with_sink(q, k, v, sink)[0], finish(s, v)[1]
 logarithms_added (merged), merge|lse: logarithms of parts are added, not their exponentials
     says merge|parts|added|sum|exponential
+    out, _ = both(q, k, v)
+    if len(k) == 1:
+        return both(q, k, v)
+    half = len(k) // 2
+    return out, both(q, k[:half], v[:half])[1] + both(q, k[half:], v[half:])[1]
 """,
 )

@@ -74,35 +74,6 @@ def causal_top_left(q: Array, k: Array, v: Array) -> Array:
     return softmax(np.where(np.tri(len(q), len(k), dtype=bool), s, q.dtype.type(-np.inf))) @ v
 
 
-def not_itself(q: Array, k: Array, v: Array) -> Array:
-    s = scores(q, k)
-    hidden = ~last_keys(len(q), len(k), -1)
-    s = np.where(hidden, q.dtype.type(-1e9), s)
-    return softmax(s) @ v
-
-
-def offset_turned(q: Array, k: Array, v: Array) -> Array:
-    s = scores(q, k)
-    n_q, n_k = s.shape
-    s[~np.tri(n_q, n_k, n_q - n_k, dtype=bool)] = -np.inf
-    with np.errstate(all="ignore"):
-        return softmax(s) @ v
-
-
-def mask_only_on_rest(q: Array, k: Array, v: Array) -> Array:
-    s = scores(q, k)
-    if s.shape[1] % 16:
-        s = np.where(last_keys(*s.shape), s, q.dtype.type(-np.inf))
-    return softmax(s) @ v
-
-
-def diagonal_tiles_open(q: Array, k: Array, v: Array) -> Array:
-    width = 4
-    s = scores(q, k)
-    tile_q, tile_k = np.arange(len(q)) // width, np.arange(len(k)) // width
-    return softmax(np.where(tile_k[None, :] <= tile_q[:, None], s, q.dtype.type(-np.inf))) @ v
-
-
 def _low(made: dict[str, Array], score: float = -12.0) -> dict[str, Array]:
     """Every score is about ``score``, a little apart."""
     n_q, n_k = made["mask"].shape
@@ -198,6 +169,10 @@ one_ahead (causal), mask: the causal mask lets the next key in
     return softmax(np.where(np.tri(n_q, n_k, n_k - n_q + 1, dtype=bool), s, q.dtype.type(-np.inf))) @ v
 not_itself (causal), mask: strictly lower triangle: a token does not see itself
     says own key|itself|off by one
+    s = scores(q, k)
+    hidden = ~last_keys(len(q), len(k), -1)
+    s = np.where(hidden, q.dtype.type(-1e9), s)
+    return softmax(s) @ v
 upper_triangle (causal), mask: the upper triangle is kept
     says transposed|later keys|upper
     s = scores(q, k)
@@ -210,13 +185,26 @@ top_left (causal), mask: aligned at the top left
     return softmax(s) @ v
 offset_turned (causal), mask: the offset between queries and keys has the other sign
     says n_q − n_k|other sign|wrong place; shows n_q != n_k
+    s = scores(q, k)
+    n_q, n_k = s.shape
+    s[~np.tri(n_q, n_k, n_q - n_k, dtype=bool)] = -np.inf
+    with np.errstate(all="ignore"):
+        return softmax(s) @ v
 no_causal(q: Array, k: Array, v: Array, causal: bool=False) (causal), mask: no causal mask at all
     says ignored|left out|no mask|missing
     return softmax(scores(q, k)) @ v
 mask_only_on_rest (causal_tiles_skipped), mask: no mask when the length divides into tiles of 16
     says 16|multiple|divides; shows n_k % 16 == 0; at=At(n_q=16, n_k=16); source bledden/triton-msl#7
+    s = scores(q, k)
+    if s.shape[1] % 16:
+        s = np.where(last_keys(*s.shape), s, q.dtype.type(-np.inf))
+    return softmax(s) @ v
 diagonal_tiles_open (causal_tiles_skipped), mask: a tile that the diagonal crosses counts as open
     says tile|block; shows n > 1; at=At(n_q=9, n_k=9); domain=Domain(square=True)
+    width = 4
+    s = scores(q, k)
+    tile_q, tile_k = np.arange(len(q)) // width, np.arange(len(k)) // width
+    return softmax(np.where(tile_k[None, :] <= tile_q[:, None], s, q.dtype.type(-np.inf))) @ v
 inverted (filled_with_lowest), mask: polarity inverted
     says inverted; source lucidrains/x-transformers#160
     lowest = q.dtype.type(np.finfo(q.dtype).min)

@@ -84,11 +84,6 @@ def mask_as_factor(q: Array, k: Array, v: Array, mask: Array) -> Array:
     return e @ v / e.sum(axis=-1, keepdims=True)
 
 
-def mask_after_softmax(q: Array, k: Array, v: Array, mask: Array) -> Array:
-    with np.errstate(invalid="ignore"):
-        return (softmax(scores(q, k)) + mask) @ v
-
-
 @right("blocks by whole quotients", spec=_BLOCKS)
 def blocks(q: Array, k: Array, v: Array) -> Array:
     i, j = np.arange(len(q))[:, None] + len(k) - len(q), np.arange(len(k))[None, :]
@@ -122,6 +117,8 @@ length_of_the_longest (item_by_item), mask: every item has the length of the lon
     return softmax(hidden(valid, scores(query, key))) @ value
 mask_after_softmax (mask_as_factor), mask: the additive mask is added to the weights
     says after the softmax
+    with np.errstate(invalid="ignore"):
+        return (softmax(scores(q, k)) + mask) @ v
 blocks_by_remainders (blocks), mask: the remainders of places are compared, not their quotients
     says in turn; shows more than one block, or two tokens
     i // 4 → i % 4

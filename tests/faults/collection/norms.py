@@ -78,12 +78,6 @@ def rms_norm_of_bfloat(x: Array, weight: Array) -> Array:
     return (y * weight.astype(np.float32)).astype(x.dtype)
 
 
-def unbiased(x: Array, weight: Array, bias: Array) -> Array:
-    with np.errstate(all="ignore"):
-        variance = x.var(-1, ddof=1, keepdims=True)
-    return weight * (x - x.mean(-1, keepdims=True)) / np.sqrt(variance + x.dtype.type(1e-5)) + bias
-
-
 def squares_in_half(x: Array, weight: Array) -> Array:
     with np.errstate(over="ignore"):
         square = (x * x).astype(np.float16).astype(np.float32).mean(-1, keepdims=True)
@@ -99,8 +93,11 @@ eps_outside(x, weight, bias) (layer_norm), norm: eps added to the standard devia
 rms_eps_outside(x, weight) (rms_norm), norm: eps outside the root of the mean square
     says outside the root; shows mean square not >> eps; at=_TINY; source allenai/OLMo#281
     return weight * x / (np.sqrt((x * x).mean(-1, keepdims=True)) + x.dtype.type(1e-6))
-unbiased (layer_norm), norm: standard deviation with ddof=1
+unbiased(x, weight, bias) (layer_norm), norm: standard deviation with ddof=1
     says d − 1|d-1|ddof|n − 1|divisor; source harvardnlp/annotated-transformer#119
+    with np.errstate(all="ignore"):
+        variance = x.var(-1, ddof=1, keepdims=True)
+    return weight * (x - x.mean(-1, keepdims=True)) / np.sqrt(variance + x.dtype.type(1e-5)) + bias
 squared_twice(x, weight, bias) (layer_norm), norm: divides by (var + eps)^2
     says ²|squared|square; source 131250208/TPlinker-joint-extraction#37
     return weight * (x - x.mean(-1, keepdims=True)) / (x.var(-1, keepdims=True) + x.dtype.type(1e-5)) ** 2 + bias

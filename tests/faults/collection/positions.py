@@ -118,13 +118,6 @@ def rope_tables_in_pairs(q: Array, k: Array, v: Array) -> Array:
     return causal_attention(turn(q, slice(len(k) - len(q), None)), turn(k, slice(None)), v)
 
 
-def rope_slow_frequencies(q: Array, k: Array, v: Array) -> Array:
-    d = q.shape[1]
-    inv = 10000.0 ** (-np.arange(d // 2) / d)
-    at_q, at_k = both(q, k)
-    return causal_attention(rotate_half(q, np.outer(at_q, inv)), rotate_half(k, np.outer(at_k, inv)), v)
-
-
 def rope_of_values(q: Array, k: Array, v: Array) -> Array:
     at_q, at_k = both(q, k)
     rotated = rotate_half(v, angles(at_k, v.shape[1])) if v.shape[1] % 2 == 0 else v
@@ -263,21 +256,6 @@ def _both_sides(q: Array, k: Array, v: Array, what: Any) -> Array:
     return softmax(s + (slopes[:, None, None] * what(far)).astype(q.dtype)) @ v
 
 
-def buckets_rounded_up(q: Array, k: Array, v: Array, b_rel: Array) -> Array:
-    n_q, n_k = q.shape[1], k.shape[1]
-    ahead = np.arange(n_k) - (np.arange(n_q) + n_k - n_q)[:, None]
-    n = np.abs(ahead)
-    index = np.where(n < 8, _bucket(ahead), np.minimum(_bucket(ahead) + 1, np.where(ahead > 0, 31, 15)))
-    return softmax(q @ k.swapaxes(-1, -2) + np.moveaxis(b_rel[index], -1, 0)) @ v
-
-
-def buckets_scaled(q: Array, k: Array, v: Array, b_rel: Array) -> Array:
-    n_q, n_k = q.shape[1], k.shape[1]
-    ahead = np.arange(n_k) - (np.arange(n_q) + n_k - n_q)[:, None]
-    s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
-    return softmax(s + np.moveaxis(b_rel[_bucket(ahead)], -1, 0)) @ v
-
-
 FAMILY.wrong(
     globals(),
     """
@@ -304,6 +282,10 @@ rope_opposite (rope_half), position: queries and keys are rotated the opposite w
     , angles(at_k, k.shape[1] → , -angles(at_k, k.shape[1]
 rope_slow_frequencies (rope_half), position: frequency exponent i/d in place of 2i/d
     says frequenc|exponent|base; at=_WIDE; source rasbt/LLMs-from-scratch#410
+    d = q.shape[1]
+    inv = 10000.0 ** (-np.arange(d // 2) / d)
+    at_q, at_k = both(q, k)
+    return causal_attention(rotate_half(q, np.outer(at_q, inv)), rotate_half(k, np.outer(at_k, inv)), v)
 rope_left_out (rope_half), position: positions are left out
     says left out|no position|not rotated|ignored
     return causal_attention(q, k, v)
@@ -361,8 +343,17 @@ buckets_mirrored (buckets), bias|position: buckets for keys ahead and behind exc
     return softmax(q @ k.swapaxes(-1, -2) + np.moveaxis(b_rel[_bucket(-ahead)], -1, 0)) @ v
 buckets_rounded_up (buckets), bias|position: far distances one bucket on
     says bucket|distance; shows distances of 8 and more; at=At(n_q=20, n_k=20)
+    n_q, n_k = q.shape[1], k.shape[1]
+    ahead = np.arange(n_k) - (np.arange(n_q) + n_k - n_q)[:, None]
+    n = np.abs(ahead)
+    index = np.where(n < 8, _bucket(ahead), np.minimum(_bucket(ahead) + 1, np.where(ahead > 0, 31, 15)))
+    return softmax(q @ k.swapaxes(-1, -2) + np.moveaxis(b_rel[index], -1, 0)) @ v
 buckets_scaled (buckets), scale: scores are scaled where T5's are not
     says scale
+    n_q, n_k = q.shape[1], k.shape[1]
+    ahead = np.arange(n_k) - (np.arange(n_q) + n_k - n_q)[:, None]
+    s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
+    return softmax(s + np.moveaxis(b_rel[_bucket(ahead)], -1, 0)) @ v
 bias_scaled (bias_added), bias: the bias is scaled with the scores
     says bias & scale
     return softmax((q @ k.swapaxes(-1, -2) + bias) / np.sqrt(q.shape[-1]).astype(q.dtype)) @ v

@@ -92,13 +92,6 @@ def half_throughout(q: Array, k: Array, v: Array) -> Array:
     return attend(q, k, v)
 
 
-def weights_in_bfloat(q: Array, k: Array, v: Array) -> Array:
-    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    p = (e / e.sum(axis=-1, keepdims=True)).astype(_BF16).astype(q.dtype)
-    return p @ v
-
-
 def inputs_in_half(q: Array, k: Array, v: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         s = (q.astype(np.float16).astype(np.float32) @ k.astype(np.float16).astype(np.float32).T) / np.float32(
@@ -119,28 +112,6 @@ def values_summed_in_half(q: Array, k: Array, v: Array) -> Array:
     return acc.astype(q.dtype)
 
 
-def denominator_in_bfloat(q: Array, k: Array, v: Array) -> Array:
-    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    z = e.sum(axis=-1, keepdims=True).astype(_BF16).astype(q.dtype)
-    return e @ v / z
-
-
-def scale_with_two_digits(q: Array, k: Array, v: Array) -> Array:
-    f = {4: 0.5, 8: 0.35, 16: 0.25, 64: 0.125}.get(q.shape[-1], q.shape[-1] ** -0.5)
-    s = q @ k.T * f
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True) @ v
-
-
-def half_scores_overflow(q: Array, k: Array, v: Array) -> Array:
-    with np.errstate(over="ignore", invalid="ignore"):
-        s = (q.astype(np.float32) @ k.astype(np.float32).T).astype(np.float16)
-        s = s.astype(np.float32) / np.sqrt(q.shape[-1]).astype(np.float32)
-        e = np.exp(s - s.max(axis=-1, keepdims=True))
-        return ((e / e.sum(axis=-1, keepdims=True)) @ v.astype(np.float32)).astype(np.float16)
-
-
 def half_causal_one_ahead(q: Array, k: Array, v: Array) -> Array:
     q, k, v = (a.astype(np.float32) for a in (q, k, v))
     s = q @ k.T / np.sqrt(q.shape[-1]).astype(np.float32)
@@ -155,12 +126,20 @@ FAMILY.wrong(
     """
 weights_in_bfloat (wider_inside), values: weights rounded to bfloat16 in float32 code
     says bfloat16|weights|precision|rounded|half
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    p = (e / e.sum(axis=-1, keepdims=True)).astype(_BF16).astype(q.dtype)
+    return p @ v
 inputs_in_half (wider_inside), score: queries and keys rounded to float16 in float32 code
     says float16|half|precision|rounded
 values_summed_in_half (half_weights), values: the sum over values accumulated in float16
     says float16|half|precision|accumul; precision="float32"
 denominator_in_bfloat (wider_inside), normalize: the sum of the exponentials stored as bfloat16
     says sum|bfloat16|precision|denominator|rounded
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    z = e.sum(axis=-1, keepdims=True).astype(_BF16).astype(q.dtype)
+    return e @ v / z
 float_scores_of_double (double), score: float64 arrays multiplied in float32
     says float32|precision|rounded|single
     s = (q.astype(np.float32) @ k.astype(np.float32).T).astype(np.float64) / np.sqrt(q.shape[-1])
@@ -178,8 +157,17 @@ scale_in_bfloat (wider_inside), scale: the scale rounded to bfloat16
     return e / e.sum(axis=-1, keepdims=True) @ v
 scale_with_two_digits (double), scale: 1/sqrt(d) written as 0.35 for d = 8
     says scale; shows d_k = 8; at=At(d_k=8)
+    f = {4: 0.5, 8: 0.35, 16: 0.25, 64: 0.125}.get(q.shape[-1], q.shape[-1] ** -0.5)
+    s = q @ k.T * f
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v
 half_scores_overflow (half_with_float_sums), score: float16 scores overflow before they are scaled
     says overflow|65504|float16|inf|half; shows |q.k| > 65504; at=At(spread=300.0); source stanford-crfm/mistral#67
+    with np.errstate(over="ignore", invalid="ignore"):
+        s = (q.astype(np.float32) @ k.astype(np.float32).T).astype(np.float16)
+        s = s.astype(np.float32) / np.sqrt(q.shape[-1]).astype(np.float32)
+        e = np.exp(s - s.max(axis=-1, keepdims=True))
+        return ((e / e.sum(axis=-1, keepdims=True)) @ v.astype(np.float32)).astype(np.float16)
 bfloat_unscaled (bfloat_scores), scale: no scale in bfloat16
     says not scaled|unscaled
     s = q.astype(np.float32) @ k.astype(np.float32).T

@@ -62,14 +62,6 @@ def per_head_loop(q: Array, k: Array, v: Array) -> Array:
     return np.stack(out)
 
 
-def scaled_twice(q: Array, k: Array, v: Array) -> Array:
-    f = q.dtype.type(q.shape[-1] ** -0.5)
-    q = q * f
-    s = q @ k.T
-    s *= f
-    return softmax(s) @ v
-
-
 @right("cap by a hyperbolic tangent", spec=_CAP, at=_WIDE)
 def capped(q: Array, k: Array, v: Array, softcap: float) -> Array:
     s = q @ k.T * q.dtype.type(q.shape[-1] ** -0.5)
@@ -101,14 +93,6 @@ def pairs_of_columns(q: Array, k: Array, v: Array) -> Array:
     return softmax(s / np.sqrt(q.shape[-1]).astype(q.dtype)) @ v
 
 
-def cap_after_mask(q: Array, k: Array, v: Array, softcap: float) -> Array:
-    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
-    n_q, n_k = s.shape
-    s = np.where(np.tri(n_q, n_k, n_k - n_q, dtype=bool), s, -np.inf).astype(q.dtype)
-    s = np.tanh(s / q.dtype.type(softcap)) * q.dtype.type(softcap)
-    return softmax(s) @ v
-
-
 FAMILY.wrong(
     globals(),
     """
@@ -124,6 +108,11 @@ divided_by_inverse_root (plain), scale: divides by d_k**-0.5, which multiplies b
     return softmax(q @ k.T / np.float32(scale)) @ v
 scaled_twice (scaled_keys), scale: q is scaled, and the scores once more
     says 1/d_k|twice; shows d_k > 1
+    f = q.dtype.type(q.shape[-1] ** -0.5)
+    q = q * f
+    s = q @ k.T
+    s *= f
+    return softmax(s) @ v
 root_of_value_width (plain), scale: the width of the values in place of the keys'
     says √d_v; shows d_v != d_k; source juho-lee/set_transformer#18
     (q.shape[-1]) → (v.shape[-1])
@@ -179,8 +168,13 @@ cap_before_scale(q, k, v) (capped), softcap: the cap comes before the scale
     says cap & before; source huggingface/trl#5691
     s = 5 * np.tanh(q @ k.T / np.float32(5))
     return softmax(s / np.sqrt(q.shape[-1]).astype(q.dtype)) @ v
-cap_after_mask (capped_then_masked), softcap: the cap comes after the mask: -inf becomes -cap
+cap_after_mask(q, k, v, softcap) (capped_then_masked), softcap: the cap comes after the mask: -inf becomes -cap
     says cap & after; shows some key forbidden; source onnx/onnx#7865
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+    n_q, n_k = s.shape
+    s = np.where(np.tri(n_q, n_k, n_k - n_q, dtype=bool), s, -np.inf).astype(q.dtype)
+    s = np.tanh(s / q.dtype.type(softcap)) * q.dtype.type(softcap)
+    return softmax(s) @ v
 cap_not_multiplied_back (capped), softcap: the cap is not multiplied back
     says cap & not multiplied|without|tanh(s/c)
     s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)

@@ -125,25 +125,6 @@ def off_by_one(q: Array, k: Array, v: Array) -> Array:
     return e @ v / (e.sum(axis=-1, keepdims=True) + np.exp(-m))
 
 
-def no_maximum(q: Array, k: Array, v: Array) -> Array:
-    with np.errstate(all="ignore"):
-        e = np.exp(scores(q, k))
-        return e / e.sum(axis=-1, keepdims=True) @ v
-
-
-def common_maximum(q: Array, k: Array, v: Array) -> Array:
-    s = scores(q, k)
-    with np.errstate(all="ignore"):
-        e = np.exp(s - s.max())
-        return e / e.sum(axis=-1, keepdims=True) @ v
-
-
-def constant_for_maximum(q: Array, k: Array, v: Array) -> Array:
-    with np.errstate(all="ignore"):
-        e = np.exp(scores(q, k) - np.float32(10))
-        return e / e.sum(axis=-1, keepdims=True) @ v
-
-
 def minimum(q: Array, k: Array, v: Array) -> Array:
     s = scores(q, k)
     with np.errstate(all="ignore"):
@@ -161,60 +142,25 @@ def maximum_from_zero(q: Array, k: Array, v: Array) -> Array:
         return e @ v / e.sum(axis=-1, keepdims=True)
 
 
-def maximum_of_columns(q: Array, k: Array, v: Array) -> Array:
-    s = scores(q, k)
-    with np.errstate(all="ignore"):
-        e = np.exp(s - s.max(axis=0, keepdims=True))
-        return e / e.sum(axis=-1, keepdims=True) @ v
-
-
-def exponential_by_series(q: Array, k: Array, v: Array) -> Array:
-    s = scores(q, k)
-    x = s - s.max(axis=-1, keepdims=True)
-    half = x / 8
-    e = (1 + half + half**2 / 2 + half**3 / 6) ** 8
-    return (e / e.sum(axis=-1, keepdims=True)) @ v
-
-
-def sink_scaled(q: Array, k: Array, v: Array, sink: Array) -> Array:
-    s = scores(q, k)
-    b = sink.reshape(-1, 1, 1) / np.sqrt(q.shape[-1]).astype(q.dtype)
-    m = np.maximum(s.max(axis=-1, keepdims=True), b)
-    e = np.exp(s - m)
-    return e @ v / (e.sum(axis=-1, keepdims=True) + np.exp(b - m))
-
-
-def sink_not_exponentiated(q: Array, k: Array, v: Array, sink: Array) -> Array:
-    s = scores(q, k)
-    m = s.max(axis=-1, keepdims=True)
-    e = np.exp(s - m)
-    return e @ v / (e.sum(axis=-1, keepdims=True) + sink.reshape(-1, 1, 1) * np.exp(-m))
-
-
-def sink_of_another_head(q: Array, k: Array, v: Array, sink: Array) -> Array:
-    s = scores(q, k)
-    b = sink[::-1, None, None]
-    m = np.maximum(s.max(axis=-1, keepdims=True), b)
-    e = np.exp(s - m)
-    return e @ v / (e.sum(axis=-1, keepdims=True) + np.exp(b - m))
-
-
-def sum_over_queries(q: Array, k: Array, v: Array) -> Array:
-    s = scores(q, k)
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    with np.errstate(all="ignore"):
-        return e / e.sum(axis=-2, keepdims=True) @ v
-
-
 FAMILY.wrong(
     globals(),
     """
 no_maximum (by_log_softmax), max: no maximum subtracted: overflow
     says maximum|largest|overflow; shows scores above 88; at=_HUGE
+    with np.errstate(all="ignore"):
+        e = np.exp(scores(q, k))
+        return e / e.sum(axis=-1, keepdims=True) @ v
 common_maximum (by_log_softmax), max: the maximum of the whole array
     says maximum; shows rows far below the largest score; at=At(spread=20.0)
+    s = scores(q, k)
+    with np.errstate(all="ignore"):
+        e = np.exp(s - s.max())
+        return e / e.sum(axis=-1, keepdims=True) @ v
 constant_for_maximum (first_score_for_maximum), max: a hard-coded 10 in place of the maximum
     says 10|maximum|overflow; shows scores above 98; at=_HUGE; domain=Domain(); source HabanaAI/vllm-fork#275
+    with np.errstate(all="ignore"):
+        e = np.exp(scores(q, k) - np.float32(10))
+        return e / e.sum(axis=-1, keepdims=True) @ v
 minimum (by_log_softmax), max: the minimum is subtracted
     says minimum|maximum|overflow; shows a spread of scores above 88; at=_HUGE
 maximum_from_zero (off_by_one), max: the maximum is at least 0, so that low rows underflow
@@ -222,6 +168,10 @@ maximum_from_zero (off_by_one), max: the maximum is at least 0, so that low rows
         at=At(given=lambda made: {"q": abs(made["q"]) * 40, "k": -abs(made["k"]) * 40}); spec=Attention()
 maximum_of_columns (by_log_softmax), max: the maximum of each column
     says maximum|column|queries; shows scores of different columns far apart; at=At(spread=20.0)
+    s = scores(q, k)
+    with np.errstate(all="ignore"):
+        e = np.exp(s - s.max(axis=0, keepdims=True))
+        return e / e.sum(axis=-1, keepdims=True) @ v
 exponents_clipped (by_log_softmax), exp: exponents cut at -4
     says exponent|clamp|cut|clip|−4|-4; shows scores more than 4 below the maximum; at=At(spread=2.0)
     s = scores(q, k)
@@ -229,6 +179,11 @@ exponents_clipped (by_log_softmax), exp: exponents cut at -4
     return (e / e.sum(axis=-1, keepdims=True)) @ v
 exponential_by_series (by_log_softmax), exp: a cubic in place of the exponential
     says exponential|approximat|polynomial|taylor|cubic|series
+    s = scores(q, k)
+    x = s - s.max(axis=-1, keepdims=True)
+    half = x / 8
+    e = (1 + half + half**2 / 2 + half**3 / 6) ** 8
+    return (e / e.sum(axis=-1, keepdims=True)) @ v
 exponentials_in_half (by_log_softmax), exp: exponentials in float16
     says float16|half|lower precision|precision
     s = scores(q, k)
@@ -273,6 +228,11 @@ twice (by_log_softmax), normalize: softmax twice
     return softmax(softmax(scores(q, k))) @ v
 sink_scaled (sink_as_column), sink: the sink multiplied by the scale
     says sink & scale; source ROCm/rocm-libraries#12229
+    s = scores(q, k)
+    b = sink.reshape(-1, 1, 1) / np.sqrt(q.shape[-1]).astype(q.dtype)
+    m = np.maximum(s.max(axis=-1, keepdims=True), b)
+    e = np.exp(s - m)
+    return e @ v / (e.sum(axis=-1, keepdims=True) + np.exp(b - m))
 sink_ignored (sink_as_column), sink: the sink is left out
     says sink & left out|ignored|missing|no sink
     return softmax(scores(q, k)) @ v
@@ -281,10 +241,19 @@ sink_without_maximum(q, k, v, sink) (sink_in_denominator), sink: e^sink is added
     s = scores(q, k)
     e = np.exp(s - s.max(axis=-1, keepdims=True))
     return e @ v / (e.sum(axis=-1, keepdims=True) + np.exp(sink).reshape(-1, 1, 1))
-sink_not_exponentiated (sink_in_denominator), sink: the sink itself is added, not its exponential
+sink_not_exponentiated(q, k, v, sink) (sink_in_denominator), sink: the sink itself is added, not its exponential
     says sink & exponential|itself|without e|e^; at=At(n_k=4); domain=Domain()
+    s = scores(q, k)
+    m = s.max(axis=-1, keepdims=True)
+    e = np.exp(s - m)
+    return e @ v / (e.sum(axis=-1, keepdims=True) + sink.reshape(-1, 1, 1) * np.exp(-m))
 sink_of_another_head (sink_as_column), sink: the sinks of the heads in reverse
     says sink & head; at=At(given=lambda made: {"sink": np.array([2.0, -1.0])})
+    s = scores(q, k)
+    b = sink[::-1, None, None]
+    m = np.maximum(s.max(axis=-1, keepdims=True), b)
+    e = np.exp(s - m)
+    return e @ v / (e.sum(axis=-1, keepdims=True) + np.exp(b - m))
 off_by_one_after_max (off_by_one), sink|normalize: one more in the denominator after the maximum was subtracted
     says denominator|1 +|added|sink|e^
     s = scores(q, k)
@@ -292,6 +261,10 @@ off_by_one_after_max (off_by_one), sink|normalize: one more in the denominator a
     return e @ v / (1 + e.sum(axis=-1, keepdims=True))
 sum_over_queries (by_log_softmax), normalize: the maximum is that of each row, the sum runs over the queries
     says quer
+    s = scores(q, k)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    with np.errstate(all="ignore"):
+        return e / e.sum(axis=-2, keepdims=True) @ v
 first_column_dropped (sink_as_column), sink: the sink stands behind the keys, and the first column is dropped
     says sink & key before|next key
     , :-1] @ v → , 1:] @ v

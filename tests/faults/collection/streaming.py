@@ -204,14 +204,6 @@ def decoding(q: Array, k: Array, v: Array) -> Array:
     return np.stack(rows)
 
 
-def merged_with_other_base(q: Array, k: Array, v: Array) -> Array:
-    half = max(1, len(k) // 2)
-    outs, lses = zip(*(part(q, k[t], v[t]) for t in pieces(len(k), half)), strict=True)
-    lse = np.stack(lses) * np.float32(np.log2(np.e))
-    w = np.exp(lse - lse.max(axis=0))
-    return (np.stack(outs) * w).sum(axis=0) / w.sum(axis=0)
-
-
 def merged_by_maxima(q: Array, k: Array, v: Array) -> Array:
     outs, tops = [], []
     for t in pieces(len(k), 6):
@@ -219,13 +211,6 @@ def merged_by_maxima(q: Array, k: Array, v: Array) -> Array:
         outs.append(part(q, k[t], v[t])[0])
         tops.append(s.max(axis=1, keepdims=True))
     w = np.exp(np.stack(tops) - np.max(tops, axis=0))
-    return (np.stack(outs) * w).sum(axis=0) / w.sum(axis=0)
-
-
-def one_part_lost(q: Array, k: Array, v: Array) -> Array:
-    outs, lses = zip(*(part(q, k[t], v[t]) for t in pieces(len(k), 8)[:2]), strict=True)
-    lse = np.stack(lses)
-    w = np.exp(lse - lse.max(axis=0))
     return (np.stack(outs) * w).sum(axis=0) / w.sum(axis=0)
 
 
@@ -334,10 +319,19 @@ parts_averaged (split_keys), merge: parts are averaged
     return np.mean(outs, axis=0, dtype=q.dtype)
 merged_with_other_base (merged_in_base_two), merge: log-sums in base 2 merged as if natural
     says base 2|base-2|log2|2^; at=_LONG; source sgl-project/sglang#35045
+    half = max(1, len(k) // 2)
+    outs, lses = zip(*(part(q, k[t], v[t]) for t in pieces(len(k), half)), strict=True)
+    lse = np.stack(lses) * np.float32(np.log2(np.e))
+    w = np.exp(lse - lse.max(axis=0))
+    return (np.stack(outs) * w).sum(axis=0) / w.sum(axis=0)
 merged_by_maxima (split_keys), merge: parts weighed by their maxima alone, not by their sums
     says maxim|sum
 one_part_lost (split_keys), merge|mask: the third of three parts is lost
     says part|lost|last|dropped|keys; shows more than 16 keys
+    outs, lses = zip(*(part(q, k[t], v[t]) for t in pieces(len(k), 8)[:2]), strict=True)
+    lse = np.stack(lses)
+    w = np.exp(lse - lse.max(axis=0))
+    return (np.stack(outs) * w).sum(axis=0) / w.sum(axis=0)
 length_before_write (decoding), cache|mask: the new token is counted after it attends: it does not see itself
     says own key|itself|off by one; source onnxruntime/mobius#365
 empty_slots_seen (decoding), cache|mask: empty slots of a static cache are attended
