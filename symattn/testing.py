@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from symattn.arrays.array import Array
 from symattn.document.keywords import answering
 
 if TYPE_CHECKING:  # imported when an assertion is made: a test run that makes none must not wait
     from pathlib import Path
 
+    from symattn.arrays.array import Array
     from symattn.arrays.precision import Contract, Precision
     from symattn.attention.spec import Attention
     from symattn.bounds.domain import Domain
