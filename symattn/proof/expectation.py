@@ -43,7 +43,6 @@ class EntryLaw:
 
     cumulants  κ₁, κ₂, … as far as they are assumed, None for any; a moment that needs others is refused by name
     outcomes   a concrete law with these cumulants, pairs (value, probability): what refutes runs through it
-    others     more concrete laws with them, of other moments, so that nothing else is common to all
     said       the law in words, where its cumulants do not say it all
     finer      where the law is one law: another with more of its moments than ``outcomes`` have; where a mean differs
                between the two it is undecided
@@ -52,7 +51,6 @@ class EntryLaw:
     parameters: tuple[str, ...]
     cumulants: Callable[..., Cumulants]
     outcomes: Outcomes
-    others: tuple[Outcomes, ...] = ()
     finer: Outcomes | None = None
     said: Text = ()
 
@@ -61,33 +59,18 @@ class EntryLaw:
 class Expectation:
     """E: ``E(f)`` is the mean of f over the random arrays that f takes by name.
 
-    Where sizes are letters it is computed from cumulants, in numbers by running through every outcome; ``which`` says
-    of which of the concrete laws.
+    Where sizes are letters it is computed from cumulants, in numbers by running through every outcome.
     """
 
     laws: Mapping[str, EntryLaw]
     given: Mapping[str, Any]
     cumulants: dict[str, tuple[ex.Expression | None, ...]] = field(default_factory=dict)
-    which: int = 0
 
     def __call__(self, f: Callable[..., Any]) -> Any:
         names = [name for name in inspect.signature(f).parameters if name in self.laws]
         if all(isinstance(self.given[name], Indexed) for name in names):
             return self._formal(f(**{name: self.given[name] for name in names}), names)
         return self._enumerated(f, names)
-
-    def variance(self, f: Callable[..., Any]) -> Any:
-        """E[f²] − E[f]²."""
-        return self.covariance(f, f)
-
-    def covariance(self, f: Callable[..., Any], g: Callable[..., Any]) -> Any:
-        """E[f g] − E[f] E[g]; f and g take the same arrays."""
-
-        def both(**arrays: Any) -> Any:
-            return f(**arrays) * g(**arrays)
-
-        both.__signature__ = inspect.signature(f)  # type: ignore[attr-defined]
-        return self(both) - self(f) * self(g)
 
     def _formal(self, x: Indexed, names: Sequence[str]) -> Indexed:
         def at(places: Any) -> ex.Expression:
@@ -150,7 +133,7 @@ class Expectation:
     def _enumerated(self, f: Callable[..., Any], names: list[str]) -> Any:
         """Σ over all outcomes of probability · f(outcome)."""
         laws = {name: self.laws[name] for name in names}
-        concrete = {name: (law.outcomes, *law.others)[self.which % (1 + len(law.others))] for name, law in laws.items()}
+        concrete = {name: law.outcomes for name, law in laws.items()}
         mean = self._mean(f, concrete)
         finer = {name: law.finer for name, law in laws.items() if law.finer}
         if finer and not bool((mean == self._mean(f, {**concrete, **finer})).all()):
@@ -216,29 +199,6 @@ def _plain(x: Indexed, places: Any) -> ex.Expression:
         return x.at(places)
 
 
-def averaged(sides: Callable[..., Any], laws: Mapping[str, EntryLaw]) -> Callable[..., Any]:
-    """``sides``, which asks for ``E`` beside declared arrays, as a function of declared arrays alone."""
-    requests = [name for name in inspect.signature(sides).parameters if name != "E"]
-    needed = {parameter for law in laws.values() for parameter in law.parameters}
-    names = [*requests, *sorted({*laws, *needed} - set(requests))]
-
-    def function(**keywords: Any) -> Any:
-        said = {name: keywords[name] for name in requests}
-        if any(isinstance(x, Indexed) for x in keywords.values()):
-            return sides(**said, E=Expectation(laws, keywords))
-        every = range(max(1 + len(law.others) for law in laws.values()))
-        return [pair for n in every for pair in _several(sides(**said, E=Expectation(laws, keywords, which=n)))]
-
-    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
-    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    function.laws = laws  # type: ignore[attr-defined]
-    return function
-
-
-def _several(result: Any) -> list[Any]:
-    return [result] if isinstance(result, tuple) else list(result)
-
-
 def _summed(bound: Sequence[ex.Index], x: ex.Expression) -> ex.Expression:
     for i in reversed(bound):
         x = total(i, x)
@@ -266,22 +226,14 @@ HALF = Fraction(1, 2)
 
 
 def law_with(deviation: str, mean: str | None = None) -> EntryLaw:
-    """Any law with the mean μ (0 if not given) and the standard deviation σ.
-
-    Concrete ones are μ ± σ, and μ − σ/2 four times of five with μ + 2σ, which leans to one side.
-    """
+    """Any law with the mean μ (0 if not given) and the standard deviation σ; a concrete one is μ ± σ."""
     if mean is None:
-        even, leaning = (lambda s: _even(0 * s, s)), (lambda s: _leaning(0 * s, s))
-        return EntryLaw((deviation,), lambda s: (0, s * s), even, (leaning,))
-    return EntryLaw((mean, deviation), lambda m, s: (m, s * s), _even, (_leaning,))
+        return EntryLaw((deviation,), lambda s: (0, s * s), lambda s: _even(0 * s, s))
+    return EntryLaw((mean, deviation), lambda m, s: (m, s * s), _even)
 
 
 def _even(m: Array, s: Array) -> list[tuple[Any, Fraction]]:
     return [(m - s, HALF), (m + s, HALF)]
-
-
-def _leaning(m: Array, s: Array) -> list[tuple[Any, Fraction]]:
-    return [(m - s * HALF, Fraction(4, 5)), (m + 2 * s, Fraction(1, 5))]
 
 
 NORMAL = EntryLaw(

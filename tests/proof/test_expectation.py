@@ -9,10 +9,11 @@ import pytest
 from symattn.arrays.index.expressions import Constant, Count, Letter, Predicate, Ratio, Sum, Total
 from symattn.attention.scores import dot_scores
 from symattn.document.errors import Refused
-from symattn.proof.expectation import NORMAL, EntryLaw, averaged, law_with
+from symattn.proof.expectation import NORMAL, EntryLaw, law_with
 from symattn.proof.statement import Declared, Letters, Numbers, pairs
 from symattn.proof.theorem import Identity
 from symattn.theorems.scaling import THREE_VALUES, UNIT
+from tests.proof.averaging import averaged
 
 SKEW = EntryLaw((), lambda: (0, 2, 2, -6), lambda: [(-1, Fraction(2, 3)), (2, Fraction(1, 3))])
 ROWS = Declared({"x": "1 d", "y": "1 d", "c": "1 d"})

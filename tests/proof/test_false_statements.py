@@ -9,11 +9,12 @@ import pytest
 
 from symattn import Attention
 from symattn.document.evidence import Grade
-from symattn.proof.expectation import NORMAL, averaged, law_with
+from symattn.proof.expectation import NORMAL, law_with
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 from symattn.theorems.texts import theorems
+from tests.proof.averaging import averaged
 
 
 def xp(x: Any) -> Any:

@@ -12,11 +12,12 @@ import pytest
 
 from symattn import Attention
 from symattn.document.evidence import Grade
-from symattn.proof.expectation import NORMAL, averaged, law_with
+from symattn.proof.expectation import NORMAL, law_with
 from symattn.proof.gradients import gradient
 from symattn.proof.inequality import Certificate
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
+from tests.proof.averaging import averaged
 from tests.proof.test_false_statements import abs_, centred, norm, relu, softmax, top, xp
 
 Sides = Callable[..., Any]

@@ -11,10 +11,11 @@ import pytest
 
 from symattn import Attention
 from symattn.document.evidence import Grade
-from symattn.proof.expectation import averaged, law_with
+from symattn.proof.expectation import law_with
 from symattn.proof.gradients import gradient
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
+from tests.proof.averaging import averaged
 from tests.proof.test_false_statements import centred, layer_norm, relu, softmax, top, xp
 from tests.proof.test_further_statements import before, lse, mean, places, rms, sigmoid, total
 

@@ -8,13 +8,14 @@ from symattn.arrays.exact import Exact
 from symattn.attention.softmax import softmax
 from symattn.document.evidence import Grade
 from symattn.document.text import plain_text
-from symattn.proof.expectation import NORMAL, averaged, law_with
+from symattn.proof.expectation import NORMAL, law_with
 from symattn.proof.gradients import gradient, jacobian
 from symattn.proof.inequality import Certificate
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity, decide, theorem
 from symattn.proof.together import Fails, Positive, Together, bound, identity
 from symattn.theorems.findings import finding
+from tests.proof.averaging import averaged
 
 X = {"x": "n"}
 

@@ -7,9 +7,10 @@ import pytest
 
 from symattn import Attention
 from symattn.attention.softmax import softmax
-from symattn.proof.expectation import NORMAL, averaged, law_with
+from symattn.proof.expectation import NORMAL, law_with
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
+from tests.proof.averaging import averaged
 from tests.proof.test_false_statements import abs_, centred, fourth, layer_norm, least, norm, relu, top, xp
 
 PLAIN, CAUSAL = Attention(), Attention(causal=True)
