@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from math import sqrt
-from typing import Any
+from math import inf, sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,12 +28,37 @@ from symattn.bounds.reference import Change, Variant
 
 _FORMATS = ("float32", "float16", "bfloat16")
 #: A name in words, and the format whose roundings are meant; TF32 has the digits of float16.
-_NARROW = {"float16 (or TF32, which has as many digits)": "float16", "bfloat16": "bfloat16", "float8": "float8_e4m3fn"}
+_NARROW: Mapping[str, Grid] = {
+    "float16 (or TF32, which has as many digits)": Format("float16"), "bfloat16": Format("bfloat16"),
+    "float8": Format("float8_e4m3fn"),
+}  # fmt: skip
 _MOVED = 2.0**-20  # more than float32 is off by, where nothing cancels
-Round = Callable[[float, Format, At], Any]
 
 
-def rounded(f: Format, x: object) -> Any:
+class Multiples(NamedTuple):
+    """Numbers that are multiples of a unit, as a format; ``to`` takes the nearest ones, or those on one side."""
+
+    unit: float
+    to: Callable[[Any], Any]
+    name: str = "multiples"
+    largest: float = inf
+
+    def rounded(self, x: Any) -> Any:
+        """Return the multiples."""
+        return self.to(np.asarray(x) / self.unit) * self.unit
+
+
+Grid = Format | Multiples
+Round = Callable[[float, Grid, At], Any]
+_UNITS = (*(10.0**-k for k in range(7)), *(2.0**-k for k in range(1, 13)))
+_SIDES: Mapping[str, Callable[[Any], Any]] = {"": np.rint, ", towards 0": np.trunc, ", downwards": np.floor}
+#: In words, after “rounded to”.
+MULTIPLES: Mapping[str, Grid] = {
+    f"multiples of {unit:g}{words}": Multiples(unit, to) for (words, to), unit in product(_SIDES.items(), _UNITS)
+}
+
+
+def rounded(f: Grid, x: object) -> Any:
     """Rounded, where the format reaches; larger numbers, and infinities, stay."""
     xp: Any = namespace_of(x) if is_tensor(x) else np
     a = xp.asarray(x, dtype=xp.float64)
@@ -41,28 +66,22 @@ def rounded(f: Format, x: object) -> Any:
     return xp.where(within, f.rounded(xp.where(within, a, 0.0)), a)
 
 
-def _step(by: float, f: Format, at: At) -> Array:
+def _step(by: float, f: Grid, at: At) -> Array:
     """A step's numbers, rounded."""
     x = np.asarray(at.right())
     return np.where(np.isfinite(x), rounded(f, np.where(np.isfinite(x), x, 0.0) * (1 + by)), x)
 
 
-def _powers(by: float, f: Format, at: At) -> Any:
-    """Exponentials rounded before they are summed."""
-    e = rounded(f, np.asarray(at.e) * (1 + by))
-    return e / (e.sum(axis=-1, keepdims=True) + np.asarray(at.sink))
+def _powers(where: str, by: float, f: Grid, at: At) -> Any:
+    """Exponentials over their sum: the sum is rounded, or they are where they meet the values alone, or before both."""
+    e, total = np.asarray(at.e), np.asarray(at.total)
+    if where == "sum":
+        return e / rounded(f, total * (1 + by))
+    e = rounded(f, e * (1 + by))
+    return e / (total if where == "values" else e.sum(axis=-1, keepdims=True) + np.asarray(at.sink))
 
 
-def _powers_for_values(by: float, f: Format, at: At) -> Any:
-    """Exponentials rounded where they meet the values, and not where they are summed."""
-    return rounded(f, np.asarray(at.e) * (1 + by)) / np.asarray(at.total)
-
-
-def _sum(by: float, f: Format, at: At) -> Any:
-    return np.asarray(at.e) / rounded(f, np.asarray(at.total) * (1 + by))
-
-
-def _differences(by: float, f: Format, at: At) -> Any:
+def _differences(by: float, f: Grid, at: At) -> Any:
     """e^{s − m} in the format: of float32 as NumPy computes it, else rounded."""
     x = np.asarray(at.first - at.top, dtype=np.float64) * (1 + by)
     e = np.exp(x.astype(np.float32)) if f.name == "float32" else f.rounded(np.exp(f.rounded(x)))
@@ -79,17 +98,16 @@ _STEPS: tuple[tuple[tuple[str, ...], str, str, Round], ...] = (
     (("weights",), "weights are", "values", _step),
     (("output",), "the output is", "output", _step),
     (("cos", "sin"), "cosines and sines of positions are", "position", _step),
-    (("weights",), "exponentials are", "exp", _powers),
-    (("weights",), "exponentials are, where they meet the values,", "values", _powers_for_values),
-    (("weights",), "the sum that weights are divided by is", "normalize", _sum),
+    (("weights",), "exponentials are", "exp", partial(_powers, "")),
+    (("weights",), "exponentials are, where they meet the values,", "values", partial(_powers, "values")),
+    (("weights",), "the sum that weights are divided by is", "normalize", partial(_powers, "sum")),
 )  # fmt: skip
 
 
-def singles(spec: Attention, given: frozenset[str]) -> Iterator[Mistake]:
+def singles(spec: Attention, given: frozenset[str], to: Mapping[str, Grid] = _NARROW) -> Iterator[Mistake]:
     """One array, or one constant, rounded."""
     plain, result = spec.plain_softmax, {s.name for s in spec.pipeline(given)}
-    for words, name in _NARROW.items():
-        f = Format(name)
+    for words, f in to.items():
         for names, (role, step) in _INPUTS.items() if spec.latent is None else ():
             of: Any = dict.fromkeys(names, partial(rounded, f))
             if "x" in given:  # projected, and so computed before they are rounded
@@ -105,12 +123,12 @@ def singles(spec: Attention, given: frozenset[str]) -> Iterator[Mistake]:
                 yield _moved(step, f"{noun} rounded to {words}", partial(_in_steps, steps, round_, f))
 
 
-def _scale(f: Format, at: At) -> Any:
+def _scale(f: Grid, at: At) -> Any:
     scale = 1 / sqrt(at.size("q")) if at.spec.scale is None else float(at.spec.scale)
     return at.first * float(f.rounded(np.asarray(scale)))
 
 
-def _in_steps(names: tuple[str, ...], round_: Round, f: Format, by: float) -> dict[str, Change]:
+def _in_steps(names: tuple[str, ...], round_: Round, f: Grid, by: float) -> dict[str, Change]:
     return {name: change(name, partial(round_, by, f)) for name in names}
 
 
@@ -122,10 +140,10 @@ def _moved(step: str, cause: str, make: Callable[[float], dict[str, Change]]) ->
 # -- several at once ---------------------------------------------------------------------------------------------------
 _POWERS: Mapping[str, tuple[str, Round | None]] = {
     "": ("", None),
-    "exponentials": ("exp", _powers),
+    "exponentials": ("exp", partial(_powers, "")),
     "exponentials, and the differences that they are of,": ("exp", _differences),
-    "exponentials, where they meet the values,": ("values", _powers_for_values),
-    "the sum of exponentials": ("normalize", _sum),
+    "exponentials, where they meet the values,": ("values", partial(_powers, "values")),
+    "the sum of exponentials": ("normalize", partial(_powers, "sum")),
     "weights": ("values", _step),
 }
 
@@ -141,7 +159,7 @@ def mistakes(spec: Attention, precision: Precision) -> Iterator[Mistake]:
                     yield _mistake(f, *stored)
 
 
-def _mistake(f: Format, inputs: int, scores: int, scaled: int, powers: str, out: int) -> Mistake:
+def _mistake(f: Grid, inputs: int, scores: int, scaled: int, powers: str, out: int) -> Mistake:
     told_ = [
         ("score", "inputs", inputs), ("score", "scores before they are scaled", scores),
         ("score", "scaled scores", scaled), (_POWERS[powers][0], powers, powers), ("output", "outputs", out),

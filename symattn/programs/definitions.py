@@ -208,7 +208,7 @@ def _laid(function: Function, request: Request, name: str) -> Adapted:
     return result.get(False) or result[None]
 
 
-_ORDERS: tuple[Layout, ...] = ("bhnd", "bnhd", "bnd", "nhd", "nd")
+_ORDERS: tuple[Layout, ...] = ("bhnd", "bnhd", "bnd", "nhd", "nd", "nbhd", "nbd")
 
 
 def _other_readings(taken: Layout, wrong: Mapping[Layout, None], named: tuple[Layout, ...]) -> tuple[str, ...]:

@@ -379,6 +379,16 @@ def test_linear_attention_over_an_axis_that_is_right_for_some_orders_alone(axis:
     assert any("With the axes (b, h, n, d)" in n and "runs too" in n for n in found.notes) is told
 
 
+def test_a_definition_has_tokens_before_the_batch() -> None:
+    def with_lse(q: Any, k: Any, v: Any) -> Any:
+        s = np.einsum("qbhd,kbhd->bhqk", q, k) / np.sqrt(q.shape[-1])
+        return np.einsum("bhqk,kbhd->qbhd", softmax(s), v), np.log(np.exp(s).sum(axis=-1))
+
+    found = definitions.target(with_lse, requested(Attention(lse=True), dtype="float64")).convention
+    assert isinstance(found, definitions.Formed)
+    assert found.order == "nbhd"
+
+
 @pytest.mark.deep
 def test_linear_attention_over_features_is_wrong_with_all_axes() -> None:
     request = requested(LinearAttention(feature="relu", normalised=False), dtype="float32")

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,8 +99,8 @@ def _closed_tiles(top: Callable[[Array], Array], tile: int = 16) -> Program:
     return program
 
 
-def _ragged(q: Array, k: Array, v: Array) -> Array:
-    last = len(k) - (len(k) > 200 and len(k) % 64 > 0)
+def _ragged(least: int, width: int, q: Array, k: Array, v: Array) -> Array:
+    last = len(k) - (len(k) >= least and len(k) % width > 0)
     return _plain(q, k[:last], v[:last])
 
 
@@ -281,6 +282,8 @@ _PAIRS = (
           "the wrong way round"),
     _Pair(_tiled(lambda old, new: old - new, 8, lambda i, t: max(i - t, 0)), _tiled(lambda old, new: old - new, 8),
           "values", "values are those of the tile before"),
+    _Pair(_tiled(lambda old, new: 0 * old, 24), _tiled(lambda old, new: old - new, 24), "normalize",
+          "neither output nor sum so far is rescaled when the maximum grows (tiles of 24)"),
     _Pair(lambda q, k, v: _plain(q, k[-70:], v[-70:]), _plain, "mask", "only the last 70 keys take part"),
     _Pair(lambda q, k, v: _plain(q, k, v).T, _plain, "output", "returned transposed"),
     _Pair(lambda q, k, v: _plain(q, k, v) + q, _plain, "residual", "the queries are added to the output",
@@ -301,9 +304,15 @@ _PAIRS = (
           Attention(mask="boolean")),
     _Pair(_moved_back, _plain, "normalize", "keys of the tile before count twice (tiles of 40)"),
     _Pair(lambda q, k, v: _plain(q, k[:100], v[:100]), _plain, "mask", "only the first 100 keys take part"),
-    _Pair(_ragged, _plain, "mask", "the last key is dropped, where n_k ≥ 201 and n_k is not a multiple of 64"),
-    _Pair(_ragged, _plain, "mask", "the last key is dropped, where n_k ≥ 201 and n_k is not a multiple of 64",
-          precision="bfloat16", examples=0),
+    *(_Pair(partial(_ragged, n, t), _plain, "mask",
+            f"the last key is dropped, where n_k ≥ {n} and n_k is not a multiple of {t}", precision=f, examples=0)
+      for n, t, f in ((201, 64, "float32"), (201, 64, "bfloat16"), (301, 96, "float32"), (101, 40, "float32"))),
+    _Pair(lambda q, k, v: np.round(_softmax(_scores(q, k)), 3) @ v, _plain, "values",
+          "weights are rounded to multiples of 0.001"),
+    _Pair(lambda q, k, v: _softmax(np.trunc(64 * _scores(q, k)) / 64) @ v, _plain, "score",
+          "scaled scores are rounded to multiples of 0.015625, towards 0"),
+    _Pair(lambda q, k, v, keep: _softmax(np.where(keep, q.dtype.type(-1e9), _scores(q, k))) @ v, _padded, "mask",
+          "the padding mask is inverted", Attention(padding=True)),
     _Pair(_features(lambda x: np.maximum(x, 0) + 1), _features(_elu_plus_one),
           "score", "the feature map is relu(x) + 1", LinearAttention()),
     _Pair(_by_length, _normed, "norm", "it divides by the length", Attention(qk_norm="rms", eps=1e-6)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from numbers import Real
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -37,8 +37,8 @@ _WORDS = {
     "sink": "sinks s_aux sink_logits",
     "drop": "dropout_mask",
 }
-#: Axes in front of n and d, by the layout; an order that differs from b, h, n, d is brought into that.
-LAYOUTS: Mapping[str, str] = {"nd": "", "bnd": "b", "nhd": "h", "bhnd": "b h", "bnhd": "b h"}
+#: Axes beside n and d, by the layout; an order that differs from b, h, n, d is brought into that.
+LAYOUTS: Mapping[str, str] = {x: " ".join(x[:-1].replace("n", "")) for x in get_args(Layout) if x[-1] == "d"}
 _SIZES = (
     (2, 2, 2, 2), (3, 5, 4, 6), (4, 4, 3, 2), (1, 3, 2, 3), (2, 6, 5, 4), (5, 5, 8, 3), (1, 1, 1, 1), (3, 4, 1, 2),
     (6, 6, 2, 5), (3, 9, 2, 1), (1, 17, 3, 2), (5, 16, 2, 2), (2, 33, 2, 1), (17, 17, 2, 2), (2, 3, 33, 2),
@@ -110,11 +110,14 @@ def axes(spec: Attention, layout: Layout, heads: str, *last: str) -> str:
 
 
 def placed(layout: Layout, *last: str, heads: str = "h") -> str:
-    """A shape in letters, with tokens before heads where the layout has them so."""
-    front = LAYOUTS[layout].replace("h", heads).split()
-    if layout in ("bnhd", "nhd"):
-        return " ".join([*front[:-1], last[0], front[-1], *last[1:]])
-    return " ".join([*front, *last])
+    """A shape in letters, in the order of the layout."""
+    letters = {"n": last[0], "h": heads}
+    return " ".join([*(letters.get(axis, axis) for axis in layout[:-1]), *last[1:]])
+
+
+def tokens_axis(layout: Layout) -> int:
+    """Where tokens stand, counted from the last axis."""
+    return layout.index("n") - len(layout)
 
 
 def check_layout(what: str, layout: Layout) -> None:
@@ -215,21 +218,25 @@ def closing(arrays: dict[str, Array]) -> dict[str, Array]:
     return result
 
 
-def in_order(run: Compute, layout: Layout, turned: tuple[str, ...], back: Callable[[Any], Any]) -> Compute:
-    """``run`` on arrays in the order b, h, n, d, of arrays in the layout; ``back`` brings its outputs into that."""
-    if layout not in ("bnhd", "nhd"):
-        return run
+def in_order(layout: Layout, turned: tuple[str, ...], run: Compute) -> Compute:
+    """``run`` on arrays in the order b, h, n, d, of arrays in the layout, and its outputs with as many axes in that."""
 
     def moved(**keywords: Any) -> Any:
-        arrays = {n: swapped(a) if n in turned else a for n, a in keywords.items()}
-        return back(run(**arrays))
+        arrays = {n: ordered(layout, a) if n in turned else a for n, a in keywords.items()}
+        result, axes = run(**arrays), len(layout)
+        every = [
+            ordered(layout, a, back=True) if len(a.shape) == axes else a
+            for a in (result if isinstance(result, tuple) else (result,))
+        ]
+        return tuple(every) if isinstance(result, tuple) else every[0]
 
-    return moved
+    return moved if tokens_axis(layout) < -2 else run
 
 
-def swapped(a: Any) -> Any:
-    """Heads and tokens exchanged."""
-    return a.__array_namespace__().moveaxis(a, -3, -2)
+def ordered(layout: Layout, a: Any, back: bool = False) -> Any:
+    """An array with tokens before the columns; ``back``: of such an array, with tokens where the layout has them."""
+    axes = (tokens_axis(layout), -2)
+    return a.__array_namespace__().moveaxis(a, *(reversed(axes) if back else axes))
 
 
 def tiles(like: Array, n_k: int) -> list[int]:

@@ -26,8 +26,8 @@ from symattn.verification.definitions.attending import (
     in_order,
     of_variant,
     settings,
-    swapped,
     tiles,
+    tokens_axis,
 )
 from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input, Later
 from symattn.verification.rules.rotating import tables_of
@@ -92,11 +92,7 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         arrays.append(Input("length", "", words, made=partial(_length, layout)))
 
     def laid(run: Compute) -> Compute:
-        def back(found: Any) -> Any:
-            return tuple(map(swapped, found))
-
-        run = partial(_kept, run, returned)
-        return in_order(run, layout, ("q", "k", "v", "k_cache", "v_cache"), back)
+        return in_order(layout, ("q", "k", "v", "k_cache", "v_cache"), partial(_kept, run, returned))
 
     front = {**({"b": 2} if "b" in layout else {}), **({"h": a.heads if a.heads > 1 else 2} if "h" in layout else {})}
     front |= {"h": a.heads, "g": a.key_heads} if a.heads > 1 else {}
@@ -125,7 +121,7 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
 
 def _length(layout: Layout, inputs: Inputs) -> Array:
     """How many slots are filled: of those that the new tokens leave, all but up to two."""
-    axis = -3 if layout in ("bnhd", "nhd") else -2
+    axis = tokens_axis(layout)
     slots, new = inputs["k_cache"].shape[axis], inputs["k"].shape[axis]
     return np.asarray(max(0, slots - new - (slots + new) % 3), dtype=np.int64)
 
@@ -137,7 +133,7 @@ def _emptied(layout: Layout, inputs: dict[str, Array]) -> dict[str, Array]:
     results = dict(inputs)
     for name in ("k_cache", "v_cache"):
         cache = np.array(inputs[name])
-        slots = np.moveaxis(cache, -3 if layout in ("bnhd", "nhd") else -2, 0)
+        slots = np.moveaxis(cache, tokens_axis(layout), 0)
         slots[int(inputs["length"]) :] = 0
         results[name] = cache
     return results

@@ -34,8 +34,8 @@ from symattn.verification.definitions.attending import (
     inputs,
     of_attention,
     of_variant,
+    ordered,
     plain,
-    swapped,
     tiles,
 )
 from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input, Later
@@ -89,8 +89,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
     turned = ("q", "k", "v", "do")
 
     def laid(run: Compute) -> Compute:
-        run = partial(_without_saved, run)
-        return in_order(run, layout, turned, lambda result: tuple(map(swapped, result)))
+        return in_order(layout, turned, partial(_without_saved, run))
 
     return of_attention(
         attention,
@@ -110,10 +109,9 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
 def _saved(attention: Attention, layout: Layout, which: int, given: Inputs) -> np.ndarray:
     """The output, or L, of the forward pass, in float64."""
     arrays = {n: a for n, a in given.items() if n not in ("do", "o", "lse")}
-    if layout in ("bnhd", "nhd"):
-        arrays = {n: swapped(a) if n in WRT else a for n, a in arrays.items()}
+    arrays = {n: ordered(layout, a) if n in WRT else a for n, a in arrays.items()}
     result = replace(attention, lse=True)(**arrays)[which]
-    return swapped(result) if which == 0 and layout in ("bnhd", "nhd") else result  # type: ignore[no-any-return]
+    return result if which else ordered(layout, result, back=True)  # type: ignore[no-any-return]
 
 
 def _without_saved(run: Compute, o: Any = None, lse: Any = None, **given: Any) -> Any:

@@ -16,7 +16,7 @@ from symattn.bounds.called_target import Layout
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
-from symattn.verification.definitions.attending import FEW, check_layout, in_front, in_order, placed, swapped
+from symattn.verification.definitions.attending import FEW, check_layout, in_front, in_order, ordered, placed
 from symattn.verification.definitions.definition_mistakes import reading
 from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input
 from symattn.verification.subject import Array, Random
@@ -89,7 +89,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
 
     def laid(run: Compute) -> Compute:
         turned = ("q", "k", "v", *(("g",) if spec.gate == "feature" else ()))
-        return in_order(partial(_spread, spec, layout, run), layout, turned, swapped)
+        return in_order(layout, turned, partial(_spread, spec, layout, run))
 
     sizes = [{**in_front(layout, i), "n": n, "m": n + 2 if i % 2 else max(1, n - 1),
               "d_k": d_k, "d_v": d_v} for i, (n, d_k, d_v) in enumerate(_SIZES)]  # fmt: skip
@@ -117,8 +117,7 @@ def _spread(spec: LinearAttention, layout: Layout, run: Compute, **keywords: Any
     """One gate and one β a token as columns, heads before tokens."""
     columns = [n for n in ("g", "beta") if n in keywords and not (n == "g" and spec.gate == "feature")]
     for name in columns:
-        column = keywords[name][..., None]
-        keywords[name] = swapped(column) if layout in ("bnhd", "nhd") else column
+        keywords[name] = ordered(layout, keywords[name][..., None])
     return run(**keywords)
 
 

@@ -22,10 +22,7 @@ def subject(spec: Attention, layout: called_target.Layout = "nd") -> Definition:
     """The output and L, ready to be verified. L has the axes of the queries, (…, h, n_q), in every layout."""
     attending.check(spec, "lse", layout)
 
-    def laid(run: Compute) -> Compute:
-        return attending.in_order(
-            run, layout, ("q", "k", "v"), lambda result: (attending.swapped(result[0]), result[1])
-        )
+    laid = partial(attending.in_order, layout, ("q", "k", "v"))
 
     def made(variant: reference.Variant) -> Compute:
         return laid(partial(_of_variant, spec, variant))

@@ -15,7 +15,7 @@ from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import pairs, rotate
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.document import codec, errors
-from symattn.verification.definitions.attending import FEW, check_layout, in_front, placed, swapped
+from symattn.verification.definitions.attending import FEW, check_layout, in_front, ordered, placed, tokens_axis
 from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input
 from symattn.verification.rules.rotating import Change, Right, Tables, of_pairs, of_tables, tables_of
 from symattn.verification.subject import Array, Random
@@ -68,7 +68,7 @@ def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, b
         settings={
             "base": float(spec.base), "dim": lambda arrays: spec.width or arrays[names[0]].shape[-1],
             "head_dim": lambda arrays: arrays[names[0]].shape[-1], "interleaved": spec.layout == "interleaved",
-            "length": lambda arrays: arrays[names[0]].shape[-3 if layout in ("bnhd", "nhd") else -2],
+            "length": lambda arrays: arrays[names[0]].shape[tokens_axis(layout)],
             "start": spec.start,
         },
         kept=frozenset("dtr") if spec.width else frozenset(),
@@ -101,7 +101,7 @@ def _table(
 def _positions(spec: Rotary, layout: Layout, x: Any, positions: Any) -> Any:
     if positions is not None:
         return positions
-    return spec.start + namespace_of(x).arange(int(x.shape[-3 if layout in ("bnhd", "nhd") else -2]))
+    return spec.start + namespace_of(x).arange(int(x.shape[tokens_axis(layout)]))
 
 
 def _exponentials(sign: int, spec: Rotary, positions: Any, x: Any) -> Tables:
@@ -128,11 +128,11 @@ def _rotated(
             cos, sin = (_narrow(spec, keywords[n], wide) for n in ("cos", "sin"))
         else:
             cos, sin = tables(spec, _positions(spec, layout, x, keywords.get("positions")), x)
-        x = swapped(x) if layout in ("bnhd", "nhd") else x
+        x = ordered(layout, x)
         if cos.ndim > 2 and x.ndim > cos.ndim:
             cos, sin = cos[..., None, :, :], sin[..., None, :, :]
         y = turn(x, cos, sin, spec.layout)
-        result.append(swapped(y) if layout in ("bnhd", "nhd") else y)
+        result.append(ordered(layout, y, back=True))
     return tuple(result)
 
 

@@ -23,7 +23,7 @@ C = TypeVar("C")
 
 LITTLE = 0.1  # of the squared residual that a mistake which is named may leave
 _ALIKE = 4  # times what the best one leaves: as good
-_CASES = 24
+_CASES, _FIRST = 24, 3
 
 
 def left(screen: Screen, cases: Sequence[CaseResult], variant: Variant) -> float:
@@ -62,13 +62,13 @@ def share_left(got: Array, wrong: Array, right: Array, allowed: Array) -> float 
     return float(after[result].sum() / before[result].sum()) if before[result].sum() > 0 else None
 
 
-def best(screen: Screen, cases: Sequence[CaseResult], mistakes: Iterable[Mistake], slack: float = 1) -> list[Mistake]:
-    """The mistakes that leave little, and no more than a few times what the best one leaves; the best first.
-
-    ``slack`` multiplies both, where few cases are a first look.
-    """
-    result = ranked(screen, cases, mistakes)
-    return [m for share, m in result if share <= slack * min(LITTLE, _ALIKE * result[0][0] + 1e-9)]
+def best(screen: Screen, cases: Sequence[CaseResult], mistakes: Iterable[Mistake]) -> list[Mistake]:
+    """The mistakes that leave little, and no more than a few times what the best one leaves; the best first. A few
+    cases are a first look."""
+    for some, slack in ((cases[:: -(-len(cases) // _FIRST) or 1], 5), (cases, 1)):
+        result = ranked(screen, some, mistakes)
+        mistakes = [m for share, m in result if share <= slack * min(LITTLE, _ALIKE * result[0][0] + 1e-9)]
+    return [*mistakes]
 
 
 def ranked(screen: Screen, cases: Sequence[CaseResult], mistakes: Iterable[Mistake]) -> list[tuple[float, Mistake]]:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symattn.bounds import judge, reference
+from symattn.bounds import judge, reference, storing
 from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
-from symattn.bounds.storing import mistakes as by_storing
 from symattn.verification import report, rules
 from symattn.verification.diagnosis import fitted, outofrange, rows, screening
 from symattn.verification.diagnosis.accounting import LITTLE, best, combined, left, ranked, shares
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
 
 _MOST = 8  # mistakes that are judged by balls
 _FEW, _TEN = 20, 10
-_LOOKED_AT = 6  # wrong cases by which mistakes are put in order
+_LOOKED_AT = 3  # wrong cases by which mistakes are put in order
 _PAIRED, _TELLING = 2, 100  # wrong cases by which pairs are sought, of about so many entries
 _FIRSTS = 3  # mistakes beside which others are tried
 _LIKELY, _SEEN = 24, 60  # mistakes by rule, and the right cases that must not contradict them
-_WIDTHS = 32  # of tiles just below the least number of keys that shows something
+_WIDTHS = 32  # of tiles below the least number of keys that shows something
 _BEYOND = 8  # times what is allowed
 _LARGE = 400  # entries of inputs of cases by which pairs are sought
 
@@ -58,7 +57,8 @@ class InAttention(Search[Mistake]):
         if self.session.spec.normaliser != "softmax":
             return known
         wrong, right = ([self.session.subject.measured(r)["n_k"] for r in of] for of in (self.wrong, self.right))
-        widths = [t for t in range(min(wrong) - 1, 1, -1) if t not in tiling.WIDTHS][:_WIDTHS]
+        others = (t for t in range(min(wrong) - 1, 1, -1) if t not in tiling.WIDTHS)
+        widths = sorted(others, key=lambda t: t % 8 > 0)[:_WIDTHS]  # kernels have multiples of 8
         tiles = tiling.mistakes(self.session.spec, widths) if widths else ()
         return [*known, *tiles, *(kind.of(t) for kind in softmaxes.BY_WIDTH for t in kind.open(wrong, right))]
 
@@ -123,8 +123,9 @@ class InAttention(Search[Mistake]):
         """Yield the mistakes that float64 shows clearly."""
         survivors = self.survivors(self.possible)
         self._begin()
-        self.clear = [m for m in survivors if self.tells(m)]
-        self.dim = [m for m in survivors if m not in self.clear]
+        self.clear = [m for m in survivors if not self._over and self.tells(m)]
+        clear = {*map(id, self.clear)}
+        self.dim = [m for m in survivors if id(m) not in clear]
         self._begin()  # what the many dim ones have cost is not taken from the few clear ones
         yield from self.clear
 
@@ -139,10 +140,12 @@ class InAttention(Search[Mistake]):
         yield from islice(self._distinct(mistakes), _MOST)
 
     def _stored(self) -> Iterator[Mistake]:
-        """Arrays that are stored in a narrower format on the way, where that accounts for nearly all of the errors."""
-        first = self.wrong[:_FEW][:: max(1, len(self.wrong[:_FEW]) // 4)]
-        likely = best(self.screen, first, by_storing(self.session.spec, self.session.precision), slack=10)
-        yield from islice(self._distinct(best(self.screen, self.wrong, likely)), 1)
+        """Arrays that are stored in a narrower format on the way, or with few digits after the point, where that
+        accounts for nearly all of the errors."""
+        spec = self.session.spec
+        few_digits = storing.singles(spec, self.names, storing.MULTIPLES)
+        stored = (*storing.mistakes(spec, self.session.precision), *few_digits)
+        yield from islice(self._distinct(best(self.screen, self.wrong, stored)), 1)
 
     def _dim(self) -> Iterator[Mistake]:
         """Yield mistakes that float64 does not show clearly, those first that account for most of the error.

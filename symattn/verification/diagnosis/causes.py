@@ -11,14 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, combinations, islice
+from itertools import accumulate, combinations, islice
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from symattn.bounds.case_result import OF_VALUES, CaseResult, Part, largest
 from symattn.bounds.mistake import Where
-from symattn.verification.diagnosis.conditions import only_where, separating, thresholds
+from symattn.verification.diagnosis.conditions import only_where, separating
 from symattn.verification.diagnosis.fitted import FittedFamily, fitted
 from symattn.verification.effort import Effort
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _SEEN = 60  # right cases that are looked at in float64
 _FEW = 20  # of either kind, where many numbers are tried
 _MOST = 8  # mistakes that are judged by balls
+_FEWEST, _ENTRIES = 2, 10_000  # cases by which these are judged at least, and the entries of more
 _TELLING = 150  # entries of inputs that tell much and take little time
 _PARTS = 30  # mistakes of which pairs are tried
 _PLACES = 4  # conditions that are tried for each mistake
@@ -269,9 +270,7 @@ class Search(ABC, Generic[M]):
         """The mistake, made at sizes that tell what is wrong from what is right."""
         against = [r for r in self.right if self.contradicts(r, mistake)]
         result = partial(self._made, mistake)
-        from_on = thresholds(self.session, self.wrong, against, result)
-        places = chain(separating(self.session, self.wrong, against), from_on)
-        for words, test in islice(places, _PLACES):
+        for words, test in islice(separating(self.session, self.wrong, against, result), _PLACES):
             yield only_where(self.session, mistake, words, test)
 
     def contradicts(self, judged: CaseResult, mistake: M) -> bool:
@@ -324,22 +323,24 @@ class Search(ABC, Generic[M]):
         """Return the mistakes that balls do not contradict, at most ``_MOST``."""
         result: list[M] = []
         many_wrong, many_right, many_raised = self.judged
-        cases = [*self._telling(many_wrong), *self.right[:many_right], *self.raised[:many_raised]]
+        beside = [*self.right[:many_right], *self.raised[:many_raised]]
         for mistake in mistakes:
             if self._over:
                 self.cut = True
                 break
-            if explains_all(self._explained(judged, mistake) for judged in self.in_order(cases, mistake)):
+            cases = self.in_order([*self._telling(mistake, many_wrong), *beside], mistake)
+            if explains_all(self._explained(judged, mistake) for judged in cases):
                 result.append(mistake)
             if len(result) >= _MOST:
                 break
         return tuple(result)
 
-    def _telling(self, many: int) -> list[CaseResult]:
-        """The smallest wrong cases; the last ones have numbers where the others have none, as these tell nothing."""
-        first = self.wrong[:many]
-        numbers = [] if any(map(_has_numbers, first)) else [*filter(_has_numbers, self.wrong[many:])][: many // 2]
-        return [*first[: many - len(numbers)], *numbers]
+    def _telling(self, mistake: M, many: int) -> list[CaseResult]:
+        """The smallest wrong cases, fewer of large ones, and a larger one that shows the mistake where none does."""
+        sizes = accumulate(r.case.size for r in self.wrong)
+        many = min(many, max(_FEWEST, sum(size <= _ENTRIES for size in sizes)))
+        shown = next((i for i, r in enumerate(self.wrong) if self.screened(r, mistake) is True), 0)
+        return [*self.wrong[:many], *(self.wrong[shown : shown + 1] if shown >= many else ())]
 
     def _explained(self, judged: CaseResult, mistake: M) -> bool | None:
         """Ask balls whether a mistake explains a case, once."""
@@ -369,10 +370,6 @@ def where_made(judged: CaseResult, mistake: M, ask: Callable[[CaseResult, M], bo
 def is_finite(judged: CaseResult) -> bool:
     """Return whether every output has come, and is finite."""
     return all(part.got is not None and bool(np.isfinite(part.got).all()) for part in judged.parts)
-
-
-def _has_numbers(judged: CaseResult) -> bool:
-    return any(part.got is not None and bool(np.isfinite(part.got).any()) for part in judged.parts)
 
 
 def explains_all(answers: Iterable[bool | None]) -> bool:

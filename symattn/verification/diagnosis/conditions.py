@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
+from itertools import chain, count, product
+from math import gcd
+from operator import eq, ge, gt, lt, ne
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -17,44 +21,43 @@ if TYPE_CHECKING:
 _TILES = (2, 4, 8, 16, 32, 64, 128)
 _PAIRS = (("n_q", "n_k"), ("d_v", "d_k"), ("n_q", "d_k"), ("n_k", "d_k"))
 _LENGTHS = ("n_k", "n_q", "d_k", "d_v")
+_RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
+    "≠": ne, "=": eq, "<": lt, ">": gt, "≥": ge,
+    "is a multiple of": lambda n, t: n % t == 0, "is not a multiple of": lambda n, t: n % t != 0,
+}  # fmt: skip
 M = TypeVar("M", bound=Any)
 Test = Callable[[dict[str, int]], bool]
 Answer = Callable[[CaseResult], bool | None]
-_ANY: tuple[str, Test] = ("", lambda sizes: True)
+Asked = Callable[[int], bool | None]  # of one size: whether a mistake is made there
+
+
+def _condition(a: str, relation: str, b: str | int) -> tuple[str, Test]:
+    """A relation of a size to another one, or to a number."""
+    return f"{a} {relation} {b}", lambda s: _RELATIONS[relation](s[a], s[b] if isinstance(b, str) else b)
 
 
 def conditions() -> Iterator[tuple[str, Test]]:
     """Conditions on sizes, the plainest first."""
-    for a, b in _PAIRS:
-        yield f"{a} ≠ {b}", lambda s, a=a, b=b: s[a] != s[b]  # type: ignore[misc]
-        yield f"{a} < {b}", lambda s, a=a, b=b: s[a] < s[b]  # type: ignore[misc]
-        yield f"{a} > {b}", lambda s, a=a, b=b: s[a] > s[b]  # type: ignore[misc]
-        yield f"{a} = {b}", lambda s, a=a, b=b: s[a] == s[b]  # type: ignore[misc]
+    yield from (_condition(a, relation, b) for (a, b), relation in product(_PAIRS, "≠<>="))
     yield "there are several batch items", lambda s: s["batch"] > 1
     for name in _LENGTHS:
-        yield f"{name} = 1", lambda s, n=name: s[n] == 1  # type: ignore[misc]
-        yield f"{name} > 1", lambda s, n=name: s[n] > 1  # type: ignore[misc]
-        for t in reversed(_TILES):
-            yield f"{name} > {t}", lambda s, n=name, t=t: s[n] > t  # type: ignore[misc]
-            yield f"{name} ≥ {t}", lambda s, n=name, t=t: s[n] >= t  # type: ignore[misc]
-            yield f"{name} < {t}", lambda s, n=name, t=t: s[n] < t  # type: ignore[misc]
-        for t in (2, 3, 4, 5, 6, 7, *_TILES[2:]):
-            yield f"{name} = {t}", lambda s, n=name, t=t: s[n] == t  # type: ignore[misc]
-        yield from _multiples(name)
+        yield from (_condition(name, "=", 1), _condition(name, ">", 1))
+        yield from (_condition(name, "=", t) for t in (2, 3, 4, 5, 6, 7, *_TILES[2:]))
+        yield from (_condition(name, f"is {no}a multiple of", t) for t, no in product(_TILES, ("", "not ")))
 
 
-def _multiples(name: str) -> Iterator[tuple[str, Test]]:
-    for t in _TILES:
-        yield f"{name} is a multiple of {t}", lambda s, n=name, t=t: s[n] % t == 0  # type: ignore[misc]
-        yield f"{name} is not a multiple of {t}", lambda s, n=name, t=t: s[n] % t != 0  # type: ignore[misc]
+def _limits() -> Iterator[tuple[str, Test]]:
+    """Conditions on sizes between which others lie that may not have been tried."""
+    return (_condition(name, relation, t) for name, t, relation in product(_LENGTHS, _TILES[::-1], ">≥<"))
 
 
 def separating(
-    session: Session, wrong: Sequence[CaseResult], right: Sequence[CaseResult]
+    session: Session, wrong: Sequence[CaseResult], right: Sequence[CaseResult], answer: Answer | None = None
 ) -> Iterator[tuple[str, Test]]:
-    """The conditions that hold for all of the former, and for none of the latter."""
+    """The conditions that hold for all of the former, and for none of the latter. ``answer`` says whether a case shows
+    what is wrong: limits are then found by asking."""
     yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
-    for words, test in conditions():
+    for words, test in chain(conditions(), _thresholds(session, yes, no, answer) if answer else (), _limits()):
         try:
             if all(map(test, yes)) and not any(map(test, no)):
                 yield words, test
@@ -62,48 +65,68 @@ def separating(
             continue
 
 
-def thresholds(
-    session: Session, wrong: Sequence[CaseResult], right: Sequence[CaseResult], answer: Answer
+def _thresholds(
+    session: Session, yes: Sequence[dict[str, int]], no: Sequence[dict[str, int]], answer: Answer
 ) -> Iterator[tuple[str, Test]]:
-    """“n_k ≥ 200”, or that for multiples of a tile's length, or for others alone: a size from which on all is wrong,
-    found by halves between the largest right and the smallest wrong one. ``answer`` says whether a case shows it."""
-    yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
+    """“n_k ≥ 200”, or that for multiples of a number alone, or for all others: a size from which on all is wrong, found
+    by halves between the largest right and the smallest wrong one."""
     for name in (n for n in _LENGTHS if n in yes[0]):
-        for words, test in (_ANY, *_multiples(name)):
-            low = max((s[name] for s in no if test(s)), default=0)
-            high = min(s[name] for s in yes)
-            if 0 < low < high and all(map(test, yes)):
-                first = _first(session, name, yes[0], (low, high), test, answer)
-                yield (
-                    f"{name} ≥ {first}{words and f' and {words}'}",
-                    lambda s, n=name, t=first, test=test: s[n] >= t and test(s),  # type: ignore[misc]
-                )
+        sizes, others = sorted(s[name] for s in yes), [s[name] for s in no]
+        if not min(others, default=sizes[0]) < sizes[0]:
+            continue
+        ask = cache(partial(_is_made, session, name, yes[0], answer))
+        words, holds = _period(ask, sizes, [n for n in others if n > sizes[0]])
+        if low := max((n for n in others if n < sizes[0] and holds(n)), default=0):
+            first = _first(ask, low, sizes[0], holds)
+            bound = f"> {first - 1}" if first - 1 in _TILES else f"≥ {first}"
+            yield (
+                f"{name} {bound}{words and f' and {name} {words}'}",
+                lambda s, n=name, t=first, holds=holds: s[n] >= t and holds(s[n]),  # type: ignore[misc]
+            )
 
 
-def _first(
-    session: Session, name: str, usual: dict[str, int], between: tuple[int, int], test: Test, answer: Answer
-) -> int:
-    low, high = between
+def _period(ask: Asked, wrong: Sequence[int], right: Sequence[int]) -> tuple[str, Callable[[int], bool]]:
+    """Which of the lengths from the least wrong one on are wrong: all, the multiples of a number, or the others. Where
+    no length beyond is right, those are asked that many numbers divide."""
+    least = wrong[0]
+    right = right or [n for p in (3, 5, 7) if ask(n := p << (2 * least // p).bit_length()) is False]
+    if not right:
+        return "", lambda n: True
+    if (t := _divisor(ask, True, gcd(*wrong), least)) > 1:
+        return f"is a multiple of {t}", lambda n: n % t == 0
+    t = _divisor(ask, False, gcd(*right), least)
+    return f"is not a multiple of {t}", lambda n: n % t != 0
+
+
+def _divisor(ask: Asked, made: bool, t: int, least: int) -> int:
+    """The least divisor of t at whose multiples, from ``least`` on, the mistake is ``made``, or is not."""
+    for p in (p for p in range(2, t + 1) if t % p == 0 and all(p % d for d in range(2, p))):
+        while t % p == 0 and ask(t // p * next(m for m in count(max(1, -(-least * p // t))) if m % p)) is made:
+            t //= p
+    return t
+
+
+def _first(ask: Asked, low: int, high: int, holds: Callable[[int], bool]) -> int:
     while high - low > 1:
         middle = (low + high) // 2
-        middle += not test(usual | {name: middle})
-        wanted = {n: min(usual[n], 3) for n in _LENGTHS if n in usual} | {name: middle}
-        result = _is_made(session, name, wanted, answer) if middle < high else None
+        middle = next((n for n in range(middle, high) if holds(n)), high)
+        result = ask(middle) if middle < high else None
         if result is None:
             return high
         low, high = (low, middle) if result else (middle, high)
     return high
 
 
-def _is_made(session: Session, name: str, wanted: Mapping[str, int], answer: Answer) -> bool | None:
-    """Return whether a mistake is made at these sizes; None where no inputs show it.
+def _is_made(session: Session, name: str, usual: dict[str, int], answer: Answer, size: int) -> bool | None:
+    """Return whether a mistake is made at this size; None where no inputs show it.
 
     The first inputs that show it or its absence decide; where none do, whether something is wrong.
     """
+    wanted = {n: min(usual[n], 3) for n in _LENGTHS if n in usual} | {name: size}
     wrong: bool | None = None
     for inputs in session.subject.sized(session, wanted, np.random.default_rng((session.seed, 5))):
         judged = session.run_case(Case("sizes", "", inputs)) if inputs is not None else None
-        if judged is None or judged.outcome.late or session.subject.measured(judged)[name] != wanted[name]:
+        if judged is None or judged.outcome.late or session.subject.measured(judged)[name] != size:
             continue
         if (result := answer(judged)) is not None:
             return result
