@@ -147,7 +147,7 @@ def assumes(record: Record, array: str, positive: bool = True) -> bool:
     if record["kind"] != "sign":
         return any(assumes(p, array, positive) for p in record["premises"])
     lawful = {str(name) for name, _ in record["laws"]}
-    names = {str(n).removesuffix(" = 0") for n in record["not negative"]} - lawful
+    names = set(map(str, record["not negative"])) - lawful
     meant = [m["expression"] for m in record["meant"] if array_of(str(m["letter"])) in names]
     declared = positive if array in record["positive"] else array in names
     return declared or any(holds_letter(x, {array}) for x in meant)

@@ -38,7 +38,7 @@ GROWING = frozenset({"log", "sqrt", "tanh", "erf"})
 class Signs:
     """Relations by the form of what is related to 0, and the names of letters that are positive.
 
-    ``known`` are arrays of which no entry is negative, or with " = 0" after the name all are 0; of ``nonzero`` none is.
+    ``known`` are arrays of which no entry is negative; of ``nonzero`` none is.
     """
 
     relations: Mapping[Any, str]
@@ -158,8 +158,6 @@ class Signs:
         if x.kind == "number":
             return bool(x.label >= 0)
         if x.kind == "product":
-            if any(y.kind == "letter" and array_of(y.label) + " = 0" in self.known for y in x.below):
-                return True
             counted = Counter(y.own_form for y in x.below)
             return all(self.shows_not_negative(y) for y in x.below if counted[y.own_form] % 2)
         if x.kind == "sum" and (self._above_tangent(x) or self._complement(x)):

@@ -121,7 +121,7 @@ def given_by(record: Record, dice: Dice) -> Given:
 def _plain(sign: Record) -> Iterator[str]:
     """The arrays that are not negative, but for letters that stand for something."""
     meant = {array_of(str(m["letter"])) for m in sign["meant"]}
-    yield from (name for name in map(str, sign["not negative"]) if name.removesuffix(" = 0") not in meant)
+    yield from (name for name in map(str, sign["not negative"]) if name not in meant)
 
 
 def every_premise(record: Record) -> Iterator[Record]:

@@ -25,7 +25,7 @@ from symattn.proof.listed import all_true
 from symattn.proof.premises import Sign
 from symattn.proof.prover import Proof, prove, sides_at, unsimplified
 from symattn.proof.refuting import spread_sizes
-from symattn.proof.signs import ZERO, never_negative
+from symattn.proof.signs import never_negative
 from symattn.proof.statement import Declared, Letters, Numbers, Pair, Sides, growing_sizes, pairs, run
 from symattn.proof.theorem import Decision, Refutation
 
@@ -42,7 +42,6 @@ class Certificate:
     ``false`` gives pairs of which some must fail where the hypotheses hold, or is several such variants.
     ``laws`` is letters like ``assumed``, each with the law by which what it stands for is not negative: "largest",
     "bounded", "magnitude" and "grows NAME" (see ``checker_signs``).
-    ``zero`` is letters like ``assumed``, of which it is assumed that what they stand for is 0.
     With ``strict`` the smaller is less than the larger. Both are equal only where the letters in ``only``, named,
     assumed or lawful, are 0 throughout. The checker sees either by the form of the gap.
     ``chosen`` gives arrays that meet the hypotheses where numbers are tried: the bound b as the largest value, say.
@@ -59,7 +58,6 @@ class Certificate:
     laws: Mapping[str, tuple[str, Sides, str]] = field(default_factory=dict)
     only: tuple[str, ...] = ()
     strict: bool = False
-    zero: Mapping[str, tuple[str, Sides]] = field(default_factory=dict)
 
     def decide(self) -> Decision:
         """``proved`` if the gap is the difference and is never negative by its form."""
@@ -118,7 +116,7 @@ class Certificate:
 
     def _names(self) -> dict[str, tuple[str, Sides]]:
         lawful = {name: (shape, given) for name, (shape, given, _) in self.laws.items()}
-        return {**self.assumed, **self.named, **lawful, **self.zero}
+        return {**self.assumed, **self.named, **lawful}
 
     def _difference(self, pair: Pair, gap: object) -> Proof:
         a, b = pair
@@ -135,8 +133,7 @@ class Certificate:
         meant = {name: run(given, self.declared, world) for name, (_, given) in names.items()}
         meanings = tuple(pair for name in names for pair in _meanings(letters[name], meant[name]))
         laws = tuple((name, law) for name, (_, _, law) in self.laws.items())
-        zero = [name + ZERO for name in self.zero]
-        known = frozenset((*zero, *self.assumed, *self.laws, *self.declared.positive, *self.declared.nonnegative))
+        known = frozenset((*self.assumed, *self.laws, *self.declared.positive, *self.declared.nonnegative))
         result = []
         claimed = pairs(self.sides, self.declared, world)
         for gap, whole, pair in zip(

@@ -23,7 +23,6 @@ from symattn.proof.clearing import cleared
 from symattn.proof.concrete import zero_somewhere
 from symattn.proof.counting import cut_off, nodes
 
-ZERO = " = 0"  # after the name of an array of which that is assumed
 _ROOTS = frozenset({"rsqrt", "sqrt"})
 
 
@@ -40,8 +39,6 @@ def never_negative(x: ex.Expression, known: Iterable[str] = ()) -> bool:
     if isinstance(x, ex.Letter):
         return array_of(x) in names
     if isinstance(x, ex.Product):
-        if any(isinstance(f, ex.Letter) and array_of(f) + ZERO in names for f in x.children):
-            return True
         times = Counter(map(ex.canonical, x.children))
         return all(never_negative(f, names) for f in x.children if times[ex.canonical(f)] % 2)
     if isinstance(x, ex.Sum) and (_above_tangent(x, names) or _complement(x)):

@@ -118,13 +118,12 @@ def bound(
     laws: Mapping[str, tuple[str, Sides, str]] | None = None,
     only: tuple[str, ...] = (),
     strict: bool = False,
-    zero: Mapping[str, tuple[str, Sides]] | None = None,
 ) -> Certificate:
     """A part that is an inequality with a certificate; ``false`` where it has the theorem's false variant."""
     declared = Declared(arrays, positive=positive, units=units, nonnegative=nonnegative)
-    chosen, laws, named, zero = chosen or {}, laws or {}, named or {}, zero or {}
+    chosen, laws, named = chosen or {}, laws or {}, named or {}
     return Certificate(
-        declared, sides, gap, false or _equal_sides, assumed or {}, top, named, chosen, laws, only, strict, zero
+        declared, sides, gap, false or _equal_sides, assumed or {}, top, named, chosen, laws, only, strict
     )
 
 

@@ -169,8 +169,8 @@ def _hypotheses(record: Mapping[str, Any]) -> Iterator[tuple[str, Any, Data]]:
     lawful = {name for name, _ in record.get("laws", ())}
     for name in set(record.get("not negative", ())) - lawful:
         for m in record["meant"]:
-            if m["letter"].split("@")[0].split("[")[0] == name.removesuffix(" = 0"):
-                yield "=" if name.endswith(" = 0") else "≥", m["free"], m["expression"]
+            if m["letter"].split("@")[0].split("[")[0] == name:
+                yield "≥", m["free"], m["expression"]
 
 
 def _holds(world: World, relation: str, free: Any, x: Data) -> bool:

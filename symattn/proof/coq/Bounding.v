@@ -10,9 +10,8 @@ Open Scope R_scope.
 
 Section Bounding.
 Variables (plus least logs : list nat) (circles : list (nat * nat)).
-(* Expressions that are assumed not to be negative, or to be 0, each with the sorts of its indices in the order of
-   [free_in]. *)
-Variables (given zeros : list (list nat * expr)).
+(* Expressions that are assumed not to be negative, each with the sorts of its indices in the order of [free_in]. *)
+Variables (given : list (list nat * expr)).
 Definition option_eq := list_eq_dec (fun a b : option nat => ltac:(decide equality; apply Nat.eq_dec) : {a = b} + {a <> b}).
 Definition among (every : list (list nat * expr)) (here : list nat) (e : expr) : bool :=
   existsb (fun p => if expr_eq (compact e) (snd p) then
@@ -31,8 +30,7 @@ Fixpoint at_least_0 (here : list nat) (e : expr) : bool :=
       | _, _ => false
       end
   | Mul a b =>
-      if expr_eq a b then true else if among zeros here a then true else if among zeros here b then true
-      else at_least_0 here a && at_least_0 here b
+      if expr_eq a b then true else at_least_0 here a && at_least_0 here b
   | Div a b => at_least_0 here a && positive plus b
   | Sum s b => at_least_0 (s :: here) b
   | _ => false
@@ -84,16 +82,15 @@ Fixpoint unlogged (e : expr) : expr :=
   | e => e
   end.
 
-(* What holds in all worlds in which the letters [least] and what is [given] are not negative, what is in [zeros] is 0,
-   and the functions [logs] are logarithms: that [left] is at most [right], or if [strict] less; and that where they are
-   equal [x] is 0 at all places of the sorts [more]. *)
+(* What holds in all worlds in which the letters [least] and what is [given] are not negative, and the functions [logs]
+   are logarithms: that [left] is at most [right], or if [strict] less; and that where they are equal [x] is 0 at all
+   places of the sorts [more]. *)
 Definition relates (strict : bool) (x y : R) : Prop := if strict then x < y else x <= y.
 Definition in_worlds (free : list nat) (left right : expr)
     (what : (nat -> nat) -> letters -> (nat -> list R -> R) -> list place -> Prop) : Prop :=
   forall size letter function, world plus circles size letter ->
   (forall k, In k least -> forall at_, 0 <= letter k at_) ->
   (forall p, In p given -> forall env, Forall2 (placed size) (fst p) env -> 0 <= eval size letter function env (snd p)) ->
-  (forall p, In p zeros -> forall env, Forall2 (placed size) (fst p) env -> eval size letter function env (snd p) = 0) ->
   (forall f, In f logs -> forall x, 0 < x -> exp (function f [x]) = x) ->
   forall env, Forall2 (placed size) free env ->
   defined plus size letter function env left -> defined plus size letter function env right ->
@@ -112,8 +109,6 @@ Hypothesis W : world plus circles size letter.
 Hypothesis L : forall k, In k least -> forall at_, 0 <= letter k at_.
 Hypothesis A : forall p, In p given -> forall env, Forall2 (placed size) (fst p) env ->
   0 <= eval size letter function env (snd p).
-Hypothesis Z : forall p, In p zeros -> forall env, Forall2 (placed size) (fst p) env ->
-  eval size letter function env (snd p) = 0.
 Hypothesis G : forall f, In f logs -> forall x, 0 < x -> exp (function f [x]) = x.
 Notation eval := (eval size letter function).
 
@@ -152,10 +147,6 @@ Proof.
       destruct e2_2_2; try easy. destruct z as [|[]|]; try easy. destruct expr_eq; [subst|easy]. cbn.
       pose proof (tangent (eval env e2_2_1)). lra.
   - destruct expr_eq; [subst; cbn; apply Rle_0_sqr|].
-    destruct (among zeros here e1) eqn:Z1.
-    { apply (among_ok (fun x => x = 0) zeros here env e1 Z) in Z1; [|easy]. cbn. rewrite Z1. lra. }
-    destruct (among zeros here e2) eqn:Z2.
-    { apply (among_ok (fun x => x = 0) zeros here env e2 Z) in Z2; [|easy]. cbn. rewrite Z2. lra. }
     apply andb_prop in H as [H1 H2]. cbn. apply Rmult_le_pos; eauto.
   - apply andb_prop in H as [H1 H2]. cbn. apply Rmult_le_pos; [eauto|]. left. apply Rinv_0_lt_compat.
     now apply (positive_ok plus circles size letter function W).
@@ -257,12 +248,12 @@ Theorem bounds_ok strict K passes steps free l r why :
   bounds strict K passes steps free l r why = true -> at_most strict free l r.
 Proof.
   unfold bounds. destruct (sure plus (unlogged why)) eqn:S; [|easy]. destruct (if strict then _ else _) eqn:A; [|easy].
-  intros H size letter function W L G Z F env P D1 D2. apply accepts_ok in H.
+  intros H size letter function W L G F env P D1 D2. apply accepts_ok in H.
   specialize (H size letter function W env P (conj D2 (conj I D1))).
   assert (D : defined plus size letter function env (unlogged why)) by now apply sure_defined.
   specialize (H D). rewrite (unlogged_ok size letter function W F) in H. cbn in H. destruct strict; cbn.
-  - pose proof (more_than_0_ok size letter function W L G Z why free env A P). lra.
-  - pose proof (at_least_0_ok size letter function W L G Z why free env A P). lra.
+  - pose proof (more_than_0_ok size letter function W L G why free env A P). lra.
+  - pose proof (at_least_0_ok size letter function W L G why free env A P). lra.
 Qed.
 
 (* Where both sides are equal, so that [why] is 0, [x] is 0 at all places of the sorts [more]. *)
@@ -275,13 +266,13 @@ Theorem forces_ok K passes steps free more l r why x :
   forces K passes steps free more l r why x = true -> only_where free more l r x.
 Proof.
   unfold forces. destruct (sure plus (unlogged why)) eqn:S; [|easy]. destruct existsb eqn:A; [|easy].
-  intros H size letter function W L G Z F env P D1 D2 E. apply accepts_ok in H.
+  intros H size letter function W L G F env P D1 D2 E. apply accepts_ok in H.
   specialize (H size letter function W env P (conj D2 (conj I D1))).
   assert (D : defined plus size letter function env (unlogged why)) by now apply sure_defined.
   specialize (H D). rewrite (unlogged_ok size letter function W F) in H. cbn in H.
   apply existsb_exists in A as [[m y] [J B]]. cbn [fst snd] in B. destruct list_eq; [|easy]. destruct expr_eq; [subst|easy].
   assert (E0 : eval size letter function env why = 0) by lra.
-  exact (forced_ok size letter function W L G Z why free env P E0 (more, x) J).
+  exact (forced_ok size letter function W L G why free env P E0 (more, x) J).
 Qed.
 
 (* An expression that is more than 0 by its form is so in all worlds. *)

@@ -79,14 +79,13 @@ Ltac on_list tactic :=
     repeat match goal with H : Forall2 _ _ _ |- _ => inversion H; clear H; subst end;
     repeat match goal with H : placed _ _ _ |- _ => destruct H as [? [-> ?]] end; cbn; tactic|]); destruct I.
 Ltac is_given := on_list ltac:(idtac; first [given | by_law]).
-Ltac is_zero := on_list ltac:(idtac; given).
 Ltac is_log := intros ? I; repeat (destruct I as [<-|I]; [cbn; given|]); destruct I.
 Ltac read_bound accepted size letter function env :=
-  apply (bounds_ok _ _ _ _ _ _ _ _ _ _ _ _ _ _ accepted size letter function ltac:(holds_in_world) ltac:(is_least)
-    ltac:(is_given) ltac:(is_zero) ltac:(is_log) env ltac:(is_placed) ltac:(is_defined) ltac:(is_defined)).
+  apply (bounds_ok _ _ _ _ _ _ _ _ _ _ _ _ _ accepted size letter function ltac:(holds_in_world) ltac:(is_least)
+    ltac:(is_given) ltac:(is_log) env ltac:(is_placed) ltac:(is_defined) ltac:(is_defined)).
 Ltac read_only forced equality size letter function env more :=
-  apply (forces_ok _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ forced size letter function ltac:(holds_in_world) ltac:(is_least)
-    ltac:(is_given) ltac:(is_zero) ltac:(is_log) env ltac:(is_placed) ltac:(is_defined) ltac:(is_defined) equality more
+  apply (forces_ok _ _ _ _ _ _ _ _ _ _ _ _ _ _ forced size letter function ltac:(holds_in_world) ltac:(is_least)
+    ltac:(is_given) ltac:(is_log) env ltac:(is_placed) ltac:(is_defined) ltac:(is_defined) equality more
     ltac:(is_placed)).
 Ltac read_sign accepted size letter function env :=
   apply (above_0_ok _ nil _ accepted size letter function ltac:(holds_in_world) env).
@@ -102,11 +101,6 @@ Ltac of_largest premise :=
   first [ premise | match goal with A : (forall l, l <> [] -> In (?max l) l) |- context [?max ?l] =>
     let I := fresh in let E := fresh in
     assert (I : In (max l) l) by (apply A; is_some); one_of I E; rewrite <- E; cbv beta; clear E; of_largest premise end ].
-
-(* What one bound supposes, another one says. *)
-Lemma gap x y z : x <= y -> y + -1 * x = z -> 0 <= z.
-Proof. lra. Qed.
-Ltac by_gap tactic := eapply gap; [tactic | lra].
 
 (* Two sides that differ where numbers have been put for arrays; exponentials are no more than positive numbers there. *)
 Ltac powers_positive := repeat match goal with |- context [exp ?x] =>

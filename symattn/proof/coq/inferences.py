@@ -103,7 +103,6 @@ def _resting(
     said = replace(
         said,
         given=tuple(dict.fromkeys(m for s in every for m in s.given)),
-        zeros=tuple(dict.fromkeys(m for s in every for m in s.zeros)),
         supposed=Supposed(any(s.supposed.logarithms for s in every), laws, attained),
     )
     positive = tuple(dict.fromkeys(x for c in premises for x in c.positive))

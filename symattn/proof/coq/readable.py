@@ -74,10 +74,10 @@ class Stated:
     """``left`` = ``right``, ≤ or < it, or 0 < ``right`` where there is no left side, at places ``free``.
 
     The arrays numbered in ``plus`` are positive, those in ``least`` not negative; ``circles`` are cosines and sines.
-    The terms in ``given``, with the sorts of their indices, are assumed not to be negative, those in ``zeros`` to be 0,
-    those in ``equals`` to be equal, and those in ``lawful`` are not negative by what is ``supposed`` of functions. Both
-    sides are equal only where those in ``only`` are 0: their indices are some of these sorts, the innermost first, and
-    then those of the places.
+    The terms in ``given``, with the sorts of their indices, are assumed not to be negative, those in ``equals`` to be
+    equal, and those in ``lawful`` are not negative by what is ``supposed`` of functions. Both sides are equal only
+    where those in ``only`` are 0: their indices are some of these sorts, the innermost first, and then those of the
+    places.
     """
 
     name: str
@@ -90,7 +90,6 @@ class Stated:
     least: tuple[int, ...] = ()
     circles: tuple[tuple[int, int], ...] = ()
     given: tuple[Meant, ...] = ()
-    zeros: tuple[Meant, ...] = ()
     lawful: tuple[Meant, ...] = ()
     equals: tuple[tuple[tuple[int, ...], Term, Term], ...] = ()
     only: tuple[Meant, ...] = ()
@@ -139,7 +138,7 @@ def reading(*statements: Stated) -> CoqReader:
     """Names for all that occurs in statements that share theirs."""
     reader = CoqReader(statements[0].names)
     for said in statements:
-        for side in (*said.sides, *[x for _, x in (*said.given, *said.zeros, *said.lawful, *said.only)]):
+        for side in (*said.sides, *[x for _, x in (*said.given, *said.lawful, *said.only)]):
             reader.see(side)
     return reader
 
@@ -150,7 +149,7 @@ def _words(reader: CoqReader, said: Stated, divides: bool) -> Iterator[str]:
         yield f"Every entry of {', '.join(reader.arrays[k] for k in said.plus)} is more than 0"
     if said.least:
         yield f"No entry of {', '.join(reader.arrays[k] for k in said.least)} is negative"
-    if said.given or said.zeros or said.equals:
+    if said.given or said.equals:
         yield "What is assumed of expressions are the hypotheses of the theorem"
     for c, s in said.circles:
         yield f"{reader.arrays[c]} and {reader.arrays[s]} are the cosine and the sine of the same angles"
@@ -189,8 +188,6 @@ def _suppositions(reader: CoqReader, said: Stated) -> Iterator[str]:
         yield f"({over}0 {sign} {entry})" if over else f"0 {sign} {entry}"
     for sorts, x in said.given:
         yield _assumed(reader, sorts, "0 <= {}", x)
-    for sorts, x in said.zeros:
-        yield _assumed(reader, sorts, "{} = 0", x)
     for sorts, x, y in said.equals:
         yield _assumed(reader, sorts, "{} = {}", x, y)
     for c, s in said.circles:

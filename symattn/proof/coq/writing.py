@@ -105,7 +105,6 @@ def bounded(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], n
         left,
         right,
         given=tuple(m for array, m in result if array in known and array not in laws),
-        zeros=tuple(m for array, m in result if f"{array} = 0" in known),
         lawful=tuple(m for array, m in result if array in laws),
         supposed=Supposed("log" in names.functions, frozenset(laws.values())),
     )
@@ -182,8 +181,7 @@ def _lemma(said: Stated, by: str, hints: Sequence[CoqStep], regroup: bool, why: 
     lists = [_list(map(str, x)) for x in ((said.plus, said.least, _logs(said)) if why else (said.plus,))]
     lists.append(_list(map(str, said.circles)))
     if why:
-        every = ((*said.given, *said.lawful), said.zeros)
-        lists += [_list(f"({_list(map(str, sorts))}, {x})" for sorts, x in meant) for meant in every]
+        lists.append(_list(f"({_list(map(str, sorts))}, {x})" for sorts, x in (*said.given, *said.lawful)))
     strict = [] if why is None else ["true" if said.relation == "<" else "false"]
     numbers = f"{len(said.names.sorts)} {6 if regroup else 1}"
     free = _list(map(str, said.free))
