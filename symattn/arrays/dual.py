@@ -1,5 +1,7 @@
 """``dual``: an element with its derivative along one direction, over any kind of elements. Forward differentiation.
 
+Along several directions at once the derivatives are ``Slopes``, which hold those that are not 0.
+
 (x, x′) + (y, y′) = (x + y, x′ + y′), (x, x′)(y, y′) = (x y, x y′ + x′ y), f(x, x′) = (f(x), f′(x) x′). The derivative
 of a maximum is that of the larger element. Of equal ones it is not unique: ``max`` takes that of the first, since
 softmax does not depend on it, ``maximum`` raises Undecided (ReLU at 0).
@@ -14,18 +16,61 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from symattn.arrays.entries import Entries
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.planes import Planes
+from symattn.arrays.special import Forbidden, Undefined
 from symattn.document.errors import Refused, Undecided
 from symattn.document.model import Text
 
 
+class Slopes:
+    """Σ_k c_k ε_k as {k: c_k}: the derivatives of one element along several directions; beside 0 for all of them."""
+
+    __slots__ = ("along",)
+
+    def __init__(self, along: dict[int, Any]) -> None:
+        self.along = along
+
+    def __add__(self, other: Any) -> Any:
+        if not isinstance(other, Slopes):
+            return self if other == 0 else NotImplemented
+        total = dict(self.along)
+        for k, c in other.along.items():
+            total[k] = total[k] + c if k in total else c
+        return Slopes(total)
+
+    __radd__ = __add__
+
+    def __mul__(self, x: Any) -> Any:
+        if isinstance(x, (Forbidden, Undefined)):
+            return NotImplemented
+        return Slopes({k: c * x for k, c in self.along.items()})
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, x: Any) -> Slopes:
+        return Slopes({k: c / x for k, c in self.along.items()})
+
+    def __eq__(self, zero: object) -> bool:
+        return all(c == zero for c in self.along.values())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def slope(x: Any, k: int, zero: Any) -> Any:
+    """The derivative along the k-th direction; what is no ``Slopes`` is the same along all."""
+    return x.along.get(k, zero) if isinstance(x, Slopes) else x
+
+
 class Dual(Planes):
-    """Arrays of values and derivatives: two planes of the elements of ``base``, a kind with one plane."""
+    """Arrays of values and derivatives: two planes of the elements of ``base``, a kind with one plane; or derivatives
+    are those of the kind ``slopes``."""
 
     holds = "values, with ε before their derivatives"
     base: ClassVar[type[Planes]]
+    slopes: ClassVar[type[Planes]]
 
     @property
     def value(self) -> Planes:
@@ -33,7 +78,7 @@ class Dual(Planes):
 
     @property
     def derivative(self) -> Planes:
-        return self.base(self.planes[1])
+        return self.slopes(self.planes[1])
 
     def told(self) -> Callable[[tuple[int, ...]], Text]:
         value, derivative = self.value.told(), self.derivative.told()
@@ -85,12 +130,12 @@ class Dual(Planes):
 
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:
-        return cls.made(cls.base._sum(a.value, axis), cls.base._sum(a.derivative, axis))
+        return cls.made(cls.base._sum(a.value, axis), cls.slopes._sum(a.derivative, axis))
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
         x, y = a.value, b.value
-        return cls.made(x @ y, x @ b.derivative + a.derivative @ y)
+        return cls.made(x @ y, cls.slopes._matmul(x, b.derivative) + cls.slopes._matmul(a.derivative, y))
 
     @classmethod
     def _max(cls, a: Self, axis: int) -> Self:
@@ -104,7 +149,7 @@ class Dual(Planes):
     def _maximum(cls, a: Self, b: Self) -> Self:
         second = cls.base._less(a.value, b.value)
         tied = ~(second | cls.base._less(b.value, a.value) | cls._forbidden(a) & cls._forbidden(b))
-        if np.any(tied & ~cls.base._equal(a.derivative, b.derivative)):
+        if np.any(tied & ~cls.slopes._equal(a.derivative, b.derivative)):
             raise Undecided(f"{cls.name}: a maximum of equals with different slopes has no derivative")
         return cls._chosen(a, b, second)
 
@@ -131,9 +176,23 @@ class Dual(Planes):
 
 
 @cache
-def dual(base: type[Planes]) -> type[Dual]:
-    """The kind of dual numbers over ``base``."""
-    fields = {"name": f"dual {base.name}", "base": base, "sentinel": base.sentinel}
+def _slopes(base: type[Entries]) -> type[Entries]:
+    """The kind of ``Slopes`` over ``base``, whose own sums and products of matrices are those of numbers."""
+
+    def same(_: type, x: Any, y: Any) -> bool:
+        directions = {k for z in (x, y) if isinstance(z, Slopes) for k in z.along}
+        return all(base.same(slope(x, k, zero), slope(y, k, zero)) for k in directions)
+
+    zero = base.scalar(0)
+    generic = {name: vars(Entries)[name] for name in ("_sum", "_matmul")}
+    return type(base.__name__, (base,), {**generic, "same": classmethod(same)})
+
+
+@cache
+def dual(base: type[Planes], several: bool = False) -> type[Dual]:
+    """The kind of dual numbers over ``base``, with derivatives along ``several`` directions if asked."""
+    slopes = _slopes(base) if several and issubclass(base, Entries) else base
+    fields = {"name": f"dual {base.name}", "base": base, "slopes": slopes, "sentinel": base.sentinel}
     result: type[Dual] = type("Dual", (Dual,), fields)
     result.xp = Namespace(result)
     return result

@@ -7,10 +7,11 @@ cos² + sin² = 1 for the letters named in ``rules``.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from fractions import Fraction
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, reduce
 from itertools import product
+from operator import add, mul
 from typing import Any
 
 import flint
@@ -20,7 +21,7 @@ from symattn.document.errors import Refused
 from symattn.proof.clearing import is_reciprocal
 
 Monomial = tuple[tuple[int, int], ...]  # letters, which are numbers, with their powers, in order
-Polynomial = dict[Monomial, Fraction]  # in an exponent
+Polynomial = dict[Monomial, flint.fmpq]  # in an exponent
 Key = tuple[Any, ...]
 Place = Mapping[ex.Index, int]
 Rules = tuple[tuple[str, str], ...]  # (cos, sin): letters of these names satisfy cos² + sin² = 1 at every place
@@ -33,12 +34,24 @@ class World:
     def __init__(self, sizes: Mapping[str, int], inverses: bool = False) -> None:
         self.sizes = sizes
         self.inverses = inverses  # whether R Z = 1 is to be used, so that the letters of every Z are needed
+        self._powers: dict[Any, Polynomial] = {}
+        self._exponentials: dict[Any, list[tuple[Key, int]]] = {}
+        self._numbers: dict[Key, int] = {}  # of the letters that stand in exponents
+
+    def zero(self, x: ex.Expression, at: Place, rules: Rules) -> bool:
+        """Return whether x = 0 at a place, in the ring of the letters that it has there."""
         self.letters: dict[Key, int] = {}
         self.reciprocals: list[tuple[Key, ex.Expression, Place]] = []
-        self._powers: dict[Any, Polynomial] = {}
-        self._numbers: dict[Key, int] = {}  # of the letters that stand in exponents
         self._memo: dict[Any, Any] = {}
         self._seen: set[Any] = set()
+        self.collect(x, at)
+        names = tuple(f"x{i}" for i in range(max(len(self.letters), 1)))
+        self.ring = flint.fmpq_mpoly_ctx.get(names, flint.Ordering.degrevlex)
+        self.generators = self.ring.gens()
+        f = _with_rules(self, _inverse_free(self, self.polynomial(x, at)), rules)
+        if f != 0 and self.reciprocals:
+            f = _with_rules(self, _with_reciprocals(self, f), rules)
+        return bool(f == 0)
 
     def collect(self, x: ex.Expression, at: Place) -> None:
         """Note the letters of ``x`` at a place."""
@@ -72,12 +85,13 @@ class World:
 
     def exponentials(self, x: ex.Exponential, at: Place) -> list[tuple[Key, int]]:
         """e^x as letters and their powers."""
-        out = []
-        for m, c in self.power(x.children[0], at).items():
-            if (c * PARTS).denominator != 1:
-                raise Refused(f"the coefficient {c} in an exponent")
-            out.append((("e", m, c > 0), abs(int(c * PARTS))))
-        return out
+        key = _memo_key(x, at)
+        if key not in self._exponentials:
+            powers = {m: c * PARTS for m, c in self.power(x.children[0], at).items()}
+            if broken := next((c for c in powers.values() if c.q != 1), None):
+                raise Refused(f"the coefficient {broken / PARTS} in an exponent")
+            self._exponentials[key] = [(("e", m, c > 0), abs(int(c.p))) for m, c in powers.items()]
+        return self._exponentials[key]
 
     def power(self, x: ex.Expression, at: Place) -> Polynomial:
         """An exponent as a polynomial in letters."""
@@ -89,32 +103,24 @@ class World:
     def _power(self, x: ex.Expression, at: Place) -> Polynomial:
         if isinstance(x, (ex.Letter, ex.Opaque)):
             key = letter_of(x, at)
-            return _letter(self._numbers.setdefault(key, len(self._numbers)))
+            return {((self._numbers.setdefault(key, len(self._numbers)), 1),): flint.fmpq(1)}
         if isinstance(x, ex.Sum):
             return _plus(self.power(y, at) for y in x.children)
         if isinstance(x, ex.Product):
-            result = _constant(Fraction(1))
-            for y in x.children:
-                result = _times(result, self.power(y, at))
-            return result
+            return reduce(_times, (self.power(y, at) for y in x.children))
         if isinstance(x, ex.Total):
             return _plus(self.power(x.body, {**at, x.index: a}) for a in range(self.sizes[x.index.sort]))
-        return _constant(self._value(x, at))
+        value = self._value(x, at)
+        return {(): value} if value else {}
 
-    def _value(self, x: ex.Expression, at: Place) -> Fraction:
+    def _value(self, x: ex.Expression, at: Place) -> flint.fmpq:
         if isinstance(x, ex.Constant):
-            return x.value
+            return flint.fmpq(x.value.numerator, x.value.denominator)
         if isinstance(x, ex.Count):
-            return Fraction(self.sizes[x.sort])
+            return flint.fmpq(self.sizes[x.sort])
         if isinstance(x, ex.Predicate):
-            return Fraction(int(holds(x, at)))
+            return flint.fmpq(holds(x, at))
         raise Refused(f"no polynomial for {type(x).__name__.lower()}")
-
-    def prepare(self) -> None:
-        """Make the ring of all letters collected so far."""
-        names = tuple(f"x{i}" for i in range(max(len(self.letters), 1)))
-        self.ring = flint.fmpq_mpoly_ctx.get(names, flint.Ordering.degrevlex)
-        self.generators = self.ring.gens()
 
     def polynomial(self, x: ex.Expression, at: Place) -> Any:
         """``x`` at a place, in the ring."""
@@ -127,25 +133,17 @@ class World:
         if isinstance(x, (ex.Letter, ex.Opaque)):
             return self.generator(letter_of(x, at))
         if isinstance(x, ex.Sum):
-            return sum((self.polynomial(y, at) for y in x.children), self.number(Fraction(0)))
+            return reduce(add, (self.polynomial(y, at) for y in x.children))
         if isinstance(x, ex.Total):
-            values = [self.polynomial(x.body, {**at, x.index: a}) for a in range(self.sizes[x.index.sort])]
-            return sum(values, self.number(Fraction(0)))
-        result = self.number(Fraction(1))
+            places = ({**at, x.index: a} for a in range(self.sizes[x.index.sort]))
+            return sum((self.polynomial(x.body, there) for there in places), self.ring.constant(0))
         if isinstance(x, ex.Product):
             parts = self._factors(x, at)
-            for y in parts:
-                result = result * self.polynomial(y, at)
-            return result if parts else self.number(Fraction(0))
+            return reduce(mul, (self.polynomial(y, at) for y in parts)) if parts else self.ring.constant(0)
         if isinstance(x, ex.Exponential):
-            for letter, times in self.exponentials(x, at):
-                result = result * self.generator(letter) ** times
-            return result
-        return self.number(self._value(x, at))
-
-    def number(self, c: Fraction) -> Any:
-        """A constant of the ring."""
-        return self.ring.constant(flint.fmpq(c.numerator, c.denominator))
+            powers = (self.generator(letter) ** times for letter, times in self.exponentials(x, at))
+            return reduce(mul, powers, self.ring.constant(1))
+        return self.ring.constant(self._value(x, at))
 
     def generator(self, key: Key) -> Any:
         """A letter in the ring."""
@@ -177,35 +175,49 @@ def _memo_key(x: ex.Expression, at: Place) -> Any:
     return x, *[at[i] if i in at else at.get(i._replace(image=())) for i in x.order]
 
 
+@dataclass(frozen=True)
+class _Question:
+    """What is asked, up to names, and how it is answered."""
+
+    key: Any
+    answer: Callable[[], bool] = field(compare=False)
+
+
+@lru_cache(maxsize=10_000)
+def _answer(question: _Question) -> bool:
+    return question.answer()
+
+
 def vanishes_at(
     x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int], rules: Rules = (), inverses: bool = False
 ) -> bool:
     """Return whether x = 0 at all places of these sizes, decided exactly.
 
-    Every reciprocal under a sum is a free letter, or, with ``inverses``, R with R Z = 1.
+    Every reciprocal under a sum is a free letter, or, with ``inverses``, R with R Z = 1. What is asked again is
+    known.
     """
-    return all(_zero(x, at, sizes, rules, inverses) for at in _places(free, sizes))
+    indices = tuple(free)
+
+    def answer() -> bool:
+        world = World(sizes, inverses)
+        return all(world.zero(x, at, rules) for at in _places(indices, sizes))
+
+    seats = {i: n for n, i in enumerate(indices)}
+    names = {i: ("free", seats.get(i._replace(image=()), i), *i.image) for i in x.free}
+    form = ex.canonical(x, names), tuple(i.sort for i in indices)
+    return _answer(_Question((form, tuple(sorted(sizes.items())), rules, inverses), answer))
 
 
 def zero_somewhere(x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int]) -> bool:
     """Return whether x = 0 whatever the letters are, at some place of these sizes."""
-    return any(_zero(x, at, sizes, (), False) for at in _places(free, sizes))
+    world = World(sizes)
+    return any(world.zero(x, at, ()) for at in _places(free, sizes))
 
 
 def _places(free: Iterable[ex.Index], sizes: Mapping[str, int]) -> Iterator[dict[ex.Index, int]]:
     indices = tuple(free)
     for values in product(*[range(sizes[i.sort]) for i in indices]):
         yield dict(zip(indices, values, strict=True))
-
-
-def _zero(x: ex.Expression, at: Place, sizes: Mapping[str, int], rules: Rules, inverses: bool) -> bool:
-    world = World(sizes, inverses)
-    world.collect(x, at)
-    world.prepare()
-    f = _with_rules(world, _inverse_free(world, world.polynomial(x, at)), rules)
-    if f != 0 and world.reciprocals:
-        f = _with_rules(world, _with_reciprocals(world, f), rules)
-    return bool(f == 0)
 
 
 def _inverse_free(world: World, f: Any) -> Any:
@@ -236,7 +248,7 @@ def _with_reciprocals(world: World, f: Any) -> Any:
         for powers, c in f.to_dict().items():
             rows.setdefault(powers[n], {})[(*powers[:n], 0, *powers[n + 1 :])] = c
         top, z = max(rows, default=0), world.polynomial(below, at)
-        f = sum((world.ring.from_dict(row) * z ** (top - e) for e, row in rows.items()), world.number(Fraction(0)))
+        f = sum((world.ring.from_dict(row) * z ** (top - e) for e, row in rows.items()), world.ring.constant(0))
         f = _inverse_free(world, f)
     return f
 
@@ -247,7 +259,7 @@ def _with_rules(world: World, f: Any, rules: Rules) -> Any:
     for key, n in list(world.letters.items()):
         if key[0] == "letter" and key[1] in sine and ("letter", sine[key[1]], *key[2:]) in world.letters:
             s = world.generator(("letter", sine[key[1]], *key[2:]))
-            rest = world.number(Fraction(0))
+            rest = world.ring.constant(0)
             for powers, c in f.to_dict().items():
                 twice, once = divmod(powers[n], 2)
                 kept = world.ring.from_dict({(*powers[:n], once, *powers[n + 1 :]): c})
@@ -256,27 +268,21 @@ def _with_rules(world: World, f: Any, rules: Rules) -> Any:
     return f
 
 
-def _constant(c: Fraction) -> Polynomial:
-    return {(): c} if c else {}
-
-
-def _letter(key: int) -> Polynomial:
-    return {((key, 1),): Fraction(1)}
-
-
 def _plus(fs: Iterable[Polynomial]) -> Polynomial:
     out: Polynomial = {}
     for f in fs:
         for m, c in f.items():
-            out[m] = out.get(m, Fraction(0)) + c
+            out[m] = out[m] + c if m in out else c
     return {m: c for m, c in out.items() if c}
 
 
 def _times(f: Polynomial, g: Polynomial) -> Polynomial:
-    parts = []
+    out: Polynomial = {}
     for m, a in f.items():
         for n, b in g.items():
-            powers = Counter(dict(m))
-            powers.update(dict(n))
-            parts.append({tuple(sorted(powers.items())): a * b})
-    return _plus(parts)
+            powers = dict(m)
+            for letter, times in n:
+                powers[letter] = powers.get(letter, 0) + times
+            both = tuple(sorted(powers.items()))
+            out[both] = out[both] + a * b if both in out else a * b
+    return {m: c for m, c in out.items() if c}

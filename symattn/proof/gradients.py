@@ -16,7 +16,7 @@ def gradient(function: Callable[..., Any], by: str, **arrays: Any) -> Array:
     """∂ function(…) / ∂ x_ij… for the array x named ``by``: an array of the shape of x.
 
     ``function`` takes all its ``arrays`` by name and gives an array without axes. On ``indexed``, x must be an array
-    of letters; on kinds of elements the function runs once on dual numbers for each element of x.
+    of letters; on kinds of elements the function runs on dual numbers with a direction for each element of x.
     """
     return jacobian(function, by, **arrays)
 
@@ -47,17 +47,15 @@ def _formal(function: Callable[..., Any], by: str, arrays: dict[str, Any]) -> Ar
 
 
 def _along_elements(function: Callable[..., Any], by: str, arrays: dict[str, Any]) -> Any:
-    from symattn.arrays.dual import dual
+    from symattn.arrays.dual import Slopes, dual, slope
 
-    base = type(arrays[by])
-    kind: Any = dual(base)  # type: ignore[arg-type]
-    fixed = {name: kind.lift(x) for name, x in arrays.items()}
-    shape = arrays[by].plain_shape
-    slopes = []
-    for index in np.ndindex(shape):
-        direction = np.zeros(shape)
-        direction[index] = 1
-        moved = kind.made(arrays[by], base.lift(direction))
-        slopes.append(function(**{**fixed, by: moved}).derivative)
-    stacked = base.xp.stack(slopes, axis=-1)
-    return base.xp.reshape(stacked, (*slopes[0].plain_shape, *shape))
+    x = arrays[by]
+    base: Any = type(x)
+    kind: Any = dual(base, several=True)
+    zero, one = base.scalar(0), base.scalar(1)
+    directions = np.fromiter((Slopes({k: one}) for k in range(x.size)), object, x.size)
+    moved = {name: kind.lift(y) for name, y in arrays.items()}
+    moved[by] = kind(x.entries, directions.reshape(x.plain_shape))
+    slopes = function(**moved).derivative.entries
+    every = np.fromiter((slope(y, k, zero) for y in slopes.flat for k in range(x.size)), object, slopes.size * x.size)
+    return base(every.reshape(*slopes.shape, *x.plain_shape))

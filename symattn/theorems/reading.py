@@ -78,8 +78,10 @@ def read(theorem: Theorem) -> Reading | None:
             for x in (theorem.says, theorem.false_says)
         )
         return Reading(results, false) if results else None
+    method = theorem.method
     try:
-        return Statement(theorem).reading(theorem)
+        statement = method.statement if isinstance(method, AsPrinted) else Statement(theorem)
+        return statement.reading(theorem)
     except FalseStep as wrong:
         return Reading(wrong=str(wrong))
 
@@ -136,6 +138,7 @@ class Statement:
         self.where: list[Relation] = []
         self.signs: dict[Text, None] = {}
         self.letters: dict[Relation, None] = {}
+        self._known: dict[PrintedClaim, tuple[Evidence | FalseStep, ShownRelations]] = {}
         for words in theorem.hypotheses:
             self._explain(relations(words), assuming=True)
         self._explain([*conditions(theorem.says), *conditions(theorem.false_says)], assuming=False)
@@ -252,7 +255,20 @@ class Statement:
         raise FalseStep(f"the false variant {text(claim.relation)} holds as it is printed")
 
     def _evidence(self, claim: PrintedClaim) -> Evidence:
-        """Return the evidence for the relation under its conditions."""
+        """Return the evidence for the relation under its conditions, which is asked for once."""
+        if claim not in self._known:
+            with showing() as shown:
+                try:
+                    self._known[claim] = self._asked(claim), shown
+                except FalseStep as wrong:
+                    self._known[claim] = wrong.with_traceback(None), shown
+        result, shown = self._known[claim]
+        note(shown.by, shown.at)
+        if isinstance(result, FalseStep):
+            raise result
+        return result
+
+    def _asked(self, claim: PrintedClaim) -> Evidence:
         glossary, sized, relation = self.glossary, dict(self.sized), claim.relation
         if _tends(relation):
             return self._limit(claim)
@@ -337,13 +353,13 @@ class AsPrinted:
         return result
 
     @cached_property
-    def _statement(self) -> Statement:
+    def statement(self) -> Statement:
         return Statement(self)
 
     def _is_plain(self, claim: PrintedClaim) -> bool:
         """Return whether it is an equation with no condition but definitions."""
         equal = all(sign == "=" for sign, _ in claim.relation.rest)
-        return equal and not claim.denied and not claim.only and {*claim.conditions} <= {*self._statement.definitions}
+        return equal and not claim.denied and not claim.only and {*claim.conditions} <= {*self.statement.definitions}
 
     @cached_property
     def _plain(self) -> list[PrintedClaim]:
@@ -356,7 +372,7 @@ class AsPrinted:
     def _compiled(self) -> tuple[Compiled, Glossary]:
         """All claims as functions of the letters that they are about."""
         every = [x for claim in (*claims(self.says), *self.false) for x in links(claim.relation)]
-        statement = self._statement
+        statement = self.statement
         sides = nt.equals(*(side for x in every for side in (x.left, x.right)))
         used = pruned(statement.glossary, sides, statement.sized)
         return Compiled(used, statement.sized), used
@@ -369,7 +385,7 @@ class AsPrinted:
             if claim not in self._plain:
                 with showing() as shown:
                     try:
-                        read = self._statement.decided(claim)
+                        read = self.statement.decided(claim)
                         evidence = read.evidence or Evidence(Grade.UNDECIDED, read.reason)
                     except FalseStep as wrong:
                         evidence = Evidence(Grade.REFUTED, str(wrong))
@@ -395,7 +411,7 @@ class AsPrinted:
         result = [self.identity.refute()] if self.identity.false else []
         for claim in (c for c in self.false if not self._is_plain(c)):
             try:
-                read = self._statement.refuted(claim)
+                read = self.statement.refuted(claim)
             except FalseStep as holds:
                 result.append(Refutation(False, str(holds), accepted=True))
             else:
