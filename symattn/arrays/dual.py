@@ -175,7 +175,6 @@ class Dual(Planes):
         return cls.base._undefined(a.value)
 
 
-@cache
 def _slopes(base: type[Entries]) -> type[Entries]:
     """The kind of ``Slopes`` over ``base``, whose own sums and products of matrices are those of numbers."""
 

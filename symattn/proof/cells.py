@@ -295,19 +295,28 @@ def _numbers(
     constraints: Sequence[Constraint], symbols: Sequence[Any], literals: Sequence[Fraction], draws: int = _DRAWS
 ) -> list[dict[Any, Fraction]]:
     """Numbers at which the constraints hold: solutions of linear ones, others among draws."""
-    drawn = ([_wild(symbols, Random(seed), literals) for seed in range(draws)]) if symbols else []
+
+    def drawn(count: int) -> Iterator[dict[Any, Fraction]]:
+        return (_wild(symbols, Random(seed), literals) for seed in range(count if symbols else 0))
+
     if all(v.is_Symbol for _, x in constraints for v in _linear(x)[0]):
         solved = [_inside(constraints, Random(seed)) or {} for seed in range(_POINTS)]
-        return [{**one, **outcome} for one, outcome in zip(drawn, solved, strict=False)] or solved
-    functions = [(relation, sympy.lambdify(symbols, x, "math")) for relation, x in constraints]
+        return [{**one, **outcome} for one, outcome in zip(drawn(_POINTS), solved, strict=False)] or solved
+    functions = [(relation, _in_floats(tuple(symbols), x)) for relation, x in constraints]
     zeros = [x for relation, x in constraints if relation == "="]
 
     def holds(one: Mapping[Any, Fraction]) -> bool:
         return _holds(functions, one.values()) and all(_vanishes(x, one) for x in zeros)
 
-    result = list(islice(filter(holds, drawn), _POINTS))
-    lines = _on_lines([f for _, f in functions], drawn[:_LINES]) if not result else ()
+    result = list(islice(filter(holds, drawn(draws)), _POINTS))
+    lines = _on_lines([f for _, f in functions], [*drawn(_LINES)]) if not result else ()
     return result or list(islice(filter(holds, lines), 1))
+
+
+@cache
+def _in_floats(symbols: tuple[Any, ...], x: Any) -> Callable[..., float]:
+    function: Callable[..., float] = sympy.lambdify(symbols, x, "math")
+    return function
 
 
 def _on_lines(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -20,7 +22,13 @@ def certificates(proofs: Iterable[Proof], premises: Iterable[Premise] = ()) -> t
 
 def verdicts(records: Iterable[Mapping[str, Any]]) -> tuple[CertificateVerdict, ...]:
     """Return the checker's verdicts; its dice are cast alike each time, so that the same document is printed."""
-    return tuple(check(record, Random(0)) for record in records)
+    return tuple(_verdict(json.dumps(record)) for record in records)
+
+
+@lru_cache(maxsize=1000)
+def _verdict(written: str) -> CertificateVerdict:
+    """Return the verdict on a certificate as JSON, which is checked once."""
+    return check(json.loads(written), Random(0))
 
 
 def accepted(evidence: Evidence, proofs: Iterable[Proof], premises: Iterable[Premise] = ()) -> Evidence:
