@@ -58,4 +58,4 @@ def _along_elements(function: Callable[..., Any], by: str, arrays: dict[str, Any
     moved[by] = kind(x.entries, directions.reshape(x.plain_shape))
     slopes = function(**moved).derivative.entries
     every = np.fromiter((slope(y, k, zero) for y in slopes.flat for k in range(x.size)), object, slopes.size * x.size)
-    return base(every.reshape(*slopes.shape, *x.plain_shape))
+    return base(every.reshape((*slopes.shape, *x.plain_shape)))
