@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from itertools import islice, pairwise, product
 from math import prod
 from random import Random
@@ -39,6 +39,7 @@ _DRAWS = 300  # among which numbers of a cell that is not linear are looked for,
 _FEW = 30  # of a bound,
 _LINES, _STEPS = 3, 48  # and lines through some of them, with halvings to where a sign changes
 _ALONG = (*(-(2.0**k) for k in range(14, -7, -1)), 0.0, *(2.0**k for k in range(-6, 15)))
+_in_floats = cache(partial(sympy.lambdify, modules="math"))  # of letters, an expression
 Constraint = tuple[str, Any]  # (relation, expression): the expression is "=", "≥" or ">" 0
 
 
@@ -311,12 +312,6 @@ def _numbers(
     result = list(islice(filter(holds, drawn(draws)), _POINTS))
     lines = _on_lines([f for _, f in functions], [*drawn(_LINES)]) if not result else ()
     return result or list(islice(filter(holds, lines), 1))
-
-
-@cache
-def _in_floats(symbols: tuple[Any, ...], x: Any) -> Callable[..., float]:
-    function: Callable[..., float] = sympy.lambdify(symbols, x, "math")
-    return function
 
 
 def _on_lines(
