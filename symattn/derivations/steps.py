@@ -48,11 +48,6 @@ def listed(formulas: Iterable[Node]) -> Text:
     return tuple(parts[1:])
 
 
-def proved(where: str) -> Evidence:
-    """For all sizes, under the hypotheses named."""
-    return Evidence(Grade.PROVED, where)
-
-
 def checked(where: str) -> Evidence:
     """Exactly, at the sizes named."""
     return Evidence(Grade.CHECKED, where)
