@@ -111,7 +111,13 @@ def subject(spec: Norm) -> Definition:
         inputs=(
             Input("x", "b h n d", "input inputs hidden hidden_states h tokens a features"),
             Input("gain", "d", "weight gamma scale w g norm_weight ln_weight", partial(_gains, spec), needed=False),
-            Input("bias", "d", "beta b shift offset norm_bias ln_bias", _halves, needed=False),
+            Input(
+                "bias",
+                "d",
+                "beta b shift offset norm_bias ln_bias",
+                lambda shape, rng: rng.integers(-4, 5, shape) / 2.0,
+                needed=False,
+            ),
         ),
         outputs=("y",),
         ways=ways,
@@ -152,10 +158,6 @@ _AXES = {(-2,): "the tokens", (-1, -2): "tokens and columns together", (-1, -2, 
 
 def _gains(spec: Norm, shape: tuple[int, ...], rng: Random) -> np.ndarray:
     return rng.integers(-3 if spec.one_plus else 1, 7, shape) / 4.0
-
-
-def _halves(shape: tuple[int, ...], rng: Random) -> np.ndarray:
-    return rng.integers(-4, 5, shape) / 2.0
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from math import exp, log
 from typing import TYPE_CHECKING
@@ -124,7 +125,8 @@ def idle_step(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
             return "", ""
         if _right(session, cases, lambda given, c=changes: _changed(given, c)):  # type: ignore[misc]
             return step, f"all is right where {words}"
-    if session.spec.softcap is not None and _right(session, cases, _lowered):
+    lowered = partial(_changed, changes=_each(lambda a: a * _SMALL, "q w_q"))
+    if session.spec.softcap is not None and _right(session, cases, lowered):
         return "softcap", "all is right where scores are far below the cap"
     if isinstance(session.spec.position, Rotary) and _right_in_place(session):
         return "position", "all is right where the key stands where the query does"
@@ -141,10 +143,6 @@ def _changed(inputs: Inputs, changes: dict[str, Change]) -> dict[str, np.ndarray
     result = {n: changes[n](a) if n in changes else a for n, a in inputs.items()}
     same = all(np.array_equal(result[n], inputs[n]) for n in inputs)
     return None if same else result
-
-
-def _lowered(inputs: Inputs) -> dict[str, np.ndarray] | None:
-    return _changed(inputs, _each(lambda a: a * _SMALL, "q w_q"))
 
 
 def _right(session: Session, cases: list[CaseResult], change: Callable[[Inputs], dict[str, np.ndarray] | None]) -> bool:

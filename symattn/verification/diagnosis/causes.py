@@ -42,16 +42,13 @@ class Known(Protocol):
     """A known mistake: its step, its cause in words, and where it is made (None: everywhere)."""
 
     @property
-    def step(self) -> str:
-        """The step at which it is made."""
+    def step(self) -> str: ...
 
     @property
-    def cause(self) -> str:
-        """The cause, in words."""
+    def cause(self) -> str: ...
 
     @property
-    def where(self) -> Where | None:
-        """In which cases it is made."""
+    def where(self) -> Where | None: ...
 
 
 M = TypeVar("M", bound=Known)

@@ -46,18 +46,15 @@ def conditions() -> Iterator[tuple[str, Test]]:
         yield from (_condition(name, f"is {no}a multiple of", t) for t, no in product(_TILES, ("", "not ")))
 
 
-def _limits() -> Iterator[tuple[str, Test]]:
-    """Conditions on sizes between which others lie that may not have been tried."""
-    return (_condition(name, relation, t) for name, t, relation in product(_LENGTHS, _TILES[::-1], ">≥<"))
-
-
 def separating(
     session: Session, wrong: Sequence[CaseResult], right: Sequence[CaseResult], answer: Answer | None = None
 ) -> Iterator[tuple[str, Test]]:
     """The conditions that hold for all of the former, and for none of the latter. ``answer`` says whether a case shows
     what is wrong: limits are then found by asking."""
     yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
-    for words, test in chain(conditions(), _thresholds(session, yes, no, answer) if answer else (), _limits()):
+    asked = _thresholds(session, yes, no, answer) if answer else ()
+    limits = (_condition(name, relation, t) for name, t, relation in product(_LENGTHS, _TILES[::-1], ">≥<"))
+    for words, test in chain(conditions(), asked, limits):
         try:
             if all(map(test, yes)) and not any(map(test, no)):
                 yield words, test

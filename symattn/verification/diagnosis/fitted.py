@@ -26,8 +26,7 @@ class FittedFamily(Protocol[M_co]):
     """A mistake with a number x, and the points from which it is sought."""
 
     @property
-    def grid(self) -> Sequence[float]:
-        """The points."""
+    def grid(self) -> Sequence[float]: ...
 
     def mistake(self, x: float, written: str) -> M_co:
         """The mistake with this number, and how it is written."""

@@ -72,7 +72,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         yield opening("the mask is inverted", lambda at: ~allowed(at))
     for n in WIDTHS:
         words = f"the first {n} keys are" if n > 1 else "the first key is"
-        yield opening(f"{words} always seen", partial(_with_first, n))
+        yield opening(f"{words} always seen", lambda at, n=n: allowed(at) | (np.arange(at.shape[-1]) < n))  # type: ignore[misc]
     for words, fill in _FILLED:
         yield in_steps("mask", words, masked=partial(_filled, fill))
     yield in_steps("mask", "a boolean mask is added as 0 and 1", masked=lambda at: added(at) + allowed(at) * 1.0)
@@ -90,10 +90,6 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
             if axis == -1 or tiles.startswith("tiles"):
                 words = f"the mask counts {noun} anew in each tile ({tiles})"
                 yield opening(words, partial(_from_the_first, axis, edges))
-
-
-def _with_first(n: int, at: At) -> np.ndarray:
-    return allowed(at) | (np.arange(at.shape[-1]) < n)
 
 
 Fill = Callable[[At, Any], Any]  # what stands in the place of −∞, of the scores

@@ -224,15 +224,12 @@ def _heads_merged(at: At) -> Any:
     return projections.merge_heads(a) if at.spec.heads > 1 else a
 
 
-def _transposed(at: At) -> Array:
-    return projections.project(_heads_merged(at), at.values["w_o"].mT, at.values.get("b_o"))
-
-
 _CLOSED: dict[str, Wrong] = {
     "the output projection is left out": _heads_merged,
     "the bias of the output is left out":
         lambda at: projections.project(_heads_merged(at), at.values["w_o"] + 0 * at.values["b_o"]),
-    "the output projection is transposed": _transposed,
+    "the output projection is transposed":
+        lambda at: projections.project(_heads_merged(at), at.values["w_o"].mT, at.values.get("b_o")),
 }  # fmt: skip
 
 

@@ -96,14 +96,10 @@ def cuts(widths: Iterable[int] = ()) -> Iterator[tuple[str, Edges]]:
         words = f"tiles of {width}" if width > 1 else "tiles of one key"
         yield words, lambda n, w=width: [*range(0, n, w), n]  # type: ignore[misc]
     for count in () if widths else (2, 3, 4, 8):
-        yield f"{count} parts", lambda n, c=count: [0, *accumulate(_equal(n, min(c, n)))]  # type: ignore[misc]
+        yield f"{count} parts", lambda n, c=count: [0, *accumulate(map(len, np.array_split(range(n), min(c, n))))]  # type: ignore[misc]
         yield f"{count} parts", lambda n, c=count: [*[*range(0, n, max(n // c, 1))][:c], n]  # type: ignore[misc]
     for count in () if widths else (2, 4):
         yield f"{count} parts and the rest", lambda n, c=count: [*range(0, n, max(n // c, 1)), n]  # type: ignore[misc]
-
-
-def _equal(n: int, parts: int) -> list[int]:
-    return [n // parts + (part < n % parts) for part in range(parts)]
 
 
 @dataclass(frozen=True)
