@@ -97,6 +97,7 @@ class Modular(Planes):
     def _numbers(cls, plain: np.ndarray) -> State:
         if constant := _logarithm_of_two(plain):
             return cls.field.constant(*constant, plain.shape)
+        plain = _meant(plain) if cls.field.meant else plain
         return numbers(_rough(_finite(plain)) if cls.field.rough else _finite(plain), cls.field.p, cls.field.q)
 
     @classmethod
@@ -288,6 +289,17 @@ def _logarithm_of_two(plain: np.ndarray) -> tuple[Fraction, int] | None:
             note(f"the number {typed!r} was read as {'' if c == 1 else f'{c} '}{'ln 2' if power == 1 else 'log₂ e'}")
             return c, power
     return None
+
+
+def _meant(plain: np.ndarray) -> np.ndarray:
+    """The short decimal or fraction of which a float, one for all elements, is the nearest one of 24 bits or more."""
+    if plain.dtype.kind != "f" or not plain.size or plain.min() != plain.max() or not np.isfinite(plain).all():
+        return plain
+    typed = float(plain.reshape(-1)[0])
+    for number in (Fraction(f"{typed:.6g}"), Fraction(typed).limit_denominator(64)) if (typed * 2**16) % 1 else ():
+        if number and abs(number - Fraction(typed)) <= abs(number) * Fraction(1, 1 << 24):
+            return np.full(plain.shape, number, dtype=object)
+    return plain
 
 
 def _rough(plain: np.ndarray) -> np.ndarray:

@@ -72,6 +72,20 @@ def _longer(a: Array, rows: int) -> Array:
     return a[np.arange(rows) % len(a)]
 
 
+def lengths_by_letter(spec: Attention, s: Sizes) -> dict[str, int]:
+    """The length that each letter stands for in shapes of inputs."""
+    rotated = _rotated(spec)
+    letters = {"n_q": s.n_q, "n_k": s.n_k, "n": s.n_k, "d_k": s.d_k, "d_v": s.d_v, "d_model": s.d_model}
+    letters |= {"d_y": s.d_model, "d_out": s.d_model, "d_s": s.d_k, "d_r": rotated, "d_n": s.d_k - rotated}
+    letters |= {"f": (rotated or s.d_k) // 2, "l": 3, "l_q": 4, "l_a": 3, "d_e": 3, "n_d": 1, "n_b": 1}
+    return letters | {"n_r": s.n_k if spec.causal else s.n_q + s.n_k - 1} | known_sizes(spec)
+
+
+def _rotated(spec: Attention) -> int:
+    """d_r, how many columns of the keys of a latent have positions."""
+    return (getattr(spec.position, "width", None) or 2) if spec.latent is not None else 0
+
+
 @dataclass(frozen=True)
 class Maker:
     """Makes inputs for one specification, called by one convention, within one domain."""
@@ -202,13 +216,8 @@ class Maker:
     def _needed(self, d_k: int) -> int:
         """The smallest d_k from this one on that the specification can take."""
         if self.spec.latent is not None:
-            return max(d_k, self._rotated + 1, self.spec.truncate or 1)
+            return max(d_k, _rotated(self.spec) + 1, self.spec.truncate or 1)
         return least_width(self.spec, d_k)
-
-    @property
-    def _rotated(self) -> int:
-        """d_r, how many columns of the keys of a latent have positions."""
-        return (getattr(self.spec.position, "width", None) or 2) if self.spec.latent is not None else 0
 
     @property
     def _plain(self) -> bool:
@@ -217,16 +226,17 @@ class Maker:
     def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]]:
         """The shape of every array."""
         s = sizes
-        d_model = s.d_k if self._plain else s.d_model
-        letters = {"n_q": s.n_q, "n_k": s.n_k, "n": s.n_k, "d_k": s.d_k, "d_v": s.d_v, "d_model": d_model}
-        letters |= {"d_y": d_model, "d_out": d_model, "d_s": s.d_k, "d_r": self._rotated, "d_n": s.d_k - self._rotated}
-        letters |= {"f": (self._rotated or s.d_k) // 2, "l": 3, "l_q": 4, "l_a": 3, "d_e": 3, "n_d": 1, "n_b": 1}
-        letters |= {"n_r": s.n_k if self.spec.causal else s.n_q + s.n_k - 1} | known_sizes(self.spec)
+        letters = lengths_by_letter(self.spec, replace(s, d_model=s.d_k) if self._plain else s)
         result = {name: lengths(name, self.spec, self.names, letters) for name in self.names}
         form = next((a.form for a in self.convention.arguments if a.input == "bias"), "")
         if "bias" in result and self.spec.heads > 1 and form != "qk":
             result["bias"] = (*(1,) * len(s.batch), self.spec.heads, *result["bias"])
         return {name: (*s.batch, *shape) if name in _TOKENS else shape for name, shape in result.items()}
+
+    def labels(self, sizes: Sizes, rng: np.random.Generator) -> dict[str, Array]:
+        """The inputs that are whole numbers, or say what is dropped."""
+        wanted = {n: shape for n, shape in self.shapes(sizes).items() if n.startswith(("doc", "positions", "drop"))}
+        return extras(wanted, rng, self.spec)
 
     def held(self, a: Array) -> Array:
         """As the format holds it; what is beyond its range, as its largest number, since some formats have no −∞."""

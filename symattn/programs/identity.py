@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.arrays.precision import Precision
-from symattn.attention.positions.position_fields import Rotary
+from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
@@ -59,9 +59,11 @@ def identity(
     given = [replace(_fitted(maker, s), d_model=s.d_model, batch=batch) for s in sizes]
 
     def masks(s: Sizes, random: Random) -> Mapping[str, Any]:
-        return maker.masks(s.n_q, s.n_k, np.random.default_rng(random.getrandbits(32)), None, s.batch)
+        rng = np.random.default_rng(random.getrandbits(32))
+        labels = maker.labels(s, rng)
+        return labels | maker.masks(s.n_q, s.n_k, rng, labels, s.batch)
 
-    return identity_test(program.on, spec, names, given, epsilon, seed, masks, isinstance(spec.position, Rotary))
+    return identity_test(program.on, spec, names, given, epsilon, seed, masks, isinstance(spec.position, Rotary | Alibi))
 
 
 def _fitted(maker: Maker, sizes: Sizes) -> Sizes:
@@ -92,19 +94,21 @@ def identity_of_definition(
     inputs = [i for i in definition.inputs if i.name in program.convention.inputs]
     results = {i.name: i.made for i in inputs if i.made is not None}
 
-    def compute(**keywords: Any) -> tuple[Any, ...]:
-        return definition.run(definition.ways[0], keywords)
+    def compute(**keywords: Any) -> Any:
+        outputs = definition.run(definition.ways[0], keywords)
+        return outputs if len(outputs) > 1 else outputs[0]
 
     runs = []
-    for wanted, number in product(sizes, definition.whole):
+    for wanted, names in product(sizes, definition.whole):
         letters = {x: getattr(wanted, definition.meaning(x)[0], n) for x, n in definition.shapes[1].items()}
         fitted = within(letters | {x: definition.shapes[1][x] for x in definition.kept & letters.keys()}, definition,
                         _roomy(domain or Domain()))  # fmt: skip
         shapes = {i.name: definition.shape(i.name, fitted) for i in inputs if i.made is None}
         rng = np.random.default_rng(random.getrandbits(32))
         drawn = {i.name: i.entries(shapes[i.name], rng) for i in inputs if i.entries}
-        fixed = {n: a for n, a in drawn.items() if a.dtype == bool or not np.isfinite(a).all()}
-        runs.append(ResidueRun(compute, words(fitted), (number,), shapes, fixed, random, work, results, tables=True))
+        fixed = {n: a for n, a in drawn.items() if a.dtype.kind in "biu" or not np.isfinite(a).all()}
+        numbers = tuple(names.split())
+        runs.append(ResidueRun(compute, words(fitted), numbers, shapes, fixed, random, work, results, tables=True))
     return settle(runs, program.on, epsilon)
 
 
@@ -113,9 +117,6 @@ def understood(program: Target, spec: Attention, seconds: float, domain: Domain 
 
     What stands in the way is the ``reason`` of an identity that neither agrees nor differs.
     """
-    numbers = {"doc", "doc_q", "doc_k", "positions", "positions_q", "drop"} & {*program.convention.inputs}
-    if numbers or spec.documents:
-        return _not_tried(f"{', '.join(sorted(numbers))} are whole numbers")
     return tried_apart(program, lambda sizes: identity(program, spec, sizes, domain=domain), seconds)
 
 

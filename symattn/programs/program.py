@@ -8,6 +8,7 @@ and JAX's by its jaxpr. A new language is one file with a ``Dialect``, and a row
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -90,7 +91,8 @@ def on_kinds(function: Function, how: Convention) -> OnKinds:
     if is_of_jax(function):
         from symattn.programs.graphs import jax_reader
 
-        return OnKinds(jax_reader.on_kind, copied=False)  # JAX does not outlive a copy of the process
+        graphs: dict[Any, Graph] = {}  # traced anew for other sizes
+        return OnKinds(partial(jax_reader.on_kind, graphs=graphs), copied=False)  # JAX does not outlive a copy of the process
     if how.framework == "torch":
         from symattn.programs.graphs import torch_reader
 

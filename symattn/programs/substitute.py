@@ -30,8 +30,8 @@ from symattn.arrays.planes import Planes
 from symattn.arrays.size import Size
 from symattn.programs.names import Function, without_partial
 
-_CREATION = frozenset(["zeros", "ones", "empty", "full", "eye", "identity", "tri", "asarray", "array", "copy"])
-_AS_ARRAY = frozenset(["ascontiguousarray", "asfortranarray", "asanyarray"])
+_CREATION = frozenset(["zeros", "ones", "empty", "full", "eye", "identity", "tri", "array", "copy"])
+_AS_ARRAY = frozenset(["asarray", "ascontiguousarray", "asfortranarray", "asanyarray"])
 _LIBRARY = str(Path(os.__file__).parent) + os.sep
 
 
@@ -52,13 +52,15 @@ class _Numpy:
         self.ndarray = (kind, np.ndarray)
         self.identity = kind.xp.eye
         self.copy = lambda a, *_, **__: kind.xp.array(a)
+        self.logaddexp = _LogAddExp(kind)
+        self.linalg = _LinearAlgebra(kind)
 
     def __getattr__(self, name: str) -> Any:
         result = getattr(np, name)
         if name in _AS_ARRAY:
-            return self._kind.xp.asarray
+            return functools.partial(_as_array, self._kind)
         if name in _CREATION:
-            return getattr(self._kind.xp, name)
+            return functools.partial(_created, getattr(self._kind.xp, name), result)
         if name == "sqrt":
             return functools.partial(_square_root, self._kind, np.sqrt)
         if name in ("cos", "sin"):
@@ -80,6 +82,36 @@ class _Math:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(math, name)
+
+
+class _LogAddExp:
+    """np.logaddexp, with the sum over an axis."""
+
+    def __init__(self, kind: type[Planes]) -> None:
+        self._kind = kind
+
+    def __call__(self, a: Any, b: Any) -> Any:
+        xp = self._kind.xp
+        m = xp.maximum(a, b)
+        return m + xp.log(xp.exp(a - m) + xp.exp(b - m))
+
+    def reduce(self, a: object, axis: Any = 0, keepdims: bool = False) -> Any:
+        return _Special(self._kind).logsumexp(a, axis, keepdims)
+
+
+class _LinearAlgebra:
+    """np.linalg, of which the length of vectors is known."""
+
+    def __init__(self, kind: type[Planes]) -> None:
+        self._kind = kind
+
+    def norm(self, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+        if ord not in (None, 2):
+            return self._kind.offer("norm")
+        return self._kind.xp.sqrt(self._kind.xp.sum(self._kind.of(x) ** 2, axis=axis, keepdims=keepdims))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np.linalg, name)
 
 
 class _Special:
@@ -194,6 +226,17 @@ class _Substitution:
         return top == self._package or not installed
 
 
+def _created(of_kind: Function, plain: Function, *args: Any, **kwargs: Any) -> Any:
+    """A new array of the kind; truth values, whose type may stand at a place, stay NumPy's."""
+    return _with_plain_sizes(plain, *args, **kwargs) if args[1:2] == (bool,) else of_kind(*args, **kwargs)
+
+
+def _as_array(kind: type[Planes], x: Any, *args: Any, **kwargs: Any) -> Any:
+    """The array of the kind; where tables of angles are read, positions stay NumPy's."""
+    plain = hasattr(kind, "tables") and isinstance(x, np.ndarray)
+    return np.asarray(x, *args, **kwargs) if plain else kind.xp.asarray(x, *args, **kwargs)
+
+
 def _with_plain_sizes(function: Function, *args: Any, **kwargs: Any) -> Any:
     """``function``, which hands arrays on to their kind; for plain arguments sizes are plain integers."""
     if any(isinstance(x, ArrayBase) for x in (*args, *kwargs.values())):
@@ -219,6 +262,9 @@ def _turned(kind: type[Planes], real: Function, x: Any, **kwargs: Any) -> Any:
 
 
 def _element(kind: type[Planes], name: str, x: Any) -> Any:
-    """A function of module math, of an element; of plain numbers too where only the kind has it exactly."""
-    exact = isinstance(x, (ArrayBase, Size)) or name in ("exp", "log")
+    """A function of module math, of an element; of plain numbers too where only the kind has it exactly.
+
+    Where tables of angles are read as what they stand for, logarithms of a base are floats, as angles are.
+    """
+    exact = isinstance(x, (ArrayBase, Size)) or (name in ("exp", "log") and not hasattr(kind, "tables"))
     return kind.offer(name)(kind.of(x)) if exact else getattr(math, name)(x)

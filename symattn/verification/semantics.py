@@ -26,7 +26,7 @@ from symattn.arrays.residues.field import Work
 from symattn.attention.inputs import TOKENS, lengths
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
-from symattn.bounds.inputs import Sizes
+from symattn.bounds.inputs import Sizes, lengths_by_letter
 from symattn.document.errors import InputError, SymattnError
 from symattn.document.evidence import Evidence, Grade
 
@@ -234,15 +234,16 @@ class ResidueRun:
         self.reason = ""
 
     def __str__(self) -> str:
-        return f"{', '.join(self.numbers)} whole numbers; {self.sizes}"
+        return f"{', '.join(self.numbers)} whole numbers; {self.sizes}" if self.numbers else str(self.sizes)
 
     @property
     def holds_for(self) -> str:
         """The class of inputs for which equality was tested."""
         others = [n for n in self.shapes if n not in self.given]
         tables = ("cosines and sines",) if self.angles is not None and self.angles.used else ()
-        drawn = f"for random {', '.join((*self.numbers, *tables))} (whole numbers up to {LARGEST})"
-        return f"{drawn} and all {', '.join(others)}" if others else drawn
+        numbers = (*self.numbers, *tables)
+        drawn = f"random {', '.join(numbers)} (whole numbers up to {LARGEST})" if numbers else ""
+        return "for " + " and ".join(filter(None, (drawn, f"all {', '.join(others)}" if others else "")))
 
     def settle(self, prepare: Prepare, epsilon: float) -> None:
         """Take pair after pair until enough of them agree, or two differ."""
@@ -283,13 +284,15 @@ class ResidueRun:
 
     def _kind(self, p: int, q: int) -> type[Modular]:
         kind: Any = modular(p, q, self.random.getrandbits(63), self.rough)
+        kind.field.meant = True
         if self.angles is not None:
             kind.tables = lambda name, angles, of=self.angles.of: kind.lift(of(name, angles))
         return kind  # type: ignore[no-any-return]
 
     def inputs(self, kind: type[Modular]) -> dict[str, Any]:
         """Numbers and masks as they are, new letters for the rest."""
-        placed = {n: a if a.dtype == bool else kind.literal(a) for n, a in self.given.items()}
+        plain = {n for n, a in self.given.items() if a.dtype.kind in "biu"} - {*self.numbers}
+        placed = {n: a if n in plain else kind.literal(a) for n, a in self.given.items()}
         result = {n: placed[n] if n in placed else kind.letters(*shape) for n, shape in self.shapes.items()}
         return result | {name: make(result) for name, make in self.made.items()}
 
@@ -375,8 +378,7 @@ def spec_width(spec: Attention) -> int | None:
 
 def _shapes(sizes: Sizes, spec: Attention, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     width = sizes.d_model if any(n.startswith("w_") for n in names) else sizes.d_k  # tokens alone are queries too
-    letters = {"n_q": sizes.n_q, "n_k": sizes.n_k, "d_k": sizes.d_k, "d_v": sizes.d_v}
-    letters |= {"d_model": width, "d_y": width, "d_out": width, "f": (spec_width(spec) or sizes.d_k) // 2}
+    letters = lengths_by_letter(spec, replace(sizes, d_model=width))
     for name in names:
         if _LIKE.get(name, name) not in ARRAYS:
             raise InputError(f"identity test: unknown input {name!r}; known: {', '.join(sorted(ARRAYS))}")

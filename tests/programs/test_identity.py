@@ -127,7 +127,7 @@ def test_mistakes_of_the_programs_of_other_tests_show(program: Program, neighbou
         (programs.largest_by_comparison, "modular: residues have no order"),
         (programs.a_second_layer, "modular: an exponential or a quotient of data inside an exponent"),
         (lambda q, k, v: q.sort(), "AttributeError"),
-        (lambda q, k, v: np.linalg.norm(q), "modular lacks norm"),
+        (lambda q, k, v: np.linalg.det(q), "modular lacks det"),
         (lambda q, k, v: 1 / 0, "ZeroDivisionError: division by zero"),
     ],
 )

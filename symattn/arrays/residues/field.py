@@ -47,6 +47,7 @@ class Field:
         self.decisions = Decisions()
         self.work = Work()
         self.scalars: dict[float, State] = {}  # plain numbers met, which are met again and again
+        self.meant = False  # whether code is read as it is meant: short decimals, comparisons with numbers
         self.rough = False  # whether numbers count as equal that floats hardly tell apart, see ``modular``
 
     def letters(self, shape: Shape) -> State:

@@ -21,7 +21,7 @@ from symattn.arrays.residues.arithmetic import Floats, Modulus
 from symattn.arrays.residues.degree import ONE, UNKNOWN, Chance, ExponentForm, ResidueRatio
 from symattn.arrays.residues.field import Field
 from symattn.arrays.residues.primes import root
-from symattn.arrays.residues.state import Plane, State, moved, power_of
+from symattn.arrays.residues.state import Plane, State, chosen, moved, power_of
 from symattn.document.errors import Refused, Undecided
 
 TINY, LARGE = 1e-5, 10**4  # numbers beside which floats of ordinary size are, or are not, seen
@@ -119,12 +119,9 @@ def any_function(field: Field, name: str, x: State) -> State:
     note(f"{name} stands for any function of its argument")
 
     def run(v: Floats, m: Modulus) -> Floats:
-        salt = hashlib.blake2b(f"{name} {m.m}".encode(), key=field.salt, digest_size=16).digest()
         z = field.p.canonical(np.nan_to_num(v)).astype(np.uint64).reshape(-1)
-        for factor in np.frombuffer(salt, np.uint64):
-            z = z * (factor | np.uint64(1))
-            z = z ^ (z >> np.uint64(29))
-        out = m.reduced(((z >> np.uint64(20)) % np.uint64(m.m)).astype(np.float64)).reshape(v.shape)
+        mixed = _mixed(field, f"{name} {m.m}", z)
+        out = m.reduced((mixed % np.uint64(m.m)).astype(np.float64)).reshape(v.shape)
         return np.where(np.isnan(v), np.nan, out)
 
     argument = x.value
@@ -144,6 +141,9 @@ def higher(field: Field, x: State, y: State) -> State:
     if x.number is not None and y.number is not None and x.forbidden is None and y.forbidden is None:
         larger = x if x.number > y.number else y
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [larger])
+    if 0 in (x.number, y.number) and not field.rough and _is_ordered(field, x, y):
+        x, y = (moved(lambda plane: np.broadcast_to(plane, shape), shape, [s]) for s in (x, y))
+        return chosen(less(field, x, y), y, x)
     if field.rough and (_lowest(x) or _lowest(y)):
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [y if _lowest(x) else x])
     letters = _letters_like(field, shape, x, y)
@@ -217,4 +217,33 @@ def less(field: Field, x: State, y: State) -> np.ndarray:
             return np.asarray(~decided_equal(field, x, y) & ~undefined(y))
         if y.number == 0 and x.sign:
             return np.zeros(shape, dtype=bool)
+    if _is_ordered(field, x, y):
+        return _in_any_order(field, x, y)
     raise Undecided("modular: residues have no order; compare plain numbers, or use maximum")
+
+
+def _is_ordered(field: Field, x: State, y: State) -> bool:
+    """Return whether data are compared with a number, and some order will do."""
+    finite = x.forbidden is None and y.forbidden is None and x.value is not None and y.value is not None
+    return field.meant and finite and (x.number is not None or y.number is not None)
+
+
+def _in_any_order(field: Field, x: State, y: State) -> np.ndarray:
+    """Some order: of opposite differences one is taken to be positive. It has no bound, as its answers are no decisions."""
+    note("a comparison with a number stands for any order")
+    field.decisions.chance = UNKNOWN
+    assert x.value is not None
+    assert y.value is not None
+    d = field.p.canonical(np.nan_to_num(field.p.add(x.value.value, -y.value.value)))
+    least = np.minimum(d, field.p.m - d).astype(np.uint64)
+    flipped = (_mixed(field, "order", least) & np.uint64(1)).astype(bool)
+    return np.asarray((d != 0) & ((2 * d > field.p.m) ^ flipped))
+
+
+def _mixed(field: Field, name: str, z: np.ndarray) -> np.ndarray:
+    """Random numbers that are equal for equal ``z``."""
+    salt = hashlib.blake2b(name.encode(), key=field.salt, digest_size=16).digest()
+    for factor in np.frombuffer(salt, np.uint64):
+        z = z * (factor | np.uint64(1))
+        z = z ^ (z >> np.uint64(29))
+    return z >> np.uint64(20)

@@ -119,9 +119,11 @@ def _table(asked: Rotary, index: int, x: Array, positions: np.ndarray | None = N
         n, width, kind = x.shape[-2], asked.width or x.shape[-1], type(like)
         if asked.triples:
             return rotary.pythagorean_tables(n, asked.triples, like, asked.start)[index]
-        if positions is None and (stand_ins := getattr(kind, "tables", None)):
+        stand_ins = getattr(kind, "tables", None)
+        if stand_ins and (positions is None or isinstance(positions, np.ndarray)):
             frequencies = _frequencies(asked, n, width, np.zeros(()))
-            result = stand_ins(("cos", "sin")[index], rotary.angles(np.arange(n) + asked.start, frequencies))
+            counted = np.arange(n) + asked.start if positions is None else positions
+            result = stand_ins(("cos", "sin")[index], rotary.angles(counted, frequencies))
         elif positions is None and getattr(kind, "name", "") == "enclosure":
             result = rotary.joined(*_short_tables(asked, int(n), int(width), kind), n)[index]
         else:

@@ -60,7 +60,7 @@ def traced(function: Function, *args: Any, layout: Axes = "bhnd", name: str = ""
     return of_jaxpr(closed, label, names, layout)
 
 
-def on_kind(function: Function, kind: type[Planes]) -> Function:
+def on_kind(function: Function, kind: type[Planes], graphs: dict[Any, Graph] | None = None) -> Function:
     """``function`` of JAX for arrays of ``kind``, as ``running.on_kind`` has it.
 
     Raises ``InputError`` where the function cannot be traced, or a primitive is not read.
@@ -71,7 +71,7 @@ def on_kind(function: Function, kind: type[Planes]) -> Function:
         closed = _jaxpr(label, of_arrays, [jax.ShapeDtypeStruct(shape, jax.numpy.float32) for shape in shapes])
         return of_jaxpr(closed, label, [(f"argument {i}", False) for i in range(len(shapes))])
 
-    return running.on_kind(function, kind, export)
+    return running.on_kind(function, kind, export, graphs=graphs)
 
 
 def _jaxpr(label: str, function: Function, arrays: Sequence[Any]) -> Any:

@@ -155,8 +155,8 @@ class Definition(Subject):
     closing   inputs with queries that no key is left to, made of others
     numbered  mistakes with a number
     remade    the same of another specification, for mistakes of both kinds at once
-    whole     inputs that are whole numbers on residues, one in each run, so that exponents are linear in the others;
-              () where the definition is not run on them
+    whole     inputs that are whole numbers on residues, those of one run in a word list, so that exponents are linear
+              in the others
     as_run    the run of an attention whose output this is: what leaves the range of a format is then named
     costs     how many runs one counts for, where more is computed than the definition: a forward and a backward pass
     """
@@ -182,7 +182,7 @@ class Definition(Subject):
     means: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     numbered: tuple[Numbered, ...] = ()
     remade: Callable[[Any], Definition] | None = None
-    whole: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ("",)
     as_run: Callable[[Inputs], Run] | None = None
     costs: int = 1
     enough = 12
@@ -255,7 +255,7 @@ class Definition(Subject):
 
     def understood(self, session: Session) -> IdentityResult | None:
         """See ``probing.hints``."""
-        return hints.understood(session) if self.whole else None
+        return hints.understood(session)
 
     # -- inputs, see ``Subject`` ---------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:

@@ -91,7 +91,7 @@ def _table(
     spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool, which: int, inputs: Inputs
 ) -> Array:
     """The table for the positions given, or for 0, …, n − 1."""
-    x = np.asarray(inputs[names[0]], dtype=np.float64)
+    x = np.zeros(np.shape(inputs[names[0]]))
     result = tables_of(spec, _positions(spec, layout, x, inputs.get("positions")), x)[which]
     if wide:
         result = np.concatenate([result, result], -1) if spec.layout == "half" else np.repeat(result, 2, axis=-1)
@@ -101,7 +101,8 @@ def _table(
 def _positions(spec: Rotary, layout: Layout, x: Any, positions: Any) -> Any:
     if positions is not None:
         return positions
-    return spec.start + namespace_of(x).arange(int(x.shape[tokens_axis(layout)]))
+    xp = np if hasattr(type(x), "tables") else namespace_of(x)  # where tables are read, positions are whole numbers
+    return spec.start + xp.arange(int(x.shape[tokens_axis(layout)]))
 
 
 def _exponentials(sign: int, spec: Rotary, positions: Any, x: Any) -> Tables:

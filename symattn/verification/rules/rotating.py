@@ -19,6 +19,7 @@ from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import (
+    angles,
     for_heads,
     for_queries,
     inverse_frequencies,
@@ -46,12 +47,17 @@ OTHER_PAIRS = {
 def tables_of(spec: Rotary, positions: Any, x: Any, frequencies: Any = None, times: float = 1) -> Tables:
     """Cosines and sines for vectors like x, by the frequencies of the definition, or others; angles ``times`` that."""
     size: Any = 1
+    stand_ins, x = getattr(type(x), "tables", None), x if not hasattr(type(x), "tables") else np.zeros(np.shape(x))
     if frequencies is None:
         frequencies = inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, x)
     if spec.scaling is not None:
         frequencies = spec.scaling.frequencies(frequencies, spec.base, int(np.max(np.asarray(positions))) + 1)
         size = spec.scaling.magnitude(x)
-    cos, sin = tables(positions, frequencies if times == 1 else frequencies * times)
+    frequencies = frequencies if times == 1 else frequencies * times
+    if stand_ins:
+        turned = angles(np.asarray(positions), frequencies)
+        return stand_ins("cos", turned) * size, stand_ins("sin", turned) * size
+    cos, sin = tables(positions, frequencies)
     return cos * size, sin * size
 
 
