@@ -292,12 +292,12 @@ def _logarithm_of_two(plain: np.ndarray) -> tuple[Fraction, int] | None:
 
 
 def _meant(plain: np.ndarray) -> np.ndarray:
-    """The short decimal or fraction of which a float, one for all elements, is the nearest one of 24 bits or more."""
+    """The short decimal or fraction of which a float, one for all elements, is the nearest in float64 or float32."""
     if plain.dtype.kind != "f" or not plain.size or plain.min() != plain.max() or not np.isfinite(plain).all():
         return plain
     typed = float(plain.reshape(-1)[0])
     for number in (Fraction(f"{typed:.6g}"), Fraction(typed).limit_denominator(64)) if (typed * 2**16) % 1 else ():
-        if number and abs(number - Fraction(typed)) <= abs(number) * Fraction(1, 1 << 24):
+        if typed in (float(number), float(np.float32(number))):
             return np.full(plain.shape, number, dtype=object)
     return plain
 

@@ -63,7 +63,8 @@ def identity(
         labels = maker.labels(s, rng)
         return labels | maker.masks(s.n_q, s.n_k, rng, labels, s.batch)
 
-    return identity_test(program.on, spec, names, given, epsilon, seed, masks, isinstance(spec.position, Rotary | Alibi))
+    tables = isinstance(spec.position, Rotary | Alibi)
+    return identity_test(program.on, spec, names, given, epsilon, seed, masks, tables)
 
 
 def _fitted(maker: Maker, sizes: Sizes) -> Sizes:

@@ -91,8 +91,8 @@ def on_kinds(function: Function, how: Convention) -> OnKinds:
     if is_of_jax(function):
         from symattn.programs.graphs import jax_reader
 
-        graphs: dict[Any, Graph] = {}  # traced anew for other sizes
-        return OnKinds(partial(jax_reader.on_kind, graphs=graphs), copied=False)  # JAX does not outlive a copy of the process
+        # traced once for each choice of sizes; JAX does not outlive a copy of the process
+        return OnKinds(partial(jax_reader.on_kind, graphs={}), copied=False)
     if how.framework == "torch":
         from symattn.programs.graphs import torch_reader
 

@@ -130,6 +130,8 @@ def settle(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float) -> Iden
         words = last.difference.message if last.difference else last.reason
         evidence = Evidence(Grade.UNDECIDED, f"{words} ({last})")
         agrees, nearly = False if last.difference else None, _nearly(last, prepare, epsilon)
+        if last.difference and last.angles is not None and last.angles.used:
+            notes.append("a cosine or sine stands for any function of its angle")
         return IdentityResult(agrees, evidence, None, pairs, last.difference, words, tuple(notes), nearly)
     if any(r.epsilon is None for r in runs):
         return IdentityResult(

@@ -229,7 +229,7 @@ def _is_ordered(field: Field, x: State, y: State) -> bool:
 
 
 def _in_any_order(field: Field, x: State, y: State) -> np.ndarray:
-    """Some order: of opposite differences one is taken to be positive. It has no bound, as its answers are no decisions."""
+    """Some order, in which of two opposite differences one is positive: its answers are no decisions, and have no bound."""
     note("a comparison with a number stands for any order")
     field.decisions.chance = UNKNOWN
     assert x.value is not None

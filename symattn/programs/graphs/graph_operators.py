@@ -69,7 +69,8 @@ def binary(name: str) -> Rule:
             return Joined(tuple(run(c, x, y) for x, y in zip(a.parts, b.parts, strict=True)))
         a, b = (x.whole(c) if isinstance(x, Joined) else x for x in (a, b))
         plain = is_plain(a) and is_plain(b)
-        if plain and (c.kind is None or not _has_float(a, b) or (name in _EXACT and are_whole(a, b))):
+        in_floats = c.kind is None or c.in_floats
+        if plain and (in_floats or not _has_float(a, b) or (name in _EXACT and are_whole(a, b))):
             return _plain(name, a, b)
         return getattr(c.xp, name)(c.lifted(a), c.lifted(b))
 
@@ -82,6 +83,10 @@ def unary(name: str) -> Rule:
     def run(c: Context, a: Value) -> Value:
         if is_plain(a) and name in ("negative", "logical_not", "abs"):
             return getattr(np, name)(a)
+        if is_plain(a) and c.in_floats and name in ("cos", "sin"):
+            return c.kind.tables(name, np.asarray(a, np.float64))
+        if is_plain(a) and c.in_floats and name in ("exp", "log", "exp2", "log2"):
+            return getattr(np, name)(np.asarray(a, np.float64))
         return getattr(c.xp, name)(c.lifted(a))
 
     return run
@@ -133,6 +138,8 @@ def divide_whole(c: Context, a: Value, b: Value) -> Value:
 
 def power(c: Context, a: Value, b: Value) -> Value:
     """a to a power that is a plain number."""
+    if is_plain(a) and is_plain(b) and c.in_floats:
+        return np.power(np.asarray(a, np.float64), np.asarray(b, np.float64))
     if not is_plain(b):
         raise InputError("a power whose exponent is computed is not read")
     return c.lifted(a) ** (np.asarray(b).item() if np.asarray(b).dtype != object else b)
@@ -150,8 +157,11 @@ def arange(c: Context, start: Value, stop: Value, step: Value = 1) -> Value:
     known = [n for n in (start, stop, step) if is_plain(n) and np.asarray(n).dtype != object]
     if not are_whole(*known) or not all(np.isfinite(n).all() for n in known):
         raise InputError("a range of numbers that are not whole is not read")
-    if whole(step, "the step of a range") != 1:
-        raise InputError("a range with another step than 1 is not read")
+    by = whole(step, "the step of a range")
+    if by != 1 and not all(isinstance(length(n), int) for n in (start, stop)):
+        raise InputError("a range with another step than 1 is read of known ends alone")
+    if by != 1:
+        return np.arange(length(start), length(stop), by)
     count = length(stop) - length(start)
     if isinstance(count, int):
         return np.arange(count) + length(start)

@@ -154,7 +154,7 @@ def on_kind(
 ) -> Function:
     """``function`` for arrays of ``kind``; arguments that are none of it, such as masks, are constants.
 
-    Of several outputs it gives the first. ``constant`` is an argument as the function takes it; ``graphs`` keeps what
+    ``constant`` is an argument as the function takes it; ``graphs`` keeps what
     was exported, by shapes and constants. Raises what ``export`` raises, and ``InputError`` for an operator that is not
     read.
     """
@@ -167,15 +167,15 @@ def on_kind(
         def of_arrays(*arrays: Value) -> Value:
             filled = dict(zip(at, arrays, strict=True))
             every = [filled[i] if i in filled else constant(x) for i, x in enumerate(leaves)]
-            result = function(*every[: len(places)], **dict(zip(keywords, every[len(places) :], strict=True)))
-            return result[0] if isinstance(result, (tuple, list)) else result
+            return function(*every[: len(places)], **dict(zip(keywords, every[len(places) :], strict=True)))
 
         fixed = [x.tolist() if isinstance(x, np.ndarray) else x for i, x in enumerate(leaves) if i not in at]
         key = str((at, tuple(keywords), fixed))
         if key not in graphs:
             graphs[key] = export(of_arrays, list(at.values()))
         pairs = zip((x.name for x in graphs[key].inputs), (leaves[i] for i in at), strict=True)
-        return run(graphs[key], dict(pairs), leaves[min(at)])[0]
+        outputs = run(graphs[key], dict(pairs), leaves[min(at)])
+        return outputs if len(outputs) > 1 else outputs[0]
 
     return called
 

@@ -24,14 +24,12 @@ _TYPES = {"bool": "bool", "int64": "int", "int32": "int", "int16": "int", "int8"
 _TYPES |= dict.fromkeys(("float64", "float32", "float16", "bfloat16"), "float")
 #: Options that say where a tensor lies, not what it is.
 _PLACED = ("device", "layout", "pin_memory", "memory_format")
-_FUSED = "scaled_dot_product_attention"
 
 
 def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
     """What makes of a function of tensors one for arrays of a kind, as ``running.on_kind`` has it.
 
-    It raises ``InputError`` where the function cannot be exported, where an operator is not read, and where the whole
-    attention is one operator, of which no code would run.
+    It raises ``InputError`` where the function cannot be exported, and where an operator is not read.
     """
     warm()
     torch, graphs = import_torch(), dict[str, Graph]()
@@ -42,9 +40,7 @@ def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
 
         def export(of_tensors: Function, shapes: Sequence[tuple[int, ...]]) -> Graph:
             examples = [torch.zeros(shape, dtype=getattr(torch, dtype)) for shape in shapes]
-            graph = of_program(_exported(torch, of_tensors, examples, label), label)
-            if any(_FUSED in node.operator for node in graph.nodes):
-                raise InputError(f"{label} calls {_FUSED}, one operator of torch, whose own code residues do not see")
+            graph = of_program(_exported(torch, of_tensors, examples, label), label, every=True)
             if others := unknown(graph):
                 raise InputError(f"{label}: torch's operator {others[0]} is not read")
             return graph
@@ -66,10 +62,18 @@ def _exported(torch: Any, function: Function, examples: list[Any], label: str) -
         def forward(self, *tensors: Any) -> Any:
             return function(*tensors)
 
+    def export(module: Any) -> Any:
+        return torch.export.export(module, tuple(examples), strict=False)
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own
-            return torch.export.export(Exported(), tuple(examples), strict=False)
+            try:
+                return export(Exported())
+            except RuntimeError:  # a backward pass within it, which is traced first
+                from torch.fx.experimental.proxy_tensor import make_fx
+
+                return export(make_fx(function)(*examples))
     except Exception as error:  # whatever a foreign function raises
         raise InputError(f"{label} cannot be exported: {one_line(error)}") from error
 
@@ -115,8 +119,11 @@ def warm() -> None:
     of_program(_exported(torch, lambda x: x.add_(1), [torch.zeros(1)], "nothing"))
 
 
-def of_program(program: Any, name: str = "the program") -> Graph:
-    """The graph of an ``ExportedProgram``: parameters are weights, buffers and constants what they are."""
+def of_program(program: Any, name: str = "the program", every: bool = False) -> Graph:
+    """The graph of an ``ExportedProgram``, of its first output or of ``every`` one.
+
+    Parameters are weights, buffers and constants what they are.
+    """
     program = _spelled(program, name)
     kinds = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     inputs, weights, constants, nodes = [], [], {}, []
@@ -140,9 +147,9 @@ def of_program(program: Any, name: str = "the program") -> Graph:
         elif node.op == "call_function":
             nodes += list(_node(node))
         elif node.op == "output":
-            # the first output that a caller gets: before it may stand buffers that the program changes
+            # those that a caller gets: before them may stand buffers that the program changes
             returned = (s.arg for s in program.graph_signature.output_specs if s.kind.name == "USER_OUTPUT")
-            outputs = tuple(arg.name for arg in returned if hasattr(arg, "name"))[:1]
+            outputs = tuple(arg.name for arg in returned if hasattr(arg, "name"))[: None if every else 1]
         else:
             raise InputError(f"{name}: the node {node.name} of the kind {node.op} is not read")
     return Graph(TORCH, name, tuple(inputs), tuple(weights), constants, tuple(nodes), outputs)

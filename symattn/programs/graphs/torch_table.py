@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from symattn.arrays.notes import note
+from symattn.arrays.residues.degree import UNKNOWN
 from symattn.attention.norms import layer_norm
 from symattn.document.errors import InputError
 from symattn.programs.graphs import graph_operators as op
@@ -117,6 +119,25 @@ def _layer_norm(
     return layer_norm(c.lifted(x), decimal(eps), gain, added)
 
 
+def _attention(c: Context, *arrays: Any, **more: Any) -> Any:
+    """Torch's own attention as it is documented: residues do not see its code, and give no bound."""
+    if c.kind is not None and hasattr(c.kind, "field"):
+        note("torch's scaled_dot_product_attention is taken as documented; its own code is left to floats")
+        c.kind.field.decisions.chance = UNKNOWN
+    return op.scaled_dot_product_attention(c, *arrays, **more)
+
+
+def _clamped(c: Context, x: Any, least: Any = None, most: Any = None) -> Any:
+    x = x if least is None else op.binary("maximum")(c, x, least)
+    return x if most is None else op.binary("minimum")(c, x, most)
+
+
+def _softmax_slopes(c: Context, g: Any, y: Any, dim: int, *_: object) -> Any:
+    """y (g − Σ y g), the gradient of a softmax y."""
+    g, y = c.lifted(g), c.lifted(y)
+    return y * (g - c.xp.sum(g * y, axis=dim, keepdims=True))
+
+
 _KEPT = "aten._assert_tensor_metadata aten.contiguous aten.clone aten.detach aten.alias aten.lift_fresh_copy"
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_KEPT.split(), op.same),
@@ -153,9 +174,14 @@ RULES: Mapping[str, Rule] = {
     "aten.slice_scatter": _scattered,
     "aten.repeat": _repeated,
     **dict.fromkeys(("aten.empty", "aten.empty_like"), _never_read),
+    "aten.new_empty_strided": lambda c, x, shape, *_, **__: _never_read(c, shape),
     **dict.fromkeys(("aten.mT", "aten.mH"), lambda c, x: op.swap(c, x, -2, -1)),
     "aten.div": op.divide,
     "aten.pow": op.power,
+    "aten.clamp": _clamped,
+    "aten.clamp_min": lambda c, x, least: _clamped(c, x, least),
+    "aten._softmax_backward_data": _softmax_slopes,
+    "aten.tanh_backward": lambda c, g, y: op.binary("multiply")(c, g, c.lifted(1) - c.lifted(y) * c.lifted(y)),
     "aten.bitwise_not.bits": bits(np.bitwise_not),
     "aten.bitwise_and.bits": bits(np.bitwise_and),
     "aten.bitwise_or.bits": bits(np.bitwise_or),
@@ -192,7 +218,7 @@ RULES: Mapping[str, Rule] = {
     "aten.linear": lambda c, x, w, b=None: op.product(c, x, w, b, transB=1),
     "aten.addmm": lambda c, b, x, w: op.product(c, x, w, b),
     **dict.fromkeys(("aten.softmax", "aten._softmax"), _softmax),
-    "aten.scaled_dot_product_attention": op.scaled_dot_product_attention,
+    "aten.scaled_dot_product_attention": _attention,
     "add": op.of_lengths(operator.add),
     "sub": op.of_lengths(operator.sub),
     "mul": op.of_lengths(operator.mul),

@@ -40,6 +40,7 @@ class Context:
         self.kind: Any = type(like) if isinstance(like, ArrayBase) else None
         self.xp: Any = like.__array_namespace__()
         self.dtype = None if self.kind else like.dtype
+        self.in_floats = hasattr(self.kind, "tables")  # where tables of angles are read, what leads to them
 
     def lifted(self, x: Value) -> Value:
         """A value as an array of the kind; booleans and whole numbers that a condition may hold stay as they are."""

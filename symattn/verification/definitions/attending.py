@@ -74,7 +74,7 @@ def of_attention(spec: Attention, layout: Layout, **more: Any) -> Definition:
     usual: dict[str, Any] = {
         "inputs": inputs(spec, layout), "shapes": sizes(spec, layout), "families": FEW, "settings": settings(spec),
         "kept": frozenset("hg") if spec.heads > 1 else frozenset(), "admits": admits(spec), "open": open_rows(spec),
-        "closing": closing,
+        "closing": closing, "whole": ("q", "k"),
     }  # fmt: skip
     return Definition(**usual | more)
 

@@ -69,6 +69,7 @@ def subject(spec: Block) -> Definition:
         settings={"eps": float(spec.eps), "heads": a.heads, "causal": a.causal},
         kept=frozenset("hg") if a.heads > 1 else frozenset(),
         means={"m": ("d_model", 1)},
+        whole=("x attention.w_q attention.b_q", "x attention.w_k attention.b_k"),
     )
 
 

@@ -116,6 +116,7 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         finish=partial(_emptied, layout) if static else lambda inputs: inputs,
         admits=lambda inputs, result: not static or result["m"] >= result["n"],
         means={"m": ("n_k", 1)},
+        whole=("q", "k k_cache"),
     )
 
 

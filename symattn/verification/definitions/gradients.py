@@ -101,7 +101,6 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         costs=3,
         ways=tuple(map(laid, _ways(spec))),
         mistakes=Later(lambda: (replace(m, run=laid(m.run)) for m in mistakes(attention))),
-        whole=("q", "k"),
         others=Later(lambda: of_wrong_attention(attention, laid)),
     )
 
