@@ -192,7 +192,7 @@ def test_what_never_ends_on_residues_is_ended() -> None:
     assert (found.agrees, found.reason) == (None, "it did not end within 0.5 s")
 
 
-def test_tensors_without_their_framework_are_not_tried_and_labels_are_whole_numbers(
+def test_tensors_without_their_framework_are_not_tried_and_labels_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)

@@ -229,7 +229,7 @@ def _is_ordered(field: Field, x: State, y: State) -> bool:
 
 
 def _in_any_order(field: Field, x: State, y: State) -> np.ndarray:
-    """Some order, in which of two opposite differences one is positive: its answers are no decisions, and have no bound."""
+    """Some order, in which of two opposite differences one is positive. Its answers are no decisions."""
     note("a comparison with a number stands for any order")
     field.decisions.chance = UNKNOWN
     assert x.value is not None

@@ -119,7 +119,7 @@ def _layer_norm(
     return layer_norm(c.lifted(x), decimal(eps), gain, added)
 
 
-def _attention(c: Context, *arrays: Any, **more: Any) -> Any:
+def _attention(c: Context, *arrays: Value, **more: Value) -> Value:
     """Torch's own attention as it is documented: residues do not see its code, and give no bound."""
     if c.kind is not None and hasattr(c.kind, "field"):
         note("torch's scaled_dot_product_attention is taken as documented; its own code is left to floats")
@@ -127,12 +127,12 @@ def _attention(c: Context, *arrays: Any, **more: Any) -> Any:
     return op.scaled_dot_product_attention(c, *arrays, **more)
 
 
-def _clamped(c: Context, x: Any, least: Any = None, most: Any = None) -> Any:
+def _clamped(c: Context, x: Value, least: Value = None, most: Value = None) -> Value:
     x = x if least is None else op.binary("maximum")(c, x, least)
     return x if most is None else op.binary("minimum")(c, x, most)
 
 
-def _softmax_slopes(c: Context, g: Any, y: Any, dim: int, *_: object) -> Any:
+def _softmax_slopes(c: Context, g: Value, y: Value, dim: int, *_: object) -> Value:
     """y (g − Σ y g), the gradient of a softmax y."""
     g, y = c.lifted(g), c.lifted(y)
     return y * (g - c.xp.sum(g * y, axis=dim, keepdims=True))
