@@ -108,7 +108,8 @@ class Elementwise:
         exponent = _number(b)
         if exponent is None:
             if isinstance(b, Planes) and b.origin is not None and not isinstance(a, ArrayBase):
-                return self.kind.lift(np.power(np.float64(a), b.origin))  # type: ignore[arg-type]
+                typed: Planes = self.kind.lift(np.power(np.float64(a), b.origin))  # type: ignore[arg-type]
+                return typed
             raise Refused(f"{self.kind.name}: a power with an array in the exponent")
         twice = 2 * Fraction(exponent)
         if twice.denominator in (2, 4):

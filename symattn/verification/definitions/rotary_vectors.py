@@ -91,7 +91,7 @@ def _table(
     spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool, which: int, inputs: Inputs
 ) -> Array:
     """The table for the positions given, or for 0, …, n − 1."""
-    x = np.zeros(np.shape(inputs[names[0]]))
+    x: Array = np.zeros(np.shape(inputs[names[0]]))
     result = tables_of(spec, _positions(spec, layout, x, inputs.get("positions")), x)[which]
     if wide:
         result = np.concatenate([result, result], -1) if spec.layout == "half" else np.repeat(result, 2, axis=-1)
