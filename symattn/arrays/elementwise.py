@@ -108,12 +108,12 @@ class Elementwise:
         exponent = _number(b)
         if exponent is None:
             if isinstance(b, Planes) and b.origin is not None and not isinstance(a, ArrayBase):
-                typed: Planes = self.kind.lift(np.power(np.float64(a), b.origin))  # type: ignore[arg-type]
-                return typed
+                return self.kind.lift(np.power(np.float64(a), b.origin))  # type: ignore[arg-type]
             raise Refused(f"{self.kind.name}: a power with an array in the exponent")
         twice = 2 * Fraction(exponent)
         if twice.denominator in (2, 4):
-            return self.sqrt(self.pow(a, twice))
+            root: Planes = self.sqrt(self.pow(a, twice))
+            return root
         if twice.denominator != 1:
             raise Refused(f"{self.kind.name}: the power {b}")
         if twice < 0:
