@@ -104,16 +104,11 @@ class Elementwise:
         return low if max is None else self.minimum(low, max)
 
     def pow(self, a: object, b: object) -> Planes:
-        """a**b for a number b that is a multiple of one eighth, by products and roots; of a number and typed ones."""
+        """a**b for a number b that is a multiple of one half, by products and a root."""
         exponent = _number(b)
         if exponent is None:
-            if isinstance(b, Planes) and b.origin is not None and not isinstance(a, ArrayBase):
-                return self.kind.lift(np.power(np.float64(a), b.origin))  # type: ignore[arg-type]
             raise Refused(f"{self.kind.name}: a power with an array in the exponent")
         twice = 2 * Fraction(exponent)
-        if twice.denominator in (2, 4):
-            root: Planes = self.sqrt(self.pow(a, twice))
-            return root
         if twice.denominator != 1:
             raise Refused(f"{self.kind.name}: the power {b}")
         if twice < 0:

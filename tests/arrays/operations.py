@@ -74,8 +74,6 @@ for _power in (2, 3, 1, 0, -1, -2):
     row("pow", lambda xp, a, p=_power: xp.pow(a, p), A, roundings=4)
 for _power in (0.5, -0.5, 1.5):
     row("pow", lambda xp, a, p=_power: xp.pow(a, p), B, roundings=8)
-for _power in (0.25, -0.25, 0.375):
-    row("pow", lambda xp, a, p=_power: xp.pow(a, p), B, roundings=8)
 for _name in ("maximum", "minimum"):
     moves(_name, lambda xp, a, b, f=_name: getattr(xp, f)(a, b), A, ROW)
     moves(_name, lambda xp, a, f=_name: getattr(xp, f)(a, 0.5), A)
