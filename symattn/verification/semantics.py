@@ -26,6 +26,7 @@ from symattn.arrays.residues.field import Work
 from symattn.attention.inputs import TOKENS, lengths
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
+from symattn.bounds.case_result import UNFIT
 from symattn.bounds.inputs import Sizes, lengths_by_letter
 from symattn.document.errors import InputError, SymattnError
 from symattn.document.evidence import Evidence, Grade
@@ -59,6 +60,28 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Witness:
+    """What a function gives at one point, with all that makes its inputs again: a mistake can be asked for the same."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    given: Mapping[str, np.ndarray]
+    numbers: tuple[str, ...]
+    point: tuple[int, int, int]  # the primes, and the seed
+    outputs: tuple[np.ndarray, ...]
+
+    def gives(self, run: Callable[[dict[str, Any]], Sequence[Any]]) -> bool:
+        """Return whether a mistake gives the same residues there; not, where it does not run on them."""
+        kind = modular(*self.point)
+        kind.field.meant = True
+        try:
+            with listening():
+                outputs = tuple(x.residues() for x in run(_placed(kind, self.shapes, self.given, self.numbers)))
+        except (*UNFIT, SymattnError, AttributeError, primes.NoRoot):
+            return False
+        return len(outputs) == len(self.outputs) and all(map(np.array_equal, outputs, self.outputs))
+
+
+@dataclass(frozen=True)
 class IdentityResult:
     """The result of an identity test. ``agrees`` is None where the function could not be run, or nothing was decided.
 
@@ -73,6 +96,7 @@ class IdentityResult:
     reason: str = ""
     notes: tuple[str, ...] = ()
     nearly: bool = False
+    witnesses: tuple[Witness, ...] = ()
 
     def joined(self, other: IdentityResult) -> IdentityResult:
         """Both at once, where both agree: the probabilities of a wrong yes add up."""
@@ -132,13 +156,49 @@ def settle(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float) -> Iden
         agrees, nearly = False if last.difference else None, _nearly(last, prepare, epsilon)
         if last.difference and last.angles is not None and last.angles.used:
             notes.append("a cosine or sine stands for any function of its angle")
-        return IdentityResult(agrees, evidence, None, pairs, last.difference, words, tuple(notes), nearly)
+        seen = _witnesses(runs, prepare) if last.difference and not nearly else ()
+        return IdentityResult(agrees, evidence, None, pairs, last.difference, words, tuple(notes), nearly, seen)
     if any(r.epsilon is None for r in runs):
         return IdentityResult(
             True, Evidence(Grade.SAMPLED, f"{where}; no bound on the error"), None, pairs, notes=tuple(notes)
         )
     total = sum(r.epsilon or 0.0 for r in runs)
     return IdentityResult(True, Evidence(Grade.TESTED, where, total), total, pairs, notes=tuple(notes))
+
+
+def _witnesses(runs: Sequence[ResidueRun], prepare: Prepare) -> tuple[Witness, ...]:
+    """What the function gives in every run; nothing where tables are read, or it cannot be run."""
+    result = []
+    for run in runs:
+        point = (*primes.pairs(run.roots)[-1], run.random.getrandbits(31))
+        kind = modular(*point)
+        kind.field.meant, kind.field.work = True, run.work
+        if run.made or (run.angles is not None and run.angles.used):
+            return ()
+        try:
+            with listening():
+                got = prepare(kind)(_placed(kind, run.shapes, run.given, run.numbers))
+                outputs = tuple(x.residues() for x in (got if isinstance(got, tuple) else (got,)))
+        except Exception:  # whatever the function raises where it is run once more
+            return ()
+        result.append(Witness(run.shapes, run.given, run.numbers, point, outputs))
+    return tuple(result)
+
+
+def _placed(
+    kind: type[Modular],
+    shapes: Mapping[str, tuple[int, ...]],
+    given: Mapping[str, np.ndarray],
+    numbers: tuple[str, ...],
+) -> dict[str, Any]:
+    """Numbers and masks as they are, new letters for the rest, drawn in this order."""
+    plain = {n for n, a in given.items() if a.dtype.kind in "biu"} - {*numbers}
+    placed = {n: a if n in plain else kind.literal(a) for n, a in given.items()}
+    result = {n: placed[n] if n in placed else kind.letters(*shape) for n, shape in shapes.items()}
+    for x in result.values():
+        if isinstance(x, kind):
+            _ = (x.state.value and x.state.value.value, x.state.exponent and x.state.exponent.value)
+    return result
 
 
 def _nearly(run: ResidueRun, prepare: Prepare, epsilon: float) -> bool:
@@ -232,6 +292,7 @@ class ResidueRun:
         self.pairs: list[tuple[int, int]] = []
         self.epsilon: float | None = 0.0
         self.rough = False
+        self.roots: tuple[int, ...] = ()  # that the primes are to have
         self.difference: Difference | None = None
         self.reason = ""
 
@@ -260,7 +321,7 @@ class ResidueRun:
                     return None
 
     def _settle(self, prepare: Prepare, epsilon: float, roots: tuple[int, ...]) -> None:
-        choices = len(primes.pairs(roots))
+        self.roots, choices = roots, len(primes.pairs(roots))
         agreeing: dict[Any, list[_Point]] = {}
         differing: list[_Point] = []
         for drawn, (p, q) in enumerate(primes.draw(64, self.random, roots), start=1):
@@ -292,10 +353,8 @@ class ResidueRun:
         return kind  # type: ignore[no-any-return]
 
     def inputs(self, kind: type[Modular]) -> dict[str, Any]:
-        """Numbers and masks as they are, new letters for the rest."""
-        plain = {n for n, a in self.given.items() if a.dtype.kind in "biu"} - {*self.numbers}
-        placed = {n: a if n in plain else kind.literal(a) for n, a in self.given.items()}
-        result = {n: placed[n] if n in placed else kind.letters(*shape) for n, shape in self.shapes.items()}
+        """Numbers and masks as they are, new letters for the rest, and what is made of them."""
+        result = _placed(kind, self.shapes, self.given, self.numbers)
         return result | {name: make(result) for name, make in self.made.items()}
 
 

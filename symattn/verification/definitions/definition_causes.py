@@ -184,6 +184,10 @@ class InDefinition(Search[DefinitionMistake]):
         pairs = (pair for r, wrong in islice(results, _FIRST) for pair in self.meant(r, wrong))
         return any(_compared(part, a) is False and _left_most(part, a) for part, a in pairs)
 
+    def on_residues(self, inputs: dict[str, Any], mistake: DefinitionMistake) -> Sequence[Any]:
+        """See ``Search``."""
+        return self.subject.run(mistake.run, inputs)
+
     def outputs(self, judged: CaseResult, mistake: DefinitionMistake | None) -> Outputs:
         """Return the outputs of a mistake, or of the definition; None where there are none. Small ones are stored."""
 

@@ -194,6 +194,11 @@ class InAttention(Search[Mistake]):
     def _distinct(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
         return self.distinct(mistakes, self.wrong[:_TEN], every=True)
 
+    def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
+        """See ``Search``."""
+        spec, arrays = reference.changed(reference.canonical(self.session.spec), inputs, mistake.variant)
+        return (reference.trace(spec, dict(arrays), mistake.variant)["output"],)
+
     def outputs(self, judged: CaseResult, mistake: Mistake | None) -> Outputs:
         """See ``Screen.run``."""
         try:

@@ -24,6 +24,7 @@ from symattn.verification.effort import Effort
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
+    from symattn.verification.semantics import Witness
 
 _SEEN = 60  # right cases that are looked at in float64
 _FEW = 20  # of either kind, where many numbers are tried
@@ -148,6 +149,10 @@ class Search(ABC, Generic[M]):
         """Mistakes with a number that fit the subject."""
         return ()
 
+    def on_residues(self, inputs: dict[str, Any], mistake: M) -> Sequence[Any]:
+        """Return the outputs of a mistake on residues."""
+        raise NotImplementedError
+
     @abstractmethod
     def outputs(self, judged: CaseResult, mistake: M | None) -> Outputs:
         """Return the outputs of a mistake, or of the definition, in float64; None where there are none."""
@@ -220,7 +225,7 @@ class Search(ABC, Generic[M]):
     def found(self) -> tuple[tuple[M, ...], bool]:
         """The mistakes, and whether they explained fresh inputs as well."""
         doubtful: tuple[M, ...] = ()
-        for way, unjudged in self.ways():
+        for way, unjudged in chain([(self.exactly, False)] if self.witnesses else [], self.ways()):
             candidates = self._judged(way()) if unjudged else tuple(way())
             if not candidates:
                 continue
@@ -229,6 +234,17 @@ class Search(ABC, Generic[M]):
                 return self.plainest(sure, tried), True
             doubtful = doubtful or candidates[:1]
         return doubtful, False
+
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        """What the function gives on residues, where it differs there."""
+        return self.session.identity.witnesses if self.session.identity and self.among is None else ()
+
+    def exactly(self) -> Iterator[M]:
+        """Mistakes that give the same residues as the function, and are not contradicted by any output in floats."""
+        for mistake in self.survivors(self.possible):
+            if all(w.gives(lambda inputs, m=mistake: self.on_residues(inputs, m)) for w in self.witnesses):  # type: ignore[misc]
+                yield mistake
 
     @abstractmethod
     def known(self) -> Iterable[M]:
