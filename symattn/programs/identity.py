@@ -35,7 +35,7 @@ from symattn.verification.semantics import (
 if TYPE_CHECKING:
     from symattn.programs.definitions import Laid
 
-LARGE = (Sizes(64, 64, 4, 3, 6), Sizes(5, 130, 4, 2, 6))
+LARGE = (Sizes(64, 64, 4, 3, 6), Sizes(5, 130, 4, 2, 6), Sizes(2, 258, 4, 2, 6))
 
 
 def identity(

@@ -13,7 +13,7 @@ from symattn.arrays.residues import primes
 from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError
 from symattn.document.evidence import Grade
-from symattn.verification.semantics import SPARE, IdentityResult, identity_test
+from symattn.verification.semantics import SIZES, SPARE, IdentityResult, identity_test
 
 ONE = (Sizes(),)
 
@@ -137,6 +137,24 @@ def test_tokens_without_parameters_are_numbers_alone() -> None:
     found = found_for(Attention(), names=("x",))
     assert found.evidence.grade is Grade.TESTED
     assert found.evidence.where.startswith("for random x")
+
+
+def test_a_mistake_is_known_by_its_residues_at_every_point() -> None:
+    """The scale made twice is no other factor, and what cannot be run there is no cause."""
+    found = found_for(lambda q, k, v: Attention()(q / 2, k, v), sizes=SIZES)
+    assert len(found.witnesses) == 2 * len(SIZES)
+    at_four = found.witnesses[0]
+
+    def gives(function: Callable[..., Any], of: int = 0) -> bool:
+        return found.witnesses[of].gives(lambda inputs: (function(**inputs),))
+
+    assert all(gives(lambda q, k, v: Attention()(q, k / 2, v), of) for of in range(len(found.witnesses)))
+    assert gives(lambda q, k, v: Attention(scale=1 / 4)(q, k, v))
+    assert not gives(lambda q, k, v: Attention(scale=1 / 4)(q, k, v), of=2)
+    assert not gives(Attention())
+    assert not at_four.gives(lambda inputs: (Attention()(inputs["q"] / 2, inputs["k"], inputs["v"][:, :1]),))
+    assert not at_four.gives(lambda inputs: (inputs["q"].sort(),))
+    assert not found_for(Attention()).witnesses
 
 
 def test_two_pairs_must_differ_before_a_difference_is_believed() -> None:
