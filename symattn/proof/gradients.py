@@ -13,16 +13,11 @@ from symattn.document.errors import Refused
 
 
 def gradient(function: Callable[..., Any], by: str, **arrays: Any) -> Array:
-    """∂ function(…) / ∂ x_ij… for the array x named ``by``: an array of the shape of x.
+    """∂ f_a… / ∂ x_ij…: the axes of the value of a function f, if it has any, then those of the array x named ``by``.
 
-    ``function`` takes all its ``arrays`` by name and gives an array without axes. On ``indexed``, x must be an array
-    of letters; on kinds of elements the function runs on dual numbers with a direction for each element of x.
+    ``function`` takes all its ``arrays`` by name. On ``indexed``, x must be an array of letters; on kinds of elements
+    the function runs on dual numbers with a direction for each element of x.
     """
-    return jacobian(function, by, **arrays)
-
-
-def jacobian(function: Callable[..., Any], by: str, **arrays: Any) -> Array:
-    """∂ f_a… / ∂ x_ij… for a function f whose value has axes: its axes, then those of the array x named ``by``."""
     along = _along_elements if isinstance(arrays[by], Entries) else _formal
     return along(function, by, arrays)
 

@@ -9,7 +9,7 @@ from symattn.attention.softmax import softmax
 from symattn.document.evidence import Grade
 from symattn.document.text import plain_text
 from symattn.proof.expectation import NORMAL, law_with
-from symattn.proof.gradients import gradient, jacobian
+from symattn.proof.gradients import gradient
 from symattn.proof.inequality import Certificate
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity, decide, theorem
@@ -99,10 +99,10 @@ def test_what_numbers_contradict_is_refuted():
 
 def test_a_jacobian_has_the_axes_of_the_value_and_then_those_of_the_array():
     x, w = Exact.lift([1, 2]), Exact.lift([[1, 2, 3], [4, 5, 6]])
-    found = jacobian(lambda x, w: (x[None, :] @ w)[0], "x", x=x, w=w)
+    found = gradient(lambda x, w: (x[None, :] @ w)[0], "x", x=x, w=w)
     assert found.shape == (3, 2)
     assert bool((found == w.mT).all())
-    by_matrix = jacobian(lambda x, w: (x[None, :] @ w)[0], "w", x=x, w=w)
+    by_matrix = gradient(lambda x, w: (x[None, :] @ w)[0], "w", x=x, w=w)
     assert by_matrix.shape == (3, 2, 3)
     for a in range(3):
         for j in range(3):

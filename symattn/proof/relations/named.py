@@ -14,7 +14,7 @@ from symattn.document import notation as nt
 from symattn.document.errors import Refused
 from symattn.document.notation import Name, Node
 from symattn.document.text import text
-from symattn.proof.gradients import jacobian
+from symattn.proof.gradients import gradient
 from symattn.proof.relations import part_values as v
 from symattn.proof.relations.glossary import Glossary, LetterDefinition, Meaning
 from symattn.proof.relations.part_values import Found, Several, Unread, Value
@@ -323,7 +323,7 @@ class LetterMeanings:
             shape[:] = [result]
             return result.array
 
-        array = jacobian(function, by, **arrays)
+        array = gradient(function, by, **arrays)
         return Value(array, shape[0].letters, shape[0].rank + len(arrays[by].shape))
 
     def _partial(self, x: nt.Partial) -> Value:
