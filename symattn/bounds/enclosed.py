@@ -19,6 +19,7 @@ from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.arithmetic import number, size
+from symattn.bounds.balls import leaves_range, projected
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.distances import Floats, U, ValueColumns
 from symattn.bounds.exponents import ScoreExponents, far_below, stored
@@ -34,7 +35,6 @@ from symattn.bounds.plain_bound import (
     row_maxima,
     shape_of,
 )
-from symattn.bounds.projected import leaves_range, projected
 from symattn.bounds.reference import Run, run
 from symattn.bounds.scores import score_errors
 from symattn.document.errors import Refused, Undecided
