@@ -18,7 +18,7 @@ line each (an indented line goes on with the one before)::
 
 Letters begin with the name of a glossary, or with ``new``, and go on with parts such as ``Q n_q d_k, c`` (arrays and
 their shapes), ``but P O`` (letters without their meaning), ``where O = P V; ℓ = G·O``, ``rows``, ``loss ℓ``,
-``positive a b``, ``index i n, j m``, ``sizes m p+n``, ``roles v none`` (see ``Glossary``).
+``positive a b``, ``index i n, j m``, ``sizes m p+n``, ``sets M m``, ``units C D``, ``roles v none`` (see ``Glossary``).
 """
 
 from __future__ import annotations
