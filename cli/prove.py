@@ -16,8 +16,11 @@ from .output import COQ, Output, options
 from .progress import progress
 
 if TYPE_CHECKING:
-    from symattn.document.model import Document
+    from symattn.document.model import Document, Text
+    from symattn.proof.theorem import Theorem
     from symattn.theorems.documents import Decided
+
+_SHORT = 200  # characters of a statement that a list shows, four of its lines
 
 
 @click.command("prove", cls=Grouped)
@@ -118,6 +121,15 @@ def _write(results: list[Decided], path: Path, force: bool) -> None:
     files.write(path, certified(results[0]), force)
 
 
+def _said(theorem: Theorem) -> Text:
+    """Return what a list says of a theorem: its statement, or its title where that takes more than four lines."""
+    from symattn.document.text import plain_text
+
+    if theorem.title and len(plain_text(theorem.says)) > _SHORT:
+        return (theorem.title, " …")
+    return theorem.says if theorem.letters else ("In words: ", *theorem.says)
+
+
 def _listing(names: tuple[str, ...], search: str | None) -> Document:
     """The theorems topic by topic, each with what it says."""
     from symattn.document.codec import command as command_of
@@ -136,7 +148,7 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
     blocks: list[Block] = []
     for topic in dict.fromkeys(t.topic for t in chosen):
         here = (t for t in chosen if t.topic == topic)
-        rows = tuple(((Code(t.name),), t.says if t.letters else ("In words: ", *t.says)) for t in here)
+        rows = tuple(((Code(t.name),), _said(t)) for t in here)
         blocks += [Heading((f"{titled(topic)} ({topic})",)), Table(columns, rows)]
     words = command_of("prove", *names, options={"list": search is None or None, "search": search})
     many = (f"{len(chosen)} theorem{'s' * (len(chosen) != 1)}",)

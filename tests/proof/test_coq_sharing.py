@@ -22,7 +22,7 @@ def test_what_occurs_often_is_written_once_and_what_is_short_stays() -> None:
     ]
     assert said.readable.statement.count("rsqrt (INR d_k)") == 2
     assert len(said.readable.statement) < 1100
-    (short,) = lemmas("short", [records("online-softmax")[0]])
+    (short,) = lemmas("short", [records("softmax-shift")[0]])
     assert short.readable
     assert "let " not in short.readable.statement
 
