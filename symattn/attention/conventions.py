@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from symattn.attention.letters_of_attention import N_K, SYMBOLS
 from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Position, Rotary, Shaw
@@ -43,19 +43,22 @@ def conventions(spec: Attention) -> Iterable[Text]:
 
 
 def _weights(spec: Attention) -> Iterator[Text]:
-    if spec.normaliser == "softmax":
-        yield "softmax is taken over the keys: ", equals(_A, _power(spec, _S) / _total(spec))
-        if spec.stabilised:
-            yield _shift(spec)
-    elif spec.normaliser == "sigmoid":
-        x = _S if spec.bias else _S - call("log", N_K)
-        yield "each score by itself has its weight: ", equals(_A, Over(node(1), node(1) + Power(Name("e"), -x)))
-    elif spec.normaliser == "relu":
-        yield "each score by itself has its weight: ", equals(_A, call("max", commas(_S, 0)) / N_K)
-    else:
-        half = spec.normaliser == "entmax"
-        weight: Node = call("max", commas((Over(_S, node(2)) if half else _S) - name("τ", "i"), 0))
-        yield "with the threshold for which a row sums to one: ", equals(_A, weight**2 if half else weight)
+    match spec.normaliser:
+        case "softmax":
+            yield "softmax is taken over the keys: ", equals(_A, _power(spec, _S) / _total(spec))
+            if spec.stabilised:
+                yield _shift(spec)
+        case "sigmoid":
+            x = _S if spec.bias else _S - call("log", N_K)
+            yield "each score by itself has its weight: ", equals(_A, Over(node(1), node(1) + Power(Name("e"), -x)))
+        case "relu":
+            yield "each score by itself has its weight: ", equals(_A, call("max", commas(_S, 0)) / N_K)
+        case "sparsemax" | "entmax":
+            half = spec.normaliser == "entmax"
+            weight: Node = call("max", commas((Over(_S, node(2)) if half else _S) - name("τ", "i"), 0))
+            yield "with the threshold for which a row sums to one: ", equals(_A, weight**2 if half else weight)
+        case other:
+            assert_never(other)
 
 
 def _power(spec: Attention, s: Node) -> Node:

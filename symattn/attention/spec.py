@@ -89,7 +89,7 @@ class Attention(Fields, Described, Shown):
     @property
     def sums_to_one(self) -> bool:
         """Return whether the weights of a query that has a key sum to one, before any are dropped."""
-        return self.normaliser not in ("sigmoid", "relu") and self.sink is None
+        return self.normaliser in ("softmax", "sparsemax", "entmax") and self.sink is None
 
     @property
     def averages(self) -> bool:

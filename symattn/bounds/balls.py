@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import log
-from typing import Any
+from typing import Any, assert_never
 
 import flint
 import numpy as np
@@ -248,7 +248,7 @@ class _Bound:
         return self._weighed(weights * (xp.exp(exponent) - 1) + float(lost), sizes)
 
     def _without_softmax(self) -> Balls:
-        """Bound weights that are no softmax: see ``weights``."""
+        """Bound weights that are no softmax: see ``weight_errors``."""
         f, e = self.precision.roughest, weight_errors(self.run, self.precision, self.tau)
         roundings = self.n + 4 + self.run.value_terms + 3 * self.uneven  # of the roughest format, so of TF32's too
         w = size(number(self.run.values["weights"])) + e
@@ -323,13 +323,18 @@ def weight_errors(run: Run, precision: Precision, tau: Balls) -> Balls:
     open_, f = run.allowed, precision.roughest
     w, n = size(number(run.values["weights"])), int(run.allowed.shape[-1])
     small = 2 * precision.exp_ulps * float(precision.score.u) + 6 * float(f.u)
-    if run.spec.normaliser == "sigmoid":
-        moved = tau + (0 if run.spec.bias else g(6, f) * (log(n) + 1))
-        result = w * (xp.exp(moved) - 1) + small
-    elif run.spec.normaliser == "relu":
-        result = tau / n + g(4, f) * (w + tau / n)
-    else:
-        result = _thresholded(run, precision, tau, w, n)
+    match run.spec.normaliser:
+        case "sigmoid":
+            moved = tau + (0 if run.spec.bias else g(6, f) * (log(n) + 1))
+            result = w * (xp.exp(moved) - 1) + small
+        case "relu":
+            result = tau / n + g(4, f) * (w + tau / n)
+        case "sparsemax" | "entmax":
+            result = _thresholded(run, precision, tau, w, n)
+        case "softmax":
+            raise ValueError("the errors of a softmax are bounded by its exponents")
+        case other:
+            assert_never(other)
     return xp.where(open_, result + float(f.eta) * 8, 0)
 
 

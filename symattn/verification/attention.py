@@ -204,7 +204,7 @@ class OfAttention(Subject):
         )
 
     def remembered(self, session: Session) -> Fault | None:
-        """See ``diagnosis.earlier``."""
+        """See ``conduct.earlier_used``."""
         from symattn.verification.diagnosis.conduct import earlier_used
 
         return earlier_used(session)

@@ -50,8 +50,13 @@ def attention(q: Any, k: Any, v: Any) -> Any:
     return e / e.sum(axis=-1, keepdims=True) @ v
 
 
+def unscaled(q: Any, k: Any, v: Any) -> Any:
+    return attention(q * np.float32(np.sqrt(q.shape[-1])), k, v)
+
+
 WAYS: dict[str, Callable[[], Any]] = {
     "verify": lambda: verify(attention, Attention()).document(),
+    "fault": lambda: verify(unscaled, Attention()),
     "derive": lambda: render(derive("matrix-form"), "text"),
 }
 

@@ -28,11 +28,14 @@ from tests.proof.mutation_operators import Function
 
 COPY = "mutated"
 # What is printed, and what input is refused, are no mathematics.
-CHECKS = (*("notation", "document", "conventions", "inputs", "sizes", "choices", "fields"), "positions.checks")
+CHECKS = (
+    *("letters_of_attention", "document", "conventions", "inputs", "sizes", "choices", "fields"),
+    "positions.checks",
+)
 WORDED = ("_formula", "_reason", "_reasons", "_entries")  # what a stage says of its step
 PRINTED = (*(f"attention.{file}." for file in CHECKS), "attention.spec.__post_init__")
 # Of these, theorems are about the slopes of the usual branch; tests hold every branch against the derivative of the
-# definition: tests/attention/test_gradients_*.py, and test_normalisers.py.
+# definition: tests/attention/test_gradients_*.py, and test_weights.py.
 SLOPES = (
     "attention.gradients.scores.",
     "attention.gradients.backward",

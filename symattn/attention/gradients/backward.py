@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
@@ -138,7 +138,10 @@ def _weighed(at: BackwardStep, g: Array) -> Gradients:
             return (scores.sparsemax_gradient(p, g),)
         case "entmax":
             return (scores.entmax15_gradient(p, g),)
-    return (scores.softmax_gradient(p, g, spec.base),)
+        case "softmax":
+            return (scores.softmax_gradient(p, g, spec.base),)
+        case other:
+            assert_never(other)
 
 
 def _summed(at: BackwardStep, g: Array) -> Gradients:

@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import chain
 from operator import add, mul
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from symattn.arrays.array import Array
 from symattn.attention import latent, masks, norms, projections, scores, softmax
@@ -271,13 +271,22 @@ def weighing(flow: Flow) -> None:
 def _weigh(spec: Attention) -> Callable[..., Any]:
     # Without a mask no row is empty, and the plain quotient says all.
     fully_masked = spec.fully_masked if spec.masks_anything else "nan"
-    if spec.normaliser == "sigmoid":
-        return partial(softmax.sigmoid_weights, bias=0 if spec.bias else None, stabilised=spec.stabilised)
-    if spec.normaliser == "relu":
-        return softmax.relu_weights
-    if spec.normaliser in ("sparsemax", "entmax"):
-        weigh = softmax.sparsemax if spec.normaliser == "sparsemax" else softmax.entmax15
-        return partial(weigh, fully_masked=fully_masked)
+    match spec.normaliser:
+        case "sigmoid":
+            return partial(softmax.sigmoid_weights, bias=0 if spec.bias else None, stabilised=spec.stabilised)
+        case "relu":
+            return softmax.relu_weights
+        case "sparsemax":
+            return partial(softmax.sparsemax, fully_masked=fully_masked)
+        case "entmax":
+            return partial(softmax.entmax15, fully_masked=fully_masked)
+        case "softmax":
+            return _softmax(spec, fully_masked)
+        case other:
+            assert_never(other)
+
+
+def _softmax(spec: Attention, fully_masked: str) -> Callable[..., Any]:
     if spec.sink == "zero":
         return partial(softmax.off_by_one, stabilised=spec.stabilised, base=spec.base)
     if spec.sink == "given":

@@ -74,7 +74,7 @@ class InAttention(Search[Mistake]):
         return where_made(judged, mistake, lambda r, m: judge.explains(spec, precision, r, m.variant))
 
     def combined(self, first: Mistake, second: Mistake) -> Mistake | None:
-        """See ``combining``."""
+        """See ``accounting.combined``."""
         return combined(*sorted((first, second), key=lambda m: report.STEPS.index(m.step)))
 
     def families(self) -> Iterator[fitted.FittedFamily[Mistake]]:

@@ -1,7 +1,8 @@
 """Which known mistakes explain everything that was seen: what is wrong, and also what is right.
 
 First in float64, where most are put aside; the rest is judged by balls, and then tried on inputs that were not seen
-before. In this order: one mistake; one with a number that is fitted; one that is made at some sizes only; two at once.
+before. In the order of ``Search.ways``: first one mistake, at last two at once; where the function runs on residues,
+one that gives the same residues comes before all.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def makings() -> Iterator[Making]:
         module = f"symattn.derivations.{name.replace('-', '_')}"
         yield name, partial(derive, name, **parameters), (module, *_beside(module))
     rooms = (
-        *(f"derivations.walks.{part}" for part in ("steps", "why", "notes", "page", "model", "tokens")),
+        *(f"derivations.walks.{part}" for part in ("steps", "why", "walk_notes", "page", "walk_data", "walk_entries")),
         *(f"attention.stages.{part}" for part in ("tokens", "positions", "weights")),
     )
     for name in examples():
