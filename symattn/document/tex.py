@@ -104,8 +104,9 @@ class _LatexPrinter(Printer):
             letter = rf"\boldsymbol{{{letter}}}" if letter.startswith("\\") else rf"\mathbf{{{letter}}}"
         if self.colours and x.role:
             letter = rf"{{\color{{{COLOURS[x.role][0]}}}{letter}}}"
-        if x.sub and x.base in FUNCTIONS:
-            letter = f"{{{letter}}}"  # cos_m is an array: as an operator it would draw the sign after it near
+        if x.sub and (x.base in FUNCTIONS or re.search(r"\{\}[_^]", letter)):
+            # cos_m is an array: as an operator it would draw the sign after it near; qᵢ has a script of its own
+            letter = f"{{{letter}}}"
         return letter + self.sub(x.sub)
 
     def sub(self, parts: tuple[nt.Node, ...]) -> str:

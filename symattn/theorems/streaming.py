@@ -197,15 +197,14 @@ def _last_scores(reader: Reader) -> Any:
 
 _TEXT = """
 two-block-merge: Two blocks merge
-$state([K_a; K_b], z) = merge(state(K_a, m), state(K_b, w), z)$ and $state([K_a; K_b]) = merge(state(K_a, m), state(K_b,
-  w)) = merge(state(K_a), state(K_b))$
-letters: | Kₐ a 1+d_v, K_b b 1+d_v, z, w
+$state([F; L], z) = merge(state(F, m), state(L, w), z)$ and $state([F; L]) = merge(state(F, m), state(L, w)) =
+  merge(state(F), state(L))$, for F and L the scores and values of two blocks of keys
+letters: | F a 1+d_v, L b 1+d_v, z, w
 for: a state is m, $ℓ = Σ_{j=1}^{n_k} e^{s_j − m}$ and $a = Σ_{j=1}^{n_k} e^{s_j − m} v_j$, for each query
 for: the maxima m, w and z may be any numbers, also stale ones or zero
 source: Milakov, Gimelshein, Online normalizer calculation for softmax (2018)
 why: To take another maximum is to multiply all exponentials by one number.
-false: one side is not rescaled: $normaliser(state([K_a; K_b], z)) = e^{m − z} normaliser(state(K_a, m)) +
-  normaliser(state(K_b, w))$
+false: no side is rescaled: $normaliser(state([F; L], z)) = normaliser(state(F, m)) + normaliser(state(L, w))$
 and TILES_MERGED
 
 online-softmax: Online softmax
@@ -220,7 +219,7 @@ by TILES_MERGED
 
 merge-monoid: Merging is associative, with a neutral element
 $merge(merge(x, y), z) = merge(x, merge(y, z))$, $merge(x, y) = merge(y, x)$, $merge(x, (m, 0, 0)) = x$ and, for the
-  state N of no allowed key, $merge(x, N) = x$ and $maximum(merge(x, N)) = m_1$; what merging adds is
+  state N of no allowed key, $merge(x, N) = x$ and $maximum(merge(x, N)) = m_1$; added are
   $normaliser(merge(x, y)) e^{maximum(merge(x, y))} = ℓ_1 e^{m_1} + ℓ_2 e^{m_2}$ and $accumulated(merge(x, y))
   e^{maximum(merge(x, y))} = a_1 e^{m_1} + a_2 e^{m_2}$
 for: states are equal up to the choice of m: if they agree in $ℓ e^m$ and $a e^m$

@@ -224,8 +224,8 @@ $E[Σ_{j=1}^{n_k} P_ij B_ij/(1 − r) v_j_c] = Σ_{j=1}^{n_k} P_ij v_j_c$
 for: the entries of B are 1 with probability 1 − r, else 0; 0 < r < 1
 why: The output is linear in B, so its mean is the output at the mean of B. Independence is not needed. The rows of
   the weights that are left do not sum to one: where all of B is 0 they sum to 0.
-false: dropout of the scores is unbiased too: $E[Σ_{j=1}^{n_k} e^{S_ij B_ij/(1 − r)}/(Σ_{l=1}^{n_k} e^{S_i_l B_i_l/(1 −
-  r)}) v_j_c] = Σ_{j=1}^{n_k} P_ij v_j_c$
+false: for scores, too: $E[Σ_{j=1}^{n_k} e^{S_ij B_ij/(1 − r)}/(Σ_{l=1}^{n_k} e^{S_i_l B_i_l/(1 − r)}) v_j_c] =
+  Σ_{j=1}^{n_k} P_ij v_j_c$
 by MEAN_OF_DROPPED
 
 qk-gauge: The freedom of queries and keys

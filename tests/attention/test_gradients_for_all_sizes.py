@@ -157,6 +157,16 @@ def _heads_of_tokens(x: Array, w_q: Array, w_k: Array, w_v: Array) -> Pair:
     return Attention(heads=2)(x=x, w_q=w_q, w_k=w_k, w_v=w_v), merge_heads(heads)
 
 
+def _heads_projected(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Pair:
+    heads = ATTENTION(*(split_heads(x @ w, 2) for w in (w_q, w_k, w_v)))
+    return Attention(heads=2)(x=x, w_q=w_q, w_k=w_k, w_v=w_v, w_o=w_o), merge_heads(heads) @ w_o
+
+
+def _of_tokens(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, b_q: Array, b_o: Array) -> Pair:
+    output = ATTENTION(x=x, w_q=w_q, w_k=w_k, w_v=w_v, w_o=w_o, b_q=b_q, b_o=b_o)
+    return output, ATTENTION(x @ w_q + b_q, x @ w_k, x @ w_v) @ w_o + b_o
+
+
 DEFINED: dict[str, tuple[dict[str, str], Callable[..., Any]]] = {
     "linear": (
         {"q": "n f", "k": "m f", "v": "m d"},
@@ -169,6 +179,14 @@ DEFINED: dict[str, tuple[dict[str, str], Callable[..., Any]]] = {
     "later-step": ({"q": "p+1 f", "k": "p+1 f", "v": "p+1 d"}, _later_step),
     "merged": ({"s": "n a", "t": "n b", "v": "a d", "w": "b d"}, _merged),
     "heads-of-tokens": ({"x": "n d", "w_q": "d 2*e", "w_k": "d 2*e", "w_v": "d 2*f"}, _heads_of_tokens),
+    "heads-projected": (
+        {"x": "n d", "w_q": "d 2*e", "w_k": "d 2*e", "w_v": "d 2*f", "w_o": "2*f d"},
+        _heads_projected,
+    ),
+    "of-tokens": (
+        {"x": "n d", "w_q": "d e", "w_k": "d e", "w_v": "d f", "w_o": "f d", "b_q": "e", "b_o": "d"},
+        _of_tokens,
+    ),
     "log-sums": ({"q": "n d", "k": "m d", "v": "m e"}, _beside_output),
 }
 STATEMENTS = {name: _stated(*each) for name, each in PASSES.items()}

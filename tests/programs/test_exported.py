@@ -164,10 +164,16 @@ def test_a_mistake_of_a_function_of_tensors_shows(function: Callable[..., Any], 
 
 
 REASONS: dict[str, Callable[..., Any]] = {
-    "one operator of torch": lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v),
     "cannot be exported": lambda q, k, v: q if (q.sum() > 0).item() else v,
     "operator aten.sort is not read": lambda q, k, v: scores(q, k).sort(-1).values @ v,
 }
+
+
+def test_torchs_own_attention_is_taken_as_documented_without_a_bound() -> None:
+    found = on_residues(torch.nn.functional.scaled_dot_product_attention, Attention())
+    assert found.agrees
+    assert found.epsilon is None
+    assert "as documented" in " ".join(found.notes)
 
 
 @pytest.mark.parametrize("words", REASONS)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -11,8 +12,10 @@ import torch
 from torch import nn
 
 from symattn import Attention, Block, InputError, LayerNorm
+from symattn.arrays.precision import Precision
 from symattn.programs import definitions
 from symattn.programs.verify import verify
+from symattn.verification.definitions.drawing import draw
 from symattn_cli.main import main
 from tests.programs.test_modules import requested
 
@@ -52,8 +55,9 @@ def test_a_small_call(layer: Any, wanted: Block, right: bool) -> None:
     }  # fmt: skip
     assert "other weights in place of its own" in " ".join(found.convention.notes)
     assert all(torch.equal(p, before[name]) for name, p in layer.named_parameters())
-    inputs = definitions._small(found.subject, found.convention, requested(wanted, dtype="float32"),
-                                found.subject.shapes[1])  # fmt: skip
+    inputs = draw(found.subject, [i.name for i in found.subject.inputs if i.name in found.convention.inputs],
+                  found.subject.shapes[1], list(found.subject.families)[1], Precision.of("float32"),
+                  np.random.default_rng(0))  # fmt: skip
     got, exact = found.run(inputs).output, found.subject.run(found.subject.ways[0], inputs)[0]
     assert (abs(got - exact).max() < 1e-4) == right
 

@@ -47,6 +47,8 @@ def step_rows(setter: Setter, step: md.Step, before: md.Step | None, room: float
         shown = setter.fitted(whole, setter.line)
         return ["& " + (f"{{{shown}}}" if shown.startswith("-") else shown)]  # after & a bare minus would be binary
     head = "" if first is None else setter.show(first) + " "
+    if first is not None and width(first) > setter.line / 2:  # widths are estimates
+        head = setter.shrink(head.strip(), width(first)) + " "
     needed = sum(width(side) + 1.4 for _, side in links)
     if len(links) == 1 and _NEARLY * room < needed <= room:  # widths are estimates
         sign, side = links[0]

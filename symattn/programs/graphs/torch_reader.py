@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.planes import Planes
+from symattn.arrays.residues.degree import UNKNOWN
 from symattn.document.errors import InputError
 from symattn.programs.frameworks import import_torch
 from symattn.programs.graphs import running
@@ -22,6 +23,8 @@ from symattn.programs.names import Function
 _LEFT_OUT = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size")
 _TYPES = {"bool": "bool", "int64": "int", "int32": "int", "int16": "int", "int8": "int", "uint8": "int"}
 _TYPES |= dict.fromkeys(("float64", "float32", "float16", "bfloat16"), "float")
+#: Torch's own attention: of a function that calls it residues do not see the code, and give no bound.
+_DOCUMENTED = "aten.scaled_dot_product_attention"
 #: Options that say where a tensor lies, not what it is.
 _PLACED = ("device", "layout", "pin_memory", "memory_format")
 
@@ -45,7 +48,15 @@ def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
                 raise InputError(f"{label}: torch's operator {others[0]} is not read")
             return graph
 
-        return running.on_kind(function, kind, export, lambda x: _constant(torch, x, dtype), graphs)
+        called = running.on_kind(function, kind, export, lambda x: _constant(torch, x, dtype), graphs)
+
+        def without_bound(*places: Any, **keywords: Any) -> Any:
+            result = called(*places, **keywords)
+            if hasattr(kind, "field") and any(n.operator == _DOCUMENTED for g in graphs.values() for n in g.nodes):
+                kind.field.decisions.chance = UNKNOWN
+            return result
+
+        return without_bound
 
     return make
 

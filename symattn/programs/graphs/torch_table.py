@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from symattn.arrays.notes import note
-from symattn.arrays.residues.degree import UNKNOWN
 from symattn.attention.norms import layer_norm
 from symattn.document.errors import InputError
 from symattn.programs.graphs import graph_operators as op
@@ -120,10 +119,9 @@ def _layer_norm(
 
 
 def _attention(c: Context, *arrays: Value, **more: Value) -> Value:
-    """Torch's own attention as it is documented: residues do not see its code, and give no bound."""
+    """Torch's own attention as it is documented."""
     if c.kind is not None and hasattr(c.kind, "field"):
         note("torch's scaled_dot_product_attention is taken as documented; its own code is left to floats")
-        c.kind.field.decisions.chance = UNKNOWN
     return op.scaled_dot_product_attention(c, *arrays, **more)
 
 
