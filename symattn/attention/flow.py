@@ -1,7 +1,8 @@
 """How a specification becomes steps: each stage adds its own to the flow.
 
 A stage is a function of the flow, which adds steps by the specification and by which inputs are given. A variant is a
-field of ``Attention``, the row of its array in ``notation``, and its stage, which says what runs and how it is written.
+field of ``Attention``, the row of its array in ``letters_of_attention``, and its stage, which says what runs
+and how it is written.
 
 Entries are typed as ``out[i,l] = 0[i,l] for $condition$ -- reason``, of which condition and reason may be missing:
 ``out`` is the array of the step and ``0`` the first one that it is made of, ``width_0`` the length of its last axis and

@@ -3,7 +3,7 @@
 What is signed or must be sharp is float64: scores, and the weights p̂ made of them. All else is made of nonnegative
 numbers by + × ÷ and maxima, in float32 where that is fine enough for the ranges at hand (``kind``), with the roundoff
 w of that format. Each number passes fewer than 100 roundings, so that an exponent x is too small by at most 100 w x,
-and e^x − 1 by a part of at most 100 w (1 + x); ``floats`` makes up for it.
+and e^x − 1 by a part of at most 100 w (1 + x); ``float_worst_case`` makes up for it.
 
 Weights: with r the largest error |t̂ − t| of a score in a row, p̂ = p e^δ with |δ| ≤ ϖ = 2 (2r + u max|x|) + (n + 20) u
 + 4 ε for x = t̂ − m̂, u = 2⁻⁵³, ε that of the proved exponential. Arguments below −700 are raised to it, and weights

@@ -1,7 +1,7 @@
 """Steps 2 to 6 of ``worst_case``, for the kinds of number that the bound is evaluated in.
 
-``balls`` takes them in balls, ``floats`` in float64 rounded up, ``formula`` in letters, one for all keys: these are
-the equations that ``priori`` evaluates. (``formula`` has 5 and 6 for single numbers.)
+``balls`` takes them in balls, ``float_worst_case`` in float64 rounded up, ``formula`` in letters, one for all keys:
+these are the equations that ``priori`` evaluates. (``formula`` has 5 and 6 for single numbers.)
 Names are those of the statement.
 """
 

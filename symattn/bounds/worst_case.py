@@ -107,8 +107,8 @@ Variants. Masks of every kind say which keys there are; heads that share keys an
   * Without a softmax there is no quotient, and ``weight_errors`` bounds the error of each weight instead of 2 to 6.
 
 A row whose terms may overflow gets +∞: there the bound says nothing. ``balls`` evaluates this in balls, for
-every variant, and takes the upper end; ``floats`` in float64, at the speed of BLAS, for each softmax of scores
-that float64 or enclosures give, and values that are inputs or projections of tokens.
+every variant, and takes the upper end; ``float_worst_case`` in float64, at the speed of BLAS, for each softmax of
+scores that float64 or enclosures give, and values that are inputs or projections of tokens.
 Sources: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3 and §4.2 (sums, by the sizes of partial
 sums); P. Blanchard, D. J. Higham and N. J. Higham, Accurately computing the log-sum-exp and softmax functions, IMA J.
 Numer. Anal. 41 (2021); of matrix units, Fasi, Higham, Mikaitis, Pranesh, Numerical behavior of NVIDIA tensor cores,

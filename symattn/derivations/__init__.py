@@ -1,7 +1,7 @@
 """Derivations: why a fact about attention holds, step by step, each step checked when it is told.
 
 A derivation is a file with a function of its parameters that returns a ``Document``, and one line in ``_ENTRIES``. Most
-are texts, see ``texts``.
+are texts, see ``derivation_texts``.
 """
 
 from __future__ import annotations

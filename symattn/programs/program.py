@@ -79,7 +79,7 @@ class OnKinds(NamedTuple):
 
 
 def on_kinds(function: Function, how: Convention) -> OnKinds:
-    """What runs a function that is called as ``how`` says on other kinds of array.
+    """Return what runs a function, called as ``how`` says, on other kinds of array.
 
     Raises ``InputError`` and ``MissingExtra`` where nothing does.
     """

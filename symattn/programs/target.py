@@ -101,7 +101,7 @@ class Target:
 
     @cached_property
     def kinds(self) -> OnKinds:
-        """What runs the function on other kinds of array. Raises ``InputError`` where nothing does."""
+        """Return what runs the function on other kinds of array. Raises ``InputError`` where nothing does."""
         from symattn.programs.program import on_kinds
 
         return on_kinds(self._own, self.convention)

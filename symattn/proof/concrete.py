@@ -177,7 +177,7 @@ def _memo_key(x: ex.Expression, at: Place) -> Any:
 
 @dataclass(frozen=True)
 class _Question:
-    """What is asked, up to names, and how it is answered."""
+    """A question, up to names, and how it is answered."""
 
     key: Any
     answer: Callable[[], bool] = field(compare=False)

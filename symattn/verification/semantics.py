@@ -61,7 +61,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Witness:
-    """What a function gives at one point, with all that makes its inputs again: a mistake can be asked for the same."""
+    """The outputs of a function at one point, and all that makes its inputs again: a mistake can be asked the same."""
 
     shapes: Mapping[str, tuple[int, ...]]
     given: Mapping[str, np.ndarray]
@@ -172,7 +172,7 @@ def settle(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float) -> Iden
 
 
 def _witnesses(runs: Sequence[ResidueRun], prepare: Prepare) -> tuple[Witness, ...]:
-    """What the function gives in every run; nothing where tables are read, or it cannot be run."""
+    """Return the outputs in every run; none where tables are read, or the function cannot be run."""
     result = []
     for run in runs:
         point = (*primes.pairs(run.roots)[-1], run.random.getrandbits(31))

@@ -40,7 +40,7 @@ def drawn(spec: Attention, more: dict[str, Any], dtype: str) -> tuple[dict[str, 
 
 
 def in_float64(a: Any, copy: bool = False) -> Any:
-    """In the place of ``blocks.narrow``."""
+    """In the place of ``rows_in_float64.narrow``."""
     found = rows_in_float64.wide(a)
     return found * 1 if copy else found
 

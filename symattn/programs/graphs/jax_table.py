@@ -1,4 +1,4 @@
-"""The primitives of JAX that are read, as calls of what ``operators`` defines.
+"""The primitives of JAX that are read, as calls of what ``graph_operators`` defines.
 
 Source: JAX, ``jax.lax``; what a primitive takes besides its operands is told by name.
 """

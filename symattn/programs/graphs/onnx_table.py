@@ -1,4 +1,4 @@
-"""The operators of ONNX that are read, as calls of what ``operators`` defines.
+"""The operators of ONNX that are read, as calls of what ``graph_operators`` defines.
 
 Source: ONNX, Operator Schemas, opsets 11 to 25; what an operator took as an attribute before it became an input is
 taken as well.

@@ -30,7 +30,7 @@ _PLACED = ("device", "layout", "pin_memory", "memory_format")
 
 
 def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
-    """What makes of a function of tensors one for arrays of a kind, as ``running.on_kind`` has it.
+    """Return what makes of a function of tensors one for arrays of a kind, as ``running.on_kind`` has it.
 
     It raises ``InputError`` where the function cannot be exported, and where an operator is not read.
     """

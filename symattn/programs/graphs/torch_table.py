@@ -1,4 +1,4 @@
-"""The operators of ``torch.export`` that are read, as calls of what ``operators`` defines.
+"""The operators of ``torch.export`` that are read, as calls of what ``graph_operators`` defines.
 
 A name is that of the operator without its overload: ``aten.view``. Source: PyTorch, ATen's ``native_functions.yaml``.
 """

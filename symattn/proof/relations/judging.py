@@ -233,7 +233,7 @@ def _in_each_format(question: RelationQuestion, every: Sequence[Link], where: Se
 def _under_conditions(
     question: RelationQuestion, compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], met: Sequence[Link]
 ) -> Evidence:
-    """What holds without the conditions is proved; else the numbers that meet them are asked."""
+    """Prove it without the conditions, or else ask the numbers that meet them."""
     provable = question.gaps or all(x.sign == "=" for x in every)
     result = shown(compiled, every, question.gaps, {}) if provable else [None]
     return _proved("all sizes", result) if all(result) else _checked(compiled, every, drawn, question.sharp, met)

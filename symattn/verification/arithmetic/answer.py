@@ -50,7 +50,7 @@ class Answer(Printable):
 
     @property
     def like(self) -> tuple[str, ...]:
-        """Whose attention stores the same, see ``presets``; empty where nothing is known to give the bits."""
+        """Whose attention stores the same, see ``contract_presets``; empty where nothing is known to give the bits."""
         return contract_presets.named(_right(self.trial).contract) if self.trial and self.known else ()
 
     @property

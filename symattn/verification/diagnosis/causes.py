@@ -238,7 +238,7 @@ class Search(ABC, Generic[M]):
 
     @property
     def witnesses(self) -> tuple[Witness, ...]:
-        """What the function gives on residues, where it differs there."""
+        """Outputs of the function on residues, where it differs there."""
         return self.session.identity.witnesses if self.session.identity and self.among is None else ()
 
     def exactly(self) -> Iterator[M]:
