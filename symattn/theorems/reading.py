@@ -144,8 +144,9 @@ class Statement:
         self._explain([*conditions(theorem.says), *conditions(theorem.false_says)], assuming=False)
         others = [r for words in theorem.hypotheses for r in relations(words) if not self._sizes(r)]
         self.where = [r for r in others if _chooses(r) and self._chosen(r, self.glossary, self.sized)]
-        for relation in others:
-            self._must_hold(relation)
+        with showing():  # what shows a hypothesis is no part of what shows a claim
+            for relation in others:
+                self._must_hold(relation)
 
     def reading(self, theorem: Theorem) -> Reading:
         """Each claim of the statement and of the false variant. Raises FalseStep."""

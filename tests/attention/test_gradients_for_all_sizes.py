@@ -12,7 +12,7 @@ from symattn.arrays.array import Array
 from symattn.attention.gradients import scores
 from symattn.attention.gradients.attention import backward, shared_gradient, softmax_vjp
 from symattn.attention.layers.steps import sigmoid
-from symattn.attention.linear import causal_linear_attention, linear_attention, linear_state, linear_step
+from symattn.attention.linear import causal_linear_attention, causal_products, linear_attention, linear_state, linear_step
 from symattn.attention.norms import centre, layer_norm, rms_norm, unit
 from symattn.attention.positions.angles import rotate_half, rotate_interleaved
 from symattn.attention.projections import merge_heads, project, repeat_heads, split_heads
@@ -136,7 +136,8 @@ def _stated(function: Callable[..., Any], arrays: dict[str, str], passes: Passes
 def _later_step(q: Array, k: Array, v: Array, p: Array) -> list[Pair]:
     (state, sums), output = linear_step(linear_state(k[:p], v[:p]), q[p:], k[p:], v[p:])
     whole = linear_state(k, v)
-    return [(causal_linear_attention(q, k, v)[p:], output), (whole[0], state), (whole[1], sums)]
+    products = causal_products(q, k, v)[p:], q[p:] @ state
+    return [(causal_linear_attention(q, k, v)[p:], output), (whole[0], state), (whole[1], sums), products]
 
 
 def _merged(s: Array, t: Array, v: Array, w: Array) -> list[Pair]:

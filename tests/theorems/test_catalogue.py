@@ -98,7 +98,6 @@ def holds(theorem: Theorem) -> None:
 SAME = {
     "heads-concat-is-sum": (1, "a row of blocks times a column of blocks is the sum of the products"),
     "query-rows-independent": (2, "a row of the output is written with its own query alone"),
-    "output-from-score-error": (2, "wrong scores and values stand for what is printed of them"),
 }
 
 
