@@ -9,12 +9,20 @@ from typing import Any
 import pytest
 
 from symattn.arrays.array import Array
+from symattn.arrays.namespace import namespace_of
+from symattn.attention import masks
 from symattn.attention.gradients import scores
 from symattn.attention.gradients.attention import backward, shared_gradient, softmax_vjp
 from symattn.attention.layers.steps import sigmoid
-from symattn.attention.linear import causal_linear_attention, causal_products, linear_attention, linear_state, linear_step
+from symattn.attention.linear import (
+    causal_linear_attention,
+    causal_products,
+    linear_attention,
+    linear_state,
+    linear_step,
+)
 from symattn.attention.norms import centre, layer_norm, rms_norm, unit
-from symattn.attention.positions.angles import rotate_half, rotate_interleaved
+from symattn.attention.positions.angles import rotate_half, rotate_interleaved, sinusoidal
 from symattn.attention.projections import merge_heads, project, repeat_heads, split_heads
 from symattn.attention.scores import (
     additive_scores,
@@ -163,6 +171,67 @@ def _heads_projected(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -
     return Attention(heads=2)(x=x, w_q=w_q, w_k=w_k, w_v=w_v, w_o=w_o), merge_heads(heads) @ w_o
 
 
+def _two_heads(x: Array, y: Array) -> list[Pair]:
+    """Columns in two blocks, one a head."""
+    xp, e = x.__array_namespace__(), y.shape[-1]
+
+    def blocks(z: Any) -> Any:
+        return xp.permute_dims(xp.reshape(z, (*z.shape[:-1], 2, e)), (0, 2, 1, 3))
+
+    return [(split_heads(x, 2), blocks(x)), (blocks(merge_heads(y)), y)]
+
+
+def _from_two_sources(x: Array, y: Array, w_q: Array, w_k: Array, w_v: Array) -> list[Pair]:
+    return [
+        (ATTENTION(x=x, y=y), ATTENTION(x, y, y)),
+        (ATTENTION(x=x), ATTENTION(x, x, x)),
+        (ATTENTION(x=x, y=y, w_q=w_q, w_k=w_k, w_v=w_v), ATTENTION(x @ w_q, y @ w_k, y @ w_v)),
+    ]
+
+
+def _seen(s: Array, t: Array, u: Array, w: Array) -> list[Pair]:
+    """Which keys queries see, as numbers: the last rows and columns of S and T belong together, the first of U, W."""
+    xp, n, p = s.__array_namespace__(), s.shape[0], t.shape[0] - t.shape[1]
+
+    def number(seen: Any) -> Any:
+        return xp.where(seen, 1, 0)
+
+    def until(scores: Any, offset: Any) -> Any:
+        i, j = (xp.arange(length) for length in scores.shape)
+        return number(j[None, :] <= i[:, None] + offset)
+
+    first = "top-left"
+    return [
+        (number(masks.causal(s)), until(s, p)),
+        (number(masks.causal(t))[p:], until(t[p:], 0)),
+        (number(masks.causal(t))[:p], 0 * t[:p]),
+        (number(masks.causal(u, first)), until(u, 0)),
+        (number(masks.causal(w, first))[:n], until(w[:n], 0)),
+        (number(masks.causal(w, first))[n:], 0 * w[n:] + 1),
+    ]
+
+
+def _turned(x: Array, y: Array, cos: Array, sin: Array) -> list[Pair]:
+    """A pair stands in two neighbouring columns of X, and in columns l and l + f of Y."""
+    xp, f = x.__array_namespace__(), cos.shape[-1]
+
+    def apart(z: Any) -> tuple[Any, Any]:
+        pairs = xp.reshape(z, (*z.shape[:-1], f, 2))
+        return pairs[..., 0], pairs[..., 1]
+
+    def halves(z: Any) -> tuple[Any, Any]:
+        return z[..., :f], z[..., f:]
+
+    def turned(a: Array, b: Array) -> tuple[Any, Any]:
+        return a * cos - b * sin, b * cos + a * sin
+
+    return [
+        *zip(apart(rotate_interleaved(x, cos, sin)), turned(*apart(x)), strict=True),
+        *zip(halves(rotate_half(y, cos, sin)), turned(*halves(y)), strict=True),
+        *zip(apart(sinusoidal(cos, sin)), (sin, cos), strict=True),
+    ]
+
+
 def _of_tokens(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, b_q: Array, b_o: Array) -> Pair:
     output = ATTENTION(x=x, w_q=w_q, w_k=w_k, w_v=w_v, w_o=w_o, b_q=b_q, b_o=b_o)
     return output, ATTENTION(x @ w_q + b_q, x @ w_k, x @ w_v) @ w_o + b_o
@@ -183,6 +252,17 @@ DEFINED: dict[str, tuple[dict[str, str], Callable[..., Any]]] = {
     "heads-projected": (
         {"x": "n d", "w_q": "d 2*e", "w_k": "d 2*e", "w_v": "d 2*f", "w_o": "2*f d"},
         _heads_projected,
+    ),
+    "two-heads": ({"x": "g n 2*e", "y": "g 2 n e"}, _two_heads),
+    "two-sources": ({"x": "n d", "y": "m d", "w_q": "d e", "w_k": "d e", "w_v": "d f"}, _from_two_sources),
+    "causal-mask": ({"s": "n p+n", "t": "p+n n", "u": "n n+p", "w": "n+p n"}, _seen),
+    "turned": ({"x": "g n f*2", "y": "g n f+f", "cos": "g n f", "sin": "g n f"}, _turned),
+    "unit-vectors": (
+        {"x": "g n d"},
+        lambda x: [
+            (unit(x), x / namespace_of(x).sqrt((x * x).sum(axis=-1, keepdims=True))),
+            (_times_root(unit(x)), rms_norm(x)),
+        ],
     ),
     "of-tokens": (
         {"x": "n d", "w_q": "d e", "w_k": "d e", "w_v": "d f", "w_o": "f d", "b_q": "e", "b_o": "d"},
