@@ -1,9 +1,6 @@
 """``Attention(...).document()`` for every variant: one formula, no letter twice, and what is taken for granted."""
 
-import shutil
-import subprocess
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
@@ -128,15 +125,3 @@ def test_long_reasons_stand_under_the_steps() -> None:
     steps = next(b for b in document.blocks[2:] if isinstance(b, Steps))
     assert "the sink takes its share" not in "".join(map(str, (step.reason for step in steps.items)))
     assert "A: row by row; the sink takes its share, and gives nothing" in told(Attention(heads=2, sink="given"))
-
-
-@pytest.mark.latex
-def test_documents_compile(tmp_path: Path) -> None:
-    assert shutil.which("pdflatex"), "pdflatex is missing"
-    for i, (name, variant) in enumerate(list(VARIANTS.items())[::2]):
-        (tmp_path / f"d{i}.tex").write_text(render(variant.spec.document(variant.names), "latex"), encoding="utf-8")
-        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"d{i}.tex"]
-        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
-        log = ran.stdout.decode("utf-8", "replace")
-        assert ran.returncode == 0, (name, log[-2000:])
-        assert "Overfull \\hbox" not in log, name

@@ -1,8 +1,6 @@
 """``derive attention`` for every variant: entries in letters, checks that say no, and commands that make it again."""
 
 import shlex
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -31,6 +29,7 @@ from symattn.document.render import render
 from symattn.document.text import text
 from symattn_cli.main import main
 from tests.derivations.asking import asked
+from tests.document.render.test_latex_compiles import compiled
 from tests.lanes import one_in
 
 COMPARED = {"ReLU", "sparsemax", "entmax"}  # which score is larger decides
@@ -239,11 +238,5 @@ COMPILED = (
 
 @pytest.mark.latex
 def test_every_variant_compiles(tmp_path: Path) -> None:
-    assert shutil.which("pdflatex"), "pdflatex is missing"
-    for i, name in enumerate(COMPILED):
-        (tmp_path / f"d{i}.tex").write_text(render(derived(name), "latex"), encoding="utf-8")
-        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"d{i}.tex"]
-        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
-        log = ran.stdout.decode("utf-8", "replace")
-        assert ran.returncode == 0, (name, log[-2000:])
-        assert "Overfull \\hbox" not in log, name
+    for name in COMPILED:
+        assert "Overfull \\hbox" not in compiled(render(derived(name), "latex"), tmp_path), name

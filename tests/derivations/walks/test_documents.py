@@ -1,9 +1,6 @@
 """Walks and claims as documents: their commands make them again, and they compile."""
 
-import re
 import shlex
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +10,7 @@ from symattn.derivations import claims, examples
 from symattn.derivations.walks import walk
 from symattn.document.model import Document
 from symattn.document.render import render
+from tests.document.render.test_latex_compiles import compiled, overfull
 
 THAN = ("word-vectors-before:king", "word-vectors-before:queen")
 MADE: dict[str, Callable[[], Document]] = {
@@ -58,10 +56,4 @@ ALL = MADE | {name: lambda name=name: walk(name, why=True, all=True) for name in
 @pytest.mark.latex
 @pytest.mark.parametrize("name", ALL)
 def test_every_walk_and_claim_compiles(name: str, tmp_path: Path) -> None:
-    assert shutil.which("pdflatex"), "pdflatex is missing"
-    (tmp_path / "it.tex").write_text(render(ALL[name](), "latex"), encoding="utf-8")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "it.tex"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
-    log = ran.stdout.decode(errors="replace")
-    assert ran.returncode == 0, log[-2000:]
-    assert [m[0] for m in re.finditer(r"Overfull \\hbox \(([\d.]+)pt.*", log) if float(m[1]) > 1] == []
+    assert overfull(compiled(render(ALL[name](), "latex"), tmp_path)) == []
