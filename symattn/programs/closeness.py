@@ -293,7 +293,11 @@ def read_array(name: str, array: Tensor, narrow: bool = False, device: Any = Non
         values = values.astype(bool)
     elif dtype.startswith(("int", "uint")):
         values = values.astype(np.int64)
-    return (values if device is None else tensor_on(device, values)), dtype
+    if device is None:
+        return values, dtype
+    import torch
+
+    return torch.as_tensor(values, device=device), dtype
 
 
 def check_held(name: str, values: Tensor, held: Format) -> None:
@@ -414,10 +418,3 @@ def on_device(tensor: Tensor, narrow: bool) -> Tensor:
         return tensor
     wide = xp.int64 if dtype_kind(tensor) == "i" else xp.float32 if narrow else xp.float64
     return xp.astype(tensor.detach(), wide)
-
-
-def tensor_on(device: Any, array: Tensor) -> Tensor:
-    """An array of NumPy as a tensor on a device."""
-    import torch
-
-    return torch.as_tensor(array, device=device)

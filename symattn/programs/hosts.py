@@ -7,6 +7,7 @@ from functools import partial
 from importlib import import_module
 from inspect import Parameter
 from math import prod
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -156,13 +157,6 @@ class TorchHost(Host):
 # Variables, and calls with others by ``stateless_call``.
 
 
-class _Flat:
-    """A variable that keeps heads apart, as one that has them side by side."""
-
-    def __init__(self, key: str, shape: tuple[int, ...]) -> None:
-        self.shape = flat(key, shape)
-
-
 class KerasHost(Host):
     """A layer of Keras that is built; what it does in training is off."""
 
@@ -180,7 +174,7 @@ class KerasHost(Host):
     def weights(self) -> Tensors:
         if not self.module.built:
             raise InputError(f"the layer {self.module.name} has no weights yet; hint: call it once on tokens")
-        return {key: _Flat(key, shape) for key, shape in self._shapes().items()}
+        return {key: SimpleNamespace(shape=flat(key, shape)) for key, shape in self._shapes().items()}
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """``query.kernel``, … and the shapes in which Keras keeps them, in its order."""

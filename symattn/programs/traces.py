@@ -128,7 +128,7 @@ def verify_trace(
         Verdict.FAULT if judged.first else Verdict.NO_FAULT,
         Path(path).name,
         judged.precision.words,
-        f"{shapes}; {judged.rows_words}",
+        f"{shapes}; {judged.looked} queries of each of {judged.seen.get('o', 0)} heads",
         0,
         tuple(judged.faults()),
         tuple(judged.checks()),
@@ -217,11 +217,6 @@ class _JudgedTrace:
         for name, fault in result:
             count = f"; wrong in {self.wrong[name]} of {self.seen[name]} heads" if self.seen[name] > 1 else ""
             yield replace(fault, message=fault.message + count)
-
-    @property
-    def rows_words(self) -> str:
-        """How much was looked at."""
-        return f"{self.looked} queries of each of {self.seen.get('o', 0)} heads"
 
     def checks(self) -> Iterable[Check]:
         """A line for each array that was judged."""

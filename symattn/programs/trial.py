@@ -9,6 +9,7 @@ name, and one in which a head of keys changes no output of another head: a wrong
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -42,6 +43,7 @@ _MASKS: Mapping[Layout, tuple[str, ...]] = {
 }
 _KEEPS = {"b": ("bk", "b11k", "b1k", "b1qk", "bqk", "k"), "": ("", "qk")}
 _LENGTHS = {"b": ("lengths",), "": ("length", "lengths")}
+_ALIKE = ("k", "qk", "1qk", "11qk")  # forms without an axis of batches
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,8 @@ class _LayoutTrial:
                 here += [possible] if possible else []
                 if (possible and possible.near) or self._effort.over:
                     break
-            result += _batched_first(here)
+            # Masks without an axis of batches say less, where others have one.
+            result += [p for p in here if not any(a.form in _ALIKE for a in p.convention.arguments)] or here
             plain_runs = self._is_plain(layout) and any(p.level <= self._request.domain.square for p in here)
             if plain_runs or any(p.near and (p.level == 0 or layout in self._documented) for p in here):
                 break
@@ -303,16 +306,11 @@ class _LayoutTrial:
     def _right(self, inputs: Inputs) -> Any:
         """Return the output of the specification, in float64."""
         if id(inputs) not in self._outputs:
-            self._outputs[id(inputs)] = inputs, self._specified(inputs)
-        return self._outputs[id(inputs)][1]
-
-    def _specified(self, inputs: Inputs) -> Any:
-        try:
-            with np.errstate(all="ignore"):
+            result: Any = None
+            with np.errstate(all="ignore"), suppress(SymattnError):
                 result = self._request.spec(**inputs)
-        except SymattnError:
-            return None
-        return result[0] if isinstance(result, tuple) else result
+            self._outputs[id(inputs)] = inputs, result[0] if isinstance(result, tuple) else result
+        return self._outputs[id(inputs)][1]
 
     def _near(self, got: np.ndarray, right: np.ndarray) -> bool:
         u = float(Precision.of(self._request.dtype).input.u)
@@ -390,15 +388,6 @@ def _forms_of(a: Argument, layout: Layout, request: Request) -> tuple[str, ...]:
         half = getattr(request.spec.position, "layout", "half") == "half"
         return ("", "nff" if half else "nf2")
     return (a.form,)
-
-
-def _batched_first(results: list[Possible]) -> list[Possible]:
-    """Without those whose masks have no axis of batches, where some have one: their masks say less."""
-    batched = [p for p in results if not any(a.form in _ALIKE for a in p.convention.arguments)]
-    return batched or results
-
-
-_ALIKE = ("k", "qk", "1qk", "11qk")
 
 
 def _with(convention: Convention, place: int, a: Argument) -> Convention:

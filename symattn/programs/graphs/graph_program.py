@@ -101,17 +101,13 @@ def _check(graph: Graph, spec: Attention, names: list[str]) -> None:
 
 
 def _input(graph: Graph, g: GraphArray, spec: Attention, said: Mapping[str, str]) -> GraphSlot:
-    name = said.get(g.name) or _upstream(g.name, spec) or _table(g.name) or meaning(g.name)
+    upstream = hasattr(spec, "by") and g.name in ("do", *UPSTREAM.split())
+    name = said.get(g.name) or ("do" if upstream else _table(g.name) or meaning(g.name))
     if name is None:
         raise InputError(f"{graph.name}: nothing says what the input {g.name[:40]!r} is; hint: x={g.name[:40]}, or q=…")
     if name in ("cos", "sin"):
         return GraphSlot(g, (name,), table=True)
     return GraphSlot(g, (name,), merged=name in ("q", "k", "v", "do") and bool(spec.head_axis) and len(g.shape) == 3)
-
-
-def _upstream(name: str, spec: Attention) -> str | None:
-    """``do``, if a derivative is asked for and an array is called as the gradient of its output is."""
-    return "do" if hasattr(spec, "by") and (name == "do" or name in UPSTREAM.split()) else None
 
 
 def _table(name: str) -> str | None:
