@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from symattn.proof import boxes, certified, inequality, rules, same_bits, theorem, together
+from symattn.proof import certified, inequality, rules, same_bits, theorem, together
 from symattn.theorems import TOPICS, of_topic
 
-USERS = (theorem, inequality, together, rules, boxes, same_bits)
+USERS = (theorem, inequality, together, rules, same_bits)
 
 
 class Clock:

@@ -112,11 +112,6 @@ def _instance(x: pr.Instance) -> dict[str, Any]:
     return {**result, "premises": list(map(_any, x.premises)), "conclusions": parts}
 
 
-def _enclosed(x: pr.PositiveInBox) -> dict[str, Any]:
-    box = [[name, str(low), str(high)] for name, low, high in x.box]
-    return {"box": box, "relation": ">", "expression": written(x.expression, {}), "pieces": _pieces(x.pieces)}
-
-
 def _alike(x: pr.Alike) -> dict[str, Any]:
     both = {key: [[*side] for side in getattr(x, key)] for key in ("same", "different")}
     return {"terms": [*map(list, x.terms)], "format": x.of, "inputs": [str(y) for y in x.inputs], **both}
@@ -137,10 +132,6 @@ def _sign(x: pr.Sign) -> dict[str, Any]:
         "equal": None if x.equal is None else written(x.equal, numbered(indices)),
         "hypotheses": [_hypothesis(d.relation, d.expression) for d in _needed(x)],
     }
-
-
-def _pieces(tree: pr.Tree) -> list[Any]:
-    return [_pieces(x) if isinstance(x, tuple) else str(x) for x in tree]
 
 
 def _needed(x: pr.Sign) -> tuple[Demand, ...]:
@@ -204,7 +195,6 @@ _WRITERS: Mapping[type[pr.Premise], tuple[str, Callable[[Any], dict[str, Any]]]]
     pr.Substituted: ("substitution", _fields),
     pr.Averaged: ("mean", _fields),
     pr.ShrinkingMeasure: ("repeated", _fields),
-    pr.PositiveInBox: ("enclosed", _enclosed),
     pr.Alike: ("bits", _alike),
     pr.Concluded: ("step", _concluded),
     pr.Inducted: ("induction", _inducted),

@@ -10,11 +10,11 @@ once the means in them are taken (``checker_means``).
 3. the numerator is zero at each of these sizes, at every place, tested at a random point modulo each of two primes.
 And every division, root and logarithm, as written, is positive by its form or among the hypotheses.
 
-A certificate of a *sign* is an expression that is positive, or not negative, by its form, and what its letters stand
-for; with that in their place it is what the certificate says. One of a *difference* is two sides that are not
-equal at some place of small sizes, as functions of letters, whatever the functions in them are. What is *enclosed*
-is positive on a box of numbers, which intervals show (``checker_balls``); for equal *bits* see ``checker_bits``.
-What follows from certificates by a rule is in ``checker_rules``, ``checker_steps`` and ``checker_tending``.
+A certificate of a *sign* is an expression that is positive, or not negative, by its form, or as a number
+(``checker_balls``), and what its letters stand for; with that in their place it is what the certificate says. One of a
+*difference* is two sides that are not equal at some place of small sizes, as functions of letters, whatever the
+functions in them are. For equal *bits* see ``checker_bits``. What follows from certificates by a rule is in
+``checker_rules``, ``checker_steps`` and ``checker_tending``.
 What is accepted is the identity for all sizes from 1 on, under the hypotheses; ``epsilon`` bounds the probability, over
 the checker's own dice, that any of its random tests, those of all premises included, says 0 of what is not 0.
 """
@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from random import Random, SystemRandom
 from typing import Any
 
-from symattn.proof.checker_balls import enclosed
+from symattn.proof.checker_balls import is_positive_number
 from symattn.proof.checker_bits import bits
 from symattn.proof.checker_clearing import difference, minus
 from symattn.proof.checker_folds import fold
@@ -150,7 +150,8 @@ def _sign(e: Record, dice: Dice) -> None:
     simplify = Simplifying(frozenset(map(str, e["positive"])))
     signs = hypotheses(e["hypotheses"], simplify, dice, frozenset(map(str, e["not negative"])))
     shown = {">": signs.shows_positive, "≥": signs.shows_not_negative}
-    expect(e["relation"] in shown and shown[e["relation"]](x), "the form does not show the sign")
+    by_form = e["relation"] in shown and shown[e["relation"]](x)
+    expect(by_form or (e["relation"] == ">" and is_positive_number(x)), "the form does not show the sign")
     meanings = _expect_meanings(e, x)
     _expect_defined(e, x, meanings, simplify, signs)
     _expect_laws(e, meanings, signs, dice)
@@ -222,7 +223,6 @@ _KINDS: Mapping[Any, Callable[[Record, Dice], None]] = {
     "certificate": _equations,
     "sign": _sign,
     "differing": lambda e, dice: expect_differing(e, dice, _rules(e)),
-    "enclosed": lambda e, dice: enclosed(e),
     "bits": lambda e, dice: bits(e),
     "rule": lambda e, dice: apply(e),
     "repeated": lambda e, dice: repeat(e),

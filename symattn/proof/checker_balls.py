@@ -1,29 +1,27 @@
-"""Strict inequalities on a box, for ``checker``: every ball is computed anew, from whole numbers alone.
+"""Signs of numbers, for ``checker``: an expression without letters is enclosed, from whole numbers alone.
 
-A certificate holds an expression, an interval for each of its letters, and how the box was cut; for each piece it has a
-ball that shows the expression to be positive there. The checker encloses the expression on the piece by itself, in
-intervals whose ends are rounded outward to 128 bits, and accepts where what it finds lies in the ball.
-
-Exponentials are Taylor's series of x / 2ᵏ, with a bound on its rest, squared k times; logarithms are those of a number
-between 2/3 and 4/3 and of a power of 2, by Σ 2 z²ⁿ⁺¹/(2n + 1) with z = (x − 1)/(x + 1); erf is its alternating series,
-cut where terms fall; π is Machin's 16 arctan(1/5) − 4 arctan(1/239). All of these functions rise, so that their values
-at the ends of an interval enclose those between.
+Ends of intervals are rounded outward to 128 bits. Exponentials are Taylor's series of x / 2ᵏ, with a bound on its rest,
+squared k times; logarithms are those of a number between 2/3 and 4/3 and of a power of 2, by Σ 2 z²ⁿ⁺¹/(2n + 1) with
+z = (x − 1)/(x + 1); erf is its alternating series, cut where terms fall; π is Machin's
+16 arctan(1/5) − 4 arctan(1/239). All of these functions rise, so that their values at the ends of an interval enclose
+those between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from symattn.proof.checker_reading import CheckedNode, Rejected, expect, expect_few, read
+from symattn.proof.checker_reading import CheckedNode, Rejected, expect, expect_few
 
 BITS = 128
 _FINE = 1 << 256  # series are summed in whole multiples of its reciprocal
 _FARTHEST = 20_000  # powers of 2 by which a number is scaled
 _HIGHEST = 2000  # largest exponent of e
 _WIDEST = 6  # largest argument of erf
+_OF_NUMBERS = frozenset({"number", "sum", "product", "ratio", "exp", "function"})
 
 
 class Interval(NamedTuple):
@@ -33,53 +31,23 @@ class Interval(NamedTuple):
     high: Fraction
 
 
-def enclosed(record: Mapping[str, Any]) -> None:
-    """Reject unless the expression is positive at every point of the box, as the balls of the certificate say."""
-    box = {str(name): Interval(_number(low), _number(high)) for name, low, high in record["box"]}
-    expect(len(box) == len(record["box"]), "two intervals of one letter")
-    expect(all(x.low <= x.high for x in box.values()), "an interval without a number")
-    expect(record["relation"] == ">", "balls show that something is positive, and nothing else")
-    x = read(record["expression"], {})
+def is_positive_number(x: CheckedNode) -> bool:
+    """Return whether an interval shows that ``x`` > 0; False for what is not made of numbers alone."""
     every = x.all(into_functions=True)
-    expect({y.label for y in every if y.kind == "letter"} <= box.keys(), "a letter without an interval")
-    effort = sum(10 if y.kind in ("exp", "function") else 1 for y in every)
-    for n, (piece, ball) in enumerate(_pieces(record["pieces"], box)):
-        expect_few(effort * (n + 1))
-        result = enclosure(x, piece)
-        expect(ball.low > 0, "a ball that shows no sign")
-        expect(ball.low <= result.low and result.high <= ball.high, "a ball that is not shown to hold the value")
+    if any(y.kind not in _OF_NUMBERS for y in every):
+        return False
+    expect_few(sum(10 if y.kind in ("exp", "function") else 1 for y in every))
+    try:
+        return enclosure(x).low > 0
+    except Rejected:
+        return False
 
 
-def _pieces(tree: Any, box: Mapping[str, Interval]) -> Iterator[tuple[Mapping[str, Interval], Interval]]:
-    """The pieces of a box that was cut, and their balls: together they are the box, by the form of the record."""
-    kind, *rest = tree
-    if kind == "ball":
-        middle, radius = map(_number, rest)
-        yield box, Interval(middle - radius, middle + radius)
-        return
-    expect(kind == "cut", f"{kind!r} is not a piece")
-    name, place, below, above = rest
-    expect(name in box, "cut along a letter that has no interval")
-    at, whole = _number(place), box[name]
-    expect(whole.low < at < whole.high, "cut outside of the interval")
-    yield from _pieces(below, {**box, name: Interval(whole.low, at)})
-    yield from _pieces(above, {**box, name: Interval(at, whole.high)})
-
-
-def _number(text: str) -> Fraction:
-    result: Fraction = read(["number", text], {}).label
-    return result
-
-
-# -- values ------------------------------------------------------------------------------------------------------------
-def enclosure(x: CheckedNode, box: Mapping[str, Interval]) -> Interval:
-    """An interval with every value of ``x`` at points of ``box``. Raises Rejected where it has none there."""
+def enclosure(x: CheckedNode) -> Interval:
+    """An interval with the value of ``x``. Raises Rejected where it has none."""
     if x.kind == "number":
         return Interval(x.label, x.label)
-    if x.kind == "letter":
-        expect(not x.indices, "a letter with an index")
-        return box[x.label]
-    below = [enclosure(y, box) for y in x.below]
+    below = [enclosure(y) for y in x.below]
     if x.kind == "sum":
         return _outward(sum((y.low for y in below), Fraction(0)), sum((y.high for y in below), Fraction(0)))
     if x.kind == "product":
@@ -91,7 +59,7 @@ def enclosure(x: CheckedNode, box: Mapping[str, Interval]) -> Interval:
         above, under = below
         expect(under.low > 0 or under.high < 0, "a divisor that may be zero")
         return _times(above, Interval(1 / under.high, 1 / under.low))
-    rising = _RISING.get("exp" if x.kind == "exp" else x.label if x.kind == "function" else "")
+    rising = _RISING.get("exp" if x.kind == "exp" else x.label)
     if rising is None or len(below) != 1:
         raise Rejected(f"{x.label or x.kind} is not enclosed by the checker")
     return Interval(rising(below[0].low).low, rising(below[0].high).high)

@@ -111,21 +111,6 @@ class Averaged:
     result: Part
 
 
-Tree = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class PositiveInBox:
-    """``expression`` > 0 wherever its letters lie in the intervals of ``box``, as (name, least, largest).
-
-    ``pieces`` is ("ball", middle, radius), in which every value lies, or ("cut", name, place, below, above).
-    """
-
-    expression: Expression
-    box: tuple[tuple[str, Fraction, Fraction], ...]
-    pieces: Tree
-
-
 @dataclass(frozen=True)
 class Alike:
     """``same`` do the same operations, and with ``inputs`` in the format ``of`` both of ``different`` do not agree.
@@ -187,5 +172,5 @@ class Instance:
 
 Premise = (
     Sign | Differing | Applied | Folding | Substituted | ShrinkingMeasure | Averaged
-    | PositiveInBox | Alike | Concluded | Inducted | Tending | Instance
+    | Alike | Concluded | Inducted | Tending | Instance
 )  # fmt: skip

@@ -1,11 +1,14 @@
-"""Statements of several parts, and two small methods: what is positive by its form, and what fails somewhere."""
+"""Statements of several parts, and small methods: what is positive, by its form or as a number, and what fails."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+from symattn.arrays.ball import Ball
 from symattn.arrays.index.building import known_positive
+from symattn.arrays.indexed import Indexed
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.formulas import running_text
@@ -16,7 +19,7 @@ from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate
 from symattn.proof.listed import all_true
 from symattn.proof.premises import Differing, Sign
-from symattn.proof.prover import equations
+from symattn.proof.prover import equations, unsimplified
 from symattn.proof.refuting import search
 from symattn.proof.statement import Declared, Letters, Numbers, Sides, growing_sizes, pairs, run
 from symattn.proof.theorem import Decision, Identity, Method, Refutation, Theorem
@@ -170,6 +173,48 @@ class Positive:
                 except (Refused, Undecided, InputError, ZeroDivisionError):
                     continue
         return ""
+
+
+@dataclass(frozen=True)
+class PositiveNumber:
+    """The claim that the number ``of`` is positive, and ``false`` is not; both are functions of a namespace.
+
+    Arb's balls say so; the checker encloses the number by itself.
+    """
+
+    of: Callable[..., object]
+    false: Callable[..., object]
+
+    def decide(self) -> Decision:
+        value = _ball(self.of)
+        if value is None or not (value > 0 or value <= 0):
+            return Decision(Evidence(Grade.UNDECIDED, f"not decided {_IN_NUMBERS}"))
+        if not value > 0:
+            return Decision(Evidence(Grade.REFUTED, _IN_NUMBERS))
+        x, _ = unsimplified(lambda: 2 * (Indexed.lift(self.of(Indexed.xp)).at(()),))
+        sign = Sign(">", x)
+        evidence = accepted(Evidence(Grade.PROVED, _IN_NUMBERS), (), (sign,))
+        return Decision(evidence, (("Arb balls show it, and the checker computes them anew",),), premises=(sign,))
+
+    def refute(self) -> Refutation:
+        value = _ball(self.false)
+        refuted = value is not None and bool(value <= 0)
+        return Refutation(refuted, f"{_IN_NUMBERS}, by Arb balls" if refuted else "")
+
+    def witness(self) -> str:
+        value = _ball(self.of)
+        return _IN_NUMBERS if value is not None and value > 0 else ""
+
+
+_IN_NUMBERS = "in numbers"
+
+
+def _ball(of: Callable[..., object]) -> Any:
+    """The Arb ball of a number; None where it has none."""
+    try:
+        return Ball.lift(of(Ball.xp)).entries[()]
+    except (Refused, Undecided, ZeroDivisionError):
+        return None
 
 
 @dataclass(frozen=True)

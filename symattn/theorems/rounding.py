@@ -16,11 +16,10 @@ from symattn.attention.softmax import exponentials, row_max
 from symattn.attention.softmax import softmax as soft
 from symattn.document.formulas import formula
 from symattn.document.notation import Decimal
-from symattn.proof.boxes import EnclosedOverBox
 from symattn.proof.listed import InFormats
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.printed_roundings import fl, overflow
-from symattn.proof.together import Together, bound
+from symattn.proof.together import PositiveNumber, Together, bound
 from symattn.theorems import rounding_bounds, rounding_formats
 from symattn.theorems.rounding_formats import FORMAT_LETTERS, INFINITE, values
 from symattn.theorems.streaming import STATE_LETTERS, named_state
@@ -181,8 +180,8 @@ one_hot_saturation = Together(
                 "half": lambda delta, r: (r * exp(-delta)).max(),
             },
         ),
-        EnclosedOverBox(_gap_is_more, {}, _eighteen_is_not_enough),
-        EnclosedOverBox(_gap_is_less, {}, _eighteen_is_not_enough),
+        PositiveNumber(_gap_is_more, _eighteen_is_not_enough),
+        PositiveNumber(_gap_is_less, _eighteen_is_not_enough),
     ),
     (
         "With half = u/2 the hypothesis is that (n_k − 1) e^{−Δ} ≤ u/2, and then p is between 1 − u/2 and 1. The "

@@ -8,11 +8,10 @@ from typing import Any
 
 from symattn.arrays.array import Array, Functions
 from symattn.document.formulas import ARRAY_ROLES, running_text
-from symattn.proof.boxes import EnclosedOverBox
 from symattn.proof.expectation import NORMAL, EntryLaw, law_with
 from symattn.proof.gradients import gradient
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.together import Together, bound, identity
+from symattn.proof.together import PositiveNumber, Together, bound, identity
 from symattn.theorems.sums import exp
 from symattn.theorems.texts import theorems
 
@@ -79,7 +78,7 @@ def _mean_is_as_small_as_the_median(_: Any) -> Any:
 
 slow_mean_gradient = Together(
     (
-        EnclosedOverBox(_median_misses_half, {}, _mean_is_as_small_as_the_median),
+        PositiveNumber(_median_misses_half, _mean_is_as_small_as_the_median),
         identity(GAP, lambda x: (gradient(lambda x: exp(x) / (1 + exp(x)), "x", x=x), _slope(x))),
         bound(
             GAP,

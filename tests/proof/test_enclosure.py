@@ -1,4 +1,4 @@
-"""Strict inequalities on boxes, and their certificates: the checker encloses every value by itself.
+"""Signs of numbers, and their certificates: the checker encloses every value by itself.
 
 Enclosures of normal means and quantiles are held against other programs.
 """
@@ -16,112 +16,67 @@ import pytest
 
 from symattn.document.evidence import Grade
 from symattn.proof import gaussian
-from symattn.proof.boxes import EnclosedOverBox
 from symattn.proof.certified import certificates
 from symattn.proof.checker import check
 from symattn.proof.checker_balls import _RISING
-
-SIDE = (Fraction(-1), Fraction(1))
-BOX = {"x": SIDE, "y": SIDE}
-NAUGHT = Fraction(1, 100)
+from symattn.proof.together import PositiveNumber
 
 
-def _above(xp: Any, x: Any, y: Any) -> Any:
-    return x * x + y * y - x * y + NAUGHT
-
-
-def _minus_one(xp: Any, **_: Any) -> Any:
+def _minus_one(xp: Any) -> Any:
     return xp.asarray(-1)
 
 
-def test_what_holds_everywhere_is_proved():
-    method = EnclosedOverBox(_above, BOX, lambda xp, x, y: x + y)
-    decision = method.decide()
-    assert decision.evidence.grade is Grade.PROVED
-    assert "[-1, 1] × [-1, 1]" in decision.evidence.where
-    assert method.refute().refuted
-    assert method.witness()
+def _of(of: Callable[[Any, Any], Any]) -> PositiveNumber:
+    return PositiveNumber(lambda xp: of(xp, xp.asarray(2)), _minus_one)
 
 
-@pytest.mark.parametrize("least", [Fraction(-1, 1000), Fraction(-1)])
-def test_what_fails_somewhere_is_refuted(least: Fraction):
-    method = EnclosedOverBox(lambda xp, x: x * x + least, {"x": SIDE}, lambda xp, x: x)
-    assert method.decide().evidence.grade is Grade.REFUTED
+SHOWN = _of(lambda xp, x: xp.sqrt(x) + xp.log(x) + xp.erf(x) / xp.exp(x) - 2)
 
 
-def test_what_is_zero_at_a_point_stays_open():
-    box = {"x": (Fraction(-1, 3), Fraction(1))}
-    method = EnclosedOverBox(lambda xp, x: x * x, box, lambda xp, x: x, pieces=200)
-    assert method.decide().evidence.grade is Grade.UNDECIDED
+def test_what_holds_in_numbers_is_proved():
+    assert SHOWN.decide().evidence.grade is Grade.PROVED
+    assert SHOWN.refute().refuted
+    assert SHOWN.witness()
+    assert not PositiveNumber(SHOWN.of, SHOWN.of).refute().refuted
 
 
-def test_the_ends_of_the_box_belong_to_it():
-    method = EnclosedOverBox(lambda xp, x: 1 - x * x, {"x": SIDE}, lambda xp, x: x, pieces=400)
-    assert method.decide().evidence.grade not in (Grade.PROVED, Grade.ARGUED)
+def test_what_is_negative_is_refuted():
+    assert _of(lambda xp, x: xp.sqrt(x) - x).decide().evidence.grade is Grade.REFUTED
 
 
-def test_a_true_variant_is_not_refuted():
-    assert not EnclosedOverBox(lambda xp, x: x + 2, {"x": SIDE}, lambda xp, x: x + 2).refute().refuted
-
-
-def test_a_statement_in_numbers_has_no_box():
-    decision = EnclosedOverBox(lambda xp: xp.sqrt(xp.asarray(2)) - 1, {}, _minus_one).decide()
-    assert decision.evidence.grade is Grade.PROVED
-    open_one = EnclosedOverBox(lambda xp: xp.exp(xp.log(xp.asarray(2))) - 2, {}, _minus_one)
-    assert open_one.decide().evidence.grade is Grade.UNDECIDED
-
-
-def test_a_piece_where_a_function_has_no_value_is_cut():
-    box = {"x": (Fraction(1, 100), Fraction(1))}
-    method = EnclosedOverBox(lambda xp, x: 1 / x + xp.log(x) + xp.erf(x) - x, box, _minus_one)
-    assert method.decide().evidence.grade is Grade.PROVED
+def test_what_is_zero_or_has_no_value_stays_open():
+    for of in (lambda xp, x: xp.exp(xp.log(x)) - x, lambda xp, x: 1 / (xp.sqrt(x) * xp.sqrt(x) - x)):
+        assert _of(of).decide().evidence.grade is Grade.UNDECIDED
 
 
 # -- the checker -------------------------------------------------------------------------------------------------------
 def _certificate() -> dict[str, Any]:
-    (record,) = certificates((), EnclosedOverBox(_above, BOX, _minus_one).decide().premises)
+    (record,) = certificates((), SHOWN.decide().premises)
     return dict(copy.deepcopy(record))
 
 
-def _first_ball(tree: list[Any]) -> list[Any]:
-    return tree if tree[0] == "ball" else _first_ball(tree[3])
-
-
-def _smaller_radius(r: dict[str, Any]) -> None:
-    ball = _first_ball(r["pieces"])
-    ball[2] = str(Fraction(ball[2]) / 3)
-
-
-def _moved(r: dict[str, Any]) -> None:
-    ball = _first_ball(r["pieces"])
-    ball[1] = str(Fraction(ball[1]) + 2 * Fraction(ball[2]))
-
-
-def _whole(r: dict[str, Any]) -> None:
-    """One ball in the place of all pieces."""
-    r["pieces"] = _first_ball(r["pieces"])
-
-
-def _wide(r: dict[str, Any]) -> None:
-    ball = _first_ball(r["pieces"])
-    ball[2] = str(Fraction(ball[1]) * 2)
-
-
+ZERO = ["sum", ["number", "1"], ["number", "-1"]]
 TAMPERED: dict[str, Callable[[dict[str, Any]], object]] = {
-    "a radius made smaller": _smaller_radius,
-    "a middle that is moved": _moved,
-    "a ball that holds negative numbers": _wide,
-    "pieces left out": _whole,
-    "a piece put in the place of another": lambda r: r["pieces"].__setitem__(3, r["pieces"][4]),
-    "a larger box": lambda r: r["box"][0].__setitem__(2, "2"),
-    "a letter without an interval": lambda r: r["box"].pop(),
-    "a number changed": lambda r: r["expression"].__setitem__(1, ["number", "-1/100"]),
+    "a number changed": lambda r: r["expression"].append(["number", "-1"]),
+    "a letter": lambda r: r["expression"].append(["letter", "x", []]),
+    "a size": lambda r: r["expression"].append(["size", "n"]),
+    "a sum over a size": lambda r: r.update(expression=["total", "i", "n", r["expression"]]),
     "a function that the checker does not know": lambda r: r.update(expression=["function", "cos", r["expression"]]),
-    "a divisor that may be 0": lambda r: r.update(expression=["ratio", ["number", "1"], ["letter", "x", []]]),
-    "a cut outside": lambda r: r["pieces"].__setitem__(2, "3"),
+    "a mean": lambda r: r.update(expression=["function", "mean", r["expression"], ["function", "law of x"]]),
+    "a divisor that is 0": lambda r: r.update(expression=["ratio", r["expression"], ZERO]),
+    "a divisor that may be 0": lambda r: r.update(
+        expression=["ratio", r["expression"], ["sum", ["function", "log", ["number", "1"]], ["number", "0"]]]
+    ),
+    "a logarithm of 0": lambda r: r["expression"].append(["function", "log", ZERO]),
+    "the root of a negative number": lambda r: r["expression"].append(["function", "sqrt", ["number", "-1"]]),
+    "a power beyond what is computed": lambda r: r["expression"].append(["exp", ["number", "10000"]]),
     "another relation": lambda r: r.update(relation="≥"),
-    "another rule": lambda r: r.update(kind="sign"),
-    "an interval turned round": lambda r: r["box"].__setitem__(0, ["x", "1", "-1"]),
+    "no relation": lambda r: r.update(relation="="),
+    "another rule": lambda r: r.update(kind="differing"),
+    "what is equal to it": lambda r: r.update(equal=["number", "1"]),
+    "a conclusion": lambda r: r.update(
+        conclusions=[{"free": [], "smaller": ["number", "1"], "larger": r["expression"]}]
+    ),
 }  # fmt: skip
 
 

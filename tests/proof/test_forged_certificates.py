@@ -144,12 +144,7 @@ ROOT_OF_OTHERS = [
 Z, TWICE = letter("z"), ["product", ["number", "2"], X]
 TOP = ["function", "max", ONE, ONE]
 HALVED = ["product", HALF, X]
-
-
-def ball(**more: Any) -> Record:
-    """A certificate that 1 is positive, by a ball."""
-    shown = {"relation": ">", "expression": ONE, "pieces": ["ball", "1", "1/2"]}
-    return {"schema": 1, "kind": "enclosed", "box": [], "premises": [], **shown, **more}
+LOG_TWO = ["function", "log", ["number", "2"]]
 
 
 def largest(smaller: Parts, larger: Parts, premise: Record, **more: Any) -> Record:
@@ -282,8 +277,13 @@ FORGED: dict[str, tuple[Record, Record]] = {
             sign(HALF),
         ),
     ),
-    "what a ball does not show": (
-        repeated(Z, TWICE, ball(conclusions=[{"free": [], "smaller": TWICE, "larger": HALVED}]), sign(HALF)),
+    "what a number does not show": (
+        repeated(
+            Z,
+            TWICE,
+            sign(LOG_TWO, relation=">", conclusions=[{"free": [], "smaller": TWICE, "larger": HALVED}]),
+            sign(HALF),
+        ),
         repeated(Z, HALVED, difference(HALVED, HALVED, NOUGHT), sign(HALF)),
     ),
     "a factor of 1": (

@@ -49,7 +49,7 @@ TAMPERED: dict[str, Callable[[dict[str, Any]], object]] = {
     "nothing stated": lambda r: r.update(same=[[], []]),
     "both bracketings called the same": lambda r: r.update(same=r["different"]),
     "the same called different": lambda r: r.update(different=r["same"]),
-    "another rule": lambda r: r.update(kind="enclosed"),
+    "another rule": lambda r: r.update(kind="sign"),
     "a number for a truth": lambda r: next(t for t in r["terms"] if t[0] == "where").__setitem__(1, 0),
 }
 

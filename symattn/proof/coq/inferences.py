@@ -62,7 +62,6 @@ def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> Le
 
 
 _WORDS = {
-    "enclosed": "numbers that balls enclose",
     "bits": "operations that round",
     "tends": "limits",
     "repeated": "a measure that shrinks step by step",
