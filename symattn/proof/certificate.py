@@ -31,6 +31,8 @@ from symattn.proof.signs import needed
 
 SCHEMA = 1
 _SIDES = ("left", "right")
+PARTS = {"largest": ("smaller", "larger"), "limit": ("of", "form", "value"), "instance": ("left", "form", "right")}
+"""The parts of the conclusions of rules; those of all others are two sides."""
 
 
 def certificate(proof: Proof) -> dict[str, Any]:
@@ -73,11 +75,6 @@ def _differing(x: pr.Differing) -> dict[str, Any]:
     return {**sides, "sizes": dict(x.sizes), "rules": [list(pair) for pair in x.rules]}
 
 
-def _applied(x: pr.Applied) -> dict[str, Any]:
-    conclusions = _conclusions(x.conclusions, ("smaller", "larger"))
-    return {"rule": x.rule, "premises": [premise(p) for p in x.premises], "conclusions": conclusions}
-
-
 def _any(x: Proof | pr.Premise) -> dict[str, Any]:
     return certificate(x) if isinstance(x, Proof) else premise(x)
 
@@ -88,28 +85,19 @@ def _conclusions(every: Sequence[tuple[Expression, ...]], keys: tuple[str, ...])
 
 
 def _concluded(x: pr.Concluded) -> dict[str, Any]:
-    return {"rule": x.rule, "premises": list(map(_any, x.premises)), "conclusions": _conclusions(x.conclusions, _SIDES)}
+    about: dict[str, Any] = {
+        key: written(value, {}) if isinstance(value, Expression) else value for key, value in x.about
+    }
+    summed = [_summed(**about)] if x.rule == "induction" else []
+    conclusions = [*_conclusions(x.conclusions, PARTS.get(x.rule, _SIDES)), *summed]
+    return {"rule": x.rule, **about, "premises": list(map(_any, x.premises)), "conclusions": conclusions}
 
 
-def _inducted(x: pr.Inducted) -> dict[str, Any]:
-    term, closed = written(x.term, {}), written(x.closed, {})
-    place = ["total", "s", x.sort, ["is", "≤", ["s"], ["t"]]]
-    total = ["total", "t", x.sort, with_value(term, x.letter, place)]
-    sides = {"left": total, "right": with_value(closed, x.letter, ["size", x.sort])}
-    result = {"letter": x.letter, "sort": x.sort, "term": term, "closed": closed}
-    return {**result, "premises": list(map(_any, x.premises)), "conclusions": [{"free": [], **sides}]}
-
-
-def _tending(x: pr.Tending) -> dict[str, Any]:
-    conclusions = _conclusions(x.conclusions, ("of", "form", "value"))
-    result = {"letter": x.letter, "to": x.to, "size": x.size}
-    return {**result, "premises": list(map(_any, x.premises)), "conclusions": conclusions}
-
-
-def _instance(x: pr.Instance) -> dict[str, Any]:
-    parts = _conclusions([(x.left, x.form, x.right)], ("left", "form", "right"))
-    result = {"sort": x.sort, "length": str(x.length)}
-    return {**result, "premises": list(map(_any, x.premises)), "conclusions": parts}
+def _summed(letter: str, sort: str, term: object, closed: object) -> dict[str, Any]:
+    """The conclusion of an induction: Σ ``term`` over all places of a sort is ``closed`` of its size."""
+    place = ["total", "s", sort, ["is", "≤", ["s"], ["t"]]]
+    total = ["total", "t", sort, with_value(term, letter, place)]
+    return {"free": [], "left": total, "right": with_value(closed, letter, ["size", sort])}
 
 
 def _alike(x: pr.Alike) -> dict[str, Any]:
@@ -190,16 +178,12 @@ def _equation(case: ElementEquation, left: Expression, right: Expression) -> dic
 
 _WRITERS: Mapping[type[pr.Premise], tuple[str, Callable[[Any], dict[str, Any]]]] = {
     pr.Differing: ("differing", _differing),
-    pr.Applied: ("rule", _applied),
     pr.Folding: ("fold", _fields),
     pr.Substituted: ("substitution", _fields),
     pr.Averaged: ("mean", _fields),
     pr.ShrinkingMeasure: ("repeated", _fields),
     pr.Alike: ("bits", _alike),
     pr.Concluded: ("step", _concluded),
-    pr.Inducted: ("induction", _inducted),
-    pr.Tending: ("tends", _tending),
-    pr.Instance: ("instance", _instance),
     pr.Sign: ("sign", _sign),
 }
 

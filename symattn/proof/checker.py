@@ -14,7 +14,7 @@ A certificate of a *sign* is an expression that is positive, or not negative, by
 (``checker_balls``), and what its letters stand for; with that in their place it is what the certificate says. One of a
 *difference* is two sides that are not equal at some place of small sizes, as functions of letters, whatever the
 functions in them are. For equal *bits* see ``checker_bits``. What follows from certificates by a rule is in
-``checker_rules``, ``checker_steps`` and ``checker_tending``.
+``checker_rules`` and ``checker_steps``.
 What is accepted is the identity for all sizes from 1 on, under the hypotheses; ``epsilon`` bounds the probability, over
 the checker's own dice, that any of its random tests, those of all premises included, says 0 of what is not 0.
 """
@@ -42,11 +42,10 @@ from symattn.proof.checker_reading import (
     read,
     scope_of,
 )
-from symattn.proof.checker_rules import apply, average, repeat, substitute
+from symattn.proof.checker_rules import average, repeat, substitute
 from symattn.proof.checker_signs import Signs, expect_law, hypotheses
 from symattn.proof.checker_simplifying import Simplifying, sides
-from symattn.proof.checker_steps import induction, step
-from symattn.proof.checker_tending import instance, tends
+from symattn.proof.checker_steps import step
 from symattn.proof.checker_testing import (
     Rules,
     are_same,
@@ -224,11 +223,10 @@ _KINDS: Mapping[Any, Callable[[Record, Dice], None]] = {
     "sign": _sign,
     "differing": lambda e, dice: expect_differing(e, dice, _rules(e)),
     "bits": lambda e, dice: bits(e),
-    "rule": lambda e, dice: apply(e),
     "repeated": lambda e, dice: repeat(e),
-    **{"step": step, "induction": induction, "tends": tends, "instance": instance},
+    "step": step,
     "fold": lambda e, dice: fold(e, _same(dice)),
     "substitution": lambda e, dice: substitute(e, _same(dice)),
     "mean": lambda e, dice: average(e, _same(dice)),
 }
-_INFERENCES = ("rule", "repeated", "step", "induction", "tends", "instance")  # from premises
+_INFERENCES = ("repeated", "step")  # from premises

@@ -1,8 +1,4 @@
-"""The rules by which a certificate goes on from what was decided to what is printed, applied anew by the checker.
-
-A certificate of a *rule* holds its premises, which are certificates, and its conclusion. *largest*: what holds of every
-entry holds of the largest one, since that is one of them.
-"""
+"""Rules of expressions in which something is put for letters, applied anew by the checker, and what premises say."""
 
 from __future__ import annotations
 
@@ -55,15 +51,6 @@ class Said:
         """Return whether the sides are these, with other names for the indices if need be."""
         free = {i: sort for i, sort in scope.items() if i in left.free | right.free}
         return (left.own_form, right.own_form) in self.instances(free)
-
-
-def apply(record: Record) -> None:
-    """Reject unless the rule gives every conclusion from what the premises, which are accepted, say."""
-    expect(record["rule"] in _RULES, f"{record['rule']!r} is not a rule")
-    expect(record["conclusions"], "a rule that concludes nothing")
-    premises = [claim for p in record["premises"] for claim in claims(p)]
-    for conclusion in claims(record):
-        _RULES[record["rule"]](conclusion, premises)
 
 
 def substitute(record: Record, same: Callable[[CheckedNode, CheckedNode, Mapping[str, str]], bool]) -> None:
@@ -154,8 +141,9 @@ def assumes(record: Record, array: str, positive: bool = True) -> bool:
 
 
 def claims(record: Record, simplify: Simplifying | None = None) -> Iterator[Said]:
-    """Yield the claims of a certificate of a sign or a rule about two sides, simplified; others have no conclusions."""
-    expect(record["kind"] in ("sign", "rule"), f"a premise of the kind {record['kind']!r} says nothing of two sides")
+    """Yield the claims of a certificate of a sign, or of what is largest, simplified."""
+    largest = record["kind"] == "step" and record["rule"] == "largest"
+    expect(largest or record["kind"] == "sign", f"a premise of the kind {record['kind']!r} says nothing of two sides")
     simplify = simplify or Simplifying(frozenset(_positive(record)))
     sign = "<" if record["kind"] == "sign" and record["relation"] == ">" else "≤"  # no rule is held to its relation
     for c in record["conclusions"]:
@@ -169,8 +157,11 @@ def _positive(record: Record) -> Iterator[str]:
         yield from _positive(p)
 
 
-def _largest(conclusion: Said, premises: Sequence[Said]) -> None:
-    """For one of the maxima in the conclusion, each thing that it is taken of, in its place, gives a premise."""
+def of_the_largest(conclusion: Said, premises: Sequence[Said]) -> None:
+    """Reject unless for one of the maxima in the conclusion all that it is taken of give premises in its place.
+
+    What holds of every entry holds of the largest one, since that is one of them.
+    """
     fresh = (f"place {n}" for n in count())
     for top in _maxima(conclusion):
         cases = [_with_one(conclusion, top, scope, one) for scope, one in _entries(top, conclusion.scope, fresh)]
@@ -218,6 +209,3 @@ def _put(x: CheckedNode, what: object, one: CheckedNode) -> CheckedNode:
     for y in (_put(y, what, one) for y in x.below):
         below += y.below if y.kind == x.kind and x.kind in ("sum", "product") else (y,)
     return x.of(below)
-
-
-_RULES: Mapping[str, Callable[[Said, Sequence[Said]], None]] = {"largest": _largest}

@@ -4,7 +4,15 @@
 *logarithm*  x = log y if eˣ = y
 *equals*     x = y if they are written alike but for parts that a premise says are equal, at all places
 *chain*      x = y if premises lead from x to y, by equations alone
+*largest*    x ≤ y for the largest of some entries if it holds for each of them in its place
 *induction*  Σ_{t=1}^{n} b(t) = f(n) for every n if f(x) − f(x − 1) = b(x) for every number x, and f(0) = 0
+*limit*      x → c as a number β grows, or tends to 0, or as a size grows
+*instance*   x = c at a size, where a form with no sum over the size says what x is
+
+Of a limit a premise says that x is a form f, which is made of sums, products, quotients and exponentials. As β grows,
+e^{−βu} with u > 0 tends to 0, and what has no β stays; as β tends to 0, f tends to what it is at 0. Quotients are
+continuous where what they divide by tends to what is positive by its form. Another premise says that this value is c.
+Of a size that grows it is known that x/(n y) tends to 0 where neither x nor y > 0 depends on n.
 
 A conclusion holds under the hypotheses of its premises; what it divides by or takes roots of must be among them.
 """
@@ -16,12 +24,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from symattn.proof.checker_clearing import plus, times, vanishing
-from symattn.proof.checker_means import bodies, read_means, without_means
+from symattn.proof.checker_clearing import factors, plus, times, vanishing
+from symattn.proof.checker_means import bodies, expect_laws, read_means, told_of, without_means
 from symattn.proof.checker_reading import (
     BINDERS,
     CheckedNode,
-    Rejected,
     array_of,
     expect,
     form,
@@ -32,7 +39,7 @@ from symattn.proof.checker_reading import (
     rewritten,
     scope_of,
 )
-from symattn.proof.checker_rules import Said, claims
+from symattn.proof.checker_rules import Said, claims, of_the_largest
 from symattn.proof.checker_signs import Signs, hypotheses
 from symattn.proof.checker_simplifying import Simplifying
 from symattn.proof.checker_values import Dice
@@ -62,20 +69,29 @@ class Given:
 
 def step(record: Record, dice: Dice) -> None:
     """Reject unless the rule gives every conclusion from what the premises, which are accepted, say."""
-    expect(record["rule"] in _RULES, f"{record['rule']!r} is not a rule")
+    rule = str(record["rule"])
+    expect(rule in _RULES or rule in _EQUATIONS, f"{rule!r} is not a rule")
     expect(bool(record["conclusions"]), "a rule that concludes nothing")
     given = given_by(record, dice)
+    if rule in _RULES:
+        _RULES[rule](record, given)
+        return
     for c in record["conclusions"]:
         scope = scope_of(c)
         written = read(c["left"], scope), read(c["right"], scope)
-        _expect_sides_defined(written, given, str(record["rule"]))
-        _RULES[record["rule"]](scope, *written, given)
+        _expect_sides_defined(written, given, rule)
+        _EQUATIONS[rule](scope, *written, given)
 
 
-def induction(record: Record, dice: Dice) -> None:
+def _largest(record: Record, given: Given) -> None:
+    premises = [s for p in record["premises"] for s in claims(p, given.simplify)]
+    for conclusion in claims(record, given.simplify):
+        of_the_largest(conclusion, premises)
+
+
+def _induction(record: Record, given: Given) -> None:
     """Reject unless the sum that is said, over all places of a sort, is what induction gives."""
     letter, term, closed = str(record["letter"]), record["term"], record["closed"]
-    given = given_by(record, dice)
     free = all(p["kind"] == "certificate" and not p["positive"] and not p["rules"] for p in record["premises"])
     expect(free and not given.signs.relations, "induction under a condition")
 
@@ -134,15 +150,13 @@ def every_premise(record: Record) -> Iterator[Record]:
 
 def _statements(p: Record, simplify: Simplifying) -> Iterator[Said]:
     """Yield the statements of an accepted certificate."""
-    if p["kind"] in ("certificate", "step"):
+    if p["kind"] == "certificate" or (p["kind"] == "step" and p["rule"] in _EQUATIONS):
         for e in p["equations"] if p["kind"] == "certificate" else p["conclusions"]:
             scope = scope_of(e)
             left, right = (simplify(read_means(e[side], scope)) for side in ("left", "right"))
             yield Said(scope, left, "=", right)
-    elif p["kind"] == "sign":
-        yield from claims(p, simplify)
     else:
-        raise Rejected(f"a premise of the kind {p['kind']!r} says nothing that a step goes on from")
+        yield from claims(p, simplify)
 
 
 def _expect_sides_defined(written: Sequence[CheckedNode], given: Given, rule: str) -> None:
@@ -236,9 +250,131 @@ def _chain(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, give
     expect(end in reached, "the premises do not lead from one side to the other")
 
 
-_RULES: Mapping[str, Callable[[Mapping[str, str], CheckedNode, CheckedNode, Given], None]] = {
+_EQUATIONS: Mapping[str, Callable[[Mapping[str, str], CheckedNode, CheckedNode, Given], None]] = {
     "squares": _squares,
     "logarithm": _logarithm,
     "equals": _equals,
     "chain": _chain,
+}
+
+
+# -- limits, and values at a size -------------------------------------------------------------------------------------
+def _tends(record: Record, given: Given) -> None:
+    """Reject unless every limit follows."""
+    letter = str(record["letter"])
+    expect(record["to"] in ("0", "∞"), "a limit that is neither 0 nor ∞")
+    _expect_unbounded(record, letter)
+    _expect_laws(record, ("of", "form", "value"))
+    if record["size"] is not False:
+        _of_size(record, given)
+        return
+    expect(letter in given.signs.positive or letter not in given.signs.known, "something else is assumed of it")
+    signs = Signs({}, given.signs.positive - {letter}, given.signs.known)
+    for c in record["conclusions"]:
+        scope = scope_of(c)
+        of, shown, value = (read_defined(c[key], scope, given) for key in ("of", "form", "value"))
+        same = form(of, {i: i for i in scope}) == form(shown, {i: i for i in scope})
+        expect(same or given.shows(scope, of, "=", shown), "no premise says what it is")
+        expect(not _has(value, letter), "a limit that has the letter in it")
+        there = given.simplify(_limit(shown, letter, record["to"] == "∞", signs))
+        expect(given.shows(scope, there, "=", value), "the premises do not say that this is the limit")
+
+
+def _expect_unbounded(record: Record, letter: str) -> None:
+    """Nothing is assumed by which the number could not go where it tends to: no sign of what it is in, no circle."""
+    for p in every_premise(record):
+        expect(p["kind"] != "sign", "a limit under an inequality")
+        expect(all(letter not in map(str, pair) for pair in p.get("rules", ())), "a limit of what is on a circle")
+        assumed = (read(h["expression"], scope_of(h)) for h in p.get("hypotheses", ()))
+        expect(not any(_has(x, letter) for x in assumed), "what is assumed may end on the way")
+
+
+def _expect_laws(record: Record, keys: tuple[str, ...]) -> None:
+    """Each random array has one law in all conclusions, and no premise says more of it."""
+    result = [name for p in every_premise(record) for name in told_of(p)]
+    expect_laws([(c[key], scope_of(c)) for c in record["conclusions"] for key in keys], result)
+
+
+def _instance(record: Record, given: Given) -> None:
+    """Reject unless x = c at a size, as x is a form in which the size is no more than a number, and that is c."""
+    sort, length = str(record["sort"]), read(["number", record["length"]], {})
+    expect(length.label >= 1 and length.label.denominator == 1, "a size is a whole number from 1 on")
+    _expect_unbounded(record, "")
+    _expect_laws(record, ("left", "form", "right"))
+    expect(not given.signs.relations, "an instance under a condition")
+    for c in record["conclusions"]:
+        expect(scope_of(c) == {}, "an instance at places")
+        left, shown, value = (read_defined(c[key], {}, given) for key in ("left", "form", "right"))
+        expect(given.shows({}, left, "=", shown), "no premise says what it is")
+        expect(not any(sort in y.sorts for y in shown.all(into_functions=True)), "a sum over the size")
+        expect(not _counts(value, sort), "a value that has the size in it")
+        there = given.simplify(read(put(c["form"], ["size", sort], ["number", record["length"]]), {}))
+        expect(given.shows({}, there, "=", value), "the premises do not say that this is the value")
+
+
+def _of_size(record: Record, given: Given) -> None:
+    """Every limit as a size grows is 0."""
+    sort = str(record["letter"])
+    expect(record["to"] == "∞", "a size grows, and tends to nothing else")
+    expect(not given.signs.relations, "what is assumed may end on the way")
+    for c in record["conclusions"]:
+        scope = scope_of(c)
+        of, shown, value = (read_defined(c[key], scope, given) for key in ("of", "form", "value"))
+        expect(given.shows(scope, of, "=", shown), "no premise says what it is")
+        expect(value.kind == "number" and value.label == 0, "the limit is 0")
+        terms = shown.below if shown.kind == "sum" else (shown,)
+        expect(all(_shrinks(t, sort, given.signs) for t in terms), "a term that is not seen to tend to 0")
+
+
+def _shrinks(x: CheckedNode, sort: str, signs: Signs) -> bool:
+    """Return whether it is y · (z / (n w)) with w > 0, and n the size, which is nowhere else."""
+    shrinking = [f for f in factors(x) if f.kind == "ratio" and _counts(f, sort)]
+    if len(shrinking) != 1 or any(_counts(f, sort) for f in factors(x) if f is not shrinking[0]):
+        return False
+    above, below = shrinking[0].below
+    sizes = [f for f in factors(below) if f.kind == "size" and f.label == sort]
+    others = [f for f in factors(below) if f not in sizes]
+    apart = not any(_counts(f, sort) for f in (above, *others))
+    return bool(sizes) and apart and all(map(signs.shows_positive, others))
+
+
+def _counts(x: CheckedNode, sort: str) -> bool:
+    """Return whether it depends on a size."""
+    return any((y.kind == "size" and y.label == sort) or sort in y.sorts for y in x.all(into_functions=True))
+
+
+def _has(x: CheckedNode, letter: str) -> bool:
+    return any(y.label == letter for y in x.letters())
+
+
+def _limit(x: CheckedNode, letter: str, grows: bool, signs: Signs) -> CheckedNode:
+    """Return the limit of ``x``."""
+    if not _has(x, letter):
+        return x
+    if x.kind == "exp" and grows:
+        return _vanishing(x.below[0], letter, signs)
+    if x.kind == "letter" and not grows and not x.indices:
+        return number(0)
+    expect(x.kind in ("sum", "product", "total", "ratio") or (x.kind == "exp" and not grows), "no limit is known of it")
+    below = [_limit(y, letter, grows, signs) for y in x.below]
+    expect(x.kind != "ratio" or signs.shows_positive(below[1]), "what it is divided by may tend to 0")
+    return x.of(below)
+
+
+def _vanishing(power: CheckedNode, letter: str, signs: Signs) -> CheckedNode:
+    """0, for e to a power −c β u with c > 0 and u > 0."""
+    factors = power.below if power.kind == "product" else (power,)
+    numbers = [f.label for f in factors if f.kind == "number"]
+    tending = [f for f in factors if f.kind == "letter" and f.label == letter and not f.indices]
+    rest = [f for f in factors if f.kind != "number" and f not in tending]
+    expect(len(tending) == 1 and len(numbers) == 1 and numbers[0] < 0, "an exponential that is not seen to tend to 0")
+    expect(not any(_has(f, letter) for f in rest) and all(map(signs.shows_positive, rest)), "its rate may be 0")
+    return number(0)
+
+
+_RULES: Mapping[str, Callable[[Record, Given], None]] = {
+    "largest": _largest,
+    "induction": _induction,
+    "limit": _tends,
+    "instance": _instance,
 }

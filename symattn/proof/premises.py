@@ -42,15 +42,6 @@ class Differing:
     rules: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True)
-class Applied:
-    """A rule gives ``conclusions``, pairs (smaller, larger), from ``premises``."""
-
-    rule: str
-    premises: tuple[Sign | Applied, ...]
-    conclusions: tuple[tuple[Expression, Expression], ...]
-
-
 Part = tuple[str, Expression, tuple[Index, ...]]
 
 
@@ -99,7 +90,7 @@ class ShrinkingMeasure:
     letter: str
     array: str
     tends: bool
-    premises: tuple[Sign | Applied, ...]
+    premises: tuple[Sign | Concluded, ...]
 
 
 @dataclass(frozen=True)
@@ -128,49 +119,20 @@ class Alike:
 
 @dataclass(frozen=True)
 class Concluded:
-    """A rule of ``checker_steps`` gives ``conclusions``, which are equations, from ``premises``."""
+    """A rule of ``checker_steps`` gives ``conclusions`` from ``premises``; ``certificate.PARTS`` names their parts.
+
+    ``about`` is what else the rule needs, by name: of an *induction* the ``letter`` for a number, the ``sort`` of the
+    size, and the expressions ``term`` and ``closed`` that its conclusion is made of; of a *limit* the ``letter``, where
+    it tends ``to``, 0 or ∞, and whether it is that of a ``size``, which grows; of an *instance* a ``sort`` and its
+    ``length``.
+    """
 
     rule: str
     premises: tuple[Proof | Premise, ...]
-    conclusions: tuple[tuple[Expression, Expression], ...]
-
-
-@dataclass(frozen=True)
-class Inducted:
-    """Σ ``term`` over all places of a sort is ``closed`` of its size: both are expressions in the number ``letter``."""
-
-    premises: tuple[Proof | Premise, ...]
-    letter: str
-    sort: str
-    term: Expression
-    closed: Expression
-
-
-@dataclass(frozen=True)
-class Tending:
-    """As the number ``letter`` tends ``to`` 0 or ∞, for each of ``conclusions``, (of, form, value): ``of``, which is
-    ``form``, tends to ``value``. With ``size`` the letter is that of a size, which grows."""
-
-    premises: tuple[Proof | Premise, ...]
-    letter: str
-    to: str
-    conclusions: tuple[tuple[Expression, ...], ...]
-    size: bool = False
-
-
-@dataclass(frozen=True)
-class Instance:
-    """``left`` is ``right`` where the size ``sort`` is ``length``: it is ``form``, in which no sum runs over it."""
-
-    premises: tuple[Proof | Premise, ...]
-    sort: str
-    length: int
-    left: Expression
-    form: Expression
-    right: Expression
+    conclusions: tuple[tuple[Expression, ...], ...] = ()
+    about: tuple[tuple[str, str | bool | Expression], ...] = ()
 
 
 Premise = (
-    Sign | Differing | Applied | Folding | Substituted | ShrinkingMeasure | Averaged
-    | Alike | Concluded | Inducted | Tending | Instance
+    Sign | Differing | Folding | Substituted | ShrinkingMeasure | Averaged | Alike | Concluded
 )  # fmt: skip

@@ -20,13 +20,13 @@ from symattn.document.model import Text
 from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate
-from symattn.proof.premises import Applied, Averaged, Folding, ShrinkingMeasure, Sign, Substituted
+from symattn.proof.premises import Averaged, Concluded, Folding, ShrinkingMeasure, Sign, Substituted
 from symattn.proof.prover import Proof, prove, sides_at, unsimplified
 from symattn.proof.refuting import search
 from symattn.proof.statement import Declared, Letters, Sides, pairs, run
 from symattn.proof.theorem import Decision, Refutation
 
-Known = tuple[Sign | Applied, ...]
+Known = tuple[Sign | Concluded, ...]
 LARGEST: Text = ("what is shown of every entry holds of the largest, which is one of them",)
 
 FOLDED: Text = (
@@ -117,7 +117,7 @@ class OfTheLargest(OfPremise):
             return Decision(Evidence(Grade.REFUTED, wrong))
         known: Known = tuple(p for p in decision.premises if isinstance(p, Sign))
         for sides in (*self.between, self.sides):
-            known = (Applied("largest", known, tuple(written(sides, self.premise.declared))),)
+            known = (Concluded("largest", known, tuple(written(sides, self.premise.declared))),)
         return ruled(decision, known, LARGEST)
 
     def witness(self) -> str:
@@ -307,7 +307,7 @@ class Repeat(OfPremise):
         result, bad = together(self.shrinks, self.floor, self.below_one)
         if bad is not None:
             return bad
-        known = tuple(p for d in result for p in d.premises if isinstance(p, (Sign, Applied)))
+        known = tuple(p for d in result for p in d.premises if isinstance(p, (Sign, Concluded)))
         return ruled(result[0], (self._repeated(known),), REPEATED, *result[1:])
 
     def witness(self) -> str:

@@ -167,27 +167,28 @@ def not_shown(record: Record) -> Iterator[tuple[str, Record]]:
 
 def _steps_not_shown(record: Record) -> Iterator[tuple[str, Record]]:
     """Another rule, another relation in a premise, and other things that a rule needs."""
-    if record["kind"] in ("step", "rule"):
-        yield "rule", {**record, "rule": "logarithm" if record["rule"] != "logarithm" else "largest"}
-    if record["kind"] in ("induction", "tends"):
+    rule = record["rule"] if record["kind"] == "step" else ""
+    if rule:
+        yield "rule", {**record, "rule": "logarithm" if rule != "logarithm" else "largest"}
+    if rule in ("induction", "limit"):
         yield "letter", {**record, "letter": record["letter"] + "'"}
-    if record["kind"] == "instance":
+    if rule == "instance":
         yield "length", {**record, "length": str(int(record["length"]) + 1)}
         yield "half a length", {**record, "length": "1/2"}
         yield "size", {**record, "sort": record["sort"] + "'"}
         yield "form", put(record, ("conclusions", 0, "form"), ["sum", record["conclusions"][0]["form"], ONE])
-    if record["kind"] == "tends":
+    if rule == "limit":
         yield "of a size", {**record, "size": not record["size"]}
-    if record["kind"] == "induction":
+    if rule == "induction":
         yield "sort", {**record, "sort": record["sort"] + "'"}
         for key in ("term", "closed"):
             yield key, {**record, key: ["sum", record[key], ONE]}
-    if record["kind"] == "tends":
+    if rule == "limit":
         yield "to", {**record, "to": "0" if record["to"] == "∞" else "∞"}
         for n, c in enumerate(record["conclusions"]):
             for key in ("form", "value"):
                 yield key, put(record, ("conclusions", n, key), ["sum", c[key], ONE])
-    for n, p in enumerate(record.get("premises", ()) if record["kind"] == "step" else ()):
+    for n, p in enumerate(record.get("premises", ()) if rule else ()):
         for kind, key, both in (
             ("certificate", "equations", ("left", "right")),
             ("sign", "conclusions", ("smaller", "larger")),

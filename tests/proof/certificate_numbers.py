@@ -192,11 +192,11 @@ def _failing(record: Mapping[str, Any], world: World) -> bool:
             if abs(a - b) > 1e-6 * max(1.0, abs(a), abs(b)):
                 return True
     for c in record.get("conclusions", ()):
-        if record["kind"] == "instance":
+        if record.get("rule") == "instance":
             world.sizes[record["sort"]] = int(record["length"])
-        if record["kind"] == "tends":
+        if record.get("rule") == "limit":
             world.known[record["letter"], ()] = 1e6 if record["to"] == "∞" else 1e-6
-        equal, near = "larger" not in c, 1e-3 if record["kind"] == "tends" else 1e-6
+        equal, near = "larger" not in c, 1e-3 if record.get("rule") == "limit" else 1e-6
         limit = ("of", "form" if record.get("size") else "value")  # sizes of numbers are small
         sides = ("smaller", "larger") if not equal else limit if "of" in c else ("left", "right")
         for a, b in _pairs(world, c["free"], *(c[side] for side in sides)):

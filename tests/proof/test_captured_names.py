@@ -22,21 +22,21 @@ def tending(of: Parts, letter_: str = "b", free: tuple[str, ...] = (), **more: A
     """A certificate that ``of`` tends to 0 as b grows."""
     conclusion = {"free": [[i, "n"] for i in free], "of": of, "form": of, "value": NOUGHT}
     told = {"letter": letter_, "to": "∞", "size": False, "premises": [NOTHING], **more}
-    return {"schema": 1, "kind": "tends", **told, "conclusions": [conclusion]}
+    return {"schema": 1, "kind": "step", "rule": "limit", **told, "conclusions": [conclusion]}
 
 
 def instance(left: Parts, right: Parts, *premises: Record, form: Parts | None = None) -> Record:
     """A certificate that ``left`` is ``right`` where n = 3."""
     conclusion = {"free": [], "left": left, "form": form or left, "right": right}
     told = {"sort": "n", "length": "3", "premises": list(premises)}
-    return {"schema": 1, "kind": "instance", **told, "conclusions": [conclusion]}
+    return {"schema": 1, "kind": "step", "rule": "instance", **told, "conclusions": [conclusion]}
 
 
 def induction(term: Parts, summed: Parts) -> Record:
     """A certificate that Σ_t ``summed`` is 0, which is ``term`` in the number x."""
     conclusion = {"free": [], "left": ["total", "t", "n", summed], "right": NOUGHT}
     told = {"letter": "x", "sort": "n", "term": term, "closed": NOUGHT, "premises": [NOTHING]}
-    return {"schema": 1, "kind": "induction", **told, "conclusions": [conclusion]}
+    return {"schema": 1, "kind": "step", "rule": "induction", **told, "conclusions": [conclusion]}
 
 
 def nested(outer: str, permutation: str) -> Parts:

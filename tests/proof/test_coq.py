@@ -212,7 +212,7 @@ def test_signs_of_differences_are_told_apart_by_their_absolute_values() -> None:
 
 @pytest.mark.coq
 def test_what_holds_of_the_largest_entry_follows_and_no_more() -> None:
-    rule = next(c for c in records("nonexpansive-in-values") if c["kind"] == "rule")
+    rule = next(c for c in records("nonexpansive-in-values") if c["kind"] == "step")
     (said,) = rule["conclusions"]
     (so,) = lemmas("so", [rule])
     wrong = [

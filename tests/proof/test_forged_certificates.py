@@ -94,7 +94,7 @@ def at_nought(of: Parts, value: Parts) -> Record:
     parts = {"letter": "b", "to": "0", "size": False, "conclusions": [conclusion]}
     there, divided = ["ratio", ONE, ["sum", ONE, NOUGHT]], ["ratio", ONE, ["sum", ONE, B]]
     premises = [equation(divided, divided) | {"positive": ["b"]}, equation(there, ONE)]
-    return {"schema": 1, "kind": "tends", **parts, "premises": premises}
+    return {"schema": 1, "kind": "step", "rule": "limit", **parts, "premises": premises}
 
 
 def differing(left: Parts, right: Parts) -> Record:
@@ -150,7 +150,7 @@ LOG_TWO = ["function", "log", ["number", "2"]]
 def largest(smaller: Parts, larger: Parts, premise: Record, **more: Any) -> Record:
     """A certificate of smaller ≤ larger, which is so for each entry in the place of a maximum."""
     conclusions = [{"free": [], "smaller": smaller, "larger": larger}]
-    return {"schema": 1, "kind": "rule", "rule": "largest", "conclusions": conclusions, "premises": [premise], **more}
+    return {"schema": 1, "kind": "step", "rule": "largest", "conclusions": conclusions, "premises": [premise], **more}
 
 
 def tending(factor: Parts, *premises: Record) -> Record:

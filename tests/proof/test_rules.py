@@ -11,7 +11,7 @@ from symattn.document.evidence import Grade
 from symattn.proof.certificate import _WRITERS, premise
 from symattn.proof.certified import certificates
 from symattn.proof.checker import _KINDS, check
-from symattn.proof.premises import Applied, Premise
+from symattn.proof.premises import Concluded, Premise
 from symattn.proof.prover import prove
 from symattn.proof.rules import Fold, MeanRule, OfTheLargest, Repeat, Substitution, written
 from symattn.proof.statement import Declared, Letters
@@ -167,7 +167,7 @@ def _of_entries() -> Any:
 def test_what_holds_of_every_entry_holds_of_the_largest() -> None:
     method = OfTheLargest(_of_entries(), lambda s: (greatest(exp(s), -1), add_up(exp(s))))
     assert _grade(method) is Grade.PROVED
-    assert [r["kind"] for r in _records(method)] == ["certificate", "rule"]
+    assert [r["kind"] for r in _records(method)] == ["certificate", "step"]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_false_variant_of_a_rule_is_refuted_in_numbers(sides: Any) -> None:
 
 def _rule() -> Any:
     method = OfTheLargest(_of_entries(), lambda s: (greatest(exp(s), -1), add_up(exp(s))))
-    return next(r for r in _records(method) if r["kind"] == "rule")
+    return next(r for r in _records(method) if r["kind"] == "step")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def _rule() -> Any:
 def test_a_conclusion_that_the_premise_does_not_give_is_refused(sides: Any) -> None:
     record = _rule()
     assert check(record, Random(1)).accepted
-    record["conclusions"] = premise(Applied("largest", (), tuple(written(sides, _of_entries().declared))))[
+    record["conclusions"] = premise(Concluded("largest", (), tuple(written(sides, _of_entries().declared))))[
         "conclusions"
     ]
     assert "not the conclusion" in _refused(record)

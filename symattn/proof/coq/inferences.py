@@ -52,9 +52,10 @@ class _Claim:
 def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> Lemma:
     """The lemma of an inference, with those of its premises in its text; or why there is none."""
     kind = str(record["kind"])
-    known = _INFERENCES.get(str(record["rule"]) if kind == "rule" else kind)
+    kind = str(record["rule"]) if kind == "step" else kind
+    known = _INFERENCES.get(kind)
     if known is None:
-        return Lemma(name, why=f"it rests on {_WORDS.get(kind, kind)}, which the theory does not have")
+        return Lemma(name, why=f"it rests on {_WORDS.get(kind, f'a step by {kind}')}, which the theory does not have")
     try:
         return known(name, record, conclusion, regroup)
     except (Refused, Rejected) as reason:
@@ -63,7 +64,7 @@ def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> Le
 
 _WORDS = {
     "bits": "operations that round",
-    "tends": "limits",
+    "limit": "limits",
     "repeated": "a measure that shrinks step by step",
 }
 
@@ -72,7 +73,7 @@ def _claims(name: str, record: Record, names: Names) -> Iterator[_Claim]:
     """Yield the claims of a premise."""
     for n, conclusion in enumerate(record["conclusions"]):
         own = auxiliary(name, str(n + 1)) if len(record["conclusions"]) > 1 else name
-        if record["kind"] == "rule":
+        if record["kind"] == "step":
             yield _of_largest(own, record, conclusion, names)
         else:
             said, why = bounded(own, record, conclusion, names)
@@ -203,7 +204,7 @@ def lemmas(theorem: str, certificates: Sequence[Mapping[str, Any]], regroup: boo
 
 def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> Lemma:
     """Equal functions of what premises say is equal, or a logarithm: each side is at most the other one."""
-    if record["rule"] not in ("squares", "logarithm") or any(p["kind"] != "certificate" for p in record["premises"]):
+    if any(p["kind"] != "certificate" for p in record["premises"]):
         raise Refused(f"coq: it rests on a step by {record['rule']}, which the theory does not have")
     positive, rules = ([x for p in record["premises"] for x in p[key]] for key in ("positive", "rules"))
     names, sorts, scope, free = free_of(conclusion)
@@ -256,5 +257,5 @@ _INFERENCES: Mapping[str, Callable[[str, Record, Record, bool], Lemma]] = {
     "fold": lambda name, record, _, regroup: of_fold(name, record, regroup),
     "differing": lambda name, record, *_: of_differing(name, record),
     "mean": lambda name, record, _, regroup: _averaged(name, record, regroup),
-    "step": _concluded,
+    **dict.fromkeys(("squares", "logarithm"), _concluded),
 }

@@ -21,7 +21,7 @@ from symattn.document.text import text
 from symattn.proof.certified import accepted
 from symattn.proof.expectation import multiplied_out
 from symattn.proof.hypotheses import demanded
-from symattn.proof.premises import Applied, Concluded, Inducted, Instance, Premise, Sign
+from symattn.proof.premises import Concluded, Premise, Sign
 from symattn.proof.prover import Proof, prove, unsimplified
 from symattn.proof.refuting import CounterexampleSearch, spot_check
 from symattn.proof.relations.comparing import FalseStep
@@ -97,7 +97,7 @@ def _concluded(
     return _certified(Concluded(rule, tuple(premises), sides), needed)
 
 
-def _certified(step: Concluded | Inducted | Applied | Instance, needed: tuple[str, ...] = ()) -> ProvedRelation | None:
+def _certified(step: Concluded, needed: tuple[str, ...] = ()) -> ProvedRelation | None:
     proved = Evidence(Grade.PROVED)
     return ProvedRelation(needed, (step,)) if accepted(proved, (), (step,)) is proved else None
 
@@ -212,11 +212,12 @@ def _by_induction(_: Compiled, total: Node, closed: Node) -> ProvedRelation | No
     try:
         proofs = [by_letters(compiled.sides([pair]), compiled.declared)
                   for pair in ((closed - before, term), (start, nt.node(0)))]  # fmt: skip
-        ((sides),) = written(compiled.sides([(term, closed)]), compiled.declared)
+        (sides,) = written(compiled.sides([(term, closed)]), compiled.declared)
     except Unread:
         return None
     shown = tuple(p for result in proofs for p in (result.by if result else ()))
-    return _certified(Inducted(shown, compiled.argument(text(n)), text(n), *sides)) if all(proofs) else None
+    about = (("letter", compiled.argument(text(n))), ("sort", text(n)), ("term", sides[0]), ("closed", sides[1]))
+    return _certified(Concluded("induction", shown, about=about)) if all(proofs) else None
 
 
 def _roots(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
@@ -240,7 +241,8 @@ def _instance(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | N
             if not all(p.proved for p in premises):
                 return None
             whole, value = unsimplified(lambda: (x.at(()), y.at(())))
-            return _certified(Instance(premises, sort, int(length.value), whole, form, value))
+            about = (("sort", sort), ("length", str(length.value)))
+            return _certified(Concluded("instance", premises, ((whole, form, value),), about))
     return None
 
 
@@ -288,7 +290,7 @@ def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, s
         return None
     signs = tuple(p for p in result.by if isinstance(p, Sign))
     sides = tuple(written(compiled.sides([(smaller, larger)], True), compiled.declared))
-    return _certified(Applied("largest", signs, sides), result.needed)
+    return _certified(Concluded("largest", signs, sides), result.needed)
 
 
 def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, strict: bool) -> ProvedRelation | None:

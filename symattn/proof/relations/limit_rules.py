@@ -3,7 +3,7 @@
 β → 0: the value there. β → ∞: the value where every e^{−βu} with u > 0 is 0, and β stands nowhere else; for a size n
 that grows, the value where every x/n is 0. All ask for two premises, that the quantity is what it is said to be, and
 that the value is the limit that is printed; both must be proved for all sizes. The checker takes the limit anew
-(``checker_tending``).
+(``checker_steps``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
 from symattn.proof.certified import accepted
-from symattn.proof.premises import Tending
+from symattn.proof.premises import Concluded
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.compiling import Compiled, links
 from symattn.proof.relations.concluding import shown
@@ -58,7 +58,8 @@ def _expect_accepted(relation: Relation, tends: tuple[Name, Node], form: Node, t
     by = tuple(p for x in result if x for p in x.by)
     conclusions = compiled.entries((relation.first, form, wanted))
     sort = glossary.sizes.get(text(letter))
-    step = Tending(by, sort or compiled.argument(text(letter)), text(value), conclusions, sort is not None)
+    about = (("letter", sort or compiled.argument(text(letter))), ("to", text(value)), ("size", sort is not None))
+    step = Concluded("limit", by, conclusions, about)
     proved = Evidence(Grade.PROVED)
     if None in result or accepted(proved, (), (step,)) is not proved:
         raise FalseStep(f"{text(relation)}: the checker does not reach the limit")

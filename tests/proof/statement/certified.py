@@ -16,7 +16,7 @@ from symattn.arrays.index.expressions import Opaque
 from symattn.document.evidence import Grade
 from symattn.document.text import text
 from symattn.proof import certified, inequality, theorem
-from symattn.proof.premises import Applied, Concluded, Inducted, Instance, Sign, Tending
+from symattn.proof.premises import Concluded, Sign
 from symattn.proof.relations import concluding, limit_rules
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.judging import DecidedRelation
@@ -51,13 +51,7 @@ def listening() -> Iterator[set[str]]:
 def _kind(x: Any) -> str:
     if isinstance(x, Sign):
         return "the form of a gap"
-    if isinstance(x, Inducted):
-        return "induction"
-    if isinstance(x, Instance):
-        return "what holds of all sizes, at one"
-    if isinstance(x, Tending):
-        return "a limit"
-    return f"the rule {x.rule!r}" if isinstance(x, Applied | Concluded) else type(x).__name__
+    return f"the rule {x.rule!r}" if isinstance(x, Concluded) else type(x).__name__
 
 
 def _has_mean(proof: Any) -> bool:
@@ -71,9 +65,8 @@ def _has_mean(proof: Any) -> bool:
     return False
 
 
-_ORDER = ("a limit", "what holds of all sizes, at one",
-          "induction", "the rule 'chain'", "the rule 'equals'", "the rule 'squares'", "the rule 'logarithm'",
-          "the rule 'largest'", "a mean", "the form of a gap", "an equation")  # fmt: skip
+_RULES = ("limit", "instance", "induction", "chain", "equals", "squares", "logarithm", "largest")
+_ORDER = (*(f"the rule {rule!r}" for rule in _RULES), "a mean", "the form of a gap", "an equation")
 
 
 def by(asked: DecidedRelation) -> str:
