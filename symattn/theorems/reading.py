@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from symattn.document import notation as nt
 from symattn.document.errors import InputError
@@ -26,6 +27,7 @@ from symattn.proof.relations.judging import (
     judged,
     note,
     record,
+    recorded,
     relations,
     showing,
 )
@@ -126,6 +128,16 @@ def told_apart(words: Text, read: Sequence[ReadRelation]) -> Text:
     return tuple(text(part) if isinstance(part, nt.Node) and part in unread else part for part in words)
 
 
+class _AskedClaim(NamedTuple):
+    """The answer to a claim, and what deciding it showed, asked and assumed."""
+
+    result: Evidence | FalseStep
+    shown: ShownRelations
+    relations: tuple[DecidedRelation, ...]
+    signs: tuple[Text, ...]
+    letters: tuple[Relation, ...]
+
+
 class Statement:
     """The meanings of a theorem's letters, with its hypotheses and its statement."""
 
@@ -138,21 +150,26 @@ class Statement:
         self.where: list[Relation] = []
         self.signs: dict[Text, None] = {}
         self.letters: dict[Relation, None] = {}
-        self._known: dict[PrintedClaim, tuple[Evidence | FalseStep, ShownRelations]] = {}
+        self._known: dict[PrintedClaim, _AskedClaim] = {}
         for words in theorem.hypotheses:
             self._explain(relations(words), assuming=True)
         self._explain([*conditions(theorem.says), *conditions(theorem.false_says)], assuming=False)
         others = [r for words in theorem.hypotheses for r in relations(words) if not self._sizes(r)]
-        self.where = [r for r in others if _chooses(r) and self._chosen(r, self.glossary, self.sized)]
-        with showing():  # what shows a hypothesis is no part of what shows a claim
+        with showing(), recorded() as self._assumed:  # what shows a hypothesis is no part of what shows a claim
+            self.where = [r for r in others if _chooses(r) and self._chosen(r, self.glossary, self.sized)]
             for relation in others:
                 self._must_hold(relation)
 
     def reading(self, theorem: Theorem) -> Reading:
         """Each claim of the statement and of the false variant. Raises FalseStep."""
-        results = tuple(map(self.decided, claims(theorem.says)))
-        false = tuple(map(self.refuted, claims(theorem.false_says)))
-        return Reading(results, false, tuple(self.signs), tuple(self.letters))
+        for relation in self._assumed:
+            record(relation)
+        stated, denied = claims(theorem.says), claims(theorem.false_says)
+        results, false = tuple(map(self.decided, stated)), tuple(map(self.refuted, denied))
+        every = [self._known[claim] for claim in (*stated, *denied)]
+        signs = dict.fromkeys((*self.signs, *(x for asked in every for x in asked.signs)))
+        letters = dict.fromkeys((*self.letters, *(x for asked in every for x in asked.letters)))
+        return Reading(results, false, tuple(signs), tuple(letters))
 
     def _explain(self, every: Iterable[Relation], assuming: bool) -> None:
         for relation in every:
@@ -256,18 +273,32 @@ class Statement:
         raise FalseStep(f"the false variant {text(claim.relation)} holds as it is printed")
 
     def _evidence(self, claim: PrintedClaim) -> Evidence:
-        """Return the evidence for the relation under its conditions, which is asked for once."""
+        """Return the evidence for the relation under its conditions, which is asked for once.
+
+        What was asked, shown and assumed on the way is told each time, so that it does not matter who asks first.
+        """
         if claim not in self._known:
-            with showing() as shown:
+            self._known[claim] = self._first_asked(claim)
+        asked = self._known[claim]
+        note(asked.shown.by, asked.shown.at)
+        for relation in asked.relations:
+            record(relation)
+        if isinstance(asked.result, FalseStep):
+            raise asked.result
+        return asked.result
+
+    def _first_asked(self, claim: PrintedClaim) -> _AskedClaim:
+        before, (self.signs, self.letters) = (self.signs, self.letters), ({}, {})
+        result: Evidence | FalseStep
+        try:
+            with showing() as shown, recorded() as requests:
                 try:
-                    self._known[claim] = self._asked(claim), shown
+                    result = self._asked(claim)
                 except FalseStep as wrong:
-                    self._known[claim] = wrong.with_traceback(None), shown
-        result, shown = self._known[claim]
-        note(shown.by, shown.at)
-        if isinstance(result, FalseStep):
-            raise result
-        return result
+                    result = wrong.with_traceback(None)
+            return _AskedClaim(result, shown, tuple(requests), tuple(self.signs), tuple(self.letters))
+        finally:
+            self.signs, self.letters = before
 
     def _asked(self, claim: PrintedClaim) -> Evidence:
         glossary, sized, relation = self.glossary, dict(self.sized), claim.relation

@@ -13,11 +13,12 @@ from symattn.document.text import plain_text, text
 from symattn.proof.coq.coq_judges import CoqJudgement
 from symattn.proof.coq.inferences import lemmas
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.judging import recorded
 from symattn.proof.theorem import Theorem, theorem
 from symattn.theorems import TOPICS, of_topic
 from symattn.theorems.coq import _why_not
 from symattn.theorems.documents import blocks
-from symattn.theorems.reading import Statement, read
+from symattn.theorems.reading import AsPrinted, Statement, read
 from symattn.theorems.runner import decide_one
 from tests.lanes import one_in
 
@@ -95,6 +96,24 @@ def test_hypotheses_are_assumed_and_must_be_met() -> None:
     assert grades(stated(claim, hypotheses=((positive,),))) == [Grade.PROVED]
     assert wrong(stated(claim))
     assert wrong(stated(SHIFT, hypotheses=((relation(S, "=", 2 * S),),)))
+
+
+@pytest.mark.parametrize("name", ["softmax-tv-perturbation", "softmax-limits"])
+def test_it_does_not_matter_whether_a_theorem_is_read_or_decided_first(name: str) -> None:
+    """Hypotheses, letters and all that was asked on the way are those of a theorem that nobody has decided."""
+    of = next(t for t in of_topic("softmax") if t.name == name)
+    assert isinstance(of.method, AsPrinted)
+    fresh, before = (replace(of, method=replace(of.method)) for _ in range(2))
+    before.method.refute()
+    before.method.decide()
+    found = []
+    for one in (fresh, before, before):
+        with recorded() as asked:
+            reading = read(one)
+        found.append((reading, {text(question.relation) for question in asked}))
+    assert found[0][0] is not None
+    assert found[0][1]
+    assert found[0] == found[1] == found[2]
 
 
 def test_signs_that_are_declared_are_printed() -> None:
