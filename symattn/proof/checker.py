@@ -29,10 +29,10 @@ from typing import Any
 from symattn.proof.checker_balls import is_positive_number
 from symattn.proof.checker_bits import bits
 from symattn.proof.checker_clearing import difference, minus
-from symattn.proof.checker_folds import fold
 from symattn.proof.checker_means import bodies, expect_laws, told_of, without_means
 from symattn.proof.checker_reading import (
     CheckedNode,
+    Record,
     Rejected,
     array_of,
     expect,
@@ -42,7 +42,7 @@ from symattn.proof.checker_reading import (
     read,
     scope_of,
 )
-from symattn.proof.checker_rules import average, repeat, substitute
+from symattn.proof.checker_rules import average, fold, repeat, substitute
 from symattn.proof.checker_signs import Signs, expect_law, hypotheses
 from symattn.proof.checker_simplifying import Simplifying, sides
 from symattn.proof.checker_steps import step
@@ -58,8 +58,6 @@ from symattn.proof.checker_testing import (
     own_sizes,
 )
 from symattn.proof.checker_values import Dice
-
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -191,7 +189,9 @@ def _expect_meanings(e: Record, x: CheckedNode) -> dict[str, tuple[dict[str, str
     return meant
 
 
-def _expect_defined(e: Record, x: CheckedNode, meant: Mapping[str, Any], simplify: Simplifying, signs: Signs) -> None:
+def _expect_defined(
+    e: Record, x: CheckedNode, meant: Mapping[str, tuple[dict[str, str], Any]], simplify: Simplifying, signs: Signs
+) -> None:
     """Whatever is divided by, rooted or the argument of a logarithm, is positive by its form or by hypothesis."""
     pairs = [(scope_of(c), c[side]) for c in e["conclusions"] for side in ("smaller", "larger")]
     whole = [] if e["equal"] is None else [(scope_of(e), e["equal"])]
@@ -200,7 +200,7 @@ def _expect_defined(e: Record, x: CheckedNode, meant: Mapping[str, Any], simplif
             signs.expect(y, enough)
 
 
-def _expect_laws(e: Record, meant: Mapping[str, Any], signs: Signs, dice: Dice) -> None:
+def _expect_laws(e: Record, meant: Mapping[str, tuple[dict[str, str], Any]], signs: Signs, dice: Dice) -> None:
     """Every letter with a law stands for what the law shows not to be negative."""
     laws = {str(name): str(law) for name, law in e["laws"]}
     expect(len(laws) == len(e["laws"]), "two laws of one letter")

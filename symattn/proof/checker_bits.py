@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from symattn.proof.checker_reading import expect, expect_few, read
+from symattn.proof.checker_reading import Record, expect, expect_few, read
 
 _COMMUTING = frozenset({"+", "×", "max"})
 _OPERANDS = {"+": 2, "−": 2, "×": 2, "/": 2, "max": 2, "exp": 1, "isfinite": 1, "where": 3}
@@ -42,7 +42,7 @@ class Rounding(NamedTuple):
 FORMATS = {"float32": Rounding(24, -126, 127), "float16": Rounding(11, -14, 15), "bfloat16": Rounding(8, -126, 127)}
 
 
-def bits(record: Mapping[str, Any]) -> None:
+def bits(record: Record) -> None:
     """Reject unless ``same`` are the same computations, and ``different`` give different numbers."""
     terms = [(str(operation), tuple(operands)) for operation, *operands in record["terms"]]
     expect_few(1000 * len(terms))

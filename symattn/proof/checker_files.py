@@ -8,11 +8,10 @@ the reader must compare with the words. A hostile file is refused in one line: s
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from symattn.proof.checker import check
+from symattn.proof.checker_reading import Record
 
 LARGEST = 4_000_000  # bytes
 DEEPEST = 200  # lists within lists
@@ -51,7 +50,7 @@ def check_file(content: bytes) -> FileVerdicts:
     return FileVerdicts(*results, hypotheses, len(verdicts), sum(v.epsilon for v in verdicts))
 
 
-def _record(content: bytes) -> Mapping[str, Any]:
+def _record(content: bytes) -> Record:
     """The record in a file. Raises ValueError where it is none."""
     if len(content) > LARGEST:
         raise ValueError(f"more than {LARGEST} bytes")

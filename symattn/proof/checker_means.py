@@ -22,6 +22,7 @@ from symattn.proof.checker_clearing import product as multiplied
 from symattn.proof.checker_reading import (
     BINDERS,
     CheckedNode,
+    Record,
     Rejected,
     array_of,
     expect,
@@ -71,7 +72,7 @@ def expect_laws(sides: Sequence[tuple[Any, Mapping[str, str]]], told: Iterable[s
     expect(not names & set(map(array_of, told)), "more is said of a random array than its law")
 
 
-def told_of(record: Mapping[str, Any]) -> list[str]:
+def told_of(record: Record) -> list[str]:
     """The letters that are positive, or on a circle."""
     return [str(x) for x in (*record.get("positive", ()), *(y for pair in record.get("rules", ()) for y in pair))]
 

@@ -11,6 +11,7 @@ from itertools import count
 from math import prod
 from typing import Any
 
+Record = Mapping[str, Any]  # a certificate, or a part of one
 BINDERS = ("total", "bound")
 _FIXED = {"ratio": 2, "exp": 1, "masked": 2}
 _OF_ONE = frozenset({"sqrt", "rsqrt", "1/", "log", "sign", "tanh", "erf", "cos", "sin"})
@@ -92,7 +93,7 @@ def node(kind: str, below: Iterable[CheckedNode], label: str = "", sorts: tuple[
     return CheckedNode(kind, label, (), sorts, parts, free - {label} if kind in BINDERS else free)
 
 
-def scope_of(part: Mapping[str, Any]) -> dict[str, str]:
+def scope_of(part: Record) -> dict[str, str]:
     """The free indices of a part, with their sorts."""
     scope = {str(name): str(sort) for name, sort in part["free"]}
     expect(len(scope) == len(part["free"]), "two indices of one name")
@@ -183,7 +184,7 @@ def _inner(kind: str, rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
     return node(kind, (read(x, scope) for x in rest), label)
 
 
-def form(x: CheckedNode, names: Mapping[str, Any]) -> str:
+def form(x: CheckedNode, names: Mapping[str, object]) -> str:
     """``x`` as a text that no other expression has, but for bound names and the order of terms and factors.
 
     ``names`` are given to the free indices. Sums and products are flat, and the numbers of a product are one.
@@ -196,7 +197,7 @@ def _formed(x: CheckedNode, names: Mapping[str, object]) -> str:
     return _with_names(x, names) if not names.keys().isdisjoint(x.free) else x.own_form
 
 
-def _with_names(x: CheckedNode, names: Mapping[str, Any]) -> str:
+def _with_names(x: CheckedNode, names: Mapping[str, object]) -> str:
     if x.kind == "number":
         return str(x.label)
     if x.kind in ("letter", "is"):

@@ -29,6 +29,7 @@ from symattn.proof.checker_means import bodies, expect_laws, read_means, told_of
 from symattn.proof.checker_reading import (
     BINDERS,
     CheckedNode,
+    Record,
     array_of,
     expect,
     form,
@@ -43,8 +44,6 @@ from symattn.proof.checker_rules import Said, claims, of_the_largest
 from symattn.proof.checker_signs import Signs, hypotheses
 from symattn.proof.checker_simplifying import Simplifying
 from symattn.proof.checker_values import Dice
-
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any
 
 from symattn.proof.checker_clearing import difference
-from symattn.proof.checker_reading import CheckedNode, Rejected, expect, expect_few, form, read, scope_of
+from symattn.proof.checker_reading import CheckedNode, Record, Rejected, expect, expect_few, form, read, scope_of
 from symattn.proof.checker_values import CheckedValue, Dice, Point, Retry
 
 TRIES = 8  # points drawn until no divisor is zero
@@ -45,7 +44,7 @@ def are_same(left: CheckedNode, right: CheckedNode, scope: Scope, dice: Dice) ->
     return True
 
 
-def expect_differing(e: Mapping[str, Any], dice: Dice, rules: Rules) -> None:
+def expect_differing(e: Record, dice: Dice, rules: Rules) -> None:
     """Reject unless two sides differ at a point modulo the primes, whatever the functions are that occur in them."""
     scope = scope_of(e)
     left, right = read(e["left"], scope), read(e["right"], scope)
@@ -96,7 +95,7 @@ def own_sizes(own: CheckedNode, scope: Scope, rows: bool, rules: bool) -> list[d
     return box(limits)
 
 
-def needed_sizes(e: Mapping[str, Any], numerator: CheckedNode, scope: Scope, rules: bool) -> list[dict[str, int]]:
+def needed_sizes(e: Record, numerator: CheckedNode, scope: Scope, rules: bool) -> list[dict[str, int]]:
     """The sizes that the theorem asks for; rejected where its conditions fail or the counts are not those given."""
     how = e["how"]
     if how == "rows":

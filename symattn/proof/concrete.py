@@ -29,7 +29,7 @@ PARTS = 12
 
 
 class World:
-    """Expressions at given sizes: first their letters are collected, then they are polynomials in those."""
+    """Expressions at given sizes, of which exponents are read once for all places."""
 
     def __init__(self, sizes: Mapping[str, int], inverses: bool = False) -> None:
         self.sizes = sizes
@@ -40,48 +40,11 @@ class World:
 
     def zero(self, x: ex.Expression, at: Place, rules: Rules) -> bool:
         """Return whether x = 0 at a place, in the ring of the letters that it has there."""
-        self.letters: dict[Key, int] = {}
-        self.reciprocals: list[tuple[Key, ex.Expression, Place]] = []
-        self._memo: dict[Any, Any] = {}
-        self._seen: set[Any] = set()
-        self.collect(x, at)
-        names = tuple(f"x{i}" for i in range(max(len(self.letters), 1)))
-        self.ring = flint.fmpq_mpoly_ctx.get(names, flint.Ordering.degrevlex)
-        self.generators = self.ring.gens()
-        f = _with_rules(self, _inverse_free(self, self.polynomial(x, at)), rules)
-        if f != 0 and self.reciprocals:
-            f = _with_rules(self, _with_reciprocals(self, f), rules)
+        there = PlaceRing(self, x, at)
+        f = _with_rules(there, _inverse_free(there, there.polynomial(x, at)), rules)
+        if f != 0 and there.reciprocals:
+            f = _with_rules(there, _with_reciprocals(there, f), rules)
         return bool(f == 0)
-
-    def collect(self, x: ex.Expression, at: Place) -> None:
-        """Note the letters of ``x`` at a place."""
-        if (key := _memo_key(x, at)) in self._seen:
-            return
-        self._seen.add(key)
-        if isinstance(x, ex.Total):
-            for a in range(self.sizes[x.index.sort]):
-                self.collect(x.body, {**at, x.index: a})
-        elif isinstance(x, ex.Exponential):
-            for letter, _ in self.exponentials(x, at):
-                self._note(letter)
-        elif isinstance(x, (ex.Letter, ex.Opaque)):
-            fresh = self._note(letter_of(x, at))
-            if fresh and self.inverses and is_reciprocal(x):
-                self.reciprocals.append((letter_of(x, at), x.children[0], at))
-                self.collect(x.children[0], at)
-        else:
-            for y in self._factors(x, at):
-                self.collect(y, at)
-
-    def _factors(self, x: ex.Expression, at: Place) -> tuple[ex.Expression, ...]:
-        """The children of ``x``; none where a predicate among the factors is 0."""
-        false = isinstance(x, ex.Product) and any(isinstance(y, ex.Predicate) and not holds(y, at) for y in x.children)
-        return () if false else x.children
-
-    def _note(self, key: Key) -> bool:
-        fresh = key not in self.letters
-        self.letters.setdefault(key, len(self.letters))
-        return fresh
 
     def exponentials(self, x: ex.Exponential, at: Place) -> list[tuple[Key, int]]:
         """e^x as letters and their powers."""
@@ -110,10 +73,11 @@ class World:
             return reduce(_times, (self.power(y, at) for y in x.children))
         if isinstance(x, ex.Total):
             return _plus(self.power(x.body, {**at, x.index: a}) for a in range(self.sizes[x.index.sort]))
-        value = self._value(x, at)
+        value = self.value(x, at)
         return {(): value} if value else {}
 
-    def _value(self, x: ex.Expression, at: Place) -> flint.fmpq:
+    def value(self, x: ex.Expression, at: Place) -> flint.fmpq:
+        """A number, a size or a predicate."""
         if isinstance(x, ex.Constant):
             return flint.fmpq(x.value.numerator, x.value.denominator)
         if isinstance(x, ex.Count):
@@ -121,6 +85,50 @@ class World:
         if isinstance(x, ex.Predicate):
             return flint.fmpq(holds(x, at))
         raise Refused(f"no polynomial for {type(x).__name__.lower()}")
+
+
+class PlaceRing:
+    """The polynomials in the letters that an expression has at a place; its letters are collected first."""
+
+    def __init__(self, world: World, x: ex.Expression, at: Place) -> None:
+        self.world = world
+        self.letters: dict[Key, int] = {}
+        self.reciprocals: list[tuple[Key, ex.Expression, Place]] = []
+        self._memo: dict[Any, Any] = {}
+        self._seen: set[Any] = set()
+        self._collect(x, at)
+        names = tuple(f"x{i}" for i in range(max(len(self.letters), 1)))
+        self.ring = flint.fmpq_mpoly_ctx.get(names, flint.Ordering.degrevlex)
+        self.generators = self.ring.gens()
+
+    def _collect(self, x: ex.Expression, at: Place) -> None:
+        if (key := _memo_key(x, at)) in self._seen:
+            return
+        self._seen.add(key)
+        if isinstance(x, ex.Total):
+            for a in range(self.world.sizes[x.index.sort]):
+                self._collect(x.body, {**at, x.index: a})
+        elif isinstance(x, ex.Exponential):
+            for letter, _ in self.world.exponentials(x, at):
+                self._note(letter)
+        elif isinstance(x, (ex.Letter, ex.Opaque)):
+            fresh = self._note(letter_of(x, at))
+            if fresh and self.world.inverses and is_reciprocal(x):
+                self.reciprocals.append((letter_of(x, at), x.children[0], at))
+                self._collect(x.children[0], at)
+        else:
+            for y in self._factors(x, at):
+                self._collect(y, at)
+
+    def _factors(self, x: ex.Expression, at: Place) -> tuple[ex.Expression, ...]:
+        """The children of ``x``; none where a predicate among the factors is 0."""
+        false = isinstance(x, ex.Product) and any(isinstance(y, ex.Predicate) and not holds(y, at) for y in x.children)
+        return () if false else x.children
+
+    def _note(self, key: Key) -> bool:
+        fresh = key not in self.letters
+        self.letters.setdefault(key, len(self.letters))
+        return fresh
 
     def polynomial(self, x: ex.Expression, at: Place) -> Any:
         """``x`` at a place, in the ring."""
@@ -135,15 +143,15 @@ class World:
         if isinstance(x, ex.Sum):
             return reduce(add, (self.polynomial(y, at) for y in x.children))
         if isinstance(x, ex.Total):
-            places = ({**at, x.index: a} for a in range(self.sizes[x.index.sort]))
+            places = ({**at, x.index: a} for a in range(self.world.sizes[x.index.sort]))
             return sum((self.polynomial(x.body, there) for there in places), self.ring.constant(0))
         if isinstance(x, ex.Product):
             parts = self._factors(x, at)
             return reduce(mul, (self.polynomial(y, at) for y in parts)) if parts else self.ring.constant(0)
         if isinstance(x, ex.Exponential):
-            powers = (self.generator(letter) ** times for letter, times in self.exponentials(x, at))
+            powers = (self.generator(letter) ** times for letter, times in self.world.exponentials(x, at))
             return reduce(mul, powers, self.ring.constant(1))
-        return self.ring.constant(self._value(x, at))
+        return self.ring.constant(self.world.value(x, at))
 
     def generator(self, key: Key) -> Any:
         """A letter in the ring."""
@@ -220,12 +228,12 @@ def _places(free: Iterable[ex.Index], sizes: Mapping[str, int]) -> Iterator[dict
         yield dict(zip(indices, values, strict=True))
 
 
-def _inverse_free(world: World, f: Any) -> Any:
+def _inverse_free(there: PlaceRing, f: Any) -> Any:
     """f with E_μ E_{−μ} = 1 used in every monomial."""
     pairs = [
-        (n, world.letters[("e", key[1], False)])
-        for key, n in world.letters.items()
-        if key[0] == "e" and key[2] and ("e", key[1], False) in world.letters
+        (n, there.letters[("e", key[1], False)])
+        for key, n in there.letters.items()
+        if key[0] == "e" and key[2] and ("e", key[1], False) in there.letters
     ]
     if not pairs:
         return f
@@ -237,32 +245,32 @@ def _inverse_free(world: World, f: Any) -> Any:
             new[up] -= both
             new[down] -= both
         out[tuple(new)] = out.get(tuple(new), 0) + c
-    return world.ring.from_dict({k: c for k, c in out.items() if c})
+    return there.ring.from_dict({k: c for k, c in out.items() if c})
 
 
-def _with_reciprocals(world: World, f: Any) -> Any:
+def _with_reciprocals(there: PlaceRing, f: Any) -> Any:
     """f times a power of each Z, so that every reciprocal R of Z is gone; zero iff f is zero with R Z = 1."""
-    for key, below, at in world.reciprocals:
-        n = world.letters[key]
+    for key, below, at in there.reciprocals:
+        n = there.letters[key]
         rows: dict[int, dict[tuple[int, ...], Any]] = {}
         for powers, c in f.to_dict().items():
             rows.setdefault(powers[n], {})[(*powers[:n], 0, *powers[n + 1 :])] = c
-        top, z = max(rows, default=0), world.polynomial(below, at)
-        f = sum((world.ring.from_dict(row) * z ** (top - e) for e, row in rows.items()), world.ring.constant(0))
-        f = _inverse_free(world, f)
+        top, z = max(rows, default=0), there.polynomial(below, at)
+        f = sum((there.ring.from_dict(row) * z ** (top - e) for e, row in rows.items()), there.ring.constant(0))
+        f = _inverse_free(there, f)
     return f
 
 
-def _with_rules(world: World, f: Any, rules: Rules) -> Any:
+def _with_rules(there: PlaceRing, f: Any, rules: Rules) -> Any:
     """f with cos² replaced by 1 − sin², and only the first power of each cosine left."""
     sine = dict(rules)
-    for key, n in list(world.letters.items()):
-        if key[0] == "letter" and key[1] in sine and ("letter", sine[key[1]], *key[2:]) in world.letters:
-            s = world.generator(("letter", sine[key[1]], *key[2:]))
-            rest = world.ring.constant(0)
+    for key, n in list(there.letters.items()):
+        if key[0] == "letter" and key[1] in sine and ("letter", sine[key[1]], *key[2:]) in there.letters:
+            s = there.generator(("letter", sine[key[1]], *key[2:]))
+            rest = there.ring.constant(0)
             for powers, c in f.to_dict().items():
                 twice, once = divmod(powers[n], 2)
-                kept = world.ring.from_dict({(*powers[:n], once, *powers[n + 1 :]): c})
+                kept = there.ring.from_dict({(*powers[:n], once, *powers[n + 1 :]): c})
                 rest = rest + kept * (1 - s * s) ** twice
             f = rest
     return f

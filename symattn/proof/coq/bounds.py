@@ -7,11 +7,11 @@ with u not negative, stands as e^u − (u + 1), and u besides.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from symattn.document.errors import Refused
-from symattn.proof.checker_reading import CheckedNode, form
+from symattn.proof.checker_reading import CheckedNode, Record, form
 from symattn.proof.checker_signs import Signs, without
 from symattn.proof.coq.readable import LAWS, Meant
 from symattn.proof.coq.steps import in_order, is_positive
@@ -22,7 +22,7 @@ ONE: Data = ["number", "1"]
 LESS: Data = ["number", "-1"]
 
 
-def unsupported(sign: Mapping[str, Any]) -> str:
+def unsupported(sign: Record) -> str:
     """Why Coq is not asked for a sign; empty where it is."""
     other = [str(law) for _, law in sign["laws"] if law not in LAWS]
     return f"it rests on a law of a function: {', '.join(dict.fromkeys(other))}" if other else ""

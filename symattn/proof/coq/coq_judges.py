@@ -19,9 +19,10 @@ from pathlib import Path
 from subprocess import PIPE, STDOUT
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import IO, Any
+from typing import IO
 
 from symattn.document.errors import InputError
+from symattn.proof.checker_reading import Record
 from symattn.proof.coq import theory
 from symattn.proof.coq.inferences import lemmas
 from symattn.proof.coq.printing import auxiliary
@@ -74,9 +75,7 @@ def judged(every: Sequence[Lemma], jobs: int = 1) -> CoqJudgement:
         return CoqJudgement.joined(list(pool.map(lambda heap: _judged(folder, heap), heaps)))
 
 
-def settled(
-    theorems: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], jobs: int = 1
-) -> tuple[list[list[Lemma]], CoqJudgement]:
+def settled(theorems: Sequence[tuple[str, Sequence[Record]]], jobs: int = 1) -> tuple[list[list[Lemma]], CoqJudgement]:
     """The lemmas of theorems, each a name and its certificates; what Coq refuses is asked again, with more hints."""
     requests = [lemmas(*theorem) for theorem in theorems]
     first = judged([x for each in requests for x in each], jobs)

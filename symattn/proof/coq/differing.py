@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from random import Random
-from typing import Any
 
 from symattn.document.errors import Refused
+from symattn.proof.checker_reading import Record
 from symattn.proof.coq.printing import CoqReader, typed
 from symattn.proof.coq.readable import Readable, Stated, circle, divisors, reading, typed_functions
 from symattn.proof.coq.terms import Term, circles
@@ -25,7 +25,7 @@ _MANY = 12  # arrays
 _WORDS = ("There are sizes and arrays for which both sides differ, whatever the functions are",)
 
 
-def of_differing(name: str, record: Mapping[str, Any]) -> Lemma:
+def of_differing(name: str, record: Record) -> Lemma:
     """The lemma that two sides differ somewhere. Raises Refused where no such arrays are found."""
     names, sorts, scope, free = free_of(record)
     left, right = (written_term(record[side], sorts, scope, names) for side in ("left", "right"))

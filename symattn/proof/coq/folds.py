@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from symattn.proof.checker_folds import FIRST, SECOND, joined, meaning
-from symattn.proof.checker_reading import in_place, read
+from symattn.proof.checker_reading import Record, in_place, read
+from symattn.proof.checker_rules import FIRST, SECOND, joined, meaning
 from symattn.proof.coq.printing import CoqReader, auxiliary, typed
 from symattn.proof.coq.readable import Readable, Stated, functions, reading
 from symattn.proof.coq.sides import (
@@ -33,7 +33,6 @@ from symattn.proof.coq.steps import steps
 from symattn.proof.coq.terms import Term, term
 from symattn.proof.coq.writing import Lemma, equated, free_of
 
-Record = Mapping[str, Any]
 _WORDS = (
     "A state of entries that stand in tiles is folded where it is the state of one tile, or is merged from those of "
     "the tiles before and behind, which are folded",

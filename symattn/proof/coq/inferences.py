@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from symattn.document.errors import Refused
-from symattn.proof.checker_reading import Rejected
+from symattn.proof.checker_reading import Record, Rejected
 from symattn.proof.coq.coq_means import mean_of
 from symattn.proof.coq.differing import of_differing
 from symattn.proof.coq.folds import of_fold
@@ -32,8 +32,6 @@ from symattn.proof.coq.writing import (
     with_arrays,
     written_term,
 )
-
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -187,7 +185,7 @@ def _put(x: Term, meant: Mapping[int, Term]) -> Term:
     return Term(x.head, x.numbers, tuple(_put(y, meant) for y in x.below))
 
 
-def lemmas(theorem: str, certificates: Sequence[Mapping[str, Any]], regroup: bool = False) -> list[Lemma]:
+def lemmas(theorem: str, certificates: Sequence[Record], regroup: bool = False) -> list[Lemma]:
     """All equations, signs and inferences of certificates; with ``regroup`` there are hints to put sums in order."""
     every = [(c, e) for c in certificates for e in c.get("equations", ())]
     signs = [(c, e) for c in certificates if c["kind"] == "sign" for e in c["conclusions"] or (c,)]

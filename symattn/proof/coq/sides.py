@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from symattn.document.errors import Refused
-from symattn.proof.checker_folds import FIRST, SECOND
-from symattn.proof.checker_reading import read
+from symattn.proof.checker_reading import Record, read
+from symattn.proof.checker_rules import FIRST, SECOND
 from symattn.proof.coq.printing import CoqReader, typed
 from symattn.proof.coq.readable import functions
 from symattn.proof.coq.terms import Names, Term, term
 from symattn.proof.coq.writing import free_of
 
-Record = Mapping[str, Any]
 Key = tuple[Any, ...]
 
 

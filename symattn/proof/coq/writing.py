@@ -8,7 +8,7 @@ from typing import Any
 
 from symattn.document.errors import Refused
 from symattn.proof.checker_means import bodies, read_means
-from symattn.proof.checker_reading import CheckedNode, Rejected, array_of, in_place, read
+from symattn.proof.checker_reading import CheckedNode, Record, Rejected, array_of, in_place, read
 from symattn.proof.checker_signs import Signs
 from symattn.proof.checker_simplifying import Simplifying, sides
 from symattn.proof.coq.bounds import data, forced_to_0, shaped, unlogged, unsupported
@@ -46,9 +46,7 @@ class Lemma:
         return self.readable.statement.partition(f"Theorem {self.name} :")[2] if self.readable else " False."
 
 
-def lemma(
-    name: str, equation: Mapping[str, Any], rules: Sequence[Any], positive: Sequence[str], regroup: bool = False
-) -> Lemma:
+def lemma(name: str, equation: Record, rules: Sequence[Any], positive: Sequence[str], regroup: bool = False) -> Lemma:
     """An equation of a certificate; ``rules`` are the pairs (cos, sin), ``positive`` the arrays that are positive."""
     names, sorts, scope, free = free_of(equation)
     try:
@@ -67,7 +65,7 @@ def _with_means(told: Readable) -> Readable:
     return replace(told, words=(_MEANS, *told.words))
 
 
-def bound(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, object], regroup: bool = False) -> Lemma:
+def bound(name: str, sign: Record, conclusion: Mapping[str, object], regroup: bool = False) -> Lemma:
     """An inequality that a certificate of a sign concludes, or where it concludes none, that its expression is > 0."""
     try:
         if sign is conclusion:
@@ -80,7 +78,7 @@ def bound(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, object], 
     return shown_by(said, why, regroup)
 
 
-def bounded(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], names: Names) -> tuple[Stated, Term]:
+def bounded(name: str, sign: Record, conclusion: Record, names: Names) -> tuple[Stated, Term]:
     """Return the conclusion of a certificate of a sign, and the difference of the sides, visibly nonnegative.
 
     Raises Refused where Coq has no word for it.
@@ -143,7 +141,7 @@ def written_term(data: Any, sorts: Mapping[str, str], scope: Scope, names: Names
     return term(Simplifying(frozenset())(read(data, sorts)), scope, names)
 
 
-def free_of(x: Mapping[str, Any], names: Names | None = None) -> tuple[Names, dict[str, str], Scope, tuple[int, ...]]:
+def free_of(x: Record, names: Names | None = None) -> tuple[Names, dict[str, str], Scope, tuple[int, ...]]:
     """Names for an equation, the sorts of its free indices, and these as a scope and by number."""
     names = names or Names()
     sorts = {str(name): str(sort) for name, sort in x["free"]}
@@ -151,13 +149,13 @@ def free_of(x: Mapping[str, Any], names: Names | None = None) -> tuple[Names, di
     return names, sorts, scope, tuple(sort for _, sort in scope)
 
 
-def _given(meant: Mapping[str, Any], names: Names, positive: Sequence[str]) -> Meant:
+def _given(meant: Record, names: Names, positive: Sequence[str]) -> Meant:
     """Return the meaning of a letter that is assumed not to be negative."""
     scope = tuple((str(i), names.sort(str(sort))) for i, sort in meant["free"])
     return in_order(term(_meaning(meant, positive), scope, names), tuple(sort for _, sort in scope))
 
 
-def _meaning(meant: Mapping[str, Any], positive: Sequence[str]) -> CheckedNode:
+def _meaning(meant: Record, positive: Sequence[str]) -> CheckedNode:
     """Return a letter's meaning, simplified as the sides are: sign(−x) and −sign(x) are written alike."""
     return Simplifying(frozenset(positive))(read(meant["expression"], {str(i): str(s) for i, s in meant["free"]}))
 
@@ -223,9 +221,7 @@ def _whole(said: Stated, shown: str) -> Lemma:
     )
 
 
-def simplified(
-    equation: Mapping[str, Any], sorts: Mapping[str, str], positive: Sequence[str]
-) -> tuple[CheckedNode, CheckedNode]:
+def simplified(equation: Record, sorts: Mapping[str, str], positive: Sequence[str]) -> tuple[CheckedNode, CheckedNode]:
     """Both sides by the rules of ``checker_simplifying``: Coq knows none for roots, logarithms and permutations."""
     simplify = Simplifying(frozenset(map(str, positive)))
     left, right = (simplify(read_means(equation[side], sorts)) for side in ("left", "right"))
