@@ -27,7 +27,11 @@ def book(decisions: Sequence[Decided], command: str) -> Document:
         chapter = [d for d in decisions if d.theorem.topic == topic]
         parts += [md.Heading((titled(topic),)), md.Paragraph((*counts(chapter), "."))]
         for d in chapter:
-            parts += [md.Heading((title(d.theorem),), 2), *blocks(d), _named(d)]
+            parts += [
+                md.Heading((title(d.theorem),), 2),
+                *blocks(d),
+                md.Paragraph((Emph("Name."), " ", Code(d.theorem.name), ".")),
+            ]
     return Document(
         "proof",
         "book",
@@ -43,11 +47,6 @@ def title(theorem: Theorem) -> str:
     """The title of a theorem, or the words of its name: "My log-sum-exp lemma"."""
     words = theorem.title or " ".join(_SPELT.get(word, word) for word in theorem.name.split("-"))
     return words[:1].upper() + words[1:]
-
-
-def _named(decided: Decided) -> Block:
-    """The name by which ``prove`` knows the theorem."""
-    return md.Paragraph((Emph("Name."), " ", Code(decided.theorem.name), "."))
 
 
 def _reading(results: Sequence[Decided]) -> tuple[Block, ...]:

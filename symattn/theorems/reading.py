@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from itertools import chain
 
 from symattn.document import notation as nt
 from symattn.document.errors import InputError
@@ -128,14 +128,15 @@ def told_apart(words: Text, read: Sequence[ReadRelation]) -> Text:
     return tuple(text(part) if isinstance(part, nt.Node) and part in unread else part for part in words)
 
 
-class _AskedClaim(NamedTuple):
-    """The answer to a claim, and what deciding it showed, asked and assumed."""
+@dataclass
+class _Answer:
+    """The answer to a claim, and what deciding it showed, asked and took for granted."""
 
-    result: Evidence | FalseStep
-    shown: ShownRelations
-    relations: tuple[DecidedRelation, ...]
-    signs: tuple[Text, ...]
-    letters: tuple[Relation, ...]
+    result: Evidence | FalseStep | None = None
+    shown: ShownRelations = field(default_factory=ShownRelations)
+    asked: list[DecidedRelation] = field(default_factory=list)
+    signs: list[Text] = field(default_factory=list)
+    letters: list[Relation] = field(default_factory=list)
 
 
 class Statement:
@@ -148,27 +149,24 @@ class Statement:
         self.sized: dict[str, int] = {}
         self.definitions: list[Relation] = []
         self.where: list[Relation] = []
-        self.signs: dict[Text, None] = {}
-        self.letters: dict[Relation, None] = {}
-        self._known: dict[PrintedClaim, _AskedClaim] = {}
+        self._assumed = self._answer = _Answer()  # that of the hypotheses, and the one that is being made
+        self._known: dict[PrintedClaim, _Answer] = {}
         for words in theorem.hypotheses:
             self._explain(relations(words), assuming=True)
         self._explain([*conditions(theorem.says), *conditions(theorem.false_says)], assuming=False)
         others = [r for words in theorem.hypotheses for r in relations(words) if not self._sizes(r)]
-        with showing(), recorded() as self._assumed:  # what shows a hypothesis is no part of what shows a claim
+        with showing(), recorded() as self._assumed.asked:  # what shows a hypothesis is no part of what shows a claim
             self.where = [r for r in others if _chooses(r) and self._chosen(r, self.glossary, self.sized)]
             for relation in others:
                 self._must_hold(relation)
 
     def reading(self, theorem: Theorem) -> Reading:
         """Each claim of the statement and of the false variant. Raises FalseStep."""
-        for relation in self._assumed:
-            record(relation)
         stated, denied = claims(theorem.says), claims(theorem.false_says)
+        self._tell(self._assumed)
         results, false = tuple(map(self.decided, stated)), tuple(map(self.refuted, denied))
-        every = [self._known[claim] for claim in (*stated, *denied)]
-        signs = dict.fromkeys((*self.signs, *(x for asked in every for x in asked.signs)))
-        letters = dict.fromkeys((*self.letters, *(x for asked in every for x in asked.letters)))
+        every = [self._assumed, *(self._known[claim] for claim in (*stated, *denied))]
+        signs, letters = (dict.fromkeys(chain(*x)) for x in zip(*((a.signs, a.letters) for a in every), strict=True))
         return Reading(results, false, tuple(signs), tuple(letters))
 
     def _explain(self, every: Iterable[Relation], assuming: bool) -> None:
@@ -213,13 +211,14 @@ class Statement:
         sharp: str = "",
         only: bool = False,
     ) -> Evidence:
-        used = pruned(glossary, Relation(relation.first, (*relation.rest, *_sides(where))), sized)
+        more = (("=", side) for x in where for side in (x.first, *(s for _, s in x.rest)))
+        used = pruned(glossary, Relation(relation.first, (*relation.rest, *more)), sized)
         for sign, letters in ((">", self.declared.positive), ("≥", self.declared.nonnegative)):
             results = (nt.relation(nt.name(letter), sign, 0) for letter in letters if letter in used.given)
-            self.signs |= {(formula,): None for formula in results}
+            self._answer.signs += [(formula,) for formula in results]
         for letter, meaning in used.defined.items():
             if isinstance(meaning, LetterDefinition) and self.declared.defined.get(letter) is meaning:
-                self.letters[nt.equals(nt.name(*letter.split("_"), *meaning.letters), meaning.body)] = None
+                self._answer.letters.append(nt.equals(nt.name(*letter.split("_"), *meaning.letters), meaning.body))
         sides = {relation.first, *(side for _, side in relation.rest)}
         gaps = glossary.gaps if sides & {*glossary.gaps} else {}
         if gaps:  # may be written with letters of which the relation does not speak
@@ -275,30 +274,27 @@ class Statement:
     def _evidence(self, claim: PrintedClaim) -> Evidence:
         """Return the evidence for the relation under its conditions, which is asked for once.
 
-        What was asked, shown and assumed on the way is told each time, so that it does not matter who asks first.
+        What was asked and shown on the way is told each time, so that it does not matter who asks first.
         """
         if claim not in self._known:
-            self._known[claim] = self._first_asked(claim)
-        asked = self._known[claim]
-        note(asked.shown.by, asked.shown.at)
-        for relation in asked.relations:
-            record(relation)
-        if isinstance(asked.result, FalseStep):
-            raise asked.result
-        return asked.result
+            answer = self._answer = _Answer()
+            try:
+                with showing() as answer.shown, recorded() as answer.asked:
+                    answer.result = self._asked(claim)
+            except FalseStep as wrong:
+                answer.result = wrong.with_traceback(None)
+            self._known[claim] = answer
+        result = self._tell(self._known[claim])
+        if isinstance(result, FalseStep):
+            raise result
+        assert result
+        return result
 
-    def _first_asked(self, claim: PrintedClaim) -> _AskedClaim:
-        before, (self.signs, self.letters) = (self.signs, self.letters), ({}, {})
-        result: Evidence | FalseStep
-        try:
-            with showing() as shown, recorded() as requests:
-                try:
-                    result = self._asked(claim)
-                except FalseStep as wrong:
-                    result = wrong.with_traceback(None)
-            return _AskedClaim(result, shown, tuple(requests), tuple(self.signs), tuple(self.letters))
-        finally:
-            self.signs, self.letters = before
+    def _tell(self, answer: _Answer) -> Evidence | FalseStep | None:
+        note(answer.shown.by, answer.shown.at)
+        for relation in answer.asked:
+            record(relation)
+        return answer.result
 
     def _asked(self, claim: PrintedClaim) -> Evidence:
         glossary, sized, relation = self.glossary, dict(self.sized), claim.relation
@@ -480,7 +476,3 @@ def _tends(relation: Relation) -> bool:
 def _chooses(condition: Relation) -> bool:
     """Return whether it is met by some numbers, not by all that satisfy equations."""
     return all(sign in "≤≥<>≠" for sign, _ in condition.rest)
-
-
-def _sides(relations: Iterable[Relation]) -> list[tuple[str, nt.Node]]:
-    return [("=", side) for relation in relations for side in (relation.first, *(s for _, s in relation.rest))]

@@ -130,6 +130,7 @@ underflow_threshold = InFormats(
 
 
 # -- saturation --------------------------------------------------------------------------------------------------------
+_LAST_DIGIT = Fraction(1, 2 * 10**PLACES)  # half a unit of it
 SATURATED = {"top": "n 1", "delta": "n 1", "u": "n r", "half": ""}
 
 
@@ -138,19 +139,9 @@ def _saturation_gap(delta: Any, more: Any, room: Any) -> Any:
     return room + add_up(exp(-delta - more) * (exp(more) - 1)) + rest * rest / (1 + rest)
 
 
-def _gap_of_two(xp: Functions) -> Array:
-    """log(2/u) in float32."""
-    return -xp.log(xp.asarray(Format("float32").u / 2))
-
-
-def _gap_is_more(xp: Functions) -> Array:
-    """The gap for two keys is larger than what is printed, less half a unit of its last digit."""
-    return _gap_of_two(xp) - (Fraction(LOG_OF_HALF_U.digits) - Fraction(1, 2 * 10**PLACES))
-
-
-def _gap_is_less(xp: Functions) -> Array:
-    """It is smaller than what is printed and half such a unit."""
-    return Fraction(LOG_OF_HALF_U.digits) + Fraction(1, 2 * 10**PLACES) - _gap_of_two(xp)
+def _off(xp: Functions) -> Array:
+    """The gap for two keys, log(2/u) in float32, less what is printed."""
+    return -xp.log(xp.asarray(Format("float32").u / 2)) - Fraction(LOG_OF_HALF_U.digits)
 
 
 def _eighteen_is_not_enough(xp: Functions) -> Array:
@@ -180,8 +171,8 @@ one_hot_saturation = Together(
                 "half": lambda delta, r: (r * exp(-delta)).max(),
             },
         ),
-        PositiveNumber(_gap_is_more, _eighteen_is_not_enough),
-        PositiveNumber(_gap_is_less, _eighteen_is_not_enough),
+        PositiveNumber(lambda xp: _LAST_DIGIT + _off(xp), _eighteen_is_not_enough),
+        PositiveNumber(lambda xp: _LAST_DIGIT - _off(xp), _eighteen_is_not_enough),
     ),
     (
         "With half = u/2 the hypothesis is that (n_k − 1) e^{−Δ} ≤ u/2, and then p is between 1 − u/2 and 1. The "

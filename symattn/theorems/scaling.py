@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from symattn.arrays.array import Array, Functions
+from symattn.arrays.array import Array
 from symattn.document.formulas import ARRAY_ROLES, running_text
 from symattn.proof.expectation import NORMAL, EntryLaw, law_with
 from symattn.proof.gradients import gradient
@@ -59,11 +59,6 @@ def _below(x: Array) -> Any:
     return (1 + 2 * e) / (e * (1 + e) * (1 + e))
 
 
-def _median_misses_half(xp: Functions) -> Array:
-    """1/2 − P(|Δ| ≤ 0.95 τ) for Δ ∼ N(0, 2τ²)."""
-    return Fraction(1, 2) - xp.erf(xp.asarray(Fraction(19, 40)))
-
-
 def _mean_is_as_small_as_the_median(_: Any) -> Any:
     """e^{−0.95 τ} less a part of E[p₁p₂], that of |Δ| ≤ 20, at τ = 8."""
     import flint
@@ -78,7 +73,8 @@ def _mean_is_as_small_as_the_median(_: Any) -> Any:
 
 slow_mean_gradient = Together(
     (
-        PositiveNumber(_median_misses_half, _mean_is_as_small_as_the_median),
+        # twice 1/2 − P(|Δ| ≤ 0.95 τ) for Δ ∼ N(0, 2τ²)
+        PositiveNumber(lambda xp: 1 - 2 * xp.erf(xp.asarray(Fraction(19, 40))), _mean_is_as_small_as_the_median),
         identity(GAP, lambda x: (gradient(lambda x: exp(x) / (1 + exp(x)), "x", x=x), _slope(x))),
         bound(
             GAP,
