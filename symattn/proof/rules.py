@@ -53,24 +53,6 @@ class Rule:
         raise NotImplementedError
 
 
-class OfPremise(Rule):
-    """A rule whose false variant, and whose witness, are those of its first premise."""
-
-    @property
-    def first(self) -> Certificate | OfTheLargest:
-        raise NotImplementedError
-
-    @property
-    def false(self) -> Sides | tuple[Sides, ...]:
-        return self.first.false
-
-    def refute(self) -> Refutation:
-        return self.first.refute()
-
-    def witness(self) -> str:
-        return self.first.witness()
-
-
 def refuted(false: Sides, declared: Declared, entries: int) -> Refutation:
     """Numbers at which what the false variant says fails."""
     counterexample = search(false, declared, entries).counterexample
@@ -86,14 +68,8 @@ def ruled(decision: Decision, premises: tuple[Any, ...], words: Text, *others: D
     return replace(decision, evidence=evidence, argument=argument, proofs=proofs, premises=premises, **more)
 
 
-def together(*parts: Certificate | OfTheLargest | None) -> tuple[list[Decision], Decision | None]:
-    """Decide each part; return the decisions and the first that is not proved, if any."""
-    result = [part.decide() for part in parts if part is not None]
-    return result, next((d for d in result if d.evidence.grade is not Grade.PROVED), None)
-
-
 @dataclass(frozen=True)
-class OfTheLargest(OfPremise):
+class OfTheLargest(Rule):
     """The rule that a ``premise`` on every entry holds for the largest; ``sides``: pairs (smaller, larger) of maxima.
 
     Each entry that one of the maxima is taken of gives, in its place, a pair of the premise. Where there are several
@@ -105,8 +81,8 @@ class OfTheLargest(OfPremise):
     between: tuple[Sides, ...] = ()
 
     @property
-    def first(self) -> Certificate:
-        return self.premise
+    def false(self) -> Sides | tuple[Sides, ...]:
+        return self.premise.false
 
     def _decided(self) -> Decision:
         decision = self.premise.decide()
@@ -119,6 +95,9 @@ class OfTheLargest(OfPremise):
         for sides in (*self.between, self.sides):
             known = (Concluded("largest", known, tuple(written(sides, self.premise.declared))),)
         return ruled(decision, known, LARGEST)
+
+    def refute(self) -> Refutation:
+        return self.premise.refute()
 
     def witness(self) -> str:
         return self._stated.witness() and self.premise.witness()
@@ -283,7 +262,7 @@ class MeanRule(Rule):
 
 
 @dataclass(frozen=True)
-class Repeat(OfPremise):
+class Repeat(Rule):
     """A measure of the array ``name`` is at most ``factor`` to the power L of what it was, after L steps.
 
     ``shrinks`` shows that it is after a step at most ``factor`` times what it was; ``floor`` that the factor is not
@@ -300,15 +279,18 @@ class Repeat(OfPremise):
     below_one: Certificate | None = None
 
     @property
-    def first(self) -> OfTheLargest:
-        return self.shrinks
+    def false(self) -> Sides | tuple[Sides, ...]:
+        return self.shrinks.false
 
     def _decided(self) -> Decision:
-        result, bad = together(self.shrinks, self.floor, self.below_one)
-        if bad is not None:
+        result = [part.decide() for part in (self.shrinks, self.floor, self.below_one) if part is not None]
+        if bad := next((d for d in result if d.evidence.grade is not Grade.PROVED), None):
             return bad
         known = tuple(p for d in result for p in d.premises if isinstance(p, (Sign, Concluded)))
         return ruled(result[0], (self._repeated(known),), REPEATED, *result[1:])
+
+    def refute(self) -> Refutation:
+        return self.shrinks.refute()
 
     def witness(self) -> str:
         return self.shrinks.witness() and self.floor.witness()
