@@ -4,13 +4,13 @@ import numpy as np
 
 from symattn import Attention, Cached, Rotary
 from tests.faults.programs import Program, wrong
+from tests.faults.rewrites import softmax
 
 
-def _attend(q, k, v, seen):
+def attend(q, k, v, seen):
     s = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.dtype.type(q.shape[-1]))
     s = np.where(seen, s, q.dtype.type(-np.inf))
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True) @ v
+    return softmax(s) @ v
 
 
 def _joined(k, v, k_cache, v_cache):
@@ -34,19 +34,19 @@ def _rotated(x, positions):
 def grown(q, k, v, k_cache, v_cache):
     p, n = k_cache.shape[-2], q.shape[-2]
     k, v = _joined(k, v, k_cache, v_cache)
-    return _attend(q, k, v, np.tri(n, p + n, p, dtype=bool)), k, v
+    return attend(q, k, v, np.tri(n, p + n, p, dtype=bool)), k, v
 
 
 def static(q, k, v, k_cache, v_cache, length):
     j, i = _written(k, v, k_cache, v_cache, length)
-    return _attend(q, k_cache, v_cache, j <= length + i)
+    return attend(q, k_cache, v_cache, j <= length + i)
 
 
 def static_sliced(q, k, v, k_cache, v_cache, length):
     end = length + k.shape[-2]
     _written(k, v, k_cache, v_cache, length)
     seen = np.tri(k.shape[-2], int(end), int(length), dtype=bool)
-    return _attend(q, k_cache[..., :end, :], v_cache[..., :end, :], seen), k_cache, v_cache
+    return attend(q, k_cache[..., :end, :], v_cache[..., :end, :], seen), k_cache, v_cache
 
 
 def rotated(q, k, v, k_cache, v_cache):
@@ -67,9 +67,9 @@ WRONG = wrong(
     """
 cache_top_left (grown), mask: the causal mask starts at the other corner: new tokens see the first keys
     k, v = _joined(k, v, k_cache, v_cache)
-    return _attend(q, k, v, np.tri(q.shape[-2], k.shape[-2], dtype=bool))
+    return attend(q, k, v, np.tri(q.shape[-2], k.shape[-2], dtype=bool))
 cache_no_mask(q, k, v, past_k, past_v) (grown), mask: new tokens see those after them
-    return _attend(q, *_joined(k, v, past_k, past_v), True)
+    return attend(q, *_joined(k, v, past_k, past_v), True)
 cache_values_lost (grown), cache: the cache is returned unchanged, without the new values
     return *grown(q, k, v, k_cache, v_cache)[:2], v_cache
 cache_values_in_front (grown), cache: new values are put before the cache, not behind it
@@ -84,6 +84,6 @@ cache_rotated_again (rotated), position: the cache's keys, rotated when they wer
     p, n = k_cache.shape[-2], q.shape[-2]
     positions = np.arange(p + n)
     k, v = _joined(k, v, k_cache, v_cache)
-    return _attend(_rotated(q, positions[p:]), _rotated(k, positions), v, np.tri(n, p + n, p, dtype=bool))
+    return attend(_rotated(q, positions[p:]), _rotated(k, positions), v, np.tri(n, p + n, p, dtype=bool))
 """,
 )

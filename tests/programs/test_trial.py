@@ -15,14 +15,10 @@ from symattn.programs.layouts import argument, documented, lettered
 from symattn.programs.request import Request
 from symattn.programs.target import Target, target
 from symattn.programs.verify import requested
+from tests.faults.rewrites import softmax
 
 TWO = Attention(heads=2)
 PADDED = Attention(padding=True)
-
-
-def softmax(s: Any) -> Any:
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def scores(q: Any, k: Any, d: float = -0.5) -> Any:

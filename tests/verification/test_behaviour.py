@@ -10,7 +10,7 @@ from symattn import Attention, Verdict
 from symattn.bounds.domain import Domain
 from symattn.programs.verify import verify as sources_verify
 from symattn.verification.report import Report
-from tests.faults.rewrites import causal, plain
+from tests.faults.rewrites import causal, plain, softmax
 
 TOP_LEFT = Attention(causal=True, alignment="top-left")
 
@@ -89,8 +89,7 @@ def test_a_table_that_is_kept_by_the_number_of_new_tokens_is_a_fault() -> None:
         later = tables.setdefault(n_q, np.arange(64) > np.arange(n_q)[:, None] + n_k - n_q)[:, :n_k]
         s = np.where(later, np.float32(-np.inf), q @ k.T / np.sqrt(np.float32(q.shape[-1])))
         with np.errstate(invalid="ignore"):
-            e = np.exp(s - s.max(axis=-1, keepdims=True))
-            return e / e.sum(axis=-1, keepdims=True) @ v
+            return softmax(s) @ v
 
     assert verify(program, Attention(causal=True)).verdict is Verdict.FAULT
 
@@ -195,8 +194,7 @@ def test_nan_in_keys_that_no_query_sees_must_not_leak_where_that_is_promised(spe
         k, v = (np.where(hidden, 0, k), np.where(hidden, 0, v)) if clean else (k, v)
         with np.errstate(all="ignore"):
             s = np.where(seen, q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype), -np.inf)
-            e = np.exp(s - s.max(axis=-1, keepdims=True))
-            return (e / e.sum(axis=-1, keepdims=True) @ v).astype(q.dtype)
+            return (softmax(s) @ v).astype(q.dtype)
 
     def program(clean: bool) -> Any:
         def padded(q: Any, k: Any, v: Any, keep: Any) -> Any:
@@ -236,8 +234,7 @@ def test_other_bits_at_another_call_are_a_note() -> None:
 def test_fully_masked_rows_only_where_they_are_promised() -> None:
     def program(q: Any, k: Any, v: Any, mask: Any) -> Any:
         s = np.where(mask, q @ k.T / np.sqrt(np.float32(q.shape[-1])), np.float32(-1e9))
-        e = np.exp(s - s.max(axis=-1, keepdims=True))
-        return e / e.sum(axis=-1, keepdims=True) @ v
+        return softmax(s) @ v
 
     spec = Attention(mask="boolean")
     assert verify(program, spec).faults == ()
@@ -263,8 +260,7 @@ def test_noise_that_spares_the_smallest_inputs_is_seen() -> None:
 
     def program(q: Any, k: Any, v: Any) -> Any:
         s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
-        e = np.exp(s - s.max(axis=-1, keepdims=True))
-        a = e / e.sum(axis=-1, keepdims=True)
+        a = softmax(s)
         return (a * (rng.random(a.shape) < 0.95)) @ v
 
     assert verify(program).faults[0].cause == "different results for the same input"
@@ -273,8 +269,7 @@ def test_noise_that_spares_the_smallest_inputs_is_seen() -> None:
 def _in_place(q: Any, k: Any, v: Any) -> Any:
     q *= q.dtype.type(1 / np.sqrt(q.shape[-1]))
     s = q @ k.T
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True) @ v
+    return softmax(s) @ v
 
 
 def _as_it_lies(q: Any, k: Any, v: Any) -> Any:

@@ -27,6 +27,7 @@ from symattn.verification.effort import Effort, exhausted, for_finding
 from symattn.verification.probing import search
 from symattn.verification.reduce import reduce
 from tests.faults import programs
+from tests.faults.rewrites import softmax as _softmax
 
 #: Modules that may look at a clock: the limits of processes and calls, and the upper limit that ``effort`` tells of.
 CLOCKS = {
@@ -168,11 +169,6 @@ def test_nothing_else_looks_at_a_clock() -> None:
         if re.search(r"^ *(from|import) (time|datetime|timeit)\b", path.read_text(encoding="utf-8"), re.MULTILINE):
             found.add(path.relative_to(root).as_posix())
     assert found == CLOCKS
-
-
-def _softmax(s: Any) -> Any:
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def _right(q: Any, k: Any, v: Any) -> Any:

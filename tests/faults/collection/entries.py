@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -126,6 +126,14 @@ class Family:
 
         return register
 
+    def others(self, names: dict[str, Any], text: str) -> None:
+        """Read right programs that are written otherwise than one above, as ``wrong`` reads wrong ones."""
+        entries = {getattr(e.program, "__name__", ""): e for e in self.right_ones}
+        for one in written(text, {name: e.program for name, e in entries.items()}, names):
+            told = {f.name: getattr(entries[one.right], f.name) for f in fields(Entry)} | {"source": ""}
+            told |= {"program": one.program, "why": one.why} | _said(one.parts, names)
+            self.right_ones.append(Entry(**told))
+
     def wrong(self, names: dict[str, Any], text: str) -> None:
         """Read wrong programs from a text (``tests.faults.written``), for the module with these ``names``.
 
@@ -142,10 +150,16 @@ class Family:
             near = entries[one.right]
             told: dict[str, Any] = {f.name: getattr(near, f.name) for f in fields(near)} | {"source": ""}
             told |= {"program": one.program, "near": one.right, "step": one.step, "why": one.why}
-            for part in one.parts:
-                if match := re.match(r"(\w+)=(.*)", part):
-                    told[match[1]] = eval(match[2], globals() | names)
-                else:
-                    word, rest = part.split(" ", 1)
-                    told["words" if word == "says" else word] = tuple(rest.split(" & ")) if word == "says" else rest
-            self.wrong_ones.append(Wrong(**told))
+            self.wrong_ones.append(Wrong(**told | _said(one.parts, names)))
+
+
+def _said(parts: Iterable[str], names: dict[str, Any]) -> dict[str, Any]:
+    """Return what a paragraph says of a program."""
+    told: dict[str, Any] = {}
+    for part in filter(None, parts):
+        if match := re.match(r"(?:at )?(\w+)=(.*)", part):
+            told[match[1]] = eval(match[2], globals() | names)
+        else:
+            word, rest = part.split(" ", 1)
+            told["words" if word == "says" else word] = tuple(rest.split(" & ")) if word == "says" else rest
+    return told

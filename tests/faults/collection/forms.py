@@ -9,6 +9,7 @@ import numpy as np
 from symattn import Attention
 from symattn.attention.positions.position_fields import Rotary
 from tests.faults.collection.entries import At, Family
+from tests.faults.rewrites import softmax
 
 Array = Any
 FAMILY = Family("forms")
@@ -20,11 +21,6 @@ _PADDED_HEADS = Attention(heads=2, padding=True)
 _BOOLEAN = Attention(heads=2, mask="boolean")
 _CAUSAL = Attention(causal=True)
 _ROPE = Attention(causal=True, position=Rotary())
-
-
-def softmax(s: Array) -> Array:
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
 
 
 def scores(q: Array, k: Array) -> Array:

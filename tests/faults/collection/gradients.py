@@ -7,6 +7,7 @@ import numpy as np
 from symattn import Attention
 from symattn.verification.definitions.gradients import Gradient
 from tests.faults.collection.entries import At, Family
+from tests.faults.rewrites import softmax
 
 Array = Any
 Three = tuple[Array, Array, Array]
@@ -29,11 +30,6 @@ def turned(a: Array) -> Array:
 def hide(s: Array) -> Array:
     n_q, n_k = s.shape[-2:]
     return np.where(np.tri(n_q, n_k, n_k - n_q, dtype=bool), s, s.dtype.type(-np.inf))
-
-
-def softmax(s: Array) -> Array:
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def back(p: Array, q: Array, k: Array, v: Array, dout: Array) -> Three:

@@ -6,6 +6,7 @@ import numpy as np
 
 from symattn import Attention
 from tests.faults.collection.entries import At, Family
+from tests.faults.rewrites import softmax
 
 Array = Any
 FAMILY = Family("heads")
@@ -17,11 +18,6 @@ _GROUPS = Attention(heads=4, kv_heads=2)
 _ONE_KEY_HEAD = Attention(heads=3, kv_heads=1)
 _PACKED = Attention(heads=2, packed=True)
 _PLAIN = Attention()
-
-
-def softmax(s: Array) -> Array:
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def attend(q: Array, k: Array, v: Array) -> Array:

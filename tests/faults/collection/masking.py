@@ -6,6 +6,7 @@ import numpy as np
 
 from symattn import Attention, Domain
 from tests.faults.collection.entries import At, Family
+from tests.faults.rewrites import softmax
 
 Array = Any
 FAMILY = Family("masking")
@@ -22,11 +23,6 @@ _EMPTY_ROWS = Domain(fully_masked_rows=True)
 
 def scores(q: Array, k: Array) -> Array:
     return q @ k.swapaxes(-1, -2) * q.dtype.type(q.shape[-1] ** -0.5)
-
-
-def softmax(s: Array) -> Array:
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
 
 
 def last_keys(n_q: int, n_k: int, more: int = 0) -> Array:

@@ -7,6 +7,7 @@ import numpy as np
 from symattn import Attention, Domain
 from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from tests.faults.collection.entries import At, Family
+from tests.faults.rewrites import softmax
 
 Array = Any
 FAMILY = Family("positions")
@@ -25,11 +26,6 @@ _BUCKETS = Attention(heads=2, scale=1, position=Buckets())
 _BIAS = Attention(heads=2, bias=True)
 _SQUARE = Domain(square=True)
 _WIDE = At(d_k=8)
-
-
-def softmax(s: Array) -> Array:
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def causal_attention(q: Array, k: Array, v: Array, add: Array | float = 0.0) -> Array:

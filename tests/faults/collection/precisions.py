@@ -7,6 +7,7 @@ import numpy as np
 
 from symattn import Attention, Domain
 from tests.faults.collection.entries import At, Family
+from tests.faults.rewrites import softmax
 
 Array = Any
 FAMILY = Family("precisions")
@@ -16,9 +17,7 @@ _CAUSAL = Attention(causal=True)
 
 
 def attend(q: Array, k: Array, v: Array) -> Array:
-    s = q @ k.T / np.sqrt(np.asarray(q.shape[-1], q.dtype))
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True) @ v
+    return softmax(q @ k.T / np.sqrt(np.asarray(q.shape[-1], q.dtype))) @ v
 
 
 @right("float64 throughout", precision="float64")
@@ -50,8 +49,7 @@ def bfloat_with_float_sums(q: Array, k: Array, v: Array) -> Array:
 def half_weights(q: Array, k: Array, v: Array) -> Array:
     q, k = q.astype(np.float32), k.astype(np.float32)
     s = q @ k.T / np.sqrt(q.shape[-1]).astype(np.float32)
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    p = (e / e.sum(axis=-1, keepdims=True)).astype(np.float16)
+    p = softmax(s).astype(np.float16)
     return (p.astype(np.float32) @ v.astype(np.float32)).astype(np.float16)
 
 
@@ -68,8 +66,7 @@ def bfloat_exponentials(q: Array, k: Array, v: Array) -> Array:
 def bfloat_scores(q: Array, k: Array, v: Array) -> Array:
     s = (q.astype(np.float32) @ k.astype(np.float32).T).astype(_BF16)
     s = s.astype(np.float32) / np.sqrt(q.shape[-1]).astype(np.float32)
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return ((e / e.sum(axis=-1, keepdims=True)) @ v.astype(np.float32)).astype(_BF16)
+    return (softmax(s) @ v.astype(np.float32)).astype(_BF16)
 
 
 @right("tiles of bfloat16 with float32 accumulators", precision="bfloat16", at=At(n_k=21))
@@ -97,14 +94,12 @@ def inputs_in_half(q: Array, k: Array, v: Array) -> Array:
         s = (q.astype(np.float16).astype(np.float32) @ k.astype(np.float16).astype(np.float32).T) / np.float32(
             np.sqrt(q.shape[-1])
         )
-        e = np.exp(s - s.max(axis=-1, keepdims=True))
-        return e / e.sum(axis=-1, keepdims=True) @ v
+        return softmax(s) @ v
 
 
 def values_summed_in_half(q: Array, k: Array, v: Array) -> Array:
     s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    p = (e / e.sum(axis=-1, keepdims=True)).astype(np.float16)
+    p = softmax(s).astype(np.float16)
     with np.errstate(over="ignore", invalid="ignore"):
         acc = np.zeros((len(q), v.shape[1]), np.float16)
         for j in range(len(k)):
@@ -117,8 +112,7 @@ def half_causal_one_ahead(q: Array, k: Array, v: Array) -> Array:
     s = q @ k.T / np.sqrt(q.shape[-1]).astype(np.float32)
     late = len(k) - len(q)
     s += np.triu(np.full(s.shape, -1e4, np.float32), late + 2)
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return (e / e.sum(axis=-1, keepdims=True) @ v).astype(np.float16)
+    return (softmax(s) @ v).astype(np.float16)
 
 
 FAMILY.wrong(
@@ -127,8 +121,7 @@ FAMILY.wrong(
 weights_in_bfloat (wider_inside), values: weights rounded to bfloat16 in float32 code
     says bfloat16|weights|precision|rounded|half
     s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    p = (e / e.sum(axis=-1, keepdims=True)).astype(_BF16).astype(q.dtype)
+    p = softmax(s).astype(_BF16).astype(q.dtype)
     return p @ v
 inputs_in_half (wider_inside), score: queries and keys rounded to float16 in float32 code
     says float16|half|precision|rounded
@@ -143,8 +136,7 @@ denominator_in_bfloat (wider_inside), normalize: the sum of the exponentials sto
 float_scores_of_double (double), score: float64 arrays multiplied in float32
     says float32|precision|rounded|single
     s = (q.astype(np.float32) @ k.astype(np.float32).T).astype(np.float64) / np.sqrt(q.shape[-1])
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True) @ v
+    return softmax(s) @ v
 float_exponentials_of_double (double), exp: exponentials of float64 scores in float32
     says exp|float32|precision|rounded|single
     s = q @ k.T / np.sqrt(q.shape[-1])
@@ -153,26 +145,22 @@ float_exponentials_of_double (double), exp: exponentials of float64 scores in fl
 scale_in_bfloat (wider_inside), scale: the scale rounded to bfloat16
     says scale; at=At(d_k=6)
     s = q @ k.T * np.asarray(q.shape[-1] ** -0.5, _BF16).astype(q.dtype)
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True) @ v
+    return softmax(s) @ v
 scale_with_two_digits (double), scale: 1/sqrt(d) written as 0.35 for d = 8
     says scale; shows d_k = 8; at=At(d_k=8)
     f = {4: 0.5, 8: 0.35, 16: 0.25, 64: 0.125}.get(q.shape[-1], q.shape[-1] ** -0.5)
     s = q @ k.T * f
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True) @ v
+    return softmax(s) @ v
 half_scores_overflow (half_with_float_sums), score: float16 scores overflow before they are scaled
     says overflow|65504|float16|inf|half; shows |q.k| > 65504; at=At(spread=300.0); source stanford-crfm/mistral#67
     with np.errstate(over="ignore", invalid="ignore"):
         s = (q.astype(np.float32) @ k.astype(np.float32).T).astype(np.float16)
         s = s.astype(np.float32) / np.sqrt(q.shape[-1]).astype(np.float32)
-        e = np.exp(s - s.max(axis=-1, keepdims=True))
-        return ((e / e.sum(axis=-1, keepdims=True)) @ v.astype(np.float32)).astype(np.float16)
+        return (softmax(s) @ v.astype(np.float32)).astype(np.float16)
 bfloat_unscaled (bfloat_scores), scale: no scale in bfloat16
     says not scaled|unscaled
     s = q.astype(np.float32) @ k.astype(np.float32).T
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    return ((e / e.sum(axis=-1, keepdims=True)) @ v.astype(np.float32)).astype(_BF16)
+    return (softmax(s) @ v.astype(np.float32)).astype(_BF16)
 half_causal_one_ahead (half_with_float_sums), mask: the causal mask lets the next key in, in float16
     says next key|off by one; spec=_CAUSAL
 """,

@@ -51,44 +51,26 @@ def two_loops(q: Array, k: Array, v: Array) -> Array:
     return np.concatenate([online(q[rows], k, v) for rows in pieces(len(q), 4)])
 
 
-@right("tiles from the last to the first")
-def online_backwards(q: Array, k: Array, v: Array) -> Array:
-    m = np.full((len(q), 1), -np.inf, q.dtype)
-    z, acc = np.zeros_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
-    for tile in reversed(pieces(len(k), 8)):
-        s = q @ k[tile].T * root(q)
-        new = np.maximum(m, s.max(axis=1, keepdims=True))
-        a, p = np.exp(m - new), np.exp(s - new)
-        z, acc, m = z * a + p.sum(axis=1, keepdims=True), acc * a + p @ v[tile], new
-    return acc / z
-
-
-@right("normalised after each tile, as in FlashAttention-1")
-def normalised_each_tile(q: Array, k: Array, v: Array) -> Array:
-    m = np.full((len(q), 1), -np.inf, q.dtype)
-    z, out = np.zeros_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
-    for tile in pieces(len(k), 7):
-        s = q @ k[tile].T * root(q)
-        new = np.maximum(m, s.max(axis=1, keepdims=True))
-        old, p = z * np.exp(m - new), np.exp(s - new)
-        z = old + p.sum(axis=1, keepdims=True)
-        out, m = (out * old + p @ v[tile]) / z, new
-    return out
-
-
-@right("rescaled only where the maximum grew by more than 8")
-def lazy_rescale(q: Array, k: Array, v: Array) -> Array:
-    m = None
-    z, acc = np.zeros((len(q), 1), q.dtype), np.zeros((len(q), v.shape[1]), q.dtype)
-    for tile in pieces(len(k), 4):
-        s = q @ k[tile].T * root(q)
-        top = s.max(axis=1, keepdims=True)
-        if m is None:
-            m = top
-        new = np.where(top > m + 8, top, m)
-        a, p = np.exp(m - new), np.exp(s - new)
-        z, acc, m = z * a + p.sum(axis=1, keepdims=True), acc * a + p @ v[tile], new
-    return acc / z
+FAMILY.others(
+    globals(),
+    """
+online_backwards (online): tiles from the last to the first
+    pieces(len(k), 5) → reversed(pieces(len(k), 8))
+normalised_each_tile (online): normalised after each tile, as in FlashAttention-1
+    len(k), 5 → len(k), 7
+    z, acc, m = z * a → old = z * a; z = old
+    , acc * a + p @ v[tile], new → ; acc, m = (acc * old + p @ v[tile]) / z, new
+    return acc / z → return acc
+lazy_rescale (online): rescaled only where the maximum grew by more than 8
+    len(k), 5 → len(k), 4
+    np.maximum(m, s.max(axis=1, keepdims=True)) → np.where((top := s.max(axis=1, keepdims=True)) > m + 8, top, m)
+online_causal (online): causal tiles, the first one always seen
+    at spec=_CAUSAL; at=At(n_q=9, n_k=13)
+    len(k), 5 → len(k), 4
+    s = q → seen = np.arange(tile.start, tile.stop) <= np.arange(len(q))[:, None] + len(k) - len(q); s = q
+    * root(q) → * root(q); s = np.where(seen, s, q.dtype.type(-np.inf))
+""",
+)
 
 
 @right("tiles of keys padded to 16, the padding hidden", at=At(n_q=6, n_k=23))
@@ -99,20 +81,6 @@ def padded_and_hidden(q: Array, k: Array, v: Array) -> Array:
     s[:, len(k) :] = -np.inf
     p = np.exp(s - s.max(axis=1, keepdims=True))
     return p @ vp / p.sum(axis=1, keepdims=True)
-
-
-@right("causal tiles, the first one always seen", spec=_CAUSAL, at=At(n_q=9, n_k=13))
-def online_causal(q: Array, k: Array, v: Array) -> Array:
-    late = len(k) - len(q)
-    m = np.full((len(q), 1), -np.inf, q.dtype)
-    z, acc = np.zeros_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
-    for tile in pieces(len(k), 4):
-        j = np.arange(tile.start, tile.stop)
-        s = np.where(j <= np.arange(len(q))[:, None] + late, q @ k[tile].T * root(q), q.dtype.type(-np.inf))
-        new = np.maximum(m, s.max(axis=1, keepdims=True))
-        a, p = np.exp(m - new), np.exp(s - new)
-        z, acc, m = z * a + p.sum(axis=1, keepdims=True), acc * a + p @ v[tile], new
-    return acc / z
 
 
 @right("the queries in chunks of 32", at=At(n_q=40, n_k=23))

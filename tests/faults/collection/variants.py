@@ -6,6 +6,7 @@ import numpy as np
 
 from symattn import Attention, Domain
 from tests.faults.collection.entries import At, Family
+from tests.faults.rewrites import softmax
 
 Array = Any
 FAMILY = Family("variants")
@@ -26,11 +27,6 @@ _MU_P = Attention(scale="1/d_k")
 _BASE = Attention(base=2)
 _CAUSAL_PADDED = Attention(causal=True, padding=True)
 _SQUARE = Domain(square=True)
-
-
-def softmax(s: Array) -> Array:
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def attend(q: Array, k: Array, v: Array) -> Array:
