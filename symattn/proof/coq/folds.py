@@ -11,27 +11,133 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from symattn.document.errors import Refused
 from symattn.proof.checker_reading import Record, in_place, read
 from symattn.proof.checker_rules import FIRST, SECOND, joined, meaning
 from symattn.proof.coq.printing import CoqReader, auxiliary, typed
 from symattn.proof.coq.readable import Readable, Stated, functions, reading
-from symattn.proof.coq.sides import (
-    Key,
-    NamedEntry,
-    Side,
-    StatePart,
-    beyond,
-    called,
-    held,
-    listed,
-    over,
-    parameters,
-    positive_sizes,
-    side_of,
-)
 from symattn.proof.coq.steps import steps
-from symattn.proof.coq.terms import Term, term
+from symattn.proof.coq.terms import Names, Term, term
 from symattn.proof.coq.writing import Lemma, equated, free_of
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class NamedEntry:
+    """The name in Coq of what occurs, and its type."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class StatePart:
+    """A part of a state: names and sorts of its indices, and what stands there."""
+
+    indices: tuple[str, ...]
+    sorts: tuple[int, ...]
+    value: Term
+
+
+@dataclass(frozen=True)
+class Side:
+    """A definition's parts, and names for all that occurs in them."""
+
+    reader: CoqReader
+    parts: tuple[StatePart, ...]
+    numbers: tuple[str, ...]
+    own: tuple[int, ...]  # arrays and sorts that are not its parameters
+    split: int
+
+
+def _side_of(record: Record, parts: Sequence[Record], starts: Mapping[str, str]) -> Side:
+    """Return the side of a definition's parts; an index of a sort in ``starts`` is counted from there."""
+    names = Names()
+    split = names.sort(str(record["sort"]))
+    result = []
+    for part in parts:
+        _, sorts, scope, places = free_of(part, names)
+        result.append((places, term(read(part["expression"], sorts), scope, names)))
+    reader = CoqReader(names, {names.sorts[sort]: word for sort, word in starts.items()})
+    for _, x in result:
+        reader.see(x)
+    numbers = [n for name in record["numbers"] for n in names.with_name(name)]
+    states = [n for key, n in names.arrays.items() if str(key[0]).startswith((FIRST, SECOND))]
+    results = tuple(StatePart(reader.scope(places), places, x) for places, x in result)
+    return Side(reader, results, tuple(reader.arrays[n] for n in numbers), (*numbers, *states), split)
+
+
+def _over(reader: CoqReader, part: StatePart) -> str:
+    """The places of a part of a state."""
+    if not part.indices:
+        return ""
+    bounds = "".join(f"({i} < {reader.sizes[s]})%nat -> " for i, s in zip(part.indices, part.sorts, strict=True))
+    return f"forall {' '.join(part.indices)}, {bounds}"
+
+
+def _kept(side: Side) -> list[tuple[int, str]]:
+    return [(k, n) for k, n in side.reader.arrays.items() if k not in side.own]
+
+
+def _parameters(side: Side) -> str:
+    """The sizes, arrays and functions of a definition, with their types."""
+    sizes = [n for s, n in side.reader.sizes.items() if s != side.split]
+    groups = [f"({' '.join(sizes)} : nat)"] if sizes else []
+    groups += [f"({n} : {typed(side.reader, k)})" for k, n in _kept(side)]
+    return " ".join((*groups, *[f"({own} : {_function(side.reader, f)})" for f, own in functions(side.reader)]))
+
+
+def _function(reader: CoqReader, function: str) -> str:
+    return f"{'R -> ' * reader.takes(reader.names.functions[function]) or 'list R -> '}R"
+
+
+def _called(side: Side) -> str:
+    """The parameters by name."""
+    sizes = [n for s, n in side.reader.sizes.items() if s != side.split]
+    return " ".join((*sizes, *[n for _, n in _kept(side)], *[own for _, own in functions(side.reader)]))
+
+
+def _positive_sizes(side: Side) -> str:
+    """State that the sizes are at least 1."""
+    return "".join(f" (0 < {n})%nat ->" for s, n in side.reader.sizes.items() if s != side.split)
+
+
+def _sized(side: Side) -> str:
+    """Names for these facts."""
+    return " ".join(f"size'{n}" for s, n in side.reader.sizes.items() if s != side.split)
+
+
+def _listed(reader: CoqReader, aside: Iterable[str] = ()) -> dict[Key, NamedEntry]:
+    """Return a reader's names, but for the arrays ``aside`` and entries that belong to one of two tiles."""
+    sorts = {n: sort for sort, n in reader.names.sorts.items()}
+    out: dict[Key, NamedEntry] = {
+        ("size", sort): NamedEntry(reader.sizes[n], "nat") for n, sort in sorts.items() if not _of_one(sort)
+    }
+    for key, n in reader.names.arrays.items():
+        if not _of_one(str(key[0])) and key[0] not in aside:
+            places = tuple(sorts[s] for s in reader.names.arities[n])
+            out["array", *key[:-1], places] = NamedEntry(reader.arrays[n], typed(reader, n))
+    return {**out, **{("function", f): NamedEntry(own, _function(reader, f)) for f, own in functions(reader)}}
+
+
+def _of_one(word: str) -> bool:
+    return word.startswith((FIRST, SECOND))
+
+
+def _beyond(tile: Mapping[Key, NamedEntry], others: Iterable[Mapping[Key, NamedEntry]]) -> dict[Key, NamedEntry]:
+    """Return entries that occur in the others and in no tile. Raises Refused for sizes and ambiguous names."""
+    every = dict(tile)
+    for key, entry in (pair for other in others for pair in other.items()):
+        if key[0] == "size" and key not in tile:
+            raise Refused(f"coq: the size {key[1]} occurs in no tile of a fold")
+        if every.setdefault(key, entry) != entry:
+            raise Refused(f"coq: in a fold {key[1]} has two names or types in Coq")
+    names = [entry.name for entry in every.values()]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise Refused(f"coq: two things in a fold are called {twice[0]} in Coq")
+    return {key: entry for key, entry in every.items() if key not in tile}
+
 
 _WORDS = (
     "A state of entries that stand in tiles is folded where it is the state of one tile, or is merged from those of "
@@ -41,8 +147,8 @@ _WORDS = (
 
 def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
     """The lemma of a fold, with the definitions and the equations that it rests on in its text."""
-    tile = side_of(record, record["state"], {str(record["sort"]): "start"})
-    merge = side_of(record, record["merge"], {})
+    tile = _side_of(record, record["state"], {str(record["sort"]): "start"})
+    merge = _side_of(record, record["merge"], {})
     sides = [
         meaning(record["state"], p, {*record["arrays"], *record["numbers"]}, record["sort"]) for p in (FIRST, SECOND)
     ]
@@ -82,10 +188,10 @@ def _occurring(
 ) -> tuple[dict[Key, NamedEntry], dict[Key, NamedEntry], dict[Key, NamedEntry]]:
     """Return the entries that occur in a tile, those of the merge alone, and those of the end alone."""
     numbers = list(map(str, record["numbers"]))
-    known = listed(tile.reader, numbers)
-    in_merge = beyond(known, [listed(reader, numbers) for reader in (merge.reader, *map(reading, merged))])
+    known = _listed(tile.reader, numbers)
+    in_merge = _beyond(known, [_listed(reader, numbers) for reader in (merge.reader, *map(reading, merged))])
     last = [_of_made(part)[0] for part in record["made"]]
-    in_made = beyond({**known, **in_merge}, [listed(reader, numbers) for reader in (*map(reading, results), *last)])
+    in_made = _beyond({**known, **in_merge}, [_listed(reader, numbers) for reader in (*map(reading, results), *last)])
     return known, in_merge, in_made
 
 
@@ -134,9 +240,9 @@ class _FoldWords:
         of, first, second = (f"let {self._pattern(x)} := {x} in" for x in ("state", "first", "second"))
         places = f"(start {one.reader.sizes[one.split]} : nat)"
         return (
-            f"Definition {self._aux('tile')} {parameters(one)} {places} (state : {self._type()}) : Prop :=\n"
+            f"Definition {self._aux('tile')} {_parameters(one)} {places} (state : {self._type()}) : Prop :=\n"
             f"  {of} {self._says(one)}.\n"
-            f"Definition {self._aux('merge')} {parameters(two)} (first second state : {self._type()}) : Prop :=\n"
+            f"Definition {self._aux('merge')} {_parameters(two)} (first second state : {self._type()}) : Prop :=\n"
             f"  {first} {second}\n  {of} {self._says(two)}."
         )
 
@@ -158,7 +264,7 @@ class _FoldWords:
         said = []
         for p, part in zip(self.record["state"], side.parts, strict=True):
             entry = " ".join((f"state_{p['letter']}", *part.indices))
-            said.append(f"({over(reader, part)}{entry} = {reader.text(part.value, part.indices, 1)})")
+            said.append(f"({_over(reader, part)}{entry} = {reader.text(part.value, part.indices, 1)})")
         return some + " /\\\n  ".join(said)
 
     def step(self) -> str:
@@ -176,12 +282,12 @@ class _FoldWords:
             )
         chosen = "".join(f"exists C'{n}; " for n in self.tile.numbers)
         return (
-            f"Lemma {self._aux('step')} : forall {self._every(self.in_merge)},{positive_sizes(self.tile)}\n"
+            f"Lemma {self._aux('step')} : forall {self._every(self.in_merge)},{_positive_sizes(self.tile)}\n"
             f"  forall start size'1 size'2 x' y' z', (0 < size'1)%nat -> (0 < size'2)%nat ->\n"
             f"  {tile} start size'1 x' -> {tile} (start + size'1) size'2 y' -> {both} x' y' z' ->\n"
             f"  {tile} start (size'1 + size'2) z'.\n"
             f"Proof. unfold {self._aux('tile')}, {self._aux('merge')}. cbv zeta.\n"
-            f"intros {self._given()} {held(self.tile)} start size'1 size'2 {states} positive'1 positive'2 {facts}. "
+            f"intros {self._given()} {_sized(self.tile)} start size'1 size'2 {states} positive'1 positive'2 {facts}. "
             f"{chosen}{_split(cases)}. Qed."
         )
 
@@ -195,18 +301,18 @@ class _FoldWords:
         ends = "".join(f"\n  /\\ ({self._end(n, said)})" for n, said in enumerate(self.made))
         every = self._every((*self.in_merge, *self.in_made))
         return (
-            f"Theorem {self.name} : forall {every} ({size} : nat) {types},{positive_sizes(self.tile)}\n"
+            f"Theorem {self.name} : forall {every} ({size} : nat) {types},{_positive_sizes(self.tile)}\n"
             f"  folded _ ({tile}) ({both}) 0 {size} ({state}) ->\n"
             f"  {tile} 0 {size} ({state}){ends}."
         )
 
     def _every(self, more: Iterable[NamedEntry]) -> str:
         """The parameters, with what other definitions and equations take."""
-        return " ".join((parameters(self.tile), *[f"({x.name} : {x.type})" for x in more]))
+        return " ".join((_parameters(self.tile), *[f"({x.name} : {x.type})" for x in more]))
 
     def _given(self) -> str:
         """The parameters of the step by name."""
-        return " ".join((called(self.tile), *[x.name for x in self.in_merge]))
+        return " ".join((_called(self.tile), *[x.name for x in self.in_merge]))
 
     def _end(self, n: int, said: Stated) -> str:
         """State that the end of a state is the result."""
@@ -215,7 +321,7 @@ class _FoldWords:
         indices = reader.scope(said.free)
         words = {FIRST + str(p["letter"]): f"state_{p['letter']}" for p in self.record["state"]}
         states.arrays.update({k: words[str(key[0])] for key, k in states.names.arrays.items() if key[0] in words})
-        bounds = over(reader, StatePart(indices, said.free, x))
+        bounds = _over(reader, StatePart(indices, said.free, x))
         return f"{bounds}{states.text(x, indices, 1)}\n  = {reader.text(said.right, indices, 1)}"
 
     def proof(self) -> str:
@@ -228,7 +334,7 @@ class _FoldWords:
         facts = _facts(self.tile, "A", letters)
         known = f"unfold {self._aux('tile')} in tile'. pose proof tile' as {facts}"
         ends = f" split; [exact tile'|]. {known}. {_split(cases)}." if cases else " exact tile'."
-        sizes = " ".join("ltac:(assumption)" for _ in held(self.tile).split())
+        sizes = " ".join("ltac:(assumption)" for _ in _sized(self.tile).split())
         text = f"{self._aux('step')} {self._given()} {sizes}"
         return (
             f"Proof. intros. match goal with fold' : folded _ _ _ _ _ _ |- _ =>\n"
@@ -236,7 +342,7 @@ class _FoldWords:
         )
 
     def _called(self, side: Side, word: str) -> str:
-        return f"{self._aux(word)} {called(side)}".rstrip()
+        return f"{self._aux(word)} {_called(side)}".rstrip()
 
     def _aux(self, word: str) -> str:
         return auxiliary(self.name, word)

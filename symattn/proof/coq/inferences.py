@@ -3,22 +3,26 @@
 What holds of every entry holds of the largest one (``of_largest`` in ``Reading.v``), what one premise assumes another
 may show (``gap``), and equals may be put for equals (``same``). What e^x is gives x as a logarithm, by two bounds. The
 premises and what follows share their names, so that one may be applied to the other.
+
+E f is Σ_ω p(ω) f(ω), with p(ω) for the probability of the outcome ω, of which there are finitely many. What is linear
+has as its mean what it is at the mean: an equation takes the sum over outcomes to the array, in the place of which its
+mean is put.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from typing import Any
 
 from symattn.document.errors import Refused
 from symattn.proof.checker_reading import Record, Rejected
-from symattn.proof.coq.coq_means import mean_of
 from symattn.proof.coq.differing import of_differing
 from symattn.proof.coq.folds import of_fold
 from symattn.proof.coq.printing import CoqReader, auxiliary, identifier
 from symattn.proof.coq.readable import Stated, Supposed, readable, reading, variables
-from symattn.proof.coq.steps import renamed, steps
+from symattn.proof.coq.steps import moved, renamed, steps
 from symattn.proof.coq.terms import Names, Term, number, term
 from symattn.proof.coq.writing import (
     Lemma,
@@ -257,3 +261,55 @@ _INFERENCES: Mapping[str, Callable[[str, Record, Record, bool], Lemma]] = {
     "mean": lambda name, record, _, regroup: _averaged(name, record, regroup),
     **dict.fromkeys(("squares", "logarithm"), _concluded),
 }
+
+
+# -- means -------------------------------------------------------------------------------------------------------------
+_OF_MEANS = (
+    "{p} are the probabilities of finitely many outcomes. Of them nothing is used but what the mean of {array} is"
+)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of an expression, that of the array numbered ``array``, and what they are in words."""
+
+    array: int
+    whole: Term
+    of_array: Term
+    words: str
+
+
+def mean_of(of: Term, letter: str, names: Names) -> Mean:
+    """The mean of what is linear in the array ``letter``, whose entries get the outcome as their first index.
+
+    Raises Refused where there is no one array of that name.
+    """
+    numbers = names.with_name(letter)
+    if len(numbers) != 1:
+        raise Refused(f"coq: a mean over {letter}, which is not one array")
+    (array,) = numbers
+    outcomes = names.sort(_fresh("outcomes", set(names.sorts)))
+    word = _fresh("p", {str(key[0]) for key in names.arrays})
+    probability = names.array((word, ()), (outcomes,))
+    sorts = names.arities[array]
+    drawn = names.array((letter, *((),) * (len(sorts) + 1)), (outcomes, *sorts))
+    entry = Term("Letter", (array, *range(len(sorts))))
+    whole, of_array = (_expected(x, outcomes, probability, {array: drawn}) for x in (of, entry))
+    return Mean(array, whole, of_array, _OF_MEANS.format(p=word, array=letter))
+
+
+def _fresh(word: str, taken: set[str]) -> str:
+    return next(w for w in chain([word], (f"{word}_{n}" for n in count(2))) if w not in taken)
+
+
+def _expected(x: Term, outcomes: int, probability: int, drawn: dict[int, int]) -> Term:
+    """Σ_ω p(ω) x(ω)."""
+    weight = Term("Letter", (probability, 0))
+    return Term("Sum", (outcomes,), (Term("Mul", (), (weight, _at(moved(x, 1), drawn, 0))),))
+
+
+def _at(x: Term, drawn: dict[int, int], depth: int) -> Term:
+    """Return the draw at the outcome that is bound outside of ``depth`` binders."""
+    if x.head == "Letter" and x.numbers[0] in drawn:
+        return Term("Letter", (drawn[x.numbers[0]], depth, *x.numbers[1:]))
+    return Term(x.head, x.numbers, tuple(_at(y, drawn, depth + x.binds()) for y in x.below))
