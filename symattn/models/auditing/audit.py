@@ -23,6 +23,7 @@ from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.layers.layer_hooks import Layers
 from symattn.models.auditing.patches import aside, doing, hidden, leave, reading, watch
 from symattn.models.auditing.received import Received, of_torch, of_transformers
+from symattn.models.auditing.setting import Module, Tensor
 from symattn.models.auditing.tracing import mode
 from symattn.programs.frameworks import import_torch
 
@@ -39,7 +40,7 @@ class Audit:
 
     def __init__(
         self,
-        model: Any,
+        model: Module,
         contract: Contract | None,
         rows: int | None,
         gradients: bool,
@@ -106,7 +107,7 @@ class Audit:
         result = self._made(module, "torch sdpa")
         return self._seen(result, lambda: of_torch(args, kwargs), function, args, kwargs)
 
-    def entered(self, module: Any) -> None:
+    def entered(self, module: Module) -> None:
         """A module begins: a thread of its own is followed from its outermost module on."""
         if self._model is None:
             self._tell_compiled(module)
@@ -119,7 +120,7 @@ class Audit:
                 self._follow()
                 doing.followed.append(self)
 
-    def left(self, module: Any) -> None:
+    def left(self, module: Module) -> None:
         """A module ends."""
         if threading.get_ident() in self._modes:
             self._modes[threading.get_ident()].tracer.tie()
@@ -145,15 +146,15 @@ class Audit:
             self._add(result, followed)
             return followed.tie
 
-    def unread(self, via: str, module: Any, reason: str) -> None:
+    def unread(self, via: str, module: Module, reason: str) -> None:
         """Attention that was not read."""
         self._add(self._made(module, via).unread(reason))
 
-    def wants(self, module: Any) -> bool:
+    def wants(self, module: Module) -> bool:
         """Return whether a module is audited, or runs inside of one that is."""
         return self._model is None or module in self._names or any(m in self._names for m in doing.modules)
 
-    def holds(self, tensor: Any) -> bool:
+    def holds(self, tensor: Tensor) -> bool:
         """Return whether an array is a parameter of the audited model, and not one that reuses freed memory."""
         place = tensor.untyped_storage().data_ptr()
         if place in self._copies and not self._copies[place].expired():
@@ -162,7 +163,7 @@ class Audit:
         parameter = None if known is None else known()
         return parameter is not None and bool(parameter.untyped_storage().data_ptr() == place)
 
-    def copied(self, copy: Any) -> None:
+    def copied(self, copy: Tensor) -> None:
         """An array is a copy of a parameter, perhaps in another format: it counts as one while it is alive."""
         from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -231,17 +232,17 @@ class Audit:
         with self._lock:
             self.report.findings[place] = replace(self.report.findings[place], backward=backward)
 
-    def _made(self, module: Any, via: str, heads_last: bool = False) -> CallSite:
+    def _made(self, module: Module, via: str, heads_last: bool = False) -> CallSite:
         name = "–" if module is None else self._names.get(module, type(module).__name__)
         return CallSite(module, name, via, doing.models[-1] if doing.models else None, heads_last)
 
-    def _tell_compiled(self, module: Any) -> None:
+    def _tell_compiled(self, module: Module) -> None:
         """Say once that there is a module that was compiled."""
         compiled = "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
         if compiled and _COMPILED not in self.report.notes:
             self.report.notes.append(_COMPILED)
 
-    def _know(self, root: Any) -> None:
+    def _know(self, root: Module) -> None:
         """The paths of the modules within one, and where its parameters are."""
         self._names.update({m: path or type(m).__name__ for path, m in root.named_modules()})
         self._held |= {p.untyped_storage().data_ptr(): ref(p) for p in root.parameters()}
@@ -266,7 +267,7 @@ _ROWS = 32
 
 
 def audit(
-    model: Any = None,
+    model: Module | None = None,
     *,
     contract: Contract | None = None,
     rows: int | None = _ROWS,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import isnan
+from math import isnan, nan
 from typing import Literal
 
 from symattn.document.codec import record
@@ -290,27 +291,25 @@ class AuditReport(Printable):
     def _table(self) -> Table:
         numbers = ("given", "intent", *(("gradients",) if self.gradients else ()))
         titles = ("layer", "via", "semantics", *numbers, "verdict")
-        columns = tuple(Column((t,), "right" if t in numbers else "left") for t in titles)
         rows = []
         for f in self.findings:
             ratios = f.backward.ratios.values() if f.backward else ()
             gradients = (f"{max(ratios):.2g}" if ratios else "–",) if self.gradients else ()
-            words = (f.layer, f.via, f.semantics, _short(f.given), _short(f.intent), *gradients, f.verdict)
-            rows.append(tuple((word,) for word in words))
-        wrong = tuple(i for i, f in enumerate(self.findings) if f.state not in PASSES)
-        return Table(columns, tuple(rows), wrong)
+            errors = (_number(nan if j is None else j.ratio) for j in (f.given, f.intent))
+            rows.append((f.layer, f.via, f.semantics, *errors, *gradients, f.verdict))
+        return _table(titles, numbers, rows, [f.state for f in self.findings])
 
     def _table_of_layers(self) -> Table:
-        titles = ("layer", "parts", "error", "verdict")
-        columns = tuple(Column((t,), "right" if t in ("parts", "error") else "left") for t in titles)
-        rows = tuple(
-            tuple((words,) for words in (f.layer, str(len(f.parts)), _number(f.ratio), f.verdict)) for f in self.layers
-        )
-        return Table(columns, rows, tuple(i for i, f in enumerate(self.layers) if f.state != "pass"))
+        rows = [(f.layer, str(len(f.parts)), _number(f.ratio), f.verdict) for f in self.layers]
+        numbers = ("parts", "error")
+        return _table(("layer", *numbers, "verdict"), numbers, rows, [f.state for f in self.layers])
 
 
-def _short(judgement: CallJudgement | None) -> str:
-    return "–" if judgement is None else _number(judgement.ratio)
+def _table(titles: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[str]], states: list[str]) -> Table:
+    """A table whose rows are marked where they are no pass."""
+    columns = tuple(Column((t,), "right" if t in numbers else "left") for t in titles)
+    cells = tuple(tuple((words,) for words in row) for row in rows)
+    return Table(columns, cells, tuple(i for i, state in enumerate(states) if state not in PASSES))
 
 
 def _number(ratio: float) -> str:

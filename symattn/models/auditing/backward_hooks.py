@@ -15,7 +15,7 @@ from symattn.models.auditing.begun import Draws, factors, in_words
 from symattn.models.auditing.call_gradients import SYMBOLS, Backward, Passed, judge_gradients
 from symattn.models.auditing.patches import in_backward, reading
 from symattn.models.auditing.received import Received
-from symattn.models.auditing.setting import Floats, heads_apart
+from symattn.models.auditing.setting import Floats, Tensor, heads_apart
 
 _NAMES = dict(zip(NAMES, ("query", "key", "value"), strict=True))
 _WAITING = "no gradient of its output came while the audit ran; hint: let backward() run inside of it"
@@ -60,7 +60,7 @@ class WatchedCall:
                     self._hook(held[at], partial(self._came, f"db{number}"))
         return tuple(args), kwargs
 
-    def returned(self, out: Any, draws: Draws | None = None) -> Any:
+    def returned(self, out: Tensor, draws: Draws | None = None) -> Any:
         """See the gradient of the output, which is what the call returned, or the first part of it.
 
         What else it returned, such as weights, is replaced by views, at which gradients arrive that do not come from
@@ -94,7 +94,7 @@ class WatchedCall:
         else:
             self._end(Backward(reason=_WAITING))
 
-    def _hook(self, tensor: Any, act: Callable[[Any], None]) -> None:
+    def _hook(self, tensor: Tensor, act: Callable[[Any], None]) -> None:
         see = partial(self._safely, act)
         self._handles.append(tensor.register_hook(lambda grad: None if grad is None else see(grad.detach())))
 
@@ -110,11 +110,11 @@ class WatchedCall:
         except Exception as error:
             self._end(Backward(reason=f"a defect of symattn's own: {in_words(error)}"))
 
-    def _begun(self, grad: Any) -> None:
+    def _begun(self, grad: Tensor) -> None:
         whole = heads_apart(grad)
         self._do, self._got = (whole.transpose(1, 2) if self._heads_last else whole).clone(), {}
 
-    def _came(self, name: str, grad: Any) -> None:
+    def _came(self, name: str, grad: Tensor) -> None:
         self._got[name] = grad.clone()
         if self._wanted <= set(self._got):
             self._end(self._judged())
@@ -189,25 +189,25 @@ class Followed(WatchedCall):
         super()._end(backward)
         self._gave = None
 
-    def _of_one(self, gave: Any, came: Any) -> None:
+    def _of_one(self, gave: Any, came: Tensor) -> None:
         self._do = came[0].clone()
         self._got = {name: g.clone() for name, g in zip(("dq", "dk", "dv"), gave, strict=False) if g is not None}
         self._end(self._judged())
 
-    def _of_values(self, gave: Any, came: Any) -> None:
+    def _of_values(self, gave: Any, came: Tensor) -> None:
         q, v = self._received.q, self._received.v
         self._do, self._gave = came[0].clone().reshape(*q.shape[:-1], -1), gave[0]
         self._got = {} if gave[1] is None else {"dv": gave[1].clone().reshape(v.shape)}
         if self._wanted == set(self._got):
             self._end(self._judged())
 
-    def _between(self, number: int, index: int, gave: Any, came: Any) -> None:
+    def _between(self, number: int, index: int, gave: Any, came: Tensor) -> None:
         if _same(came[number], self._gave):
             self._gave = gave[index]
         else:
             self._end(Backward(reason=BESIDE))
 
-    def _of_scores(self, first: int, gave: Any, came: Any) -> None:
+    def _of_scores(self, first: int, gave: Any, came: Tensor) -> None:
         if not _same(came[0], self._gave):
             self._end(Backward(reason=BESIDE))
             return
@@ -244,7 +244,7 @@ def way_back(node: Any) -> Way | None:
     return result
 
 
-def _same(came: Any, gave: Any) -> bool:
+def _same(came: Tensor, gave: Any) -> bool:
     import torch
 
     if came is None or gave is None or came.shape != gave.shape or came.dtype != gave.dtype:
@@ -252,6 +252,6 @@ def _same(came: Any, gave: Any) -> bool:
     return came.data_ptr() == gave.data_ptr() or bool(torch.equal(came, gave))
 
 
-def _added(mask: Any) -> bool:
+def _added(mask: Tensor) -> bool:
     """Return whether a mask gives the rows of an array that was added on the way."""
     return isinstance(mask, partial) and hasattr(getattr(mask.args[0], "array", None), "_version")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,11 +12,11 @@ from symattn.bounds.threads import one_blas_thread
 from symattn.models.auditing.audit_report import CallFinding
 from symattn.models.auditing.call_gradients import bounded
 from symattn.models.auditing.call_judge import CallJudgement, judge
-from symattn.models.auditing.examining import differences, examine, semantics
+from symattn.models.auditing.examining import examine
 from symattn.models.auditing.promises import Intent, ModelCall, NoPromise, Promise, intended, promised
-from symattn.models.auditing.provenance import operator_name
+from symattn.models.auditing.provenance import Operation
 from symattn.models.auditing.received import AttentionCall, Received, UnreadCall, cast, read
-from symattn.models.auditing.setting import Floats, Mask, dtype_of
+from symattn.models.auditing.setting import Floats, Mask, Module, Tensor, dtype_of
 
 UNSEEN = "dropout of {:g} is on, and what it drops was not seen; hint: model.eval()"
 _DRAWN = ("bernoulli_", "bernoulli", "native_dropout")
@@ -31,7 +30,7 @@ class Draws:
         self.shape, self.rate = shape, rate
         self.kept: list[Mask] = []
 
-    def drawn(self, name: str, out: Any) -> None:
+    def drawn(self, name: str, out: Tensor) -> None:
         """An operator has drawn numbers: zeros and ones, or from 0 to 1, of which either end may be kept."""
         array = out[1] if name == "native_dropout" else out
         if name in _DRAWN and self._fits(array):
@@ -40,7 +39,7 @@ class Draws:
             self._add(array >= self.rate)
             self._add(array < 1 - self.rate)
 
-    def returned(self, out: Any) -> None:
+    def returned(self, out: Tensor) -> None:
         """Weights that the call returns beside its output: what is 0 in them was dropped.
 
         In float16 small weights are 0, too, so that nothing is told there.
@@ -49,7 +48,7 @@ class Draws:
             if hasattr(array, "shape") and self._fits(array) and dtype_of(array) != "float16":
                 self._add(array != 0)
 
-    def _fits(self, array: Any) -> bool:
+    def _fits(self, array: Tensor) -> bool:
         return array.numel() == np.prod(self.shape) and tuple(array.shape[-2:]) == self.shape[-2:]
 
     def _add(self, kept: Any) -> None:
@@ -68,8 +67,9 @@ def watching(draws: Draws | None) -> Iterator[None]:
 
     class Drawing(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            out = func(*args, **(kwargs or {}))
-            seen.drawn(operator_name(func), out)
+            op = Operation.of(func, args, kwargs)
+            out = func(*op.args, **op.kwargs)
+            seen.drawn(op.name, out)
             return out
 
     with Drawing():
@@ -78,10 +78,8 @@ def watching(draws: Draws | None) -> Iterator[None]:
 
 def draws_of(call: AttentionCall) -> Draws | None:
     """For a call with dropout."""
-    if not call.dropout:
-        return None
-    b, h = call.given.q.shape[:2]
-    return Draws((b, h, call.n_q, call.n_k), call.dropout)
+    rate = call.received.dropout
+    return Draws((*call.given.q.shape[:2], call.n_q, call.n_k), rate) if rate else None
 
 
 def judge_dropped(call: AttentionCall, draws: Draws) -> tuple[CallJudgement, Mask]:
@@ -89,9 +87,12 @@ def judge_dropped(call: AttentionCall, draws: Draws) -> tuple[CallJudgement, Mas
 
     Where there is none, that under the first. Raises ``UnreadCall`` where no mask was seen.
     """
-    result = [(_judged(call, values), values) for values in draws.kept]
-    if not result:
-        raise UnreadCall(UNSEEN.format(call.dropout))
+    if not draws.kept:
+        raise UnreadCall(UNSEEN.format(draws.rate))
+    assert call.got is not None
+    bounded(call.given)
+    weights = [(factors(values[:, :, call.rows], draws.rate), values) for values in draws.kept]
+    result = [(judge(call.given, call.got, call.arithmetic, factors=own), values) for own, values in weights]
     return next(((judged, values) for judged, values in result if judged.legal), result[0])
 
 
@@ -100,16 +101,8 @@ def factors(mask: Mask, rate: float) -> Floats:
     return np.asarray(mask / (1 - rate))
 
 
-def _judged(call: AttentionCall, mask: Mask) -> CallJudgement:
-    assert call.got is not None
-    bounded(call.given)
-    return judge(call.given, call.got, call.arithmetic, factors=factors(mask[:, :, call.rows], call.dropout))
-
-
 # -- calls under way ---------------------------------------------------------------------------------------------------
 # A call that is under way: what it received, and what it is held to; judged when it has returned.
-
-_DROPS = "dropout was on, and heads of keys are repeated: such calls are compared only with what they received"
 
 
 class CallSite(NamedTuple):
@@ -118,7 +111,7 @@ class CallSite(NamedTuple):
     ``heads_last`` says whether heads are the third axis of what it returns.
     """
 
-    module: Any
+    module: Module
     layer: str
     via: str
     context: ModelCall | None
@@ -178,7 +171,7 @@ def begun(
 
 
 @one_blas_thread
-def ended(begun: Begun, out: Any, search: bool, draws: Draws | None = None) -> CallFinding:
+def ended(begun: Begun, out: Tensor, search: bool, draws: Draws | None = None) -> CallFinding:
     """Judge a call by what it returned; where ``search`` is false, no cause is looked for.
 
     ``draws`` are what a call with dropout may have kept: it is left with the mask that was found.
@@ -188,30 +181,15 @@ def ended(begun: Begun, out: Any, search: bool, draws: Draws | None = None) -> C
     try:
         with torch.no_grad():
             begun.call.returned(out, begun.made.heads_last)
+            dropped = None
             if draws is not None:
-                return _dropped(begun, draws)
-            return examine(begun.call, begun.intent(), search)
+                dropped, values = judge_dropped(begun.call, draws)
+                draws.kept[:] = [values]
+            return examine(begun.call, begun.intent(), search, dropped)
     except UnreadCall as reason:
         return begun.made.unread(str(reason))
     except Exception as error:
         return begun.made.unread(_defect(error))
-
-
-def _dropped(begun: Begun, draws: Draws) -> CallFinding:
-    """A call with dropout: its result is held to what it received, and what it received to what is promised."""
-    judged, values = judge_dropped(begun.call, draws)
-    draws.kept[:] = [values]
-    call, intent = begun.call, begun.intent()
-    words = f"{semantics(call, intent)} dropout={call.dropout:g}"
-    finding = CallFinding(
-        call.name, call.via, words, judged, unknown=str(intent) if isinstance(intent, NoPromise) else _DROPS
-    )
-    if isinstance(intent, NoPromise):
-        return finding
-    if intent.setting.alike(call.given):
-        finding = replace(finding, intent=judged, unknown="")
-    asked, cells = differences(call, intent)
-    return replace(finding, asked=asked, cells=cells, cause="; ".join(asked))
 
 
 def _defect(error: Exception) -> str:

@@ -19,7 +19,7 @@ from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.call_judge import one_of
 from symattn.models.auditing.received import Received, UnreadCall, read
-from symattn.models.auditing.setting import CallSetting, Floats, heads_apart, numbers
+from symattn.models.auditing.setting import CallSetting, Floats, Tensor, heads_apart, numbers
 from symattn.programs.gradients import nearest
 from symattn.verification.definitions.definition_subject import DefinitionMistake
 from symattn.verification.definitions.gradients import dropping, mistakes, of_wrong_attention
@@ -43,7 +43,7 @@ class Group(NamedTuple):
     factors: Floats | None = None
 
 
-def ratio(groups: Sequence[Group], came: Any) -> float:
+def ratio(groups: Sequence[Group], came: Tensor) -> float:
     """The largest error of a gradient (b or 1, h or 1, n_q or 1, ≥ n_k), as a part of what is allowed.
 
     It is that for the scale, or constant of the format, which fits best; ``groups`` are all heads of the call.
@@ -94,17 +94,9 @@ Grads = dict[str, Floats]
 class Judged:
     """One head of keys with its heads of queries: what was judged, and what came (1, heads, n, d)."""
 
-    spec: Attention
-    inputs: dict[str, Any]
-    do: Floats
+    group: Group
     got: Grads
     found: dict[str, SharpGradient]
-    group: Group
-
-    @property
-    def factors(self) -> Floats | None:
-        """Return the factors of dropout."""
-        return self.group.factors
 
     def ratios(self) -> dict[str, float]:
         """The largest of each."""
@@ -124,11 +116,12 @@ def cause(head: Judged) -> str:
 
     Wrong formulas come first, and the gradients of other attention where none of these is as near as roundings are.
     """
-    scores = int(np.prod(head.inputs["q"].shape[:-1])) * int(head.inputs["k"].shape[-2])
-    formulas = mistakes(head.spec) if head.factors is None else dropping(head.spec, head.factors)
+    spec, inputs, factors = head.group.spec, head.group.inputs, head.group.factors
+    scores = int(np.prod(inputs["q"].shape[:-1])) * int(inputs["k"].shape[-2])
+    formulas = mistakes(spec) if factors is None else dropping(spec, factors)
     fitting = _fitting(formulas, head) if scores <= _TRIED else []
-    if all(f.off > _CLOSE for f in fitting) and scores <= _OTHERS and head.factors is None:
-        fitting = _fitting(of_wrong_attention(head.spec), head, fitting)
+    if all(f.off > _CLOSE for f in fitting) and scores <= _OTHERS and factors is None:
+        fitting = _fitting(of_wrong_attention(spec), head, fitting)
     least = min((f.off for f in fitting), default=0.0)
     named = [f.words for f in sorted(fitting, key=lambda f: f.off) if f.off <= _APART * least]
     return one_of(named)
@@ -140,7 +133,7 @@ def _fitting(tried: Iterator[DefinitionMistake], head: Judged, before: Sequence[
     for mistake in tried:
         try:
             with np.errstate(all="ignore"):
-                gradients = mistake.run(do=head.do, **head.inputs)
+                gradients = mistake.run(do=head.group.do, **head.group.inputs)
         except UNFIT:  # it needs other shapes, as where dS is not transposed
             continue
         values = dict(zip(NAMES, map(np.asarray, gradients), strict=True))
@@ -218,7 +211,7 @@ class Passed:
     """
 
     received: Received
-    do: Any
+    do: Tensor
     got: Mapping[str, Any]
     rows: int | None
     contract: str | None
@@ -252,7 +245,7 @@ class Passed:
         many, how = slice(head * h // g, (head + 1) * h // g), call.arithmetic.together
         own = None if self.factors is None else self.factors[item : item + 1, many]
         result = nearest(spec, inputs, do, how, got, queries, keys, own)
-        return Judged(spec, inputs, do, got, result, Group(item, many, spec, inputs, do, how, own))
+        return Judged(Group(item, many, spec, inputs, do, how, own), got, result)
 
 
 @one_blas_thread
@@ -317,16 +310,13 @@ def _alone(received: Received, item: int, head: int) -> Received:
 def _mask(mask: Any, item: int, heads: slice) -> Any:
     """One that is an array, or a function that gives its rows."""
     if callable(mask):
-        return lambda rows: _part(heads_apart(mask(rows)), item, heads)
-    return _part(heads_apart(mask), item, heads)
-
-
-def _part(mask: Any, item: int, heads: slice) -> Any:
+        return lambda rows: _mask(mask(rows), item, heads)
+    mask = heads_apart(mask)
     of_item = mask if mask.shape[0] == 1 else mask[item : item + 1]
     return of_item if of_item.shape[1] == 1 else of_item[:, heads]
 
 
-def _of(array: Any, item: int, head: int, groups: int) -> Floats:
+def _of(array: Tensor, item: int, head: int, groups: int) -> Floats:
     """The heads of one array that belong to a head of keys."""
     whole = heads_apart(array)
     times = int(whole.shape[1]) // groups

@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.attention.spec import Attention
 from symattn.models.auditing.audit_report import PASSES, CallFinding
 from symattn.models.auditing.call_judge import CallArithmetic, CallJudgement, cause, judge, scales
 from symattn.models.auditing.promises import Intent, NoPromise
 from symattn.models.auditing.received import AttentionCall
-from symattn.models.auditing.setting import CallSetting, Floats, Mask, Masking
+from symattn.models.auditing.setting import CallSetting, Floats, Mask, Masking, by_places, equal
 
 _CELLS = 1 << 26  # scores up to which a whole mask is compared; of a larger one the queries that are looked at
 _ROWS = 256  # of a mask at once
 _NAMED = 32  # wrong rows, beside those that are looked at, by which a wrong mask is named
 _ARGUMENT = 2.0**-23
 _STORED = 4  # roundings of a scale by which operators multiply: of its factors, and of their products
+_DROPS = "dropout was on, and heads of keys are repeated: such calls are compared only with what they received"
 
 
 def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], int]:
@@ -33,7 +33,7 @@ def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], i
     words = [
         _in_words(name, asked, promised, call)
         for name, asked, promised in _arguments(call, intent)
-        if not _equal(asked, promised, _apart(name, call))
+        if not equal(asked, promised, _apart(name, call))
     ]
     key = _shared(call, intent.masking)
     if key is None or key not in intent.compared:
@@ -53,20 +53,13 @@ def _arguments(call: AttentionCall, intent: Intent) -> Iterator[tuple[str, Any, 
 
 def _apart(name: str, call: AttentionCall) -> float:
     """Relative: numbers pass through float32; in operators, and as sinks, they are stored in the format of the call."""
-    times = _STORED if call.via == "operators" else 1 if name == "sink" else 0
+    times = _STORED if call.received.via == "operators" else 1 if name == "sink" else 0
     return max(_ARGUMENT, times * float(Format(call.arithmetic.dtype).u))
-
-
-def _equal(asked: Any, promised: Any, apart: float) -> bool:
-    if asked is None or promised is None or asked is promised:
-        return asked is promised
-    a, b = np.asarray(asked, dtype=np.float64), np.asarray(promised, dtype=np.float64)
-    return a.shape == b.shape and bool((np.abs(a - b) <= apart * np.maximum(np.abs(a), np.abs(b))).all())
 
 
 def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
     if name == "scale":
-        known = {w: s for w, s in scales(call.given, promised).items() if _equal(asked, s, _ARGUMENT)}
+        known = {w: s for w, s in scales(call.given, promised).items() if equal(asked, s, _ARGUMENT)}
         return next(iter(known), f"scores are scaled by {asked / promised:.4g} times the correct scale")
     if asked is None:
         return f"the {name} is left out"
@@ -84,8 +77,7 @@ def _shared(call: AttentionCall, masking: Masking) -> Any:
     masks = call.received.masks
     if any(not hasattr(m, "shape") or m.is_inference() for m in masks):
         return None
-    spec = masking.spec
-    promised = (spec.causal, spec.window, spec.block, spec.prefix, masking.crossed, masking.n_k)
+    promised = (by_places(masking.spec), masking.crossed, masking.n_k)
     return *((id(m), m._version) for m in masks), call.received.places, promised, call.given.q.shape, *call.rows
 
 
@@ -140,18 +132,23 @@ def _of_mask(call: AttentionCall, intent: Intent, rows: list[int]) -> str:
 # One call that was read: both verdicts, the cause of a fault, and what could not be excluded.
 
 
-def examine(call: AttentionCall, intent: Intent | NoPromise, search: bool = True) -> CallFinding:
-    """Return the finding of a call that has returned. Where ``search`` is false, no cause is looked for."""
+def examine(
+    call: AttentionCall, intent: Intent | NoPromise, search: bool = True, dropped: CallJudgement | None = None
+) -> CallFinding:
+    """Return the finding of a call that has returned. Where ``search`` is false, no cause is looked for.
+
+    ``dropped`` is the judgement of a call with dropout, against what it received: no cause of it is known.
+    """
     assert call.got is not None
-    call_judgement = judge(call.given, call.got, call.arithmetic)
-    meant, unknown = _against(intent, call, call_judgement)
+    given = dropped or judge(call.given, call.got, call.arithmetic)
+    meant, unknown = _against(intent, call, given, bool(dropped))
     asked, cells = ((), 0) if isinstance(intent, NoPromise) else differences(call, intent)
-    call_finding = CallFinding(
-        call.name, call.via, semantics(call, intent), call_judgement, meant, unknown, cells=cells, asked=asked
-    )
-    if call_finding.state == "wrong":
-        words = _cause(call, intent, call_finding) if search else ""
-        return replace(call_finding, cause="; ".join(filter(None, (words, *asked))))
+    words = semantics(call, intent) + (f" dropout={call.received.dropout:g}" if dropped else "")
+    via, layer = call.received.via, call.received.name
+    call_finding = CallFinding(layer, via, words, given, meant, unknown, cells=cells, asked=asked)
+    if dropped or call_finding.state == "wrong":
+        cause = _cause(call, intent, call_finding) if search and not dropped else ""
+        return replace(call_finding, cause="; ".join(filter(None, (cause, *asked))))
     if call_finding.state in PASSES:
         judged = call.given if isinstance(intent, NoPromise) else intent.setting
         return replace(call_finding, open=tuple(_open(judged, intent, call.got, call.arithmetic)))
@@ -159,13 +156,15 @@ def examine(call: AttentionCall, intent: Intent | NoPromise, search: bool = True
 
 
 def _against(
-    intent: Intent | NoPromise, call: AttentionCall, call_judgement: CallJudgement
+    intent: Intent | NoPromise, call: AttentionCall, given: CallJudgement, dropped: bool
 ) -> tuple[CallJudgement | None, str]:
     """The verdict against what is promised, or why there is none."""
     if isinstance(intent, NoPromise):
         return None, str(intent)
+    if intent.setting.alike(call.given):
+        return given, ""
     assert call.got is not None
-    return call_judgement if intent.setting.alike(call.given) else judge(intent.setting, call.got, call.arithmetic), ""
+    return (None, _DROPS) if dropped else (judge(intent.setting, call.got, call.arithmetic), "")
 
 
 def _cause(call: AttentionCall, intent: Intent | NoPromise, call_finding: CallFinding) -> str:
@@ -202,7 +201,10 @@ def semantics(call: AttentionCall, intent: Intent | NoPromise) -> str:
     h, g = setting.heads, setting.key_heads
     words.append(f"GQA {h}:{g}" if g != h else f"{h} heads" if h > 1 else "1 head")
     words.append(f"{call.n_q}×{call.n_k}")
-    words += _masks(call, intent)
+    if not isinstance(intent, NoPromise):
+        words += intent.masking.words()
+    elif setting.allowed is not None:
+        words.append("masked")
     d = setting.q.shape[-1]
     if abs(setting.scale * sqrt(d) - 1) > 1e-6:
         words.append(f"scale={setting.scale:.4g}")
@@ -215,19 +217,3 @@ def semantics(call: AttentionCall, intent: Intent | NoPromise) -> str:
     words.append(call.arithmetic.dtype)
     words.append(call.arithmetic.contract)
     return " ".join(words)
-
-
-def _masks(call: AttentionCall, intent: Intent | NoPromise) -> Iterator[str]:
-    if isinstance(intent, NoPromise):
-        if call.given.allowed is not None:
-            yield "masked"
-        return
-    spec: Attention = intent.masking.spec
-    if spec.window is not None:
-        yield f"W={spec.window}" if isinstance(spec.window, int) else f"W={spec.window[0]}:{spec.window[1]}"
-    if spec.causal:
-        yield "causal"
-    if intent.masking.keep is not None:
-        yield "padded"
-    if intent.masking.documents is not None:
-        yield "packed"

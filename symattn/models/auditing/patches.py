@@ -16,6 +16,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from symattn.models.auditing.promises import ModelCall, context_of
+from symattn.models.auditing.setting import Module
 
 if TYPE_CHECKING:
     from symattn.models.auditing.audit import Audit
@@ -93,7 +94,9 @@ def _install() -> None:
     import torch
     from torch.nn.modules import module as hooks
 
-    _functional(torch)
+    functional, name = torch.nn.functional, "scaled_dot_product_attention"
+    seen = lambda watcher, function: lambda *a, **k: watcher.fused(function, a, k)  # noqa: E731
+    _replace(functional, name, _told(getattr(functional, name), seen))
     handles = (
         hooks.register_module_forward_pre_hook(lambda module, inputs: _entered(module)),
         hooks.register_module_forward_hook(lambda module, inputs, output: _left(module), always_call=True),
@@ -103,24 +106,18 @@ def _install() -> None:
     _transformers()
 
 
-def _entered(module: Any) -> None:
+def _entered(module: Module) -> None:
     doing.modules.append(module)
     for watcher in tuple(_watchers):
         watcher.entered(module)
 
 
-def _left(module: Any) -> None:
+def _left(module: Module) -> None:
     for watcher in reversed(tuple(_watchers)):
         watcher.left(module)
     if any(m is module for m in doing.modules):
         while doing.modules.pop() is not module:
             pass
-
-
-def _functional(torch: Any) -> None:
-    right = torch.nn.functional.scaled_dot_product_attention
-    seen = _told(right, lambda watcher, function: lambda *a, **k: watcher.fused(function, a, k))
-    _replace(torch.nn.functional, "scaled_dot_product_attention", seen)
 
 
 def _functions() -> None:

@@ -16,7 +16,7 @@ from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.received import AttentionCall
-from symattn.models.auditing.setting import CallSetting, Floats, Mask, Masking
+from symattn.models.auditing.setting import CallSetting, Floats, Mask, Masking, Module, numbers
 from symattn.models.configurations.promised_layers import attention, known
 
 NO_CONFIGURATION = "there is no configuration"
@@ -34,7 +34,7 @@ class ModelCall:
     layers share.
     """
 
-    model: Any
+    model: Module
     arguments: dict[str, Any]
     past: int
     lossy: bool = False
@@ -80,7 +80,7 @@ class ModelCall:
         return labels if labels.any() else None
 
 
-def context_of(model: Any, args: Any, kwargs: Any) -> ModelCall:
+def context_of(model: Module, args: Any, kwargs: Any) -> ModelCall:
     """The context that a call of a model makes. A static cache's count is a live tensor, so it is read at once."""
     inputs = dict(kwargs)
     if args:
@@ -137,7 +137,7 @@ class Intent:
     compared: dict[Any, Any] = field(default_factory=dict)
 
 
-def promised(module: Any, name: str, context: ModelCall | None) -> Promise:
+def promised(module: Module, name: str, context: ModelCall | None) -> Promise:
     """Return the promise of the configuration for a module. Raises ``NoPromise`` with the reason."""
     config = getattr(module, "config", None) or (context.config if context else None)
     if config is None or not hasattr(config, "model_type"):
@@ -150,7 +150,7 @@ def promised(module: Any, name: str, context: ModelCall | None) -> Promise:
         raise NoPromise(str(error)) from None
 
 
-def _kind(config: Any, name: str, module: Any) -> str:
+def _kind(config: Any, name: str, module: Module) -> str:
     words = f"{name} {type(module).__name__}".lower()
     if any(word in words for word in ("encoder_attn", "encdec", "cross")):
         return "cross"
@@ -161,7 +161,7 @@ def _kind(config: Any, name: str, module: Any) -> str:
     return "encoder"
 
 
-def _layer(module: Any, name: str) -> int:
+def _layer(module: Module, name: str) -> int:
     own = getattr(module, "layer_idx", None)
     if isinstance(own, int):
         return own
@@ -182,14 +182,14 @@ def intended(call: AttentionCall, promise: Promise, context: ModelCall | None) -
     left_out = call_setting.empty() & masking.of_padding()[:, None]  # some calls give queries of padding no key at all
     masking = replace(masking, left_out=left_out if left_out.any() else None)
     allowed = masking.allowed()
-    scale_given = call_setting.scale == 1 and (promise.scaled_before or call.via == "operators")
+    scale_given = call_setting.scale == 1 and (promise.scaled_before or call.received.via == "operators")
     setting = CallSetting(
         call_setting.q,
         k,
         v,
         scale=1.0 if scale_given else _scale(promise, call_setting),
         softcap=None if spec.softcap is None else float(spec.softcap),
-        sink=_sink(spec, call.module, call_setting),
+        sink=_sink(spec, call.received.module, call_setting),
         allowed=None if allowed.all() else allowed,
         bias=call_setting.bias if biased else None,
     )
@@ -222,7 +222,7 @@ def _scale(promise: Promise, call_setting: CallSetting) -> float:
     return 1 / sqrt(d) if wanted is None else 1 / d if wanted == "1/d_k" else float(wanted)
 
 
-def _sink(spec: Attention, module: Any, call_setting: CallSetting) -> Floats | None:
+def _sink(spec: Attention, module: Module, call_setting: CallSetting) -> Floats | None:
     if spec.sink is None:
         return None
     if spec.sink == "zero":
@@ -230,8 +230,6 @@ def _sink(spec: Attention, module: Any, call_setting: CallSetting) -> Floats | N
     held = getattr(module, "sinks", None)
     if held is None:
         raise NoPromise("the configuration has sinks, and the module holds none by this name")
-    from symattn.models.auditing.setting import numbers
-
     return numbers(held).reshape(-1)
 
 

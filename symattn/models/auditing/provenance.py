@@ -6,23 +6,23 @@ never taken for another. Queries, keys and masks of scores are kept until the ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from symattn.models.auditing.setting import FORBIDS
+from symattn.models.auditing.setting import FORBIDS, Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class Added:
     """An array that is added to scores with a factor, or forbids them where it is True, with their shape then."""
 
-    array: Any
+    array: Tensor
     shape: tuple[int, ...]
     factor: float = 1.0
     forbids: bool = False
 
-    def rows(self, rows: Sequence[int]) -> Any:
+    def rows(self, rows: Sequence[int]) -> Tensor:
         """Return the mask (B, r, n_k) of these queries where True may attend, or what is added."""
         *front, n_q, n_k = self.shape
         whole = (
@@ -41,8 +41,8 @@ class TracedScores:
     comes after it.
     """
 
-    q: Any
-    k: Any
+    q: Tensor
+    k: Tensor
     scale: float = 1.0
     cap: float | None = None
     added: tuple[Added, ...] = ()
@@ -63,13 +63,13 @@ class TracedScores:
         more = tuple(replace(a, factor=a.factor * (1.0 if a.forbids else factor)) for a in self.added)
         return replace(self, scale=self.scale * factor, cap=cap, added=more)
 
-    def plus(self, array: Any, shape: Sequence[int], factor: float = 1.0) -> TracedScores | None:
+    def plus(self, array: Tensor, shape: Sequence[int], factor: float = 1.0) -> TracedScores | None:
         """With an array added to a view of this shape; None where it has other axes."""
         if not self.fits(shape):
             return None
         return replace(self, added=(*self.added, Added(array, tuple(shape), factor)))
 
-    def without(self, mask: Any, shape: Sequence[int]) -> TracedScores | None:
+    def without(self, mask: Tensor, shape: Sequence[int]) -> TracedScores | None:
         """Forbidden where a mask is True, in a view of this shape; None where it has other axes."""
         if not self.fits(shape):
             return None
@@ -79,7 +79,7 @@ class TracedScores:
         """After tanh; None where something was added before."""
         return None if self.added or self.moved or self.cap is not None else replace(self, cap=1.0)
 
-    def arrays(self) -> list[Any]:
+    def arrays(self) -> list[Tensor]:
         """Return the arrays of which they are made."""
         return [self.q, self.k, *(a.array for a in self.added)]
 
@@ -143,14 +143,14 @@ class KnownNodes:
 
     _nodes: dict[int | None, tuple[Any, int, Node]] = field(default_factory=dict)
 
-    def get(self, tensor: Any) -> Node | None:
+    def get(self, tensor: Tensor) -> Node | None:
         """The node of an array; None for a part of one, or for another order of its axes."""
         entry = self._nodes.get(_storage(tensor))
         if entry is None or entry[0].expired() or entry[1] != tensor.numel() or not tensor.is_contiguous():
             return None
         return entry[2]
 
-    def put(self, tensor: Any, node: Node | None) -> None:
+    def put(self, tensor: Tensor, node: Node | None) -> None:
         """Say what an array is, from now on; None: nothing that is known."""
         from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -160,7 +160,7 @@ class KnownNodes:
             self._nodes = {k: n for k, n in self._nodes.items() if not n[0].expired()}
             self._nodes[key] = StorageWeakRef(tensor.untyped_storage()), tensor.numel(), node
 
-    def changed(self, tensor: Any) -> None:
+    def changed(self, tensor: Tensor) -> None:
         """An array was written into: what it was, and what was made of it by reference, is known no more."""
         key = _storage(tensor)
         if key is None:
@@ -179,13 +179,13 @@ class KnownNodes:
         self._nodes.clear()
 
 
-def made_of(node: Node, tensor: Any) -> bool:
+def made_of(node: Node, tensor: Tensor) -> bool:
     """Return whether an array is, by its storage, one that scores or the scores of weights are made of."""
     scores = node if isinstance(node, TracedScores) else node.scores
     return scores is not None and _storage(tensor) in map(_storage, scores.arrays())
 
 
-def _storage(tensor: Any) -> int | None:
+def _storage(tensor: Tensor) -> int | None:
     """Return what identifies an array; None for what has no storage, such as a sparse array."""
     try:
         return int(tensor.untyped_storage()._cdata)
@@ -193,12 +193,27 @@ def _storage(tensor: Any) -> int | None:
         return None
 
 
-def operator_name(func: Any) -> str:
-    """The name of an operator of torch, without that of its overload; one of higher order has none."""
-    return str(getattr(getattr(func, "overloadpacket", func), "__name__", ""))
+class Operation(NamedTuple):
+    """An operator of torch that is called: its name, without that of its overload, and its arguments.
+
+    One of higher order has no name.
+    """
+
+    name: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Operation:
+        """Return a call of an operator, as a dispatch mode sees it."""
+        return cls(str(getattr(getattr(func, "overloadpacket", func), "__name__", "")), args, kwargs or {})
+
+    def argument(self, place: int, name: str, otherwise: Any = None) -> Any:
+        """An argument that may be given by its place or by its name."""
+        return self.args[place] if place < len(self.args) else self.kwargs.get(name, otherwise)
 
 
-def number(x: Any) -> float | None:
+def number(x: Tensor | float) -> float | None:
     """A number, or an array of one element, as a float; None for an array without data."""
     if isinstance(x, (int, float)) and not isinstance(x, bool):
         return float(x)
@@ -206,7 +221,7 @@ def number(x: Any) -> float | None:
     return float(x) if held and x.numel() == 1 and x.dtype.is_floating_point else None
 
 
-def forbids(x: Any) -> bool:
+def forbids(x: Tensor | float) -> bool:
     """Return whether what is filled in forbids a score."""
     value = number(x)
     return value is not None and value <= FORBIDS
@@ -217,7 +232,7 @@ def forbids(x: Any) -> bool:
 #
 # A rule takes the arguments of the operator and gives the node of its result, None where that is nothing known.
 
-Rule = Callable[[KnownNodes, Any, Any], Node | None]
+Rule = Callable[[KnownNodes, Operation], Node | None]
 
 #: Operators with no rule of their own whose result holds the entries of their first argument, in the same order.
 SAME = ("clone", "_to_copy", "contiguous", "detach", "alias", "_unsafe_view", "view", "reshape")
@@ -226,20 +241,20 @@ SAME = ("clone", "_to_copy", "contiguous", "detach", "alias", "_unsafe_view", "v
 EXPONENTIALS = ("exp", "exp_")
 
 
-def _scores(known: KnownNodes, x: Any) -> TracedScores | None:
+def _scores(known: KnownNodes, x: Tensor) -> TracedScores | None:
     node = known.get(x)
     return node if isinstance(node, TracedScores) else None
 
 
-def _floats(args: Any, kwargs: Any) -> bool:
+def _floats(op: Operation) -> bool:
     """Return whether entries keep their values, unlike casts to integers and views of the bits as another type."""
-    wanted = kwargs.get("dtype")
-    viewed = len(args) > 1 and hasattr(args[1], "is_floating_point")
+    wanted = op.kwargs.get("dtype")
+    viewed = len(op.args) > 1 and hasattr(op.args[1], "is_floating_point")
     return not viewed and (wanted is None or bool(wanted.is_floating_point))
 
 
-def _scaled(known: KnownNodes, args: Any, kwargs: Any, inverse: bool = False) -> Node | None:
-    x, y = args[0], args[1]
+def _scaled(known: KnownNodes, op: Operation, inverse: bool = False) -> Node | None:
+    x, y = op.args[:2]
     if known.get(x) is None and not inverse:
         x, y = y, x
     factor = number(y)
@@ -251,18 +266,18 @@ def _scaled(known: KnownNodes, args: Any, kwargs: Any, inverse: bool = False) ->
     return node.times(1 / factor if inverse else factor)
 
 
-def _divided(known: KnownNodes, args: Any, kwargs: Any) -> Node | None:
-    above, below = known.get(args[0]), known.get(args[1])
+def _divided(known: KnownNodes, op: Operation) -> Node | None:
+    above, below = known.get(op.args[0]), known.get(op.args[1])
     if not isinstance(above, Exponentials) or not isinstance(below, TracedSums):
-        return _scaled(known, args, kwargs, inverse=True)
-    if below.scores is not above.scores or not _of_rows(args[1], args[0]):
+        return _scaled(known, op, inverse=True)
+    if below.scores is not above.scores or not _of_rows(op.args[1], op.args[0]):
         return None
     return TracedWeights(above.scores, above.softmax, summed=below.of.softmax)
 
 
-def _plus(known: KnownNodes, args: Any, kwargs: Any, sign: float = 1.0) -> Node | None:
-    x, y = args[0], args[1]
-    factor = sign * float(kwargs.get("alpha", args[2] if len(args) > 2 else 1))
+def _plus(known: KnownNodes, op: Operation, sign: float = 1.0) -> Node | None:
+    x, y = op.args[:2]
+    factor = sign * float(op.argument(2, "alpha", 1))
     node = _scores(known, x)
     if node is None and sign > 0 and factor == 1:
         x, y, node = y, x, _scores(known, y)
@@ -273,29 +288,30 @@ def _plus(known: KnownNodes, args: Any, kwargs: Any, sign: float = 1.0) -> Node 
     return node.plus(y, x.shape, factor) if _broadcasts(y, x) else None
 
 
-def _minus(known: KnownNodes, args: Any, kwargs: Any) -> Node | None:
-    scores, taken = _scores(known, args[0]), known.get(args[1]) if hasattr(args[1], "shape") else None
-    if scores is not None and isinstance(taken, Greatest) and taken.scores is scores and _of_rows(args[1], args[0]):
+def _minus(known: KnownNodes, op: Operation) -> Node | None:
+    x, y = op.args[:2]
+    scores, taken = _scores(known, x), known.get(y) if hasattr(y, "shape") else None
+    if scores is not None and isinstance(taken, Greatest) and taken.scores is scores and _of_rows(y, x):
         return replace(scores, moved=True)
-    return _plus(known, args, kwargs, sign=-1.0)
+    return _plus(known, op, sign=-1.0)
 
 
-def _broadcasts(y: Any, x: Any) -> bool:
+def _broadcasts(y: Tensor, x: Tensor) -> bool:
     import torch
 
     return tuple(torch.broadcast_shapes(y.shape, x.shape)) == tuple(x.shape)
 
 
-def _filled(known: KnownNodes, args: Any, kwargs: Any) -> Node | None:
-    x, mask, value = args[:3]
+def _filled(known: KnownNodes, op: Operation) -> Node | None:
+    x, mask, value = op.args[:3]
     node = _scores(known, x)
     return node.without(mask, x.shape) if node is not None and forbids(value) and _broadcasts(mask, x) else None
 
 
-def _chosen(known: KnownNodes, args: Any, kwargs: Any) -> Node | None:
-    if len(args) < 3:
+def _chosen(known: KnownNodes, op: Operation) -> Node | None:
+    if len(op.args) < 3:
         return None
-    condition, x, y = args
+    condition, x, y = op.args
     for kept, other, mask in ((x, y, ~condition), (y, x, condition)):
         node = _scores(known, kept)
         if node is not None and forbids(other) and _broadcasts(mask, kept):
@@ -303,48 +319,47 @@ def _chosen(known: KnownNodes, args: Any, kwargs: Any) -> Node | None:
     return None
 
 
-def _of_rows(y: Any, x: Any) -> bool:
+def _of_rows(y: Tensor, x: Tensor) -> bool:
     """Return whether ``y`` has one number for each row of ``x``."""
     return tuple(y.shape) == (*x.shape[:-1], 1)
 
 
-def _over_keys(x: Any, args: Any, kwargs: Any) -> bool:
-    axes = args[1] if len(args) > 1 else kwargs.get("dim")
+def _over_keys(op: Operation) -> bool:
+    x, axes = op.args[0], op.argument(1, "dim")
     axes = [axes] if isinstance(axes, int) else axes
     return [axis % x.ndim for axis in axes or range(x.ndim)] == [x.ndim - 1]
 
 
-def _summed(known: KnownNodes, args: Any, kwargs: Any) -> Node | None:
-    x, node = args[0], known.get(args[0])
-    if not isinstance(node, Exponentials) or not _floats(args[:1], kwargs):
+def _summed(known: KnownNodes, op: Operation) -> Node | None:
+    node = known.get(op.args[0])
+    if not isinstance(node, Exponentials) or not _floats(op._replace(args=op.args[:1])):
         return None
-    return TracedSums(node) if _over_keys(x, args, kwargs) else None
+    return TracedSums(node) if _over_keys(op) else None
 
 
-def _greatest(known: KnownNodes, args: Any, kwargs: Any) -> Node | None:
-    scores = _scores(known, args[0])
-    return Greatest(scores) if scores is not None and _over_keys(args[0], args, kwargs) else None
+def _greatest(known: KnownNodes, op: Operation) -> Node | None:
+    scores = _scores(known, op.args[0])
+    return Greatest(scores) if scores is not None and _over_keys(op) else None
 
 
-def _raised(known: KnownNodes, args: Any, kwargs: Any) -> Node | None:
+def _raised(known: KnownNodes, op: Operation) -> Node | None:
     """At least a number that forbids: what is below it was forbidden already."""
-    if "dim" in kwargs or (len(args) > 1 and type(args[1]) is int):  # of ``max``: the greatest along an axis
-        return _greatest(known, args, kwargs)
-    least = kwargs.get("min", args[1] if len(args) > 1 else None)
-    most = kwargs.get("max", args[2] if len(args) > 2 else None)
-    return _scores(known, args[0]) if most is None and forbids(least) else None
+    least = op.argument(1, "min")
+    if "dim" in op.kwargs or (len(op.args) > 1 and type(least) is int):  # of ``max``: the greatest along an axis
+        return _greatest(known, op)
+    return _scores(known, op.args[0]) if op.argument(2, "max") is None and forbids(least) else None
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(SAME, lambda known, args, kwargs: known.get(args[0]) if _floats(args, kwargs) else None),
+    **dict.fromkeys(SAME, lambda known, op: known.get(op.args[0]) if _floats(op) else None),
     **dict.fromkeys(("mul", "mul_"), _scaled),
     **dict.fromkeys(("div", "div_"), _divided),
     **dict.fromkeys(("add", "add_"), _plus),
     **dict.fromkeys(("sub", "sub_"), _minus),
     **dict.fromkeys(("masked_fill", "masked_fill_"), _filled),
-    **dict.fromkeys(("tanh", "tanh_"), lambda known, args, kwargs: (x := _scores(known, args[0])) and x.capped()),
+    **dict.fromkeys(("tanh", "tanh_"), lambda known, op: (x := _scores(known, op.args[0])) and x.capped()),
     **dict.fromkeys(("maximum", "max", "clamp", "clamp_", "clamp_min", "clamp_min_"), _raised),
-    **dict.fromkeys(EXPONENTIALS, lambda known, args, kwargs: _scores(known, args[0])),
+    **dict.fromkeys(EXPONENTIALS, lambda known, op: _scores(known, op.args[0])),
     "where": _chosen,
     "sum": _summed,
     "amax": _greatest,

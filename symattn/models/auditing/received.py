@@ -18,6 +18,8 @@ from symattn.models.auditing.setting import (
     CallSetting,
     Floats,
     Mask,
+    Module,
+    Tensor,
     allowed_of,
     dtype_of,
     heads_apart,
@@ -44,17 +46,17 @@ class Received:
     """
 
     via: str
-    q: Any
-    k: Any
-    v: Any
+    q: Tensor
+    k: Tensor
+    v: Tensor
     masks: Sequence[Any] = ()
     scale: float | None = None
     softcap: float | None = None
-    sink: Any = None
+    sink: Tensor | None = None
     places: Attention = field(default_factory=Attention)
     dropout: float = 0.0
     eager: bool = False
-    module: Any = None
+    module: Module | None = None
     name: str = ""
     grouped: bool = True
     window: int | None = None
@@ -67,18 +69,14 @@ class Received:
 
 @dataclass
 class AttentionCall:
-    """One call that was read: where, how, of which sizes; which queries were looked at; what it was given and gave."""
+    """One call that was read: what it received, of which sizes; which queries were looked at; what it gave."""
 
-    name: str
-    via: str
-    module: Any
+    received: Received
     n_q: int
     n_k: int
     rows: list[int]
     given: CallSetting
     arithmetic: CallArithmetic
-    received: Received
-    dropout: float = 0.0
     got: Floats | None = None
 
     def allowed(self, rows: Sequence[int]) -> Mask:
@@ -87,7 +85,7 @@ class AttentionCall:
         places = visible(self.received.places, list(rows), self.n_q, self.n_k)[None, None]
         return np.asarray(joined(places, *masks))
 
-    def returned(self, out: Any, heads_last: bool = False) -> None:
+    def returned(self, out: Tensor, heads_last: bool = False) -> None:
         """Keep the rows that are looked at of what came back, (b, h, n_q, d_v), or (b, n_q, h, d_v).
 
         Raises ``UnreadCall`` for what is no such array.
@@ -117,8 +115,7 @@ def read(
     setting = setting_of(received, rows)
     chosen = contract or ("eager" if received.eager else "fused")
     arithmetic = CallArithmetic(dtype, "eager" if chosen == "eager" else "fused")
-    name, via, module = received.name, received.via, received.module
-    return AttentionCall(name, via, module, n_q, n_k, rows, setting, arithmetic, received, received.dropout)
+    return AttentionCall(received, n_q, n_k, rows, setting, arithmetic)
 
 
 def setting_of(received: Received, rows: Sequence[int]) -> CallSetting:
@@ -159,7 +156,7 @@ def cast(received: Received) -> Received:
     return replace(received, **changed)
 
 
-def _check(received: Received, q: Any, k: Any, v: Any, dropping: bool) -> None:
+def _check(received: Received, q: Tensor, k: Tensor, v: Tensor, dropping: bool) -> None:
     if received.dropout and not dropping:
         raise UnreadCall(f"dropout of {received.dropout:g} is on: what it drops is unknown; hint: model.eval()")
     if 0 in (*q.shape, *k.shape, *v.shape):
@@ -188,14 +185,13 @@ def _roughest(received: Received, *arrays: Any) -> str:
 
 #: Arrays that attention functions take besides the first five.
 _ARRAYS = ("s_aux", "sinks", "position_bias", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k")
+_FIRST = ("module", "query", "key", "value", "attention_mask")
 _TORCH = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
 def of_transformers(function: Callable[..., Any], name: str | None, args: Any, kwargs: Any) -> Received:
     """Read the call of an attention function of transformers. Raises ``UnreadCall`` where its meaning is not known."""
-    given = _bound(function, args, kwargs)
-    _check_known(function, given)
-    return of_arguments(_kind(function, name), given)
+    return of_arguments(_kind(function, name), _bound(function, args, kwargs))
 
 
 def of_arguments(kind: str, inputs: Mapping[str, Any]) -> Received:
@@ -243,28 +239,22 @@ def of_torch(args: Any, kwargs: Any) -> Received:
 
 
 def _bound(function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments by name.
+
+    Raises ``UnreadCall`` where the function names an array among them of which it is not known what it does.
+    """
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
     except (TypeError, ValueError):
-        names = ("module", "query", "key", "value", "attention_mask")
-        return dict(zip(names, args, strict=False)) | dict(kwargs)
-    inputs = dict(bound.arguments)
-    rest = [p.name for p in bound.signature.parameters.values() if p.kind is p.VAR_KEYWORD]
-    for name in rest:
+        return dict(zip(_FIRST, args, strict=False)) | dict(kwargs)
+    inputs, parameters = dict(bound.arguments), bound.signature.parameters.values()
+    for name in (p.name for p in parameters if p.kind is p.VAR_KEYWORD):
         inputs |= inputs.pop(name, {})
-    first = ("module", "query", "key", "value", "attention_mask")
-    return dict(zip(first, bound.args[:5], strict=False)) | inputs
-
-
-def _check_known(function: Callable[..., Any], inputs: Mapping[str, Any]) -> None:
-    """Raises ``UnreadCall`` where the function names an array as its argument of which it is not known what it does."""
-    try:
-        named = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    except (TypeError, ValueError):
-        return
-    for name in named[5:]:
+    inputs = dict(zip(_FIRST, bound.args[:5], strict=False)) | inputs
+    for name in [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD][5:]:
         if hasattr(inputs.get(name), "dtype") and name not in _ARRAYS:
             raise UnreadCall(f"its argument {name} is an array whose effect is unknown")
+    return inputs
 
 
 def _sinks(inputs: Mapping[str, Any], heads: int) -> Any:
@@ -285,7 +275,7 @@ def _kind(function: Callable[..., Any], name: str | None) -> str:
     return "eager" if name in (None, "eager") else str(name)
 
 
-def _places(kind: str, inputs: Mapping[str, Any], module: Any, bare: bool, n_q: int) -> Attention:
+def _places(kind: str, inputs: Mapping[str, Any], module: Module, bare: bool, n_q: int) -> Attention:
     """The mask that a function makes itself where it is given none, as its code says."""
     result = inputs.get("is_causal")
     causal = bool(getattr(module, "is_causal", True) if result is None else result) and n_q > 1
@@ -308,7 +298,7 @@ def _check_packing(inputs: Mapping[str, Any]) -> None:
         raise UnreadCall("its position_ids begin anew: packed sequences are not read")
 
 
-def _padding(mask: Any, q: Any, k: Any) -> Any:
+def _padding(mask: Tensor, q: Tensor, k: Tensor) -> Any:
     """Return the mask of a flash function: (b, n_k), nonzero for tokens, also for the queries, which are the last.
 
     A single query is no padding. Raises ``UnreadCall`` for a mask of another form.
@@ -323,7 +313,7 @@ def _padding(mask: Any, q: Any, k: Any) -> Any:
     return keys if n_q == 1 else keys & keep[:, None, -n_q:, None]
 
 
-def _dense(mask: Any, q: Any, k: Any) -> Any:
+def _dense(mask: Tensor, q: Tensor, k: Tensor) -> Any:
     """A mask as a tensor. Raises ``UnreadCall`` for an unknown form."""
     if mask is None or hasattr(mask, "dtype"):
         return mask
@@ -349,7 +339,7 @@ LAYERS = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
 _SRC, _ITEM, _WHOLE = 0, 1, 2  # which axes a mask has: of queries and keys, of items and keys, or of all with heads
 
 
-def inside(name: str, args: Any, kwargs: Any, module: Any) -> tuple[Received, Any]:
+def inside(name: str, args: Any, kwargs: Any, module: Module) -> tuple[Received, Any]:
     """Read the attention in a layer, and its output (b, h, n, d). Raises ``UnreadCall`` where it is not known."""
     import torch
 
@@ -360,7 +350,10 @@ def inside(name: str, args: Any, kwargs: Any, module: Any) -> tuple[Received, An
     out = _again(x, given, h)
     wide, keep = _padded(x)
     scaled = _scaled(x, given.get("mask"))
-    q, k, v = (_projected if scaled else _unscaled)(wide, packed, bias, h)
+    if scaled:  # by the operators of the fast path
+        q, k, v = torch._transform_bias_rescale_qkv(torch.matmul(wide, packed.mT), bias, h)
+    else:
+        q, k, v = _unscaled(wide, packed, bias, h)
     masks = [
         m for m in (keep, _mask(given.get("mask"), given.get("mask_type"), tuple(wide.shape[:2]))) if m is not None
     ]
@@ -384,7 +377,7 @@ def _tokens(inputs: dict[str, Any]) -> Any:
     return torch.nn.functional.layer_norm(x, (x.shape[-1],), gain, shift, inputs["eps"])
 
 
-def _again(x: Any, inputs: dict[str, Any], h: int) -> Any:
+def _again(x: Tensor, inputs: dict[str, Any], h: int) -> Any:
     """The attention alone, heads side by side, (b, n, d_model)."""
     import torch
 
@@ -397,7 +390,7 @@ def _again(x: Any, inputs: dict[str, Any], h: int) -> Any:
     return _padded(out)[0]
 
 
-def _padded(x: Any) -> tuple[Any, Any]:
+def _padded(x: Tensor) -> tuple[Any, Any]:
     """Sequences of several lengths in one array, and what meets in it, (b, 1, n, n); None: everything."""
     import torch
 
@@ -409,19 +402,12 @@ def _padded(x: Any) -> tuple[Any, Any]:
     return wide, there[:, None, None] & there[:, None, :, None]
 
 
-def _scaled(x: Any, mask: Any) -> bool:
+def _scaled(x: Tensor, mask: Tensor) -> bool:
     """Return whether queries are scaled before they meet keys."""
     return x.device.type == "cpu" or mask is not None
 
 
-def _projected(x: Any, packed: Any, bias: Any, h: int) -> Any:
-    """q, k, v (b, h, n, d), the queries scaled, by the operators of the fast path."""
-    import torch
-
-    return torch._transform_bias_rescale_qkv(torch.matmul(x, packed.mT), bias, h)
-
-
-def _unscaled(x: Any, packed: Any, bias: Any, h: int) -> Any:
+def _unscaled(x: Tensor, packed: Tensor, bias: Tensor, h: int) -> Any:
     """q, k, v (b, h, n, d) as a fused kernel gets them."""
     import torch
 
@@ -429,7 +415,7 @@ def _unscaled(x: Any, packed: Any, bias: Any, h: int) -> Any:
     return [part.reshape(*part.shape[:2], h, -1).transpose(1, 2) for part in parts]
 
 
-def _mask(mask: Any, kind: int | None, sizes: tuple[int, int]) -> Any:
+def _mask(mask: Tensor, kind: int | None, sizes: tuple[int, int]) -> Any:
     """A mask as ``Received`` has it: True may attend, or it is added. Raises ``UnreadCall`` for another form."""
     if mask is None:
         return None

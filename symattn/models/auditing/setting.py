@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,12 @@ from symattn.attention.spec import Attention
 from symattn.bounds.sharp.rows_in_float64 import allowed
 from symattn.bounds.sharp.sample import chosen
 from symattn.verification.rules.masking import wrong_places
+
+if TYPE_CHECKING:
+    from torch import Tensor as Tensor
+    from torch.nn import Module as Module
+else:  # torch is imported where it is used
+    Tensor = Module = object
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -83,16 +89,9 @@ class CallSetting:
 
     def alike(self, other: CallSetting) -> bool:
         """Return whether both say the same of the same queries; rows without any key here are of no account."""
-        numbers = _close(self.scale, other.scale) and _close(self.softcap, other.softcap)
-        return (
-            numbers
-            and self.key_heads == other.key_heads
-            and _same(self.sink, other.sink)
-            and _same(self.bias, other.bias)
-            and not self.differing(other).any()
-            and np.array_equal(self.k, other.k)
-            and np.array_equal(self.v, other.v)
-        )
+        apart = {"scale": 1e-6, "softcap": 1e-6, "sink": 0.0, "bias": 0.0, "k": 0.0, "v": 0.0}
+        same = all(equal(getattr(self, name), getattr(other, name), most) for name, most in apart.items())
+        return same and not self.differing(other).any()
 
     def differing(self, other: CallSetting) -> Mask:
         """Scores that one of both masks forbids and the other does not, (b, h, r, n), in rows that have a key here."""
@@ -104,16 +103,16 @@ class CallSetting:
         return replace(self, allowed=allowed)
 
 
-def _close(a: float | None, b: float | None) -> bool:
-    if a is None or b is None:
+def equal(a: Floats | float | None, b: Floats | float | None, apart: float) -> bool:
+    """Return whether two arguments are both None, or numbers of one shape that differ by no more than this part."""
+    if a is None or b is None or a is b:
         return a is b
-    return abs(a - b) <= 1e-6 * max(abs(a), abs(b))
-
-
-def _same(a: Floats | None, b: Floats | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return bool((np.asarray(a) == np.asarray(b)).all())
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if a.shape != b.shape:
+        return False
+    with np.errstate(invalid="ignore"):  # equal infinities, whose difference is none
+        near = np.abs(a - b) <= apart * np.maximum(np.abs(a), np.abs(b))
+    return bool((near | (a == b)).all())
 
 
 # -- from tensors to numbers -------------------------------------------------------------------------------------------
@@ -123,7 +122,7 @@ def _same(a: Floats | None, b: Floats | None) -> bool:
 FORBIDS = -1e4
 
 
-def numbers(tensor: Any) -> Floats:
+def numbers(tensor: Tensor) -> Floats:
     """A copy as float64, of the same values."""
     import torch
 
@@ -131,19 +130,19 @@ def numbers(tensor: Any) -> Floats:
     return values
 
 
-def dtype_of(tensor: Any) -> str:
+def dtype_of(tensor: Tensor) -> str:
     """``float32``, …"""
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def heads_apart(tensor: Any) -> Any:
+def heads_apart(tensor: Tensor) -> Any:
     """With axes (b, h, n, d): axes that are missing in front have length 1, more than four are joined."""
     if tensor.ndim > 4:
         return tensor.reshape(-1, *tensor.shape[-3:])
     return tensor[(None,) * (4 - tensor.ndim)]
 
 
-def rows_of(tensor: Any, rows: Sequence[int], keys: int) -> Any:
+def rows_of(tensor: Tensor, rows: Sequence[int], keys: int) -> Any:
     """The rows of a mask or bias for these queries, and its first ``keys`` columns, (b or 1, h or 1, r, n)."""
     whole = heads_apart(tensor)
     if whole.shape[-2] > 1:
@@ -151,7 +150,7 @@ def rows_of(tensor: Any, rows: Sequence[int], keys: int) -> Any:
     return whole[..., :keys]
 
 
-def mask_of(tensor: Any, rows: Sequence[int], keys: int) -> tuple[Mask | None, Floats | None]:
+def mask_of(tensor: Tensor, rows: Sequence[int], keys: int) -> tuple[Mask | None, Floats | None]:
     """A mask as what is allowed, and the finite rest of one that is added, either None where it says nothing.
 
     It is an array, or a function that gives its rows.
@@ -164,12 +163,12 @@ def mask_of(tensor: Any, rows: Sequence[int], keys: int) -> tuple[Mask | None, F
     return (None if allowed.all() else allowed), (bias if bias is not None and bias.any() else None)
 
 
-def allowed_of(tensor: Any, rows: Sequence[int], keys: int) -> Mask:
+def allowed_of(tensor: Tensor, rows: Sequence[int], keys: int) -> Mask:
     """Return the first half of ``mask_of``, without the bias."""
     return _open(tensor(rows) if callable(tensor) else rows_of(tensor, rows, keys))
 
 
-def _open(array: Any) -> Mask:
+def _open(array: Tensor) -> Mask:
     allowed: Mask = (array if dtype_of(array) == "bool" else ~(array <= FORBIDS)).detach().cpu().numpy().copy()
     return allowed
 
@@ -223,6 +222,18 @@ class Masking:
         if self.keep is None or self.crossed:
             return np.zeros((1, len(self.rows)), dtype=bool)
         return ~self._own(self.keep)
+
+    def words(self) -> Iterator[str]:
+        """The mask in a few words."""
+        window = self.spec.window
+        if window is not None:
+            yield f"W={window}" if isinstance(window, int) else f"W={window[0]}:{window[1]}"
+        if self.spec.causal:
+            yield "causal"
+        if self.keep is not None:
+            yield "padded"
+        if self.documents is not None:
+            yield "packed"
 
     def mistakes(self) -> Iterator[tuple[str, Mask]]:
         """Known mistakes in such a mask, in words."""
@@ -278,17 +289,21 @@ class Masking:
         return mask if self.left_out is None else mask & ~self.left_out[..., None]
 
 
-def visible(spec: Attention, rows: list[int], n_q: int, n_k: int) -> Mask:
-    """Which keys the queries ``rows`` of n_q may see by the places in a specification, (r, n_k)."""
-    bare = Attention(
+def by_places(spec: Attention) -> Attention:
+    """Return a specification of nothing but the mask that goes by places."""
+    return Attention(
         causal=spec.causal, window=spec.window, block=spec.block, prefix=spec.prefix, alignment=spec.alignment
     )
+
+
+def visible(spec: Attention, rows: list[int], n_q: int, n_k: int) -> Mask:
+    """Which keys the queries ``rows`` of n_q may see by the places in a specification, (r, n_k)."""
     q, k = np.zeros((n_q, 1)), np.zeros((n_k, 1))
-    head = next(heads(bare, {"q": q, "k": k, "v": k}))
+    head = next(heads(by_places(spec), {"q": q, "k": k, "v": k}))
     return np.asarray(allowed(head, np.asarray(rows), slice(0, n_k)))
 
 
-def looked_at(n_q: int, n_k: int, count: int | None, specs: list[Attention], mask: Any = None) -> list[int]:
+def looked_at(n_q: int, n_k: int, count: int | None, specs: list[Attention], mask: Tensor | None = None) -> list[int]:
     """The queries to look at: ``count`` of them, or all for None.
 
     Those at the edges of windows, by the specifications or where the first key of a given mask changes, and of tiles
@@ -303,7 +318,7 @@ def looked_at(n_q: int, n_k: int, count: int | None, specs: list[Attention], mas
     return sorted(rows | {i for i in _edges(mask, n_q) if 0 <= i < n_q})
 
 
-def _edges(mask: Any, n_q: int) -> Iterator[int]:
+def _edges(mask: Tensor, n_q: int) -> Iterator[int]:
     """Rows of a mask (…, n_q, n_k) beside those where the first key is hidden or shown, in the first item."""
     if mask is None or not hasattr(mask, "ndim") or mask.ndim < 2 or mask.shape[-2] != n_q:
         return

@@ -23,13 +23,14 @@ from symattn.models.auditing.provenance import (
     Exponentials,
     KnownNodes,
     Node,
+    Operation,
     TracedScores,
     TracedSoftmax,
     TracedWeights,
     made_of,
-    operator_name,
 )
 from symattn.models.auditing.received import LAYERS, Received, UnreadCall, inside
+from symattn.models.auditing.setting import Module, Tensor
 from symattn.programs.modules import heads_of
 
 if TYPE_CHECKING:
@@ -47,13 +48,13 @@ def mode(audit: Audit) -> Any:
             self.tracer = Tracer(audit)
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            kwargs = kwargs or {}
+            op = Operation.of(func, args, kwargs)
             if doing.reading or (in_backward() and not torch.is_grad_enabled()):  # weights that are computed again
-                return func(*args, **kwargs)
+                return func(*op.args, **op.kwargs)
             if _composed(func):  # in inference mode, and there alone, such operators come here as one
                 with self:
-                    return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
-            return self.tracer.called(operator_name(func), func, args, kwargs)
+                    return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *op.args, **op.kwargs)
+            return self.tracer.called(op, func)
 
     return Following()
 
@@ -64,20 +65,20 @@ class Tracer:
     def __init__(self, audit: Audit) -> None:
         self.audit, self.known = audit, KnownNodes()
         self.softmaxes: list[TracedSoftmax] = []
-        self._pending: list[tuple[Callable[[Any], None], Any]] = []
+        self._pending: list[tuple[Callable[[Any], None], Tensor]] = []
 
-    def called(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+    def called(self, op: Operation, func: Callable[..., Any]) -> Any:
         """Run an operator, and say what its result is. The operator alone may raise, and raises what it does unseen."""
         self.tie()
-        node = self._node(name, args, kwargs)
-        out = func(*args, **kwargs)
-        for changed in _changed(func, args, kwargs):
+        node = self._node(op)
+        out = func(*op.args, **op.kwargs)
+        for changed in _changed(func, op):
             self.known.changed(changed)
             node = None if node is not None and made_of(node, changed) else node
         try:
-            self._said(name, node, args, kwargs, out)
+            self._said(op, node, out)
         except Exception as error:
-            words = f"symattn failed to follow {name} (a defect of symattn): {type(error).__name__}"
+            words = f"symattn failed to follow {op.name} (a defect of symattn): {type(error).__name__}"
             self.audit.unread("operators", _module(), words)
         return out
 
@@ -87,33 +88,31 @@ class Tracer:
         for tie, out in pending:
             tie(out.grad_fn)
 
-    def _tell(self, received: Received, shaped: Any, out: Any) -> None:
+    def _tell(self, received: Received, shaped: Tensor, out: Tensor) -> None:
         """Attention was read, whose output is ``shaped`` of the result of an operator."""
         tie = self.audit.spelled(received, shaped)
         if tie is not None:
             self._pending.append((tie, out))
 
-    def _node(self, name: str, args: Any, kwargs: Any) -> Node | None:
+    def _node(self, op: Operation) -> Node | None:
         """Apply the rule of an operator; None where there is none, or where it fails on this kind of array."""
-        if name not in RULES:
-            return None
         try:
-            return RULES[name](self.known, args, kwargs)
+            return RULES[op.name](self.known, op) if op.name in RULES else None
         except Exception:
             return None
 
-    def _said(self, name: str, node: Node | None, args: Any, kwargs: Any, out: Any) -> None:
-        if name in ("_to_copy", "clone") and self.audit.holds(args[0]):
+    def _said(self, op: Operation, node: Node | None, out: Tensor) -> None:
+        if op.name in ("_to_copy", "clone") and self.audit.holds(op.args[0]):
             self.audit.copied(out)
-        elif name in LAYERS:
-            self._layer(name, args, kwargs)
-        elif name in FUSED:
-            self._fused(name, args, kwargs, out)
-        elif name in PRODUCTS:
-            self._product(name, args, kwargs, out)
-        elif name in SOFTMAX:
-            self._softmax(args, out)
-        elif name in EXPONENTIALS:
+        elif op.name in LAYERS:
+            self._layer(op)
+        elif op.name in FUSED:
+            self._fused(op, out)
+        elif op.name in PRODUCTS:
+            self._product(op, out)
+        elif op.name in SOFTMAX:
+            self._softmax(op, out)
+        elif op.name in EXPONENTIALS:
             self._exponentials(node, out)
         elif node is not None:
             self.known.put(out[0] if isinstance(out, (list, tuple)) else out, node)
@@ -122,11 +121,11 @@ class Tracer:
         """Softmaxes whose result has met no values."""
         return [s for s in self.softmaxes if not s.met]
 
-    def _softmax(self, args: Any, out: Any) -> None:
+    def _softmax(self, op: Operation, out: Tensor) -> None:
         module = _module()
         if not self.audit.wants(module):
             return
-        x, axis = args[0], int(args[1])
+        x, axis = op.args[0], int(op.args[1])
         node = self.known.get(x)
         keys = axis in (-1, x.ndim - 1) and isinstance(node, TracedScores) and x.shape[-1] == node.keys
         scores = node if isinstance(node, TracedScores) and keys else None
@@ -135,29 +134,29 @@ class Tracer:
             out, TracedWeights(scores, traced_softmax, "" if scores else "the input of its softmax is unknown")
         )
 
-    def _made(self, module: Any, read: bool) -> TracedSoftmax:
+    def _made(self, module: Module | None, read: bool) -> TracedSoftmax:
         """A softmax that is to meet values, unless a checkpoint runs it again, which stops early."""
         traced_softmax = TracedSoftmax(module, read, heads_of(_layer()) is not None)
         if not in_backward():
             self.softmaxes.append(traced_softmax)
         return traced_softmax
 
-    def _exponentials(self, scores: Node | None, out: Any) -> None:
+    def _exponentials(self, scores: Node | None, out: Tensor) -> None:
         if isinstance(scores, TracedScores) and scores.fits(out.shape) and self.audit.wants(_module()):
             traced_softmax = self._made(_module(), True)
             self.known.put(out, Exponentials(scores, traced_softmax))
 
-    def _product(self, name: str, args: Any, kwargs: Any, out: Any) -> None:
-        a, b = args[-2:] if name == "baddbmm" else args[:2]
+    def _product(self, op: Operation, out: Tensor) -> None:
+        a, b = op.args[-2:] if op.name == "baddbmm" else op.args[:2]
         weights = self.known.get(a)
         if isinstance(weights, TracedWeights):
-            self._met(weights, b, out if name != "baddbmm" else None)
+            self._met(weights, b, out if op.name != "baddbmm" else None)
         elif isinstance(other := self.known.get(b.mT), TracedWeights):
             self._met(other, None, None)
         elif not self.audit.holds(b) and not self.audit.holds(a):
-            self.known.put(out, _scores(name, args, kwargs))
+            self.known.put(out, _scores(op))
 
-    def _met(self, weights: TracedWeights, values: Any, out: Any) -> None:
+    def _met(self, weights: TracedWeights, values: Tensor | None, out: Tensor | None) -> None:
         """Weights meet values."""
         module = _module()
         for softmax in filter(None, (weights.softmax, weights.summed)):
@@ -175,45 +174,40 @@ class Tracer:
         received = Received("operators", q, k, v, masks, scores.scale, scores.cap, eager=True, module=module)
         self._tell(received, shaped, out)
 
-    def _layer(self, name: str, args: Any, kwargs: Any) -> None:
+    def _layer(self, op: Operation) -> None:
         """A layer in one operator."""
         module = _module()
         if not self.audit.wants(module):
             return
         try:
             with reading():
-                received, out = inside(name, args, kwargs, module)
+                received, out = inside(op.name, op.args, op.kwargs, module)
         except UnreadCall as reason:
             self.audit.unread("torch fast path", module, str(reason))
         else:
             self.audit.spelled(received, out)
 
-    def _fused(self, name: str, args: Any, kwargs: Any, out: Any) -> None:
+    def _fused(self, op: Operation, out: Sequence[Tensor]) -> None:
         module = _module()
         if not self.audit.wants(module):
             return
-        if not FUSED[name]:
-            self.audit.unread("fused operator", module, f"{name} is not read")
+        if not FUSED[op.name]:
+            self.audit.unread("fused operator", module, f"{op.name} is not read")
             return
-        q, k, v = args[:3]
-        dropout, causal = (args[3] if len(args) > 3 else 0.0), (args[4] if len(args) > 4 else False)
-        mask = kwargs.get("attn_mask")
-        places = Attention(causal=bool(kwargs.get("is_causal", causal)), alignment="top-left")
-        self._tell(
-            Received(
-                "fused operator", q, k, v, [] if mask is None else [mask], scale=kwargs.get("scale"),
-                places=places, dropout=float(dropout), module=module,
-            ),
-            out[0],
-            out[0],
+        (q, k, v), mask = op.args[:3], op.kwargs.get("attn_mask")
+        received = Received(
+            "fused operator", q, k, v, [] if mask is None else [mask], scale=op.kwargs.get("scale"),
+            places=Attention(causal=bool(op.argument(4, "is_causal")), alignment="top-left"),
+            dropout=float(op.argument(3, "dropout_p", 0.0)), module=module,
         )  # fmt: skip
+        self._tell(received, out[0], out[0])
 
 
-def _module() -> Any:
+def _module() -> Module | None:
     return doing.modules[-1] if doing.modules else None
 
 
-def _layer() -> Any:
+def _layer() -> Module | None:
     """The module that a softmax belongs to: torch's own module of a softmax belongs to the one around it."""
     import torch
 
@@ -229,28 +223,28 @@ def _composed(func: Any) -> bool:
     return known and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
 
 
-def _changed(func: Any, args: Any, kwargs: Any) -> list[Any]:
+def _changed(func: Callable[..., Any], op: Operation) -> list[Tensor]:
     """The arrays that an operator writes into, by its schema."""
     schema = getattr(func, "_schema", None)
     if schema is None or not schema.is_mutable:
         return []
     given = [
-        args[i] if i < len(args) else kwargs.get(a.name)
+        op.argument(i, a.name)
         for i, a in enumerate(schema.arguments)
         if a.alias_info is not None and a.alias_info.is_write
     ]
     return [t for some in given for t in (some if isinstance(some, (list, tuple)) else [some])]
 
 
-def _by_heads(added: Added, h: int, rows: Sequence[int]) -> Any:
+def _by_heads(added: Added, h: int, rows: Sequence[int]) -> Tensor:
     array = added.rows(rows)
     return array.reshape(-1, h, *array.shape[-2:])
 
 
-def _scores(name: str, args: Any, kwargs: Any) -> TracedScores | None:
-    if name != "baddbmm":
-        return TracedScores(args[0], args[1].mT)
-    added, a, b = args[:3]
-    scores = TracedScores(a, b.mT, scale=float(kwargs.get("alpha", 1)))
-    beta = float(kwargs.get("beta", 1))
+def _scores(op: Operation) -> TracedScores | None:
+    if op.name != "baddbmm":
+        return TracedScores(op.args[0], op.args[1].mT)
+    added, a, b = op.args[:3]
+    scores = TracedScores(a, b.mT, scale=float(op.kwargs.get("alpha", 1)))
+    beta = float(op.kwargs.get("beta", 1))
     return scores.plus(added, (*a.shape[:-1], b.shape[-1]), beta) if beta else scores

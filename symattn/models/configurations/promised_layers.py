@@ -14,7 +14,7 @@ from symattn.document.errors import InputError
 from symattn.models.configurations.configuration import CannotTell, Configuration, configuration
 from symattn.models.configurations.field_rules import Kind, LayerPlace
 from symattn.models.configurations.layer_layouts import LAYOUTS, UNSAID, LayerLayout
-from symattn.models.configurations.model_families import FAMILIES, ModelFamily, Packing
+from symattn.models.configurations.model_families import FAMILIES, ModelFamily
 from symattn.models.configurations.stored_weights import inputs
 
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -116,16 +116,14 @@ _SUMS = ("attention_stream", "mlp_stream", "output")
 class Promised:
     """A layer that a configuration promises: the specification, where its modules are, and how its activation is made.
 
-    ``spelled``: the activation is made of several operators, each of which stores what it gives. ``packing`` and
-    ``scaled_before`` are those of the family. ``open`` has the parts that cannot be determined, with the reason; what
-    ``block`` says of them means nothing.
+    ``spelled``: the activation is made of several operators, each of which stores what it gives. ``open`` has the parts
+    that cannot be determined, with the reason; what ``block`` says of them means nothing.
     """
 
     block: Block
     layout: LayerLayout
     spelled: bool
-    packing: Packing
-    scaled_before: bool
+    family: ModelFamily
     open: Mapping[str, str]
 
     @property
@@ -172,7 +170,7 @@ def promised(source: Any, layer: int | None = None, parts: bool = False) -> Prom
         attention=spec, norm=layout.norm, order=layout.order, parallel=parallel, activation=activation,
         gated=layout.gated, eps=c.number(layout.eps) if isinstance(layout.eps, str) else layout.eps,
     )  # fmt: skip
-    return Promised(layer_block, layout, spelled, family.packing, family.scaled_before, open_)
+    return Promised(layer_block, layout, spelled, family, open_)
 
 
 def _sums(c: Configuration, layout: LayerLayout) -> str:
@@ -221,8 +219,7 @@ def parameters(arrays: Mapping[str, np.ndarray], source: Any, layer: int | None 
     """
     block(source, layer)
     layer_block = promised(source, layer)
-    c, family = known(source)
-    left = c.model_type == "gpt2"  # which stores its matrices for tokens on the left
+    left = known(source)[0].model_type == "gpt2"  # which stores its matrices for tokens on the left
     given: dict[str, np.ndarray] = {}
     inner: dict[str, np.ndarray] = {}
     attended, answer = f"{layer_block.layout.paths['attention']}.", layer_block.layout.paths["attention.o"]
@@ -234,7 +231,7 @@ def parameters(arrays: Mapping[str, np.ndarray], source: Any, layer: int | None 
             inner[name.removeprefix(attended)] = array
         else:
             given |= _outside(name, array, layer_block, left)
-    own = inputs(inner, layer_block.block.attention, family)
+    own = inputs(inner, layer_block.block.attention, layer_block.family)
     if layer_block.shared:
         given |= {n.replace("attention_norm", "mlp_norm"): a for n, a in given.items() if n.startswith("attention_n")}
     return {**{f"attention.{n}": a for n, a in own.items()}, **given}

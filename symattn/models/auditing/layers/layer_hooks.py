@@ -15,6 +15,7 @@ from symattn.models.auditing.layers.part_judge import LayerFinding
 from symattn.models.auditing.layers.seen import Pass, begun
 from symattn.models.auditing.patches import doing, reading
 from symattn.models.auditing.received import Received
+from symattn.models.auditing.setting import Module, Tensor
 from symattn.models.configurations.promised_layers import Promised, promised
 
 _SEARCHED = 4  # wrong passes whose causes are looked for: those of further layers mostly have the same
@@ -30,7 +31,7 @@ class Layers:
         self._running = threading.local()
         self._searched = 0
 
-    def know(self, root: Any) -> None:
+    def know(self, root: Module) -> None:
         """See the layers within a module from now on."""
         for name, layer, config in _layers(root):
             if layer in self._known:
@@ -52,7 +53,7 @@ class Layers:
             handle.remove()
         self._handles.clear()
 
-    def attended(self, received: Received, out: Any, heads_last: bool) -> None:
+    def attended(self, received: Received, out: Tensor, heads_last: bool) -> None:
         """A call of attention, which belongs to the layer that is running."""
         seen = self._now()
         if seen is None:
@@ -62,7 +63,7 @@ class Layers:
         seen.attended(received, out, heads_last)
 
     # -- hooks ---------------------------------------------------------------------------------------------------------
-    def _see(self, name: str, layer: Any, promise: Promised, modules: dict[str, Any]) -> None:
+    def _see(self, name: str, layer: Module, promise: Promised, modules: dict[str, Any]) -> None:
         self._hook(layer, self._begin, partial(self._end, name, promise, modules))
         for part, module in modules.items():
             if part == "attention":
@@ -70,7 +71,7 @@ class Layers:
             else:
                 self._hook(module, partial(self._took, part), partial(self._gave, part))
 
-    def _hook(self, module: Any, before: Any, after: Any) -> None:
+    def _hook(self, module: Module, before: Any, after: Any) -> None:
         if before is not None:
             run = partial(self._quietly, before)
             self._handles.append(module.register_forward_pre_hook(run, with_kwargs=True))
@@ -101,7 +102,7 @@ class Layers:
         stack = self._stack()
         return stack[-1][1] if stack else None
 
-    def _begin(self, layer: Any, args: Any, kwargs: Any) -> None:
+    def _begin(self, layer: Module, args: Any, kwargs: Any) -> None:
         tokens = _first(args, kwargs)
         seen = begun(doing.models[-1] if doing.models else None, tokens)
         self._stack().append((layer, seen))
@@ -112,7 +113,7 @@ class Layers:
             seen.gave["x"] = rows
         seen.reason = _refused(layer, tokens)
 
-    def _took(self, part: str, module: Any, args: Any, kwargs: Any) -> None:
+    def _took(self, part: str, module: Module, args: Any, kwargs: Any) -> None:
         seen, tensor = self._now(), _first(args, kwargs)
         if seen is None or tensor is None:
             return
@@ -124,7 +125,7 @@ class Layers:
         elif rows is not None:
             seen.given[part] = rows
 
-    def _gave(self, part: str, module: Any, args: Any, kwargs: Any, out: Any) -> None:
+    def _gave(self, part: str, module: Module, args: Any, kwargs: Any, out: Tensor) -> None:
         seen = self._now()
         out = out[0] if isinstance(out, tuple) else out
         if seen is None or out is None:
@@ -136,7 +137,7 @@ class Layers:
         elif rows is not None:
             seen.gave[part] = rows
 
-    def _tables(self, module: Any, args: Any, kwargs: Any) -> None:
+    def _tables(self, module: Module, args: Any, kwargs: Any) -> None:
         """The cosines and sines that attention is given, or that GPT-J looks up."""
         seen = self._now()
         if seen is None:
@@ -150,7 +151,9 @@ class Layers:
             given = cos, sin
         seen.tables = None if given is None else seen.of_tables(given)
 
-    def _end(self, name: str, promise: Promised, modules: Any, layer: Any, args: Any, kwargs: Any, out: Any) -> None:
+    def _end(
+        self, name: str, promise: Promised, modules: Any, layer: Module, args: Any, kwargs: Any, out: Tensor
+    ) -> None:
         seen, out = self._left(layer), out[0] if isinstance(out, tuple) else out
         if out is None:  # it raised
             return
@@ -171,7 +174,7 @@ class Layers:
         self._searched += finding.state == "wrong"
         self._told(finding)
 
-    def _left(self, layer: Any) -> Pass | None:
+    def _left(self, layer: Module) -> Pass | None:
         stack = self._stack()
         while stack:
             module, seen = stack.pop()
@@ -180,7 +183,7 @@ class Layers:
         return None
 
 
-def _layers(root: Any) -> Iterator[tuple[str, Any, Any]]:
+def _layers(root: Module) -> Iterator[tuple[str, Any, Any]]:
     """Modules of a list that hold an attention: the name, the module, its configuration or that around it."""
     names: list[str] = []
     configs = {name: m.config for name, m in root.named_modules() if hasattr(getattr(m, "config", None), "model_type")}
@@ -202,7 +205,7 @@ def _first(args: Any, kwargs: Any) -> Any:
     return next((t for t in (*args, *kwargs.values()) if hasattr(t, "ndim")), None)
 
 
-def _refused(layer: Any, tokens: Any) -> str:
+def _refused(layer: Module, tokens: Tensor) -> str:
     """Why a pass cannot be judged, if it cannot."""
     import torch
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.attention.layers.block_parts import ORDERS
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary_fields import NTKScaling
 from symattn.document.errors import InputError
@@ -125,7 +126,7 @@ class Heads(LayerParts):
         if "attention.in" in self.layout.paths:
             whole = self._gave("attention.in")
             try:
-                parts = dict(zip("qkv", split(whole.values, spec, self.promised.packing), strict=True))
+                parts = dict(zip("qkv", split(whole.values, spec, self.promised.family.packing), strict=True))
             except InputError as reason:
                 raise Open(str(reason)) from None
             result = {n: TokenRows(a, whole.dtype) for n, a in parts.items()}
@@ -219,7 +220,7 @@ class Heads(LayerParts):
         """Queries, keys or values that attention is called with as they were projected, but for a scale."""
         name = f"attention.{role}"
         got = self._called(role, token_rows)
-        if role == "q" and self.promised.scaled_before:
+        if role == "q" and self.promised.family.scaled_before:
             dtype = format_of(token_rows)
             subject = part_definitions.scaled(1 / sqrt(token_rows.values.shape[-1]))
             yield judged("attention.q_scaled", subject, {"x": token_rows.values}, [got], [stored(dtype)], self.search)
@@ -254,60 +255,46 @@ class Judge(Heads):
             yield PartFinding(part.part, reason=reason) if reason else part
 
     def _every(self) -> Iterator[PartFinding]:
-        pre = self.promised.block.order in ("pre", "sandwich")
-        if pre:
-            yield from self._norm("attention_norm", "x")
-        yield from self._projections(self._name("attention_norm") if pre else "x")
-        yield from self._positions()
-        yield from self._linear("attention.o", ANSWER)
-        yield from self._sums(pre)
+        """Yield the parts as ``Block`` computes them: each with its norms, and the sum with the tokens it read."""
+        block, stream, results = self.promised.block, "x", []
+        where = ORDERS[block.order]
+        for part, result in (("attention", "attention.o"), ("mlp", "mlp.down")):
+            source, norm = stream, f"{part}_norm"
+            if "before" in where:
+                if norm in self.layout.paths:
+                    yield from self._norm(norm, source)
+                source = self._name(norm)
+            if part == "attention":
+                yield from self._projections(source)
+                yield from self._positions()
+                yield from self._linear("attention.o", ANSWER)
+            else:
+                yield from self._mlp(source)
+            if "after" in where:
+                norm = f"{norm}_after" if "before" in where else norm
+                yield from self._norm(norm, result)
+                result = norm
+            results.append(result)
+            if block.parallel and part == "attention":
+                continue
+            total = "output" if part == "mlp" and "outside" not in where else f"{part}_stream"
+            if total != "output":
+                self._read_by(where, part, total)
+            normed = ("attention_norm" if block.parallel else f"{part}_norm") if "before" in where else None
+            yield from self._stream(total, stream, tuple(results), normed)
+            stream, results = total, []
+            if "outside" in where:
+                yield from self._norm(norm, None)
+                stream = norm
+        if "outside" in where:
+            yield from self._end("output", stream)
 
-    def _sums(self, pre: bool) -> Iterator[PartFinding]:
-        """Residuals, the norms that stand after a part, and the feed-forward layer."""
-        block = self.promised.block
-        if block.order == "inner":
-            yield from self._inner()
-            return
-        if block.order == "sandwich":
-            yield from self._norm("attention_norm_after", "attention.o")
-        added = ("attention_norm_after", "mlp_norm_after") if block.order == "sandwich" else ("attention.o", "mlp.down")
-        if block.parallel:
-            yield from self._mlp(self._name("mlp_norm"), None if self.promised.shared else "x")
-            yield from self._stream("output", "x", added, "attention_norm")
-            return
-        self._read_by("mlp_norm" if pre else "attention_norm", "attention_stream")
-        yield from self._stream("attention_stream", "x", added[:1], "attention_norm" if pre else None)
-        if not pre:
-            yield from self._after_norms()
-            return
-        yield from self._mlp("mlp_norm", "attention_stream")
-        if block.order == "sandwich":
-            yield from self._norm("mlp_norm_after", "mlp.down")
-        yield from self._stream("output", "attention_stream", added[1:], "mlp_norm")
-
-    def _after_norms(self) -> Iterator[PartFinding]:
-        """The rest of a layer whose norms stand behind the sums."""
-        yield from self._norm("attention_norm", None)
-        yield from self._mlp("attention_norm", None)
-        self._read_by("mlp_norm", "mlp_stream")
-        yield from self._stream("mlp_stream", "attention_norm", ("mlp.down",), None)
-        yield from self._norm("mlp_norm", None)
-        yield from self._end("output", "mlp_norm")
-
-    def _inner(self) -> Iterator[PartFinding]:
-        """The rest of a layer in which what a part gives is normalised before it is added."""
-        yield from self._norm("attention_norm", "attention.o")
-        for first in ("mlp.in", "mlp.gate", "mlp.up"):
-            self._read_by(first, "attention_stream")
-        yield from self._stream("attention_stream", "x", ("attention_norm",), None)
-        yield from self._mlp("attention_stream", None)
-        yield from self._norm("mlp_norm", "mlp.down")
-        yield from self._stream("output", "attention_stream", ("mlp_norm",), None)
-
-    def _read_by(self, part: str, name: str) -> None:
-        """A sum is seen where a part reads it: from then on that is what ``name`` gave."""
-        if part in self.seen.given:
-            self.seen.gave[name] = self.seen.given[part]
+    def _read_by(self, where: tuple[str, ...], part: str, total: str) -> None:
+        """A sum is seen where the next module reads it: from then on that is what ``total`` gave."""
+        readers = ("mlp_norm",) if "before" in where else ("mlp.in", "mlp.gate", "mlp.up")
+        for reader in (f"{part}_norm",) if "outside" in where else readers:
+            if reader in self.seen.given:
+                self.seen.gave[total] = self.seen.given[reader]
 
     @known_or_open
     def _end(self, name: str, source: str) -> Iterator[PartFinding]:
@@ -326,11 +313,9 @@ class Judge(Heads):
         subject = part_definitions.stream(len(parts))
         yield judged(name, subject, chosen, [some(got.values)], [stored(dtype)], self.search)
 
-    def _mlp(self, source: str, before: str | None) -> Iterator[PartFinding]:
-        """The norm before the feed-forward layer, unless it was judged, and the layer."""
+    def _mlp(self, source: str) -> Iterator[PartFinding]:
+        """The feed-forward layer."""
         block = self.promised.block
-        if source == "mlp_norm":
-            yield from self._norm("mlp_norm", before)
         packed = "mlp.in" in self.layout.paths
         for name in ("mlp.in",) if packed else ("mlp.gate", "mlp.up") if block.gated else ("mlp.up",):
             yield from self._linear(name, source)

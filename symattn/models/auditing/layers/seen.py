@@ -10,7 +10,7 @@ import numpy as np
 from symattn.arrays.formats import FORMATS, Format
 from symattn.models.auditing.promises import ModelCall
 from symattn.models.auditing.received import Received
-from symattn.models.auditing.setting import Floats, dtype_of, numbers
+from symattn.models.auditing.setting import Floats, Module, Tensor, dtype_of, numbers
 
 _ENTRIES = 2048  # of the tokens that are looked at, and of arrays of which each number stands alone
 _FEWEST, _MOST = 2, 8
@@ -51,7 +51,7 @@ class Pass:
     answered: TokenRows | None = None
     reason: str = ""
 
-    def rows(self, tensor: Any) -> TokenRows | None:
+    def rows(self, tensor: Tensor) -> TokenRows | None:
         """The tokens looked at of (b, n, …) or (b n, …); None for an array of another shape."""
         if not hasattr(tensor, "shape") or tensor.ndim < 2:
             return None
@@ -62,7 +62,7 @@ class Pass:
             return TokenRows(numbers(tensor[at]), dtype_of(tensor))
         return None
 
-    def by_head(self, tensor: Any, first: int = 0) -> TokenRows | None:
+    def by_head(self, tensor: Tensor, first: int = 0) -> TokenRows | None:
         """Return the places of (b, h, n', d) from ``first`` on, (r, h, d); None where they are not there."""
         if tensor.ndim != 4 or tensor.shape[0] != self.batch or first < 0 or first + self.n > tensor.shape[-2]:
             return None
@@ -87,7 +87,7 @@ class Pass:
         past = self.context.past if self.context else 0
         return past + np.asarray(self.places)
 
-    def attended(self, received: Received, out: Any, heads_last: bool) -> None:
+    def attended(self, received: Received, out: Tensor, heads_last: bool) -> None:
         """Keep what attention was called with, and what it gave: of keys and values the tokens of this pass."""
         past = self.context.past if self.context else 0
         total = int(received.k.shape[-2])
@@ -101,7 +101,7 @@ class Pass:
             self.answered = TokenRows(token_rows.values.reshape(len(token_rows.values), -1), token_rows.dtype)
 
 
-def begun(context: ModelCall | None, tokens: Any) -> Pass | None:
+def begun(context: ModelCall | None, tokens: Tensor) -> Pass | None:
     """A pass for tokens (b, n, d_model), or None where they are none."""
     if not hasattr(tokens, "ndim") or tokens.ndim != 3 or 0 in tokens.shape:
         return None
@@ -155,7 +155,7 @@ def narrow(table: Floats, width: int) -> Floats:
     return table[..., : width // 2] if halves else table[..., ::2]
 
 
-def matrix(module: Any) -> tuple[Floats, Floats | None]:
+def matrix(module: Module) -> tuple[Floats, Floats | None]:
     """The matrix of a linear layer for tokens on the left, and its bias.
 
     Raises Open for a module that may do more than multiply by the numbers it holds, as where weights are quantized.
