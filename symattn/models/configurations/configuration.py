@@ -116,6 +116,10 @@ class Configuration:
         """A whole number from 1 on."""
         return self.as_count(names[0], self.find(*names))
 
+    def count_or_none(self, *names: str) -> int | None:
+        """A whole number from 1 on, or null."""
+        return None if self.find(*names) is None else self.count(*names)
+
     def as_count(self, name: str, value: Any, least: int = 1) -> int:
         """The value of a field as a whole number. Raises InputError."""
         if isinstance(value, float) and value.is_integer():

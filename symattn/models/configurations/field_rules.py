@@ -84,8 +84,7 @@ def heads(at: LayerPlace) -> dict[str, Any]:
 
 @rule("`num_key_value_heads`, null for as many as heads; query head t reads ⌊t · kv_heads / heads⌋")
 def grouped(at: LayerPlace) -> dict[str, Any]:
-    count = at.c.find(*KEYS)
-    return at.sharing(KEYS[0], at.heads if count is None else at.c.as_count(KEYS[0], count))
+    return at.sharing(KEYS[0], at.c.count_or_none(*KEYS) or at.heads)
 
 
 def fixed(says: str, **fields: Any) -> FieldRule:
@@ -178,15 +177,9 @@ def by_decoder(at: LayerPlace) -> Mapping[str, Any]:
 two_sided = fixed("every query sees every key")
 
 
-def window_of(at: LayerPlace) -> int | None:
-    """``sliding_window``: of a causal mask so many keys, that of the query among them; null is none."""
-    width = at.c.find("sliding_window")
-    return None if width is None else at.c.as_count("sliding_window", width)
-
-
 @rule("`sliding_window` keys, that of the query among them, in every layer; null for all")
 def everywhere(at: LayerPlace) -> dict[str, Any]:
-    return {"window": window_of(at)}
+    return {"window": at.c.count_or_none("sliding_window")}
 
 
 @rule("`sliding_window` keys in every layer if `use_sliding_window`")
@@ -244,12 +237,12 @@ def layer_type(at: LayerPlace, otherwise: str = "") -> str:
     return "sliding_attention" if slides() else "full_attention"
 
 
-def of_type(at: LayerPlace, kind: str) -> dict[str, Any]:
+def of_type(at: LayerPlace, kind: str) -> Mapping[str, Any]:
     """The fields of a layer of this type. Raises CannotTell for a layer that is no attention of this kind."""
     if kind == "full_attention":
         return {}
     if kind == "sliding_attention":
-        return {"window": window_of(at)}
+        return everywhere(at)
     if kind == "chunked_attention":
         return {"block": at.c.count("attention_chunk_size")}
     at.c.cannot_tell(f"layer {at.layer} is {kind[:40]!r}; known: full_attention, sliding_attention, chunked_attention")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import log, sqrt
 from typing import Any, Literal
 
@@ -27,7 +28,7 @@ def rotary(layout: Literal["half", "interleaved"] = "half", share: str = "", loc
     part += f", in layers that slide with the base `{local}`" if local else ""
     return FieldRule(
         f"rotations of the columns {pairs}{part}",
-        lambda at: {"position": position(at, parameters(at, local), layout, share)},
+        lambda at: {"position": rope_of(at, local).position(layout, share)},
         before=True,
     )
 
@@ -61,14 +62,14 @@ def by_list(rule: FieldRule) -> FieldRule:
     return _where(rule, ", where `no_rope_layers` has a 1; no positions where it has a 0", is_switched_on)
 
 
-def parameters(at: LayerPlace, local: str = "") -> Told:
+def rope_of(at: LayerPlace, local: str = "") -> RopeFields:
     """``rope_parameters`` of the layer, or the same from ``rope_theta`` and ``rope_scaling``; ``local`` as above."""
     c, new = at.c, at.c.optional("rope_parameters") is not None
     if local and not new and layer_type(at, "but last") != "full_attention" and local in c:
-        return {"rope_theta": c.find(local)}
+        return RopeFields(at, {"rope_theta": c.find(local)})
     if not new and "rope_theta" in c and (not local or local in c):
         stretched = _object(at, c.optional("rope_scaling") or {}, "rope_scaling")
-        return {"rope_theta": c.find("rope_theta"), **stretched}
+        return RopeFields(at, {"rope_theta": c.find("rope_theta"), **stretched})
     fields = _object(at, c.told("rope_parameters"), "rope_parameters")
     if any(isinstance(inner, Mapping) for inner in fields.values()):
         kind = layer_type(at)
@@ -77,7 +78,7 @@ def parameters(at: LayerPlace, local: str = "") -> Told:
         fields = fields[kind]
     if "rope_theta" not in fields and "rope_theta" in c:
         fields = {**fields, "rope_theta": c.find("rope_theta")}
-    return fields
+    return RopeFields(at, fields)
 
 
 def _object(at: LayerPlace, value: Any, name: str) -> Told:
@@ -86,108 +87,115 @@ def _object(at: LayerPlace, value: Any, name: str) -> Told:
     return value
 
 
-def position(at: LayerPlace, told: Told, layout: Literal["half", "interleaved"], share: str) -> Rotary:
-    """The description of these parameters."""
-    base = at.c.as_number("rope_theta", told["rope_theta"] if "rope_theta" in told else at.c.find("rope_theta"))
-    kind = told.get("rope_type", told.get("type", "default"))
-    if not isinstance(kind, str) or kind not in _SCALINGS:
-        at.c.cannot_tell(f"rope_type is {str(kind)[:40]!r}; known: {', '.join(_SCALINGS)}")
-    return Rotary(base=base, width=_width(at, told, kind, share), layout=layout, scaling=_SCALINGS[kind](at, told))
+@dataclass(frozen=True)
+class RopeFields:
+    """The fields that say how a layer's queries and keys turn."""
 
+    at: LayerPlace
+    told: Told
 
-def _width(at: LayerPlace, told: Told, kind: str, share: str) -> int | None:
-    """How many columns are rotated, None for all of them."""
-    part = told.get("partial_rotary_factor")
-    if part is None and share:
-        part = _share(at, share)
-    if part is None or part == 1 or kind == "proportional":
-        return None
-    if not share and kind == "default":
-        at.c.cannot_tell(f"partial_rotary_factor is {str(part)[:20]}, which rotations of this family do not look at")
-    columns = int(at.d_k * at.c.as_number(share or "partial_rotary_factor", part))
-    return None if columns == at.d_k else at.c.as_count("the number of rotated columns", columns, 2)
+    def position(self, layout: Literal["half", "interleaved"], share: str = "") -> Rotary:
+        """Return the description of these fields; ``share`` names a field beside them, as ``rotary`` has it."""
+        c, told = self.at.c, self.told
+        base = c.as_number("rope_theta", told["rope_theta"] if "rope_theta" in told else c.find("rope_theta"))
+        kind = told.get("rope_type", told.get("type", "default"))
+        if not isinstance(kind, str) or kind not in _SCALINGS:
+            c.cannot_tell(f"rope_type is {str(kind)[:40]!r}; known: {', '.join(_SCALINGS)}")
+        return Rotary(base=base, width=self._width(kind, share), layout=layout, scaling=_SCALINGS[kind](self))
 
+    def _width(self, kind: str, share: str) -> int | None:
+        """How many columns are rotated, None for all of them."""
+        c, part = self.at.c, self.told.get("partial_rotary_factor")
+        if part is None and share:
+            part = self._share(share)
+        if part is None or part == 1 or kind == "proportional":
+            return None
+        if not share and kind == "default":
+            c.cannot_tell(f"partial_rotary_factor is {str(part)[:20]}, which rotations of this family do not look at")
+        columns = int(self.at.d_k * c.as_number(share or "partial_rotary_factor", part))
+        return None if columns == self.at.d_k else c.as_count("the number of rotated columns", columns, 2)
 
-def _share(at: LayerPlace, share: str) -> Any:
-    """The field, or what its class writes among ``rope_parameters`` where it is left out."""
-    if at.c.optional(share) is not None:
-        return at.c.find(share)
-    defaults = at.c.default("rope_parameters")
-    factor = defaults.get("partial_rotary_factor") if isinstance(defaults, Mapping) else None
-    return at.c.find(share) if factor is None else factor
+    def _share(self, share: str) -> object:
+        """The field, or what its class writes among ``rope_parameters`` where it is left out."""
+        c = self.at.c
+        if c.optional(share) is not None:
+            return c.find(share)
+        defaults = c.default("rope_parameters")
+        factor = defaults.get("partial_rotary_factor") if isinstance(defaults, Mapping) else None
+        return c.find(share) if factor is None else factor
+
+    def number(self, name: str, otherwise: int | None = None) -> int | float:
+        """Return one of the fields."""
+        value = self.told.get(name)
+        return self.at.c.as_number(f"rope_parameters.{name}", otherwise if value is None else value)
+
+    @property
+    def length(self) -> int:
+        """The length that was trained on: beside the fields, among them, or that of the model."""
+        name, c = "original_max_position_embeddings", self.at.c
+        for value in (c.optional(name), self.told.get(name)):
+            if value is not None:
+                return c.as_count(name, value)
+        return c.count("max_position_embeddings")
+
+    @property
+    def factor(self) -> int | float:
+        """``factor``, or how much longer the model is than what was trained on."""
+        if self.told.get("factor") is not None:
+            return self.number("factor")
+        return self.at.c.as_number("factor", self.at.c.count("max_position_embeddings") / self.length)
+
+    def factors(self, name: str) -> tuple[int | float, ...]:
+        """Return a field with a number for each pair of columns."""
+        values, field = self.told.get(name), f"rope_parameters.{name}"
+        if not isinstance(values, (list, tuple)) or len(values) > 4096:
+            raise self.at.c.refusal(field, values, "a list of numbers, one for each pair of columns")
+        return tuple(self.at.c.as_number(field, x) for x in values)
 
 
 # -- scalings ----------------------------------------------------------------------------------------------------------
-def _number(at: LayerPlace, told: Told, name: str, otherwise: Any = None) -> int | float:
-    value = told.get(name)
-    return at.c.as_number(f"rope_parameters.{name}", otherwise if value is None else value)
-
-
-def _length(at: LayerPlace, told: Told) -> int:
-    """The length that was trained on: beside the parameters, among them, or that of the model."""
-    for value in (at.c.optional("original_max_position_embeddings"), told.get("original_max_position_embeddings")):
-        if value is not None:
-            return at.c.as_count("original_max_position_embeddings", value)
-    return at.c.count("max_position_embeddings")
-
-
-def _factor(at: LayerPlace, told: Told) -> int | float:
-    """``factor``, or how much longer the model is than what was trained on."""
-    if told.get("factor") is not None:
-        return _number(at, told, "factor")
-    return at.c.as_number("factor", at.c.count("max_position_embeddings") / _length(at, told))
-
-
-def _llama3(at: LayerPlace, told: Told) -> Scaling:
+def _llama3(rope: RopeFields) -> Scaling:
     return scaling.YarnScaling(
-        factor=_number(at, told, "factor"), length=_length(at, told), slow=_number(at, told, "low_freq_factor"),
-        fast=_number(at, told, "high_freq_factor"), ramp="turns", weight=0,
+        factor=rope.number("factor"), length=rope.length, slow=rope.number("low_freq_factor"),
+        fast=rope.number("high_freq_factor"), ramp="turns", weight=0,
     )  # fmt: skip
 
 
-def _yarn(at: LayerPlace, told: Told) -> Scaling:
-    weight, shared = told.get("mscale"), told.get("mscale_all_dim")
-    both = bool(weight and shared)
-    given = told.get("attention_factor")
+def _yarn(rope: RopeFields) -> Scaling:
+    c, told = rope.at.c, rope.told
+    both, given = bool(told.get("mscale") and told.get("mscale_all_dim")), told.get("attention_factor")
     if given is not None and given != 1:
-        at.c.cannot_tell(f"attention_factor is {str(given)[:30]}, not that of the paper, for which there is no field")
+        c.cannot_tell(f"attention_factor is {str(given)[:30]}, not that of the paper, for which there is no field")
     usual = 1 if given is None else 0
     truncated = told.get("truncate", True)
     if not isinstance(truncated, bool):
-        raise at.c.refusal("rope_parameters.truncate", truncated, "true or false")
+        raise c.refusal("rope_parameters.truncate", truncated, "true or false")
     return scaling.YarnScaling(
-        factor=_factor(at, told), length=_length(at, told), whole=truncated,
-        slow=_number(at, told, "beta_slow", 1), fast=_number(at, told, "beta_fast", 32),
-        weight=_number(at, told, "mscale") if both and usual else usual,
-        shared=_number(at, told, "mscale_all_dim") if both and usual else 0,
+        factor=rope.factor, length=rope.length, whole=truncated,
+        slow=rope.number("beta_slow", 1), fast=rope.number("beta_fast", 32),
+        weight=rope.number("mscale") if both and usual else usual,
+        shared=rope.number("mscale_all_dim") if both and usual else 0,
     )  # fmt: skip
 
 
-def _longrope(at: LayerPlace, told: Told) -> Scaling:
-    if told.get("attention_factor") is not None:
-        at.c.cannot_tell("attention_factor is given for longrope, for which there is no field")
-    short, long = (_factors(at, told, name) for name in ("short_factor", "long_factor"))
-    return scaling.LongRopeScaling(short=short, long=long, factor=_factor(at, told), length=_length(at, told))
+def _longrope(rope: RopeFields) -> Scaling:
+    if rope.told.get("attention_factor") is not None:
+        rope.at.c.cannot_tell("attention_factor is given for longrope, for which there is no field")
+    short, long = (rope.factors(name) for name in ("short_factor", "long_factor"))
+    return scaling.LongRopeScaling(short=short, long=long, factor=rope.factor, length=rope.length)
 
 
-def _factors(at: LayerPlace, told: Told, name: str) -> tuple[int | float, ...]:
-    values = told.get(name)
-    if not isinstance(values, (list, tuple)) or len(values) > 4096:
-        raise at.c.refusal(f"rope_parameters.{name}", values, "a list of numbers, one for each pair of columns")
-    return tuple(at.c.as_number(f"rope_parameters.{name}", x) for x in values)
+def _proportional(rope: RopeFields) -> Scaling:
+    if rope.told.get("factor") not in (None, 1, 1.0):
+        rope.at.c.cannot_tell("rope_type proportional has a factor, for which there is no field")
+    return scaling.ProportionalScaling(share=rope.number("partial_rotary_factor", 1))
 
 
-def _proportional(at: LayerPlace, told: Told) -> Scaling:
-    if told.get("factor") not in (None, 1, 1.0):
-        at.c.cannot_tell("rope_type proportional has a factor, for which there is no field")
-    return scaling.ProportionalScaling(share=_number(at, told, "partial_rotary_factor", 1))
-
-
-_SCALINGS: dict[str, Callable[[LayerPlace, Told], Scaling | None]] = {
-    "default": lambda at, told: None,
-    "linear": lambda at, told: scaling.LinearScaling(factor=_number(at, told, "factor")),
-    "dynamic": lambda at, told: scaling.NTKScaling(
-        factor=_number(at, told, "factor"), length=at.c.count("max_position_embeddings")
+_SCALINGS: dict[str, Callable[[RopeFields], Scaling | None]] = {
+    "default": lambda rope: None,
+    "linear": lambda rope: scaling.LinearScaling(factor=rope.number("factor")),
+    "dynamic": lambda rope: scaling.NTKScaling(
+        factor=rope.number("factor"), length=rope.at.c.count("max_position_embeddings")
     ),
     "llama3": _llama3,
     "yarn": _yarn,
@@ -200,8 +208,6 @@ _SCALINGS: dict[str, Callable[[LayerPlace, Told], Scaling | None]] = {
 # -- single families ---------------------------------------------------------------------------------------------------
 # Rules of single families: latents of DeepSeek, heads of Falcon, and positions that are no rotations.
 
-_MILLIONTH = 1e-6
-
 
 # -- latents -----------------------------------------------------------------------------------------------------------
 @rule(
@@ -211,15 +217,9 @@ _MILLIONTH = 1e-6
 def latent(at: LayerPlace) -> dict[str, Any]:
     c = at.c
     columns = c.count("qk_nope_head_dim") + c.count("qk_rope_head_dim")
-    interleaved = c.flag("rope_interleave")
-    place = position(at, parameters(at), "interleaved" if interleaved else "half", "")
-    queries = c.find("q_lora_rank") is not None
-    return {
-        "heads": at.heads,
-        "latent": Latent(queries=queries, norm="rms", eps=_MILLIONTH),
-        "position": place,
-        "scale": _stretched(place, columns),
-    }
+    place = rope_of(at).position("interleaved" if c.flag("rope_interleave") else "half")
+    latent = Latent(queries=c.find("q_lora_rank") is not None, norm="rms", eps=1e-6)
+    return {"heads": at.heads, "latent": latent, "position": place, "scale": _stretched(place, columns)}
 
 
 def _stretched(place: Rotary, columns: int) -> float | None:
@@ -243,7 +243,7 @@ def falcon(at: LayerPlace) -> dict[str, Any]:
     shared = at.sharing("num_kv_heads", keys)
     if at.c.flag("alibi"):
         at.c.cannot_tell("Falcon divides the slopes of ALiBi by √d_k, for which there is no field")
-    return {**shared, "position": position(at, parameters(at), "half", "")}
+    return {**shared, "position": rope_of(at).position("half")}
 
 
 # -- other positions ---------------------------------------------------------------------------------------------------
