@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.bounds.case_result import Case, CaseResult, Part
+from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.codec import record
 from symattn.document.errors import SymattnError
@@ -166,7 +166,7 @@ def _entry(outputs: Sequence[str], first: CaseResult, second: CaseResult, by: st
     inputs = {n: np.asarray(x).tolist() for n, x in first.case.inputs.items()} if first.case.size <= _KEPT else {}
     result, largest = None, 0.0
     for output, a, b in zip(outputs, first.parts, second.parts, strict=False):
-        pairs = _numbers(a), _numbers(b)
+        pairs = [(part.got, part.ratios) for part in (a, b) if part.got is not None and part.ratios is not None]
         (mine, my_ratios), (theirs, their_ratios) = pairs
         apart = difference(mine, theirs, a.expected.allowed)
         size = {"ratio": np.maximum(my_ratios, their_ratios), "first": (apart > 0).astype(float)}.get(by, apart)
@@ -178,13 +178,6 @@ def _entry(outputs: Sequence[str], first: CaseResult, second: CaseResult, by: st
         case = f"{first.case.group}: {first.case.name}"
         result = DifferingEntry(case, output, at, near, allowed, one, other, inputs)
     return result
-
-
-def _numbers(part: Part) -> tuple[np.ndarray, np.ndarray]:
-    """Return one side's numbers and its errors as parts of the bound that both sides have."""
-    assert part.got is not None
-    assert part.ratios is not None
-    return part.got, part.ratios
 
 
 def difference(a: np.ndarray, b: np.ndarray, limits: np.ndarray) -> np.ndarray:

@@ -49,62 +49,71 @@ class StateDifference:
 
 
 @dataclass(frozen=True)
-class StateErrors:
-    """For each state and token the largest entry of: ``off``, the difference in float64; ``mine`` and ``alone``, the
-    distances of the way and of the reference, in the model's own type, from their float64 selves; ``apart``, the
-    difference in that type. ``room`` is what counts as rounding in float64, and ``size`` the reference's largest entry,
-    for each state. ``broken`` are the tokens with an entry that is not finite in the model's own type where the
-    reference's is, ``blind`` those where the reference's is not finite in that type, and is in float64.
+class StateError:
+    """For each token the largest entry, in one state, of: ``off``, the difference in float64; ``mine`` and ``alone``,
+    the distances of the way and of the reference, in the model's own type, from their float64 selves; ``apart``, the
+    difference in that type. ``broken`` are the tokens with an entry that is not finite in the model's own type where
+    the reference's is, ``blind`` those where the reference's is not finite in that type, and is in float64. ``room`` is
+    what counts as rounding in float64, and ``size`` the reference's largest entry.
     """
 
-    off: tuple[Array, ...]
-    mine: tuple[Array, ...]
-    alone: tuple[Array, ...]
-    apart: tuple[Array, ...]
-    broken: tuple[Array, ...]
-    blind: tuple[Array, ...]
-    room: tuple[float, ...]
-    size: tuple[float, ...]
+    off: Array
+    mine: Array
+    alone: Array
+    apart: Array
+    broken: Array
+    blind: Array
+    room: float
+    size: float
+
+    @classmethod
+    def of(cls, dtype: str, own: Array, wide: Array, own_reference: Array, reference: Array) -> StateError:
+        """Compare both in the model's own type and in float64."""
+        n, size = len(wide), _finite(np.abs(reference))
+        right, wide_right = own_reference[:n], reference[:n]
+        mine, alone = _apart(own, wide), _apart(right, wide_right)
+        broken, blind = _missing(own, right), _missing(right, wide_right)
+        room = _room(mine, alone, size, dtype)
+        return cls(_apart(wide, wide_right), mine, alone, _apart(own, right), broken, blind, room, size)
+
+
+@dataclass(frozen=True)
+class StateErrors:
+    """The errors of each state, from the embeddings to the logits."""
+
+    states: tuple[StateError, ...]
     dtype: str
 
     @classmethod
     def of(cls, own: States, wide: States, own_reference: States, reference: States, dtype: str) -> StateErrors:
-        """Compare both in the model's own type and in float64."""
-        n = wide.tokens
-        four = list(zip(own.states, wide.states, own_reference.states, reference.states, strict=True))
-        columns = [
-            (_apart(w, r[:n]), _apart(o, w), _apart(p[:n], r[:n]), _apart(o, p[:n]), _missing(o, p[:n]),
-             _missing(p[:n], r[:n]))
-            for o, w, p, r in four
-        ]  # fmt: skip
-        off, mine, alone, apart, broken, blind = (tuple(column) for column in zip(*columns, strict=True))
-        size = tuple(_finite(np.abs(r)) for r in reference.states)
-        room = tuple(map(lambda m, a, s: _room(m, a, s, dtype), mine, alone, size))
-        return cls(off, mine, alone, apart, broken, blind, room, size, dtype)
+        """Compare all states."""
+        four = zip(own.states, wide.states, own_reference.states, reference.states, strict=True)
+        return cls(tuple(StateError.of(dtype, *arrays) for arrays in four), dtype)
 
     def first(self, item: int) -> StateDifference | None:
         """The first token of the first state that is beyond the room, or that is not finite in the model's own type
         where the reference's is; None where none is."""
-        for state, (off, room, broken) in enumerate(zip(self.off, self.room, self.broken, strict=True)):
-            beyond = ~(off <= room)
-            places = np.flatnonzero(beyond | broken)
+        for state, one in enumerate(self.states):
+            beyond = ~(one.off <= one.room)
+            places = np.flatnonzero(beyond | one.broken)
             if places.size:
                 token = int(places[0])
                 own = "" if beyond[token] else f"in {self.dtype} it is not finite, where the reference is"
-                return StateDifference(item, state, self._layer(state), token, float(off[token]), room, own=own)
+                off = float(one.off[token])
+                return StateDifference(item, state, self._layer(state), token, off, one.room, own=own)
         return None
 
     @property
     def unclear(self) -> str:
         """Why what was computed in the model's own type tells nothing of the way; empty where it does."""
-        for state, (mine, alone, blind) in enumerate(zip(self.mine, self.alone, self.blind, strict=True)):
-            if blind.any():
+        for state, one in enumerate(self.states):
+            if one.blind.any():
                 return f"the reference itself is not finite in {self.dtype} from {self._layer(state)} on"
-            far, usual = float(mine.max()), float(alone.max())
-            if not far <= max(ROUGH * usual, _LARGE * self.size[state]):
+            far, usual = float(one.mine.max()), float(one.alone.max())
+            if not far <= max(ROUGH * usual, _LARGE * one.size):
                 result = f"in {self.dtype} it is {far:.2g} from its float64 self at {self._layer(state)}"
                 return (
-                    f"{result}, where entries are at most {self.size[state]:.2g} and the reference is {usual:.1g} from "
+                    f"{result}, where entries are at most {one.size:.2g} and the reference is {usual:.1g} from "
                     "its own: it is wrong in that type alone, or a choice, as of experts, went another way by rounding"
                 )
         return ""
@@ -112,14 +121,12 @@ class StateErrors:
     @property
     def used(self) -> float:
         """The largest part of the room that is taken."""
-        return max(
-            float(np.nan_to_num(off / room, nan=np.inf).max()) for off, room in zip(self.off, self.room, strict=True)
-        )
+        return max(float(np.nan_to_num(one.off / one.room, nan=np.inf).max()) for one in self.states)
 
     def _layer(self, state: int) -> str:
         if state == 0:
             return "embeddings"
-        return "logits" if state == len(self.off) - 1 else f"layers.{state - 1}"
+        return "logits" if state == len(self.states) - 1 else f"layers.{state - 1}"
 
 
 def _room(mine: Array, alone: Array, size: float, dtype: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,10 +64,11 @@ class WayRunner:
             first = replace(first, seen=self._sees(way, first))
         open_ = len(places) > 1 and places[0] is None and places[1] is not None  # right by its own side alone
         last = entries[-1]
+        logits = [one.states[-1] for one in last]
         row = WayResult(
-            way.name, first, used=max(one.used for one in last), off=_most(one.off[-1] for one in last),
-            apart=_most(one.apart[-1] for one in last), rounding=_most(one.mine[-1] for one in last),
-            prefill=_most(one.alone[-1] for one in last), doubt=self.reference.doubt if open_ else "",
+            way.name, first, used=max(one.used for one in last), off=_most(one.off for one in logits),
+            apart=_most(one.apart for one in logits), rounding=_most(one.mine for one in logits),
+            prefill=_most(one.alone for one in logits), doubt=self.reference.doubt if open_ else "",
             unclear=next((one.unclear for one in last if one.unclear), ""),
             stored=stored[1].lost() or stored[0].lost(), moved=self._quantised(wide) if stored[1].steps else (),
         )  # fmt: skip
@@ -87,7 +88,7 @@ class WayRunner:
         name = self.reference.chosen.implementation
         name = EAGER if way.padding and name == CONFIGURED else name
         own, wide = (
-            replace(way, cache=_again(one), implementation=by).run(model, self.sequences, self.positions, self.pad)
+            replace(way, cache=one.again, implementation=by).run(model, self.sequences, self.positions, self.pad)
             for model, one, by in zip((self.own, self.wide), stored, (None, name), strict=True)
         )
         return Candidate(name, tuple(wide), tuple(own))
@@ -164,10 +165,6 @@ def _looked_at(way: GenerationWay, stored: Recorded) -> Cache | None:
     return None if make is None else lambda config, length: stored.on(make(config, length))
 
 
-def _again(stored: Recorded) -> Cache:
-    return lambda config, length: stored.replay()
-
-
 def _earliest(entries: Sequence[StateErrors]) -> StateDifference | None:
     """The first place of all sequences, by its layer."""
     places = [place for k, one in enumerate(entries) if (place := one.first(k)) is not None]
@@ -178,8 +175,8 @@ def _moved(a: Array, b: Array, room: float) -> bool:
     return not bool(np.abs(a - b).max() <= room)
 
 
-def _most(result: object) -> float:
-    return max(float(np.max(a)) for a in result)  # type: ignore[attr-defined]
+def _most(arrays: Iterable[Array]) -> float:
+    return max(float(np.max(a)) for a in arrays)
 
 
 def _in_words(lost: Sequence[int], beyond: Sequence[int], besides: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -119,7 +119,7 @@ class Model:
             inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask.astype(np.int64))}
         else:
             inputs = {self._model.main_input_name: torch.from_numpy(np.stack(sources)).to(self._model.dtype)}
-        with torch.no_grad(), _widened() if self._wide else _as_it_is():
+        with torch.no_grad(), _widened() if self._wide else nullcontext():
             states = self._model.get_encoder()(**inputs)
         return {"encoder_outputs": states} | {n: x for n, x in inputs.items() if n == "attention_mask"}
 
@@ -136,7 +136,7 @@ class Model:
         import torch
 
         keywords |= {"decoder_input_ids" if self.encodes else "input_ids": ids, "output_hidden_states": True}
-        with torch.no_grad(), _widened() if self._wide else _as_it_is():
+        with torch.no_grad(), _widened() if self._wide else nullcontext():
             output = self._model(**keywords)
         states = output.decoder_hidden_states if self.encodes else output.hidden_states
         if states is None:
@@ -166,28 +166,11 @@ def joined(parts: Sequence[list[Array]], columns: Array, item: int) -> States:
 
 # -- float64 -----------------------------------------------------------------------------------------------------------
 @contextmanager
-def _as_it_is() -> Iterator[None]:
-    yield
-
-
-@contextmanager
 def _widened() -> Iterator[None]:
     """Everything in float64, also where code asks for float32 by name, as norms, rotary tables and softmaxes do.
 
     Without that a rerun in float64 keeps errors of float32, and could not tell them from semantic ones.
     """
-    import torch
-
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        with _mode():
-            yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-def _mode() -> Any:
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -204,7 +187,13 @@ def _mode() -> Any:
             keywords = {name: wider(x) for name, x in (kwargs or {}).items()}
             return func(*map(wider, args), **keywords)
 
-    return Widened()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Widened():
+            yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 # -- ways --------------------------------------------------------------------------------------------------------------

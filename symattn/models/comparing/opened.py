@@ -97,7 +97,11 @@ def _checkpoint(path: Path) -> Any:
     options = {"config": config, "local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
     options |= {"dtype": "auto", "output_loading_info": True, **_USUAL}
     model, info = _read(path, lambda: _auto(config).from_pretrained(path, **options))
-    _check_complete(path, info)
+    if missing := sorted(map(str, info["missing_keys"])):  # they would be drawn at random
+        raise InputError(
+            f"{path} lacks {len(missing)} arrays of its model, such as {missing[0][:80]}; hint: the weights of "
+            "this config.json, or --random"
+        )
     return model
 
 
@@ -112,9 +116,11 @@ def _at_random(path: Path, changed: dict[str, Any], seed: int) -> Any:
 
 def _config(path: Path, read: Configuration, without: Sequence[str]) -> Any:
     """The configuration as transformers has it, of a model that is not too large."""
-    from transformers import AutoConfig
+    from transformers import AutoConfig, utils
 
-    _logs_nothing()
+    logging: Any = utils.logging
+    logging.disable_progress_bar()  # bars and advice of transformers are no part of an answer
+    logging.set_verbosity_error()
     inputs = {name: x for name, x in read.data.items() if name not in without}
     config = _read(path, lambda: AutoConfig.for_model(read.model_type, **inputs))
     _read(path, lambda: _check_size(path, lambda: _auto(config).from_config(copy.deepcopy(config), **_USUAL)))
@@ -140,15 +146,6 @@ def _read(path: Path, reading: Any) -> Any:
     except Exception as error:  # of every kind, for files that nobody vouches for
         reason = " ".join(f"{type(error).__name__}: {error}".split())  # the field, then what is wrong with it
         raise InputError(f"{path} cannot be loaded by transformers: {reason[:240]}") from error
-
-
-def _logs_nothing() -> None:
-    """Progress bars and advice of transformers are no part of an answer."""
-    from transformers import utils
-
-    logging: Any = utils.logging
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
 
 
 def read_configuration(path: Path, changed: Mapping[str, Any] | None = None) -> Configuration:
@@ -181,16 +178,6 @@ def check_weights(path: Path) -> None:
     for name in parts.values():
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
             raise InputError(f"{path / _INDEX} names {str(name)[:60]!r}; hint: files .safetensors of the same folder")
-
-
-def _check_complete(path: Path, results: Mapping[str, Any]) -> None:
-    """Raise ``InputError`` where arrays of the model are not in the checkpoint: they would be drawn at random."""
-    missing = sorted(map(str, results["missing_keys"]))
-    if missing:
-        raise InputError(
-            f"{path} lacks {len(missing)} arrays of its model, such as {missing[0][:80]}; hint: the weights of "
-            "this config.json, or --random"
-        )
 
 
 def _check_size(path: Path, make: Any) -> None:
