@@ -1,5 +1,7 @@
 """Tiny models of families with random weights: two layers, a few hundred numbers to a matrix."""
 
+import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -104,15 +106,48 @@ def made(name: str, dtype: Any, implementation: str = "eager", seed: int = 0) ->
     import torch
 
     torch.manual_seed(seed)
-    model = built(name)
+    return drawn(built(name), dtype, implementation)
+
+
+def drawn(model: Any, dtype: Any, implementation: str, scale: float = 0.0) -> Any:
+    """A model whose matrices are drawn; with a ``scale`` its embeddings are as well, and gains and biases are moved.
+
+    Frequencies of rotations then stay in float32, as they do where a model is loaded.
+    """
+    import torch
+
     with torch.no_grad():
         for path, parameter in model.named_parameters():
-            if parameter.ndim == 2 and "embed" not in path:
+            if "embed" in path or (scale and (".wte" in path or ".wpe" in path)):
+                if scale:
+                    parameter.copy_(torch.randn_like(parameter) * scale)
+            elif parameter.ndim == 2:
                 parameter.copy_(torch.randn_like(parameter) * (2.0 / parameter.shape[-1]) ** 0.5)
+            elif scale:
+                parameter.add_(torch.randn_like(parameter) * 0.3)
             elif path.endswith("sinks"):
                 parameter.copy_(torch.randn_like(parameter))
     model.set_attn_implementation(implementation)
-    return model.eval().to(dtype)
+    kept = {path: buffer.clone() for path, buffer in model.named_buffers() if scale and "inv_freq" in path}
+    model = model.eval().to(dtype)
+    for path, buffer in kept.items():
+        owner, _, last = path.rpartition(".")
+        setattr(model.get_submodule(owner), last, buffer)
+    return model
+
+
+def layered(name: str, dtype: Any, implementation: str = "eager", scale: float = 1.0, **fields: Any) -> Any:
+    """A model of the family in which every parameter counts: gains around 1, biases, embeddings of this size."""
+    import torch
+
+    torch.manual_seed(0)
+    return drawn(built(name, **fields), dtype, implementation, scale)
+
+
+def path_of(model: Any, layer: int) -> str:
+    """Where a decoder layer is."""
+    pattern = re.compile(rf"(.*\.)?(layers|layer|h|blocks)\.{layer}")
+    return next(path for path, _ in model.named_modules() if pattern.fullmatch(path))
 
 
 def inputs(name: str, dtype: Any, padding: str = "none", n: int = 18) -> dict[str, Any]:
@@ -164,8 +199,6 @@ def decoding(model: Any, given: dict[str, Any], static: bool = False) -> Callabl
 
 def takes_places(model: Any) -> bool:
     """Whether a model is told where its tokens stand."""
-    import inspect
-
     return "position_ids" in inspect.signature(model.forward).parameters
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.models.auditing.families import decoding, inputs, made
-from tests.models.auditing.seeds import SEEDS, seeded
+from tests.models.auditing.seeds import CALLS, Seed, seeded
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -14,11 +14,11 @@ from symattn import audit  # noqa: E402
 pytestmark = pytest.mark.transformers
 
 
-@pytest.mark.parametrize("words", SEEDS)
-def test_a_seeded_fault_is_found_and_named(words: str) -> None:
-    report = seeded(words, "float32")
+@pytest.mark.parametrize("seed", CALLS, ids=lambda seed: seed.words)
+def test_a_seeded_fault_is_found_and_named(seed: Seed) -> None:
+    report = seeded(seed, "float32")
     assert {f.state for f in report.findings} >= {"wrong"}
-    assert all(words in f.cause for f in report.findings if f.state == "wrong")
+    assert all(seed.words in f.cause for f in report.findings if f.state == "wrong")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from symattn import audit
+from symattn.models.auditing.audit_report import AuditReport
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -22,6 +23,19 @@ class Spelled(torch.nn.Module):  # type: ignore[misc, name-defined]
     def forward(self, x: Any) -> Any:
         q, k, v = self.project(x).chunk(3, dim=-1)
         return self.body(q @ k.transpose(-1, -2) / 4) @ v
+
+
+def heard(model: Any) -> AuditReport:
+    """An audit of one pass of a model, or of one head that is spelled out so."""
+    torch.manual_seed(0)
+    model = model if isinstance(model, torch.nn.Module) else Spelled(model)
+    with torch.no_grad(), audit(model.eval()) as report:
+        model(torch.randn(2, 9, 16))
+    return report
+
+
+def states(report: AuditReport) -> list[str]:
+    return [f.state for f in report.findings]
 
 
 def _causal(scores: Any) -> Any:
@@ -103,11 +117,7 @@ UNREAD: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_attention_in_operators_is_read(name: str) -> None:
-    torch.manual_seed(0)
-    model = Spelled(RIGHT[name]).eval()
-    with torch.no_grad(), audit(model) as report:
-        model(torch.randn(2, 9, 16))
-    assert [(f.via, f.state) for f in report.findings] == [("operators", "pass as given")]
+    assert [(f.via, f.state) for f in heard(RIGHT[name]).findings] == [("operators", "pass as given")]
 
 
 def test_inference_mode_hides_nothing() -> None:
@@ -121,33 +131,26 @@ def test_inference_mode_hides_nothing() -> None:
         with audit(model) as other:
             model(x)
     assert torch.equal(plain, audited)
-    assert [f.state for f in report.findings] == ["pass as given"]
-    assert [f.state for f in other.findings] == ["cannot tell"]
+    assert states(report) == ["pass as given"]
+    assert states(other) == ["cannot tell"]
 
 
 @pytest.mark.parametrize("name", UNREAD)
 def test_what_is_not_understood_is_no_pass(name: str) -> None:
-    model = Spelled(UNREAD[name]).eval()
-    with torch.no_grad(), audit(model) as report:
-        model(torch.randn(2, 9, 16))
-    assert {f.state for f in report.findings} == {"cannot tell"}
+    report = heard(UNREAD[name])
+    assert set(states(report)) == {"cannot tell"}
     assert report.exit_code == 3
 
 
 def test_a_cap_that_is_read_is_judged() -> None:
-    model = Spelled(RIGHT["capped"]).eval()
-    with torch.no_grad(), audit(model) as report:
-        model(torch.randn(2, 9, 16))
-    assert "softcap=3" in report.findings[0].semantics
+    assert "softcap=3" in heard(RIGHT["capped"]).findings[0].semantics
 
 
 @pytest.mark.parametrize("least", [-1e4, -1e9, torch.finfo(torch.float32).min])
 def test_rows_that_a_column_forbids_are_left_out(least: float) -> None:
     column = torch.zeros(9, 1)
     column[:3] = least
-    model = Spelled(lambda s: (s + column).softmax(-1)).eval()
-    with torch.no_grad(), audit(model) as report:
-        model(torch.randn(2, 9, 16))
+    report = heard(lambda s: (s + column).softmax(-1))
     assert [(f.state, f.empty) for f in report.findings] == [("pass as given", 6)]
 
 
@@ -157,7 +160,7 @@ def test_torchs_own_module_is_read(weights: bool) -> None:
     x = torch.randn(2, 9, 16, requires_grad=True)
     with audit(model) as report:
         model(x, x, x, need_weights=weights)
-    assert [f.state for f in report.findings] == ["pass as given"]
+    assert states(report) == ["pass as given"]
     assert report.findings[0].semantics.startswith("2 heads 9×9")
 
 
@@ -178,9 +181,7 @@ def test_queries_that_are_changed_after_their_product_are_no_fault() -> None:
             q.mul_(2)
             return weights @ v
 
-    model = Changing(RIGHT["filled"]).eval()
-    with torch.no_grad(), audit(model) as report:
-        model(torch.randn(2, 9, 16))
+    report = heard(Changing(RIGHT["filled"]))
     assert "changed in place" in report.findings[0].verdict
     assert report.exit_code == 3
 
@@ -193,11 +194,10 @@ def test_attention_that_is_lost_is_no_pass(heads: bool) -> None:
             weights = torch.softmax(q @ k.mT * torch.ones(9, 1), -1) * torch.ones(9, 9)
             return weights @ torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
-    model = Lost(RIGHT["filled"]).eval()
+    model = Lost(RIGHT["filled"])
     model.num_heads = 1 if heads else "one"
-    with torch.no_grad(), audit(model) as report:
-        model(torch.randn(2, 9, 16))
-    assert [f.state for f in report.findings] == ["pass as given"]
+    report = heard(model)
+    assert states(report) == ["pass as given"]
     assert report.exit_code == (3 if heads else 0)
     assert "whether it is attention is unknown" in " ".join(report.text().split())
 
@@ -217,8 +217,8 @@ def test_an_audit_inside_of_another_hides_nothing_from_it() -> None:
             torch.nn.functional.scaled_dot_product_attention(q, q, q)
             (q[0] @ q[0].mT).softmax(-1) @ q[0]
         torch.nn.functional.scaled_dot_product_attention(q, q, q)
-    assert [f.state for f in inner.findings] == ["pass as given"] * 2
-    assert [f.state for f in outer.findings] == ["pass as given"] * 3
+    assert states(inner) == ["pass as given"] * 2
+    assert states(outer) == ["pass as given"] * 3
 
 
 def test_a_compiled_module_is_told() -> None:
@@ -246,7 +246,7 @@ def test_other_threads_are_followed() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    assert [f.state for f in report.findings] == ["pass as given"] * 3
+    assert states(report) == ["pass as given"] * 3
 
 
 def test_other_models_are_left_alone() -> None:
@@ -269,7 +269,7 @@ def test_inputs_that_are_changed_in_place_are_judged_as_they_were(monkeypatch: p
     q, k, v = (torch.randn(1, 2, 9, 8) for _ in range(3))
     with audit() as report:
         torch.nn.functional.scaled_dot_product_attention(q, k, v)
-    assert [f.state for f in report.findings] == ["pass as given"]
+    assert states(report) == ["pass as given"]
 
 
 def test_an_array_is_no_parameter_because_it_lies_where_one_was() -> None:
@@ -279,10 +279,10 @@ def test_an_array_is_no_parameter_because_it_lies_where_one_was() -> None:
     with audit() as report:
         held(q)
         (q @ k.mT / 8**0.5).softmax(-1) @ v
-        assert [f.state for f in report.findings] == ["cannot tell"]  # a product with a parameter is a projection
+        assert states(report) == ["cannot tell"]  # a product with a parameter is a projection
         del held
         (q @ k.mT / 8**0.5).softmax(-1) @ v
-    assert [f.state for f in report.findings] == ["cannot tell", "pass as given"]
+    assert states(report) == ["cannot tell", "pass as given"]
 
 
 class Router(torch.nn.Module):  # type: ignore[misc, name-defined]

@@ -1,91 +1,74 @@
-"""Attention as functions of torch with a backward pass by hand: right ones, and ones with a mistake."""
+"""Attention as a function of torch's own kind, with a backward pass by hand: right, or with a mistake."""
 
 from collections.abc import Callable
 from typing import Any
 
-Grads = tuple[Any, Any, Any]
 
+def written(wrong: str = "") -> Callable[..., Any]:
+    """A function of q, k, v, the scale, a bias, a sink, a cap, ``is_causal`` and ``dropout_p``.
 
-def written(back: Callable[..., Grads]) -> Callable[..., Any]:
-    """Attention as a function of torch's own kind, with a backward pass by hand: ``back`` of q, k, v, P, dO and s."""
-
+    ``wrong``: ``scale``: dK is not scaled; ``sums``: no row sums are subtracted; ``mask``: it is forgotten; ``cap``:
+    its derivative is left out; ``sink``: the sums are as if there were none; ``bias``: dB is scaled; ``key``: there is
+    no dK; ``dropout``: it is forgotten, ``values``: in dV alone, ``drawn``: it is drawn again.
+    """
     import torch
 
     class Written(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
-        def forward(ctx: Any, q: Any, k: Any, v: Any, causal: bool) -> Any:
-            scores = (q.float() @ k.float().mT) * q.shape[-1] ** -0.5
-            if causal:
-                scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -torch.inf)
-            p = scores.softmax(-1)
-            ctx.save_for_backward(q, k, v, p)
-            return (p @ v.float()).to(q.dtype)
+        def forward(ctx: Any, q: Any, k: Any, v: Any, bias: Any, sink: Any, s: float, cap: Any, *how: Any) -> Any:
+            causal, rate = how
+            x = (q.float() @ k.float().mT) * s
+            z = torch.tanh(x / cap) if cap else torch.zeros_like(x)
+            t = z * cap if cap else x
+            t = t if bias is None else t + bias.float()
+            t = t.masked_fill(torch.ones(t.shape[-2:]).triu(1).bool(), -torch.inf) if causal else t
+            if sink is None:
+                p = t.softmax(-1)
+            else:
+                own = sink.float().reshape(1, -1, 1, 1).expand(*t.shape[:-1], 1)
+                p = torch.cat([t, own], -1).softmax(-1)[..., : t.shape[-1]]
+            c = torch.empty_like(p).bernoulli_(1 - rate) / (1 - rate) if rate else torch.ones_like(p)
+            ctx.save_for_backward(q, k, v, p, z, c)
+            ctx.s, ctx.bias = s, bias
+            return ((p * c if rate else p) @ v.float()).to(q.dtype)
 
         @staticmethod
         def backward(ctx: Any, g: Any) -> Any:
-            q, k, v, p = (t.float() for t in ctx.saved_tensors)
-            dtype = ctx.saved_tensors[0].dtype
-            found = back(q, k, v, p, g.float(), q.shape[-1] ** -0.5)
-            return *(None if t is None else t.to(dtype) for t in found), None
+            q, k, v, p, z, c = (t.float() for t in ctx.saved_tensors)
+            s, g, bias = ctx.s, g.float(), ctx.bias
+            p = (s * q @ k.mT).softmax(-1) if wrong == "mask" else p
+            c = {"dropout": torch.ones_like(c), "drawn": c.flip(-1)}.get(wrong, c)
+            dp = c * (g @ v.mT)
+            d = (p * dp).sum(-1, keepdim=True) / (p.sum(-1, keepdim=True) if wrong == "sink" else 1)
+            ds = p * (dp if wrong == "sums" else dp - d)
+            db = ds * (s if wrong == "bias" else 1)
+            ds = ds if wrong == "cap" else ds * (1 - z * z)
+            dk = None if wrong == "key" else (1 if wrong == "scale" else s) * ds.mT @ q
+            found = (s * ds @ k, dk, (p if wrong == "values" else p * c).mT @ g)
+            of_bias = db.sum_to_size(bias.shape).to(bias.dtype) if bias is not None and bias.requires_grad else None
+            return *(None if t is None else t.to(ctx.saved_tensors[0].dtype) for t in found), of_bias, *[None] * 5
 
-    return lambda q, k, v, is_causal=False: Written.apply(q, k, v, is_causal)
+    def attend(
+        q: Any, k: Any, v: Any, s: Any = None, bias: Any = None, sink: Any = None, cap: Any = None,
+        is_causal: bool = False, dropout_p: float = 0.0,
+    ) -> Any:  # fmt: skip
+        return Written.apply(q, k, v, bias, sink, s or q.shape[-1] ** -0.5, cap, is_causal, dropout_p)
 
-
-def right(q: Any, k: Any, v: Any, p: Any, g: Any, s: float) -> Grads:
-    dp = g @ v.mT
-    ds = p * (dp - (p * dp).sum(-1, keepdim=True))
-    return s * ds @ k, s * ds.mT @ q, p.mT @ g
-
-
-def unscaled(*given: Any) -> Grads:
-    dq, dk, dv = right(*given)
-    return dq, dk / given[-1], dv
-
-
-def without_sums(q: Any, k: Any, v: Any, p: Any, g: Any, s: float) -> Grads:
-    ds = p * (g @ v.mT)
-    return s * ds @ k, s * ds.mT @ q, p.mT @ g
-
-
-def unmasked(q: Any, k: Any, v: Any, p: Any, g: Any, s: float) -> Grads:
-    return right(q, k, v, (s * q @ k.mT).softmax(-1), g, s)
+    return attend
 
 
-def dropping(back: Callable[..., Grads]) -> Callable[..., Any]:
-    """Attention with dropout and a backward pass by hand: ``back`` of q, k, v, P, c, dO and s."""
+def eager(wrong: str = "") -> Callable[..., Any]:
+    """In the place of the eager functions of Gemma 2, GPT-OSS and T5, which hand over the same by keywords."""
+    attend = written(wrong)
 
-    import torch
+    def eager_attention_forward(
+        module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: Any = None, **more: Any
+    ) -> Any:
+        times = query.shape[1] // key.shape[1]
+        key, value = (t.repeat_interleave(times, 1) for t in (key, value))
+        parts = [b for b in (attention_mask, more.get("position_bias")) if b is not None]
+        bias = sum(parts[1:], parts[0]) if parts else None
+        out = attend(query, key, value, scaling, bias, more.get("s_aux"), more.get("softcap"))
+        return out.transpose(1, 2).contiguous(), None
 
-    class Dropping(torch.autograd.Function):  # type: ignore[misc]
-        @staticmethod
-        def forward(ctx: Any, q: Any, k: Any, v: Any, rate: float) -> Any:
-            p = ((q.float() @ k.float().mT) * q.shape[-1] ** -0.5).softmax(-1)
-            c = torch.empty_like(p).bernoulli_(1 - rate) / (1 - rate)
-            ctx.save_for_backward(q, k, v, p, c)
-            return ((p * c) @ v.float()).to(q.dtype)
-
-        @staticmethod
-        def backward(ctx: Any, g: Any) -> Any:
-            q, k, v, p, c = (t.float() for t in ctx.saved_tensors)
-            found = back(q, k, v, p, c, g.float(), q.shape[-1] ** -0.5)
-            return *(t.to(ctx.saved_tensors[0].dtype) for t in found), None
-
-    return lambda q, k, v, dropout_p=0.0: Dropping.apply(q, k, v, dropout_p)
-
-
-def dropped(q: Any, k: Any, v: Any, p: Any, c: Any, g: Any, s: float) -> Grads:
-    dp = c * (g @ v.mT)
-    ds = p * (dp - (p * dp).sum(-1, keepdim=True))
-    return s * ds @ k, s * ds.mT @ q, (p * c).mT @ g
-
-
-def forgotten(q: Any, k: Any, v: Any, p: Any, c: Any, g: Any, s: float) -> Grads:
-    return dropped(q, k, v, p, 1.0, g, s)
-
-
-def of_values(q: Any, k: Any, v: Any, p: Any, c: Any, g: Any, s: float) -> Grads:
-    return (*dropped(q, k, v, p, c, g, s)[:2], p.mT @ g)
-
-
-def drawn_again(q: Any, k: Any, v: Any, p: Any, c: Any, g: Any, s: float) -> Grads:
-    return dropped(q, k, v, p, c.flip(-1), g, s)
+    return eager_attention_forward

@@ -7,11 +7,14 @@ import numpy as np
 Array = Any
 
 
+def softmax(scores: Array) -> Array:
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
 def plain(q: Array, k: Array, v: Array) -> Array:
     """As the definition says it."""
-    scores = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True) @ v
+    return softmax(q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)) @ v
 
 
 def late(q: Array, k: Array, v: Array) -> Array:
@@ -23,16 +26,12 @@ def late(q: Array, k: Array, v: Array) -> Array:
 
 def of_values(q: Array, k: Array, v: Array) -> Array:
     """The mistake: the scale of the values' width."""
-    scores = q @ k.T / np.sqrt(v.shape[-1]).astype(q.dtype)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True) @ v
+    return softmax(q @ k.T / np.sqrt(v.shape[-1]).astype(q.dtype)) @ v
 
 
 def unscaled(q: Array, k: Array, v: Array) -> Array:
     """Another mistake: no scale."""
-    scores = q @ k.T
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True) @ v
+    return softmax(q @ k.T) @ v
 
 
 def refusing(q: Array, k: Array, v: Array) -> Array:

@@ -1,4 +1,4 @@
-"""``symattn.generation``: right models pass in every way, and seeded mistakes are found with their layer and token."""
+"""``symattn.generation``: what counts as rounding, right models pass in every way, and what is refused."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from symattn.models.comparing.generation import _chosen, _first
 from symattn.models.comparing.generation_ways import States
 from tests.models.comparing import families
 from tests.models.comparing.families import generation
+from tests.models.comparing.seeds import altered, losing
 
 TELLING = ["eager", "dynamic cache, decoding", "static cache, 3 tokens at once", "left padding, static cache"]
-SEEDED = [f for f in families.FAMILIES if f != "gpt-oss"]
 
 
 # -- without torch: what counts as rounding ----------------------------------------------------------------------------
@@ -120,134 +120,6 @@ def test_the_model_is_not_changed() -> None:
     assert torch.get_default_dtype() is torch.float32
 
 
-# -- mistakes ----------------------------------------------------------------------------------------------------------
-def losing(config: Any, length: int) -> Any:
-    """A cache in which the place of token 3 holds token 2 when later tokens come."""
-    from transformers import DynamicCache
-
-    class Losing(DynamicCache):
-        def update(self, *given: Any, **told: Any) -> Any:
-            k, v = super().update(*given, **told)
-            if k.shape[-2] > max(given[0].shape[-2], 4):
-                k, v = k.clone(), v.clone()
-                k[:, :, 3], v[:, :, 3] = k[:, :, 2], v[:, :, 2]
-            return k, v
-
-    return Losing()
-
-
-def windowed(by: int) -> Any:
-    """Caches of windows that are longer or shorter by so many tokens."""
-
-    def make(config: Any, length: int) -> Any:
-        from transformers import DynamicCache
-
-        cache = DynamicCache(config=config)
-        for layer in cache.layers:
-            if getattr(layer, "is_sliding", False):
-                layer.sliding_window += by
-        return cache
-
-    return make
-
-
-def counting_padding(mask: Any, past: int) -> Any:
-    """Positions without padding in the prefill, and with it afterwards."""
-    import torch
-
-    from symattn.models.comparing.generation_ways import generates
-
-    return generates(mask, past) if not past else torch.arange(past, mask.shape[1])[None].expand(len(mask), -1)
-
-
-def all_columns(mask: Any, past: int) -> Any:
-    """Positions that count padding everywhere: for rotary positions, all tokens are moved alike."""
-    import torch
-
-    return torch.arange(past, mask.shape[1])[None].expand(len(mask), -1)
-
-
-def deaf(family: str) -> Any:
-    """A model that takes padding for tokens. (Without any mask, transformers takes positions for packed documents.)"""
-    base = families.cls(family)
-
-    def forward(self: Any, *given: Any, attention_mask: Any = None, **told: Any) -> Any:
-        ones = None if attention_mask is None else attention_mask.new_ones(attention_mask.shape)
-        return base.forward(self, *given, attention_mask=ones, **told)
-
-    return families.made(family, type(base.__name__, (base,), {"forward": forward}))
-
-
-@pytest.mark.transformers
-@pytest.mark.parametrize("family", SEEDED)
-def test_a_cache_that_loses_a_token(family: str) -> None:
-    found = generation(families.made(family), 10, caches={"mine": losing}, ways=["mine, decoding", "token by token"])
-    assert found.wrong == ("mine, decoding",)
-    at = found["mine, decoding"].first
-    assert (at.layer, at.token, at.seen) == ("layers.0", 5, "does not see token 3")
-    assert "mine, decoding is wrong from layers.0 on, first at token 5" in " ".join(found.text(columns=200).split())
-
-
-def overflowing(config: Any, length: int) -> Any:
-    """A cache whose values overflow where the largest number is small, as in float16."""
-    from transformers import DynamicCache
-
-    class Overflowing(DynamicCache):
-        def update(self, *given: Any, **told: Any) -> Any:
-            k, v = super().update(*given, **told)
-            return k, v * 1e5 / 1e5
-
-    return Overflowing()
-
-
-@pytest.mark.transformers
-def test_a_cache_that_overflows_in_the_models_own_type() -> None:
-    way = "mine, decoding"
-    found = generation(families.made("llama", dtype="float16"), 10, caches={"mine": overflowing}, ways=[way])
-    assert found.wrong == (way,)
-    assert found[way].first.own == "in float16 it is not finite, where the reference is"
-    right = generation(families.made("llama"), 10, caches={"mine": overflowing}, ways=[way])
-    assert (right.verdict, right[way].undecided) == (Verdict.NO_FAULT, False)
-
-
-@pytest.mark.transformers
-@pytest.mark.parametrize("family", families.WINDOWED)
-@pytest.mark.parametrize("by", [-1, 2])
-def test_a_cache_of_a_window_that_is_too_short(family: str, by: int) -> None:
-    found = generation(families.made(family), 10, caches={"mine": windowed(by)}, ways=["mine, decoding"])
-    assert bool(found.wrong) == (by < 0)  # a longer one is masked, and right
-    if by < 0:
-        at = found["mine, decoding"].first
-        assert (at.layer, at.token, at.seen) == ("layers.0", 5, "does not see token 1")
-
-
-@pytest.mark.transformers
-@pytest.mark.parametrize("family", SEEDED)
-def test_positions_that_are_off_by_the_padding(family: str) -> None:
-    way = "left padding, dynamic cache"
-    found = generation(families.made(family), 10, positions=counting_padding, ways=[way, "left padding"])
-    assert found.wrong == (way,)
-    at = found[way].first
-    assert (at.item, at.layer, at.token) == (1, "embeddings" if family == "gpt2" else "layers.0", 1)
-
-
-@pytest.mark.transformers
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_positions_that_are_all_moved_are_right_where_they_are_relative(family: str) -> None:
-    found = generation(families.made(family), 10, positions=all_columns, ways=["left padding"])
-    assert bool(found.wrong) == (family not in families.ROTATED)
-
-
-@pytest.mark.transformers
-@pytest.mark.parametrize("family", SEEDED)
-def test_a_mask_of_padding_that_is_ignored(family: str) -> None:
-    found = generation(deaf(family), 10, ways=["left padding", "right padding", "batch"])
-    assert found.wrong == ("left padding",)  # behind all tokens, padding is seen by none
-    at = found["left padding"].first
-    assert (at.item, at.layer, at.token) == (1, "layers.0", 0)
-    assert "sees padding" in at.seen
-
-
 # -- what is refused ---------------------------------------------------------------------------------------------------
 def drawn(tokens: Any) -> Any:
     return _first(tokens, 64, 32, np.random.default_rng(0))
@@ -315,25 +187,14 @@ def test_a_bias_in_the_mask_is_no_fault() -> None:
     """The definition is told of it, and what the mask forbids is held to the configuration."""
     import torch
 
-    base = families.cls("llama")
-
-    def forward(self: Any, input_ids: Any, attention_mask: Any = None, past_key_values: Any = None, **told: Any) -> Any:
-        past = past_key_values.get_seq_length() if past_key_values is not None else 0
-        n = input_ids.shape[1]
+    def change(told: dict[str, Any]) -> dict[str, Any]:
+        ids, cache = told["input_ids"], told.get("past_key_values")
+        past, n = cache.get_seq_length() if cache is not None else 0, ids.shape[1]
         far = torch.arange(past + n)[None, :] - torch.arange(past, past + n)[:, None]
-        mask = torch.where(far > 0, -torch.inf, 0.5 * far.to(self.dtype)).to(self.dtype)[None, None]
-        mask = mask.expand(len(input_ids), -1, -1, -1)
-        return base.forward(self, input_ids, attention_mask=mask, past_key_values=past_key_values, **told)
+        mask = torch.where(far > 0, -torch.inf, 0.5 * far.to(model.dtype))[None, None].expand(len(ids), -1, -1, -1)
+        return told | {"attention_mask": mask.to(torch.get_default_dtype())}
 
-    model = families.made("llama", type(base.__name__, (base,), {"forward": forward}))
+    model = altered("llama", change)
     found = generation(model, 8, ways=["eager", "token by token"])
     assert (found.wrong, found.exit_code) == ((), 0), found.text()
     assert "symattn's definition" in found.notes[0]
-
-
-@pytest.mark.transformers
-def test_padding_by_the_last_word_is_looked_into() -> None:
-    model = deaf("llama")
-    model.config.pad_token_id = model.config.vocab_size - 1
-    found = generation(model, 8, ways=["left padding"])
-    assert "sees padding" in found["left padding"].first.seen

@@ -11,7 +11,7 @@ from symattn.models.comparing.cache_losses import Recorded
 from symattn.models.comparing.generation_ways import generates
 from tests.models.comparing import families, quantised
 from tests.models.comparing.families import generation
-from tests.models.comparing.test_generation import counting_padding, deaf
+from tests.models.comparing.seeds import counting_padding, deaf
 
 RIGHT = {"two bits": quantised.cache(2), "four bits": quantised.cache(4), "eight bits": quantised.cache(8),
          "float8": quantised.float8}  # fmt: skip

@@ -11,7 +11,8 @@ from symattn.models.configurations.configuration import CannotTell
 from symattn.models.configurations.layer_layouts import LAYOUTS, UNSAID
 from symattn.models.configurations.model_families import FAMILIES
 from symattn.models.configurations.promised_layers import block, parameters, promised
-from tests.models.auditing.layers.families import made, path_of
+from tests.models.auditing.families import layered as made
+from tests.models.auditing.families import path_of
 
 _TOLD: dict[str, Any] = {
     "model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32,

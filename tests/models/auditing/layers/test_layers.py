@@ -1,5 +1,6 @@
 """Layers of tiny models: right ones pass in every part, and a fault is found in the part that it was made in."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import cycle
 from types import SimpleNamespace
@@ -8,13 +9,14 @@ from typing import Any
 import pytest
 
 from symattn.document.evidence import Verdict
+from symattn.models.auditing.audit_report import AuditReport
 from symattn.models.auditing.layers import part_judge
 from symattn.models.auditing.layers.part_definitions import of_erf
 from symattn.models.auditing.setting import numbers
 from symattn.models.configurations.layer_layouts import LAYOUTS
 from tests.models.auditing.families import decoding, inputs
-from tests.models.auditing.layers.families import made
-from tests.models.auditing.layers.seeds import SEEDS, Seed, seeded
+from tests.models.auditing.families import layered as made
+from tests.models.auditing.seeds import LAYERS, Seed, seeded
 from tests.models.comparing.quantised import float8
 
 torch = pytest.importorskip("torch")
@@ -25,8 +27,22 @@ DTYPES = ("float32", "bfloat16", "float16")
 pytestmark = pytest.mark.transformers
 
 
+def audited(model: Any, *changes: Callable[[], Any]) -> AuditReport:
+    """An audit of the layers in one pass, and in one more after each change."""
+    given = inputs(model.config.model_type, model.dtype)
+    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
+        for change in (lambda: None, *changes):
+            change()
+            model(**given)
+    return report
+
+
+def states(report: AuditReport) -> list[str]:
+    return [layer.state for layer in report.layers]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.exhaustive)])
-@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"{seed.part}-{seed.words[:30]}")
+@pytest.mark.parametrize("seed", LAYERS, ids=lambda seed: f"{seed.part}-{seed.words[:30]}")
 def test_a_fault_is_found_in_its_part_and_named(seed: Seed, dtype: str) -> None:
     report = seeded(seed, dtype)
     wrong = [part for layer in report.layers for part in layer.parts if part.wrong]
@@ -44,7 +60,7 @@ def test_a_right_model_passes_in_every_part(family: str, dtype: str) -> None:
         with audit(model, layers=True, rows=1) as report:
             audited = model(**given)[0]
     assert torch.equal(plain, audited)
-    assert [layer.state for layer in report.layers] == ["pass", "pass"], report.layers[0].verdict
+    assert states(report) == ["pass", "pass"], report.layers[0].verdict
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
@@ -65,8 +81,7 @@ def test_a_field_that_is_not_known_leaves_open_what_depends_on_it_alone(
     model = made(family, torch.float32, **fields)
     layer = model.model.layers[1]
     layer.post_attention_layernorm.variance_epsilon *= 1e4
-    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
-        model(**inputs(family, model.dtype))
+    report = audited(model)
     first, second = ({part.part: part.state for part in layer.parts} for layer in report.layers)
     assert {name for name, state in first.items() if state != "pass"} == open_
     assert {name: state for name, state in second.items() if state != "pass"} == {
@@ -83,32 +98,26 @@ def test_decoding_from_a_cache_passes(family: str, static: bool) -> None:
     model = made(family, torch.bfloat16, "sdpa")
     with audit(model, layers=True, rows=1) as report:
         decoding(model, inputs(family, model.dtype, "none" if static else "left"), static)()
-    assert [layer.state for layer in report.layers] == ["pass"] * 8
+    assert states(report) == ["pass"] * 8
 
 
 def test_norms_behind_the_sums_are_judged() -> None:
     model = made("opt", torch.float32, do_layer_norm_before=False)
-    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
-        model(**inputs("opt", model.dtype))
-        model.model.decoder.layers[1].final_layer_norm.eps = 1e-2
-        model(**inputs("opt", model.dtype))
-    assert [layer.state for layer in report.layers] == ["pass", "pass", "pass", "wrong"]
+    norm = model.model.decoder.layers[1].final_layer_norm
+    report = audited(model, lambda: setattr(norm, "eps", 1e-2))
+    assert states(report) == ["pass", "pass", "pass", "wrong"]
     assert [part.part for part in report.layers[3].parts if part.wrong] == ["mlp_norm"]
 
 
 def test_layers_that_a_block_cannot_say_are_told() -> None:
-    model = made("gpt_oss", torch.float32)
-    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
-        model(**inputs("gpt_oss", model.dtype))
-    assert {layer.state for layer in report.layers} == {"cannot tell"}
+    report = audited(made("gpt_oss", torch.float32))
+    assert set(states(report)) == {"cannot tell"}
     assert "a router sends each token to experts of its own" in report.layers[0].verdict
     assert report.verdict is Verdict.UNDECIDED
 
 
 def test_what_cannot_be_excluded_is_said() -> None:
-    model = made("llama", torch.bfloat16)
-    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
-        model(**inputs("llama", model.dtype))
+    report = audited(made("llama", torch.bfloat16))
     assert "pass (cannot exclude: attention_norm: ε is 1e-05, expected 1e-06" in report.layers[0].verdict
     assert "2 of 2 whole layers judged" in report.coverage
     assert '"part": "mlp.hidden"' in report.json()
@@ -130,9 +139,8 @@ def test_linear_layers_with_code_or_weights_of_their_own_are_left_open() -> None
     model.model.layers[0].mlp.down_proj.__class__ = _Rounded
     held = model.model.layers[1].self_attn.q_proj
     held.weight = _Packed(held.weight.detach())
-    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
-        model(**inputs("llama", model.dtype))
-    told = [{part.part: part.reason for part in layer.parts if part.state != "pass"} for layer in report.layers]
+    layers = audited(model).layers
+    told = [{part.part: part.reason for part in layer.parts if part.state != "pass"} for layer in layers]
     assert told == [
         {"mlp.down": "it is _Rounded, whose matrix is unknown"},
         {"attention.q": "it is Linear, whose matrix is unknown"},
@@ -141,16 +149,15 @@ def test_linear_layers_with_code_or_weights_of_their_own_are_left_open() -> None
 
 def test_a_right_model_that_overflows_is_not_accused() -> None:
     model = made("llama", torch.float16)
-    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
-        model.model.layers[0].mlp.up_proj.weight *= 3e4
-        model(**inputs("llama", model.dtype))
-    assert [layer.state for layer in report.layers] == ["cannot tell", "cannot tell"], report.layers[0].verdict
+    model.model.layers[0].mlp.up_proj.weight.data *= 3e4
+    report = audited(model)
+    assert states(report) == ["cannot tell", "cannot tell"], report.layers[0].verdict
     assert next(part.state for part in report.layers[0].parts if part.part == "mlp.up") == "pass"
 
 
 def test_a_cache_that_quantizes_is_not_accused() -> None:
     model = made("llama", torch.float32)
-    seed = next(seed for seed in SEEDS if seed.part == "attention.position")
+    seed = next(seed for seed in LAYERS if seed.part == "attention.position")
     given = inputs("llama", model.dtype)["input_ids"]
     with torch.no_grad(), audit(model, layers=True, rows=1) as report:
         cache = float8(model.config, 32)
@@ -165,11 +172,9 @@ def test_a_cache_that_quantizes_is_not_accused() -> None:
 
 def test_norms_of_queries_and_keys_that_a_field_asks_for_are_judged() -> None:
     model = made("phi", torch.float32, qk_layernorm=True)
-    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
-        model(**inputs("phi", model.dtype))
-        model.model.layers[1].self_attn.k_layernorm.forward = lambda x: x
-        model(**inputs("phi", model.dtype))
-    assert [layer.state for layer in report.layers] == ["pass", "pass", "pass", "wrong"], report.layers[0].verdict
+    norm = model.model.layers[1].self_attn.k_layernorm
+    report = audited(model, lambda: setattr(norm, "forward", lambda x: x))
+    assert states(report) == ["pass", "pass", "pass", "wrong"], report.layers[0].verdict
     assert [part.part for part in report.layers[3].parts if part.wrong] == ["attention.k_norm"]
 
 
@@ -187,9 +192,7 @@ def test_models_that_come_and_go_are_each_seen() -> None:
 
 
 def test_training_is_not_judged_and_without_layers_nothing_is_known() -> None:
-    model = made("llama", torch.float32).train()
-    with torch.no_grad(), audit(model, layers=True, rows=1) as report:
-        model(**inputs("llama", model.dtype))
+    report = audited(made("llama", torch.float32).train())
     assert report.layers[0].reason == "the model is in training, where dropout may be on; hint: model.eval()"
     with audit(torch.nn.Linear(2, 2), layers=True) as report:
         pass
