@@ -182,18 +182,12 @@ def judged_linear(part: str, got: Floats, x: Floats, w: Floats, b: Floats | None
     ratio = _ratio(got, x, w, b, dtype, vague)
     if ratio <= 1:
         return PartFinding(part, ratio, reason=_OVERFLOW if vague.any() else "")
-    others = {
-        "the bias is left out": (w, None),
-        "the bias is added twice": (w, None if b is None else 2 * b),
-        "the matrix is transposed": (w.T, b),
-    }
-    if b is None:
-        others = {"the matrix is transposed": (w.T, b)}
-    fitting = [
-        words for words, (v, c) in others.items()
-        if v.shape == w.shape and _ratio(got, x, v, c, dtype) <= 1
-    ]  # fmt: skip
-    return PartFinding(part, ratio, True, fitting[0] if len(fitting) == 1 else "no known mistake explains it")
+    others: dict[str, tuple[Floats, Floats | None]] = {"the matrix is transposed": (w.T, b)}
+    if b is not None:
+        others |= {"the bias is left out": (w, None), "the bias is added twice": (w, 2 * b)}
+    near = {words: v.shape == w.shape and _ratio(got, x, v, c, dtype) <= 1 for words, (v, c) in others.items()}
+    fitting = [words for words, fits in near.items() if fits]
+    return PartFinding(part, ratio, True, fitting[0] if len(fitting) == 1 else NONE)
 
 
 def _ratio(
@@ -203,7 +197,7 @@ def _ratio(
 
     Numbers that are ``vague`` are passed over.
     """
-    exact: Any = project(*(None if a is None else Enclosure.lift(a) for a in (x, w, b)))  # type: ignore[arg-type]
+    exact = _enclosed(x, w, b)
     ratios = shares(got, exact.mid, exact.rad, allowed_of(x, w, b, dtype))[0]
     ratios = np.where(_overflows(got, x, w, b, dtype), 0.0, ratios)
     return float(ratios[~vague].max(initial=0.0) if vague is not None else ratios.max(initial=0.0))
@@ -213,10 +207,14 @@ def _overflows(got: Floats, x: Floats, w: Floats, b: Floats | None, dtype: str) 
     """Where ``got`` is an infinity of the sign of a result, or of the product before the bias, that may be so large."""
     overflow = np.zeros(got.shape, dtype=bool)
     for bias in (b, None):
-        exact: Any = project(*(None if a is None else Enclosure.lift(a) for a in (x, w, bias)))  # type: ignore[arg-type]
+        exact = _enclosed(x, w, bias)
         furthest = np.sign(got) * exact.mid + exact.rad + allowed_of(x, w, bias, dtype)
         overflow |= np.isinf(got) & (up(furthest) >= _beyond(Format(dtype)))
     return overflow
+
+
+def _enclosed(x: Floats, w: Floats, b: Floats | None) -> Any:
+    return project(Enclosure.lift(x), Enclosure.lift(w), None if b is None else Enclosure.lift(b))
 
 
 def _beyond(f: Format) -> float:
