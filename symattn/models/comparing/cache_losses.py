@@ -21,10 +21,9 @@ Step = Callable[[Array, float], Array]
 
 @dataclass(frozen=True)
 class Lost:
-    """The first place at which a cache gives back something else than it was handed; columns count padding, too."""
+    """The first layer in which a cache gives back something else than it was handed; columns count padding, too."""
 
     layer: int
-    column: int
     words: str
 
 
@@ -69,8 +68,8 @@ class Recorded:
                 ]
                 first = next(call[0][which] for call in self.calls[layer] if not isinstance(call, int))
                 u = float(Format(dtype_of(first)).u)
-                if results := _lost(calls, self.steps[layer], u, _NAMES[which]):
-                    return Lost(layer, *results)
+                if words := _lost(calls, self.steps[layer], u, _NAMES[which]):
+                    return Lost(layer, words)
         return None
 
     def again(self, config: object, length: int) -> Any:
@@ -103,7 +102,7 @@ def _step(layer: object) -> Step | None:
     return None
 
 
-def _lost(calls: Sequence[tuple[Array, Array] | int], step: Step, u: float, what: str) -> tuple[int, str] | None:
+def _lost(calls: Sequence[tuple[Array, Array] | int], step: Step, u: float, what: str) -> str:
     """Call by call: earlier columns may move by a step from what came back last, new ones from what is handed in."""
     last: Array | None = None
     most = 0.0
@@ -115,17 +114,15 @@ def _lost(calls: Sequence[tuple[Array, Array] | int], step: Step, u: float, what
         most = most if last is not None else float(np.abs(handed).max())
         wanted = handed if last is None else np.concatenate([last, handed], axis=2)
         if back.shape != wanted.shape:
-            given, result = wanted.shape[2], back.shape[2]
-            return given, f"{result} columns of {what} are returned where {given} were stored"
+            return f"{back.shape[2]} columns of {what} are returned where {wanted.shape[2]} were stored"
         room = step(wanted, most) + _ROUNDINGS * u * np.abs(wanted).max()
         beyond = ~(np.abs(back - wanted) <= room)
         if beyond.any():
             columns = np.flatnonzero(beyond.any(axis=(0, 1, 3)))
             many = f"{len(columns)} columns, column {columns[0]} first," if len(columns) > 1 else f"column {columns[0]}"
-            words = f"the {what} in {many} are returned {_named(back, wanted, room, columns)}"
-            return int(columns[0]), words
+            return f"the {what} in {many} are returned {_named(back, wanted, room, columns)}"
         last = back
-    return None
+    return ""
 
 
 def _named(back: Array, wanted: Array, room: Array, columns: Array) -> str:
