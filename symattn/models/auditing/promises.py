@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import sqrt
@@ -35,10 +36,10 @@ class ModelCall:
     """
 
     model: Module
-    arguments: dict[str, Any]
+    arguments: Mapping[str, Any]
     past: int
     lossy: bool = False
-    compared: dict[Any, Any] = field(default_factory=dict, compare=False)
+    compared: dict[object, Any] = field(default_factory=dict, compare=False)
 
     @property
     def config(self) -> Any:
@@ -91,7 +92,7 @@ def context_of(model: Module, args: Any, kwargs: Any) -> ModelCall:
     return ModelCall(model, inputs, int(length()) if length is not None else 0, _lossy(cache))
 
 
-def _lossy(cache: Any) -> bool:
+def _lossy(cache: object) -> bool:
     """Return whether a cache may return other numbers than it is given.
 
     It has quantized some, as Transformers' layers with ``nbits`` or ``fp8_dtype`` do after their first call, or its
@@ -134,7 +135,7 @@ class Intent:
     setting: CallSetting
     masking: Masking
     scale_given: bool = False
-    compared: dict[Any, Any] = field(default_factory=dict)
+    compared: dict[object, Any] = field(default_factory=dict)
 
 
 def promised(module: Module, name: str, context: ModelCall | None) -> Promise:
@@ -150,7 +151,7 @@ def promised(module: Module, name: str, context: ModelCall | None) -> Promise:
         raise NoPromise(str(error)) from None
 
 
-def _kind(config: Any, name: str, module: Module) -> str:
+def _kind(config: object, name: str, module: Module) -> str:
     words = f"{name} {type(module).__name__}".lower()
     if any(word in words for word in ("encoder_attn", "encdec", "cross")):
         return "cross"
@@ -208,7 +209,7 @@ def _masking(call: AttentionCall, promise: Promise, context: ModelCall) -> Maski
     return Masking(promise.spec, call.rows, call.n_q, call.n_k, total, _fitting(keep, call), documents)
 
 
-def _fitting(keep: Any, call: AttentionCall) -> Any:
+def _fitting(keep: Mask | None, call: AttentionCall) -> Mask | None:
     if keep is not None and len(keep) not in (1, call.given.q.shape[0]):
         raise NoPromise(f"the padding is of {len(keep)} items, and the call of {call.given.q.shape[0]}")
     return keep

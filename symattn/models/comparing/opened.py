@@ -10,7 +10,7 @@ import difflib
 import inspect
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ _ELSEWHERE = {
 }
 
 
-def opened(source: str, random: bool = False, changed: Mapping[str, Any] | None = None, seed: int = 0) -> Any:
+def opened(source: str, random: bool = False, changed: Mapping[str, object] | None = None, seed: int = 0) -> Any:
     """The model that ``source`` names.
 
     source   ``file.py:function`` or ``package.module:function`` that makes a model; a folder with config.json and
@@ -64,9 +64,9 @@ def opened(source: str, random: bool = False, changed: Mapping[str, Any] | None 
     return _checkpoint(path)
 
 
-def fields(words: Sequence[str]) -> dict[str, Any]:
+def fields(words: Sequence[str]) -> dict[str, object]:
     """``hidden_size=64`` as a field and its value, which is read as JSON where it is some. Raises ``InputError``."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name.strip().isidentifier():
@@ -105,7 +105,7 @@ def _checkpoint(path: Path) -> Any:
     return model
 
 
-def _at_random(path: Path, changed: dict[str, Any], seed: int) -> Any:
+def _at_random(path: Path, changed: dict[str, object], seed: int) -> Any:
     import torch
 
     config = _config(path, read_configuration(path, changed), _PASSED_OVER)
@@ -137,7 +137,7 @@ def _auto(config: Any) -> Any:
     return transformers.AutoModelForSpeechSeq2Seq if hears else transformers.AutoModelForSeq2SeqLM
 
 
-def _read(path: Path, reading: Any) -> Any:
+def _read(path: Path, reading: Callable[[], Any]) -> Any:
     """Return the result of ``reading``. Raises ``InputError`` with what transformers says."""
     try:
         return reading()
@@ -148,7 +148,7 @@ def _read(path: Path, reading: Any) -> Any:
         raise InputError(f"{path} cannot be loaded by transformers: {reason[:240]}") from error
 
 
-def read_configuration(path: Path, changed: Mapping[str, Any] | None = None) -> Configuration:
+def read_configuration(path: Path, changed: Mapping[str, object] | None = None) -> Configuration:
     """The configuration, with other values of fields. Raises ``InputError`` for a field that its family does not have,
     and for more layers or experts than are made."""
     config = configuration(str(path))
@@ -180,7 +180,7 @@ def check_weights(path: Path) -> None:
             raise InputError(f"{path / _INDEX} names {str(name)[:60]!r}; hint: files .safetensors of the same folder")
 
 
-def _check_size(path: Path, make: Any) -> None:
+def _check_size(path: Path, make: Callable[[], Any]) -> None:
     """Make a model without numbers, and raise ``InputError`` where it is too large to be made with them."""
     import torch
 

@@ -37,7 +37,7 @@ class Configuration:
     """
 
     model_type: str
-    data: Mapping[str, Any]
+    data: Mapping[str, object]
     where: str = "the configuration"
     given: Any = None
 
@@ -47,7 +47,7 @@ class Configuration:
     def __str__(self) -> str:
         return f"{self.where} ({self.model_type})"
 
-    def find(self, *names: str) -> Any:
+    def find(self, *names: str) -> object:
         """The field by the first of its names that is written, else the default of its class in Transformers.
 
         Raises MissingExtra where a default is asked for and Transformers is not installed, InputError where there is
@@ -61,7 +61,7 @@ class Configuration:
             raise InputError(f"{self} has no {names[0]}; hint: write it into the configuration")
         return value
 
-    def told(self, name: str) -> Any:
+    def told(self, name: str) -> object:
         """The field, or where it is null or not written the default of its class. Raises as ``find``."""
         value = self.data.get(name)
         result = self.default(name) if value is None else value
@@ -69,11 +69,11 @@ class Configuration:
             raise InputError(f"{self} has no {name}; hint: write it into the configuration")
         return result
 
-    def optional(self, name: str, otherwise: Any = None) -> Any:
+    def optional(self, name: str, otherwise: object = None) -> object:
         """A field that no class has unless it is written."""
         return self.data.get(name, otherwise)
 
-    def default(self, *names: str) -> Any:
+    def default(self, *names: str) -> object:
         """Return the default that the class of this configuration has for a field that is not written."""
         try:
             config = self.completed
@@ -120,22 +120,22 @@ class Configuration:
         """A whole number from 1 on, or null."""
         return None if self.find(*names) is None else self.count(*names)
 
-    def as_count(self, name: str, value: Any, least: int = 1) -> int:
+    def as_count(self, name: str, value: object, least: int = 1) -> int:
         """The value of a field as a whole number. Raises InputError."""
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if not whole(value, least) or value > MOST:
+        if not isinstance(value, int) or not whole(value, least) or value > MOST:
             raise self.refusal(name, value, f"a whole number from {least} to {MOST}")
-        return int(value)
+        return value
 
     def number(self, *names: str) -> int | float:
         """A finite number above 0."""
         return self.as_number(names[0], self.find(*names))
 
-    def as_number(self, name: str, value: Any) -> int | float:
+    def as_number(self, name: str, value: object) -> int | float:
         """The value of a field as a number above 0 and of at most 10³⁰⁰; whole ones are integers. Raises InputError."""
-        known = isinstance(value, (int, float)) and abs(value) <= _LARGEST  # first: larger ones are no float at all
-        if not known or not finite(value) or value <= 0:
+        # the size first: larger numbers are no float at all
+        if not isinstance(value, (int, float)) or abs(value) > _LARGEST or not finite(value) or value <= 0:
             raise self.refusal(name, value, f"a finite number above 0 and of at most {_LARGEST:g}")
         return int(value) if value == int(value) and value <= MOST else float(value)
 
@@ -169,7 +169,7 @@ class Configuration:
         raise CannotTell(f"{self}: cannot tell: {reason}")
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     """A value as it is told in one line."""
     if isinstance(value, (Mapping, list, tuple)) and len(value) > 4:
         return f"{'an object' if isinstance(value, Mapping) else 'a list'} of {len(value)} entries"
@@ -186,7 +186,7 @@ def inverse_root(value: int | float) -> float | Fraction:
     return 1 / sqrt(value)
 
 
-def configuration(source: Any) -> Configuration:
+def configuration(source: object) -> Configuration:
     """Read the configuration of ``source``: a path of config.json or of its folder, a mapping, an object or a module.
 
     A module is read by its attribute ``config``; config.json alone is enough, and Transformers is asked for defaults
@@ -206,7 +206,7 @@ def configuration(source: Any) -> Configuration:
     raise CannotTell(f"{type(source).__name__} has no configuration; hint: give config.json, or a model that has one")
 
 
-def _of_fields(data: Any, where: str, given: object = None) -> Configuration:
+def _of_fields(data: object, where: str, given: object = None) -> Configuration:
     if not isinstance(data, Mapping):
         raise InputError(f"{where} holds no object of fields, as config.json does")
     family = data.get("model_type")
@@ -215,7 +215,7 @@ def _of_fields(data: Any, where: str, given: object = None) -> Configuration:
     return Configuration(family, data, where, given)
 
 
-def decoded(path: Path) -> Any:
+def decoded(path: Path) -> object:
     """Return the JSON of a file that nobody vouches for. Raises InputError."""
     path = path / "config.json" if path.is_dir() else path
     data = loaded(path, MOST_BYTES)
@@ -224,7 +224,7 @@ def decoded(path: Path) -> Any:
     return data
 
 
-def _depth(data: Any) -> int:
+def _depth(data: object) -> int:
     """How deep the lists and objects of a JSON text are nested."""
     depth, level = 0, [data]
     while level:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from symattn.models.configurations.configuration import Configuration, inverse_root
 
+Fields: TypeAlias = Mapping[str, object]  # of ``Attention``
 Kind: TypeAlias = Literal["self", "encoder", "decoder", "cross"]
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 #: Columns of a head where ``head_dim`` is left out, of families that do not share those of the model among the heads.
@@ -34,7 +35,7 @@ class LayerPlace:
         own = f"{half}_attention_heads"
         return self.c.count(own if self.kind != "self" and own in self.c else HEADS[0], *HEADS[1:])
 
-    def sharing(self, field: str, keys: int) -> dict[str, Any]:
+    def sharing(self, field: str, keys: int) -> Fields:
         """The heads, and those of keys that they share. Raises InputError where the ``field`` is no divisor."""
         heads = self.heads
         if heads % keys:
@@ -64,30 +65,30 @@ class FieldRule:
     """
 
     says: str
-    run: Callable[[LayerPlace], Mapping[str, Any]]
+    run: Callable[[LayerPlace], Fields]
     before: bool = False
 
-    def __call__(self, at: LayerPlace) -> Mapping[str, Any]:
+    def __call__(self, at: LayerPlace) -> Fields:
         return self.run(at)
 
 
-def rule(says: str, before: bool = False) -> Callable[[Callable[[LayerPlace], Mapping[str, Any]]], FieldRule]:
+def rule(says: str, before: bool = False) -> Callable[[Callable[[LayerPlace], Fields]], FieldRule]:
     """Make a function of a place a rule that says this."""
     return lambda run: FieldRule(says, run, before)
 
 
 # -- heads -------------------------------------------------------------------------------------------------------------
 @rule("each head has keys of its own")
-def heads(at: LayerPlace) -> dict[str, Any]:
+def heads(at: LayerPlace) -> Fields:
     return {"heads": at.heads}
 
 
 @rule("`num_key_value_heads`, null for as many as heads; query head t reads ⌊t · kv_heads / heads⌋")
-def grouped(at: LayerPlace) -> dict[str, Any]:
+def grouped(at: LayerPlace) -> Fields:
     return at.sharing(KEYS[0], at.c.count_or_none(*KEYS) or at.heads)
 
 
-def fixed(says: str, **fields: Any) -> FieldRule:
+def fixed(says: str, **fields: object) -> FieldRule:
     """Return a rule for what a family always has, whatever its configuration says."""
     return FieldRule(says, lambda at: fields)
 
@@ -100,7 +101,7 @@ def without(field: str, why: str) -> FieldRule:
     """A field that must be false, 0 or null, since there is no field of ``Attention`` for it."""
 
     @rule(f"`{field}` is refused: {why}")
-    def run(at: LayerPlace) -> dict[str, Any]:
+    def run(at: LayerPlace) -> Fields:
         if at.c.find(field):
             at.c.cannot_tell(f"{field} is set: {why}, for which there is no field")
         return {}
@@ -112,7 +113,7 @@ def without(field: str, why: str) -> FieldRule:
 def root_of(field: str) -> FieldRule:
     """The scale 1/√c for a field c."""
 
-    def run(at: LayerPlace) -> dict[str, Any]:
+    def run(at: LayerPlace) -> Fields:
         c = at.c.number(field)
         return {"scale": None if c == at.d_k else inverse_root(c)}
 
@@ -127,7 +128,7 @@ def factor(field: str) -> FieldRule:
 def softcap(field: str) -> FieldRule:
     """The cap c of c tanh(S/c); null for none."""
 
-    def run(at: LayerPlace) -> dict[str, Any]:
+    def run(at: LayerPlace) -> Fields:
         c = at.c.find(field)
         return {"softcap": None if c is None else at.c.as_number(field, c)}
 
@@ -135,7 +136,7 @@ def softcap(field: str) -> FieldRule:
 
 
 @rule("`scale_attn_weights`, and 1/(layer + 1) more by `scale_attn_by_inverse_layer_idx`")
-def gpt2_scale(at: LayerPlace) -> dict[str, Any]:
+def gpt2_scale(at: LayerPlace) -> Fields:
     scaled = at.c.flag("scale_attn_weights")
     if not at.c.flag("scale_attn_by_inverse_layer_idx"):
         return {"scale": None if scaled else 1}
@@ -147,7 +148,7 @@ def gpt2_scale(at: LayerPlace) -> dict[str, Any]:
 def normed(norm: str = "rms", eps: str = "rms_norm_eps", switch: str = "") -> FieldRule:
     """Queries and keys normalised head by head, before positions; only if the field ``switch`` is true, if named."""
 
-    def run(at: LayerPlace) -> dict[str, Any]:
+    def run(at: LayerPlace) -> Fields:
         return {} if switch and not at.c.flag(switch) else {"qk_norm": norm, "eps": at.c.number(eps)}
 
     text = f", if `{switch}`" if switch else ""
@@ -161,7 +162,7 @@ def normed(norm: str = "rms", eps: str = "rms_norm_eps", switch: str = "") -> Fi
 
 
 @rule("causal")
-def causal(at: LayerPlace) -> dict[str, Any]:
+def causal(at: LayerPlace) -> Fields:
     if at.c.optional("use_bidirectional_attention"):
         at.c.cannot_tell("use_bidirectional_attention is set; which queries see later keys is unknown")
     if at.c.optional("is_causal") is False:
@@ -170,7 +171,7 @@ def causal(at: LayerPlace) -> dict[str, Any]:
 
 
 @rule("causal if `is_decoder`, else every query sees every key")
-def by_decoder(at: LayerPlace) -> Mapping[str, Any]:
+def by_decoder(at: LayerPlace) -> Fields:
     return causal(at) if at.c.switched("is_decoder") else {}
 
 
@@ -178,17 +179,17 @@ two_sided = fixed("every query sees every key")
 
 
 @rule("`sliding_window` keys, that of the query among them, in every layer; null for all")
-def everywhere(at: LayerPlace) -> dict[str, Any]:
+def everywhere(at: LayerPlace) -> Fields:
     return {"window": at.c.count_or_none("sliding_window")}
 
 
 @rule("`sliding_window` keys in every layer if `use_sliding_window`")
-def if_asked(at: LayerPlace) -> Mapping[str, Any]:
+def if_asked(at: LayerPlace) -> Fields:
     return everywhere(at) if at.c.flag("use_sliding_window") else {}
 
 
 @rule("`window_size` keys, that of the query among them, where `attention_layers` says local")
-def local(at: LayerPlace) -> dict[str, Any]:
+def local(at: LayerPlace) -> Fields:
     kind = at.c.words("attention_layers", at.layer + 1)[at.layer]
     if kind not in ("global", "local"):
         at.c.cannot_tell(f"layer {at.layer} is {kind[:40]!r}; known: global, local")
@@ -196,7 +197,7 @@ def local(at: LayerPlace) -> dict[str, Any]:
 
 
 @rule("a window of ⌊`local_attention`/2⌋ keys on either side where `layer_types` says sliding")
-def around(at: LayerPlace) -> dict[str, Any]:
+def around(at: LayerPlace) -> Fields:
     half = at.c.count("local_attention") // 2
     return {"window": (half, half)} if layer_type(at) == "sliding_attention" else {}
 
@@ -237,7 +238,7 @@ def layer_type(at: LayerPlace, otherwise: str = "") -> str:
     return "sliding_attention" if slides() else "full_attention"
 
 
-def of_type(at: LayerPlace, kind: str) -> Mapping[str, Any]:
+def of_type(at: LayerPlace, kind: str) -> Fields:
     """The fields of a layer of this type. Raises CannotTell for a layer that is no attention of this kind."""
     if kind == "full_attention":
         return {}

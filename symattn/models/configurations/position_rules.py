@@ -11,7 +11,7 @@ from symattn.attention.latent import Latent
 from symattn.attention.positions import rotary_fields as scaling
 from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary
 from symattn.attention.positions.rotary_fields import Scaling, YarnScaling
-from symattn.models.configurations.field_rules import FieldRule, LayerPlace, fixed, layer_type, rule
+from symattn.models.configurations.field_rules import FieldRule, Fields, LayerPlace, fixed, layer_type, rule
 
 Told = Mapping[str, Any]
 
@@ -81,7 +81,7 @@ def rope_of(at: LayerPlace, local: str = "") -> RopeFields:
     return RopeFields(at, fields)
 
 
-def _object(at: LayerPlace, value: Any, name: str) -> Told:
+def _object(at: LayerPlace, value: object, name: str) -> Told:
     if not isinstance(value, Mapping):
         raise at.c.refusal(name, value, "an object of fields")
     return value
@@ -214,7 +214,7 @@ _SCALINGS: dict[str, Callable[[RopeFields], Scaling | None]] = {
     "keys and values from a latent, queries too unless `q_lora_rank` is null; latents have RMSNorm with ε = 10⁻⁶; "
     "pairs by `rope_interleave`; the scale times (1 + w log(s)/10)² for w = `mscale_all_dim` of YaRN"
 )
-def latent(at: LayerPlace) -> dict[str, Any]:
+def latent(at: LayerPlace) -> Fields:
     c = at.c
     columns = c.count("qk_nope_head_dim") + c.count("qk_rope_head_dim")
     place = rope_of(at).position("interleaved" if c.flag("rope_interleave") else "half")
@@ -235,7 +235,7 @@ def _stretched(place: Rotary, columns: int) -> float | None:
     "one head of keys if `multi_query`, `num_kv_heads` of them if `new_decoder_architecture`, else as many as heads; "
     "rotations of the columns ℓ and ℓ + r/2; with `alibi` it is refused, since the slopes are divided by √d_k"
 )
-def falcon(at: LayerPlace) -> dict[str, Any]:
+def falcon(at: LayerPlace) -> Fields:
     if at.c.flag("new_decoder_architecture"):
         keys = at.c.count("num_kv_heads")
     else:
@@ -248,7 +248,7 @@ def falcon(at: LayerPlace) -> dict[str, Any]:
 
 # -- other positions ---------------------------------------------------------------------------------------------------
 @rule("a `position_embedding_type` other than `absolute` is refused")
-def absolute(at: LayerPlace) -> dict[str, Any]:
+def absolute(at: LayerPlace) -> Fields:
     if (kind := at.c.optional("position_embedding_type")) not in (None, "absolute"):
         at.c.cannot_tell(f"position_embedding_type is {str(kind)[:40]!r}, whose terms this adapter does not know")
     return {}
@@ -258,7 +258,7 @@ alibi = fixed("ALiBi with computed slopes", position=Alibi())
 
 
 @rule("rotations of the columns 2ℓ and 2ℓ + 1, `rotary_dim` of them, with the base 10000")
-def gptj(at: LayerPlace) -> dict[str, Any]:
+def gptj(at: LayerPlace) -> Fields:
     width = at.c.find("rotary_dim")
     if width is None:
         at.c.cannot_tell("rotary_dim is null: all columns turn by the width of the model, for which there is no field")
@@ -272,7 +272,7 @@ def buckets(two_sided: bool) -> FieldRule:
     sides = "of both directions" if two_sided else "of one direction"
 
     @rule(f"a bias for each bucket of distances, {sides}; all layers read the table of the first")
-    def run(at: LayerPlace) -> dict[str, Any]:
+    def run(at: LayerPlace) -> Fields:
         number = at.c.count("relative_attention_num_buckets")
         far = at.c.count("relative_attention_max_distance")
         return {"position": Buckets(number=number, max_distance=far, bidirectional=two_sided)}
@@ -281,7 +281,7 @@ def buckets(two_sided: bool) -> FieldRule:
 
 
 @rule("ALiBi by `attn_config.alibi`; a cut, a scale, a prefix or other slopes in `attn_config` are refused")
-def mpt(at: LayerPlace) -> dict[str, Any]:
+def mpt(at: LayerPlace) -> Fields:
     fields = at.c.find("attn_config")
     if not isinstance(fields, Mapping):
         fields = fields.to_dict() if hasattr(fields, "to_dict") else {}
@@ -301,7 +301,7 @@ def mpt(at: LayerPlace) -> dict[str, Any]:
     "disentangled terms by `pos_att_type`, in `position_buckets` buckets up to `max_relative_positions`; the term of "
     "keys takes the row of i − j"
 )
-def disentangled(at: LayerPlace) -> dict[str, Any]:
+def disentangled(at: LayerPlace) -> Fields:
     c = at.c
     if not c.flag("relative_attention"):
         return {}

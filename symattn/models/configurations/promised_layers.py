@@ -20,7 +20,7 @@ from symattn.models.configurations.stored_weights import inputs
 KINDS: tuple[str, ...] = get_args(Kind)
 
 
-def attention(source: Any, layer: int | None = None, kind: str = "self", called: bool = False) -> Attention:
+def attention(source: object, layer: int | None = None, kind: str = "self", called: bool = False) -> Attention:
     """The attention that a configuration promises for one of its layers.
 
     source  a path of config.json or of its folder, its fields as a mapping, a configuration of Transformers, or a
@@ -41,7 +41,7 @@ def attention(source: Any, layer: int | None = None, kind: str = "self", called:
     return partly(source, layer, kind, called)[0]
 
 
-def partly(source: Any, layer: int | None, kind: str = "self", called: bool = True) -> tuple[Attention, str]:
+def partly(source: object, layer: int | None, kind: str = "self", called: bool = True) -> tuple[Attention, str]:
     """The attention without positions that is unsettled, and why: of the ``called`` one, they are done before it."""
     c, family = known(source)
     if family.before and not called:
@@ -68,7 +68,7 @@ def layers(source: object, kind: str = "self") -> int:
     return c.count(*family.depth(_kind(c, family, kind)))
 
 
-def known(source: Any) -> tuple[Configuration, ModelFamily]:
+def known(source: object) -> tuple[Configuration, ModelFamily]:
     """Return a configuration and the row of its family, or those of the text of a model which also sees or hears.
 
     Raises CannotTell where there is no such row.
@@ -132,7 +132,7 @@ class Promised:
         return "mlp_norm" not in self.layout.paths
 
 
-def block(source: Any, layer: int | None = None) -> Block:
+def block(source: object, layer: int | None = None) -> Block:
     """The layer that a configuration promises, as a whole. Arguments and errors are those of ``attention``.
 
     >>> told = {"model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32,
@@ -145,7 +145,7 @@ def block(source: Any, layer: int | None = None) -> Block:
     return promised(source, layer).block
 
 
-def promised(source: Any, layer: int | None = None, parts: bool = False) -> Promised:
+def promised(source: object, layer: int | None = None, parts: bool = False) -> Promised:
     """The layer with what is known of its code, by its parts; its attention is that of the call. Raises as ``block``.
 
     Norms of queries and keys that the call has no word for are among the layout's paths. Where only ``parts`` are asked
@@ -212,7 +212,7 @@ def _by_fields(c: Configuration, layout: LayerLayout, parallel: bool) -> LayerLa
     return replace(layout, paths=paths)
 
 
-def parameters(arrays: Mapping[str, np.ndarray], source: Any, layer: int | None = None) -> dict[str, np.ndarray]:
+def parameters(arrays: Mapping[str, np.ndarray], source: object, layer: int | None = None) -> dict[str, np.ndarray]:
     """The parameters of ``block(source, layer)`` by its names, from a layer's arrays by their names below the layer.
 
     Raises CannotTell for an array that has no place in the layer, and what ``block`` raises.
