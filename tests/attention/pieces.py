@@ -13,7 +13,6 @@ from typing import Any
 import ml_dtypes
 import mpmath
 import numpy as np
-import pytest
 import sympy
 
 from symattn.arrays import kind
@@ -22,7 +21,6 @@ from symattn.arrays.modular import modular
 from symattn.arrays.residues import primes
 from symattn.arrays.special import Forbidden
 from symattn.attention.projections import project
-from symattn.document.errors import InputError
 from tests.arrays.residues import agree
 from tests.bounded import bounded
 
@@ -161,11 +159,3 @@ def feed_forward(activation: Callable[[Any], Any], x: Any, w_up: Any, w_down: An
     up, gate = project(x, w_up, beside.get("b_up")), beside.get("w_gate")
     hidden = activation(up if gate is None else project(x, gate, beside.get("b_gate")))
     return project(hidden if gate is None else hidden * up, w_down, beside.get("b_down"))
-
-
-def refuses(make: Callable[..., Any], *given: Any, says: str, **named: Any) -> None:
-    """Assert that a call is refused in one line which holds these words."""
-    with pytest.raises(InputError) as refusal:
-        make(*given, **named)
-    assert says in str(refusal.value)
-    assert "\n" not in str(refusal.value)

@@ -20,10 +20,11 @@ from symattn.attention.layers.steps import silu
 from symattn.document.model import Heading, Steps, Table
 from symattn.document.render import render
 from tests.arrays.evaluating import compare
-from tests.attention.pieces import feed_forward, refuses
+from tests.attention.pieces import feed_forward
 from tests.attention.transformer_loops import block as by_loops
 from tests.attention.transformer_loops import farthest, numbers
 from tests.document.render.test_latex_compiles import compiled, overfull
+from tests.refusals import refuses
 
 N, M, D, D_Y, D_FF, H = 3, 4, 6, 5, 7, 2
 PLAIN, CAUSAL = Attention(heads=H), Attention(heads=H, causal=True)

@@ -20,8 +20,8 @@ from symattn.document.errors import InputError
 from symattn.document.notation import Name, Product
 from symattn.document.render import render
 from tests.arrays.evaluating import compare
-from tests.attention.pieces import refuses
 from tests.attention.scoring_variants import VARIANTS
+from tests.refusals import refuses
 
 CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "a window without a side": ({"window": 3}, "looks back from the query; hint: causal=True, or window=.left, right."),

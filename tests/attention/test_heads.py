@@ -10,7 +10,7 @@ from symattn.attention.latent import Latent
 from symattn.attention.projections import grouped_attention, repeat_heads, tile_heads
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
-from tests.attention.pieces import refuses
+from tests.refusals import refuses
 
 pytestmark = pytest.mark.smoke
 

@@ -18,7 +18,7 @@ from symattn.document.model import Document, Heading, Items, Steps, Table
 from symattn.document.notation import Number, Power, Product, Relation, Root
 from tests.attention.definition import Definition
 from tests.attention.definitions import DEFINITIONS, H
-from tests.attention.pieces import refuses
+from tests.refusals import refuses
 
 ARRAYS = {
     "q": np.zeros((2, 3)), "k": np.zeros((4, 3)), "v": np.zeros((4, 5)), "x": np.zeros((2, 6)), "y": np.zeros((4, 7)),

@@ -24,8 +24,8 @@ from symattn.document.evidence import Grade
 from symattn.document.model import Heading, Items, Paragraph, Steps, Table
 from symattn.document.render import render
 from tests.attention import transformer_loops as loops
-from tests.attention.pieces import refuses
 from tests.document.render.test_latex_compiles import compiled, overfull
+from tests.refusals import refuses
 
 V, D, D_FF, H, N, M = 5, 4, 6, 2, 3, 4
 ENCODER = Block(attention=Attention(heads=H), order="post", activation="gelu")

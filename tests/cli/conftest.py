@@ -22,6 +22,15 @@ class Ran:
     def json(self) -> Any:
         return json.loads(self.stdout)
 
+    @property
+    def refusal(self) -> str:
+        """The one line of an input error: exit code 2, nothing on stdout, and no defect."""
+        assert (self.status, self.stdout) == (2, ""), self
+        assert self.stderr.count("\n") == 1, self.stderr
+        assert "defect" not in self.stderr
+        assert "Traceback" not in self.stderr
+        return self.stderr
+
 
 Run = Callable[..., Ran]
 

@@ -13,6 +13,7 @@ from symattn.bounds.called_target import CAUSAL_MASK
 from symattn.document.errors import InputError
 from symattn.programs.calling import agree
 from symattn.programs.request import Request, keyword
+from tests import refusals
 
 pytestmark = pytest.mark.smoke
 
@@ -22,10 +23,7 @@ def printed(function: Callable[..., Any], **request: Any) -> str:
 
 
 def refusal(function: Callable[..., Any], **request: Any) -> str:
-    with pytest.raises(InputError) as caught:
-        agree(function, Request(**request), "attention")
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refusals.refusal(agree, function, Request(**request), "attention")
 
 
 class Callable3:

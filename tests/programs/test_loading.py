@@ -7,14 +7,12 @@ import pytest
 
 from symattn.document.errors import CannotRun, InputError, MissingExtra, SymattnError
 from symattn.programs.loading import BadTarget, NoSuchAttribute, NoSuchFile, NotCallable, load
+from tests import refusals
 from tests.programs.programs import RIGHT, Program
 
 
 def refusal(target: str, kind: type[SymattnError]) -> str:
-    with pytest.raises(kind) as caught:
-        load(target)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refusals.refusal(load, target, kind=kind)
 
 
 def test_a_function_of_a_file(program: Program) -> None:

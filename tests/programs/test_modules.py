@@ -11,6 +11,7 @@ from symattn.programs import definitions
 from symattn.programs.request import Request
 from symattn.programs.target import Target, Wrapped, target
 from symattn.programs.verify import requested
+from tests import refusals
 from tests.programs.programs import Program
 
 pytestmark = pytest.mark.torch
@@ -243,9 +244,7 @@ def test_what_cannot_be_read_is_refused() -> None:
     import torch
 
     def refusal(layer: Any, spec: Attention = TWO) -> str:
-        with pytest.raises(InputError) as caught:
-            target(layer, Request.of(spec, layout="auto"), "layer")
-        return str(caught.value)
+        return refusals.refusal(target, layer, Request.of(spec, layout="auto"), "layer")
 
     assert refusal(own(), Attention()) == "layer has 2 heads, and the specification 1; say --heads 2, in Python heads=2"
     assert "holds mlp.weight (8, 8), which is not a projection" in refusal(module(lambda m, x: x, mlp=linear(D, D)))

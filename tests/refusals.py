@@ -1,0 +1,21 @@
+"""What is refused is refused in one line."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from symattn.document.errors import InputError, SymattnError
+
+
+def refusal(make: Callable[..., Any], *given: Any, kind: type[SymattnError] = InputError, **named: Any) -> str:
+    """Return the one line in which a call is refused."""
+    with pytest.raises(kind) as caught:
+        make(*given, **named)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def refuses(make: Callable[..., Any], *given: Any, says: str, **named: Any) -> None:
+    """Assert that a call is refused in one line which holds these words."""
+    assert says in refusal(make, *given, **named)
