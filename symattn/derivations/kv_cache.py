@@ -36,10 +36,10 @@ counted- Σ_{t=1}^n t (t + 1)/2 = n (n + 1) (n + 2)/6 :: without, all rows again
 insert table
 # In numbers
 let example: With $Q = [1; 0; 2]$, $K = [0; 1; 1]$ and $V = [2; 4; 6]$,
-    the rows one by one are those of causal attention:
-example- o_1 = 2 :: one query, 1 key
-example- o_2 = 3 :: one query, 2 keys
-example- o_3 = 2 {1 + 5 e²}/(1 + 2 e²) :: one query, 3 keys
+    the rows one by one, each of one query and of the keys up to its own, are those of causal attention:
+example- o_1 = 2
+example- o_2 = 3
+example- o_3 = 2 {1 + 5 e²}/(1 + 2 e²)
 caveat: The rows are equal in exact numbers; a kernel for one query may add in another order, and round
     otherwise. The cache grows with every token, and is not counted here.
 """

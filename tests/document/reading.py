@@ -5,20 +5,21 @@ bracket is missing.
 """
 
 import re
+import unicodedata
+from itertools import groupby
 from typing import Any
 
 import sympy
 
-_RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿⁱ", "0123456789-ni", strict=True))
-_LOWERED = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
 _TOKEN = re.compile(r"\\[A-Za-z]+|\d+(?:\.\d+)?|[A-Za-zα-ω](?:_(?:\{[^}]*\}|\w))?|\S")
 _SPACING = re.compile(r"\\[,;! ]|\\(?:bigg?|Bigg?)[lr]|\\left|\\right|\\displaystyle")
 
 
 def read_text(shown: str) -> Any:
     """The value of a line of Unicode text."""
-    shown = re.sub(f"[{''.join(_LOWERED)}]+", lambda m: "_{" + "".join(_LOWERED[c] for c in m[0]) + "}", shown)
-    shown = re.sub(f"[{''.join(_RAISED)}]+", lambda m: "^(" + "".join(_RAISED[c] for c in m[0]) + ")", shown)
+    runs = groupby(shown, lambda c: unicodedata.decomposition(c).partition(" ")[0])
+    opened = {"<sub>": "_{%s}", "<super>": "^(%s)"}
+    shown = "".join(opened.get(kind, "%s") % unicodedata.normalize("NFKC", "".join(run)) for kind, run in runs)
     return _Reader(shown.replace("−", "-").replace("tanh", r"\tanh")).all()
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import sympy
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from symattn.document import notation as nt
@@ -84,6 +84,7 @@ def defined(x: nt.Node) -> Any:
 
 @pytest.mark.deep
 @given(trees)
+@example(nt.Power(nt.Name("e"), nt.Neg(nt.Number(Fraction(-1)))))  # brackets above the line: e⁻⁽⁻¹⁾
 def test_unicode_text_means_the_tree(x: nt.Node) -> None:
     wanted = defined(x)
     assert same(read_text(text(x)), wanted), text(x)
