@@ -17,21 +17,9 @@ from symattn.attention.derivative import jvp, vjp
 from symattn.attention.inputs import holds, shape
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.variants import AGREES, SIZES, VARIANTS, NamedVariant
+from symattn.document import model
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
-from symattn.document.model import (
-    Block,
-    Caveat,
-    Column,
-    Document,
-    Heading,
-    Items,
-    Paragraph,
-    Result,
-    Steps,
-    Table,
-    Text,
-)  # fmt: skip
 from symattn.document.tex import tex
 
 _BITS = 192
@@ -212,7 +200,7 @@ def _gradient(of: Support) -> str | None:
 def _latex(of: Support) -> str | None:
     """Its document has a formula for every step, each of which prints."""
     document = of.variant.spec.document(of.variant.names)
-    formulas = [step.formula for block in document.blocks if isinstance(block, Steps) for step in block.items]
+    formulas = [step.formula for block in document.blocks if isinstance(block, model.Steps) for step in block.items]
     steps = of.variant.spec.pipeline(of.variant.names)
     written = [tex(formula) for formula in formulas if formula is not None]
     return None if len(written) == len(steps) + 1 and all(written) else "has steps without a formula"
@@ -225,10 +213,10 @@ _CHECKS: Mapping[str, Callable[[Support], str | None]] = {
 
 
 # -- the document ------------------------------------------------------------------------------------------------------
-def derivation() -> Document:
+def derivation() -> model.Document:
     """Which variant runs on which kind, and why not where it does not."""
     rows = [support(name, variant) for name, variant in VARIANTS.items()]
-    return Document(
+    return model.Document(
         "derivation",
         "variants",
         ("Variants of attention, and what they run on",),
@@ -237,8 +225,8 @@ def derivation() -> Document:
     )
 
 
-def _blocks(rows: list[Support]) -> Iterator[Block]:
-    yield Paragraph(
+def _blocks(rows: list[Support]) -> Iterator[model.Block]:
+    yield model.Paragraph(
         (
             "Each variant is one specification, run here on an example in which all sizes differ. Exact and NumPy"
             " arrays must give the value that balls enclose, NumPy within what rounding in float32 may do; the"
@@ -253,23 +241,23 @@ def _blocks(rows: list[Support]) -> Iterator[Block]:
     cells = [reason for row in rows for reason in row.found.values()]
     passed = sum(reason is None for reason in cells)
     words = f"{len(rows)} variants in {len(KINDS)} ways: {passed} of {len(cells)} hold, the others are explained"
-    yield Result("Result", (), (Evidence(Grade.CHECKED, "one example of each"),), (words,))
-    yield Caveat(
+    yield model.Result("Result", (), (Evidence(Grade.CHECKED, "one example of each"),), (words,))
+    yield model.Caveat(
         ("An example says nothing of other sizes and entries. What holds for all sizes is proved: symattn prove.",)
     )
 
 
-def _family(family: str, rows: list[Support]) -> Iterator[Block]:
-    yield Heading((family.capitalize(),))
+def _family(family: str, rows: list[Support]) -> Iterator[model.Block]:
+    yield model.Heading((family.capitalize(),))
     reasons = list(dict.fromkeys(r for row in rows for r in row.found.values() if r is not None))
     titles = ["variant", *("NumPy" if k == "float32" else k for k in KINDS), "agrees with"]
-    columns = tuple(Column((title,), "left") for title in titles)
-    yield Table(columns, tuple(_row(row, reasons) for row in rows))
+    columns = tuple(model.Column((title,), "left") for title in titles)
+    yield model.Table(columns, tuple(_row(row, reasons) for row in rows))
     if reasons:
-        yield Items(tuple((f"({_letter(reasons, r)}) {r}",) for r in reasons))
+        yield model.Items(tuple((f"({_letter(reasons, r)}) {r}",) for r in reasons))
 
 
-def _row(row: Support, reasons: list[str]) -> tuple[Text, ...]:
+def _row(row: Support, reasons: list[str]) -> tuple[model.Text, ...]:
     cells = ["yes" if r is None else f"({_letter(reasons, r)})" for r in row.found.values()]
     others = ", ".join(other for other, names in AGREES.items() if row.name in names)
     return ((row.name,), *((cell,) for cell in cells), (others or "loops alone",))

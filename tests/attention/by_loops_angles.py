@@ -5,13 +5,7 @@ from typing import Any
 
 import mpmath
 
-from symattn.attention.positions.rotary_fields import (
-    LinearScaling,
-    LongRopeScaling,
-    NTKScaling,
-    ProportionalScaling,
-    YarnScaling,
-)
+from symattn.attention.positions import rotary_fields
 from symattn.attention.spec import Attention
 
 
@@ -57,24 +51,24 @@ def _turns(asked: Any, place: int, columns: int, n_k: int) -> list[Any]:
 def _frequency(asked: Any, pair: int, width: int, n: int) -> Any:
     wave = mpmath.power(_num(asked.base), -mpmath.mpf(2 * pair) / width)
     s = asked.scaling
-    if isinstance(s, LinearScaling):
+    if isinstance(s, rotary_fields.LinearScaling):
         return wave / _num(s.factor)
-    if isinstance(s, NTKScaling):
+    if isinstance(s, rotary_fields.NTKScaling):
         factor = _num(s.factor)
         if s.length is not None:
             factor = factor * n / s.length - (factor - 1) if n > s.length else mpmath.mpf(1)
         return wave * mpmath.power(factor, -mpmath.mpf(2 * pair) / (width - 2))
-    if isinstance(s, ProportionalScaling):
+    if isinstance(s, rotary_fields.ProportionalScaling):
         return wave if pair < int(Fraction(s.share) * (width // 2)) else mpmath.mpf(0)
-    if isinstance(s, LongRopeScaling):
+    if isinstance(s, rotary_fields.LongRopeScaling):
         return wave / _num((s.long if n > s.length else s.short)[pair])
-    if isinstance(s, YarnScaling):
+    if isinstance(s, rotary_fields.YarnScaling):
         share = max(mpmath.mpf(0), min(mpmath.mpf(1), _share(s, wave, pair, width, asked.base)))
         return ((1 - share) / _num(s.factor) + share) * wave
     return wave
 
 
-def _share(s: YarnScaling, wave: Any, pair: int, width: int, base: Any) -> Any:
+def _share(s: rotary_fields.YarnScaling, wave: Any, pair: int, width: int, base: Any) -> Any:
     """γ before it is cut to between 0 and 1."""
     slow, fast = _num(s.slow), _num(s.fast)
     if s.ramp == "turns":
@@ -91,12 +85,12 @@ def _share(s: YarnScaling, wave: Any, pair: int, width: int, base: Any) -> Any:
 
 
 def _magnitude(s: Any) -> Any:
-    if isinstance(s, YarnScaling):
+    if isinstance(s, rotary_fields.YarnScaling):
         return _mscale(s, s.weight) / (_mscale(s, s.shared) if s.shared else 1)
-    if isinstance(s, LongRopeScaling) and Fraction(s.factor) > 1:
+    if isinstance(s, rotary_fields.LongRopeScaling) and Fraction(s.factor) > 1:
         return mpmath.sqrt(1 + mpmath.log(_num(s.factor)) / mpmath.log(s.length))
     return mpmath.mpf(1)
 
 
-def _mscale(s: YarnScaling, weight: Any) -> Any:
+def _mscale(s: rotary_fields.YarnScaling, weight: Any) -> Any:
     return 1 + _num(weight) * mpmath.log(_num(s.factor)) / 10 if Fraction(s.factor) > 1 else mpmath.mpf(1)

@@ -13,18 +13,7 @@ from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.rounded import rounded
-from symattn.attention.layers.steps import (
-    ACTIVATIONS,
-    embed,
-    gated,
-    gelu,
-    gelu_tanh,
-    relu,
-    sigmoid,
-    silu,
-    unembed,
-    widen,
-)
+from symattn.attention.layers import steps
 from symattn.attention.norms import layer_norm, rms_norm
 from symattn.document.errors import InputError, Refused
 from tests.attention.pieces import feed_forward
@@ -56,10 +45,10 @@ def expected(name: str, digits: int = 30) -> list[Any]:
         return [mp.mpf(REFERENCE[name](mp.mpf(x.numerator) / x.denominator)) for x in POINTS]
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("name", steps.ACTIVATIONS)
 def test_activations_in_balls(name: str) -> None:
     with precision(128):
-        got = ACTIVATIONS[name].run(kind("ball").lift(POINTS)).entries
+        got = steps.ACTIVATIONS[name].run(kind("ball").lift(POINTS)).entries
     assert all(x.rad() < 2.0**-100 for x in got)
     with mp.workdps(40):
         assert all(
@@ -70,48 +59,48 @@ def test_activations_in_balls(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXACTLY)
 def test_activations_in_exact_numbers(name: str) -> None:
-    got = ACTIVATIONS[name].run(kind("exact").lift(POINTS)).entries
+    got = steps.ACTIVATIONS[name].run(kind("exact").lift(POINTS)).entries
     assert [float(x.decimal(20)) for x in got] == [float(y) for y in expected(name)]
 
 
 @pytest.mark.parametrize(("name", "why"), [("gelu", "erf"), ("gelu_tanh", "π")])
 def test_what_leaves_the_decided_field_is_refused(name: str, why: str) -> None:
     with pytest.raises(Refused, match=why):
-        ACTIVATIONS[name].run(kind("exact").lift(POINTS))
+        steps.ACTIVATIONS[name].run(kind("exact").lift(POINTS))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
-@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("name", steps.ACTIVATIONS)
 def test_activations_in_floats_lie_within_their_bound(name: str, dtype: str) -> None:
     x = kind(dtype).lift(np.array([float(p) for p in POINTS]))
-    got = ACTIVATIONS[name].run(x)
+    got = steps.ACTIVATIONS[name].run(x)
     assert got.dtype == x.dtype
-    bound = ACTIVATIONS[name].run(rounded(dtype).lift(x))
+    bound = steps.ACTIVATIONS[name].run(rounded(dtype).lift(x))
     assert bound.within(got).all()
     alike = {"gelu", "gelu_tanh"} if dtype == "float16" and "gelu" in name else {name}  # 5e-4 apart
-    for other in set(ACTIVATIONS) - alike:
-        assert not bound.within(ACTIVATIONS[other].run(x)).all(), other
+    for other in set(steps.ACTIVATIONS) - alike:
+        assert not bound.within(steps.ACTIVATIONS[other].run(x)).all(), other
 
 
 def test_the_two_gelus_differ_and_by_little() -> None:
     x = np.linspace(-6, 6, 1001)
-    assert 1e-4 < abs(gelu(x) - gelu_tanh(x)).max() < 1e-3
+    assert 1e-4 < abs(steps.gelu(x) - steps.gelu_tanh(x)).max() < 1e-3
 
 
 def test_gelu_on_numpy_without_erf_is_that_of_the_standard_library() -> None:
     x = RNG.normal(size=(3, 4))
-    assert np.array_equal(gelu(x), [[v / 2 * (1 + math.erf(v / math.sqrt(2))) for v in row] for row in x])
-    strict = gelu(array_api_strict.asarray(x))
-    assert np.array_equal(np.from_dlpack(strict), gelu(x))
-    assert gelu(x.astype(np.float16)).dtype == np.float16
+    assert np.array_equal(steps.gelu(x), [[v / 2 * (1 + math.erf(v / math.sqrt(2))) for v in row] for row in x])
+    strict = steps.gelu(array_api_strict.asarray(x))
+    assert np.array_equal(np.from_dlpack(strict), steps.gelu(x))
+    assert steps.gelu(x.astype(np.float16)).dtype == np.float16
 
 
 def test_activations_on_letters() -> None:
     letters = Indexed.letters("x", "n", "d")
-    for run in (relu, gelu, sigmoid, silu):
+    for run in (steps.relu, steps.gelu, steps.sigmoid, steps.silu):
         assert run(letters).shape == letters.shape
     symbols = kind("symbolic").letters("x", 2)
-    assert [str(e) for e in silu(symbols).entries] == ["x_1/(1 + exp(-x_1))", "x_2/(1 + exp(-x_2))"]
+    assert [str(e) for e in steps.silu(symbols).entries] == ["x_1/(1 + exp(-x_1))", "x_2/(1 + exp(-x_2))"]
 
 
 # -- norms ------------------------------------------------------------------------------------------------------------
@@ -171,19 +160,19 @@ def test_norms_in_floats_lie_within_their_bound(norm: Any, dtype: str) -> None:
 def test_embeddings_are_rows(name: str) -> None:
     table, ids = RNG.integers(-4, 5, (5, 3)) / 2, np.array([[4, 0, 0, 2], [1, 1, 3, 4]])
     lift = kind(name).lift
-    got = embed(lift(table), ids)
+    got = steps.embed(lift(table), ids)
     assert got.shape == (2, 4, 3)
     assert bool((got == lift(table[ids])).all())
-    assert bool((embed(lift(table), ids[0]) == lift(table[ids[0]])).all())
+    assert bool((steps.embed(lift(table), ids[0]) == lift(table[ids[0]])).all())
 
 
 def test_widened_embeddings_keep_their_root() -> None:
-    assert str(widen(kind("exact").lift([[1, 0, 0]])).entries[0, 0]) == "sqrt(3)"
+    assert str(steps.widen(kind("exact").lift([[1, 0, 0]])).entries[0, 0]) == "sqrt(3)"
 
 
 def test_logits_by_the_embeddings() -> None:
     x, table = RNG.normal(size=(2, 4, 3)), RNG.normal(size=(5, 3))
-    np.testing.assert_allclose(unembed(x, table), np.einsum("bnd,vd->bnv", x, table), rtol=1e-14)
+    np.testing.assert_allclose(steps.unembed(x, table), np.einsum("bnd,vd->bnv", x, table), rtol=1e-14)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -197,7 +186,7 @@ def test_feed_forward_by_loops(bias: bool, gate: bool) -> None:
     if not bias:
         w = {n: a for n, a in w.items() if n[0] == "w"}
     exact = kind("exact")
-    got = feed_forward(relu, exact.lift(x), **{n: exact.lift(a) for n, a in w.items()})
+    got = feed_forward(steps.relu, exact.lift(x), **{n: exact.lift(a) for n, a in w.items()})
 
     def line(row: list[Any], which: str) -> list[Any]:
         columns = w[f"w_{which}"].T.tolist()
@@ -214,9 +203,9 @@ def test_feed_forward_by_loops(bias: bool, gate: bool) -> None:
 
 def test_the_gate_and_not_the_values_is_activated() -> None:
     gates, values = np.array([-1.0, 2.0]), np.array([3.0, -5.0])
-    assert gated(relu, gates, values).tolist() == [0, -10]
+    assert steps.gated(steps.relu, gates, values).tolist() == [0, -10]
 
 
 def test_ids_out_of_range_are_an_error() -> None:
     with pytest.raises((IndexError, InputError)):
-        embed(np.zeros((3, 2)), np.array([3]))
+        steps.embed(np.zeros((3, 2)), np.array([3]))

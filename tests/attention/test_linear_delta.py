@@ -7,17 +7,7 @@ import numpy as np
 import pytest
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.linear import (
-    chunk_of_sums,
-    corrected,
-    decayed,
-    decayed_scores,
-    delta_chunk,
-    delta_step,
-    delta_token,
-    gate_sums,
-    scan,
-)
+from symattn.attention import linear
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 
 N, BOUNDS = 5, (0, 1, 4, 5)
@@ -41,16 +31,16 @@ def by_loops(q: Any, k: Any, v: Any, state: Any, beta: Any, g: Any = None) -> An
 
 
 def scanned(step: Any, bounds: Any, q: Any, k: Any, v: Any, state: Any, beta: Any, g: Any = None) -> Any:
-    return scan(step, state, bounds, q, k, v, beta, *([] if g is None else [g]))
+    return linear.scan(step, state, bounds, q, k, v, beta, *([] if g is None else [g]))
 
 
-STEPS, CHUNKS = partial(scanned, delta_token, range(N + 1)), partial(scanned, delta_chunk, BOUNDS)
+STEPS, CHUNKS = partial(scanned, linear.delta_token, range(N + 1)), partial(scanned, linear.delta_chunk, BOUNDS)
 
 
 @pytest.mark.parametrize("gates", GATES)
 def test_every_form_is_the_recurrence(gates: str) -> None:
     given = GIVEN[gates]
-    for form in (STEPS, CHUNKS, partial(scanned, delta_chunk, (0, N))):
+    for form in (STEPS, CHUNKS, partial(scanned, linear.delta_chunk, (0, N))):
         assert exactly(form, by_loops, given)
     assert legal(STEPS, given)
     assert legal(CHUNKS, given)
@@ -68,50 +58,53 @@ def test_batches_and_heads() -> None:
 def test_a_chunk_solves_its_triangular_system() -> None:
     """(I + L) Y = diag(β) X, and no other Y; L is below the diagonal."""
     k, beta, x, g = (EXACT.lift(a) for a in (PLAIN["k"], PLAIN["beta"], PLAIN["v"], GATES["token"]["g"]))
-    sums = gate_sums(g)
-    y = corrected(k, x, beta, sums)
-    below = beta * decayed_scores(k, k, sums, itself=False)
+    sums = linear.gate_sums(g)
+    y = linear.corrected(k, x, beta, sums)
+    below = beta * linear.decayed_scores(k, k, sums, itself=False)
     assert (y + below @ y == beta * x).all()
     assert not (below == 0).all()
     assert (EXACT.xp.where(np.tri(N, N, -1) > 0, 0, below) == 0).all()
-    assert not (corrected(k, x, beta) == y).all()
+    assert not (linear.corrected(k, x, beta) == y).all()
 
 
 def test_unit_keys_and_full_rates_replace_what_is_stored() -> None:
     k, v = EXACT.lift([["3/5", "4/5"]]), EXACT.lift(PLAIN["v"][:1])
-    state, output = delta_chunk(EXACT.lift(PLAIN["state"]), k, k, v, EXACT.lift([[1]]))
+    state, output = linear.delta_chunk(EXACT.lift(PLAIN["state"]), k, k, v, EXACT.lift([[1]]))
     assert (output == v).all()
     assert (k @ state == v).all()
-    assert not (delta_chunk(EXACT.lift(PLAIN["state"]), k, k, v, EXACT.lift([["1/2"]]))[1] == v).any()
+    assert not (linear.delta_chunk(EXACT.lift(PLAIN["state"]), k, k, v, EXACT.lift([["1/2"]]))[1] == v).any()
 
 
 # -- what is wrong ---------------------------------------------------------------------------------------------------
 def undecayed_read(state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any) -> tuple[Any, Any]:
     """What is stored is read before it decays."""
-    state = decayed(state, g) + beta * (k.mT @ (v - k @ state))
+    state = linear.decayed(state, g) + beta * (k.mT @ (v - k @ state))
     return state, q @ state
 
 
 def decayed_after(state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any) -> tuple[Any, Any]:
     """The correction decays too."""
-    state = decayed(delta_step(state, k, v, beta), g)
+    state = linear.decayed(linear.delta_step(state, k, v, beta), g)
     return state, q @ state
 
 
 def chunk(change: Any, state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any) -> tuple[Any, Any]:
     """``delta_chunk`` with some of its parts replaced."""
-    xp, sums = namespace_of(g), gate_sums(g)
+    xp, sums = namespace_of(g), linear.gate_sums(g)
     parts = {"keys": k * xp.exp(sums), "sums": sums, "rate": beta, "state": state} | change(k, beta, sums, state)
-    u = corrected(k, v, parts["rate"], parts["sums"]) - corrected(k, parts["keys"], beta, sums) @ parts["state"]
-    return chunk_of_sums(state, q, k, u, sums, xp.sum(g, axis=-2, keepdims=True))
+    u = (
+        linear.corrected(k, v, parts["rate"], parts["sums"])
+        - linear.corrected(k, parts["keys"], beta, sums) @ parts["state"]
+    )
+    return linear.chunk_of_sums(state, q, k, u, sums, xp.sum(g, axis=-2, keepdims=True))
 
 
 def undecayed_scores(state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any) -> tuple[Any, Any]:
     """A chunk with (Q Kᵀ ⊙ M) U, M the causal mask: scores within the chunk do not decay."""
-    xp, sums = namespace_of(g), gate_sums(g)
-    u = corrected(k, v, beta, sums) - corrected(k, k * xp.exp(sums), beta, sums) @ state
-    output = (q * xp.exp(sums)) @ state + decayed_scores(q, k) @ u
-    return delta_chunk(state, q, k, v, beta, g)[0], output
+    xp, sums = namespace_of(g), linear.gate_sums(g)
+    u = linear.corrected(k, v, beta, sums) - linear.corrected(k, k * xp.exp(sums), beta, sums) @ state
+    output = (q * xp.exp(sums)) @ state + linear.decayed_scores(q, k) @ u
+    return linear.delta_chunk(state, q, k, v, beta, g)[0], output
 
 
 def test_the_chunk_that_is_changed_is_right_unchanged() -> None:
@@ -135,8 +128,8 @@ FALSE = {
     ),
     "scores within a chunk do not decay": partial(scanned, undecayed_scores, BOUNDS),
     "values not corrected by one another": lambda beta, g, **given: scanned(
-        lambda state, q, k, v, b, d: chunk_of_sums(
-            state, q, k, b * (v - k @ state), gate_sums(d), namespace_of(d).sum(d, axis=-2, keepdims=True)
+        lambda state, q, k, v, b, d: linear.chunk_of_sums(
+            state, q, k, b * (v - k @ state), linear.gate_sums(d), namespace_of(d).sum(d, axis=-2, keepdims=True)
         ),
         BOUNDS,
         beta=beta,
@@ -164,13 +157,13 @@ def test_chunks_of_three_tokens_for_all_sizes_of_keys_and_values(features: str) 
         shapes["g"] = f"{n} {features}"
 
     def tokens(q: Any, k: Any, v: Any, state: Any, beta: Any, size: Any, g: Any = None) -> Any:
-        return scanned(delta_token, range(4), q, k, v, state, beta, g)
+        return scanned(linear.delta_token, range(4), q, k, v, state, beta, g)
 
     def one(q: Any, k: Any, v: Any, state: Any, beta: Any, size: Any, g: Any = None) -> Any:
-        return delta_chunk(state, q, k, v, beta, g)
+        return linear.delta_chunk(state, q, k, v, beta, g)
 
     def uncorrected(q: Any, k: Any, v: Any, state: Any, beta: Any, size: Any, g: Any = None) -> Any:
-        return scanned(lambda s, *x: delta_token(s, *x[:3], 2 * x[3], *x[4:]), range(4), q, k, v, state, beta, g)
+        return scanned(lambda s, *x: linear.delta_token(s, *x[:3], 2 * x[3], *x[4:]), range(4), q, k, v, state, beta, g)
 
     assert proved(tokens, one, shapes)
     assert not proved(uncorrected, one, shapes)

@@ -9,19 +9,7 @@ import pytest
 
 from symattn.arrays import kind
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.linear import (
-    causal_linear_attention,
-    elu_plus_one,
-    empty_state,
-    exponential,
-    gated_chunk,
-    identity,
-    linear_attention,
-    normalised,
-    positive_random,
-    relu,
-    scan,
-)
+from symattn.attention import linear
 from symattn.attention.softmax import softmax
 from symattn.document.errors import Undecided
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
@@ -36,10 +24,10 @@ def number(function: Any, x: Any) -> Any:
 
 
 ENTRIES = {
-    "identity": (identity, lambda x: x),
-    "elu + 1": (elu_plus_one, lambda x: x + 1 if x > 0 else x.exp()),
-    "relu": (relu, lambda x: x if x > 0 else 0 * x),
-    "exponential": (exponential, lambda x: x.exp()),
+    "identity": (linear.identity, lambda x: x),
+    "elu + 1": (linear.elu_plus_one, lambda x: x + 1 if x > 0 else x.exp()),
+    "relu": (linear.relu, lambda x: x if x > 0 else 0 * x),
+    "exponential": (linear.exponential, lambda x: x.exp()),
 }
 
 
@@ -60,29 +48,29 @@ def test_positive_random_features() -> None:
         wanted = [
             [mpmath.exp(mpmath.fdot(w, x) - mpmath.fdot(x, x) / 2) / 2 for w in W.tolist()] for x in DATA["q"].tolist()
         ]
-    got = positive_random(EXACT.lift(DATA["q"]), EXACT.lift(W))
+    got = linear.positive_random(EXACT.lift(DATA["q"]), EXACT.lift(W))
     assert got.shape == (4, 4)
     for a, b in zip(got.entries.flat, np.array(wanted, dtype=object).flat, strict=True):
         assert abs(mpmath.mpf(a.decimal(25)) / b - 1) < 1e-20
     assert (got > 0).all()
-    assert legal(lambda q, k, v: positive_random(q, namespace_of(q).asarray(W, dtype=q.dtype)), DATA)
+    assert legal(lambda q, k, v: linear.positive_random(q, namespace_of(q).asarray(W, dtype=q.dtype)), DATA)
 
 
 def features(x: Any, shift: Any = 0) -> Any:
-    return positive_random(x, namespace_of(x).asarray(W, dtype=x.dtype), shift)
+    return linear.positive_random(x, namespace_of(x).asarray(W, dtype=x.dtype), shift)
 
 
 def test_a_shift_of_features_cancels() -> None:
     """One for all keys, and one for each query."""
 
     def plain(q: Any, k: Any, v: Any) -> Any:
-        return linear_attention(features(q), features(k), v)
+        return linear.linear_attention(features(q), features(k), v)
 
     def shifted(q: Any, k: Any, v: Any) -> Any:
-        return linear_attention(features(q, q[:, :1]), features(k, 3), v)
+        return linear.linear_attention(features(q, q[:, :1]), features(k, 3), v)
 
     def each_key(q: Any, k: Any, v: Any) -> Any:
-        return linear_attention(features(q), features(k, k[:, :1]), v)
+        return linear.linear_attention(features(q), features(k, k[:, :1]), v)
 
     assert exactly(shifted, plain, DATA)
     assert not exactly(each_key, plain, DATA)
@@ -94,21 +82,21 @@ def test_many_directions_come_near_softmax() -> None:
     q, k, v = (draw.normal(size=shape) / 2 for shape in ((4, 3), (5, 3), (5, 2)))
     wanted = softmax(q @ k.T) @ v
     errors = [
-        np.abs(linear_attention(positive_random(q, w), positive_random(k, w), v) - wanted).max()
+        np.abs(linear.linear_attention(linear.positive_random(q, w), linear.positive_random(k, w), v) - wanted).max()
         for w in (draw.normal(size=(m, 3)) for m in (100, 100_000))
     ]
     assert errors[1] < 5e-3 < errors[0]
     w = draw.normal(size=(100_000, 3))
-    assert np.abs(linear_attention(np.exp(q @ w.T), np.exp(k @ w.T), v) - wanted).max() > 5e-3
+    assert np.abs(linear.linear_attention(np.exp(q @ w.T), np.exp(k @ w.T), v) - wanted).max() > 5e-3
 
 
-@pytest.mark.parametrize("feature", [elu_plus_one, exponential, features])
+@pytest.mark.parametrize("feature", [linear.elu_plus_one, linear.exponential, features])
 def test_features_by_chunks_are_causal_linear_attention(feature: Any) -> None:
     def products(q: Any, k: Any, v: Any) -> Any:
-        return scan(gated_chunk, empty_state(k, v), (0, 1, 3, 4), q, k, v).output
+        return linear.scan(linear.gated_chunk, linear.empty_state(k, v), (0, 1, 3, 4), q, k, v).output
 
     def chunked(q: Any, k: Any, v: Any) -> Any:
-        return normalised(products, feature(q), feature(k), v)
+        return linear.normalised(products, feature(q), feature(k), v)
 
     def by_loops(q: Any, k: Any, v: Any) -> Any:
         a, b, rows = feature(q), feature(k), []
@@ -119,21 +107,21 @@ def test_features_by_chunks_are_causal_linear_attention(feature: Any) -> None:
         return namespace_of(v).stack(rows)
 
     assert exactly(chunked, by_loops, DATA)
-    assert exactly(lambda q, k, v: causal_linear_attention(feature(q), feature(k), v), by_loops, DATA)
+    assert exactly(lambda q, k, v: linear.causal_linear_attention(feature(q), feature(k), v), by_loops, DATA)
     assert legal(chunked, DATA)
-    assert not exactly(lambda q, k, v: linear_attention(feature(q), feature(k), v), by_loops, DATA)
+    assert not exactly(lambda q, k, v: linear.linear_attention(feature(q), feature(k), v), by_loops, DATA)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_large_numbers_do_not_overflow(dtype: str) -> None:
     x = kind(dtype).lift([[-1000, 1000, 0]])
-    assert (elu_plus_one(x) == kind(dtype).lift([[0, 1001, 1]])).all()
-    assert (relu(x) == kind(dtype).lift([[0, 1000, 0]])).all()
+    assert (linear.elu_plus_one(x) == kind(dtype).lift([[0, 1001, 1]])).all()
+    assert (linear.relu(x) == kind(dtype).lift([[0, 1000, 0]])).all()
 
 
 def test_letters_have_no_sign() -> None:
     """Which branch is taken depends on the numbers: it is not guessed."""
-    for feature in (elu_plus_one, relu):
+    for feature in (linear.elu_plus_one, linear.relu):
         with pytest.raises(Undecided):
             proved(lambda x, size, f=feature: f(x), lambda x, size: x, {"x": "n f"})
 
@@ -142,10 +130,10 @@ def test_reassociated_for_all_sizes() -> None:
     shapes = {"q": "n d", "k": "m d", "v": "m w", "w": "f d"}
 
     def form(q: Any, k: Any, v: Any, w: Any, size: Any) -> Any:
-        return linear_attention(positive_random(q, w), positive_random(k, w), v)
+        return linear.linear_attention(linear.positive_random(q, w), linear.positive_random(k, w), v)
 
     def definition(change: int, q: Any, k: Any, v: Any, w: Any, size: Any) -> Any:
-        scores = positive_random(q, w) @ (change * positive_random(k, w)).mT
+        scores = linear.positive_random(q, w) @ (change * linear.positive_random(k, w)).mT
         return (scores @ v) / namespace_of(v).sum(scores, axis=-1, keepdims=True) * change
 
     assert proved(form, partial(definition, 1), shapes)

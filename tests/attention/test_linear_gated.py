@@ -8,20 +8,7 @@ import numpy as np
 import pytest
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.linear import (
-    causal_linear_attention,
-    causal_products,
-    chunk_of_sums,
-    decayed,
-    empty_state,
-    gated_chunk,
-    gated_products,
-    gated_step,
-    linear_state,
-    linear_step,
-    normalised,
-    scan,
-)
+from symattn.attention import linear
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 
 N, BOUNDS = 6, (0, 2, 5, 6)
@@ -53,17 +40,17 @@ def by_loops(q: Any, k: Any, v: Any, state: Any = None, g: Any = None) -> Any:
 
 
 def scanned(step: Any, bounds: Any, q: Any, k: Any, v: Any, state: Any = None, g: Any = None) -> Any:
-    start = empty_state(k, v) if state is None else state
-    return scan(step, start, bounds, q, k, v, *([] if g is None else [g]))
+    start = linear.empty_state(k, v) if state is None else state
+    return linear.scan(step, start, bounds, q, k, v, *([] if g is None else [g]))
 
 
-STEPS, CHUNKS = partial(scanned, gated_step, range(N + 1)), partial(scanned, gated_chunk, BOUNDS)
+STEPS, CHUNKS = partial(scanned, linear.gated_step, range(N + 1)), partial(scanned, linear.gated_chunk, BOUNDS)
 
 
 @pytest.mark.parametrize("gates", GATES)
 def test_every_form_is_the_sum_over_earlier_tokens(gates: str) -> None:
     given = data(gates, "state")
-    for form in (gated_products, lambda **x: STEPS(**x).output, lambda **x: CHUNKS(**x).output):
+    for form in (linear.gated_products, lambda **x: STEPS(**x).output, lambda **x: CHUNKS(**x).output):
         assert exactly(form, by_loops, given)
         assert legal(form, given)
 
@@ -72,14 +59,14 @@ def test_every_form_is_the_sum_over_earlier_tokens(gates: str) -> None:
 def test_a_state_goes_on(gates: str) -> None:
     """From a state that is there, and in two calls: as in generation after a prompt."""
     given = data(gates)
-    for form in (STEPS, CHUNKS, partial(scanned, gated_chunk, (0, N))):
+    for form in (STEPS, CHUNKS, partial(scanned, linear.gated_chunk, (0, N))):
         assert exactly(lambda f=form, **x: f(**x).output, by_loops, given)
         assert exactly(form, STEPS, given)
     assert legal(CHUNKS, given)
 
     def in_two(state: Any, **tokens: Any) -> Any:
-        first = scanned(gated_chunk, (0, 1, 4), state=state, **{n: x[:4] for n, x in tokens.items()})
-        last = scanned(gated_step, range(3), state=first.state, **{n: x[4:] for n, x in tokens.items()})
+        first = scanned(linear.gated_chunk, (0, 1, 4), state=state, **{n: x[:4] for n, x in tokens.items()})
+        last = scanned(linear.gated_step, range(3), state=first.state, **{n: x[4:] for n, x in tokens.items()})
         return last.state, namespace_of(state).concat([first.output, last.output], axis=0)
 
     assert exactly(in_two, STEPS, given)
@@ -87,16 +74,16 @@ def test_a_state_goes_on(gates: str) -> None:
 
 def test_without_gates_it_is_causal_linear_attention() -> None:
     given = data("none", "state")
-    assert exactly(gated_products, causal_products, given)
+    assert exactly(linear.gated_products, linear.causal_products, given)
     features = {name: x * x + 1 if name in "qk" else x for name, x in given.items()}
-    for form in (gated_products, lambda q, k, v: CHUNKS(q, k, v).output):
-        assert exactly(partial(normalised, form), causal_linear_attention, features)
-    assert not exactly(partial(normalised, by_loops), by_loops, features)
+    for form in (linear.gated_products, lambda q, k, v: CHUNKS(q, k, v).output):
+        assert exactly(partial(linear.normalised, form), linear.causal_linear_attention, features)
+    assert not exactly(partial(linear.normalised, by_loops), by_loops, features)
 
 
 def test_batches_and_heads() -> None:
     given = drawn(44, q=(2, 3, N, 2), k=(2, 3, N, 2), v=(2, 3, N, 3), g=(2, 3, N, 1))
-    got = scan(gated_chunk, empty_state(given["k"], given["v"]), BOUNDS, *given.values())
+    got = linear.scan(linear.gated_chunk, linear.empty_state(given["k"], given["v"]), BOUNDS, *given.values())
     for place in np.ndindex(2, 3):
         np.testing.assert_allclose(got.output[place], by_loops(**{n: x[place] for n, x in given.items()}), rtol=1e-12)
 
@@ -105,9 +92,9 @@ def test_normalised_steps_are_causal_linear_attention() -> None:
     """A state beside the sum of its keys, token by token."""
     draw = np.random.default_rng(5)
     q, k, v = np.exp(draw.normal(size=(5, 4))), np.exp(draw.normal(size=(5, 4))), draw.normal(size=(5, 2))
-    whole, state = causal_linear_attention(q, k, v), linear_state(k[:1], v[:1])
+    whole, state = linear.causal_linear_attention(q, k, v), linear.linear_state(k[:1], v[:1])
     for n in range(1, 5):
-        state, output = linear_step(state, q[n : n + 1], k[n : n + 1], v[n : n + 1])
+        state, output = linear.linear_step(state, q[n : n + 1], k[n : n + 1], v[n : n + 1])
         weights = q[n] @ k[: n + 1].T
         np.testing.assert_allclose(output[0], weights @ v[: n + 1] / weights.sum())
         np.testing.assert_allclose(output[0], whole[n])
@@ -116,19 +103,19 @@ def test_normalised_steps_are_causal_linear_attention() -> None:
 # -- what is wrong ---------------------------------------------------------------------------------------------------
 def late_decay(state: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, Any]:
     """The new token decays too."""
-    state = decayed(state + k.mT @ v, g)
+    state = linear.decayed(state + k.mT @ v, g)
     return state, q @ state
 
 
 def state_kept(state: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, Any]:
     """A chunk whose state does not decay."""
-    return state + gated_chunk(0 * state, q, k, v, g)[0], gated_chunk(state, q, k, v, g)[1]
+    return state + linear.gated_chunk(0 * state, q, k, v, g)[0], linear.gated_chunk(state, q, k, v, g)[1]
 
 
 def undecayed_keys(state: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, Any]:
     """A chunk whose own keys enter the state undecayed."""
     xp = namespace_of(g)
-    return decayed(state, xp.sum(g, axis=-2, keepdims=True)) + k.mT @ v, gated_chunk(state, q, k, v, g)[1]
+    return linear.decayed(state, xp.sum(g, axis=-2, keepdims=True)) + k.mT @ v, linear.gated_chunk(state, q, k, v, g)[1]
 
 
 FALSE = {
@@ -137,7 +124,11 @@ FALSE = {
     "the state does not decay": partial(scanned, state_kept, BOUNDS),
     "keys of a chunk do not decay": partial(scanned, undecayed_keys, BOUNDS),
     "a chunk begins late": lambda q, k, v, state, g: scanned(
-        gated_chunk, (0, 1, 4, 5), *(namespace_of(q).concat([x[:2], x[3:]], axis=0) for x in (q, k, v)), state, g[:5]
+        linear.gated_chunk,
+        (0, 1, 4, 5),
+        *(namespace_of(q).concat([x[:2], x[3:]], axis=0) for x in (q, k, v)),
+        state,
+        g[:5],
     ),
     "gates one token early": lambda q, k, v, state, g: CHUNKS(
         q, k, v, state, namespace_of(g).concat([g[1:], g[:1]], axis=0)
@@ -171,9 +162,13 @@ def test_retention_decays_by_powers() -> None:
     wanted = (q @ k.mT * EXACT.lift(powers)) @ v
     gates = _constant(gamma)
     assert gates.shape == (N, 1)
-    for found in (gated_products(q, k, v, gates), CHUNKS(q, k, v, g=gates).output, STEPS(q, k, v, g=gates).output):
+    for found in (
+        linear.gated_products(q, k, v, gates),
+        CHUNKS(q, k, v, g=gates).output,
+        STEPS(q, k, v, g=gates).output,
+    ):
         assert (found == wanted).all()
-    assert not (gated_products(q, k, v, _constant(gamma / 2)) == wanted).all()
+    assert not (linear.gated_products(q, k, v, _constant(gamma / 2)) == wanted).all()
 
 
 def test_a_selective_state_space_by_its_recurrence() -> None:
@@ -201,7 +196,7 @@ def test_strong_gates_do_not_overflow() -> None:
     """Gates of −200 for each token: what is masked would be e^{+1000}, and is not computed."""
     q, k, v = (PLAIN[name].astype(np.float32) for name in "qkv")
     g = np.full((N, 1), -200, dtype=np.float32)
-    for found in (gated_products(q, k, v, g), CHUNKS(q, k, v, g=g).output, STEPS(q, k, v, g=g).output):
+    for found in (linear.gated_products(q, k, v, g), CHUNKS(q, k, v, g=g).output, STEPS(q, k, v, g=g).output):
         np.testing.assert_allclose(found, (q * k).sum(axis=1, keepdims=True) * v, rtol=1e-6)
 
 
@@ -211,17 +206,17 @@ CHUNKED = {"q": "a+b f", "k": "a+b f", "v": "a+b w", "state": "f w"}
 
 def two_chunks(q: Any, k: Any, v: Any, state: Any, size: Any) -> Any:
     a, b = size["a"], size["b"]
-    return scan(gated_chunk, state, (0, a, a + b), q, k, v)
+    return linear.scan(linear.gated_chunk, state, (0, a, a + b), q, k, v)
 
 
 def one_chunk(q: Any, k: Any, v: Any, state: Any, size: Any) -> Any:
-    return gated_chunk(state, q, k, v)
+    return linear.gated_chunk(state, q, k, v)
 
 
 def forgetful(q: Any, k: Any, v: Any, state: Any, size: Any) -> Any:
     a = size["a"]
-    first = gated_chunk(state, q[:a], k[:a], v[:a])[1]
-    last, output = gated_chunk(state, q[a:], k[a:], v[a:])
+    first = linear.gated_chunk(state, q[:a], k[:a], v[:a])[1]
+    last, output = linear.gated_chunk(state, q[a:], k[a:], v[a:])
     return last, namespace_of(q).concat([first, output], axis=0)
 
 
@@ -238,18 +233,18 @@ def _gated(features: str) -> dict[str, str]:
 
 def two_gated(q: Any, k: Any, v: Any, state: Any, x: Any, y: Any, last: Any, end: Any, size: Any) -> Any:
     a = size["a"]
-    state, first = chunk_of_sums(state, q[:a], k[:a], v[:a], x, last)
-    state, second = chunk_of_sums(state, q[a:], k[a:], v[a:], y, end)
+    state, first = linear.chunk_of_sums(state, q[:a], k[:a], v[:a], x, last)
+    state, second = linear.chunk_of_sums(state, q[a:], k[a:], v[a:], y, end)
     return state, namespace_of(q).concat([first, second], axis=0)
 
 
 def one_gated(q: Any, k: Any, v: Any, state: Any, x: Any, y: Any, last: Any, end: Any, size: Any) -> Any:
-    return chunk_of_sums(state, q, k, v, namespace_of(q).concat([x, last + y], axis=0), last + end)
+    return linear.chunk_of_sums(state, q, k, v, namespace_of(q).concat([x, last + y], axis=0), last + end)
 
 
 def not_counted_on(q: Any, k: Any, v: Any, state: Any, x: Any, y: Any, last: Any, end: Any, size: Any) -> Any:
     """The sums of the second chunk begin anew."""
-    return chunk_of_sums(state, q, k, v, namespace_of(q).concat([x, y], axis=0), last + end)
+    return linear.chunk_of_sums(state, q, k, v, namespace_of(q).concat([x, y], axis=0), last + end)
 
 
 @pytest.mark.parametrize("features", ["1", "f"])
@@ -263,10 +258,10 @@ def test_a_chunk_of_one_token_is_a_step_for_all_sizes(features: str) -> None:
     shapes = {"q": "1 f", "k": "1 f", "v": "1 w", "state": "f w", "g": f"1 {features}"}
 
     def step(q: Any, k: Any, v: Any, state: Any, g: Any, size: Any) -> Any:
-        return gated_step(state, q, k, v, g)
+        return linear.gated_step(state, q, k, v, g)
 
     def chunk(q: Any, k: Any, v: Any, state: Any, g: Any, size: Any) -> Any:
-        return gated_chunk(state, q, k, v, g)
+        return linear.gated_chunk(state, q, k, v, g)
 
     assert proved(chunk, step, shapes)
     assert not proved(chunk, lambda size, state, **x: late_decay(state, **x), shapes)

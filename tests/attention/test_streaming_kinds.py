@@ -13,20 +13,7 @@ from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.modular import modular
 from symattn.arrays.namespace import namespace_of
-from symattn.attention import masks
-from symattn.attention.linear import (
-    causal_linear_attention,
-    causal_products,
-    delta_chunk,
-    delta_token,
-    exponential,
-    gated_chunk,
-    gated_products,
-    gated_step,
-    linear_attention,
-    positive_random,
-    scan,
-)
+from symattn.attention import linear, masks
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.cache import Growing, Paged, Sliding, Static, append, attend, beside, held, prefill
 from symattn.attention.streaming.states import online, ring, split_keys
@@ -97,16 +84,16 @@ FORMS: dict[str, tuple[Callable[..., Any], dict[str, tuple[int, ...]]]] = {
     ),
     "pages": (paged, SELF),
     "prefill": (partial(prefill, Attention(scale=1, causal=True), bounds=(0, 1, 4)), SELF),
-    "linear": (lambda q, k, v: linear_attention(q * q + 1, k * k + 1, v), QKV),
-    "linear, causal": (lambda q, k, v: causal_linear_attention(q * q + 1, k * k + 1, v), SELF),
-    "products, causal": (causal_products, SELF),
-    "gated": (gated_products, SELF | {"g": (4, 1)}),
-    "gated, tokens": (partial(scan, gated_step), {"state": (2, 2)} | SELF | {"g": (4, 1)}),
-    "gated, chunks": (partial(scan, gated_chunk), {"state": (2, 2)} | SELF | {"g": (4, 2)}),
-    "delta, tokens": (partial(scan, delta_token), {"state": (2, 2)} | SELF | {"b": (4, 1), "g": (4, 1)}),
-    "delta, chunks": (partial(scan, delta_chunk), {"state": (2, 2)} | SELF | {"b": (4, 1), "g": (4, 2)}),
-    "features": (positive_random, {"x": (3, 2), "w": (4, 2)}),
-    "exponentials": (exponential, {"x": (3, 2)}),
+    "linear": (lambda q, k, v: linear.linear_attention(q * q + 1, k * k + 1, v), QKV),
+    "linear, causal": (lambda q, k, v: linear.causal_linear_attention(q * q + 1, k * k + 1, v), SELF),
+    "products, causal": (linear.causal_products, SELF),
+    "gated": (linear.gated_products, SELF | {"g": (4, 1)}),
+    "gated, tokens": (partial(linear.scan, linear.gated_step), {"state": (2, 2)} | SELF | {"g": (4, 1)}),
+    "gated, chunks": (partial(linear.scan, linear.gated_chunk), {"state": (2, 2)} | SELF | {"g": (4, 2)}),
+    "delta, tokens": (partial(linear.scan, linear.delta_token), {"state": (2, 2)} | SELF | {"b": (4, 1), "g": (4, 1)}),
+    "delta, chunks": (partial(linear.scan, linear.delta_chunk), {"state": (2, 2)} | SELF | {"b": (4, 1), "g": (4, 2)}),
+    "features": (linear.positive_random, {"x": (3, 2), "w": (4, 2)}),
+    "exponentials": (linear.exponential, {"x": (3, 2)}),
 }
 
 
