@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -36,7 +36,7 @@ DTYPES = ("bfloat16", "float16", "float32", "float64")
 @click.option("--draw", metavar="FILE", help="Also draw the summation tree to FILE: .svg, .pdf or .png.")
 @click.option("--seed", type=int, help="Seed of the inputs.")
 @options
-def command(target: str, output: Output, draw: str | None, **wishes: Any) -> int:
+def command(target: str, output: Output, draw: str | None, **wishes: object) -> int:
     """Identify what TARGET, an attention function, stores in half precision, and the order in which it adds.
 
     \b

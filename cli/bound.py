@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -59,7 +58,7 @@ def path(context: click.Context, parameter: click.Parameter, text: str | None) -
 @fields
 @variants
 @options
-def command(output: Output, **wishes: Any) -> int:
+def command(output: Output, **wishes: object) -> int:
     """Print the tolerance that a test of correct attention needs, the step it comes from, and why it holds.
 
     \b

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from .calling import judging
@@ -33,7 +31,7 @@ def command(
     output: Output,
     first_call: tuple[str, ...],
     second_call: tuple[str, ...],
-    **wishes: Any,
+    **wishes: object,
 ) -> int:
     """Say which of FIRST and SECOND, two functions for the same attention, is wrong.
 

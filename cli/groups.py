@@ -73,7 +73,7 @@ class Grouped(click.Command):
                 formatter.write_dl([(topic, "\b\n" + "\n".join(kept)) for topic, kept in folded.items()])
 
 
-def _refuse_empty(option: click.Option, value: Any, ctx: click.Context) -> None:
+def _refuse_empty(option: click.Option, value: object, ctx: click.Context) -> None:
     """Refuse an empty word: ``--check "$FILE"``, of a variable that is not set, would check nothing and exit with 0."""
     if "" in (value if isinstance(value, tuple) else (value,)):
         raise click.UsageError(f"{option.opts[-1]} is empty; hint: give it a value, or leave it out.", ctx)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import fields as fields_of
 from dataclasses import replace
-from typing import Any
 
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary_fields import LongRopeScaling
@@ -24,7 +23,7 @@ _MOST_HEADS = 6
 _OPTIONS = (*SIZES, "size", *FLAGS)
 
 
-def formulas(source: object, layer: int = 0, kind: str = "self", **wishes: Any) -> Document:
+def formulas(source: object, layer: int = 0, kind: str = "self", **wishes: object) -> Document:
     """Every step of the attention that a configuration promises for a layer, with the grade of each formula.
 
     The formulas do not depend on how many heads and columns there are: few are written out, and the page says what was

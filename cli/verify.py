@@ -49,7 +49,7 @@ def command(
     baseline: str | None,
     write_baseline: str | None,
     reason: str | None,
-    **wishes: Any,
+    **wishes: object,
 ) -> int:
     """Verify TARGET, a function that computes attention, against exact mathematics.
 

@@ -39,7 +39,7 @@ MODEL = ("config", "weights", "layer", "head", "ids")
 @click.option("--ids", type=Wholes(0, 10**9), metavar="N,N,...", help="Token ids for --config. Default: 0,1,2.")
 @fields
 @options
-def command(source: str, output: Output, **wishes: Any) -> int:
+def command(source: str, output: Output, **wishes: object) -> int:
     """Walk through an example: every step in exact numbers, decimals and floating point.
 
     \b
@@ -66,7 +66,7 @@ def command(source: str, output: Output, **wishes: Any) -> int:
     return output.emit(document)
 
 
-def _of_head(model: dict[str, Any], **wishes: Any) -> Document:
+def _of_head(model: dict[str, Any], **wishes: object) -> Document:
     """The walk through one head of a model."""
     from .model_walk import walk_head
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, cast
+from typing import cast
 
 from symattn.document.codec import command
 from symattn.document.drawing.picture import Picture
@@ -57,7 +57,7 @@ def names() -> dict[str, PictureEntry]:
     return {entry.name: entry for entry in _ENTRIES}
 
 
-def draw(topic: str = "scaling", **parameters: Any) -> Picture:
+def draw(topic: str = "scaling", **parameters: object) -> Picture:
     """Return a picture by its name; its numbers are exact, enclosed, or drawn with a seed that it states.
 
     ``parameters`` are those of the picture, by the names of the command line or by their letters (``d_k=64``); pictures

@@ -77,7 +77,7 @@ def proved(program: GraphProgram) -> tuple[Evidence, tuple[str, ...], tuple[str,
 def _sides(program: GraphProgram, spec: Attention) -> Any:
     """Both sides as a function of the inputs by name."""
 
-    def sides(**inputs: Any) -> tuple[Any, Any]:
+    def sides(**inputs: object) -> tuple[Any, Any]:
         return program(inputs), spec(**inputs)
 
     sides.__signature__ = Signature([Parameter(n, Parameter.KEYWORD_ONLY) for n in program.names])  # type: ignore[attr-defined]

@@ -119,7 +119,7 @@ def _accepted(baseline: str | Path | None) -> Iterable[Accepted] | None:
     return None if path is None else read(path)
 
 
-def _name(fn: Callable[..., Any]) -> str:
+def _name(fn: Callable[..., object]) -> str:
     """``module:function``, as a command line names it."""
     known = fn if hasattr(fn, "__qualname__") else type(fn)
     return f"{known.__module__}:{known.__qualname__}"
@@ -156,7 +156,7 @@ def _gist(report: Report) -> str:
 
 @answering
 def assert_close_to_exact(
-    out: Any,
+    out: object,
     q: object,
     k: object,
     v: object,
@@ -169,8 +169,8 @@ def assert_close_to_exact(
     power: Mapping[str, float] | None = None,
     lse: Array | None = None,
     do: Array | None = None,
-    gradients: Sequence[Any] | None = None,
-    **inputs: Any,
+    gradients: Sequence[object] | None = None,
+    **inputs: object,
 ) -> str | None:
     """Fail unless every element of ``out`` is as near to the exact output as every legal implementation is.
 

@@ -39,7 +39,7 @@ _REDUCE = {
 
 
 def apply_ufunc(
-    kind: type[ArrayBase], ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]
+    kind: type[ArrayBase], ufunc: np.ufunc, method: str, inputs: Sequence[object], kwargs: dict[str, Any]
 ) -> Any:
     """Run a NumPy universal function on the kind's own namespace; what the kind lacks is refused by name."""
     out = kwargs.pop("out", None)
@@ -154,11 +154,11 @@ class ArrayBase(Shown):
     def T(self) -> Any:
         return self.transpose()
 
-    def transpose(self, *axes: Any) -> Any:
+    def transpose(self, *axes: object) -> Any:
         given = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
         return self.xp.permute_dims(self, tuple(given) or tuple(range(self.ndim))[::-1])
 
-    def reshape(self, *shape: Any, **_: object) -> Any:
+    def reshape(self, *shape: object, **_: object) -> Any:
         return self.xp.reshape(self, shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
 
     def flatten(self, *_: object) -> Any:
@@ -211,7 +211,9 @@ _MANNERS = frozenset(["dtype", "casting", "copy", "device", "kind", "like", "opt
 _INEXACT = frozenset([*FUNCTIONS, "exp2", "log2", "reciprocal", "divide", "pow", "mean"])
 
 
-def offered(name: str, function: Callable[..., Any], like: Callable[..., Any] | None = None) -> Callable[..., Any]:
+def offered(
+    name: str, function: Callable[..., object], like: Callable[..., object] | None = None
+) -> Callable[..., Any]:
     """``function`` as the namespace offers it. A keyword that it (or ``like``) lacks, such as ``where``, is refused."""
     code = (like or function).__code__
     known = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])

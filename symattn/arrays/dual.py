@@ -33,7 +33,7 @@ class Slopes:
     def __init__(self, along: dict[int, Any]) -> None:
         self.along = along
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Any:
         if not isinstance(other, Slopes):
             return self if other == 0 else NotImplemented
         total = dict(self.along)
@@ -43,14 +43,14 @@ class Slopes:
 
     __radd__ = __add__
 
-    def __mul__(self, x: Any) -> Any:
+    def __mul__(self, x: object) -> Any:
         if isinstance(x, (Forbidden, Undefined)):
             return NotImplemented
         return Slopes({k: c * x for k, c in self.along.items()})
 
     __rmul__ = __mul__
 
-    def __truediv__(self, x: Any) -> Slopes:
+    def __truediv__(self, x: object) -> Slopes:
         return Slopes({k: c / x for k, c in self.along.items()})
 
     def __eq__(self, zero: object) -> bool:
@@ -59,7 +59,7 @@ class Slopes:
     __hash__ = None  # type: ignore[assignment]
 
 
-def slope(x: Any, k: int, zero: Any) -> Any:
+def slope(x: object, k: int, zero: object) -> Any:
     """The derivative along the k-th direction; what is no ``Slopes`` is the same along all."""
     return x.along.get(k, zero) if isinstance(x, Slopes) else x
 
@@ -91,7 +91,7 @@ class Dual(Planes):
         return cls(a.copy(), b.copy())
 
     @classmethod
-    def lift(cls, data: Any) -> Self:
+    def lift(cls, data: object) -> Self:
         value = cls.base.of(data)
         return cls.made(value, cls.base.lift(0))
 
@@ -178,7 +178,7 @@ class Dual(Planes):
 def _slopes(base: type[Entries]) -> type[Entries]:
     """The kind of ``Slopes`` over ``base``, whose own sums and products of matrices are those of numbers."""
 
-    def same(_: type, x: Any, y: Any) -> bool:
+    def same(_: type, x: object, y: object) -> bool:
         directions = {k for z in (x, y) if isinstance(z, Slopes) for k in z.along}
         return all(base.same(slope(x, k, zero), slope(y, k, zero)) for k in directions)
 

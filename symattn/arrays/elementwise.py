@@ -165,7 +165,7 @@ class Elementwise:
         return self.not_equal(a, 0) | self.not_equal(b, 0)
 
 
-def _plain_between_literals(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _plain_between_literals(name: str, function: Callable[..., object]) -> Callable[..., Any]:
     @wraps(function)
     def run(self: Elementwise, *operands: object, **how: object) -> Any:
         plain = [typed_numbers(x) for x in operands] if any(isinstance(x, ArrayBase) for x in operands) else [None]

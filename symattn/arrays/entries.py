@@ -33,7 +33,7 @@ class Entries(Planes):
         return bool(x < y)
 
     @classmethod
-    def same(cls, x: Any, y: Any) -> bool:
+    def same(cls, x: object, y: object) -> bool:
         """Return whether x = y, or raise ``Undecided``."""
         return bool(x == y)
 
@@ -43,7 +43,7 @@ class Entries(Planes):
         return x / y
 
     @classmethod
-    def larger(cls, x: Any, y: Any) -> Any:
+    def larger(cls, x: object, y: object) -> Any:
         """The larger of two elements."""
         return y if cls.less(x, y) else x
 
@@ -64,7 +64,7 @@ class Entries(Planes):
         return f"{self.name}({np.array2string(self.planes[0], separator=', ', formatter={'all': str})})"
 
     @classmethod
-    def each(cls, function: Callable[..., Any], *arrays: Self) -> np.ndarray:
+    def each(cls, function: Callable[..., object], *arrays: Self) -> np.ndarray:
         """``function`` of the elements, as an array of objects."""
         result = np.frompyfunc(function, len(arrays), 1)(*[a.planes[0] for a in arrays])
         return _object(result)
@@ -78,7 +78,7 @@ class Entries(Planes):
         return cls._made(value, cls._typed)
 
     @classmethod
-    def _typed(cls, value: Any) -> Any:
+    def _typed(cls, value: object) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value <= cls.sentinel:
             return cls._finite(value)
         if np.isfinite(value):
@@ -86,7 +86,7 @@ class Entries(Planes):
         return FORBIDDEN
 
     @classmethod
-    def _made(cls, data: Any, convert: Callable[[Any], Any]) -> Self:
+    def _made(cls, data: object, convert: Callable[[Any], object]) -> Self:
         source = _object(data)
         if isinstance(data, np.ndarray) and data.dtype.kind in "biuf":
             numbers = data.ravel().tolist()
@@ -95,7 +95,7 @@ class Entries(Planes):
         return cls(_object(np.frompyfunc(convert, 1, 1)(source)))
 
     @classmethod
-    def _finite(cls, value: Any) -> Any:
+    def _finite(cls, value: object) -> Any:
         if isinstance(value, (Forbidden, Undefined)):
             return value
         if isinstance(value, (float, np.floating)) and not np.isfinite(value):
@@ -166,7 +166,7 @@ class Entries(Planes):
 
     @classmethod
     def _less(cls, a: Self, b: Self) -> np.ndarray:
-        def run(x: Any, y: Any) -> bool:
+        def run(x: object, y: object) -> bool:
             for z in (x, y):
                 if isinstance(z, Undefined):
                     raise Undecided(f"{cls.name}: an order with {z!r}")
@@ -178,7 +178,7 @@ class Entries(Planes):
 
     @classmethod
     def _equal(cls, a: Self, b: Self) -> np.ndarray:
-        def run(x: Any, y: Any) -> bool:
+        def run(x: object, y: object) -> bool:
             if isinstance(x, (Forbidden, Undefined)) or isinstance(y, (Forbidden, Undefined)):
                 return isinstance(x, Forbidden) and isinstance(y, Forbidden)
             return cls.same(x, y)
@@ -224,7 +224,7 @@ def _object(x: object) -> np.ndarray:
     return box
 
 
-def _nested(rows: list[Any] | tuple[Any, ...]) -> np.ndarray:
+def _nested(rows: list[Any] | tuple[object, ...]) -> np.ndarray:
     parts = [_object(row) for row in rows]
     if len({p.shape for p in parts}) > 1:
         raise InputError(f"ragged data: rows of shapes {sorted({p.shape for p in parts})}")

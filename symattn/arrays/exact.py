@@ -35,7 +35,7 @@ class Exact(Entries):
         return Quotient.of(value)
 
     @classmethod
-    def function(cls, name: str, x: Any) -> Any:
+    def function(cls, name: str, x: object) -> Any:
         method = getattr(x, name, None)
         if method is None:
             raise Refused(f"exact lacks {name} of {x}")

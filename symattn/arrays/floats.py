@@ -12,16 +12,16 @@ from symattn.arrays.namespace import Namespace
 from symattn.arrays.planes import Planes
 
 
-def _primitive(function: Callable[..., Any]) -> Any:
+def _primitive(function: Callable[..., object]) -> Any:
     """Return a function of NumPy's as a primitive of the kind."""
     return classmethod(lambda cls, *arrays: cls.computed(function, *arrays))
 
 
-def _reduction(function: Callable[..., Any]) -> Any:
+def _reduction(function: Callable[..., object]) -> Any:
     return classmethod(lambda cls, a, axis: cls.computed(function, a, axis=axis))
 
 
-def _plain(function: Callable[..., Any]) -> Any:
+def _plain(function: Callable[..., object]) -> Any:
     """Return one that gives booleans of NumPy's."""
     return classmethod(lambda cls, *arrays: function(*map(cls.wide, arrays)))
 
@@ -46,7 +46,7 @@ class Float64(Planes):
         return a.planes[0]
 
     @classmethod
-    def computed(cls, function: Callable[..., Any], *arrays: Self, **how: object) -> Self:
+    def computed(cls, function: Callable[..., object], *arrays: Self, **how: object) -> Self:
         """A function of NumPy's, on arrays of the kind."""
         return cls.lift(function(*map(cls.wide, arrays), **how))
 

@@ -156,7 +156,7 @@ class Modular(Planes):
         return f"modular({'logarithms' if formal else self.residues()}, p={self.field.p.m})"
 
     @classmethod
-    def compared(cls, a: Array, b: Any) -> tuple[np.ndarray, Chance]:
+    def compared(cls, a: Array, b: object) -> tuple[np.ndarray, Chance]:
         """Where a and b are equal, 0/0 to nothing; and how they could be though the values differ."""
         return functions.equal(cls.field, cls.of(a).state, cls.of(b).state)
 
@@ -172,7 +172,7 @@ class Modular(Planes):
             result.typed = Typed(_boxed(function(self.typed.numbers), self.typed.numbers), self.typed.sound)
         return result
 
-    def __getitem__(self, index: Any) -> Self:
+    def __getitem__(self, index: object) -> Self:
         kept = _kept(index)
         return self.map(lambda plane: plane[kept])
 
@@ -310,7 +310,7 @@ def _rough(plain: np.ndarray) -> np.ndarray:
     return np.where(np.abs(plain) < functions.TINY, 0.0, np.ldexp(np.rint(m * 1024) / 1024, e))
 
 
-def _kept(index: Any) -> Any:
+def _kept(index: object) -> Any:
     """An index that does not change when arrays in it do."""
     if isinstance(index, tuple):
         return tuple(map(_kept, index))

@@ -115,7 +115,7 @@ class Planes(ArrayBase):
         """The plain numbers the array was made from, if all in it was typed and nothing computed."""
         return self.typed.numbers if self.typed and self.typed.sound[0] else None
 
-    def map(self, function: Callable[[np.ndarray], Any]) -> Self:
+    def map(self, function: Callable[[np.ndarray], object]) -> Self:
         """``function``, which moves elements, on every plane; one that hands back a bare element is boxed again."""
         result = type(self)(*[_boxed(function(p), p) for p in self.planes])
         if self.typed and self.typed.sound[0]:
@@ -162,7 +162,7 @@ def typed_numbers(x: object) -> np.ndarray | None:
     return plain.astype(np.float64) if small and plain.dtype.itemsize <= 8 else None
 
 
-def _boxed(x: Any, plane: np.ndarray) -> np.ndarray:
+def _boxed(x: object, plane: np.ndarray) -> np.ndarray:
     if isinstance(x, np.ndarray):
         return x
     box = np.empty((), dtype=plane.dtype)

@@ -23,16 +23,16 @@ class Reductions:
 
     kind: type[Planes]
 
-    def sum(self, a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    def sum(self, a: object, axis: Axes = None, keepdims: bool = False) -> Any:
         return self._over(self.kind._sum, a, axis, keepdims)
 
-    def max(self, a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    def max(self, a: object, axis: Axes = None, keepdims: bool = False) -> Any:
         return self._over(self.kind._max, a, axis, keepdims)
 
     def min(self, a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
         return -self.max(-a, axis, keepdims)
 
-    def prod(self, a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    def prod(self, a: object, axis: Axes = None, keepdims: bool = False) -> Any:
         return self._over(self._prod, a, axis, keepdims)
 
     def mean(self, a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
@@ -55,10 +55,10 @@ class Reductions:
     def any(self, a: object, axis: Axes = None, keepdims: bool = False) -> Any:
         return np.any(np.asarray(a != 0), axis, keepdims=keepdims)
 
-    def all(self, a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    def all(self, a: object, axis: Axes = None, keepdims: bool = False) -> Any:
         return np.all(np.asarray(a != 0), axis, keepdims=keepdims)
 
-    def sort(self, a: Any, axis: int = -1, descending: bool = False) -> Any:
+    def sort(self, a: object, axis: int = -1, descending: bool = False) -> Any:
         if not hasattr(self.kind, "ordered"):
             return self.kind.offer("take_along_axis")(a, self.argsort(a, axis, descending), axis=axis)
         rows = self._to_front(a, axis)
@@ -97,7 +97,7 @@ class Reductions:
 
         return lambda i, j: less(j, i) - less(i, j)
 
-    def _over(self, step: Callable[[Any, int], Any], a: Any, axis: Axes, keepdims: bool) -> Any:
+    def _over(self, step: Callable[[Any, int], object], a: Any, axis: Axes, keepdims: bool) -> Any:
         """``step`` reduces one axis; here it is repeated over those asked for."""
         axes = sorted(_axes(a, axis), reverse=True)
         out = a if axes else a.copy()
@@ -157,14 +157,14 @@ class LinearReductions:
             raise Refused(f"{self.kind.name}: dot with {np.ndim(b)} axes on the right; use matmul or einsum")
         return self.matmul(a, b)
 
-    def vecdot(self, a: Any, b: Any, axis: int = -1) -> Any:
+    def vecdot(self, a: object, b: object, axis: int = -1) -> Any:
         return self.kind.offer("sum")(self.kind.offer("multiply")(a, b), axis=axis)
 
-    def outer(self, a: Any, b: Any) -> Any:
+    def outer(self, a: object, b: object) -> Any:
         """a_i b_j of all elements of a and all of b."""
         return self.kind.of(a).reshape(-1, 1) * self.kind.of(b).reshape(1, -1)
 
-    def einsum(self, spec: str, *operands: Any) -> Any:
+    def einsum(self, spec: str, *operands: object) -> Any:
         """The sum of products that ``spec`` names; every operand is spread over all indices, multiplied and summed."""
         arrays = [self.kind.of(x) for x in operands]
         terms, out = _einsum_terms(spec, [x.ndim for x in arrays])

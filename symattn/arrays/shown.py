@@ -45,7 +45,7 @@ def _name(array: object) -> str:
     return array.name if isinstance(array, ArrayBase) else str(np.asarray(array).dtype)
 
 
-def sentence(array: object, shape: tuple[Any, ...]) -> Text:
+def sentence(array: object, shape: tuple[object, ...]) -> Text:
     """The kind, the shape, what is held, and the dtype where that is another word."""
     name = _name(array)
     size = f", {' × '.join(map(str, shape))}," if len(shape) > 1 else f" of length {shape[0]}" if shape else ""

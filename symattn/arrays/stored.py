@@ -27,7 +27,7 @@ class Stored(Float64):
     holds = "numbers of this format"
 
     @classmethod
-    def lift(cls, data: Any) -> Self:
+    def lift(cls, data: object) -> Self:
         wide = numbers(cls.name, data)
         return cls(odd(wide).astype(cls.dtype))
 
@@ -50,7 +50,7 @@ class Stored(Float64):
         return a.planes[0].astype(np.float32)
 
     @classmethod
-    def computed(cls, function: Callable[..., Any], *arrays: Self, **how: object) -> Self:
+    def computed(cls, function: Callable[..., object], *arrays: Self, **how: object) -> Self:
         """A function of NumPy's in float32, rounded once."""
         return cls(np.asarray(function(*map(cls.wide, arrays), **how)).astype(cls.dtype))
 

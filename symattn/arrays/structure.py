@@ -34,7 +34,7 @@ class Structure:
         return _joined(self.kind, planes, move(lambda array: array.origin) if typed else None, first)
 
 
-def _holds(x: Any) -> bool:
+def _holds(x: object) -> bool:
     return isinstance(x, ArrayBase) or (isinstance(x, (list, tuple)) and any(map(_holds, x)))
 
 
@@ -83,7 +83,7 @@ def _structural(name: str) -> Callable[..., Any]:
             return function(*args, **kwargs)
         given = [_lifted(self.kind, a) for a in args]
 
-        def move(pick: Callable[[Any], Any]) -> Any:
+        def move(pick: Callable[[Any], object]) -> Any:
             return function(*[_picked(a, pick) for a in given], **kwargs)
 
         return self._moved(move, list(_arrays(given)))
@@ -119,7 +119,7 @@ class Creation:
     def size(self, a: Any, axis: int | None = None) -> int:
         return int(a.size if axis is None else a.shape[axis])
 
-    def asarray(self, x: object, dtype: DTypeLike | None = None, copy: Any = None, **_: object) -> Any:
+    def asarray(self, x: object, dtype: DTypeLike | None = None, copy: object = None, **_: object) -> Any:
         """Data as an array of the kind. NaN and infinities are refused: a mask's −inf comes by ``where``."""
         if _plain(dtype):
             return x.astype(dtype) if isinstance(x, ArrayBase) else np.asarray(x, dtype)
@@ -158,7 +158,7 @@ class Creation:
     def triu(self, a: Array, k: int = 0) -> Any:
         return self._triangle(np.triu, a, np.tri(a.shape[-2], a.shape[-1], k - 1) == 0, k)
 
-    def _triangle(self, function: Callable[..., Any], a: object, keep: object, k: int) -> Any:
+    def _triangle(self, function: Callable[..., object], a: object, keep: object, k: int) -> Any:
         if not isinstance(a, ArrayBase):
             return function(a, k)
         if isinstance(a, Planes) and a.origin is not None:

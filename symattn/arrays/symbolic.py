@@ -37,7 +37,7 @@ class Symbolic(Entries):
         return (value if hasattr(value, "to_sympy") else Quotient.of(value)).to_sympy()
 
     @classmethod
-    def function(cls, name: str, x: Any) -> Any:
+    def function(cls, name: str, x: object) -> Any:
         if name not in FUNCTIONS:
             raise Refused(f"symbolic lacks {name}")
         return _real(getattr(sympy, name)(x), f"{name} of {x}")
@@ -49,7 +49,7 @@ class Symbolic(Entries):
         return x / y
 
     @classmethod
-    def less(cls, x: Any, y: Any) -> bool:
+    def less(cls, x: object, y: object) -> bool:
         verdict = sympy.sympify(x) < y
         if verdict in (sympy.true, sympy.false):
             return bool(verdict)

@@ -54,12 +54,12 @@ class Taped(ArrayBase):
         return cls(cls.under.asarray(data))
 
     @classmethod
-    def of(cls, x: Any) -> Self:
+    def of(cls, x: object) -> Self:
         """An operand as an array of this kind, a constant if it was none."""
         return x if isinstance(x, cls) else cls.lift(x)
 
     @classmethod
-    def result(cls, x: Any) -> Any:
+    def result(cls, x: object) -> Any:
         """Return the result of a function of the kind below as a constant; booleans, integers and words as they are."""
         if isinstance(x, (list, tuple)):
             return type(x)(map(cls.result, x))
@@ -100,10 +100,10 @@ class Taped(ArrayBase):
     def copy(self, *_: object, **__: object) -> Self:
         return self
 
-    def astype(self, dtype: Any, copy: bool = True, **_: object) -> Any:
+    def astype(self, dtype: object, copy: bool = True, **_: object) -> Any:
         return self.xp.astype(self, dtype)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         return self.xp.moved(self, lambda x: x[index])
 
     def __setitem__(self, index: object, value: object) -> None:
@@ -126,7 +126,7 @@ def tape(under: object, ties: Ties = "refuse") -> type[Taped]:
     return result
 
 
-def pull_back(ends: Iterable[tuple[Taped, Any]], wanted: Sequence[Taped]) -> list[Any]:
+def pull_back(ends: Iterable[tuple[Taped, object]], wanted: Sequence[Taped]) -> list[Any]:
     """Σ ⟨g, ∂y/∂x⟩ over the pairs (y, g) of ``ends``, for every x of ``wanted``: an array of its shape."""
     result = reached(ends, wanted)
     return [x.under.zeros_like(x.value) if g is None else g for x, g in zip(wanted, result, strict=True)]

@@ -47,7 +47,7 @@ class TapedReductions:
     def cumulative_sum(self, x: Any, axis: int = -1) -> Any:
         sums, flip = self.under.cumulative_sum, self.under.flip
 
-        def pull(g: Any) -> Any:
+        def pull(g: object) -> Any:
             """Σ over the places from each place on."""
             return flip(sums(flip(g, axis=axis), axis=axis), axis=axis)
 
@@ -76,7 +76,7 @@ class TapedReductions:
 
         return self.kind(value, [(x, pull(k)) for k, x in enumerate((a, b)) if isinstance(x, Taped)])
 
-    def minimum(self, a: Any, b: Any) -> Any:
+    def minimum(self, a: object, b: object) -> Any:
         return -self.kind.xp.maximum(-self.kind.of(a), -self.kind.of(b))
 
     def sort(self, x: Any, axis: int = -1, descending: bool = False) -> Any:
@@ -112,12 +112,12 @@ class TapedNamespace(TapedReductions, LinearReductions):
             return function  # a type or a constant
         return partial(self._moves if name in _MOVES else self._constant, name)
 
-    def _constant(self, name: str, *args: Any, **how: object) -> Any:
+    def _constant(self, name: str, *args: object, **how: object) -> Any:
         if name not in _LOCALLY_CONSTANT and any(isinstance(x, Taped) and x.moves for x in args):
             raise Refused(f"{self.kind.name} lacks {name}")
         return self.kind.result(getattr(self.under, name)(*map(_bare, args), **how))
 
-    def _elementwise(self, name: str, *args: Any, **how: object) -> Any:
+    def _elementwise(self, name: str, *args: object, **how: object) -> Any:
         values = [_bare(x) for x in args]
         y = (getattr(self.under, name, None) or partial(of_floats, name))(*values, **how)
 
@@ -137,7 +137,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
 
         return self.kind(function(x.value), [(x, pull)])
 
-    def _moves(self, name: str, *args: Any, **how: Any) -> Any:
+    def _moves(self, name: str, *args: object, **how: object) -> Any:
         """A function that moves elements of one array or several into one or several: each remembers its place."""
         given = [_lifted(self.kind, a) for a in args]
         arrays = list(_arrays(given))
@@ -152,7 +152,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
 
             return getattr(np, name)(*[_picked(a, of) for a in given], **how)
 
-        def made(value: Any, part: int | None) -> Any:
+        def made(value: object, part: int | None) -> Any:
             def pull(x: Taped) -> Pull:
                 return lambda g: _of_range(
                     self.under, g, places() if part is None else places()[part], numbered[id(x)], x.plain_shape
@@ -170,12 +170,12 @@ class TapedNamespace(TapedReductions, LinearReductions):
         return self.where(np.tri(x.shape[-2], x.shape[-1], k - 1) == 0, x, 0)
 
     # -- functions with arguments that are no arrays ------------------------------------------------------------------
-    def asarray(self, x: object, dtype: Any = None, **how: Any) -> Any:
+    def asarray(self, x: object, dtype: object = None, **how: object) -> Any:
         return self.astype(x, dtype) if isinstance(x, Taped) else self._constant("asarray", x, dtype=dtype, **how)
 
     array = asarray
 
-    def astype(self, x: Any, dtype: Any, **_: object) -> Any:
+    def astype(self, x: object, dtype: Any, **_: object) -> Any:
         """Cast forth, and the gradient cast back; to booleans and integers, constants."""
         if not isinstance(x, Taped):
             return self._constant("astype", x, dtype)
@@ -186,7 +186,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
             return value
         return self.kind(value, [(x, lambda g: self.under.astype(g, back))])
 
-    def full(self, shape: Any, fill_value: object, dtype: object = None, **_: object) -> Any:
+    def full(self, shape: object, fill_value: object, dtype: object = None, **_: object) -> Any:
         if isinstance(fill_value, Taped):
             return self.broadcast_to(fill_value, shape)
         return self._constant("full", shape, fill_value, dtype=dtype)

@@ -42,17 +42,17 @@ class Tensors:
     def asarray(self, x: object, dtype: object = None, copy: bool | None = None) -> Any:
         return self.torch.asarray(x, dtype=dtype, device=self.device, copy=copy)
 
-    def arange(self, *bounds: Any, dtype: Any = None) -> Any:
+    def arange(self, *bounds: object, dtype: object = None) -> Any:
         return self.torch.arange(*bounds, dtype=dtype, device=self.device)
 
-    def empty(self, shape: object, dtype: Any = None) -> Any:
+    def empty(self, shape: object, dtype: object = None) -> Any:
         return self.torch.empty(shape, dtype=dtype or self.torch.float64, device=self.device)
 
-    def zeros(self, shape: Any, dtype: Any = None) -> Any:
+    def zeros(self, shape: object, dtype: object = None) -> Any:
         return self.torch.zeros(shape, dtype=dtype or self.torch.float64, device=self.device)
 
     # -- types --------------------------------------------------------------------------------------------------------
-    def isdtype(self, dtype: object, kind: Any) -> bool:
+    def isdtype(self, dtype: object, kind: object) -> bool:
         kinds = kind if isinstance(kind, tuple) else (kind,)
         return any(getattr(self.torch, name) == dtype for one in kinds for name in _CLASSES[one])
 
@@ -60,7 +60,7 @@ class Tensors:
         return x.to(dtype, copy=copy)
 
     # -- functions ----------------------------------------------------------------------------------------------------
-    def maximum(self, a: Any, b: Any) -> Any:
+    def maximum(self, a: object, b: object) -> Any:
         return self.torch.maximum(*self._both(a, b))
 
     def minimum(self, a: object, b: object) -> Any:
@@ -74,16 +74,16 @@ class Tensors:
             b if tensor(b) else self.asarray(b, dtype=a.dtype),
         )
 
-    def max(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    def max(self, x: object, axis: object = None, keepdims: bool = False) -> Any:
         return x if axis == () else self.torch.amax(x, () if axis is None else axis, keepdim=keepdims)
 
-    def min(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    def min(self, x: object, axis: object = None, keepdims: bool = False) -> Any:
         return x if axis == () else self.torch.amin(x, () if axis is None else axis, keepdim=keepdims)
 
-    def sum(self, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    def sum(self, x: object, axis: object = None, dtype: object = None, keepdims: bool = False) -> Any:
         return x if axis == () else self.torch.sum(x, dim=axis, keepdim=keepdims, dtype=dtype)
 
-    def mean(self, x: object, axis: Any = None, keepdims: bool = False) -> Any:
+    def mean(self, x: object, axis: object = None, keepdims: bool = False) -> Any:
         return x if axis == () else self.torch.mean(x, dim=axis, keepdim=keepdims)
 
     def sort(self, x: object, axis: int = -1, descending: bool = False) -> Any:
@@ -95,7 +95,7 @@ class Tensors:
     def cumulative_sum(self, x: object, axis: int = -1) -> Any:
         return self.torch.cumsum(x, dim=axis)
 
-    def take(self, x: Any, indices: Any, axis: int) -> Any:
+    def take(self, x: object, indices: object, axis: int) -> Any:
         return self.torch.index_select(x, axis, indices)
 
     def take_along_axis(self, x: object, indices: object, axis: int = -1) -> Any:
@@ -159,7 +159,7 @@ class TensorKind:
     def dtype(self) -> Any:
         return self.xp.float64
 
-    def lift(self, data: Any) -> Any:
+    def lift(self, data: object) -> Any:
         """Data rounded to float64; NaN and infinity are refused."""
         return self.xp.asarray(numbers(self.name, data))
 

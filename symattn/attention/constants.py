@@ -23,7 +23,7 @@ from symattn.document.errors import InputError, Refused
 Number = int | float | Fraction
 
 
-def rational(value: Any, what: str) -> Fraction:
+def rational(value: object, what: str) -> Fraction:
     """A finite real number at its exact value, a float at its dyadic one. Raises InputError for anything else."""
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise InputError(f"{what} must be a finite number, got {value!r}")

@@ -22,7 +22,7 @@ Inputs = Mapping[str, Any]
 
 
 def vjp(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     cotangent: Array,
     inputs: Inputs,
     wrt: Iterable[str] | None = None,
@@ -56,7 +56,7 @@ def vjp(
     return dict(zip(names, pull_back(ends, [arrays[n] for n in names]), strict=True))
 
 
-def through(function: Callable[..., Any], operands: tuple[Any, ...], g: Array) -> tuple[Any, ...]:
+def through(function: Callable[..., object], operands: tuple[object, ...], g: Array) -> tuple[Any, ...]:
     """The gradients of ⟨g, function(*operands)⟩, one for each operand; None for those that it does not depend on, or
     that hold no numbers. Of equals, the second is the largest, as in floats."""
     under = _namespace(dict(enumerate(operands)))
@@ -67,7 +67,7 @@ def through(function: Callable[..., Any], operands: tuple[Any, ...], g: Array) -
     return tuple(None if t is None else next(results) for t in given)
 
 
-def jvp(function: Callable[..., Any], tangents: Inputs, inputs: Inputs) -> Any:
+def jvp(function: Callable[..., object], tangents: Inputs, inputs: Inputs) -> Any:
     """Return Σ ⟨∂f/∂x, X'⟩ over the inputs x in ``tangents``: the derivative of the output in this direction.
 
     Each tangent has the shape of its input. One run on dual numbers computes it (in float64 for NumPy arrays).
@@ -91,7 +91,7 @@ def jvp(function: Callable[..., Any], tangents: Inputs, inputs: Inputs) -> Any:
     return _by_rows(function, directions, inputs, under)
 
 
-def _by_duals(function: Callable[..., Any], directions: Inputs, inputs: Inputs, under: object, base: Any) -> Any:
+def _by_duals(function: Callable[..., object], directions: Inputs, inputs: Inputs, under: object, base: object) -> Any:
     from symattn.arrays.dual import dual
 
     kind: Any = dual(base)
@@ -102,7 +102,7 @@ def _by_duals(function: Callable[..., Any], directions: Inputs, inputs: Inputs, 
     return _structure(function(**arrays), lambda y: _slope(kind, under, y))
 
 
-def _by_rows(function: Callable[..., Any], directions: Inputs, inputs: Inputs, under: Any) -> Any:
+def _by_rows(function: Callable[..., object], directions: Inputs, inputs: Inputs, under: Any) -> Any:
     """⟨gradient of each element of the output, direction⟩."""
     kind = tape(under)
     arrays = {n: kind(x, moves=n in directions) if _numbers(x, under) else x for n, x in inputs.items()}
@@ -137,7 +137,7 @@ def differentiable(inputs: Inputs, wrt: Iterable[str] | None) -> tuple[Any, list
     return under, names
 
 
-def cotangents(under: Any, output: Any, cotangent: Any) -> list[tuple[Any, Any]]:
+def cotangents(under: Any, output: object, cotangent: Any) -> list[tuple[Any, Any]]:
     """Each output with its cotangent, as an array of the kind and of its shape, for those that have one."""
     if not isinstance(output, tuple | list):
         output, cotangent = (output,), (cotangent,)
@@ -158,7 +158,7 @@ def _real(x: Array, what: str) -> Array:
     return x
 
 
-def _namespace(inputs: Mapping[Any, Any]) -> Any:
+def _namespace(inputs: Mapping[Any, object]) -> Any:
     """The namespace of the inputs: that of a kind if one is of a kind, else NumPy's."""
     kinds = {type(x): x.__array_namespace__() for x in inputs.values() if isinstance(x, ArrayBase)}
     if len(kinds) > 1:
@@ -206,5 +206,5 @@ def _slope(kind: Any, under: Any, y: Array) -> Any:
     return y.derivative.planes[0] if under is np else y.derivative
 
 
-def _structure(output: Any, function: Callable[[Any], Any]) -> Any:
+def _structure(output: object, function: Callable[[Any], object]) -> Any:
     return type(output)(map(function, output)) if isinstance(output, tuple | list) else function(output)

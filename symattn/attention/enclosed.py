@@ -45,7 +45,7 @@ class EnclosedOutput(NamedTuple):
         )
 
 
-def enclose(spec: Attention, inputs: Mapping[str, Any], *, tight: bool = False) -> EnclosedOutput:
+def enclose(spec: Attention, inputs: Mapping[str, object], *, tight: bool = False) -> EnclosedOutput:
     """Return centre and radius of the exact output on these inputs: |o − centre| ≤ radius, proved in
     ``enclosing.radius``.
 
@@ -121,7 +121,7 @@ def _hull_of_row(ready: Prepared, row: int, keys: tuple[int, int]) -> tuple[Floa
 
 
 # -- the definition on balls, for some queries of large inputs: as sharp as one likes, row by row ----------------------
-def enclose_rows(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int], bits: int = 200) -> Ball:
+def enclose_rows(spec: Attention, inputs: Mapping[str, object], rows: Sequence[int], bits: int = 200) -> Ball:
     """Return the exact output for some queries as Arb's balls, at a precision of ``bits``: (…, len(rows), d_v).
 
     Use it for targets in float64, whose error ``enclose`` cannot resolve. The definition itself runs on these

@@ -24,7 +24,7 @@ def field_types(description: type) -> dict[str, Any]:
     return {f.name: hints[f.name] for f in fields(description)}
 
 
-def members(hint: Any) -> tuple[Any, ...]:
+def members(hint: object) -> tuple[Any, ...]:
     """Return the types that a union is made of, those of unions within it too."""
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
     return tuple(m for part in parts for m in members(part)) if parts else (hint,)
@@ -74,7 +74,7 @@ def whole(value: object, lowest: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= lowest
 
 
-def finite(value: Any) -> bool:
+def finite(value: object) -> bool:
     """Return whether a value is a finite number, and no truth value."""
     if isinstance(value, Rational):
         return not isinstance(value, bool)

@@ -72,7 +72,7 @@ class Step:
         return ((words,) if words else ()) if isinstance(words, str) else words
 
 
-def run_steps(steps: Iterable[Step], inputs: Mapping[str, Any]) -> dict[str, Any]:
+def run_steps(steps: Iterable[Step], inputs: Mapping[str, object]) -> dict[str, Any]:
     """The given arrays and those that the steps compute, in order."""
     values = dict(inputs)
     for step in steps:
@@ -100,7 +100,7 @@ class Flow:
     def add(
         self,
         name: str,
-        run: Callable[..., Any],
+        run: Callable[..., object],
         writes: Callable[..., Node],
         of: Sequence[str],
         *,
@@ -122,7 +122,7 @@ def _written(writes: Callable[..., Node], of: Iterable[str]) -> Node:
     return writes(*[ARRAYS[name].symbol for name in of])
 
 
-def traced(description: Any, inputs: Mapping[str, Any], check: Callable[[Any, dict[str, Any]], None]) -> Trace:
+def traced(description: Any, inputs: Mapping[str, object], check: Callable[[Any, dict[str, Any]], None]) -> Trace:
     """Every named array of a run of the steps of ``description`` on the inputs that are given, not None."""
     values = {name: array for name, array in inputs.items() if array is not None}
     steps = description.pipeline(values)

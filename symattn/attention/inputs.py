@@ -40,7 +40,7 @@ _ASKED = NEEDED | OPTIONAL
 _PLACES = {name: place for place, name in enumerate(ARRAYS)}
 
 
-def by_name(qkv: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
+def by_name(qkv: tuple[object, ...], inputs: Mapping[str, object]) -> dict[str, Any]:
     """The inputs that are given, q, k, v by position among them. Raises InputError for too many, and for one twice."""
     if len(qkv) > 3:
         raise InputError(f"Attention takes q, k, v by position, got {len(qkv)} arrays; name the others")

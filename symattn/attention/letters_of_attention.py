@@ -94,7 +94,7 @@ def _has(field: str, *words: str) -> Wanted:
     return Wanted(field, words.__contains__) if words else Wanted(field)
 
 
-def _at(kind: type, wanted: Callable[[Any], Any] = bool) -> Wanted:
+def _at(kind: type, wanted: Callable[[Any], object] = bool) -> Wanted:
     """Positions of a kind that are as wanted."""
     return Wanted("position", lambda position: isinstance(position, kind) and wanted(position))
 

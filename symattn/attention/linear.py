@@ -87,7 +87,7 @@ class Scanned(NamedTuple):
     output: Array
 
 
-def scan(step: Step, state: Array, bounds: Sequence[Any], *arrays: Array) -> Scanned:
+def scan(step: Step, state: Array, bounds: Sequence[object], *arrays: Array) -> Scanned:
     """``step`` over the tokens between consecutive bounds (0, …, n): ``range(n + 1)`` goes token by token.
 
     ``step(state, *slices)`` gives the next state and the outputs of its tokens, such as ``gated_chunk``; the arrays are
@@ -233,7 +233,7 @@ def exponential(x: Array) -> Array:
     return namespace_of(x).exp(x)
 
 
-def positive_random(x: Array, w: Array, shift: Any = 0) -> Array:
+def positive_random(x: Array, w: Array, shift: object = 0) -> Array:
     """φ(x) = e^{w_l · x − ‖x‖²/2 − c} / √m for m directions w_l: positive, and for w ∼ N(0, I) of mean e^{q·k}.
 
     For softmax(Q Kᵀ / √d_k) the rows are q / d_k^{1/4} and k / d_k^{1/4}. Any number ``shift`` c, one for all keys and

@@ -46,7 +46,7 @@ def causal(s: Array | Places, alignment: str = "bottom-right") -> Array:
     return j <= i
 
 
-def sides(s: Array | Places, left: Any = None, right: int | None = None, alignment: str = "bottom-right") -> Any:
+def sides(s: Array | Places, left: object = None, right: int | None = None, alignment: str = "bottom-right") -> Any:
     """The window from ``left`` keys before the query to ``right`` keys after it: i + o − left ≤ j ≤ i + o + right.
 
     The query's own place is always in it; a side that is None is open. Shapes: s (…, n_q, n_k) → booleans (n_q, n_k).
@@ -68,7 +68,7 @@ def window(s: Array | Places, width: Any) -> Any:
     return sides(s, width - 1, 0)
 
 
-def blocks(s: Array | Places, bounds: Iterable[Any], alignment: str = "bottom-right") -> Any:
+def blocks(s: Array | Places, bounds: Iterable[object], alignment: str = "bottom-right") -> Any:
     """Local blocks: key j for query i iff no bound lies between their places, that is, iff (i + o < c) = (j < c) for
     every c of ``bounds``.
 

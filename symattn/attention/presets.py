@@ -94,7 +94,7 @@ PRESETS: dict[str, Preset] = {
 }  # fmt: skip
 
 
-def small(name: str, **fields: Any) -> tuple[Attention, str]:
+def small(name: str, **fields: object) -> tuple[Attention, str]:
     """``like`` with few heads where none are told, and in words what was cut: as many queries share a head of keys.
 
     >>> spec, words = small("llama")

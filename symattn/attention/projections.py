@@ -44,7 +44,7 @@ def merge_heads(x: Array) -> Array:
 
 
 # -- grouped queries: several query heads read one head of keys and values ---------------------------------------------
-def repeat_heads(x: Array, times: Any) -> Array:
+def repeat_heads(x: Array, times: object) -> Array:
     """Each head ``times`` times in a row, so that query head h reads the head ⌊h / times⌋.
 
     Shapes: (…, g, n, d) → (…, g·times, n, d). Source: Ainslie et al., GQA (2023), §2.2.
@@ -55,7 +55,7 @@ def repeat_heads(x: Array, times: Any) -> Array:
     return xp.reshape(spread, (*batch, g * times, n, d))
 
 
-def tile_heads(x: Array, times: Any) -> Array:
+def tile_heads(x: Array, times: object) -> Array:
     """All heads ``times`` over, so that query head h reads the head h mod g: the other order of sharing.
 
     Shapes: (…, g, n, d) → (…, times·g, n, d).
@@ -66,7 +66,7 @@ def tile_heads(x: Array, times: Any) -> Array:
     return xp.reshape(spread, (*batch, times * g, n, d))
 
 
-def grouped_attention(attention: Callable[[Any, Any, Any], Any], q: Array, k: Array, v: Array) -> Array:
+def grouped_attention(attention: Callable[[Any, Any, Any], object], q: Array, k: Array, v: Array) -> Array:
     """Attention with g heads of keys and values and h = g·r of queries, without copies: query head t reads ⌊t / r⌋.
 
     Shapes: q (…, h, n_q, d_k), k (…, g, n_k, d_k), v (…, g, n_k, d_v) → (…, h, n_q, d_v); g = 1 is multi-query

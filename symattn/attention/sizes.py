@@ -40,7 +40,7 @@ class AxisLengths:
     words: Mapping[str, str] = field(default_factory=dict)
     found: dict[str, tuple[Any, tuple[str, Any]]] = field(default_factory=dict)
 
-    def bind(self, name: str, array: Array, shape: str, batch: tuple[Any, ...] | None = None) -> None:
+    def bind(self, name: str, array: Array, shape: str, batch: tuple[object, ...] | None = None) -> None:
         """Compare an array with its shape in letters; with ``batch``, its axes in front must be those."""
         if not hasattr(array, "shape"):
             raise InputError(f"{name} is a {type(array).__name__}; give an array")
@@ -65,7 +65,7 @@ class AxisLengths:
             spelt = " + ".join(f"{part} = {length}" for part, length in zip(parts, lengths, strict=True))
             raise InputError(f"{name} has {whole} = {self.found[whole][0]} columns a head; they must be {spelt}")
 
-    def _present(self, axes: Sequence[str], array: Array, batch: tuple[Any, ...] | None) -> Sequence[str]:
+    def _present(self, axes: Sequence[str], array: Array, batch: tuple[object, ...] | None) -> Sequence[str]:
         """The axes without those that are missing."""
         if not any(a[0] == "(" for a in axes):
             return axes
@@ -147,7 +147,7 @@ def check_batches(arrays: Mapping[str, Any], last: Mapping[str, int]) -> tuple[A
     return whole
 
 
-def broadcast(a: Iterable[Any], b: Iterable[Any]) -> tuple[Any, ...] | None:
+def broadcast(a: Iterable[object], b: Iterable[object]) -> tuple[Any, ...] | None:
     """The shape that two shapes broadcast to, or None."""
     short, long = sorted((tuple(a), tuple(b)), key=len)
     if not short:
@@ -158,7 +158,7 @@ def broadcast(a: Iterable[Any], b: Iterable[Any]) -> tuple[Any, ...] | None:
     return tuple(n if same(m, 1) else m for m, n in pairs)
 
 
-def fits(shape: Iterable[Any], target: tuple[Any, ...]) -> bool:
+def fits(shape: Iterable[object], target: tuple[object, ...]) -> bool:
     """Return whether ``shape`` broadcasts to ``target``."""
     wide = broadcast(shape, target)
     return wide is not None and len(wide) == len(target) and all(map(same, wide, target))
@@ -177,5 +177,5 @@ def written(array: Array) -> str:
     return "(" + ", ".join(map(str, array.shape)) + ("," if len(array.shape) == 1 else "") + ")"
 
 
-def _times(batch: tuple[Any, ...]) -> str:
+def _times(batch: tuple[object, ...]) -> str:
     return " × ".join(map(str, batch))

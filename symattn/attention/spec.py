@@ -130,13 +130,13 @@ class Attention(Fields, Described, Shown):
 
         return document(self, names)
 
-    def trace(self, *qkv: Any, **inputs: Any) -> Trace:
+    def trace(self, *qkv: object, **inputs: object) -> Trace:
         """Every named array of a run, in order: the inputs, then q, k, v, scores, scaled, masked, weights, output."""
         values = by_name(qkv, inputs)
         check_inputs(self, values)
         return Trace(run_steps(self.pipeline(values), values))
 
-    def __call__(self, *qkv: Any, **inputs: Any) -> Any:
+    def __call__(self, *qkv: object, **inputs: object) -> Any:
         """The output of attention on the given arrays; with ``lse``, the output and L, (…, n_q) as the scores are."""
         trace = self.trace(*qkv, **inputs)
         return (trace["output"], trace["lse"]) if self.lse else trace["output"]

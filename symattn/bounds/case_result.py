@@ -265,7 +265,7 @@ def middles(entries: np.ndarray) -> np.ndarray:
     return np.asarray(middle(entries), dtype=np.float64)
 
 
-def shares(got: Any, middle: Any, radius: Any, limits: Any) -> tuple[Any, Any]:
+def shares(got: Any, middle: Any, radius: Any, limits: object) -> tuple[Any, Any]:
     """Ratios by enclosures, at most 1 for entries that these leave open, and which entries these decide.
 
     Rounding in the difference and in the quotient is outweighed by 2⁻⁴⁰ of what they are.

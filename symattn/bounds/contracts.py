@@ -180,7 +180,7 @@ def _stored(contract: Contract, name: str, variant: Variant, inside: str, made: 
     return (lambda spec, values: _once(made, (*key, name), lambda: change(spec, values))) if shared else change
 
 
-def _once(made: Made, key: tuple[object, ...], make: Callable[[], Any]) -> Any:
+def _once(made: Made, key: tuple[object, ...], make: Callable[[], object]) -> Any:
     """Return a stored value, making and storing it the first time."""
     if key not in made:
         made[key] = make()

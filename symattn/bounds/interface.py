@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +46,7 @@ class Bound:
         return dict(sorted(result.items(), key=lambda item: -item[1]))
 
 
-def bound(spec: Attention, inputs: Mapping[str, Any], precision: str | Precision) -> Bound:
+def bound(spec: Attention, inputs: Mapping[str, object], precision: str | Precision) -> Bound:
     """The bound for these inputs, by name (q, k, v, mask, …), as ``Attention`` takes them.
 
     Plain attention (masks, heads, shared keys, sinks) is bounded in floats at BLAS's speed. So is every softmax of

@@ -86,7 +86,7 @@ def number(like: Any, x: Any) -> Any:
     return namespace_of(like).asarray(x, dtype=like.dtype)
 
 
-def root(like: Any, n: Any) -> Any:
+def root(like: object, n: object) -> Any:
     """√n."""
     return namespace_of(like).sqrt(number(like, n))
 
@@ -139,7 +139,7 @@ class At:
         """The values that the weights meet, of a key head's for each head."""
         return self.values["v_shared" if "v_shared" in self.values else "v"]
 
-    def finite(self, make: Callable[[Any], Any], x: Any = None) -> Any:
+    def finite(self, make: Callable[[Any], object], x: object = None) -> Any:
         """An operation on scores, with −∞ as it is."""
         x = self.first if x is None else x
         there = self.xp.isfinite(x)
@@ -205,7 +205,7 @@ class At:
         """e^x, or the power of the base that the specification has."""
         return softmax.powers(x, self.spec.base)
 
-    def sum(self, x: Any, axis: int = -1) -> Any:
+    def sum(self, x: object, axis: int = -1) -> Any:
         """Sums over the keys, or over another axis."""
         return self.xp.sum(x, axis=axis, keepdims=True)
 

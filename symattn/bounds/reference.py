@@ -198,7 +198,7 @@ def trace(
     given: Values,
     variant: Variant = RIGHT,
     wanted: set[str] | None = None,
-    known: Mapping[str, Any] | None = None,
+    known: Mapping[str, object] | None = None,
 ) -> Values:
     """Every array of a run; with ``wanted``, no more than what these are made of.
 
@@ -225,7 +225,7 @@ def trace(
     return values
 
 
-def _run(step: Step, spec: Attention, given: Sequence[Any]) -> Any:
+def _run(step: Step, spec: Attention, given: Sequence[object]) -> Any:
     """Run a step. Angles of counted places depend on sizes alone: enclosures of them are kept.
 
     A longer table begins with the rows of a shorter one, unless frequencies are scaled, which may depend on its length.
@@ -243,7 +243,7 @@ def _run(step: Step, spec: Attention, given: Sequence[Any]) -> Any:
     return enclosure[..., :n, :]
 
 
-def _keep(key: tuple[Any, ...], table: Enclosure) -> None:
+def _keep(key: tuple[object, ...], table: Enclosure) -> None:
     """Keep a table, in the place of all others where they are too many or too large together; none too large alone."""
     if table.mid.size > _MOST_NUMBERS:
         return

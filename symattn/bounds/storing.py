@@ -43,7 +43,7 @@ class Multiples(NamedTuple):
     name: str = "multiples"
     largest: float = inf
 
-    def rounded(self, x: Any) -> Any:
+    def rounded(self, x: object) -> Any:
         """Return the multiples."""
         return self.to(np.asarray(x) / self.unit) * self.unit
 

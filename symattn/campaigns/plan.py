@@ -99,11 +99,11 @@ def read(path: Path) -> tuple[Job, ...]:
 
 
 def planned(
-    targets: Iterable[Any],
-    specs: Mapping[str, Any],
-    dtypes: Iterable[Any],
-    domains: Mapping[str, Any],
-    options: Mapping[str, Any],
+    targets: Iterable[object],
+    specs: Mapping[str, object],
+    dtypes: Iterable[object],
+    domains: Mapping[str, object],
+    options: Mapping[str, object],
 ) -> tuple[Job, ...]:
     """Every target with every specification, dtype and domain; one that is written twice is made once."""
     targets, dtypes = tuple(_targets(targets)), tuple(map(_dtype, dtypes))
@@ -124,7 +124,7 @@ def planned(
     return tuple(jobs.values())
 
 
-def _targets(targets: Iterable[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _targets(targets: Iterable[object]) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, entry in enumerate(targets, 1):
         where = f"targets, entry {number}"
         own = dict(_table(entry, where)) if not isinstance(entry, str) else {"target": entry}
@@ -135,7 +135,7 @@ def _targets(targets: Iterable[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield name, own
 
 
-def _specs(specs: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _specs(specs: Mapping[str, object]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, entry in specs.items():
         where = f"specs.{name}"
         result = {key.replace("-", "_"): value for key, value in _table(entry, where).items()}
@@ -146,7 +146,7 @@ def _specs(specs: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield name, result
 
 
-def _domains(domains: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _domains(domains: Mapping[str, object]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, entry in domains.items():
         where = f"domains.{name}"
         result = {key.replace("-", "_"): value for key, value in _table(entry, where).items()}
@@ -176,13 +176,13 @@ def _dtype(name: object) -> str:
     return full
 
 
-def _table(value: Any, where: str) -> Mapping[str, Any]:
+def _table(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise InputError(f"{where} must be a table, got {value!r}")
     return value
 
 
-def _list(value: Any, where: str) -> list[Any]:
+def _list(value: object, where: str) -> list[Any]:
     if not isinstance(value, list):
         raise InputError(f"{where} must be a list, got {value!r}")
     return value

@@ -85,7 +85,7 @@ def suggestion(name: str) -> str:
     return f"did you mean {' or '.join(meant)}?" if meant else f"known: {', '.join(names())}"
 
 
-def derive(name: str = "scaling", **parameters: Any) -> Document:
+def derive(name: str = "scaling", **parameters: object) -> Document:
     """Return a derivation by its name, step by step, with the reason and the grade of each step.
 
     ``parameters`` are those of the derivation: sizes by their letters (``d_k=4``, ``n=3``) and what else it takes, for
@@ -122,7 +122,7 @@ def _numbered(document: Document) -> Document:
 _PLAIN = (bool, int, str, Fraction, type(None))
 
 
-def cached(name: str, **parameters: Any) -> Document:
+def cached(name: str, **parameters: object) -> Document:
     """``derive(name, **parameters)``, from the user's cache folder if the same source of symattn told it before."""
     key = _key(name, parameters)
     before = key and stored_results.get("derivations", key)

@@ -20,7 +20,7 @@ from symattn.document.errors import Refused, Undecided
 _TEN = flint.arb(10)
 
 
-def _operator(operation: Callable[[Any, Any], Any]) -> Callable[[Enclosed, object], Any]:
+def _operator(operation: Callable[[Any, Any], object]) -> Callable[[Enclosed, object], Any]:
     """A method that computes with balls, at the precision of the number."""
 
     def method(self: Enclosed, other: object) -> Any:
@@ -77,10 +77,10 @@ class Enclosed:
         """False, or Undecided."""
         return self.sign() == 0
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: object) -> bool:
         return bool((self - other).sign() < 0)
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: object) -> bool:
         return bool((self - other).sign() > 0)
 
     def __eq__(self, other: object) -> bool:
@@ -151,7 +151,7 @@ def ball_of(x: object, bits: int) -> flint.arb | None:
     return x.arb(bits) if hasattr(x, "arb") else None
 
 
-def taken(ball: Any, bits: int) -> Any:
+def taken(ball: object, bits: int) -> Any:
     """An element of a computation in balls: a ball without radius is the number itself."""
     if not isinstance(ball, flint.arb):
         return ball
@@ -161,7 +161,7 @@ def taken(ball: Any, bits: int) -> Any:
     return Quotient.of(man * Fraction(2) ** exp)
 
 
-def least_proven(elements: Iterable[Any]) -> int | None:
+def least_proven(elements: Iterable[object]) -> int | None:
     """The least number of digits that is proven of any of them; None where all are exact."""
     return min((x.proven() for x in elements if isinstance(x, Enclosed)), default=None)
 

@@ -14,7 +14,7 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
 
 
-def value(x: Node, letters: Mapping[str, Any]) -> Quotient:
+def value(x: Node, letters: Mapping[str, object]) -> Quotient:
     """The number that a printed formula comes to, with a number for each of its letters: d_k → 64."""
     numbers = {key: Exact.lift(number) for key, number in letters.items()}
     glossary = Glossary(dict.fromkeys(numbers, ""), sizes={})

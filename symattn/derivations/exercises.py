@@ -61,7 +61,7 @@ def _task(
     other: Array,
     how: str,
     why: str = "",
-    **values: Any,
+    **values: object,
 ) -> Task:
     """A task whose words and formulas are typed; ``values`` are the rows of numbers that it gives."""
     shown = {name: _shown(value) for name, value in values.items()}

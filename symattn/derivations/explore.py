@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.attention.letters_of_attention import D_K, SYMBOLS
@@ -60,7 +59,7 @@ def named(path: str | Path) -> Path:
     return Path(path)
 
 
-def explore(source: str | PathLike[str] | Mapping[str, Any] = "eight-step", **fields: Any) -> Exploration:
+def explore(source: str | PathLike[str] | Mapping[str, object] = "eight-step", **fields: object) -> Exploration:
     """Return a page on which tokens and weights are edited in place, and every step is recomputed exactly.
 
     ``source`` and ``fields`` are those of ``walk``: tokens x with w_q, w_k and w_v of at most 6 rows and columns,

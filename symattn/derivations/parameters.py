@@ -50,7 +50,7 @@ def whole(parameter: str, value: int, most: int, least: int = 1) -> int:
     return value
 
 
-def number_or_letter(parameter: str, value: Any) -> Fraction | str:
+def number_or_letter(parameter: str, value: object) -> Fraction | str:
     """A number as a fraction, or a letter such as m or mu. Raises InputError."""
     if isinstance(value, str) and (value in GREEK or (len(value) == 1 and value.isalpha())):
         return value

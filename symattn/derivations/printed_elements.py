@@ -15,7 +15,7 @@ _DOUBLE = 15  # digits that a double holds
 _FAR = 9999  # beyond this power of ten digits tell nobody anything
 
 
-def nested(function: Callable[[Any], Any], entries: Any) -> Any:
+def nested(function: Callable[[Any], object], entries: object) -> Any:
     """``function`` of every entry of nested lists, as nested tuples."""
     if isinstance(entries, (list, tuple)):
         return tuple(nested(function, entry) for entry in entries)

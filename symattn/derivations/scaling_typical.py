@@ -139,7 +139,7 @@ def typical(d_k: int) -> tuple[Block, ...]:
     return text.blocks(_TEXT)
 
 
-def _at_precision(bits: int, work: Callable[[], Any]) -> Any:
+def _at_precision(bits: int, work: Callable[[], object]) -> Any:
     with flint.ctx.workprec(bits):
         return work()
 

@@ -41,7 +41,7 @@ class Support:
         rng = np.random.default_rng(crc32(self.name.encode()))
         return {name: _entries(name, self.variant, size, rng) for name, size in self.variant.shapes().items()}
 
-    def run(self, lift: Callable[[np.ndarray], Any]) -> list[Any]:
+    def run(self, lift: Callable[[np.ndarray], object]) -> list[Any]:
         """The outputs on arrays of a kind; booleans and whole numbers stay plain."""
         spec = self.variant.spec
         numbers = {n: holds(n, spec) == "numbers" for n in self.example}

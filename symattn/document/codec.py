@@ -32,7 +32,7 @@ _CLASSES: dict[str, type[Any]] = {
 }
 
 
-def record(x: Any) -> Any:
+def record(x: object) -> Any:
     """Return what JSON can hold of a value: no bare NaN or infinity, exact numbers as strings, formulas in both forms.
 
     >>> record(Evidence(Grade.PROVED, "for all n"))
@@ -75,7 +75,7 @@ def _recorded(x: Any) -> dict[str, Any]:
     return result
 
 
-def _at(x: Any, path: str) -> Any:
+def _at(x: object, path: str) -> Any:
     """Return what a path of attributes leads to; None where one on the way is None."""
     for name in path.split("."):
         x = None if x is None else getattr(x, name)
@@ -170,7 +170,7 @@ def read(source: str, kind: type[_Kept], *parts: type[Any]) -> _Kept:
     return result
 
 
-def _plain(x: Any) -> Any:
+def _plain(x: object) -> Any:
     if isinstance(x, Grade | Verdict):
         return {"is": type(x).__name__, "value": x.value}
     if isinstance(x, Fraction):

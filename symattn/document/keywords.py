@@ -99,11 +99,13 @@ def unknown(
 
 
 @cache
-def _signature(function: Callable[..., Any]) -> Signature:
+def _signature(function: Callable[..., object]) -> Signature:
     return signature(function)
 
 
-def _check(function: Callable[..., Any], whose: str, values: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+def _check(
+    function: Callable[..., object], whose: str, values: tuple[object, ...], named: Mapping[str, object]
+) -> None:
     """Raise InputError for a call that does not fit the signature."""
     try:
         _signature(function).bind(*values, **named)
@@ -122,7 +124,7 @@ def answering(function: _Function) -> _Function:
     """Make a function answer a call that does not fit it in one line, by ``InputError``."""
 
     @wraps(function)
-    def called(*values: Any, **named: Any) -> Any:
+    def called(*values: object, **named: object) -> Any:
         __tracebackhide__ = True
         _check(function, function.__name__, values, named)
         return function(*values, **named)

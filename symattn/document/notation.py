@@ -269,7 +269,7 @@ def _parts(kind: type[Sum] | type[Product], x: Node) -> tuple[Node, ...]:
     return (x,)
 
 
-def replaced(formula: Any, letters: Mapping[Node, Node]) -> Any:
+def replaced(formula: object, letters: Mapping[Node, Node]) -> Any:
     """A formula with some of its parts in the place of others."""
 
     def meaning(x: Node) -> Node:
@@ -283,7 +283,7 @@ def mapped(x: Node, change: Callable[[Node], Node]) -> Node:
     return type(x)(*(_changed(getattr(x, f.name), change) for f in fields(x)))  # type: ignore[arg-type]
 
 
-def _changed(part: Any, change: Callable[[Node], Node]) -> Any:
+def _changed(part: object, change: Callable[[Node], Node]) -> Any:
     if isinstance(part, Node):
         return change(part)
     return tuple(_changed(p, change) for p in part) if isinstance(part, tuple) else part

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from symattn.document.model import Document
@@ -31,7 +31,7 @@ class Shown:
     def _repr_markdown_(self) -> str:
         return self._as("markdown")
 
-    def _as(self, form: str, **options: Any) -> str:
+    def _as(self, form: str, **options: object) -> str:
         from symattn.document.render import render
 
         return render(self.document(), form, **options)

@@ -18,7 +18,7 @@ _INDEX_PAIR = re.compile(r"[ijklmn0-9]{2}")
 _NAME = re.compile(r"(?P<letter>[^\W\d_]+)(?P<number>\d*)(?P<subs>(?:_.+)?)")
 
 
-def from_sympy(expression: Any, roles: dict[str, nt.Role] | None = None) -> nt.Node:
+def from_sympy(expression: object, roles: dict[str, nt.Role] | None = None) -> nt.Node:
     """A SymPy expression or matrix as a node.
 
     Negative powers make one fraction, surds and exponentials move to where their coefficient is smallest
@@ -63,10 +63,10 @@ class _Converter:
                 return _WRITERS[kind.__name__](self, x)
         raise TypeError(f"no notation for the SymPy expression {x}")
 
-    def all(self, parts: Iterable[Any]) -> tuple[nt.Node, ...]:
+    def all(self, parts: Iterable[object]) -> tuple[nt.Node, ...]:
         return tuple(self.node(part) for part in parts)
 
-    def sum(self, x: Any) -> nt.Node:
+    def sum(self, x: object) -> nt.Node:
         return nt.Sum(tuple(self.node(term) for term in _ordered_terms(x)))
 
     def product(self, x: Any) -> nt.Node:
@@ -202,7 +202,7 @@ def _ordered_terms(x: Any) -> list[Any]:
     exponents = {t: _exponent(sympy, t) for t in terms}
     exponential = any(e != 0 for e in exponents.values())
 
-    def key(term: Any) -> tuple[bool, bool, float]:
+    def key(term: object) -> tuple[bool, bool, float]:
         exponent = exponents[term]
         growth = float(exponent) if exponent is not None else float("inf")
         return bool(_coefficient(term) < 0), exponential and growth != 0, growth if exponential else 0.0
@@ -214,7 +214,7 @@ def _coefficient(x: Any) -> Any:
     return x.as_coeff_Mul()[0]
 
 
-def _sorted(args: Iterable[Any]) -> list[Any]:
+def _sorted(args: Iterable[object]) -> list[Any]:
     import sympy
 
     return sorted(args, key=sympy.default_sort_key)

@@ -277,7 +277,7 @@ def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype
     return ""
 
 
-def read_array(name: str, array: Tensor, narrow: bool = False, device: Any = None) -> tuple[Any, str]:
+def read_array(name: str, array: Tensor, narrow: bool = False, device: object = None) -> tuple[Any, str]:
     """The numbers of an array of NumPy or torch as float64, or where they are ``narrow`` and of 16 bits as float32, and
     their type. They are NumPy's, or a tensor on the ``device``. Raises ``InputError`` for what is none."""
     half = narrow and str(getattr(array, "dtype", "")).removeprefix("torch.") in HALF

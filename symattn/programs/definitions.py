@@ -352,7 +352,7 @@ class Adapted:
             result.append(right)
         self.right = all(result)
 
-    def __call__(self, *places: Any, **keywords: Any) -> Any:
+    def __call__(self, *places: object, **keywords: object) -> Any:
         if self._derived:
             ordered = [a for a in self._arguments if a.positional]
             arrays = {a.input: x for a, x in zip(ordered, places, strict=False)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -129,7 +128,7 @@ def _words(name: str, sharp_gradient: SharpGradient, values: np.ndarray, how: St
     )
 
 
-def _check(spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, returned: Any) -> None:
+def _check(spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, returned: object) -> None:
     if not hasattr(returned, "__len__") or len(returned) != len(NAMES):
         raise InputError(f"gradients are not {len(NAMES)} arrays; hint: give (dq, dk, dv), None for what is not judged")
     hint = "hint: symattn.verify(backward, Gradient(...)), which calls a function at small sizes"

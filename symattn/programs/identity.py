@@ -95,7 +95,7 @@ def identity_of_definition(
     inputs = [i for i in definition.inputs if i.name in program.convention.inputs]
     results = {i.name: i.made for i in inputs if i.made is not None}
 
-    def compute(**keywords: Any) -> Any:
+    def compute(**keywords: object) -> Any:
         outputs = definition.run(definition.ways[0], keywords)
         return outputs if len(outputs) > 1 else outputs[0]
 

@@ -198,7 +198,7 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Tensor:
     return _with_axes(value, a, (1,) * (axes - len(shape)) + shape[:-2], lengths(inputs))
 
 
-def placed(arguments: Iterable[Argument], passed: Mapping[Argument, Any]) -> tuple[list[Tensor], dict[str, Tensor]]:
+def placed(arguments: Iterable[Argument], passed: Mapping[Argument, object]) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Positional arguments and keywords. An input that was not given is left out."""
     places: list[Tensor] = []
     keywords: dict[str, Tensor] = {}

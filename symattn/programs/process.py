@@ -118,11 +118,11 @@ class Process:
         self._reader = threading.Thread(target=_receive, args=(self._replies, self._answers), daemon=True)
         self._reader.start()
 
-    def ask(self, message: tuple[Any, ...], limit: float) -> Any:
+    def ask(self, message: tuple[object, ...], limit: float) -> Any:
         """Send ``message`` and wait ``limit`` seconds at most, anew from each call that begins. Ctrl-C ends it too."""
         return self.answer(limit) if self.send(message) else self._autopsy()
 
-    def send(self, message: tuple[Any, ...]) -> bool:
+    def send(self, message: tuple[object, ...]) -> bool:
         """Send ``message``; False where the process has ended."""
         try:
             pickle.dump(message, self._requests)
@@ -364,7 +364,7 @@ class NotDone(Exception):
     """The task gave no result: no copy could be made, it did not end in time, or it ended the process."""
 
 
-def apart(task: Callable[[], Iterable[Any]], seconds: float) -> list[Any]:
+def apart(task: Callable[[], Iterable[object]], seconds: float) -> list[Any]:
     """Run ``task`` in a copy of this process, and return the results that it yields in time.
 
     Raises ``NotDone`` where there are none, with the words of its exception.
@@ -396,7 +396,7 @@ def apart(task: Callable[[], Iterable[Any]], seconds: float) -> list[Any]:
     return results
 
 
-def _work(task: Callable[[], Iterable[Any]], writing: int, seconds: float) -> None:
+def _work(task: Callable[[], Iterable[object]], writing: int, seconds: float) -> None:
     """In the copy: the results, or the words of an exception, and the end of the process in every case."""
     import resource  # there is none where a process cannot be copied
 

@@ -57,7 +57,7 @@ def language_of(program: object) -> Language | None:
     return next((x for x in LANGUAGES if all(hasattr(program, name) for name in x.attributes)), None)
 
 
-def read(source: Any) -> Graph:
+def read(source: object) -> Graph:
     """The graph of whatever ``verify_graph`` takes. Raises ``InputError`` for what is none."""
     from symattn.programs.graphs.running import Graph
 

@@ -93,7 +93,7 @@ def _last(error: BaseException) -> FrameType:
     return list(_frames(error.__traceback__))[-1][0]
 
 
-def _inner(function: Any) -> Any:
+def _inner(function: object) -> Any:
     """Return what partials, decorators and symattn's own adapters wrap."""
     while True:
         name = "func" if isinstance(function, partial) else "__wrapped__"

@@ -113,7 +113,7 @@ def repeat_target(target: str, spec: Specification, inputs: Inputs, **options: A
     return replace(result, report=replace(result.report, command=usual.command(target, spec=spec)))
 
 
-def verify_case(target: str, spec: Specification, word: str, *, dtype: str = "float32", **keywords: Any) -> Report:
+def verify_case(target: str, spec: Specification, word: str, *, dtype: str = "float32", **keywords: object) -> Report:
     """The report on one case alone, by its word. ``keywords`` are options of ``verify_target``.
 
     Where the word is a hash, everything is run again with the same seed, and the fault of that word is what the report
@@ -337,7 +337,7 @@ def _nested(values: object, module: str = "np.") -> str:
     return one if len(one) < 90 or values.ndim == 1 else "[\n" + indent(",\n".join(rows), "    ") + ",\n]"
 
 
-def _entry(x: Any, module: str) -> str:
+def _entry(x: object, module: str) -> str:
     if isinstance(x, str):
         return repr(x)
     if isinstance(x, np.generic):
@@ -351,7 +351,7 @@ def _strange(dtype: str) -> bool:
     return not hasattr(np, dtype)
 
 
-def tests_of(target: str, spec: Specification, report: Report, path: Path, **keywords: Any) -> tuple[str, int]:
+def tests_of(target: str, spec: Specification, report: Report, path: Path, **keywords: object) -> tuple[str, int]:
     """A file for pytest with a test for each fault that one call shows (or two), and for how many there is none.
 
     Raises ``InputError`` where there is nothing to write.

@@ -90,12 +90,12 @@ class _LogAddExp:
     def __init__(self, kind: type[Planes]) -> None:
         self._kind = kind
 
-    def __call__(self, a: Any, b: Any) -> Any:
+    def __call__(self, a: object, b: object) -> Any:
         xp = self._kind.xp
         m = xp.maximum(a, b)
         return m + xp.log(xp.exp(a - m) + xp.exp(b - m))
 
-    def reduce(self, a: object, axis: Any = 0, keepdims: bool = False) -> Any:
+    def reduce(self, a: object, axis: object = 0, keepdims: bool = False) -> Any:
         return _Special(self._kind).logsumexp(a, axis, keepdims)
 
 
@@ -105,7 +105,7 @@ class _LinearAlgebra:
     def __init__(self, kind: type[Planes]) -> None:
         self._kind = kind
 
-    def norm(self, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    def norm(self, x: object, ord: object = None, axis: object = None, keepdims: bool = False) -> Any:
         if ord not in (None, 2):
             return self._kind.offer("norm")
         return self._kind.xp.sqrt(self._kind.xp.sum(self._kind.of(x) ** 2, axis=axis, keepdims=keepdims))
@@ -120,20 +120,20 @@ class _Special:
     def __init__(self, kind: type[Planes]) -> None:
         self._kind = kind
 
-    def _shifted(self, x: Any, axis: object) -> tuple[Any, Any]:
+    def _shifted(self, x: object, axis: object) -> tuple[Any, Any]:
         xp = self._kind.xp
         a = self._kind.of(x)
         m = xp.max(a, axis=axis, keepdims=True)
         return a - m, m
 
-    def softmax(self, x: object, axis: Any = None) -> Any:
+    def softmax(self, x: object, axis: object = None) -> Any:
         e = self._kind.xp.exp(self._shifted(x, axis)[0])
         return e / self._kind.xp.sum(e, axis=axis, keepdims=True)
 
-    def log_softmax(self, x: Any, axis: object = None) -> Any:
+    def log_softmax(self, x: object, axis: object = None) -> Any:
         return self._kind.of(x) - self.logsumexp(x, axis, True)
 
-    def logsumexp(self, a: object, axis: Any = None, keepdims: bool = False) -> Any:
+    def logsumexp(self, a: object, axis: object = None, keepdims: bool = False) -> Any:
         xp = self._kind.xp
         shifted, m = self._shifted(a, axis)
         total = m + xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
@@ -226,7 +226,7 @@ class _Substitution:
         return top == self._package or not installed
 
 
-def _created(of_kind: Function, plain: Function, *args: Any, **kwargs: Any) -> Any:
+def _created(of_kind: Function, plain: Function, *args: object, **kwargs: object) -> Any:
     """A new array of the kind; truth values, whose type may stand at a place, stay NumPy's."""
     return _with_plain_sizes(plain, *args, **kwargs) if args[1:2] == (bool,) else of_kind(*args, **kwargs)
 
@@ -237,7 +237,7 @@ def _as_array(kind: type[Planes], x: Any, *args: Any, **kwargs: Any) -> Any:
     return np.asarray(x, *args, **kwargs) if plain else kind.xp.asarray(x, *args, **kwargs)
 
 
-def _with_plain_sizes(function: Function, *args: Any, **kwargs: Any) -> Any:
+def _with_plain_sizes(function: Function, *args: object, **kwargs: object) -> Any:
     """``function``, which hands arrays on to their kind; for plain arguments sizes are plain integers."""
     if any(isinstance(x, ArrayBase) for x in (*args, *kwargs.values())):
         return function(*args, **kwargs)
@@ -253,7 +253,7 @@ def _square_root(kind: type[Planes], real: Function, x: Any, **kwargs: Any) -> A
     return real(float(number)) if exact else kind.xp.sqrt(kind.lift(number))
 
 
-def _turned(kind: type[Planes], real: Function, x: Any, **kwargs: Any) -> Any:
+def _turned(kind: type[Planes], real: Function, x: object, **kwargs: object) -> Any:
     """The cosine or sine, of known angles as what stands for it, where the kind has that."""
     tables = getattr(kind, "tables", None)
     if tables is None or isinstance(x, ArrayBase):
@@ -261,7 +261,7 @@ def _turned(kind: type[Planes], real: Function, x: Any, **kwargs: Any) -> Any:
     return tables(real.__name__, np.asarray(x, np.float64))
 
 
-def _element(kind: type[Planes], name: str, x: Any) -> Any:
+def _element(kind: type[Planes], name: str, x: object) -> Any:
     """A function of module math, of an element; of plain numbers too where only the kind has it exactly.
 
     Where tables of angles are read as what they stand for, logarithms of a base are floats, as angles are.

@@ -411,7 +411,7 @@ def announced(tell: Callable[[], None]) -> Iterator[None]:
         _begun.pop()
 
 
-def watch(function: Function, places: Sequence[Any], keywords: Tensors) -> Watched:
+def watch(function: Function, places: Sequence[object], keywords: Tensors) -> Watched:
     """Call the function; its exceptions, ``SystemExit`` among them, prints and warnings are kept. Ctrl-C is not."""
     output, error = None, None
     for tell in _begun:

@@ -32,7 +32,7 @@ def verify(
     function: Function,
     spec: Specification | None = None,
     *,
-    config: Any = None,
+    config: object = None,
     layer: int | None = None,
     kind: str = "self",
     precision: str | Precision = "float32",

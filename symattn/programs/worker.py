@@ -42,7 +42,7 @@ def main() -> None:
             _send(replies, _reply(server, "run" if question == "ahead" else question, result))
 
 
-def _reply(server: _Server, question: str, results: Sequence[Any]) -> tuple[Any, ...]:
+def _reply(server: _Server, question: str, results: Sequence[object]) -> tuple[Any, ...]:
     """Return the answer to a question, as the parent reads it."""
     try:
         return "done", getattr(server, question)(*results)
@@ -104,7 +104,7 @@ def _read(requests: BinaryIO, inbox: queue.SimpleQueue[Any]) -> None:
         os._exit(0)
 
 
-def _send(replies: BinaryIO, message: tuple[Any, ...]) -> None:
+def _send(replies: BinaryIO, message: tuple[object, ...]) -> None:
     """Send the processor time of this process and of those it has waited for, and the message."""
     replies.write(pickle.dumps((sum(os.times()[:4]), message)))
     replies.flush()

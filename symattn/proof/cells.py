@@ -56,7 +56,7 @@ class Path:
     constraints: list[Constraint] = field(default_factory=list)
     demands: list[Constraint] = field(default_factory=list)
 
-    def may_be(self, relation: str, x: Any) -> bool:
+    def may_be(self, relation: str, x: object) -> bool:
         """Return whether ``relation`` may hold of ``x`` here; of several factors it may where that is not "="."""
         unit, factors = _factors(x, self.terms)
         odd = [f for f, power in factors if power % 2]
@@ -78,14 +78,14 @@ class Path:
         self.constraints.append(options[taken])
         return taken
 
-    def positive(self, x: Any) -> bool:
+    def positive(self, x: object) -> bool:
         """Return whether ``x`` > 0."""
         unit, factors = _factors(x, self.terms)
         if len(factors) == 1 and factors[0][1] % 2:
             return self.answer(("≥", -unit * factors[0][0]), (">", unit * factors[0][0])) == 1
         return self.sign(x) > 0
 
-    def sign(self, x: Any) -> int:
+    def sign(self, x: object) -> int:
         """The sign of ``x``: of each of its factors."""
         sign, factors = _factors(x, self.terms)
         for f, power in factors:
@@ -110,7 +110,7 @@ class Branching(Symbolic):
         return _path.get().sign(x - y) == 0
 
     @classmethod
-    def larger(cls, x: Any, y: Any) -> Any:
+    def larger(cls, x: object, y: object) -> Any:
         return y if cls.less(x, y) else x
 
     @classmethod
@@ -241,7 +241,7 @@ def _next(script: tuple[int, ...], counts: Sequence[int]) -> tuple[int, ...] | N
     return (*taken[:-1], taken[-1] + 1) if taken else None
 
 
-def _differences(stated: Sequence[tuple[Any, Any]]) -> list[Any] | None:
+def _differences(stated: Sequence[tuple[object, object]]) -> list[Any] | None:
     result: list[Any] = []
     for left, right in stated:
         for a, b in np.broadcast(Branching.of(left).entries, Branching.of(right).entries):
@@ -252,7 +252,7 @@ def _differences(stated: Sequence[tuple[Any, Any]]) -> list[Any] | None:
 
 
 def _tried(
-    path: Path, letters: _Letters, differences: Sequence[Any] | None, literals: Sequence[Fraction]
+    path: Path, letters: _Letters, differences: Sequence[object] | None, literals: Sequence[Fraction]
 ) -> tuple[list[Numbers], str]:
     """Numbers to look at in a cell, and why those are not enough."""
     open_ = [d for d in differences or () if not _cancels(d)]
@@ -270,12 +270,12 @@ def _tried(
 
 
 @cache
-def _cancels(x: Any) -> bool:
+def _cancels(x: object) -> bool:
     return bool(x == 0 or sympy.expand(sympy.fraction(sympy.together(x))[0]) == 0)
 
 
 def _broken(
-    path: Path, letters: _Letters, differences: Sequence[Any] | None, literals: Sequence[Fraction]
+    path: Path, letters: _Letters, differences: Sequence[object] | None, literals: Sequence[Fraction]
 ) -> tuple[list[Numbers], str]:
     """Numbers in a cell at which a difference may be 0 or more; there is no doubt where none are found."""
     result: list[Numbers] = []
@@ -293,7 +293,7 @@ def _broken(
 
 
 def _numbers(
-    constraints: Sequence[Constraint], symbols: Sequence[Any], literals: Sequence[Fraction], draws: int = _DRAWS
+    constraints: Sequence[Constraint], symbols: Sequence[object], literals: Sequence[Fraction], draws: int = _DRAWS
 ) -> list[dict[Any, Fraction]]:
     """Numbers at which the constraints hold: solutions of linear ones, others among draws."""
 
@@ -379,7 +379,7 @@ def _decided(x: Any) -> bool:
 
 
 @cache
-def _factors(x: Any, most: int) -> tuple[int, tuple[tuple[Any, int], ...]]:
+def _factors(x: object, most: int) -> tuple[int, tuple[tuple[Any, int], ...]]:
     """The sign, and the factors of which it depends, with their powers. Raises Refused beyond so many terms."""
     unit, result = 1, []
     if len(sympy.Add.make_args(x := sympy.expand(x))) > most:
@@ -396,7 +396,7 @@ def _factors(x: Any, most: int) -> tuple[int, tuple[tuple[Any, int], ...]]:
 
 
 @cache
-def _linear(x: Any) -> tuple[dict[Any, Fraction], Fraction]:
+def _linear(x: object) -> tuple[dict[Any, Fraction], Fraction]:
     """The coefficients of the monomials, and the constant."""
     polynomial = sympy.Poly(x)
     result: dict[Any, Fraction] = {}

@@ -20,7 +20,7 @@ def certificates(proofs: Iterable[Proof], premises: Iterable[Premise] = ()) -> t
     return (*(certificate(p) for p in proofs if p.proved), *map(premise, premises))
 
 
-def verdicts(records: Iterable[Mapping[str, Any]]) -> tuple[CertificateVerdict, ...]:
+def verdicts(records: Iterable[Mapping[str, object]]) -> tuple[CertificateVerdict, ...]:
     """Return the checker's verdicts; its dice are cast alike each time, so that the same document is printed."""
     return tuple(_verdict(json.dumps(record)) for record in records)
 

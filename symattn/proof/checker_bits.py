@@ -59,14 +59,14 @@ def bits(record: Record) -> None:
     expect(any(values[a] != values[b] for a, b in zip(left, right, strict=True)), "the others do not differ there")
 
 
-def _both(pair: Any, terms: Sequence[Any]) -> tuple[list[int], list[int]]:
+def _both(pair: Any, terms: Sequence[object]) -> tuple[list[int], list[int]]:
     left, right = ([int(n) for n in side] for side in pair)
     expect(bool(left) and len(left) == len(right), "two computations of different length, or of nothing")
     expect(all(0 <= n < len(terms) for n in (*left, *right)), "a result that is no term")
     return left, right
 
 
-def _expect_in_order(terms: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
+def _expect_in_order(terms: Sequence[tuple[str, tuple[object, ...]]]) -> None:
     for n, (operation, operands) in enumerate(terms):
         if operation in ("input", "number"):
             expect(len(operands) == 1, "a term of another form")

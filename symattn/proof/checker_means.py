@@ -43,7 +43,7 @@ Laws = Mapping[str, tuple[CheckedNode, ...]]
 Term = tuple[tuple[tuple[str, str], ...], tuple[CheckedNode, ...]]  # indices with their sorts, and factors
 
 
-def read_means(data: Any, scope: Mapping[str, str]) -> CheckedNode:
+def read_means(data: object, scope: Mapping[str, str]) -> CheckedNode:
     """The expression that ``data`` holds, each mean in it replaced by what it is."""
     return without_means(read(data, scope), scope)
 
@@ -58,7 +58,7 @@ def without_means(x: CheckedNode, scope: Mapping[str, str]) -> CheckedNode:
     return _taken(x, count())
 
 
-def expect_laws(sides: Sequence[tuple[Any, Mapping[str, str]]], told: Iterable[str]) -> None:
+def expect_laws(sides: Sequence[tuple[object, Mapping[str, str]]], told: Iterable[str]) -> None:
     """Each random array has one law on all sides and in all means, and is not among what else is ``told`` of."""
     laws: dict[str, Any] = {}
     for law in (x for data, _ in sides for x in written_parts(data) if x[0] == "function"):

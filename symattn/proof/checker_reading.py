@@ -105,7 +105,7 @@ def array_of(letter: str) -> str:
     return letter.split("@")[0].split("[")[0]
 
 
-def read(data: Any, scope: Mapping[str, str]) -> CheckedNode:
+def read(data: object, scope: Mapping[str, str]) -> CheckedNode:
     """The expression that ``data`` holds; ``scope`` gives the sort of every index name. Raises ``Rejected``."""
     if not isinstance(data, list) or not data or not isinstance(data[0], str):
         raise Rejected(f"{data!r} is not an expression")
@@ -141,7 +141,7 @@ def number(c: int | Fraction) -> CheckedNode:
     return _leaf("number", Fraction(c))
 
 
-def _leaf(kind: str, label: Any) -> CheckedNode:
+def _leaf(kind: str, label: object) -> CheckedNode:
     return CheckedNode(kind, label, (), (), (), frozenset())
 
 
@@ -260,7 +260,7 @@ def renamed(x: CheckedNode, to: Mapping[str, str]) -> CheckedNode:
 
 
 # -- expressions as they are written -----------------------------------------------------------------------------------
-def written_parts(data: Any) -> Iterator[list[Any]]:
+def written_parts(data: object) -> Iterator[list[Any]]:
     """Yield an expression and all below it, as they are written; indices are no parts."""
     if isinstance(data, list) and data:
         yield data
@@ -268,12 +268,12 @@ def written_parts(data: Any) -> Iterator[list[Any]]:
             yield from written_parts(x)
 
 
-def holds_letter(data: Any, names: Container[str]) -> bool:
+def holds_letter(data: object, names: Container[str]) -> bool:
     """Return whether one of these letters occurs."""
     return any(x[0] == "letter" and x[1] in names for x in written_parts(data))
 
 
-def rewritten(data: Any, change: Callable[[list[Any]], Any]) -> Any:
+def rewritten(data: object, change: Callable[[list[Any]], object]) -> Any:
     """An expression in which ``change`` gives what is put for a part, or None where its parts are looked at.
 
     Indices are no parts: they may be written as sizes are.
@@ -286,7 +286,7 @@ def rewritten(data: Any, change: Callable[[list[Any]], Any]) -> Any:
     return [rewritten(x, change) for x in data]
 
 
-def in_place(data: object, meant: Mapping[str, tuple[list[str], Any]]) -> Any:
+def in_place(data: object, meant: Mapping[str, tuple[list[str], object]]) -> Any:
     """An expression with what its letters stand for in their place, each with indices of its own."""
     fresh = count()
 
@@ -301,7 +301,7 @@ def in_place(data: object, meant: Mapping[str, tuple[list[str], Any]]) -> Any:
     return rewritten(data, change)
 
 
-def reindexed(data: Any, to: Mapping[str, str], fresh: Iterator[int] | None = None) -> Any:
+def reindexed(data: object, to: Mapping[str, str], fresh: Iterator[int] | None = None) -> Any:
     """An expression with other names for its indices; with ``fresh`` for those that are bound as well."""
 
     def change(x: list[Any]) -> Any:

@@ -96,7 +96,7 @@ def average(record: Record, same: Callable[[CheckedNode, CheckedNode, Mapping[st
     if any(holds_letter(part["expression"], {name}) for part in (of, mean, result) for name in _FRESH):
         raise Rejected("a letter that the checker keeps for itself")
 
-    def put(x: Any) -> Any:
+    def put(x: object) -> Any:
         return in_place(of["expression"], {str(mean["letter"]): (own, x)})
 
     one, other = (["letter", name, [[i] for i in own]] for name in _FRESH[:2])

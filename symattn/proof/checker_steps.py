@@ -177,7 +177,7 @@ def expect_defined(written: Iterable[CheckedNode], given: Given) -> None:
             given.signs.expect(x, enough)
 
 
-def read_defined(data: Any, scope: Mapping[str, str], given: Given) -> CheckedNode:
+def read_defined(data: object, scope: Mapping[str, str], given: Given) -> CheckedNode:
     """An expression, simplified, with its means taken; rejected where it may have no value."""
     x = read(data, scope)
     whole = without_means(x, scope)

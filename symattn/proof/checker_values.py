@@ -51,7 +51,7 @@ class Dice:
             second = random_prime(self.random)
         return first, second
 
-    def point(self, sizes: Mapping[str, int], rules: Sequence[Any], inverses: bool = True) -> Point:
+    def point(self, sizes: Mapping[str, int], rules: Sequence[object], inverses: bool = True) -> Point:
         """A point modulo both primes."""
         return Point(sizes, prod(self.primes), self.random, rules, inverses, self.functions)
 
@@ -118,7 +118,7 @@ class Point:
         """Return whether a tenth of what one test may keep is kept already."""
         return 10 * max(len(self._known), len(self._powers)) > MOST
 
-    def draw(self, key: Any) -> int:
+    def draw(self, key: object) -> int:
         """The value of a letter; where one has no inverse, another point is tried."""
         result = self._drawn.get(key)
         if result is None:
@@ -202,7 +202,7 @@ class Point:
             up, down = up + max(times, 0), down + max(-times, 0)
         return CheckedValue(value, up, down)
 
-    def _raised(self, monomial: tuple[Any, ...], times: int) -> int:
+    def _raised(self, monomial: tuple[object, ...], times: int) -> int:
         """e^{μ/12} to a power."""
         key = ("e", monomial, times)
         if key not in self._drawn:

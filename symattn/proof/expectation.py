@@ -130,7 +130,7 @@ class Expectation:
         known = self._known(name)
         return known[order - 1] if order <= len(known) else None
 
-    def _enumerated(self, f: Callable[..., Any], names: list[str]) -> Any:
+    def _enumerated(self, f: Callable[..., object], names: list[str]) -> Any:
         """Σ over all outcomes of probability · f(outcome)."""
         laws = {name: self.laws[name] for name in names}
         concrete = {name: law.outcomes for name, law in laws.items()}
@@ -140,7 +140,7 @@ class Expectation:
             raise Undecided("moments: the numbers that stand for the law lack moments that this mean needs")
         return mean
 
-    def _mean(self, f: Callable[..., Any], laws: Mapping[str, Outcomes]) -> Any:
+    def _mean(self, f: Callable[..., object], laws: Mapping[str, Outcomes]) -> Any:
         entries = []
         for name, law in laws.items():
             outcomes = law(*[self.given[p] for p in self.laws[name].parameters])

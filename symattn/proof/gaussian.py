@@ -24,7 +24,7 @@ def upper_quartile() -> Any:
     return flint.arb(0.5).erfinv() * flint.arb(2).sqrt()
 
 
-def median_slope(deviation: Any) -> Any:
+def median_slope(deviation: object) -> Any:
     """The median of p(1 − p) for Δ ∼ N(0, deviation²): the slope at the median of |Δ|, since it falls with |Δ|."""
     return slope(upper_quartile() * deviation)
 
@@ -38,7 +38,7 @@ def mean_slope(deviation: object) -> Any:
     return _mean(slope, deviation)
 
 
-def median_smaller(deviation: Any) -> Any:
+def median_smaller(deviation: object) -> Any:
     """The median of the smaller weight min(p, 1 − p) for Δ ∼ N(0, deviation²): it falls with |Δ|."""
     return _smaller(upper_quartile() * deviation)
 
@@ -66,6 +66,6 @@ def _mean(function: Callable[[Any], Any], deviation: Any) -> Any:
     return 2 * density * integral + flint.arb(0).union((-flint.arb(end)).exp())
 
 
-def near_ties(deviation: Any) -> Any:
+def near_ties(deviation: object) -> Any:
     """P(|Δ| < 1) for Δ ∼ N(0, deviation²)."""
     return (1 / (deviation * flint.arb(2).sqrt())).erf()

@@ -12,7 +12,7 @@ from symattn.arrays.entries import Entries
 from symattn.document.errors import Refused
 
 
-def gradient(function: Callable[..., Any], by: str, **arrays: Any) -> Array:
+def gradient(function: Callable[..., object], by: str, **arrays: object) -> Array:
     """∂ f_a… / ∂ x_ij…: the axes of the value of a function f, if it has any, then those of the array x named ``by``.
 
     ``function`` takes all its ``arrays`` by name. On ``indexed``, x must be an array of letters; on kinds of elements

@@ -182,12 +182,12 @@ class Certificate:
         return result
 
 
-def _meanings(letters: Any, meant: Any) -> Iterator[tuple[Letter, Expression]]:
+def _meanings(letters: Any, meant: object) -> Iterator[tuple[Letter, Expression]]:
     """Each letter of an array with what stands for it."""
     whole = spread(meant, letters)
     for places in letters.places():
         yield letters.at(places), whole.at(places)
 
 
-def _several(x: Any) -> list[Any]:
+def _several(x: object) -> list[Any]:
     return list(x) if isinstance(x, (list, tuple)) else [x]

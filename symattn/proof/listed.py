@@ -81,7 +81,7 @@ class Listed(InCases):
                 yield f"{words} (seed {seed})" if self.declared.arrays else words, truth
 
 
-def all_true(x: Any) -> bool:
+def all_true(x: object) -> bool:
     """Return whether a truth value, an array or a sequence of them, is true throughout; Undecided if there is none."""
     if isinstance(x, (list, tuple)):
         every = list(map(all_true, x))

@@ -119,14 +119,14 @@ def _look_at(x: Any) -> None:
         x.at(place)
 
 
-def literals(*functions: Any) -> tuple[int, ...]:
+def literals(*functions: object) -> tuple[int, ...]:
     """The whole numbers above 1 in the code of functions, in what they hold, and in what they call of a user's."""
     seen: set[int] = set()
     result = {abs(n) for f in functions for n in _of(f, seen, 0)}
     return tuple(sorted(n for n in result if n > 1))
 
 
-def _of(x: Any, seen: set[int], depth: int) -> Iterator[int]:
+def _of(x: object, seen: set[int], depth: int) -> Iterator[int]:
     if isinstance(x, bool) or x is None or depth > 12:
         return
     if isinstance(x, int):
@@ -139,7 +139,7 @@ def _of(x: Any, seen: set[int], depth: int) -> Iterator[int]:
         yield from _of(y, seen, depth + 1)
 
 
-def _inside(x: Any) -> Iterator[Any]:
+def _inside(x: object) -> Iterator[Any]:
     """Yield the parts of a value in which whole numbers of the statement may occur."""
     if isinstance(x, FunctionType):
         if not (x.__module__ or "").startswith("symattn.") or x.__module__.startswith("symattn.theorems"):

@@ -105,7 +105,7 @@ class _NotShown(Exception):
         self.sizes, self.why, self.decisive = sizes, why, decisive
 
 
-def prove(left: Array, right: Any, rules: Rules = ()) -> Proof:
+def prove(left: Array, right: object, rules: Rules = ()) -> Proof:
     """Return whether ``left`` = ``right`` for all sizes, given cos² + sin² = 1 for the named pairs of letters."""
     cases: list[ElementEquation] = []
     demands: tuple[Demand, ...] = ()

@@ -72,7 +72,7 @@ class Ring:
         self.one = self.context.constant(1)
         self.known: dict[Any, RationalQuotient] = {}
 
-    def of(self, x: Any) -> RationalQuotient:
+    def of(self, x: object) -> RationalQuotient:
         """A number or an expression in the letters and exponentials of the ring."""
         expression = sympy.sympify(x)
         if expression not in self.known:
@@ -113,7 +113,7 @@ class Ring:
             self.opaque |= not x.is_Symbol
 
 
-def all_equal(pairs: Iterable[tuple[Any, Any]]) -> bool:
+def all_equal(pairs: Iterable[tuple[object, object]]) -> bool:
     """Return whether the SymPy expressions of each pair are equal as functions. Raises ``Undecided``."""
     differing = [(x, y) for x, y in pairs if x != y]
     ring = Ring(x for pair in differing for x in pair)

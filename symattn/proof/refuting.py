@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
 from random import Random
-from typing import Any
 
 import numpy as np
 
@@ -261,14 +260,14 @@ def _unequal(sides: Sides, declared: Declared, world: Numbers) -> tuple[Refuting
     return None, not world.balls
 
 
-def _entries(x: Any, balls: bool = False) -> np.ndarray:
+def _entries(x: object, balls: bool = False) -> np.ndarray:
     from symattn.arrays.ball import Ball
     from symattn.arrays.exact import Exact
 
     return (Ball if balls else Exact).of(x).entries
 
 
-def _comparable(a: Any, b: Any) -> bool:
+def _comparable(a: object, b: object) -> bool:
     from symattn.arrays.special import Forbidden, Undefined
 
     return not any(isinstance(x, (Undefined, Forbidden)) for x in (a, b))

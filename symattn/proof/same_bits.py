@@ -42,16 +42,16 @@ class RoundedTerm:
         commuting = ordered and operation in COMMUTING
         return cls(operation, tuple(sorted(operands, key=repr)) if commuting else operands, ordered)
 
-    def __add__(self, other: Any) -> RoundedTerm:
+    def __add__(self, other: object) -> RoundedTerm:
         return RoundedTerm.of("+", self, other)
 
-    def __mul__(self, other: Any) -> RoundedTerm:
+    def __mul__(self, other: object) -> RoundedTerm:
         return RoundedTerm.of("×", self, other)
 
-    def __sub__(self, other: Any) -> RoundedTerm:
+    def __sub__(self, other: object) -> RoundedTerm:
         return RoundedTerm.of("−", self, other)
 
-    def __truediv__(self, other: Any) -> RoundedTerm:
+    def __truediv__(self, other: object) -> RoundedTerm:
         return RoundedTerm.of("/", self, other)
 
     def __array_namespace__(self) -> type[Operations]:
@@ -77,7 +77,7 @@ class Operations:
         return RoundedTerm.of("isfinite", a)
 
     @staticmethod
-    def where(condition: RoundedTerm, a: Any, b: Any) -> RoundedTerm:
+    def where(condition: RoundedTerm, a: object, b: object) -> RoundedTerm:
         """a or b, whichever the condition says."""
         ordered = condition.ordered
         every = [
@@ -167,5 +167,5 @@ def _placed(x: RoundedTerm, table: dict[tuple[Any, ...], int]) -> int:
     return table.setdefault((x.operation, *operands), len(table))
 
 
-def _number(x: Any) -> float:
+def _number(x: object) -> float:
     return float(np.asarray(x.numpy() if hasattr(x, "numpy") else x).astype(np.float64)[0])

@@ -47,7 +47,7 @@ class Declared:
 
 
 def pairs(
-    sides: Sides, declared: Declared, world: Letters | Numbers, more: Mapping[str, Any] | None = None
+    sides: Sides, declared: Declared, world: Letters | Numbers, more: Mapping[str, object] | None = None
 ) -> list[Pair]:
     """The pairs of arrays that ``sides`` says are equal, run in ``world``; see ``run``."""
     result = run(sides, declared, world, more)
@@ -57,14 +57,14 @@ def pairs(
     return every
 
 
-def run(function: Sides, declared: Declared, world: Letters | Numbers, more: Mapping[str, Any] | None = None) -> Any:
+def run(function: Sides, declared: Declared, world: Letters | Numbers, more: Mapping[str, object] | None = None) -> Any:
     """Run ``function`` in ``world``; it takes by name what is declared, and what ``more`` holds."""
     given = {name: world.array(name, shape, declared) for name, shape in declared.arrays.items()} | dict(more or {})
     taken = {name: _argument(name, given, declared, world) for name in inspect.signature(function).parameters}
     return fitting(world, lambda: function(**taken))
 
 
-def fitting(world: Letters | Numbers, work: Callable[[], Any]) -> Any:
+def fitting(world: Letters | Numbers, work: Callable[[], object]) -> Any:
     """Do ``work``. Raises Meaningless for shapes that NumPy refuses below the operations of symattn's arrays."""
     try:
         return work()
@@ -74,7 +74,7 @@ def fitting(world: Letters | Numbers, work: Callable[[], Any]) -> Any:
         raise Meaningless(f"shapes do not fit at {equal_sizes(world.sizes)}: {str(error).strip()}") from error
 
 
-def _argument(name: str, values: Mapping[str, Any], declared: Declared, world: Letters | Numbers) -> Any:
+def _argument(name: str, values: Mapping[str, object], declared: Declared, world: Letters | Numbers) -> Any:
     if name in values:
         return values[name]
     if name in declared.permutations:

@@ -19,7 +19,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from symattn.attention.codec import field_values, json_text
 from symattn.document.errors import InputError
@@ -59,7 +58,7 @@ def read(path: Path) -> tuple[Accepted, ...]:
     return tuple(_accepted(entry, f"{path}, entry {number}") for number, entry in enumerate(entries, 1))
 
 
-def _accepted(entry: Any, where: str) -> Accepted:
+def _accepted(entry: object, where: str) -> Accepted:
     if not isinstance(entry, dict):
         raise InputError(f"{where} is not a table")
     result: Accepted = field_values.made_of(Accepted, entry, where)

@@ -72,5 +72,5 @@ def _row(balls: Any, row: int) -> str:
     return "  ".join(_number(x) for x in balls.entries[row])
 
 
-def _number(x: Any) -> str:
+def _number(x: object) -> str:
     return f"{float(x.mid()):.6g}" if hasattr(x, "mid") else str(x).partition(" (")[0].replace("-inf", "−∞")

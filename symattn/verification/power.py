@@ -143,7 +143,7 @@ def of_attention(spec: Attention, names: Iterable[str]) -> tuple[Outputs, dict[s
     return _run(spec, Variant()), result
 
 
-def _mutation(spec: Attention, step: Step, words: str, rule: Callable[[Step, Values], Any]) -> Mutation:
+def _mutation(spec: Attention, step: Step, words: str, rule: Callable[[Step, Values], object]) -> Mutation:
     def change(spec: Attention, values: Values) -> Any:
         return rule(step, values)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from symattn.document import model as md
 from symattn.document.codec import record
@@ -184,7 +183,7 @@ def typeset(words: str) -> md.Text:
     return tuple(part for part in (*parts, words[end:]) if part != "")
 
 
-def _array(values: Any) -> str:
+def _array(values: object) -> str:
     text = str(values).replace(".0,", ",").replace(".0]", "]")
     return text if len(text) <= 400 else text[:397] + "..."
 

@@ -410,7 +410,7 @@ class _Point:
                 self._compare(kind, one, other)
         return None
 
-    def _compare(self, kind: type[Modular], got: Any, expected: Modular) -> None:
+    def _compare(self, kind: type[Modular], got: object, expected: Modular) -> None:
         if not isinstance(got, kind):
             self._differs((), f"the function returned {type(got).__name__}, not an array of the kind that it was given")
         elif got.plain_shape != expected.plain_shape:
@@ -446,7 +446,7 @@ def drawn(
     return shapes, _masks(shapes, spec, random)
 
 
-def first_of(output: Any) -> Any:
+def first_of(output: object) -> Any:
     """The first of several items that a function returned."""
     return output[0] if isinstance(output, tuple) and output else output
 

@@ -89,7 +89,7 @@ class Subject(ABC):
         """Inputs that differ a little from these, in which larger errors are sought."""
 
     @abstractmethod
-    def unseen(self, session: Session, mistakes: Any) -> Iterator[Case]:
+    def unseen(self, session: Session, mistakes: object) -> Iterator[Case]:
         """Inputs that no mistake was found by: those who explain the function must explain it there too."""
 
     @abstractmethod

@@ -142,7 +142,7 @@ class Core(Planes):
 
     # -- numbers in ---------------------------------------------------------------------------------------------------
     @classmethod
-    def lift(cls, data: Any) -> Self:
+    def lift(cls, data: object) -> Self:
         """Data as they are: floats and integers that float64 holds are exact, others are enclosed.
 
         Raises Refused for arrays where the processor was told to round in other ways, or to flush subnormal numbers.

@@ -65,7 +65,7 @@ def blocks(shape: tuple[int, ...], size: int = BLOCK) -> Iterator[tuple[Any, ...
             yield (*index, slice(i, i + step))
 
 
-def sum_error(a: Any, b: Any, total: Any) -> Any:
+def sum_error(a: Any, b: object, total: Any) -> Any:
     """|a + b − fl(a + b)|, exactly, where nothing overflows. Source: Knuth's TwoSum, TAOCP 2, §4.2.2, theorem C."""
     b_part = total - a
     return np.abs((a - (total - b_part)) + (b - b_part))

@@ -102,14 +102,14 @@ def _division(p: int) -> Callable[[Any], Any]:
     return divide
 
 
-def _filled(shape: tuple[int, ...], elements: Iterable[Any]) -> np.ndarray:
+def _filled(shape: tuple[int, ...], elements: Iterable[object]) -> np.ndarray:
     out = np.empty(shape, dtype=object)
     for i, x in enumerate(elements):
         out.flat[i] = x
     return out
 
 
-def total(xs: Sequence[Any]) -> Any:
+def total(xs: Sequence[object]) -> Any:
     """Σ x, 0 for no x. Elements other than quotients take part by their own ``+``."""
     return dot(xs, (ONE_ELEMENT,) * len(xs))
 
@@ -125,7 +125,7 @@ def dot(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
     return out
 
 
-def _collected(xs: Sequence[Any], ys: Sequence[Any]) -> Quotient | None:
+def _collected(xs: Sequence[object], ys: Sequence[object]) -> Quotient | None:
     """Σ x y over the product of one denominator of all x and one of all y; None where they or the units differ."""
     if not xs or len(xs) != len(ys) or xs[0].__class__ is not Quotient or ys[0].__class__ is not Quotient:
         return None

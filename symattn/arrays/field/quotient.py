@@ -50,7 +50,7 @@ class Quotient:
         self._d = denominator
 
     @staticmethod
-    def of(x: Any) -> Quotient:
+    def of(x: object) -> Quotient:
         """The exact value of an int, Fraction, Decimal, float (dyadic), flint or SymPy number, or of text: "4/sqrt(3)".
 
         Raises InputError for NaN, infinities, text that does not parse, and anything else.

@@ -63,7 +63,7 @@ class Indexed(ArrayBase):
         return result[key][1]
 
     @classmethod
-    def letters(cls, name: str, *axes: Any, positive: bool = False) -> Indexed:
+    def letters(cls, name: str, *axes: object, positive: bool = False) -> Indexed:
         """An array of letters: ``letters("q", "n", "d")`` has the elements q[i, k]; they may be declared positive."""
         lengths = [axis(a) for a in axes]
         kind = PositiveLetter if positive else Letter
@@ -81,7 +81,7 @@ class Indexed(ArrayBase):
         return cls(lengths, at, True)
 
     @classmethod
-    def lift(cls, x: Any) -> Indexed:
+    def lift(cls, x: object) -> Indexed:
         """A number, a size or a single expression, as an array without axes."""
         if isinstance(x, cls):
             return x
@@ -91,7 +91,7 @@ class Indexed(ArrayBase):
 
     of = lift
 
-    def __getitem__(self, key: Any) -> Indexed:
+    def __getitem__(self, key: object) -> Indexed:
         keys = key if isinstance(key, tuple) else (key,)
         if any(isinstance(k, Permutation) for k in keys):
             return self._permuted(keys)
@@ -110,7 +110,7 @@ class Indexed(ArrayBase):
                 sources.append(_fixed(_element(a, k, self._declared)))
         return Indexed(axes, lambda places: self.at(tuple(source(places) for source in sources)), self._declared)
 
-    def _pairs(self, keys: tuple[Any, ...]) -> list[tuple[Any, Any]]:
+    def _pairs(self, keys: tuple[object, ...]) -> list[tuple[Any, Any]]:
         """Each key with the axis it is for; an ellipsis, also the one at the end, becomes full slices."""
         used = sum(k is not None and k is not Ellipsis for k in keys)
         if used > self.ndim:
@@ -120,7 +120,7 @@ class Indexed(ArrayBase):
         axes = iter(self.shape)
         return [(k, None if k is None else next(axes)) for k in full]
 
-    def _permuted(self, keys: tuple[Any, ...]) -> Indexed:
+    def _permuted(self, keys: tuple[object, ...]) -> Indexed:
         given = [k for k, a in self._pairs(keys) if a is not None]
         at, pi = next((i, k) for i, k in enumerate(given) if isinstance(k, Permutation))
         if sum(isinstance(k, Permutation) for k in given) > 1:

@@ -246,7 +246,7 @@ def same_length(a: object, b: object) -> bool:
     return linear(a).coefficients == linear(b).coefficients
 
 
-def axis(x: Any) -> Axis:
+def axis(x: object) -> Axis:
     """A letter, a number or an axis as an axis."""
     if isinstance(x, Axis):
         return x

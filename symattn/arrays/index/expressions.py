@@ -241,7 +241,7 @@ def recorded() -> AbstractContextManager[dict[Demand, None]]:
 Canonical = tuple[Any, ...]
 
 
-def canonical(x: Expression, names: Mapping[Index, Any] | None = None) -> Canonical:
+def canonical(x: Expression, names: Mapping[Index, object] | None = None) -> Canonical:
     """``x`` as nested tuples; two expressions have the same iff they differ in bound names and order alone.
 
     ``names`` gives names to free indices; those without stay as they are. (Sound, not complete: terms are sorted
@@ -251,7 +251,7 @@ def canonical(x: Expression, names: Mapping[Index, Any] | None = None) -> Canoni
 
 
 @lru_cache(maxsize=100_000)
-def _canonical(x: Expression, names: tuple[tuple[Index, Any], ...], depth: int) -> Canonical:
+def _canonical(x: Expression, names: tuple[tuple[Index, object], ...], depth: int) -> Canonical:
     known = dict(names)
     if isinstance(x, Letter):
         return ("letter", x.name, *[known.get(i, i) for i in x.indices])

@@ -64,7 +64,7 @@ class IndexedNamespace(structure.IndexStructure):
         raise Refused(f"indexed lacks {name}")
 
     # -- elementwise ----------------------------------------------------------------------------------------------
-    def add(self, a: Any, b: Any) -> Indexed:
+    def add(self, a: object, b: object) -> Indexed:
         return each(_add, a, b)
 
     def subtract(self, a: object, b: object) -> Indexed:
@@ -76,10 +76,10 @@ class IndexedNamespace(structure.IndexStructure):
     def positive(self, a: object) -> Any:
         return a
 
-    def multiply(self, a: Any, b: Any) -> Indexed:
+    def multiply(self, a: object, b: object) -> Indexed:
         return each(lambda x, y: build.multiply(positions.as_number(x), positions.as_number(y)), a, b)
 
-    def divide(self, a: Any, b: Any) -> Indexed:
+    def divide(self, a: object, b: object) -> Indexed:
         return each(lambda x, y: build.divide(positions.as_number(x), positions.as_number(y)), a, b)
 
     def square(self, a: object) -> Indexed:
@@ -97,7 +97,7 @@ class IndexedNamespace(structure.IndexStructure):
     def log(self, a: object) -> Indexed:
         return each(_logarithm, a)
 
-    def abs(self, a: Any) -> Indexed:
+    def abs(self, a: object) -> Indexed:
         """|x| = sign(x) · x, in which sign is an opaque function; |−x| is written alike."""
         return self.multiply(self.sign(a), a)
 
@@ -116,18 +116,18 @@ class IndexedNamespace(structure.IndexStructure):
             result = self.multiply(result, factor)
         return result
 
-    def maximum(self, a: Any, b: Any) -> Indexed:
+    def maximum(self, a: object, b: object) -> Indexed:
         """An opaque function of both: softmax does not depend on it."""
         return each(_larger, a, b)
 
-    def where(self, condition: Any, a: object, b: object) -> Indexed:
+    def where(self, condition: object, a: object, b: object) -> Indexed:
         return each(_where, condition, a, b)
 
     # -- comparisons: predicates, or refused -------------------------------------------------------------------------
     def less_equal(self, a: object, b: object) -> Indexed:
         return each(lambda x, y: positions.at_most(x, y, False), a, b)
 
-    def less(self, a: Any, b: Any) -> Indexed:
+    def less(self, a: object, b: object) -> Indexed:
         return each(lambda x, y: positions.at_most(x, y, True), a, b)
 
     def greater_equal(self, a: object, b: object) -> Indexed:
@@ -136,7 +136,7 @@ class IndexedNamespace(structure.IndexStructure):
     def greater(self, a: object, b: object) -> Indexed:
         return self.less(b, a)
 
-    def equal(self, a: Any, b: Any) -> Indexed:
+    def equal(self, a: object, b: object) -> Indexed:
         return each(_equal, a, b)
 
     def not_equal(self, a: object, b: object) -> Indexed:
@@ -156,17 +156,17 @@ class IndexedNamespace(structure.IndexStructure):
         return each(_is_finite, a)
 
     # -- reductions ---------------------------------------------------------------------------------------------------
-    def sum(self, a: Any, axis: Any = None, keepdims: Any = False, **_: object) -> Indexed:
+    def sum(self, a: object, axis: object = None, keepdims: object = False, **_: object) -> Indexed:
         return _reduced(a, axis, keepdims, lambda parts: build.add(*_bound(build.total, parts)))
 
-    def max(self, a: object, axis: object = None, keepdims: Any = False, **_: object) -> Indexed:
+    def max(self, a: object, axis: object = None, keepdims: object = False, **_: object) -> Indexed:
         return _reduced(a, axis, keepdims, lambda parts: Opaque("max", *_bound(build.bound, parts)))
 
     def any_norm(self, a: object) -> Indexed:
         """A norm of each row, as an opaque function of it."""
         return _reduced(a, -1, True, lambda parts: Opaque("norm", *_bound(build.bound_in_order, parts)))
 
-    def mean(self, a: Any, axis: Any = None, keepdims: Any = False, **_: object) -> Indexed:
+    def mean(self, a: Any, axis: object = None, keepdims: object = False, **_: object) -> Indexed:
         result = self.sum(a, axis=axis, keepdims=keepdims)
         for k in _axes(a, axis):
             result = result / Indexed.lift(a.shape[k])
@@ -190,7 +190,7 @@ class IndexedNamespace(structure.IndexStructure):
     def asarray(self, x: object, dtype: object = None, **_: object) -> Indexed:
         return Indexed.lift(x).astype(dtype)
 
-    def astype(self, a: object, dtype: Any, **_: object) -> Indexed:
+    def astype(self, a: object, dtype: object, **_: object) -> Indexed:
         return Indexed.lift(a).astype(dtype)
 
     def full(self, shape: object, value: object, **_: object) -> Indexed:
@@ -198,7 +198,7 @@ class IndexedNamespace(structure.IndexStructure):
         scalar = Indexed.lift(value)
         return Indexed(lengths, lambda _: scalar.at(()))
 
-    def zeros(self, shape: Any, **_: object) -> Indexed:
+    def zeros(self, shape: object, **_: object) -> Indexed:
         return self.full(shape, 0)
 
     def ones(self, shape: object, **_: object) -> Indexed:

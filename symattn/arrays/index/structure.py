@@ -42,7 +42,7 @@ class IndexStructure:
             raise InputError(f"indexed: squeeze of an axis of length {a.shape[axis % a.ndim]}")
         return a[(*[slice(None)] * (axis % a.ndim), 0)]
 
-    def broadcast_to(self, a: object, shape: Sequence[Any]) -> Indexed:
+    def broadcast_to(self, a: object, shape: Sequence[object]) -> Indexed:
         from symattn.arrays.index.namespace import each
 
         empty = Indexed(shape, lambda _: ZERO)

@@ -64,7 +64,7 @@ class ModularNamespace(Namespace):
         shape, k, n = sorted_.plain_shape, len(batch), len(rows)
         return sorted_.reshape((*shape[:k], prod(shape[k : k + n]), prod(shape[k + n :])))
 
-    def _moved(self, move: Callable[[Callable[[Any], Any]], Any], values: list[Any]) -> Any:
+    def _moved(self, move: Callable[[Callable[[Any], Any]], object], values: list[Any]) -> Any:
         def run(*planes: object) -> Any:
             rest = iter(planes)
             return move(lambda _: next(rest))

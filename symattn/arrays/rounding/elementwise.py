@@ -62,7 +62,7 @@ class _Balls:
         lift = staticmethod(lambda x: x)
 
 
-def slope(name: str, x: Any, y: Any) -> Any:
+def slope(name: str, x: object, y: object) -> Any:
     """f'(x) from balls x and y = f(x)."""
     return FUNCTIONS[name].slope(_Balls(), x, y)
 
@@ -223,7 +223,7 @@ class RoundedElementwise(ComputedNumber):
         return cls._compared(Ball._equal, "equal to", a, b)
 
     @classmethod
-    def _compared(cls, of: Callable[[Ball, Ball], Any], words: str, a: Self, b: Self) -> Any:
+    def _compared(cls, of: Callable[[Ball, Ball], object], words: str, a: Self, b: Self) -> Any:
         """The order or equality of the exact numbers, where roundings cannot change it."""
 
         def check(x: Any, y: Any, e: float) -> None:

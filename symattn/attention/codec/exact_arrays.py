@@ -20,7 +20,7 @@ _MEANING = {"keep": ": true for real keys, false for padding", "drop": ": true f
 _DECIMAL = re.compile(r"[.eE]")
 
 
-def array_of(name: str, entries: Any, where: str) -> tuple[Entries, bool]:
+def array_of(name: str, entries: object, where: str) -> tuple[Entries, bool]:
     """The array as nested lists of elements, and whether a decimal was typed in it. Raises InputError."""
     place = f"{where}: {name}"
     if not isinstance(entries, list):
@@ -53,7 +53,7 @@ def _check_axes(name: str, axes: int, place: str) -> None:
         raise InputError(f"{place} is {example}, and has {words}")
 
 
-def shape_of(entries: Any) -> tuple[int, ...]:
+def shape_of(entries: object) -> tuple[int, ...]:
     """The lengths of nested lists, along their first entries."""
     shape = []
     while isinstance(entries, (list, tuple)):
@@ -62,7 +62,7 @@ def shape_of(entries: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def number(text: Any, place: str) -> Quotient:
+def number(text: object, place: str) -> Quotient:
     """A number exactly as typed. Raises InputError that says where."""
     try:
         value = Quotient.of(text)
@@ -77,7 +77,7 @@ def number(text: Any, place: str) -> Quotient:
     return value
 
 
-def _read(entries: Any, place: str, name: str, decimals: list[bool], depth: int) -> Any:
+def _read(entries: object, place: str, name: str, decimals: list[bool], depth: int) -> Any:
     if isinstance(entries, list):
         if depth > _AXES:
             raise InputError(f"{place} has more than {_AXES} axes")
@@ -107,7 +107,7 @@ def _whole(value: Quotient, place: str) -> int:
     return int(r)
 
 
-def _check_rows(entries: Any, shape: tuple[int, ...], place: str) -> None:
+def _check_rows(entries: object, shape: tuple[int, ...], place: str) -> None:
     """Every row as long as the first one."""
     if not shape:
         if isinstance(entries, list):
@@ -128,7 +128,7 @@ def _check_one_type(name: str, entries: object, place: str) -> None:
         raise InputError(f"{place} holds truth values{_MEANING.get(name, '')}")
 
 
-def flat(entries: Any) -> list[Any]:
+def flat(entries: object) -> list[Any]:
     """The entries of nested lists in order."""
     if isinstance(entries, (list, tuple)):
         return [x for entry in entries for x in flat(entry)]

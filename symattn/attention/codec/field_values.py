@@ -65,7 +65,7 @@ def written(description: object, changed: bool = False) -> dict[str, Any]:
     }
 
 
-def _written(name: str, value: Any, hint: object, changed: bool) -> Any:
+def _written(name: str, value: object, hint: object, changed: bool) -> Any:
     if is_dataclass(value):
         return {_called(type(value)): written(value, changed)}
     if name == "scale":
@@ -76,14 +76,14 @@ def _written(name: str, value: Any, hint: object, changed: bool) -> Any:
     return str(value) if rational else value
 
 
-def as_options(spec: Any, names: Iterable[str] = ()) -> dict[str, str | bool]:
+def as_options(spec: object, names: Iterable[str] = ()) -> dict[str, str | bool]:
     """Return these fields, or those that are not the usual ones, as a command line has them; see ``codec.typed``."""
     values = {name: getattr(spec, name) for name in names} if names else differing(spec, type(spec)())
     options = {name: x if isinstance(x, bool) else typed(x) for name, x in values.items()}
     return options | ({"scale": ROOT} if "scale" in values and values["scale"] is None else {})
 
 
-def _value(hint: object, value: Any, place: str) -> Any:
+def _value(hint: object, value: object, place: str) -> Any:
     if isinstance(value, tuple(descriptions(hint).values())):
         return value
     if NoneType in members(hint) and (value is None or value == "none"):
@@ -101,13 +101,13 @@ def _value(hint: object, value: Any, place: str) -> Any:
     return _plain(hint, value, place)
 
 
-def _split(hint: Any, text: str) -> list[str]:
+def _split(hint: object, text: str) -> list[str]:
     """``2,0`` or ``2/0``; of rows of rows ``3/4/5;5/12/13``."""
     nested = any(get_origin(m) is tuple for kind in get_args(hint) for m in members(kind))
     return text.split(";") if nested else _SEPARATOR.split(text)
 
 
-def _plain(hint: object, value: Any, place: str) -> Any:
+def _plain(hint: object, value: object, place: str) -> Any:
     """A number, or the line that says what the field may be."""
     kinds = members(hint)
     typed = isinstance(value, str | int | float | Fraction) and not isinstance(value, bool)
@@ -121,7 +121,7 @@ def _plain(hint: object, value: Any, place: str) -> Any:
     raise InputError(f"{place} is {_alternatives(hint)}, not {shown(value)}.{meant}".rstrip("."))
 
 
-def _rational(value: Any, hint: object, place: str) -> Fraction:
+def _rational(value: object, hint: object, place: str) -> Fraction:
     from symattn.attention.codec.exact_arrays import number
 
     try:
@@ -135,7 +135,7 @@ def _rational(value: Any, hint: object, place: str) -> Fraction:
     return factor
 
 
-def _description(hint: object, value: Any, place: str) -> Any:
+def _description(hint: object, value: object, place: str) -> Any:
     """One of the kinds: an object, a word, words such as ``rotary:base=100,layout=half``, or ``Rotary(base=100)``."""
     kinds = descriptions(hint)
     if isinstance(value, str) and _CALL.match(value):
@@ -188,7 +188,7 @@ def _parts(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _row(hint: Any, values: Iterable[Any], place: str) -> tuple[Any, ...]:
+def _row(hint: object, values: Iterable[object], place: str) -> tuple[Any, ...]:
     """Values for ``tuple[…]``: of one kind each, or of any number."""
     kinds, given = get_args(hint), list(values)
     if kinds and kinds[-1] is Ellipsis:

@@ -132,7 +132,7 @@ def suggested(word: str, names: Iterable[str]) -> str:
     return f" Did you mean {bares[result[0]]!r}?" if result else ""
 
 
-def called(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
+def called(arrays: Mapping[str, object], where: str) -> dict[str, Any]:
     """The arrays by the names that symattn has for them. Raises InputError for an unknown one, or one given twice."""
     result: dict[str, Any] = {}
     for name, array in arrays.items():

@@ -117,7 +117,7 @@ def _check_finite(array: np.ndarray, place: str) -> None:
         raise InputError(f"{place}{at} is {array[tuple(index)]}, which is not a number")
 
 
-def _exact(x: Any) -> Any:
+def _exact(x: object) -> Any:
     if isinstance(x, list):
         return [_exact(entry) for entry in x]
     return FORBIDDEN if x == -math.inf else Quotient.of(x)

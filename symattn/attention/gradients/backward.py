@@ -68,7 +68,7 @@ def backward(
 
 
 def pulled(
-    ways: Iterable[Way], ends: Mapping[str, Any], values: Mapping[str, Any], names: Iterable[str]
+    ways: Iterable[Way], ends: Mapping[str, object], values: Mapping[str, Any], names: Iterable[str]
 ) -> dict[str, Any]:
     """The gradients by the arrays called ``names``, from those by the arrays in ``ends``, through steps in order."""
     result = dict(ends)
@@ -90,7 +90,7 @@ def way(spec: Attention | None, step: Any, values: Mapping[str, Any], prefix: st
     return Way(step.name, step.of, partial(rule, BackwardStep(spec, x, y)))
 
 
-def _ends(model: object, under: object, values: Mapping[str, Any], cotangent: Any) -> dict[str, Any]:
+def _ends(model: object, under: object, values: Mapping[str, object], cotangent: Any) -> dict[str, Any]:
     """The cotangents by the names of the outputs."""
     if not (isinstance(model, Attention) and model.lse):
         output = "logits" if isinstance(model, Transformer) else "output"

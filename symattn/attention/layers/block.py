@@ -94,11 +94,11 @@ class Block(Described, Shown):
         check_names(self, names)
         return tuple(block_parts(self, names))
 
-    def trace(self, x: Array, y: Array | None = None, **inputs: Any) -> Trace:
+    def trace(self, x: Array, y: Array | None = None, **inputs: object) -> Trace:
         """Every named array of a run, in order: the inputs, then those of each part under its name, then output."""
         return traced(self, {"x": x, "y": y, **inputs}, check_arrays)
 
-    def __call__(self, x: Array, y: Array | None = None, **inputs: Any) -> Any:
+    def __call__(self, x: Array, y: Array | None = None, **inputs: object) -> Any:
         """The tokens after the block: (…, n, d_model)."""
         return self.trace(x, y, **inputs)["output"]
 

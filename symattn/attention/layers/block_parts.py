@@ -62,7 +62,7 @@ class Stream:
     def add(
         self,
         name: str,
-        run: Callable[..., Any],
+        run: Callable[..., object],
         of: list[str],
         symbol: Node,
         writes: Callable[..., Node],
@@ -77,7 +77,7 @@ class Stream:
         self.parts.append(part)
         self.now, self.letters[part.name] = part.name, part.symbol
 
-    def norm(self, kind: str, eps: Any, norm: str, result: str, letter: Node) -> None:
+    def norm(self, kind: str, eps: object, norm: str, result: str, letter: Node) -> None:
         """Add the norm called ``norm`` of the tokens as they are now, with those of its parameters that are given."""
         keys = [n for n in ("gain", "bias") if f"{norm}.{n}" in self.names]
         run = partial(_by_keyword, partial(_NORMS[kind], eps=eps), keys)
@@ -111,7 +111,7 @@ def _added(part: str, x: Array, y: Array) -> Array:
     return layers.residual(x, y)
 
 
-def _by_keyword(function: Callable[..., Any], keywords: Sequence[str], x: Any, *arguments: Any) -> Any:
+def _by_keyword(function: Callable[..., object], keywords: Sequence[str], x: object, *arguments: object) -> Any:
     return function(x, **dict(zip(keywords, arguments, strict=True)))
 
 

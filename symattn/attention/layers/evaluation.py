@@ -46,7 +46,7 @@ class Evaluation(Shown):
         return Document("listing", "evaluation", (), (*shown, Paragraph((said.strip(),))))
 
 
-def evaluate(model: Callable[..., Any], inputs: Mapping[str, object], digits: int = 50) -> Evaluation:
+def evaluate(model: Callable[..., object], inputs: Mapping[str, object], digits: int = 50) -> Evaluation:
     """Return the output of an ``Attention``, ``Block`` or ``Transformer`` for rational inputs, to that many digits.
 
     Exact numbers hold one layer of exponentials over square roots of rational numbers; the grade is then
@@ -73,7 +73,7 @@ def evaluate(model: Callable[..., Any], inputs: Mapping[str, object], digits: in
         return enclose(model, inputs, digits, str(refusal))
 
 
-def lifted(target: object, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def lifted(target: object, inputs: Mapping[str, object]) -> dict[str, Any]:
     """The inputs as arrays of a kind; truth values and whole numbers, such as those of tokens, stay plain arrays."""
     return {name: _lifted(target, name.rpartition(".")[2], data) for name, data in inputs.items()}
 
@@ -88,13 +88,13 @@ def _lifted(target: Any, name: str, data: object) -> Any:
     return target.lift(data)
 
 
-def _exactly(model: Callable[..., Any], inputs: Mapping[str, object], digits: int) -> Evaluation:
+def _exactly(model: Callable[..., object], inputs: Mapping[str, object], digits: int) -> Evaluation:
     output = _one_array(model(**lifted(kind("exact"), inputs)))
     written = np.vectorize(lambda x: _told(x) or x.decimal(digits), otypes=[object])(output.entries)
     return Evaluation(output, written, Evidence(Grade.CHECKED, "exact numbers"))
 
 
-def enclose(model: Callable[..., Any], inputs: Mapping[str, object], digits: int, reason: str = "") -> Evaluation:
+def enclose(model: Callable[..., object], inputs: Mapping[str, object], digits: int, reason: str = "") -> Evaluation:
     """The output in balls, with as many bits as it takes; ``reason`` says why not exactly."""
     bits = 64 + 4 * digits
     while True:
@@ -110,7 +110,7 @@ def enclose(model: Callable[..., Any], inputs: Mapping[str, object], digits: int
             bits *= 2
 
 
-def _one_array(output: Any) -> Any:
+def _one_array(output: object) -> Any:
     if isinstance(output, tuple):
         raise InputError(f"{len(output)} arrays come out, of which one would be evaluated; hint: lse=False")
     return output

@@ -93,7 +93,7 @@ class Transformer(Described, Shown):
         check_names(self, names)
         return tuple(transformer_parts(self, names))
 
-    def trace(self, tokens: Array, source: Array | None = None, **inputs: Any) -> Trace:
+    def trace(self, tokens: Array, source: Array | None = None, **inputs: object) -> Trace:
         """Every named array of a run, in order: the inputs, then those of each part under its name, then logits."""
         return traced(self, {"tokens": tokens, "source": source, **inputs}, check_arrays)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from symattn.attention.positions import position_fields
 from symattn.document.errors import InputError
@@ -66,7 +66,7 @@ def least_width(spec: Attention, d_k: int) -> int:
     return max(d_k, least)
 
 
-def check_sizes(spec: Attention, found: Mapping[str, Any], names: Collection[str]) -> None:
+def check_sizes(spec: Attention, found: Mapping[str, object], names: Collection[str]) -> None:
     """Raise InputError where lengths that are numbers do not fit the position; ``found`` has them by letter."""
     lengths = {letter: int(length) for letter, length in found.items() if isinstance(length, int)}
     n_q = lengths.get("n_q")

@@ -44,7 +44,7 @@ def _floats(base: Fraction, exponents: tuple[Fraction, ...], dtype: np.dtype[Any
     return result
 
 
-def pairs(width: Any) -> int:
+def pairs(width: object) -> int:
     """The number of pairs of columns. Raises InputError if they are no even number, or a letter."""
     if not isinstance(width, int):
         raise InputError(f"frequencies of {width} columns: a number of columns is needed; hint: give cos and sin")
@@ -129,7 +129,7 @@ def rotate(x: Array, cos: Array, sin: Array, layout: str = "half") -> Array:
     return xp.concat([rotated, rest], axis=-1)
 
 
-def for_queries(table: Array, n_q: Any, alignment: str = "bottom-right") -> Array:
+def for_queries(table: Array, n_q: object, alignment: str = "bottom-right") -> Array:
     """The rows of the last n_q positions, or of the first ones for ``top-left``. Shapes: (…, n_k, f) → (…, n_q, f)."""
     return table[..., :n_q, :] if alignment == "top-left" else table[..., table.shape[-2] - n_q :, :]
 

@@ -93,7 +93,7 @@ class NTKScaling(_Scaling):
         """Return whether there is a trained length."""
         return self.length is not None
 
-    def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
+    def frequencies(self, frequencies: object, base: Number, n: int) -> Any:
         """ω_l s^(−2l/(r−2)), with s n / L − (s − 1) for s if there is a length."""
         factor = self.factor if self.length is None else scaling.dynamic_factor(n, self.length, self.factor)
         return scaling.ntk_aware(frequencies, factor)
@@ -209,7 +209,7 @@ class LongRopeScaling(_Scaling):
         """True."""
         return True
 
-    def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
+    def frequencies(self, frequencies: object, base: Number, n: int) -> Any:
         """ω_l / λ_l."""
         factors: Sequence[Number] = self.long if n > self.length else self.short
         return scaling.longrope(frequencies, factors)
@@ -248,7 +248,7 @@ class ProportionalScaling(_Scaling):
         if not finite(self.share) or not 0 <= Fraction(self.share) <= 1:
             raise refusal(self, "share", "be a number from 0 to 1")
 
-    def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
+    def frequencies(self, frequencies: object, base: Number, n: int) -> Any:
         """ω_l for the first pairs, 0 for the others."""
         return scaling.proportional(frequencies, self.share)
 

@@ -34,7 +34,7 @@ def roles(flow: Flow) -> None:
 _SAME = "out[i,l] = 0[i,l]"
 
 
-def _same(x: Any) -> Any:
+def _same(x: object) -> Any:
     return x
 
 
@@ -146,7 +146,7 @@ def _compressed(flow: Flow, name: str, source: str, weight: str, gain: str) -> N
     flow.add(name, normed, formula, names, role=name, reason=reason, entries=typed)
 
 
-def root_entries(x: str, member: str, eps: Any, gain: str) -> str:
+def root_entries(x: str, member: str, eps: object, gain: str) -> str:
     """Return g x / √(1/d Σ_m x_m² + ε), as entries are typed."""
     return f"({gain} {x})/√((Σ_{{m=1}}^width {member}²)/width{' + @eps' if eps else ''})"
 

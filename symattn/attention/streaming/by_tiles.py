@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
 
-def by_tiles(attention: Attention, rows: Sequence[Any], keys: Sequence[Any], *qkv: Any, **inputs: Any) -> Any:
+def by_tiles(
+    attention: Attention, rows: Sequence[object], keys: Sequence[object], *qkv: object, **inputs: object
+) -> Any:
     """Return what ``attention`` gives on these inputs, with the weights in tiles between the bounds of ``rows`` and
     ``keys``.
 
@@ -59,7 +61,7 @@ class TileRun:
             elif step is not self.weights:
                 self.values[step.name] = step.run(*[self.values[name] for name in step.of])
 
-    def _streamed(self, rows: Sequence[Any], keys: Sequence[Any]) -> tiled.Forward:
+    def _streamed(self, rows: Sequence[object], keys: Sequence[object]) -> tiled.Forward:
         attention = self.attention
         scores, v = self.values[self.weights.of[0]], self.values[self.valued.of[1]]
         self.sink = _sink(attention, scores, self.values.get("sink"))
@@ -88,10 +90,10 @@ def _sink(attention: Attention, scores: Array, given: Any) -> Any:
 # -- backward ----------------------------------------------------------------------------------------------------------
 def backward_by_tiles(
     attention: Attention,
-    rows: Sequence[Any],
-    keys: Sequence[Any],
+    rows: Sequence[object],
+    keys: Sequence[object],
     cotangent: Array,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, object],
     wrt: Iterable[str] | None = None,
 ) -> dict[str, Any]:
     """The gradients of ⟨G, Attention(…)⟩ by every input named in ``wrt``, or by all that hold numbers, by their names.
@@ -114,7 +116,7 @@ def backward_by_tiles(
     return pulled(_ways(run, rows, keys), ends, run.values, names)
 
 
-def _ways(run: TileRun, rows: Sequence[Any], keys: Sequence[Any]) -> Iterator[Way]:
+def _ways(run: TileRun, rows: Sequence[object], keys: Sequence[object]) -> Iterator[Way]:
     """The way back through each step; the weights and what they are for are one."""
     for step in run.steps:
         if step is run.valued:
@@ -124,7 +126,7 @@ def _ways(run: TileRun, rows: Sequence[Any], keys: Sequence[Any]) -> Iterator[Wa
             yield way(run.attention, step, run.values)
 
 
-def _streamed(run: TileRun, rows: Sequence[Any], keys: Sequence[Any], g: Array) -> tuple[Any, ...]:
+def _streamed(run: TileRun, rows: Sequence[object], keys: Sequence[object], g: Array) -> tuple[Any, ...]:
     """dS, dV and, where one is given, the gradient by the sink, from dO."""
     at, v, saved = tiled.sliced(run.values[run.weights.of[0]]), run.values[run.valued.of[1]], tiled.with_lse(run.saved)
     results = tiled.score_and_value_gradients(at, v, saved, g, rows, keys)

@@ -191,7 +191,7 @@ def beside(cache: Cache, k: Array, v: Array) -> Held:
     )
 
 
-def places(slots: Held, n: Any) -> Places:
+def places(slots: Held, n: object) -> Places:
     """The places of the last n tokens as queries, and of all slots as keys: (…, n, 1) and (…, 1, N)."""
     last = namespace_of(slots.k).arange(n)
     first = slots.length - n
@@ -199,7 +199,7 @@ def places(slots: Held, n: Any) -> Places:
     return Places((last + start)[..., :, None], slots.positions[..., None, :])
 
 
-def allowed(slots: Held, n: object, mask: Callable[[Places], Any] = causal) -> Any:
+def allowed(slots: Held, n: object, mask: Callable[[Places], object] = causal) -> Any:
     """Which slots the last n tokens may see: those that hold a token, by the mask of its position.
 
     ``mask`` is one of ``masks``, such as ``causal`` or ``lambda at: window(at, 4)``. Gives booleans (…, n, N).
@@ -208,7 +208,7 @@ def allowed(slots: Held, n: object, mask: Callable[[Places], Any] = causal) -> A
 
 
 def attend(
-    attention: Callable[..., Any], q: Array, slots: Held, mask: Callable[[Places], Any] = causal, **inputs: Any
+    attention: Callable[..., object], q: Array, slots: Held, mask: Callable[[Places], object] = causal, **inputs: object
 ) -> Any:
     """Attention of the last n tokens over the slots of a cache, with a mask that goes by position.
 
@@ -228,7 +228,7 @@ def _check_by_position(attention: object) -> None:
             raise InputError(f"{field} would refer to slots; hint: Attention(mask='boolean'), and give attend the mask")
 
 
-def prefill(attention: Callable[..., Any], q: Array, k: Array, v: Array, bounds: Sequence[Any]) -> Array:
+def prefill(attention: Callable[..., object], q: Array, k: Array, v: Array, bounds: Sequence[object]) -> Array:
     """Causal attention over a prompt by chunks of queries between consecutive ``bounds`` (0, …, n).
 
     Each chunk sees the keys up to its own end, as if those before it came from a cache; ``attention`` aligns its mask

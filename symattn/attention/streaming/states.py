@@ -68,7 +68,7 @@ def lse(state: SoftmaxState, base: int | None = None) -> Any:
     return state.maximum + logarithms(nonempty(state.normaliser, "zeros"), base)
 
 
-def online(s: Array, v: Array, bounds: Iterable[Any], fully_masked: str = "nan") -> Any:
+def online(s: Array, v: Array, bounds: Iterable[object], fully_masked: str = "nan") -> Any:
     """softmax(S) V by tiles of keys between consecutive ``bounds`` (0, …, n_k)."""
     tiles = [tile_state(s[..., lo:hi], v[..., lo:hi, :]) for lo, hi in pairwise(bounds)]
     return finish(reduce(merge, tiles), fully_masked)
@@ -124,7 +124,7 @@ def tree(parts: Sequence[Part], join: Callable[[Part, Part], Part]) -> Part:
     return level[0]
 
 
-def split_keys(s: Array, v: Array, bounds: Iterable[Any]) -> PartialOutput:
+def split_keys(s: Array, v: Array, bounds: Iterable[object]) -> PartialOutput:
     """softmax(S) V and its log-sum-exp by splits of the keys between consecutive ``bounds`` (0, …, n_k).
 
     Each split gives its own output and log-sum-exp, independent of the others; ``join_splits`` makes them one.
@@ -153,7 +153,7 @@ def ring_order(place: int, places: int) -> list[int]:
     return [(place - step) % places for step in range(places)]
 
 
-def ring(at: Callable[[slice, slice], Any], v: Array, rows: Sequence[Any], keys: Sequence[Any]) -> Array:
+def ring(at: Callable[[slice, slice], Any], v: Array, rows: Sequence[object], keys: Sequence[object]) -> Array:
     """softmax(S) V by a ring of machines: each keeps its queries, and keys and values go round.
 
     ``at(rows, keys)`` gives the scores of a tile; machine r holds the queries between ``rows[r]`` and ``rows[r + 1]``

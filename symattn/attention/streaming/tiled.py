@@ -107,8 +107,8 @@ def above_diagonal(q: Array, k: Array) -> Skip:
 def forward(
     at: Tile,
     v: Array,
-    rows: Sequence[Any],
-    keys: Sequence[Any],
+    rows: Sequence[object],
+    keys: Sequence[object],
     *,
     skip: Skip | None = None,
     sink: Array | None = None,
@@ -127,7 +127,7 @@ def forward(
     return Forward(*[namespace_of(v).concat(part, axis=-2) for part in parts])
 
 
-def cut(bounds: Sequence[Any]) -> list[slice]:
+def cut(bounds: Sequence[object]) -> list[slice]:
     """The slices between consecutive bounds."""
     return [slice(lo, hi) for lo, hi in pairwise(bounds)]
 
@@ -178,8 +178,8 @@ def backward(
     v: Array,
     saved: Forward,
     g: Array,
-    rows: Sequence[Any],
-    keys: Sequence[Any],
+    rows: Sequence[object],
+    keys: Sequence[object],
     *,
     skip: Skip | None = None,
 ) -> Gradients:
@@ -206,7 +206,7 @@ def backward(
 
 
 def score_and_value_gradients(
-    at: Tile, v: Array, saved: Forward, g: Array, rows: Sequence[Any], keys: Sequence[Any]
+    at: Tile, v: Array, saved: Forward, g: Array, rows: Sequence[object], keys: Sequence[object]
 ) -> tuple[Array, Array]:
     """(dS, dV), each tile once: dS is the gradient by the scores, and by what is added to them last, a bias of every
     query and key; dV = Σ Pᵀ dO over the tiles of queries.

@@ -28,7 +28,7 @@ class Apart(NamedTuple):
     added: tuple[Floats, ...]
 
 
-def apart(spec: Attention, inputs: Mapping[str, Any]) -> Apart:
+def apart(spec: Attention, inputs: Mapping[str, object]) -> Apart:
     """Split the attention in two: −∞ of an additive mask become a boolean mask.
 
     Raises ``Refused`` for a bias that holds an infinity, which no mask stands for here.

@@ -193,7 +193,7 @@ def _add(part: WeightedBlock, own: dict[str, _Sums], queries: Array, keys: Array
             own["dv"].add(at, p[some].T @ do, x[some].T @ np.abs(do), how)
 
 
-def outputs(spec: Attention, inputs: Mapping[str, Any], how: Stores, factors: Array) -> SharpGradient:
+def outputs(spec: Attention, inputs: Mapping[str, object], how: Stores, factors: Array) -> SharpGradient:
     """The output after dropout by ``factors``, and what all roundings together allow.
 
     Raises what ``gradients`` does.

@@ -47,7 +47,7 @@ class Accused:
         return self.certain > 1 or self.guard < GUARD
 
 
-def tolerances(spec: Attention, inputs: Mapping[str, Any], how: Stores, alpha: float) -> tuple[Floats, Floats]:
+def tolerances(spec: Attention, inputs: Mapping[str, object], how: Stores, alpha: float) -> tuple[Floats, Floats]:
     """The output and the sharp tolerance of each element, but for ``alpha`` all at once: both (…, n_q, d_v)."""
     spec, every, shape = every_head(spec, inputs)
     xp: Any = namespace_of(inputs["q"])
@@ -59,7 +59,7 @@ def tolerances(spec: Attention, inputs: Mapping[str, Any], how: Stores, alpha: f
 
 
 def judged(
-    spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, alpha: float, made: Made | None = None
+    spec: Attention, inputs: Mapping[str, object], how: Stores, got: Floats, alpha: float, made: Made | None = None
 ) -> Accused:
     """Return the elements of ``got`` beyond the sharp tolerance in all ``ways``; none where one has none.
 

@@ -67,7 +67,7 @@ class MeanBeyondLimit:
 
 def judged(
     spec: Attention,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, object],
     how: Stores,
     got: Floats,
     alpha: float,
@@ -103,7 +103,7 @@ def judged(
 
 
 def looks_like(
-    spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, rows: Sequence[int]
+    spec: Attention, inputs: Mapping[str, object], how: Stores, got: Floats, rows: Sequence[int]
 ) -> tuple[str, str] | None:
     """In which part wrong outputs are like a known mistake, and which: the one that explains most of what is off.
 
@@ -189,7 +189,7 @@ class MeanLimits:
         return self._told((first + lost) * how.linear + xp.vecdot(xp.abs(d), half + self.last))
 
 
-def of_mean(spec: Attention, inputs: Mapping[str, Any], how: Stores, weights: Floats, alpha: float) -> float:
+def of_mean(spec: Attention, inputs: Mapping[str, object], how: Stores, weights: Floats, alpha: float) -> float:
     """λ σ + r for one direction, ``weights`` (…, n_q, d_v); ∞ where scores of different queries coincide."""
     spec, every, _ = every_head(spec, inputs)
     lam = factor(1, alpha)

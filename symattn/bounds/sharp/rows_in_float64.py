@@ -295,7 +295,7 @@ def _multiplicity(t: Floats) -> Floats:
     return wide(xp.take_along_axis(counts, xp.argsort(order, axis=1), axis=1))
 
 
-def applies(spec: Attention, inputs: Mapping[str, Any]) -> bool:
+def applies(spec: Attention, inputs: Mapping[str, object]) -> bool:
     """Return whether it can be computed in blocks: masked scaled dot products, with or without caps, biases, sinks."""
     try:
         of = apart(spec, inputs)
@@ -305,7 +305,7 @@ def applies(spec: Attention, inputs: Mapping[str, Any]) -> bool:
     return known and plain_bound.applies(replace(of.spec, softcap=None, base=None), of.given)
 
 
-def every_head(spec: Attention, inputs: Mapping[str, Any]) -> tuple[Attention, list[Head], tuple[int, ...]]:
+def every_head(spec: Attention, inputs: Mapping[str, object]) -> tuple[Attention, list[Head], tuple[int, ...]]:
     """The heads, with masks of documents as masks that are given, and the shape of the output.
 
     Raises Refused for what has no blocks, InputError for inputs that do not fit.

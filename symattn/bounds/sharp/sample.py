@@ -23,7 +23,7 @@ _SCORES = 1 << 21  # of all heads together, up to which they are of more
 _TOLD = 8  # rows that a message repeats, at most
 
 
-def only(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int]) -> tuple[Attention, dict[str, Any]]:
+def only(spec: Attention, inputs: Mapping[str, object], rows: Sequence[int]) -> tuple[Attention, dict[str, Any]]:
     """The attention of some queries: their rows of q, of what is added to scores, and of the masks, as a mask that is
     given.
 
@@ -56,7 +56,7 @@ def _of_queries(spec: Attention, inputs: Mapping[str, Any], at: np.ndarray) -> t
     return by_mask(spec), few | {"mask": allowed(every[0], at, keys)}
 
 
-def _with_added(spec: Attention, few: dict[str, Any], added: tuple[Any, ...]) -> tuple[Attention, dict[str, Any]]:
+def _with_added(spec: Attention, few: dict[str, Any], added: tuple[object, ...]) -> tuple[Attention, dict[str, Any]]:
     """With a bias, and where there are two arrays with an additive mask that holds the other one, and −∞."""
     if not added:
         return spec, few

@@ -116,7 +116,7 @@ def _references(contract: Contract, how: Stores) -> Iterator[Contract]:
 
 
 # -- gradients: the factor of the scores of a head is a number, given ones too ----------------------------------------
-def own_heads(spec: Attention, inputs: Mapping[str, Any]) -> tuple[list[tuple[Attention, Head]], tuple[int, ...]]:
+def own_heads(spec: Attention, inputs: Mapping[str, object]) -> tuple[list[tuple[Attention, Head]], tuple[int, ...]]:
     """The heads, each with a specification whose scale is a number, and the shape of the output.
 
     Raises what ``every_head`` does.
@@ -129,7 +129,7 @@ def own_heads(spec: Attention, inputs: Mapping[str, Any]) -> tuple[list[tuple[At
     return [(replace(of, scale=scale), head) for scale, head in zip(scales, every, strict=True)], shape
 
 
-def bounded(spec: Attention, inputs: Mapping[str, Any]) -> bool:
+def bounded(spec: Attention, inputs: Mapping[str, object]) -> bool:
     """Return whether the bound of gradients speaks of it: dot products times a scale, masks, biases, caps and sinks."""
     return spec.base is None and applies(*_without_scale(spec, inputs))
 
@@ -155,7 +155,7 @@ def largest_scale(spec: Attention, inputs: Mapping[str, Any]) -> float:
     return abs(scale_of(spec, inputs["q"].shape[-1]) or 0.0)
 
 
-def _without_scale(spec: Attention, inputs: Mapping[str, Any]) -> tuple[Attention, dict[str, Any]]:
+def _without_scale(spec: Attention, inputs: Mapping[str, object]) -> tuple[Attention, dict[str, Any]]:
     if spec.scale != "given":
         return spec, dict(inputs)
     return replace(spec, scale=1), {name: a for name, a in inputs.items() if name != "scale"}

@@ -34,12 +34,12 @@ def letters_like(name: str, array: Any) -> Symbolic:
     return Symbolic(stand)
 
 
-def run(step: Step, inputs: Mapping[str, Any]) -> Any:
+def run(step: Step, inputs: Mapping[str, object]) -> Any:
     """One step on its inputs."""
     return step.run(*(inputs[name] for name in step.of))
 
 
-def agrees(request: DerivationRequest, step: Step, inputs: Mapping[str, Any], found: Array) -> bool | None:
+def agrees(request: DerivationRequest, step: Step, inputs: Mapping[str, object], found: Array) -> bool | None:
     """Return whether every entry that the step gave is what its formulas say; None where they do not say every one."""
     result = pairs(request, step, inputs, found, Symbolic)
     if result is None or any(isinstance(x, Forbidden) != isinstance(y, Forbidden) for x, y in result):

@@ -71,7 +71,7 @@ class DerivationRequest:
         results = (letter for name in self.names for letter in factors_of(name, self.spec, self.names))
         return [letter for letter in dict.fromkeys(results) if not letter.isdecimal()]
 
-    def inputs(self, numbers: Callable[[str, tuple[int, ...]], Any] | None = None) -> dict[str, Any]:
+    def inputs(self, numbers: Callable[[str, tuple[int, ...]], object] | None = None) -> dict[str, Any]:
         """Letters for every input, or what ``numbers`` makes; truth values and whole numbers are an example."""
         numbers = numbers or _letters
         result: dict[str, Any] = {

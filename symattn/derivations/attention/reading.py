@@ -159,11 +159,11 @@ class Read:
 def sides_of(
     request: DerivationRequest,
     step: Step,
-    arrays: Mapping[str, Any],
+    arrays: Mapping[str, object],
     definitions: tuple[Relation, ...],
     formula: Node,
     before: Node | None,
-    kind: Any = Ball,
+    kind: object = Ball,
 ) -> Sides:
     """The entries of the left side, of each other one, and where they are said to be equal."""
     relation, condition = _parts(formula)
@@ -221,7 +221,7 @@ def _aligned(left: Value, right: Value, letters: tuple[str, ...]) -> tuple[Any, 
     return x, y
 
 
-def _equal(x: Any, y: Any) -> bool:
+def _equal(x: object, y: object) -> bool:
     special = (Forbidden, Undefined)
     if isinstance(x, special) or isinstance(y, special):
         return type(x) is type(y)

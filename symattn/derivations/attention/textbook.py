@@ -62,7 +62,7 @@ def _of_batch(request: DerivationRequest, name: str, x: Array, batch: tuple[int,
 
 
 def _of_item(
-    request: DerivationRequest, step: Step, values: Mapping[str, Any], array: np.ndarray, kind: Any
+    request: DerivationRequest, step: Step, values: Mapping[str, object], array: np.ndarray, kind: Any
 ) -> Pairs | None:
     spec = request.spec
     if step.name == "weights" and spec.normaliser in ("sparsemax", "entmax"):
@@ -89,13 +89,13 @@ def _of_item(
     return result if len(covered) == array.size else None
 
 
-def _permits(mask: Any) -> Any:
+def _permits(mask: object) -> Any:
     """Truth values of an additive mask; other masks as they are."""
     finite = np.vectorize(lambda x: not isinstance(x, Forbidden), otypes=[bool])
     return finite(mask.entries) if hasattr(mask, "entries") else mask
 
 
-def _no_code(*_: Any) -> Any:
+def _no_code(*_: object) -> Any:
     raise Unread("the step's own code is no textbook")
 
 

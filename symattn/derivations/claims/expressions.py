@@ -42,7 +42,9 @@ class ClaimExpression:
         if _size(self.tree, self.wrong) > _SIZE:
             raise self.wrong("it is too large")
 
-    def compute(self, number: Callable[[Fraction], Any], letter: Callable[[str], Any], call: Callable[..., Any]) -> Any:
+    def compute(
+        self, number: Callable[[Fraction], object], letter: Callable[[str], object], call: Callable[..., Any]
+    ) -> Any:
         """The value, with ``number`` and ``letter`` at the leaves and ``call(name, x)`` for functions."""
 
         def value(x: ast.expr) -> Any:

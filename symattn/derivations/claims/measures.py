@@ -147,7 +147,7 @@ def _root_ball(signed: Quotient) -> Any:
     return abs(signed).arb(2 * flint.ctx.prec).sqrt() * signed.sign()
 
 
-def _at(precision: int, work: Callable[[], Any]) -> Any:
+def _at(precision: int, work: Callable[[], object]) -> Any:
     with flint.ctx.workprec(2 * precision):
         return work()
 

@@ -92,7 +92,7 @@ def brackets(text: str) -> list[Any]:
     return result
 
 
-def shape(entries: Any, text: str) -> tuple[int, ...]:
+def shape(entries: object, text: str) -> tuple[int, ...]:
     """The lengths of nested lists; InputError where they are ragged."""
     if not isinstance(entries, list):
         return ()

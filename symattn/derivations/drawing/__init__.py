@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from symattn.arrays.shown import formula
 from symattn.derivations.printed_elements import decimal
@@ -20,12 +19,12 @@ def words(node: Node) -> str:
     return _RAISED.sub(lambda m: "{^" + (m[1] or m[2].translate(_PLAIN)) + "}", text(node))
 
 
-def fraction(x: Any) -> tuple[str, str] | str:
+def fraction(x: object) -> tuple[str, str] | str:
     """Return the parts above and below the bar, or the number alone."""
     node = formula(x)
     return (words(node.numerator), words(node.denominator)) if isinstance(node, Over) else words(node)
 
 
-def digits(x: Any, count: int = 3) -> str:
+def digits(x: object, count: int = 3) -> str:
     """The number correctly rounded, powers of ten as 6.03·10⁻⁶."""
     return powered(words(decimal(x, count)))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from math import sqrt
 from os import PathLike
-from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations.claims.measures import Likeness, dot, measured
@@ -48,7 +47,7 @@ class Angles:
         return length(self.query)
 
 
-def scene(source: str | PathLike[str] | None = None, query: int = 1, **fields: Any) -> Scene:
+def scene(source: str | PathLike[str] | None = None, query: int = 1, **fields: object) -> Scene:
     """Without an example: word vectors before and after training, and the sum of values after it."""
     if source is None:
         walks = [(called, walked(name, fields)) for called, name in _BOTH]

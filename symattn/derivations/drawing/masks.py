@@ -20,7 +20,7 @@ _USUAL: tuple[tuple[str, Attention], ...] = (
 _FILLED = "Filled: the query of this row may attend to the key of this column."
 
 
-def scene(tokens: int = 8, keys: int | None = None, **fields: Any) -> Scene:
+def scene(tokens: int = 8, keys: int | None = None, **fields: object) -> Scene:
     """The places that masks leave, as the attention itself finds them: from which keys a weight comes."""
     n_q, n_k = tokens, tokens if keys is None else keys
     if not fields:

@@ -33,13 +33,13 @@ def scene(dk: int = 256) -> Scene:
     return drawn
 
 
-def larger(number: Callable[[Any], Any], square: int) -> Number:
+def larger(number: Callable[[Any], object], square: int) -> Number:
     """1 less the smaller weight where the variance of the gap is 2d_k, or 2 where ``square`` says so."""
     least = smaller(number, square)
     return lambda d_k, bits: 1 - least(d_k, bits)
 
 
-def smaller(number: Callable[[Any], Any], square: int) -> Number:
+def smaller(number: Callable[[Any], object], square: int) -> Number:
     """Return the number for the smaller weight."""
 
     def found(d_k: int, bits: int) -> Any:

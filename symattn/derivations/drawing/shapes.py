@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from os import PathLike
-from typing import Any
 
 from symattn.attention.flow import Step
 from symattn.attention.inputs import needed, shape
@@ -43,7 +42,7 @@ class DrawnForm:
         return max(self.sides[0], *(Label(0, 0, words, SMALL).width for words in (self.words, self.shape)))
 
 
-def scene(source: str | PathLike[str] | None = None, **fields: Any) -> Scene:
+def scene(source: str | PathLike[str] | None = None, **fields: object) -> Scene:
     """Draw tokens and their projections in letters, or an example in its own numbers."""
     if source is None:
         spec = overridden(Attention(), fields) if fields else Attention()

@@ -27,7 +27,7 @@ _MOST = 8
 _LEFT, _RIGHT, _WIDE, _HIGH, _TEXT = 12.0, 474.0, 440.0, 24.0, 46.0
 
 
-def scene(source: str | PathLike[str] | None = None, query: int = 1, tile: int = 1, **fields: Any) -> Scene:
+def scene(source: str | PathLike[str] | None = None, query: int = 1, tile: int = 1, **fields: object) -> Scene:
     """The keys of one query, ``tile`` of them at a time; by default those of ``derive online-softmax``."""
     scores, values, called = _given(source, query, fields)
     n = int(scores.shape[-1])
@@ -125,7 +125,7 @@ def _state(drawn: Scene, scores: Array, tile: tuple[int, int], state: SoftmaxSta
     return ", ".join(result)
 
 
-def _equal(letter: str, x: Any) -> str:
+def _equal(letter: str, x: object) -> str:
     """The exact number, and its digits where they say more."""
     exactly = words(formula(x))
     return f"{letter} = {exactly}" + ("" if exactly == digits(x) else f" ≈ {digits(x)}")

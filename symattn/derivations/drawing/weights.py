@@ -29,7 +29,7 @@ def named(walk: Walk, letter: str, i: int) -> str:
     return f"{{{letter}_{tokens[i] if own else i + 1}}}"
 
 
-def scene(source: str | PathLike[str] = "cross", head: int = 1, **fields: Any) -> Scene:
+def scene(source: str | PathLike[str] = "cross", head: int = 1, **fields: object) -> Scene:
     """The weights of an example: shade and bar are the weight, in each cell the fraction and its digits."""
     walk = walked(source, fields)
     rows = of_head(walk.arrays["weights"], head).tolist()
@@ -64,7 +64,7 @@ def of_head(array: Any, head: int) -> Any:
     return stacked[head - 1]
 
 
-def fits(entry: Any, width: float) -> bool:
+def fits(entry: object, width: float) -> bool:
     """Return whether the fraction and its digits are at most so wide."""
     result = fraction(entry)
     parts = (*((result,) if isinstance(result, str) else result), digits(entry))

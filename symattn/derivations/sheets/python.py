@@ -18,7 +18,7 @@ from symattn.document.errors import InputError
 NAME = "the arrays"
 
 
-def sheet_of(data: Mapping[str, Any]) -> Sheet:
+def sheet_of(data: Mapping[str, object]) -> Sheet:
     """The sheet of ``{"x": …, "w_q": …}``, or of a whole sheet as JSON has it. Raises InputError.
 
     Numbers in lists are taken as they are typed: 0.1 is 1/10. Floats of an array are taken at their binary value.
@@ -28,7 +28,7 @@ def sheet_of(data: Mapping[str, Any]) -> Sheet:
     return from_data(read, NAME, NAME, (FLOATS.format("an array"),) if any(binary) else ())
 
 
-def _read(value: Any, place: str, binary: list[bool]) -> Any:
+def _read(value: object, place: str, binary: list[bool]) -> Any:
     """Return the value as JSON has it."""
     if isinstance(value, Mapping):
         return {str(key): _read(x, f"{place}: {key}", binary) for key, x in value.items()}

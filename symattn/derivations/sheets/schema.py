@@ -43,7 +43,7 @@ def words_of(data: dict[str, Any], key: str, where: str) -> str:
     return " ".join(text.split())
 
 
-def attention_of(data: Any, entries: dict[str, Entries], where: str) -> Attention:
+def attention_of(data: object, entries: dict[str, Entries], where: str) -> Attention:
     """The specification; a mask, padding and such are seen from the inputs."""
     if not isinstance(data, dict):
         raise InputError(f'{where}: "attention" is an object of fields, {{"causal": true}}')
@@ -78,7 +78,7 @@ def overridden(attention: Attention, wishes: dict[str, Any]) -> Attention:
     return replace(attention, **{name: field_of(Attention, name, value, name) for name, value in wishes.items()})
 
 
-def printed_of(data: Any, where: str) -> Printed | None:
+def printed_of(data: object, where: str) -> Printed | None:
     """Read the numbers that a text printed."""
     if data is None:
         return None

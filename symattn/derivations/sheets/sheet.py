@@ -112,7 +112,7 @@ def _nested(data: dict[str, Any]) -> dict[str, Any]:
     return remaining
 
 
-def _attention(data: Any, entries: Mapping[str, Entries], where: str) -> tuple[Attention, tuple[str, ...]]:
+def _attention(data: object, entries: Mapping[str, Entries], where: str) -> tuple[Attention, tuple[str, ...]]:
     """The specification, and what a reader is to know of it: tokens alone are compared as they are."""
     alone = "x" in entries and not any(name.startswith("w_") for name in entries)
     if alone and isinstance(data, dict) and not {"scale", "score"} & set(data):
@@ -129,7 +129,7 @@ def _inputs(data: dict[str, Any], where: str) -> tuple[dict[str, Entries], bool]
 
 
 def _entries(
-    values: Mapping[str, Any], shape: Callable[[Any], tuple[int, ...]], where: str
+    values: Mapping[str, object], shape: Callable[[Any], tuple[int, ...]], where: str
 ) -> tuple[dict[str, Entries], bool]:
     """The arrays as exact numbers, once their sizes are small enough, and whether a decimal was typed."""
     from symattn.attention.codec.exact_arrays import array_of
@@ -142,7 +142,7 @@ def _entries(
     return {name: entries for name, (entries, _) in result.items()}, any(decimals for _, decimals in result.values())
 
 
-def _count(entries: Any) -> int:
+def _count(entries: object) -> int:
     """How many numbers there are in nested lists, whether their rows are of one length or not."""
     return sum(map(_count, entries)) if isinstance(entries, list) else 1
 
@@ -211,7 +211,7 @@ def truncated(sheet: Sheet, tokens: int) -> Sheet:
     return replace(sheet, inputs=inputs, tokens=sheet.tokens[:tokens], printed=None)
 
 
-def _axes(name: str, entries: Any) -> list[str]:
+def _axes(name: str, entries: object) -> list[str]:
     """The letter of each axis, counted from the last."""
     letters = [letter.strip("[]()?") for letter in ARRAYS[name].shape.split()]
     depth = len(shape_of(entries))

@@ -39,7 +39,7 @@ _LEFT_OUT = "The weighted values are many; the JSON form leaves them out: they a
 
 
 def walk(
-    source: str | PathLike[str] | Mapping[str, Any] = "eight-step",
+    source: str | PathLike[str] | Mapping[str, object] = "eight-step",
     *,
     step: int | None = None,
     why: bool = False,
@@ -51,7 +51,7 @@ def walk(
     blank: Sequence[int] | str | None = None,
     answers: bool = False,
     seed: int | None = None,
-    **fields: Any,
+    **fields: object,
 ) -> Document:
     """Walk through an example (by name), a file, or arrays by name, and return the document.
 
@@ -121,7 +121,7 @@ def _made(
     return result
 
 
-def sheet_of(source: str | PathLike[str] | Mapping[str, Any]) -> Sheet:
+def sheet_of(source: str | PathLike[str] | Mapping[str, object]) -> Sheet:
     """The sheet of an example, by name or alias, of a file, or of arrays by name."""
     if isinstance(source, Mapping):
         from symattn.derivations.sheets import python
@@ -285,7 +285,7 @@ def _field(name: str, value: object) -> str:
     return f"{words}: {', '.join(result)}" if result else words
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     if isinstance(value, list):
         return "(" + ", ".join(map(_plain, value)) + ")"
     return "open" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

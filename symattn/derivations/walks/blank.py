@@ -68,7 +68,7 @@ def kind(sheet: Sheet, seed: int) -> Sheet:
     raise InputError(f"{sheet.name}: no numbers were found with scores that stay readable; hint: another example")
 
 
-def _drawn(rng: np.random.Generator, name: str, given: Any) -> Any:
+def _drawn(rng: np.random.Generator, name: str, given: object) -> Any:
     """Tokens from 0 to 2, weights 0 and 1, each with a few −1; other arrays as they are."""
     if name not in (*_DRAWN, *_WEIGHTS):
         return given
@@ -76,7 +76,7 @@ def _drawn(rng: np.random.Generator, name: str, given: Any) -> Any:
     return _quotients(rng.choice(numbers, shape_of(given)).tolist())
 
 
-def _quotients(entries: Any) -> Any:
+def _quotients(entries: object) -> Any:
     return [_quotients(e) for e in entries] if isinstance(entries, list) else Quotient.of(entries)
 
 
@@ -90,5 +90,5 @@ def _is_kind(sheet: Sheet) -> bool:
     return max(gaps) <= _LARGEST and min(gaps) > 0
 
 
-def _places(entries: Any) -> Any:
+def _places(entries: object) -> Any:
     return tuple(map(_places, entries)) if isinstance(entries, tuple) else _PLACE

@@ -168,18 +168,18 @@ def _placed(walk: Walk, block: Values) -> Values:
     return replace(block, origin=origin, factors=factors)
 
 
-def _depth(entries: Any) -> int:
+def _depth(entries: object) -> int:
     return 1 + _depth(entries[0]) if isinstance(entries, (tuple, list)) and entries else 0
 
 
-def _origin(walk: Walk, array: str, places: Any) -> Origin:
+def _origin(walk: Walk, array: str, places: object) -> Origin:
     weights, values = walk.mixing.of[:2]
     name = (lambda p: product_letter(weights, values, p)) if array == "weighted" else partial(entry_letter, array)
     symbol = _products(walk, first_query(walk)) if array == "weighted" else SYMBOLS[array]
     return Origin(array, symbol, places, _letters(name, places), rule(walk, array))
 
 
-def _letters(name: Callable[[Any], Node], places: Any) -> Any:
+def _letters(name: Callable[[Any], Node], places: object) -> Any:
     return [_letters(name, p) for p in places] if isinstance(places, list) else name(places)
 
 

@@ -86,7 +86,7 @@ def check_shapes(walk: Walk) -> None:
             raise InputError(f"{walk.sheet.name}: printed {name} has shape {shape_of(entries)}; {name} {there}")
 
 
-def digits_right(exact: Any, printed: str) -> bool:
+def digits_right(exact: object, printed: str) -> bool:
     """Return whether ``printed`` is the exact number rounded to nearest in its last digit."""
     if not is_number(exact):
         return False
@@ -127,7 +127,7 @@ def rounding_sentence(walk: Walk) -> Iterator[Text]:
                 "What it prints next does not follow from these weights."),)  # fmt: skip
 
 
-def _against_nearest(walk: Walk, printed: Any) -> Iterator[Text]:
+def _against_nearest(walk: Walk, printed: object) -> Iterator[Text]:
     near = objects(with_rounding(walk, "nearest").weights)
     exact, shown = walk.arrays["weights"], objects(printed)
     for index in np.ndindex(exact.shape):
@@ -140,11 +140,11 @@ def _against_nearest(walk: Walk, printed: Any) -> Iterator[Text]:
         return
 
 
-def _equal(xs: Any, ys: Any) -> bool:
+def _equal(xs: object, ys: object) -> bool:
     return shape_of(xs) == shape_of(ys) and all(bool(x == y) for x, y in zip(flat(xs), flat(ys), strict=True))
 
 
-def objects(entries: Any) -> Any:
+def objects(entries: object) -> Any:
     """Nested lists as a NumPy array of objects."""
     out = np.empty(shape_of(entries), dtype=object)
     out.reshape(-1)[:] = flat(entries)

@@ -48,14 +48,14 @@ def weighted(a: Array, v: Array) -> Any:
     return a[..., :, :, None] * v[..., None, :, :]
 
 
-def exact(attention: Attention, inputs: Mapping[str, Any]) -> Arrays:
+def exact(attention: Attention, inputs: Mapping[str, object]) -> Arrays:
     """Every named array of the walk, as NumPy arrays of exact elements, or of ``Enclosed`` ones from where balls are
     needed."""
     lifted = {name: _plain(x) if _is_plain(x) else Exact.lift(x) for name, x in inputs.items()}
     return _ordered(attention, inputs, trace(attention, lifted))
 
 
-def floating(attention: Attention, inputs: Mapping[str, Any], dtype: str) -> Arrays:
+def floating(attention: Attention, inputs: Mapping[str, object], dtype: str) -> Arrays:
     """Compute the same arrays in the format, from the inputs rounded to it."""
     if dtype not in FLOATING:
         raise InputError(f"unknown dtype {short(dtype)!r}.{near(dtype, FLOATING)} Known: {', '.join(FLOATING)}")
@@ -157,7 +157,7 @@ def _ordered(attention: Attention, inputs: Iterable[str], trace: Arrays) -> Arra
     return out
 
 
-def _is_plain(x: Any) -> bool:
+def _is_plain(x: object) -> bool:
     """Truth values, or whole numbers that say which: they are no numbers to compute with."""
     return isinstance(flat(x)[0], int)
 
@@ -180,7 +180,7 @@ _TERMS = 300  # of a denominator
 _DIGITS = 40  # that every ball should prove
 
 
-def trace(spec: Attention, inputs: Mapping[str, Any]) -> Arrays:
+def trace(spec: Attention, inputs: Mapping[str, object]) -> Arrays:
     """Every named array as a NumPy array of exact numbers, or of ``Enclosed`` ones. Raises what the definition does."""
     check_inputs(spec, dict(inputs))
     doubt: Undecided | None = None
@@ -198,7 +198,7 @@ def trace(spec: Attention, inputs: Mapping[str, Any]) -> Arrays:
     return best  # a number that is 0 has no digits that a ball could prove
 
 
-def _at(spec: Attention, inputs: Mapping[str, Any], bits: int) -> tuple[Arrays, bool]:
+def _at(spec: Attention, inputs: Mapping[str, object], bits: int) -> tuple[Arrays, bool]:
     """The arrays at one precision, and whether every ball is sharp."""
     run = _Run(dict(inputs), bits)
     for step in spec.pipeline(inputs):

@@ -126,7 +126,7 @@ def _scores(walk: Walk, i: int) -> Iterator[Block]:
             yield from _whole(walk, array)
 
 
-def _of_query(walk: Walk, array: str, i: int, **more: Any) -> Iterator[Block]:
+def _of_query(walk: Walk, array: str, i: int, **more: object) -> Iterator[Block]:
     """The row of a query."""
     index = _row(i) if is_of_rows(array) else (..., i - 1)
     more.setdefault("evidence", walk.evidence(array))

@@ -73,7 +73,7 @@ class Walk:
         """Every named array, as the floating format computes it."""
         return walks_run.floating(self.sheet.attention, self.sheet.inputs, self.dtype)
 
-    def errors(self, name: str, index: tuple[Any, ...] = (...,)) -> Any:
+    def errors(self, name: str, index: tuple[object, ...] = (...,)) -> Any:
         """The errors of (a part of) a computed array in units in the last place; None where it holds no numbers."""
         if name not in self._errors and not isinstance(self.arrays[name].flat[0], int):
             if name == "weighted" and index != (...,):  # n_q times as large as what is shown of it
@@ -192,7 +192,7 @@ class Walk:
             return self._remembered(self.lettered, name, self._letter(name, places))
         return self._remembered(self.long, name, Words("…"))
 
-    def shortened(self, entries: Any, name: str) -> Any:
+    def shortened(self, entries: object, name: str) -> Any:
         """Formulas of entries that are no array of the walk, without those that are too long for a line."""
         return self.shown(entries, name, nested(lambda _: (), entries), _LONGEST)
 
@@ -208,12 +208,12 @@ class Walk:
             names.append(name)
         return shown
 
-    def is_right(self, name: str, index: tuple[Any, ...] = (...,)) -> bool:
+    def is_right(self, name: str, index: tuple[object, ...] = (...,)) -> bool:
         """Return whether the floating format gives the very numbers."""
         errors = self.errors(name, index)
         return errors is None or all(e == 0 for e in flat(errors.tolist()))
 
-    def _floating(self, name: str, index: tuple[Any, ...]) -> dict[str, Any]:
+    def _floating(self, name: str, index: tuple[object, ...]) -> dict[str, Any]:
         """Return the format's numbers and their errors in ulp; nothing where they are exact."""
         if self.is_right(name, index):
             return {}
@@ -258,7 +258,7 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-def enumerated(words: Sequence[Any]) -> str:
+def enumerated(words: Sequence[object]) -> str:
     """``1, 2 and 3``."""
     parts = [str(word) for word in words]
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]

@@ -46,7 +46,7 @@ def step_agrees(arrays: Arrays, request: DerivationRequest, step: Step) -> bool 
         return _agrees(given, request, step, Ball)
 
 
-def _agrees(arrays: Arrays, derivation_request: DerivationRequest, step: Step, kind: Any) -> bool | None:
+def _agrees(arrays: Arrays, derivation_request: DerivationRequest, step: Step, kind: object) -> bool | None:
     lifted = {name: _lifted(x, kind) for name, x in arrays.items()}
     result = pairs(derivation_request, step, lifted, lifted[step.name], kind)
     return None if result is None else all(same(x, y) for x, y in result)
@@ -91,7 +91,7 @@ def digits_proven(arrays: Arrays, step: Step) -> int | None:
 
 
 # -- latents -----------------------------------------------------------------------------------------------------------
-def other_way(spec: Attention, inputs: Mapping[str, Any], output: np.ndarray) -> tuple[Attention, bool, bool]:
+def other_way(spec: Attention, inputs: Mapping[str, object], output: np.ndarray) -> tuple[Attention, bool, bool]:
     """The specification the other way, whether it gives the same output, and whether that is known exactly."""
     assert spec.latent is not None
     other = replace(spec, latent=replace(spec.latent, absorbed=not spec.latent.absorbed))

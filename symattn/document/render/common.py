@@ -112,7 +112,7 @@ def chain(step: md.Step, before: md.Step | None) -> tuple[nt.Node | None, list[t
     return (None if repeated else formula.first), list(formula.rest), None
 
 
-def depth(values: Any) -> int:
+def depth(values: object) -> int:
     """How many levels of nesting: a number has none, a vector one, a matrix two."""
     levels = 0
     while isinstance(values, (tuple, list)):
@@ -127,7 +127,7 @@ def as_rows(values: Any) -> list[list[Any]]:
     return rows[depth(values)]()
 
 
-def entry(x: Any) -> nt.Node:
+def entry(x: object) -> nt.Node:
     """An entry of an array, which is a node or digits, as a node."""
     return x if isinstance(x, nt.Node) else nt.Decimal(str(x))
 

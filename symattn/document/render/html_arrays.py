@@ -43,13 +43,13 @@ def told_of(values: md.Values) -> str:
     return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in result.items())
 
 
-def as_rows_of(nested: Any, like: Any) -> list[list[Any]]:
+def as_rows_of(nested: Any, like: object) -> list[list[Any]]:
     """Nested places or letters as rows, as ``like`` is nested."""
     levels = depth(like)
     return [[nested]] if levels == 0 else [list(nested)] if levels == 1 else [list(row) for row in nested]
 
 
-def cell(array: str, place: tuple[int, ...], letter: nt.Node, exact: Any, decimal: Any) -> str:
+def cell(array: str, place: tuple[int, ...], letter: nt.Node, exact: object, decimal: object) -> str:
     """The attributes of one cell."""
     value, digits = (plain(entry(x)) for x in (exact, decimal))
     result = {"c": "-".join((array, *map(str, place))), "n": plain(letter), "t": value}
@@ -57,7 +57,7 @@ def cell(array: str, place: tuple[int, ...], letter: nt.Node, exact: Any, decima
     return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in result.items())
 
 
-def array_of(symbol: nt.Node, sign: str, array: Any, factors: Iterable[md.Values], cells: Cells | None) -> str:
+def array_of(symbol: nt.Node, sign: str, array: object, factors: Iterable[md.Values], cells: Cells | None) -> str:
     """symbol = factors = entries; the numbers of a matrix stand under each other."""
     inner = _grid(array, cells)
     if sign:
@@ -70,11 +70,11 @@ def array_of(symbol: nt.Node, sign: str, array: Any, factors: Iterable[md.Values
     return f'<math display="block" alttext="{result}"><mrow>{show(symbol, False)}{inner}</mrow></math>'
 
 
-def _shape(array: Any) -> tuple[int, ...]:
+def _shape(array: object) -> tuple[int, ...]:
     return (len(array), *_shape(array[0])) if isinstance(array, (tuple, list)) and array else ()
 
 
-def _grid(array: Any, cells: Cells | None) -> str:
+def _grid(array: object, cells: Cells | None) -> str:
     """A number, or a vector or matrix in square brackets."""
     rows = [[show(entry(x), False) for x in row] for row in as_rows(array)]
     if depth(array) == 0:

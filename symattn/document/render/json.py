@@ -92,7 +92,7 @@ def _values(block: md.Values) -> dict[str, Any]:
     return {**entry, **others, "reason": plain_text(block.reason), "grade": grade}
 
 
-def _code(entries: Any) -> Any:
+def _code(entries: object) -> Any:
     """Exact entries as strings that ``sympy.sympify`` reads."""
     if isinstance(entries, (tuple, list)):
         return [_code(e) for e in entries]

@@ -35,7 +35,7 @@ _LONGEST = 256  # turns of a scan that is unrolled
 Axes = Literal["bhnd", "bnhd"]
 
 
-def traced(function: Function, *args: Any, layout: Axes = "bhnd", name: str = "", **told: Any) -> Graph:
+def traced(function: Function, *args: object, layout: Axes = "bhnd", name: str = "", **told: object) -> Graph:
     """The graph of ``function(*args, **told)``, whose first output, or whose gradients, are to be judged.
 
     Arrays, and ``jax.ShapeDtypeStruct`` with the sizes of ``jax.export.symbolic_shape``, are arguments to trace;
@@ -49,7 +49,7 @@ def traced(function: Function, *args: Any, layout: Axes = "bhnd", name: str = ""
     traceable = [hasattr(leaf, "shape") and hasattr(leaf, "dtype") for _, leaf in flat]
     own = [known for known, is_array in zip(flat, traceable, strict=True) if is_array]
 
-    def called(*arrays: Any) -> Any:
+    def called(*arrays: object) -> Any:
         rest = iter(arrays)
         leaves = [next(rest) if is_array else leaf for (_, leaf), is_array in zip(flat, traceable, strict=True)]
         own_function, places, keywords = jax.tree_util.tree_unflatten(tree, leaves)
@@ -74,7 +74,7 @@ def on_kind(function: Function, kind: type[Planes], graphs: dict[Any, Graph] | N
     return running.on_kind(function, kind, export, graphs=graphs)
 
 
-def _jaxpr(label: str, function: Function, arrays: Sequence[Any]) -> Any:
+def _jaxpr(label: str, function: Function, arrays: Sequence[object]) -> Any:
     """The jaxpr. Raises ``InputError`` with what JAX says where the function cannot be traced."""
     try:
         return import_jax().make_jaxpr(function)(*arrays)
@@ -134,14 +134,14 @@ class _JaxprReader:
         self._maxima: set[Any] = set()
         self._count = 0
 
-    def graph(self, outputs: Iterable[Any]) -> Graph:
+    def graph(self, outputs: Iterable[object]) -> Graph:
         """Return the graph that was read, without the nodes that no output needs."""
         remaining = tuple(x.name if isinstance(x, Ref) else self.constant(x).name for x in outputs)
         nodes = _needed(self._nodes, remaining)
         return Graph(JAX, self.name, tuple(self._inputs), tuple(self._weights), self._constants, nodes, remaining)
 
     def add(
-        self, operator: str, operands: Sequence[Any], count: int = 1, types: Sequence[str] = (), **keywords: Any
+        self, operator: str, operands: Sequence[object], count: int = 1, types: Sequence[str] = (), **keywords: object
     ) -> list[Ref]:
         """The outputs of a new node."""
         if len(self._nodes) >= MOST_NODES:
@@ -150,7 +150,7 @@ class _JaxprReader:
         self._nodes.append(GraphNode(operator, tuple(operands), tuple(r.name for r in result), keywords, tuple(types)))
         return result
 
-    def constant(self, value: Any) -> Ref:
+    def constant(self, value: object) -> Ref:
         """A value that is what it is; floats of any format as float64, whole numbers as int64."""
         values = np.asarray(value)
         result = type_name(values.dtype)
@@ -212,7 +212,7 @@ class _JaxprReader:
             env.update((v, x) for v, x in zip(equation.outvars, results, strict=True))
         return [self._operand(env, v) for v in jaxpr.outvars]
 
-    def _operand(self, env: Mapping[Any, Any], v: Any) -> Any:
+    def _operand(self, env: Mapping[Any, object], v: object) -> Any:
         return self.constant(v.val) if hasattr(v, "val") else env[v]
 
     def _equation(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
@@ -230,7 +230,7 @@ class _JaxprReader:
             self._maxima.update(result)
         return result
 
-    def _attribute(self, x: Any) -> Any:
+    def _attribute(self, x: object) -> Any:
         """A parameter of an equation as plain values; a length that was left open as what computes it."""
         if hasattr(x, "_asdict"):
             return {k: self._attribute(v) for k, v in x._asdict().items()}

@@ -92,7 +92,7 @@ def tested(program: GraphProgram, epsilon: float, seed: int) -> IdentityResult:
     """Test a program for semantics. Raises ``InputError`` for what was wrong with the graph when it ran."""
     wrong: list[InputError] = []
 
-    def run(inputs: Mapping[str, Any]) -> Any:
+    def run(inputs: Mapping[str, object]) -> Any:
         try:
             return program(inputs)
         except InputError as error:

@@ -50,7 +50,7 @@ def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
 
         called = running.on_kind(function, kind, export, lambda x: _constant(torch, x, dtype), graphs)
 
-        def without_bound(*places: Any, **keywords: Any) -> Any:
+        def without_bound(*places: object, **keywords: object) -> Any:
             result = called(*places, **keywords)
             if hasattr(kind, "field") and any(n.operator == _DOCUMENTED for g in graphs.values() for n in g.nodes):
                 kind.field.decisions.chance = UNKNOWN
@@ -70,7 +70,7 @@ def _constant(torch: Any, x: Any, dtype: str) -> Any:
 
 def _exported(torch: Any, function: Function, examples: list[Any], label: str) -> Any:
     class Exported(torch.nn.Module):  # type: ignore[misc]
-        def forward(self, *tensors: Any) -> Any:
+        def forward(self, *tensors: object) -> Any:
             return function(*tensors)
 
     def export(module: Any) -> Any:
@@ -109,7 +109,7 @@ def _spellings() -> Mapping[Any, Any]:
     return {target: spelling for target, spelling in every.items() if _name(target) not in RULES}
 
 
-def _name(target: Any) -> str:
+def _name(target: object) -> str:
     """``aten.view`` for an overload of it, ``getitem`` for Python's operator."""
     packet = getattr(target, "overloadpacket", None)
     return str(packet) if packet is not None else str(getattr(target, "__name__", target))
@@ -119,7 +119,7 @@ def _is_check(node: Any) -> bool:
     return _name(node.target).rpartition(".")[2] in _LEFT_OUT
 
 
-def _writes(target: Any) -> bool:
+def _writes(target: object) -> bool:
     return bool(getattr(getattr(target, "_schema", None), "is_mutable", False))
 
 

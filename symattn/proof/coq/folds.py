@@ -179,7 +179,7 @@ def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
     return Lemma(name, text, said, names=tile.reader.names)
 
 
-def _numbered(a: Sequence[Record], b: Sequence[Any]) -> Iterator[tuple[int, tuple[Record, Any]]]:
+def _numbered(a: Sequence[Record], b: Sequence[object]) -> Iterator[tuple[int, tuple[Record, Any]]]:
     return enumerate(zip(a, b, strict=True), 1)
 
 
@@ -214,7 +214,7 @@ def _unknown(every: Mapping[Key, NamedEntry]) -> Iterator[str]:
         yield f"Of {', '.join(others)} nothing is used but that equal arguments have equal values"
 
 
-def _equation(name: str, free: object, left: Any, right: Any) -> Stated:
+def _equation(name: str, free: object, left: object, right: object) -> Stated:
     """An equation as it stands, nothing simplified, so that it fits the definitions."""
     names, sorts, scope, places = free_of({"free": free})
     a, b = (term(read(x, sorts), scope, names) for x in (left, right))

@@ -98,7 +98,7 @@ class Names:
     def sort(self, name: str) -> int:
         return self.sorts.setdefault(name, len(self.sorts))
 
-    def array(self, key: tuple[Any, ...], sorts: Sequence[int]) -> int:
+    def array(self, key: tuple[object, ...], sorts: Sequence[int]) -> int:
         result = self.arrays.setdefault((*key, tuple(sorts)), len(self.arrays))
         self.arities[result] = tuple(sorts)
         return result
@@ -150,7 +150,7 @@ def masks(x: CheckedNode) -> tuple[list[CheckedNode], CheckedNode]:
     return [], x
 
 
-def _letter(key: tuple[Any, ...], indices: Sequence[Sequence[str]], scope: Scope, names: Names) -> Term:
+def _letter(key: tuple[object, ...], indices: Sequence[Sequence[str]], scope: Scope, names: Names) -> Term:
     seats = [_seat(i, scope) for i in indices]
     return Term("Letter", (names.array(key, [scope[s][1] for s in seats]), *seats))
 

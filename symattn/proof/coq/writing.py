@@ -136,7 +136,7 @@ def shown_by(said: Stated, why: Term, regroup: bool) -> Lemma:
     return _lemma(said, "bounds", steps(said.free, (gap, seen), plus, regroup), regroup, why)
 
 
-def written_term(data: Any, sorts: Mapping[str, str], scope: Scope, names: Names) -> Term:
+def written_term(data: object, sorts: Mapping[str, str], scope: Scope, names: Names) -> Term:
     """An expression of a certificate, simplified, as a term."""
     return term(Simplifying(frozenset())(read(data, sorts)), scope, names)
 

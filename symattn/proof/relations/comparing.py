@@ -99,7 +99,7 @@ def holds(left: Any, sign: str, right: Any) -> bool:
     return all(_entry_holds(x, sign, y) for x, y in zip(a.flat, b.flat, strict=True))
 
 
-def _infinite_holds(x: Any, sign: str, y: Any) -> bool:
+def _infinite_holds(x: object, sign: str, y: object) -> bool:
     """The order of ±∞, and NaN, which is equal to itself here and has no order."""
     if "nan" in (str(x), str(y)):
         return sign == "=" and str(x) == str(y)

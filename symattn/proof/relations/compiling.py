@@ -89,7 +89,7 @@ class Compiled:
         first, *others = run(self.function(work), self.declared, Letters())
         arrays = [beside(x, first) for x in (first, *others)]
 
-        def at(places: Any) -> tuple[Expression, ...]:
+        def at(places: object) -> tuple[Expression, ...]:
             return tuple(as_number(x.at(places)) for x in arrays)
 
         return tuple(unsimplified(partial(at, places)) for places in arrays[0].places())
@@ -114,12 +114,12 @@ class Compiled:
 
         return " ".join(map(sized, shape.split()))
 
-    def function(self, work: Callable[[Reader], Any]) -> Callable[..., Any]:
+    def function(self, work: Callable[[Reader], object]) -> Callable[..., Any]:
         """The function of the declared arrays that ``work`` makes of a reader."""
         declared = self.declared
         names = [*declared.arrays, *declared.permutations, *declared.sorts()]
 
-        def function(**keywords: Any) -> Any:
+        def function(**keywords: object) -> Any:
             arrays = {key: keywords[self.argument(key)] for key in self._given}
             for key in self.glossary.permutations:
                 arrays[key] = _as_matrix(
@@ -142,14 +142,14 @@ class Compiled:
         return list(fitting(world, lambda: _read(lambda r: list(sides_of(r, link.left, link.right, bounds)), reader)))
 
 
-def _read(work: Callable[[Reader], Any], reader: Reader) -> Any:
+def _read(work: Callable[[Reader], object], reader: Reader) -> Any:
     try:
         return work(reader)
     except KeyError as letter:
         raise Unread(f"the size {letter} is that of no array") from letter
 
 
-def _as_matrix(arrays: Mapping[str, Any], order: Any, length: Any) -> Any:
+def _as_matrix(arrays: Mapping[str, Any], order: object, length: object) -> Any:
     """P with P x = x[order]."""
     xp = next(iter(arrays.values())).__array_namespace__()
     places = xp.arange(length)

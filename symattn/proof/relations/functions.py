@@ -75,7 +75,7 @@ def largest(*arguments: Value) -> Value:
     raise Unread("max of these")
 
 
-def entrywise(work: Callable[[Any, Any], Any]) -> Function:
+def entrywise(work: Callable[[Any, Any], object]) -> Function:
     """A function of every entry."""
 
     def apply(x: Value) -> Value:
@@ -109,7 +109,7 @@ def _log(a: Any) -> Any:
     return a.__array_namespace__().log(a)
 
 
-def _added_up(x: Value, y: Value, work: Callable[[Any, Any], Any]) -> Value:
+def _added_up(x: Value, y: Value, work: Callable[[Any, Any], object]) -> Value:
     if not x.rank == y.rank == 1:
         raise Unread("this is a function of vectors")
     return summed(both(x, y, work))

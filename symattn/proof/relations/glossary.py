@@ -107,7 +107,7 @@ class Glossary:
     def but(self, *letters: str) -> Glossary:
         """This without the meaning of some letters."""
 
-        def rest(found: Mapping[str, Any]) -> dict[str, Any]:
+        def rest(found: Mapping[str, object]) -> dict[str, Any]:
             return {key: meaning for key, meaning in found.items() if key not in letters}
 
         return replace(self, given=rest(self.given), defined=rest(self.defined), sizes=rest(self.sizes))

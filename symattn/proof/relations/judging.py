@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
 
 from symattn.arrays.ball import precision
 from symattn.arrays.met import meeting
@@ -368,7 +367,7 @@ def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence
             raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: nothing comes near this bound")
 
 
-def relations(x: Any) -> Iterable[Relation]:
+def relations(x: object) -> Iterable[Relation]:
     """The relations in a formula or a text: one that stands alone, or those of a row."""
     if isinstance(x, Relation):
         yield x

@@ -46,7 +46,7 @@ class LetterMeanings:
         self.measured: set[str] = set()
         self.elsewhere: Callable[[str], Found | None] | None = None
 
-    def within(self, arrays: Mapping[str, Any]) -> Self:
+    def within(self, arrays: Mapping[str, object]) -> Self:
         """A reader of parts of the same formula, of other arrays."""
         inner = type(self)(self.glossary, arrays, self.lengths)
         inner.sums, inner.touched, inner.measured = dict(self.sums), self.touched, self.measured
@@ -229,7 +229,7 @@ class LetterMeanings:
         spread = self.xp.broadcast_to(every, (*before, array.shape[axis], times, *after))
         return self.xp.reshape(spread, (*before, lengths[0], *after)), letters
 
-    def _fits(self, length: object, array: Array, axis: int, index: str, times: Any = 1) -> None:
+    def _fits(self, length: object, array: Array, axis: int, index: str, times: object = 1) -> None:
         if length != array.shape[axis] * times:
             raise Unread(f"the index {index} and its axis are of different lengths")
 
@@ -318,7 +318,7 @@ class LetterMeanings:
             arrays = {**self.arrays, by: held.array}
         shape: list[Value] = []
 
-        def function(**moved: Any) -> Any:
+        def function(**moved: object) -> Any:
             result = self.within(moved).one(of)
             shape[:] = [result]
             return result.array

@@ -30,7 +30,7 @@ class Value:
     row: bool = False
     even: bool = False
 
-    def on(self, work: Callable[[Any], Any]) -> Value:
+    def on(self, work: Callable[[Any], object]) -> Value:
         """Apply ``work`` to the array."""
         return replace(self, array=work(self.array))
 

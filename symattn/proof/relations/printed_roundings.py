@@ -54,7 +54,7 @@ def _computed(reader: Reader, x: Node) -> Found:
     return _each(result, lambda x: Ball(x.entries))
 
 
-def _each(found: Found, work: Callable[[Any], Any]) -> Found:
+def _each(found: Found, work: Callable[[Any], object]) -> Found:
     if isinstance(found, Several):
         return Several(tuple(x.on(work) for x in found.parts))
     return found.on(work)

@@ -40,7 +40,7 @@ def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
         raise Unread(f"the mean of {text(factors[0])}, in which nothing is random")
     result: list[Value] = []
 
-    def product(**moved: Any) -> Any:
+    def product(**moved: object) -> Any:
         drawn = {key: moved[spelt(key)] for key in random}
         within = reader.within({**reader.arrays, **drawn})
         first = within.one(factors[0])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import log
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -209,7 +209,7 @@ def _tile_maxima(width: int, f: Format) -> Rows:
     return rows
 
 
-def _less(m: np.ndarray, reference: Any) -> np.ndarray:
+def _less(m: np.ndarray, reference: object) -> np.ndarray:
     """Return m − reference; −∞ in rows without keys, whatever the reference."""
     with np.errstate(invalid="ignore"):
         return np.where(m == -np.inf, m, m - reference)

@@ -128,7 +128,7 @@ def _room(domain: Domain, field: str, block: int) -> bool:
     return block <= (domain.max_tokens if field == "multiple_of" else domain.max_width)
 
 
-def _promise(domain: Domain, field: str, value: Any) -> _Promise:
+def _promise(domain: Domain, field: str, value: object) -> _Promise:
     if field == "contiguous":
         return _Promise(field, value, lambda case: case[1] not in APART, 0)
     usual: dict[str, Any] = {"max_tokens": 10**9, "max_width": 10**9, "decoding": domain.decoding and field != "square"}

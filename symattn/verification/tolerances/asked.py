@@ -109,7 +109,7 @@ class ForInputs:
         return self.bound.largest, float(parts.max(initial=0.0)) if np.isfinite(parts).all() else inf
 
 
-def for_inputs(spec: Attention, precision: Precision, inputs: Mapping[str, Any]) -> ForInputs:
+def for_inputs(spec: Attention, precision: Precision, inputs: Mapping[str, object]) -> ForInputs:
     """The bound for given inputs; the exact output is shown as float64 has it."""
     with np.errstate(all="ignore"):
         exact = np.asarray(spec(**inputs), dtype=np.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ def read(path: str, spec: Attention, precision: Precision) -> dict[str, np.ndarr
     )
 
 
-def checked(arrays: Mapping[str, Any], spec: Attention, precision: Precision) -> dict[str, np.ndarray]:
+def checked(arrays: Mapping[str, object], spec: Attention, precision: Precision) -> dict[str, np.ndarray]:
     """Check arrays by name. Raises ``InputError``."""
     try:
         result = {name: real(array, f"inputs: {name}") for name, array in called(arrays, "inputs").items()}

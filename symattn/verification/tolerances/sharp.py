@@ -47,7 +47,7 @@ class Sharp:
         """The median of the tolerances."""
         return float(np.median(self.elements))
 
-    def mean(self, weights: Any = None) -> float:
+    def mean(self, weights: object = None) -> float:
         """How far Σ weights · (out − exact) may be off; by default the mean of all elements.
 
         ``weights`` (…, n_q, d_v) must not depend on what is judged. Where scores of different queries coincide, so that

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
 from os import PathLike, fspath
-from typing import Any
 
 import numpy as np
 
@@ -95,7 +94,7 @@ def _check_kinds(spec: object, inputs: object) -> None:
 @one_blas_thread
 def bound(
     spec: Attention | None = None,
-    inputs: Mapping[str, Any] | str | PathLike[str] | None = None,
+    inputs: Mapping[str, object] | str | PathLike[str] | None = None,
     dtype: str | Precision = "float32",
     *,
     n: int = 1024,

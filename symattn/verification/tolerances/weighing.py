@@ -136,7 +136,7 @@ def drawn(
     return maker.make(Sizes(rows, keys, sizes.d_k, sizes.d_v), lambda n, s: changed(n, rng.standard_normal(s)), rng)
 
 
-def _run(spec: Attention, inputs: Mapping[str, Any], variant: reference.Variant) -> Array:
+def _run(spec: Attention, inputs: Mapping[str, object], variant: reference.Variant) -> Array:
     if variant.spec is not None:
         spec = variant.spec(spec)
     with np.errstate(all="ignore"):
@@ -151,7 +151,7 @@ def _kinds(spec: Attention, names: frozenset[str]) -> list[Mistake]:
     return list(result.values())
 
 
-def _wrong(spec: Attention, inputs: Mapping[str, Any], exact: Array) -> Iterator[tuple[Mistake, Array]]:
+def _wrong(spec: Attention, inputs: Mapping[str, object], exact: Array) -> Iterator[tuple[Mistake, Array]]:
     """The outputs of the known mistakes that have the right shape."""
     for mistake in _kinds(spec, frozenset(inputs)):
         try:
