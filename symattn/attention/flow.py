@@ -150,11 +150,7 @@ def _blocks(arrays: dict[str, Any]) -> Iterator[Block]:
 
     for name, array in arrays.items():
         first, *others = blocks(array)
-        yield Paragraph((*_named(name), *first.text)) if isinstance(first, Paragraph) else first
+        printed = ARRAYS.get(name.rpartition(".")[2])  # ``attention.q`` of a block has letter and title of q
+        letter: Text = (printed.symbol, f", {printed.title.lower()}. ") if printed else ()
+        yield Paragraph((Code(name), ": ", *letter, *first.text)) if isinstance(first, Paragraph) else first
         yield from others
-
-
-def _named(name: str) -> Text:
-    """The name, with letter and title where papers have them; ``attention.q`` of a block has those of q."""
-    known = ARRAYS.get(name.rpartition(".")[2])
-    return (Code(name), ": ", *((known.symbol, f", {known.title.lower()}. ") if known else ()))

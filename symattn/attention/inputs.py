@@ -156,7 +156,9 @@ def same_letters(spec: Attention, names: Collection[str]) -> dict[str, str]:
         if spec.packed:
             result |= {"d_v": "d_k", "d_y": "d_model"}
         elif "w_q" not in names and spec.latent is None:
-            result |= _widths_of_tokens(spec, names)
+            # The tokens' own columns are those of queries, keys and values.
+            apart, alike = {"d_k": "d_model", "d_s": "d_y", "d_v": "d_y"}, ("d_k", "d_s", "d_v", "d_y")
+            result |= apart if spec.score in WIDE and "y" in names else dict.fromkeys(alike, "d_model")
     if spec.score not in WIDE or spec.packed:
         result["d_s"] = result.get("d_k", "d_k")
     result["d_w"] = "l_a" if spec.score == "additive" else result.get("d_s", "d_s")
@@ -166,13 +168,6 @@ def same_letters(spec: Attention, names: Collection[str]) -> dict[str, str]:
         wide = result.get("d_v", "d_v")
         result["d_out"] = f"h*{wide}" if spec.heads > 1 and "x" in names else wide
     return result
-
-
-def _widths_of_tokens(spec: Attention, names: Collection[str]) -> dict[str, str]:
-    """Without projections the tokens' own columns are those of queries, keys and values."""
-    if spec.score in WIDE and "y" in names:
-        return {"d_k": "d_model", "d_s": "d_y", "d_v": "d_y"}
-    return dict.fromkeys(("d_k", "d_s", "d_v", "d_y"), "d_model")
 
 
 def required(spec: Attention) -> list[str]:

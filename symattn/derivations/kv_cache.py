@@ -52,10 +52,11 @@ def derivation() -> Document:
     """Row n + 1 of causal attention is one query against the cache and its own key and value."""
     shapes = {"Q": "n d_k", "K": "n d_k", "V": "n d_v"}
     new = {f"{letter.lower()}_{{n+1}}": size[2:] for letter, size in shapes.items()}
+    every_row = lambda reader: _CAUSAL(*(reader.arrays[letter][:, None] for letter in "QKV"))[:, 0]  # noqa: E731
     letters = {
         "": Glossary({**shapes, **new}, defined={"o_{n+1}": _new_row}, rows=True),
         "counted": Glossary({"x": "n"}),
-        "example": Glossary(dict.fromkeys("QKV", "n"), defined={"O": _rows}, example=True),
+        "example": Glossary(dict.fromkeys("QKV", "n"), defined={"O": every_row}, example=True),
     }
     return Telling(letters, table=[_table()]).document("kv-cache", _TEXT)
 
@@ -65,11 +66,6 @@ def _new_row(reader: Reader) -> Any:
     arrays, xp = reader.arrays, reader.xp
     q, k, v = (xp.concat([arrays[x], arrays[f"{x.lower()}_{{n+1}}"][None, :]], axis=0) for x in "QKV")
     return _CAUSAL(q, k, v)[reader.length("n") :][0, :]
-
-
-def _rows(reader: Reader) -> Any:
-    """All rows of causal attention at once, of queries, keys and values of one number."""
-    return _CAUSAL(*(reader.arrays[letter][:, None] for letter in "QKV"))[:, 0]
 
 
 def _table() -> Table:

@@ -40,15 +40,10 @@ _LETTERS = ("σ", "d_k", "z", "π")
 
 
 @lru_cache(maxsize=256)
-def _mean_at(square: float, bits: int) -> Any:
-    """The mean slope where the gap has the given variance: an integral, so it is kept."""
+def _at(square: float, bits: int, number: str) -> Any:
+    """A number of ``gaussian`` where the gap has the given variance: some are integrals, so they are kept."""
     with flint.ctx.workprec(bits):
-        return gaussian.mean_slope(flint.arb(square).sqrt())
-
-
-def _median_at(square: float, bits: int) -> Any:
-    with flint.ctx.workprec(bits):
-        return gaussian.median_slope(flint.arb(square).sqrt())
+        return getattr(gaussian, number)(flint.arb(square).sqrt())
 
 
 Number = Callable[[int, int], Any]
@@ -56,33 +51,23 @@ Number = Callable[[int, int], Any]
 
 
 def median_slope(d_k: float, bits: int) -> Any:
-    return _median_at(2 * d_k, bits)
+    return _at(2 * d_k, bits, "median_slope")
 
 
 def mean_slope(d_k: float, bits: int) -> Any:
-    return _mean_at(2 * d_k, bits)
+    return _at(2 * d_k, bits, "mean_slope")
 
 
 def scaled_median(d_k: int, bits: int) -> Any:
-    return _median_at(2, bits) / _root(d_k, bits)
+    return median_slope(1, bits) / _at_precision(bits, flint.arb(d_k).sqrt)
 
 
 def scaled_mean(d_k: int, bits: int) -> Any:
-    return _mean_at(2, bits) / _root(d_k, bits)
+    return mean_slope(1, bits) / _at_precision(bits, flint.arb(d_k).sqrt)
 
 
 def _ratio(d_k: int, bits: int) -> Any:
     return scaled_median(d_k, bits) / median_slope(d_k, bits)
-
-
-def _near_ties(d_k: int, bits: int) -> Any:
-    with flint.ctx.workprec(bits):
-        return gaussian.near_ties(flint.arb(2 * d_k).sqrt())
-
-
-def _root(d_k: int, bits: int) -> Any:
-    with flint.ctx.workprec(bits):
-        return flint.arb(d_k).sqrt()
 
 
 def digits_at(d_k: int, ball: Number) -> Decimal:
@@ -211,9 +196,6 @@ def _checked_caveat() -> dict[str, Any]:
     least = formula("e/(1 + e)²")
     if not _same(formula("¼ sech(½)²"), least):
         raise FalseStep("the caveat of scaling: the slope at a gap of 1 is another")
-    work = {"median": median_slope, "mean": mean_slope, "ties": _near_ties, "scaled": scaled_mean}
-    return {
-        "largest": largest,
-        "least": least,
-        **{called: digits_at(largest, number) for called, number in work.items()},
-    }
+    ties: Number = lambda d_k, bits: _at(2 * d_k, bits, "near_ties")  # noqa: E731
+    work = {"median": median_slope, "mean": mean_slope, "ties": ties, "scaled": scaled_mean}
+    return {"largest": largest, "least": least, **{of: digits_at(largest, number) for of, number in work.items()}}

@@ -296,11 +296,11 @@ def test_a_sample_too_far_off_is_undecided(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.deep
 def test_bounds_notice_a_wrong_mean(monkeypatch: pytest.MonkeyPatch) -> None:
-    scaling_typical._mean_at.cache_clear()
+    scaling_typical._at.cache_clear()
     monkeypatch.setattr(gaussian, "mean_slope", lambda deviation: 1 / deviation)
     with pytest.raises(FalseStep):
         derive("scaling")
-    scaling_typical._mean_at.cache_clear()
+    scaling_typical._at.cache_clear()
 
 
 def test_a_wrong_variance_formula_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

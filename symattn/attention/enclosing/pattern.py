@@ -98,7 +98,9 @@ def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
     """Head by head, batch by batch."""
     axes = front(spec, inputs)
     shared = (*axes[:-1], spec.key_heads) if spec.heads > 1 else axes
-    q, k, v = (_spread(inputs[name], to) for name, to in (("q", axes), ("k", shared), ("v", shared)))
+    xp: Any = namespace_of(inputs["q"])
+    arrays = ((inputs[name], to) for name, to in (("q", axes), ("k", shared), ("v", shared)))
+    q, k, v = (xp.broadcast_to(x, (*to, *x.shape[-2:])) for x, to in arrays)
     allowed, n_q, n_k = _allowed(spec, inputs, axes), q.shape[-2], k.shape[-2]
     for index in np.ndindex(axes):
         read = index
@@ -106,11 +108,6 @@ def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
             read = (*index[:-1], index[-1] * spec.key_heads // spec.heads)
         seen = Seen(spec, n_q, n_k, None if allowed is None else allowed[index], namespace_of(q))
         yield Head(index, q[index], k[read], v[read], seen, _sink(spec, inputs, index))
-
-
-def _spread(array: Array, axes: tuple[int, ...]) -> Any:
-    xp: Any = namespace_of(array)
-    return xp.broadcast_to(array, (*axes, *array.shape[-2:]))
 
 
 def _allowed(spec: Attention, inputs: Mapping[str, Any], axes: tuple[int, ...]) -> Array | None:

@@ -128,7 +128,9 @@ def sums(head: Prepared, rows: slice) -> Sums:
     d = head.width
     weights = total[:, d]
     if head.sink is not None:
-        own = _sink_weights(head.sink, shift, count)
+        e = np.full((count, 1), head.sink)
+        _exponentials(e, None, shift)
+        own = e[:, 0]
         weights, squares = weights + own, squares + own * own
     absolute = total[:, d + 2 :] if total.shape[1] > d + 2 else None
     return Sums(total[:, :d], weights, total[:, d + 1], squares, absolute, shifted, keys, empty)
@@ -166,9 +168,3 @@ def _exponentials(e: Floats, allowed: np.ndarray | None, shift: Floats | None) -
     powers(e)
     if lost is not None:
         np.copyto(e, 0.0, where=lost)
-
-
-def _sink_weights(sink: float, shift: Floats | None, count: int) -> Floats:
-    e = np.full((count, 1), sink)
-    _exponentials(e, None, shift)
-    return e[:, 0]

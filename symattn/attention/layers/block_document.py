@@ -104,16 +104,11 @@ def sections(block: Block, parts: Iterable[Part], names: Sequence[str], prefix: 
     """The steps of a block, a section for each of its parts."""
     rest = list(parts)
     for part in sublayers(block):
-        last = next(i for i, p in enumerate(rest) if p.name in _ends(block, part, prefix))
+        end = f"{prefix}{'output' if part == sublayers(block)[-1] else f'{part}_stream'}"
+        last = next(i for i, p in enumerate(rest) if p.name == end)
         mine, rest = rest[: last + 1], rest[last + 1 :]
         yield Heading((_SECTIONS[part],), 2)
         yield Steps(tuple(step(p, _size(block, p.name.removeprefix(prefix), names)) for p in mine))
-
-
-def _ends(block: Block, part: str, prefix: str) -> tuple[str, ...]:
-    """Return the names that the last array of a part may have."""
-    last = part == sublayers(block)[-1]
-    return (f"{prefix}output",) if last else (f"{prefix}{part}_stream",)
 
 
 def _size(block: Block, array: str, names: Sequence[str]) -> tuple[Node, ...]:

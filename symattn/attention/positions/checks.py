@@ -74,7 +74,10 @@ def check_sizes(spec: Attention, found: Mapping[str, object], names: Collection[
     if ("cos_q" in names) != ("sin_q" in names):
         raise InputError("cos_q and sin_q belong together; hint: give both, or none")
     if isinstance(spec.position, position_fields.Rotary):
-        _check_columns(spec.position, lengths, "d_k" if spec.latent is None else "d_r")
+        rotary, letter = spec.position, "d_k" if spec.latent is None else "d_r"
+        width = rotary.width or 2 * (len(rotary.triples) if rotary.triples else lengths.get("f", 0))
+        if letter in lengths and width > lengths[letter]:
+            raise InputError(f"rotary: {width} columns are to be rotated, and queries and keys have {lengths[letter]}")
         if n_q and n_k and n_q > n_k and not {"cos_q", "positions_q"} & set(names):
             what = "cos_q and sin_q" if spec.position.given == "tables" else "positions_q"
             where = "beginning" if spec.alignment == "top-left" else "end"
@@ -86,9 +89,3 @@ def check_sizes(spec: Attention, found: Mapping[str, object], names: Collection[
             raise InputError(
                 f"r has {lengths['n_r']} rows; {n_q} queries and {n_k} keys need {' or '.join(map(str, rows))}"
             )
-
-
-def _check_columns(rotary: position_fields.Rotary, lengths: Mapping[str, int], letter: str) -> None:
-    width = rotary.width or 2 * (len(rotary.triples) if rotary.triples else lengths.get("f", 0))
-    if letter in lengths and width > lengths[letter]:
-        raise InputError(f"rotary: {width} columns are to be rotated, and queries and keys have {lengths[letter]}")

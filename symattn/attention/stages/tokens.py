@@ -25,7 +25,9 @@ def roles(flow: Flow) -> None:
     for role in "qkv":
         source = "y" if "y" in flow.given and role != "q" else "x"
         if f"w_{role}" in flow.given:
-            _projected(flow, role, source)
+            heads = flow.spec.heads_of[role]
+            reason = f"{heads} head{'s' * (heads > 1)}, one block of columns each" if flow.spec.heads > 1 else ""
+            project(flow, role, source, f"w_{role}", f"b_{role}", heads=heads, role=role, reason=reason)
         elif flow.spec.latent is None:
             reason = "no parameters: the tokens themselves"
             flow.add(role, _same, _same, (source,), role=role, reason=reason, entries=_SAME)
@@ -56,12 +58,6 @@ def _columns_entries(name: str, heads: int, key_heads: int) -> EntryLines:
     start = f" + {before if before > 1 else ''} width_w_in" if before else ""
     row = "m," if name[0] == "w" else ""
     return entries(f"out[{row}l] = 0[{row}l{start}] -- columns q, k, v in order")
-
-
-def _projected(flow: Flow, role: str, source: str) -> None:
-    heads = flow.spec.heads_of[role]
-    reason = f"{heads} head{'s' * (heads > 1)}, one block of columns each" if flow.spec.heads > 1 else ""
-    project(flow, role, source, f"w_{role}", f"b_{role}", heads=heads, role=role, reason=reason)
 
 
 def project(

@@ -154,7 +154,9 @@ def _append_sliding(cache: Sliding, k: Array, v: Array) -> Sliding:
 def held(cache: Any) -> Held:
     """Return the keys and values in the slots of a cache."""
     if isinstance(cache, Paged):
-        return _held_pages(cache)
+        k, v = gather(cache)
+        positions = namespace_of(k).arange(k.shape[-2])[None, :]
+        return Held(k, v, positions, positions < cache.lengths[:, None], cache.lengths)
     xp, slots = namespace_of(cache.k), cache.k.shape[-2]
     if isinstance(cache, Sliding):
         positions = xp.asarray(ring_positions(slots, cache.length, cache.kept), dtype=xp.int64)
@@ -162,12 +164,6 @@ def held(cache: Any) -> Held:
     length = cache.length if isinstance(cache, Static) else slots
     positions = xp.arange(slots)
     return Held(cache.k, cache.v, positions, positions <= length - 1, length)
-
-
-def _held_pages(cache: Paged) -> Held:
-    k, v = gather(cache)
-    positions = namespace_of(k).arange(k.shape[-2])[None, :]
-    return Held(k, v, positions, positions < cache.lengths[:, None], cache.lengths)
 
 
 def beside(cache: Cache, k: Array, v: Array) -> Held:

@@ -45,7 +45,8 @@ def derivation(command: str = "", **parameters: object) -> Document:
     ``command`` is what made the document where its parameters are read from elsewhere, such as a model's file.
     """
     request = read_request(**parameters)
-    canonical = {} if command else _parameters(request, parameters)
+    given = {name: parameters[name] for name in (*SIZE_NAMES, "size", *FLAGS) if parameters.get(name)}
+    canonical = {} if command else {**given, **as_options(request.spec)}
     return Document(
         "derivation",
         "attention",
@@ -292,9 +293,3 @@ def _spelt(letter: Node) -> str:
         return text(letter)
     whole = "_".join([letter.base, *(s.base for s in letter.sub if isinstance(s, Name))])
     return whole.replace("ℓ", "l").replace("δ", "d") if letter.sub else whole
-
-
-def _parameters(request: DerivationRequest, values: Mapping[str, Any]) -> dict[str, str | int | bool]:
-    """Sizes and flags as given, and the fields that differ from the plain ones as a command line has them."""
-    result = {name: values[name] for name in (*SIZE_NAMES, "size", *FLAGS) if values.get(name)}
-    return {**result, **as_options(request.spec)}

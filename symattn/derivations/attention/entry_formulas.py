@@ -26,8 +26,12 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
     typed, many, differ = step.entries, request.spec.heads > 1, request.n_q != request.n_k
     known: dict[str, Like] = {"head": Name("a") if many else 1, "distance": commas("δ", "l"), **typed.letters}
 
+    def left_over(match: re.Match[str]) -> str:
+        width, pairs = (lengths(name, request.spec, request.names, request.lengths)[-1] for name in step.of[:2])
+        return match[1] if width > 2 * pairs else ""
+
     def chosen(line: str) -> str:
-        line = _LEFT_OVER.sub(lambda m: m[1] if _leaves_columns(request, step) else "", line)
+        line = _LEFT_OVER.sub(left_over, line)
         for_some = _EMPTY.sub(lambda m: "" if request.every_row_has_a_key() else m[1], line)
         return _DIFFER.sub(lambda m: m[1] if differ else m[2] or "", for_some)
 
@@ -54,11 +58,6 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
         return whole, running_text(reason, {}, known)
 
     return [line(each) for each in map(chosen, typed.lines) if each]
-
-
-def _leaves_columns(request: DerivationRequest, step: Step) -> bool:
-    width, pairs = (lengths(name, request.spec, request.names, request.lengths)[-1] for name in step.of[:2])
-    return width > 2 * pairs
 
 
 def _size(request: DerivationRequest, array: str, axis: int) -> Node:

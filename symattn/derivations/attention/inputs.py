@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.array import Array
 from symattn.arrays.special import FORBIDDEN
 from symattn.attention.codec.field_values import field_of
 from symattn.attention.inputs import OPTIONAL, holds, lengths, needed, same_letters
@@ -73,7 +72,10 @@ class DerivationRequest:
 
     def inputs(self, numbers: Callable[[str, tuple[int, ...]], object] | None = None) -> dict[str, Any]:
         """Letters for every input, or what ``numbers`` makes; truth values and whole numbers are an example."""
-        numbers = numbers or _letters
+        if numbers is None:
+            from symattn.arrays.symbolic import Symbolic  # which imports SymPy: walks are in numbers
+
+            numbers = lambda name, shape: Symbolic.letters(stem(name), *shape)  # noqa: E731
         result: dict[str, Any] = {
             name: numbers(name, shape) if holds(name, self.spec) == "numbers" else self.example(name, shape)
             for name, shape in self.shapes().items()
@@ -228,9 +230,3 @@ def _check(request: DerivationRequest) -> None:
             raise InputError(f"{name} has {size} entries; at most {_MOST_ENTRIES} are written; hint: smaller sizes")
     if isinstance(request.spec.position, Disentangled | Rotary) or request.spec.latent:
         check_inputs(request.spec, request.inputs())
-
-
-def _letters(name: str, shape: tuple[int, ...]) -> Array:
-    from symattn.arrays.symbolic import Symbolic  # which imports SymPy: walks are in numbers
-
-    return Symbolic.letters(stem(name), *shape)

@@ -231,17 +231,15 @@ def _accuracy(made: Walk) -> Iterator[Block]:
     if not names:
         yield Paragraph((f"{made.dtype} gives every one of these numbers exactly.",))
         return
-    rows = tuple(((name,), *_errors(made, name)) for name in names)
+    rows = []
+    for name in names:
+        shown = error_digits(worst(made.errors(name)))
+        missing = sum(e is None for e in made.errors(name).flat)
+        rows.append(((name,), (shown if not isinstance(shown, str) else Decimal(shown),), (str(missing),)))
     columns = (Column(("array",), "left"), Column(("largest error in ulp",)), Column(("not finite",)))
     over = f"{made.dtype} against the exact numbers, over all queries"
     caption: Text = (f"{over}; ulp: the unit in the last place at the exact number.",)
-    yield Table(columns, rows, caption=caption)
-
-
-def _errors(made: Walk, name: str) -> tuple[Text, Text]:
-    missing = sum(e is None for e in made.errors(name).flat)
-    shown = error_digits(worst(made.errors(name)))
-    return (shown if not isinstance(shown, str) else Decimal(shown),), (str(missing),)
+    yield Table(columns, tuple(rows), caption=caption)
 
 
 def _subtitle(made: Walk) -> Text:

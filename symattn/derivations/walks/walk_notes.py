@@ -26,10 +26,6 @@ def about(walk: Walk, step: int | None) -> Iterator[Text]:
                 yield from remark(walk)
 
 
-def _as_taken(walk: Walk) -> Iterator[Text]:
-    yield from ((remark,) for remark in walk.sheet.remarks)
-
-
 def _coinciding_sizes(walk: Walk) -> Iterator[Text]:
     """Sizes that are equal hide a missing transpose."""
     groups: dict[int, list[Node]] = {}
@@ -151,7 +147,7 @@ def _token(walk: Walk, i: int) -> str:
 
 
 _REMARKS = (
-    (1, (_as_taken, _coinciding_sizes)),
+    (1, (lambda walk: ((remark,) for remark in walk.sheet.remarks), _coinciding_sizes)),
     (4, (_symmetric_scores,)),
     (5, (_empty_rows, _undefined, _not_finite, _more_on_another, digits_sentence, _roundings)),
 )
