@@ -11,7 +11,7 @@ from .groups import Grouped
 from .output import Output, listing, options
 
 if TYPE_CHECKING:
-    from symattn.document.model import Document
+    pass
 
 
 @click.command("examples", cls=Grouped)
@@ -29,11 +29,7 @@ def command(action: str, name: str | None, output: Output) -> int:
 
     if (action == "show") != (name is not None):
         raise click.UsageError("give `show NAME`, or `list` alone.")
-    return output.emit(_listing() if name is None else examples.show(name))
-
-
-def _listing() -> Document:
-    from symattn.derivations import examples
-
+    if name is not None:
+        return output.emit(examples.show(name))
     rows = [((name,), (title,)) for name, title in examples.names().items()]
-    return listing("examples", "Worked examples", ("name", "shows"), rows, "symattn examples")
+    return output.emit(listing("examples", "Worked examples", ("name", "shows"), rows, "symattn examples"))

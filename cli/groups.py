@@ -59,7 +59,11 @@ class Grouped(click.Command):
             raise
         for parameter in self.get_params(ctx):
             if isinstance(parameter, click.Option) and not ctx.resilient_parsing:
-                _refuse_empty(parameter, ctx.params.get(parameter.name or ""), ctx)
+                value = ctx.params.get(parameter.name or "")
+                # ``--check "$FILE"``, of a variable that is not set, would check nothing and exit with 0
+                if "" in (value if isinstance(value, tuple) else (value,)):
+                    words = f"{parameter.opts[-1]} is empty; hint: give it a value, or leave it out."
+                    raise click.UsageError(words, ctx)
         return rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -71,9 +75,3 @@ class Grouped(click.Command):
                      for topic, names in named.items()}  # fmt: skip
             with formatter.section("More options, explained by `symattn help TOPIC`"):
                 formatter.write_dl([(topic, "\b\n" + "\n".join(kept)) for topic, kept in folded.items()])
-
-
-def _refuse_empty(option: click.Option, value: object, ctx: click.Context) -> None:
-    """Refuse an empty word: ``--check "$FILE"``, of a variable that is not set, would check nothing and exit with 0."""
-    if "" in (value if isinstance(value, tuple) else (value,)):
-        raise click.UsageError(f"{option.opts[-1]} is empty; hint: give it a value, or leave it out.", ctx)

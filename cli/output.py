@@ -74,7 +74,8 @@ class Output:
             files.write(self.path, text, self.force)
         else:
             stream.write(text)
-            self._hint(document)
+            for number, hint in enumerate(document.hints if self.format == "text" else ()):
+                stream.tell(f"{'Next' if number == 0 else '':8}{hint}")
         return status(document)
 
     def _rendered(self, document: Document) -> str:
@@ -91,11 +92,6 @@ class Output:
         elif self.fragment:
             options = {"fragment": True}
         return render(document, self.format, **options)
-
-    def _hint(self, document: Document) -> None:
-        if self.format == "text":
-            for number, hint in enumerate(document.hints):
-                stream.tell(f"{'Next' if number == 0 else '':8}{hint}")
 
 
 def status(document: Document) -> Status:

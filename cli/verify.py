@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import click
 
@@ -72,7 +71,9 @@ def command(
 
     if (report := files.report(click.get_current_context(), target, wishes)) is not None:
         return output.emit(report.document())
-    _refuse_those_of_files(target, wishes)
+    for name, kind in (("array", "an ONNX model"), ("prove", "an ONNX model"), ("rows", "a trace")):
+        if wishes.pop(name) not in (None, ()):
+            raise click.UsageError(f"--{name} is for {kind}, and {target} is a function; hint: leave it out.")
     asked = Wishes(word, write_test, baseline, write_baseline, reason, output.force)
     told = given(wishes)
     told |= {"power": _shares(told["power"])} if "power" in told else {}
@@ -83,13 +84,6 @@ def command(
             target, spec, domain=domain, progress=show, origin=origin, notes=(cut,) if cut else (), **told
         )
     return output.emit(report.document(show_output))
-
-
-def _refuse_those_of_files(target: str, wishes: dict[str, Any]) -> None:
-    """Take away the options that are for files alone; raise ``UsageError`` where one of them was given."""
-    for name, kind in (("array", "an ONNX model"), ("prove", "an ONNX model"), ("rows", "a trace")):
-        if wishes.pop(name) not in (None, ()):
-            raise click.UsageError(f"--{name} is for {kind}, and {target} is a function; hint: leave it out.")
 
 
 def _shares(texts: Iterable[str]) -> dict[str, float]:

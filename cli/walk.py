@@ -70,16 +70,11 @@ def _of_head(model: dict[str, Any], **wishes: object) -> Document:
     """The walk through one head of a model."""
     from .model_walk import walk_head
 
-    weights = model["weights"] or _of_folder(model["config"])
+    inside = Path(model["config"]) / "model.safetensors"
+    weights = model["weights"] or (str(inside) if inside.is_file() else None)
     if weights is None and not Path(model["config"]).exists():
         raise click.UsageError(f"--config {model['config']}: there is no such folder or file")
     if weights is None:
         raise click.UsageError("--config names no numbers; hint: --weights model.safetensors")
     tokens = model["ids"] or (0, 1, 2)
     return walk_head(model["config"], weights, model["layer"] or 0, model["head"] or 0, tokens, **wishes)
-
-
-def _of_folder(config: str) -> str | None:
-    """The weights of a checkpoint in one file, where its folder is named and not its config.json."""
-    found = Path(config) / "model.safetensors"
-    return str(found) if found.is_file() else None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _set_elsewhere(field: str) -> Callable[[Attention], bool]:
-    return lambda s: s.normaliser != "softmax" and bool(getattr(s, field))
+    return lambda s: not s.is_softmax and bool(getattr(s, field))
 
 
 #: Combinations that make no sense: what must not hold of a specification, by the reason.

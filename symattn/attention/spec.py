@@ -82,14 +82,24 @@ class Attention(Fields, Described, Shown):
         return self.softcap is not None
 
     @property
+    def is_softmax(self) -> bool:
+        """Return whether weights are a softmax, over the keys and a sink if there is one."""
+        return self.normaliser == "softmax"
+
+    @property
     def plain_softmax(self) -> bool:
         """Return whether weights are a softmax over the keys alone."""
-        return self.normaliser == "softmax" and self.sink is None
+        return self.is_softmax and self.sink is None
 
     @property
     def sums_to_one(self) -> bool:
         """Return whether the weights of a query that has a key sum to one, before any are dropped."""
         return self.normaliser in ("softmax", "sparsemax", "entmax") and self.sink is None
+
+    @property
+    def zeroes_empty_rows(self) -> bool:
+        """Return whether a query that may attend to no key has weights of zero."""
+        return self.fully_masked == "zeros" or not self.sums_to_one
 
     @property
     def averages(self) -> bool:

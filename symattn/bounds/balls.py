@@ -73,7 +73,7 @@ class _Bound:
         self.tau = self._beside(xp.where(self.keys, tau, 0), g(6, precision.between) * sink)  # of a sink too
         self.star = largest(self.tau, self.open)
         self.vanishes = np.zeros(self.open.shape[:-1], dtype=bool)  # rows whose sum could underflow to nothing
-        if run.spec.normaliser == "softmax":
+        if run.spec.is_softmax:
             self._softmax()
 
     def _softmax(self) -> None:
@@ -120,13 +120,7 @@ class _Bound:
         """Step 7: which keys count as forbidden. Midpoints, and rows that are shifted, may be off by ``reach``."""
         spec, midpoints = self.run.spec, scores.midpoints()
         apart = np.ptp(midpoints, axis=-1).max(initial=0.0)
-        if (
-            spec.mask != "additive"
-            or spec.normaliser != "softmax"
-            or self.uneven
-            or not self.run.variant.rows
-            or apart < _NEAR
-        ):
+        if spec.mask != "additive" or not spec.is_softmax or self.uneven or not self.run.variant.rows or apart < _NEAR:
             return np.zeros_like(self.keys)
         off = np.vectorize(lambda x: float(x.rad().upper()), otypes=[float])(scores.entries)
         reach = off + off.max(axis=-1, keepdims=True) + upper(self.errors.shift * self.unit)
@@ -157,7 +151,7 @@ class _Bound:
 
     def per_head(self) -> Balls:
         """Steps 5 and 6: M for the weighted values of each head, (…, n_q, d_v)."""
-        if self.run.spec.normaliser != "softmax":
+        if not self.run.spec.is_softmax:
             return self._without_softmax()
         if not self.run.variant.rows:
             return self._without_rows(self._value_sizes())

@@ -106,7 +106,7 @@ def family(spec: Attention, names: frozenset[str], f: Format, keys: int) -> Iter
     steps = [s.name for s in canonical(spec).pipeline(names)]
     chain = [name for name in _SCORES if name in steps]
     stored = dict.fromkeys(((), *((name,) for name in chain), tuple(chain[:2]), tuple(chain)))
-    plain = spec.normaliser == "softmax"
+    plain = spec.is_softmax
     tiles = (None, *(t for t in _TILES if t < keys))
     powers: list[tuple[Powers, int | None]] = [("", None), ("normalised", None)]
     powers += [(p, t) for p in ("alone", "summed") for t in tiles] if plain else []

@@ -48,7 +48,7 @@ _UP = 1 + 2.0**-30  # as in ``scores``, for sums of at most 2²⁰ nonnegative t
 
 def encloses(spec: Attention, inputs: Inputs) -> bool:
     """Return whether a run on enclosures gives the bound: of a softmax, and of values that no query has for itself."""
-    if spec.normaliser != "softmax" or spec.latent is not None or spec.dropout:
+    if not spec.is_softmax or spec.latent is not None or spec.dropout:
         return False
     steps = spec.pipeline(frozenset(inputs))
     weighed = next(s for s in steps if s.name in ("attended", "output"))

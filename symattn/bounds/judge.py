@@ -179,7 +179,7 @@ def _sharp(
 
 def products(spec: Attention, inputs: Inputs) -> int:
     """How many products of weights and values the output of an element of a batch takes."""
-    return spec.heads * prod(int(inputs[name].shape[-2]) for name in "qk") * int(inputs["v"].shape[-1])
+    return spec.counts["h"] * prod(int(inputs[name].shape[-2]) for name in "qk") * int(inputs["v"].shape[-1])
 
 
 def _unsaid(spec: Attention, inputs: Inputs) -> Traced:

@@ -212,7 +212,7 @@ class At:
     def weights(self, s: Any) -> Any:
         """The definition's weights of other scores; a row without any key is undefined, since code then gives zeros,
         NaN, or (where −10⁹ stands for −∞) weights that are no consequence of the mistake."""
-        if self.spec.normaliser != "softmax":
+        if not self.spec.is_softmax:
             return self.of("weights", s)
         if self.spec.sink is None:
             return softmax.softmax(s, fully_masked="nan", base=self.spec.base)

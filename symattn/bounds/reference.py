@@ -184,7 +184,7 @@ def changed(spec: Attention, inputs: Inputs, variant: Variant) -> tuple[Attentio
 def usual(spec: Attention) -> bool:
     """Return whether scores are dot products with a scale, and weights their softmax under masks."""
     varied = ("score", "truncate", "qk_norm", "softcap", "bias", "latent", "position", "base", "sink", "dropout")
-    return spec.normaliser == "softmax" and all(getattr(spec, f) == getattr(_PLAIN, f) for f in varied)
+    return spec.is_softmax and all(getattr(spec, f) == getattr(_PLAIN, f) for f in varied)
 
 
 def of_products(spec: Attention) -> bool:

@@ -51,20 +51,17 @@ def _verified(job: Job) -> dict[str, Any]:
     )
     report = verify_target(job.target, spec, dtype=job.dtype, domain=domain, origin=origin, notes=notes, **job.options)
     report = named(report, spec, job.dtype)
+    said = ("step", "cause", "message", "case")  # and no arrays, which ``--case`` shows again
+    faults = map(record, report.faults)
     return {
         "verdict": report.verdict.value,
-        "faults": [_short(record(fault)) for fault in report.faults],
+        "faults": [{name: fault[name] for name in said if name in fault} for fault in faults],
         "checks": record(report.checks),
         "power": record(report.power),
         "notes": [*report.missing, *report.notes],
         "cases": report.cases,
         "command": report.command,
     }
-
-
-def _short(fault: dict[str, Any]) -> dict[str, Any]:
-    """A fault without its arrays: ``--case`` shows them again."""
-    return {name: fault[name] for name in ("step", "cause", "message", "case") if name in fault}
 
 
 # -- work --------------------------------------------------------------------------------------------------------------

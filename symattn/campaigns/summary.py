@@ -126,14 +126,10 @@ def _row(record: Record, domains: bool) -> tuple[Text, ...]:
     names = (record["spec"], *(record["domain"],) * domains, record["dtype"], record["verdict"])
     seconds = f"{record['seconds']:.1f}" if "seconds" in record else "–"
     cases = str(record.get("cases", "–"))
-    return ((Code(record["target"]),), *((name,) for name in names), (_power(record),), (cases,), (seconds,))
-
-
-def _power(record: Record) -> str:
-    """In how many steps a mistake would have been detected."""
     shares = [power["share"] for power in record.get("power", ())]
     seen = sum(isinstance(share, float) and share < 1 for share in shares)
-    return f"{seen} of {len(shares)} steps" if shares else "–"
+    power = f"{seen} of {len(shares)} steps" if shares else "–"  # in so many a mistake would have been detected
+    return ((Code(record["target"]),), *((name,) for name in names), (power,), (cases,), (seconds,))
 
 
 def _notes(results: Sequence[Record]) -> Iterator[Block]:

@@ -124,12 +124,8 @@ def names(spec: Attention) -> frozenset[str]:
 
 def convention(spec: Attention) -> Convention:
     """How a program of the corpus is called: by the names of its inputs."""
-    arguments = tuple(Argument(name, name, required=True) for name in sorted(names(spec), key=_order))
-    return Convention(arguments, dtype="float32")
-
-
-def _order(name: str) -> tuple[int, str]:
-    return ("qkv".index(name) if name in ("q", "k", "v") else 3, name)
+    ordered = (*"qkv", *sorted(names(spec).difference("qkv")))
+    return Convention(tuple(Argument(name, name, required=True) for name in ordered), dtype="float32")
 
 
 def _output(spec: Attention, inputs: Mapping[str, Array], variant: Variant) -> Array:

@@ -107,7 +107,7 @@ def shown(fault: CorpusFault) -> Document:
     right = max(abs(float(x)) for x in (drawn.right - drawn.exact).flat)
     blocks: list[Block] = [Paragraph(typeset(sentence(fault.words)))]
     blocks.append(Paragraph((f"First wrong step: {fault.mistake.step}. Specification: {_fields(fault)}.",)))
-    blocks += [Items(tuple(_told(report) for report in fault.reports))] if fault.reports else []
+    blocks += [Items(tuple((f"{_short(x)}: {x[2]}",) for x in fault.reports))] if fault.reports else []
     words = f"In the sample of seed 0 the wrong program is off by {off:.2g}, a correct one by {right:.2g}."
     blocks.append(Paragraph((words,)))
     return Document(
@@ -120,14 +120,18 @@ def compared(rows: Iterable[Detection]) -> Document:
     """Which rule finds which fault."""
     results = tuple(rows)
     columns = (Column(("fault",), "left"), *(Column((name,), "left") for name in RULES), Column(("symattn",), "left"))
-    lines = tuple(map(_line, results))
+    words = {True: "found", False: "let through"}
+    lines: list[tuple[Text, ...]] = []
+    for row in results:
+        seen = words[False] if row.after is None else f"{words[True]}, input {row.after}"
+        lines.append(((Code(row.fault.name),), *((words[row.rules[name]],) for name in RULES), (seen,)))
     counts = {name: sum(r.rules[name] for r in results) for name in RULES}
     counts["symattn"] = sum(r.after is not None for r in results)
-    words = ", ".join(f"{name} {count}" for name, count in counts.items())
+    totals = ", ".join(f"{name} {count}" for name, count in counts.items())
     of = results[0].fault.name if len(results) == 1 else "--all"
     blocks = (
-        Table(columns, lines),
-        Paragraph((f"Number found, of {len(results)}: {words}.",)),
+        Table(columns, tuple(lines)),
+        Paragraph((f"Number found, of {len(results)}: {totals}.",)),
         Note(("The first two rules use entries from N(0, 1), n = d = 16 and five seeds. symattn uses the inputs of "
               "verify; the number is that of the first input that shows the fault.",)),
     )  # fmt: skip
@@ -137,19 +141,6 @@ def compared(rows: Iterable[Detection]) -> Document:
     )  # fmt: skip
 
 
-def _line(row: Detection) -> tuple[Text, ...]:
-    results: tuple[Text, ...] = tuple((_word(row.rules[name]),) for name in RULES)
-    return ((Code(row.fault.name),), *results, (_after(row.after),))
-
-
-def _word(yes: bool) -> str:
-    return "found" if yes else "let through"
-
-
-def _after(count: int | None) -> str:
-    return "let through" if count is None else f"found, input {count}"
-
-
 def _fields(fault: CorpusFault) -> str:
     return ", ".join(f"{name}={value}" for name, value in fault.fields.items()) or "plain"
 
@@ -157,7 +148,3 @@ def _fields(fault: CorpusFault) -> str:
 def _short(report: PublicReport) -> str:
     repository, number, _ = report
     return f"{repository}#{number}"
-
-
-def _told(report: PublicReport) -> Text:
-    return (f"{_short(report)}: {report[2]}",)

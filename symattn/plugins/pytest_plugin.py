@@ -96,7 +96,8 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
         yield f"{_PREFIX}arithmetic", f"{report.arithmetic.words} ({100 * report.arithmetic.share:.2f} % of the bits)"
     for one in report.power:
         if one.seen:
-            yield f"{_PREFIX}power", f"{one.step} {one.mistake}, from {_percent(one.share)} of it on"
+            share = f"{100 * one.share:.2g} %" if one.share > 1e-6 else "less than 0.0001 %"
+            yield f"{_PREFIX}power", f"{one.step} {one.mistake}, from {share} of it on"
     for result in report.sought:
         if result.seen:
             yield f"{_PREFIX}power", _would_be_seen(result)
@@ -104,11 +105,6 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
 
 def _would_be_seen(sought: Sought) -> str:
     return f"{sought.words}, {sought.how}"
-
-
-def _percent(share: float) -> str:
-    """A part of a mistake; of one that changes very much, that it is tiny."""
-    return f"{100 * share:.2g} %" if share > 1e-6 else "less than 0.0001 %"
 
 
 @pytest.fixture
@@ -140,8 +136,10 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A fault is shown by its own words, and by where it was asserted; there is no traceback to read."""
+    from symattn.document.errors import SymattnError
+
     report = yield
-    if call.excinfo is None or not _ours(call.excinfo.value):
+    if call.excinfo is None or not isinstance(call.excinfo.value, testing.AttentionFault | SymattnError):
         return report
     words, (path, line) = str(call.excinfo.value), _asserted(item, call.excinfo)
     if item.config.getoption("tbstyle") == "auto":
@@ -153,13 +151,6 @@ def pytest_runtest_makereport(
         report.sections.insert(0, ("asserted at", f"{path}:{line}"))
     report.user_properties += [(f"{_PREFIX}at", f"{path}:{line}"), (f"{_PREFIX}message", words)]
     return report
-
-
-def _ours(error: BaseException) -> bool:
-    """Return whether an error says all by itself: a fault, or input that cannot be used."""
-    from symattn.document.errors import SymattnError
-
-    return isinstance(error, testing.AttentionFault | SymattnError)
 
 
 def _asserted(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -> tuple[str, int]:

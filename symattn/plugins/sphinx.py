@@ -83,8 +83,11 @@ class Directive(SphinxDirective):
         except ValueError as error:
             outcome = f"`symattn {command}`: {error}; hint: quote what has a space or a quote in it"
             raise ExtensionError(f"{place}: {outcome}") from error
-        result = answer("", words=words, exit=self.options.get("exit", 0), place=place, folder=_folder(self.env))
-        if "terminal" in self.options or _lists(words):
+        own = _own(self.env, self.env.docname)
+        folder = str(own if own.is_dir() else Path(self.env.doc2path(self.env.docname)).parent)
+        result = answer("", words=words, exit=self.options.get("exit", 0), place=place, folder=folder)
+        listed = _draws(words) and {"--list", "--help", "-h"} & set(words)  # in text, where pictures are drawn
+        if "terminal" in self.options or listed:
             return [self.terminal(result, command)]
         if {"start-at", "end-before", "says"} & {*self.options}:
             raise ExtensionError(f"{place}: start-at, end-before and says are for text; hint: add :terminal:")
@@ -144,12 +147,6 @@ def _own(env: BuildEnvironment, page: str) -> Path:
     return Path(env.doctreedir) / "symattn-files" / page
 
 
-def _folder(env: BuildEnvironment) -> str:
-    """Where the commands of a page run."""
-    own = _own(env, env.docname)
-    return str(own if own.is_dir() else Path(env.doc2path(env.docname)).parent)
-
-
 def _forget(_app: Sphinx, env: BuildEnvironment, page: str) -> None:
     """Remove the files of a page that is read anew, or no more."""
     shutil.rmtree(_own(env, page), ignore_errors=True)
@@ -157,11 +154,6 @@ def _forget(_app: Sphinx, env: BuildEnvironment, page: str) -> None:
 
 def _draws(words: list[str]) -> bool:
     return words[:1] == [_PICTURES]
-
-
-def _lists(words: list[str]) -> bool:
-    """Return whether the command answers in text where others of its name draw."""
-    return _draws(words) and bool({"--list", "--help", "-h"} & set(words))
 
 
 def _printed(node: answer, form: list[str]) -> str:

@@ -154,7 +154,7 @@ def _spread(name: str, factors: np.ndarray, shape: tuple[int, ...], spec: Attent
     *front, tokens, _ = shape
     blocks = factors.ndim > len(front) and factors.ndim > 0
     per_head = factors[..., None] if not blocks else factors
-    if spec.heads > 1 and per_head.ndim > 1 and name == "q_descale" and per_head.shape[-2] == spec.kv_heads:
+    if spec.head_axis and per_head.ndim > 1 and name == "q_descale" and per_head.shape[-2] == spec.key_heads:
         per_head = np.repeat(per_head, spec.group, axis=-2)
     count = per_head.shape[-1]
     try:

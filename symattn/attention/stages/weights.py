@@ -317,7 +317,7 @@ def _sink_formula(spec: Attention, s: Node, *sink: Node) -> Node:
 def _weights_reason(spec: Attention) -> Text:
     if spec.normaliser in ("sigmoid", "relu"):
         return ("score by score; rows need not sum to one",)
-    if spec.normaliser != "softmax":
+    if not spec.is_softmax:
         return ("row by row; keys with low scores get nothing",)
     words = ["row by row"]
     if spec.sink:
@@ -334,7 +334,7 @@ def _weights_entries(spec: Attention) -> EntryLines:
         return entries(f"out[i,j] = 1/(1 + e^{{−{'0[i,j]' if spec.bias else '{0[i,j] − log(n_k)}'}}}){reason}")
     if spec.normaliser == "relu":
         return entries("out[i,j] = max(0[i,j], 0)/n_k")
-    if spec.normaliser != "softmax":
+    if not spec.is_softmax:
         return entries()
     quotient = f"out[i,j] = {spec.base or 'e'}^0[i,j]/({_total_entries(spec, 'l')})"
     if not spec.masks_anything or spec.sink or spec.fully_masked != "zeros":

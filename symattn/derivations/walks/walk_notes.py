@@ -80,9 +80,7 @@ def _empty_rows(walk: Walk) -> Iterator[Text]:
         return
     empty = [i for i in np.ndindex(masked.shape[:-1]) if not any(map(is_number, masked[i]))]
     if empty:
-        spec = walk.sheet.attention
-        zero = spec.fully_masked == "zeros" or not spec.sums_to_one
-        gives = "weights of zero" if zero else "0/0, which is undefined"
+        gives = "weights of zero" if walk.sheet.attention.zeroes_empty_rows else "0/0, which is undefined"
         yield (f"{counted(len(empty), 'query', 'queries')} may attend to no key at all; such a row gives {gives}.",)
 
 

@@ -209,7 +209,7 @@ def _of_attention(program: GraphProgram, inputs: Mapping[str, Any]) -> _Floats:
 
 def _of_gradient(program: GraphProgram, inputs: Mapping[str, Any]) -> _Floats:
     attention, number = cast(Derivative, program.spec).attention, len(program.graph.outputs)
-    known = subject(Gradient(attention), "bhnd" if attention.heads > 1 else "nd")
+    known = subject(Gradient(attention), "bhnd" if attention.head_axis else "nd")
     arrays = {"do": np.ones((*inputs["q"].shape[:-1], inputs["v"].shape[-1])), **inputs}
     right = expected_gradients(known, arrays, _JUDGED, known.ways[:1])[program.output]
 

@@ -76,7 +76,7 @@ def aims(spec: Attention, power: Mapping[str, float]) -> tuple[Aim, ...]:
     result = {"scale": 1.0} if spec.scale != 1 else {}
     result |= {"softcap": float(spec.softcap)} if spec.softcap is not None else {}
     result |= {"bias": 1.0} if spec.bias or isinstance(spec.position, Alibi | Buckets) else {}
-    result |= {"normalize": 1.0} if spec.normaliser == "softmax" else {}
+    result |= {"normalize": 1.0} if spec.is_softmax else {}
     for step, share in power.items():
         if step not in result:
             raise InputError(f"power: {step!r} has no number in this attention; known: {', '.join(result)}")

@@ -120,7 +120,7 @@ def _without_saved(run: Compute, o: Any = None, lse: Any = None, **given: Any) -
 def _ways(spec: Gradient) -> tuple[Compute, ...]:
     """Return the ways: by hand from the weights; of the definition itself; from o and L, at once and key by key."""
     result: tuple[Compute, ...] = (partial(_by_hand, spec.attention), spec)
-    if spec.attention.normaliser != "softmax" or spec.attention.base is not None or spec.attention.dropout:
+    if not spec.attention.is_softmax or spec.attention.base is not None or spec.attention.dropout:
         return result
     return *result, partial(_by_tiles, spec.attention, False), partial(_by_tiles, spec.attention, True)
 

@@ -46,7 +46,7 @@ def subject(spec: Attention, layout: called_target.Layout = "nd") -> Definition:
 
 def ways(spec: Attention) -> tuple[Compute, ...]:
     """At once; key by key; by powers of two; two parts merged."""
-    if spec.normaliser != "softmax" or spec.base is not None or spec.dropout:
+    if not spec.is_softmax or spec.base is not None or spec.dropout:
         return (spec,)
     streamed: tuple[Compute, ...] = (partial(_by_keys, spec),)
     if spec.sink is not None:

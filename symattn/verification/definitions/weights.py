@@ -212,7 +212,7 @@ def _mistakes(spec: Softmax) -> Iterator[DefinitionMistake]:
         v = m.variant
         if v.steps.keys() <= _STEPS and v.inputs is None and not m.around and not m.in_floats and _of_kind(spec, v):
             yield DefinitionMistake(m.step, m.cause, partial(spec.run, v))
-    for words, wrong in _WHOLE_AXES.items() if spec.attention.normaliser == "softmax" else ():
+    for words, wrong in _WHOLE_AXES.items() if spec.attention.is_softmax else ():
         yield DefinitionMistake("normalize", f"the softmax runs over {words}", partial(spec.run, of_weights(wrong)))
 
 

@@ -54,7 +54,7 @@ class InAttention(Search[Mistake]):
     def every(self) -> list[Mistake]:
         """The mistakes by rule that the bound holds for, and those by widths that the lengths leave open."""
         known = self._possible(rules.known(self.session.spec, self.names))
-        if self.session.spec.normaliser != "softmax":
+        if not self.session.spec.is_softmax:
             return known
         wrong, right = ([self.session.subject.measured(r)["n_k"] for r in of] for of in (self.wrong, self.right))
         others = (t for t in range(min(wrong) - 1, 1, -1) if t not in tiling.WIDTHS)

@@ -47,7 +47,7 @@ def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> 
     Where that is above a part ``_SMALL`` of V, as in short formats, it would take in mistakes, and nothing is said.
     """
     times = 8 * float(precision.between.u)
-    if spec.normaliser != "softmax" or times > _SMALL or not all(_within(r, times) for r in wrong):
+    if not spec.is_softmax or times > _SMALL or not all(_within(r, times) for r in wrong):
         return ""
     return "parts that are merged as o − σ(L_b − L)(o − o_b)"
 

@@ -97,7 +97,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
     if spec.qk_norm in ("rms", "layer"):
         normed = ("q_normed", "k_normed")
         yield MistakeFamily("norm", "ε is {}", normed, norms.by_eps, _logarithmic(1e-13, 10, 30))
-    if spec.normaliser == "softmax":
+    if spec.is_softmax:
         yield from _of_weights(spec)
 
 

@@ -21,7 +21,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     for table, rows in ((_closed(spec), True), (_open(spec), False)):
         for blamed, words, wrong in table:
             yield in_steps(blamed, words, rows, weights=wrong)
-    if spec.normaliser != "softmax":
+    if not spec.is_softmax:
         return
     for axis, over in _axes(spec).items() if spec.masks_anything else ():
         # all that lies along it may be forbidden: said only if that shows
@@ -38,7 +38,7 @@ def _axes(spec: Attention) -> dict[int, str]:
 
 def _closed(spec: Attention) -> Table:
     """Weights that still sum to 1."""
-    if spec.normaliser != "softmax":
+    if not spec.is_softmax:
         return _OTHERS.get(spec.normaliser, ()) if not spec.bias else ()
     powers = ("2", "e") if spec.base is None else ("e", "2")
     results: Table = (
@@ -125,7 +125,7 @@ _OTHERS: dict[str, Table] = {
 
 def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
     """Weights that need not sum to 1."""
-    if spec.normaliser != "softmax":
+    if not spec.is_softmax:
         return
     for axis, over in _axes(spec).items():
         yield "normalize", f"the softmax runs over the {over}", partial(along, axis)

@@ -260,7 +260,7 @@ def _fields(spec: Attention) -> Iterator[tuple[Any, str, str, dict[str, Any]]]:
     words = "all columns of queries and keys are multiplied, not the first ones"
     yield spec.truncate is not None, "score", words, {"truncate": None}
     words = "a softmax is taken in place of the requested normaliser"
-    yield spec.normaliser != "softmax", "normalize", words, {"normaliser": "softmax"}
+    yield not spec.is_softmax, "normalize", words, {"normaliser": "softmax"}
     yield spec.sink is not None, "sink", "the sink is left out", {"sink": None}
     words = "the sink's logits are ignored: 0 is used for all of them"
     yield spec.sink == "given", "sink", words, {"sink": "zero"}

@@ -49,8 +49,8 @@ def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
 
     A sink is the first of the maxima, or is added to the sum at the end.
     """
-    for words, edges in cuts(widths) if spec.normaliser == "softmax" else ():
-        single, sink = words == "tiles of one key", spec.sink is not None
+    for words, edges in cuts(widths) if spec.is_softmax else ():
+        single, sink = words == "tiles of one key", not spec.plain_softmax
         for (above, below), (step, result) in _LEFT.items():
             if sink:
                 for first in (True, False) if {above, below} <= {"all", "so far"} else ():
