@@ -141,18 +141,13 @@ def _fields(x: Any) -> dict[str, Any]:
 
 def _field(value: Any) -> Any:
     match value:
-        case (str(), Expression(), tuple()):
-            return _part(value)
+        case (str() as letter, Expression() as body, tuple() as indices):
+            return {"letter": letter, **_said(indices, expression=body)}
         case tuple():
             return [_field(x) for x in value]
         case str() | bool():
             return value
     return _any(value)
-
-
-def _part(part: pr.Part) -> dict[str, Any]:
-    letter, body, indices = part
-    return {"letter": letter, **_said(indices, expression=body)}
 
 
 def _positive(x: Expression) -> set[str]:

@@ -208,7 +208,8 @@ def _with_names(x: CheckedNode, names: Mapping[str, object]) -> str:
         return _text(x.kind, x.sorts[0], [_formed(x.below[0], inside)])
     if x.kind not in ("sum", "product"):
         return _text(x.kind, x.label, [_formed(y, names) for y in x.below])
-    terms = sorted(_product(factors, names) for factors in _terms(x) if not any(map(_is_zero, factors)))
+    nonzero = (fs for fs in _terms(x) if not any(f.kind == "number" and not f.label for f in fs))
+    terms = sorted(_product(factors, names) for factors in nonzero)
     return _text("sum", "", terms) if len(terms) > 1 else terms[0] if terms else "0"
 
 
@@ -226,10 +227,6 @@ def _text(kind: str, label: str, parts: list[str]) -> str:
     text = f"{kind}({label!r}, {', '.join(parts)})"
     expect_few(len(text))
     return text
-
-
-def _is_zero(x: CheckedNode) -> bool:
-    return x.kind == "number" and not x.label
 
 
 def _terms(x: CheckedNode) -> list[list[CheckedNode]]:

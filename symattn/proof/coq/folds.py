@@ -271,7 +271,8 @@ class _FoldWords:
         """State that the merged state of two tiles is the state of both."""
         tile, both = self._called(self.tile, "tile"), self._called(self.merge, "merge")
         letters = [str(p["letter"]) for p in self.record["state"]]
-        states = " ".join(_paired([f"{x}'{n}" for n in letters]) for x in "xyz")
+        patterns = ([f"{x}'{n}" for n in letters] for x in "xyz")
+        states = " ".join(reduce(lambda first, name: f"[{first} {name}]", names) for names in patterns)
         facts = " ".join(_facts(self.tile, x, letters) for x in "ABC")
         cases = []
         for n, said in zip(letters, self.merged, strict=True):
@@ -388,11 +389,6 @@ def _facts(side: Side, prefix: str, letters: Iterable[str]) -> str:
 def _nested(names: Sequence[str]) -> str:
     """A pattern for a conjunction."""
     return names[0] if len(names) == 1 else f"[{names[0]} {_nested(names[1:])}]"
-
-
-def _paired(names: Sequence[str]) -> str:
-    """A pattern for a tuple."""
-    return reduce(lambda first, name: f"[{first} {name}]", names)
 
 
 def _split(cases: Sequence[str]) -> str:

@@ -250,7 +250,7 @@ def canonical(x: Term) -> Term:
 @lru_cache(_KEPT)
 def _expanded(x: Term) -> _Sum:
     if x.head == "Num":
-        return _times(Fraction(x.numbers[0]), {_CoqMonomial((), ()): Fraction(1)})
+        return {_CoqMonomial((), ()): Fraction(x.numbers[0])} if x.numbers[0] else {}
     if x.head == "Add":
         out: dict[_CoqMonomial, Fraction] = {}
         for y in x.below:
@@ -263,12 +263,11 @@ def _expanded(x: Term) -> _Sum:
         return _product(_expanded(x.below[0]), _inverse(x.below[1]))
     if x.head == "Sum":
         return _summed(x.numbers[0], _expanded(x.below[0]))
-    below = tuple(canonical(y) if y.head not in ("One", "Over") else _in_argument(y) for y in x.below)
+    below = tuple(
+        Term(y.head, y.numbers, tuple(map(canonical, y.below))) if y.head in ("One", "Over") else canonical(y)
+        for y in x.below
+    )
     return {_CoqMonomial((), (Term(x.head, x.numbers, below),)): Fraction(1)}
-
-
-def _in_argument(x: Term) -> Term:
-    return Term(x.head, x.numbers, tuple(map(canonical, x.below)))
 
 
 def _inverse(x: Term) -> _Sum:
@@ -282,10 +281,6 @@ def _inverse(x: Term) -> _Sum:
             factors = tuple(Term("Div", (), (number(1), f)) for f in m.factors)
             return {_CoqMonomial((), factors): 1 / c}
     return {_CoqMonomial((), (Term("Div", (), (number(1), _written(terms, 1))),)): Fraction(1)}
-
-
-def _times(c: Fraction, x: _Sum) -> _Sum:
-    return {m: c * d for m, d in x.items()} if c else {}
 
 
 def _few(x: _Sum) -> _Sum:

@@ -57,12 +57,8 @@ def lemma(name: str, equation: Record, rules: Sequence[Any], positive: Sequence[
     hints = steps(free, (left, right), frozenset(said.plus), regroup)
     result = _lemma(said, "accepts", hints, regroup)
     means = any(bodies(read(equation[side], sorts)) for side in ("left", "right"))
-    return replace(result, readable=_with_means(result.readable)) if means and result.readable else result
-
-
-def _with_means(told: Readable) -> Readable:
-    """Return an equation in which Coq sees no mean, with its words."""
-    return replace(told, words=(_MEANS, *told.words))
+    told = result.readable
+    return replace(result, readable=replace(told, words=(_MEANS, *told.words))) if means and told else result
 
 
 def bound(name: str, sign: Record, conclusion: Mapping[str, object], regroup: bool = False) -> Lemma:
@@ -176,7 +172,8 @@ def equated(said: Stated, hints: Sequence[CoqStep], regroup: bool) -> Lemma:
 
 
 def _lemma(said: Stated, by: str, hints: Sequence[CoqStep], regroup: bool, why: Term | None = None) -> Lemma:
-    lists = [_list(map(str, x)) for x in ((said.plus, said.least, _logs(said)) if why else (said.plus,))]
+    logs = [n for f, n in said.names.functions.items() if f == "log"]
+    lists = [_list(map(str, x)) for x in ((said.plus, said.least, logs) if why else (said.plus,))]
     lists.append(_list(map(str, said.circles)))
     if why:
         lists.append(_list(f"({_list(map(str, sorts))}, {x})" for sorts, x in (*said.given, *said.lawful)))
@@ -198,11 +195,6 @@ def _lemma(said: Stated, by: str, hints: Sequence[CoqStep], regroup: bool, why: 
 def _computed(name: str, message: str) -> str:
     """Write what Coq decides by computation."""
     return f"Lemma {name} :\n  {message} = true.\nProof. vm_cast_no_check (eq_refl true). Qed."
-
-
-def _logs(said: Stated) -> tuple[int, ...]:
-    result = said.names.functions.get("log")
-    return () if result is None else (result,)
 
 
 def _whole(said: Stated, shown: str) -> Lemma:
