@@ -28,7 +28,7 @@ U = 2.0**-53
 
 @dataclass(frozen=True)
 class ValueColumns:
-    """The values of all keys, (n, d_v) in float64, a sink's row of zeros among them, and what is made of them once.
+    """The values of all keys, (…, n, d_v) in float64, a sink's row of zeros among them, and what is made of them once.
 
     ``kind`` is the type of the weights that they meet. Values that are projections pass ``terms`` roundings, are
     off by at most ``radii``, and ``monomials`` are the sums of the sizes of their monomials.
@@ -57,81 +57,87 @@ class ValueColumns:
 
     @cached_property
     def ends(self) -> tuple[Floats, Floats]:
-        """The least and the largest value of each column, (1, d_v)."""
+        """The least and the largest value of each column, (…, 1, d_v)."""
         if self.radii is None:
-            return self.v.min(axis=0, keepdims=True), self.v.max(axis=0, keepdims=True)
+            return self.v.min(axis=-2, keepdims=True), self.v.max(axis=-2, keepdims=True)
         apart = self.radii + 4 * U * self.sizes
-        return (self.v - apart).min(axis=0, keepdims=True), (self.v + apart).max(axis=0, keepdims=True)
+        return (self.v - apart).min(axis=-2, keepdims=True), (self.v + apart).max(axis=-2, keepdims=True)
 
     @cached_property
     def largest(self) -> Floats:
-        """max |v|_j of each column, (1, d_v)."""
-        return np.asarray((np.abs(self.v) if self.monomials is None else self.monomials).max(axis=0, keepdims=True))
+        """max |v|_j of each column, (…, 1, d_v)."""
+        return np.asarray((np.abs(self.v) if self.monomials is None else self.monomials).max(axis=-2, keepdims=True))
 
     @cached_property
     def total(self) -> Floats:
-        """Σ |v|_j of each column, (1, d_v)."""
-        return np.asarray((np.abs(self.v) if self.monomials is None else self.monomials).sum(axis=0, keepdims=True))
+        """Σ |v|_j of each column, (…, 1, d_v)."""
+        return np.asarray((np.abs(self.v) if self.monomials is None else self.monomials).sum(axis=-2, keepdims=True))
 
     @cached_property
     def centre(self) -> Floats:
-        """The mean of each column, (1, d_v)."""
-        return np.asarray(self.v.mean(axis=0, keepdims=True))
+        """The mean of each column, (…, 1, d_v)."""
+        return np.asarray(self.v.mean(axis=-2, keepdims=True))
 
     @cached_property
-    def typical(self) -> float:
-        """The mean distance from the centre, summed over the columns."""
-        return float(np.abs(self.v - self.centre).mean(axis=0).sum())
+    def typical(self) -> Floats:
+        """The mean distance from the centre, summed over the columns, (…, 1, 1)."""
+        return np.asarray(np.abs(self.v - self.centre).mean(axis=-2, keepdims=True).sum(axis=-1, keepdims=True))
+
+    @property
+    def n(self) -> int:
+        """The number of keys."""
+        return int(self.v.shape[-2])
 
     @property
     def roundoff(self) -> float:
         """w."""
         return float(np.finfo(self.kind).eps) / 2
 
-    def weighed(self, s: NDArray[Any], values: NDArray[Any], up: float) -> Floats:
+    def weighed(self, s: NDArray[Any], values: NDArray[Any], up: Floats) -> Floats:
         """At least s @ values, for nonnegative values of ``kind``, in float64."""
         result: Floats = (s @ values).astype(np.float64)
-        result *= 1 + 2 * (len(self.v) + 4) * self.roundoff + up
-        result += 2.0**26 * float(np.finfo(self.kind).tiny) * len(self.v) * float(self.largest.max(initial=0.0))
+        result *= 1 + 2 * (self.n + 4) * self.roundoff + up
+        result += 2.0**26 * float(np.finfo(self.kind).tiny) * self.n * self.largest.max(axis=-1, keepdims=True)
         return result
 
-    def unknown(self, s: NDArray[Any], up: float) -> Any:
+    def unknown(self, s: NDArray[Any], up: Floats) -> Any:
         """At least Σ_j s_j ρ_j, by how much sums of values that are enclosed may be off; 0 where values are inputs."""
         return 0.0 if self.radii is None else self.weighed(s, self.radii.astype(self.kind), up)
 
-    def sums(self, s: NDArray[Any], up: float) -> Floats:
-        """At least Σ_j s_j, for each row, (rows, 1)."""
-        result = s.sum(axis=1, keepdims=True).astype(np.float64)
-        return np.asarray(result * (1 + 2 * (len(self.v) + 4) * self.roundoff + up))
+    def sums(self, s: NDArray[Any], up: Floats) -> Floats:
+        """At least Σ_j s_j, for each row, (…, rows, 1)."""
+        result = s.sum(axis=-1, keepdims=True).astype(np.float64)
+        return np.asarray(result * (1 + 2 * (self.n + 4) * self.roundoff + up))
 
 
 @dataclass(frozen=True)
 class Around:
-    """Places around the outputs o (rows, d_v) of some rows."""
+    """Places around the outputs o (…, rows, d_v) of some rows."""
 
     values: ValueColumns
     o: Floats
 
-    def distances(self, s: NDArray[Any], total: Floats, at_zero: Floats | None, up: float) -> Floats:
+    def distances(self, s: NDArray[Any], total: Floats, at_zero: Floats | None, up: Floats) -> Floats:
         """At least Σ_j s_j |v_j − o| for each row and column; ``total`` is Σ s, ``at_zero`` Σ s|v|, if it is known."""
-        low, high = self.o.min(axis=0, keepdims=True), self.o.max(axis=0, keepdims=True)
-        close = (high - low).sum() <= 2 * self.values.typical
-        return self._chords(s, low, high, at_zero, up) if close else self._squares(s, total, up)
+        low, high = self.o.min(axis=-2, keepdims=True), self.o.max(axis=-2, keepdims=True)
+        close = (high - low).sum(axis=-1, keepdims=True) <= 2 * self.values.typical
+        chords = self._chords(s, low, high, at_zero, up) if close.any() else 0.0
+        return np.asarray(chords if close.all() else np.where(close, chords, self._squares(s, total, up)))
 
-    def _chords(self, s: NDArray[Any], low: Floats, high: Floats, at_zero: Floats | None, up: float) -> Floats:
+    def _chords(self, s: NDArray[Any], low: Floats, high: Floats, at_zero: Floats | None, up: Floats) -> Floats:
         v, o = self.values, self.o
-        sides = np.concatenate([np.abs(v.v - low), np.abs(v.v - high)], axis=1).astype(v.kind)
-        values, d = v.weighed(s, sides, up), v.v.shape[1]
+        sides = np.concatenate([np.abs(v.v - low), np.abs(v.v - high)], axis=-1).astype(v.kind)
+        values, d = v.weighed(s, sides, up), v.v.shape[-1]
         middle = v.weighed(s, v.sizes, up) if at_zero is None else at_zero
         between = (low < 0) & (high > 0)
         left, right = np.where(between & (o > 0), 0.0, low), np.where(between & (o <= 0), 0.0, high)
-        first = np.where(between & (o > 0), middle, values[:, :d])
-        last = np.where(between & (o <= 0), middle, values[:, d:])
+        first = np.where(between & (o > 0), middle, values[..., :d])
+        last = np.where(between & (o <= 0), middle, values[..., d:])
         share = np.where(right > left, (o - left) / np.where(right > left, right - left, 1.0), 0.0)
         return np.asarray(first * (1 - share) + last * share + 8 * U * (first + last))
 
-    def _squares(self, s: NDArray[Any], total: Floats, up: float) -> Floats:
-        v, n = self.values, len(self.values.v)
+    def _squares(self, s: NDArray[Any], total: Floats, up: Floats) -> Floats:
+        v, n = self.values, self.values.n
         apart = v.v - v.centre
         squares = v.weighed(s, (apart * apart).astype(v.kind), up)
         near = self.o - v.centre

@@ -30,10 +30,12 @@ from symattn.bounds.plain_bound import (
     applies,
     beside,
     evaluate,
+    head_blocks,
     moderate,
     row_blocks,
     row_maxima,
     shape_of,
+    with_zeros,
 )
 from symattn.bounds.reference import Run, run
 from symattn.bounds.scores import score_errors
@@ -71,7 +73,11 @@ class EnclosureBound(ByHead):
         self._scored(run, (*shape[:-2], *final.plain_shape[-2:]))
         self.value_terms, parts = run.value_terms, _parts(run, precision)
         with np.errstate(all="ignore"):
-            self._whole([np.broadcast_to(a, (*shape[:-2], *a.shape[-2:])) for a in parts])
+            self._whole([_by_head(a, (*shape[:-2], *a.shape[-2:])) for a in parts])
+            self.allowed, self.shares = (
+                self.allowed.reshape(shape),
+                {n: a.reshape(shape) for n, a in self.shares.items()},
+            )
             self.allowed[np.broadcast_to(leaves_range(run, precision), shape[:-1])] = np.inf
             if step is not None:
                 self.allowed = _closed(run, precision, self.allowed)
@@ -80,37 +86,41 @@ class EnclosureBound(ByHead):
         """t̂ and its radius, which keys there are, τ_j and the sums of absolute values, and shifts."""
         errors, unit = score_errors(run, self.precision), _LN2 if run.spec.base == 2 else Enclosure.lift(1.0)
         t = number(run.final_scores) * unit
-        self.shift = np.broadcast_to(errors.shift * unit.high, (*every[:-1], 1))
+        self.shift = _by_head(errors.shift * unit.high, (*every[:-1], 1))
         parts = (t.mid, t.rad, run.allowed, errors.tau * unit.high, errors.largest, errors.products)
-        self.t, self.off, self.open, self.tau, self.sizes, self.products = (np.broadcast_to(a, every) for a in parts)
-        self.logits = {"zero": np.zeros(1), "given": run.values.get("sink"), None: None}[run.spec.sink]
+        self.t, self.off, self.open, self.tau, self.sizes, self.products = (_by_head(a, every) for a in parts)
+        self.logits = self._logits(run.values.get("sink"))
+
+    def _logits(self, sink: Any) -> Floats | None:
+        """The sink of each head, (heads, 1, 1)."""
+        if self.spec.sink is None:
+            return None
+        z = (
+            np.zeros(1)
+            if self.spec.sink == "zero"
+            else np.atleast_1d(sink.mid if isinstance(sink, Enclosure) else sink)
+        )
+        own = np.resize(z if self.spec.heads > 1 else z[:1], (len(self.t), 1, 1))
+        return own * (log(2) if self.spec.base == 2 else 1.0)
 
     def _whole(self, parts: list[Floats]) -> None:
-        """Head by head; of values v̂_j, and ρ_j and |v|_j where they are no inputs."""
-        for index in np.ndindex(*self.t.shape[:-2]):
-            logit = self._logit(index)
-            own = [part[index] if logit is None else np.pad(part[index], ((0, 1), (0, 0))) for part in parts]
+        """Some heads after others; of values v̂_j, and ρ_j and |v|_j where they are no inputs."""
+        for some in head_blocks(*self.t.shape):
+            own = [part[some] if self.logits is None else with_zeros(part[some]) for part in parts]
             values = ValueColumns(own[0], np.dtype(np.float64), self.value_terms, *own[1:])
             for rows in row_blocks(*self.t.shape[-2:]):
-                self.put((*index, rows), self._scores(index, rows, logit), values)
+                self.put((some, rows), self._scores((some, rows)), values)
 
-    def _logit(self, index: tuple[int, ...]) -> float | None:
-        if self.logits is None:
-            return None
-        z = np.atleast_1d(self.logits.mid if isinstance(self.logits, Enclosure) else self.logits)
-        own = index[-1] if self.spec.heads > 1 and len(z) > 1 else 0
-        return float(z[own]) * (log(2) if self.spec.base == 2 else 1.0)
-
-    def _scores(self, index: tuple[int, ...], rows: slice, logit: float | None) -> ScoreExponents:
-        at: Any = (*index, rows)
+    def _scores(self, at: tuple[slice, slice]) -> ScoreExponents:
+        logit = None if self.logits is None else self.logits[at[0]]
         open_, t, tau = self.open[at], self.t[at], np.array(self.tau[at])
         far = self._far(at)
         off = row_maxima(np.where(open_ & ~far, self.off[at], 0.0))
         largest = row_maxima(np.where(far, self.products[at], self.sizes[at]))
-        open_, lost = open_ & ~far, far.any(axis=1, keepdims=True)
+        open_, lost = open_ & ~far, far.any(axis=-1, keepdims=True)
         if logit is not None:
             t, tau, open_ = beside(t, logit), beside(tau, 0), beside(open_, True)
-            off, largest = np.maximum(off, 4 * U * abs(logit)), np.maximum(largest, abs(logit))
+            off, largest = np.maximum(off, 4 * U * np.abs(logit)), np.maximum(largest, np.abs(logit))
         every, t = bool(open_.all()), np.where(open_, t, 0.0)
         return ScoreExponents(t, off, open_, tau, largest, logit is not None, every, self.shift[at], lost)
 
@@ -120,6 +130,11 @@ class EnclosureBound(ByHead):
             return np.zeros_like(self.open[at])
         tau = stored(self.tau[at], np.abs(t) + off + shift, self.precision)
         return far_below(t, tau, self.open[at], off + row_maxima(off) + shift, self.precision)
+
+
+def _by_head(a: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Spread to this shape, with all axes before the last two in one."""
+    return np.broadcast_to(a, shape).reshape(-1, *shape[-2:])
 
 
 def _parts(run: Run, precision: Precision) -> list[Floats]:

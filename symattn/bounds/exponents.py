@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log
+from math import log, prod
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,10 +40,10 @@ _FEW = 64  # rescalings that are not counted, but taken to be as many as there m
 
 @dataclass(frozen=True)
 class ScoreExponents:
-    """Scores t̂ (rows, n) of the keys in ``open_``, 0 elsewhere; r; τ_j; the largest sum of absolute values.
+    """Scores t̂ (…, rows, n) of the keys in ``open_``, 0 elsewhere; r; τ_j; the largest sum of absolute values.
 
     ``tau`` is of the type that the bound is computed in. r, the largest sums and ``shift``, by how much a row may be
-    shifted, are (rows, 1).
+    shifted, are (…, rows, 1).
     """
 
     t: NDArray[np.float64]
@@ -54,7 +54,7 @@ class ScoreExponents:
     sink: bool = False  # is the last one a sink?
     every: bool = False  # all keys are in ``open_``
     shift: Any = 0.0
-    far: Any = False  # has the row keys that count as forbidden though they are not? (rows, 1)
+    far: Any = False  # has the row keys that count as forbidden though they are not? (…, rows, 1)
 
 
 def far_below(
@@ -82,11 +82,11 @@ def stored(tau: Any, t: Any, precision: Precision, g: Callable[[int, Format], An
     return tau if p.kept is None else tau + g(1, p.kept) * (t + tau) + float(p.kept.eta)
 
 
-_NUMBERS = NumberKind(g, rate, np.maximum, lambda x: x.max(axis=1, keepdims=True))
+_NUMBERS = NumberKind(g, rate, np.maximum, lambda x: x.max(axis=-1, keepdims=True))
 
 
 class Exponents:
-    """For rows of one head; all but numbers of a row (float64) have the type ``kind``.
+    """For rows of heads; all but numbers of a row (float64) have the type ``kind``.
 
     ``values`` counts the roundings of a value before it meets its weight.
     """
@@ -95,8 +95,8 @@ class Exponents:
         self.precision, self.scores = precision, scores
         self.kind = scores.tau.dtype
         self.roundoff = float(np.finfo(self.kind).eps) / 2
-        self.n = scores.t.shape[1]
-        seen = np.full((len(scores.t), 1), self.n) if scores.every else scores.open_.sum(axis=1, keepdims=True)
+        self.n = scores.t.shape[-1]
+        seen = np.full((*scores.t.shape[:-1], 1), self.n) if scores.every else scores.open_.sum(axis=-1, keepdims=True)
         self.all = scores.every or bool((seen == self.n).all())
         self.counts = Counts(precision, self.n, seen, values)
         eps = 2 * precision.exp_ulps * float(precision.score.u)
@@ -105,7 +105,7 @@ class Exponents:
         self._weights()
         self._scores()
         self._exponents()
-        largest = [x.max(axis=1, keepdims=True).astype(np.float64) for x in (self.a, self.alone, self.below)]
+        largest = [x.max(axis=-1, keepdims=True).astype(np.float64) for x in (self.a, self.alone, self.below)]
         self.farthest, self.most_alone, self.most_below = largest
         self.unknown = (self.weight_error > _KNOWN) | (self.farthest > FARTHEST)
 
@@ -116,14 +116,14 @@ class Exponents:
     def _weights(self) -> None:
         s = self.scores
         t = s.t if self.all else np.where(s.open_, s.t, -np.inf)
-        self.m = t.max(axis=1, keepdims=True)
+        self.m = t.max(axis=-1, keepdims=True)
         self.m[np.isneginf(self.m)] = 0.0
         p = s.t - self.m
         if not self.all:
             p[~s.open_] = 0.0
         self.fall = np.empty(p.shape, self.kind)
         np.negative(p, out=self.fall, casting="same_kind")
-        self.deepest = deepest = self.fall.max(axis=1, keepdims=True).astype(np.float64)
+        self.deepest = deepest = self.fall.max(axis=-1, keepdims=True).astype(np.float64)
         self.r = s.r
         self.weight_error = 2 * (2 * self.r + 2 * U * deepest) + (self.n + 20) * U + 4 * EPSILON
         if deepest.max(initial=0.0) > _DEEP:
@@ -131,7 +131,7 @@ class Exponents:
         exp_moderate(p)
         if not self.all:
             p *= s.open_
-        total = p.sum(axis=1, keepdims=True)
+        total = p.sum(axis=-1, keepdims=True)
         total[total == 0] = 1.0
         self.p = p if self.kind == p.dtype else np.multiply(p, 1, out=np.empty(p.shape, self.kind), casting="same_kind")
         self.p *= self._row(1 / total)
@@ -147,11 +147,11 @@ class Exponents:
         t += self._row(self.r + s.shift)
         tau = stored(s.tau, t, p)
         if s.sink:
-            tau[:, -1:] = g(6, p.between) * t[:, -1:]
+            tau[..., -1:] = g(6, p.between) * t[..., -1:]
         if not self.all:
             tau *= s.open_
         self.t, self.tau = t, tau
-        self.star = tau.max(axis=1, keepdims=True).astype(np.float64)
+        self.star = tau.max(axis=-1, keepdims=True).astype(np.float64)
 
     def _exponents(self) -> None:
         """a_j, s_j and b_j, by the rule, in the type of the rest."""
@@ -178,9 +178,9 @@ class Exponents:
         fall += self._row(2 * self.r)
         if self.scores.sink:
             s = self.scores
-            last = np.where(s.open_[:, :-1], s.t[:, :-1], -np.inf).max(axis=1, keepdims=True, initial=-np.inf)
+            last = np.where(s.open_[..., :-1], s.t[..., :-1], -np.inf).max(axis=-1, keepdims=True, initial=-np.inf)
             above = np.where(np.isneginf(last), 0.0, np.abs(self.m - last) + 2 * self.r)
-            fall[:, -1:] = np.maximum(fall[:, -1:], above)
+            fall[..., -1:] = np.maximum(fall[..., -1:], above)
         return np.asarray(fall)
 
     def _rescalings(self) -> Any:
@@ -189,7 +189,7 @@ class Exponents:
         if most is not None and most <= _FEW < self.n:
             return float(min(most, self.n - 1))
         s, more = self.scores, self.r + 4 * U * np.abs(self.m) + 2 * self.roundoff * self.deepest
-        if self.t.size * self.n <= PAIRWISE:
+        if prod(self.t.shape[-2:]) * self.n <= PAIRWISE:
             values = compared(self.fall, self.tau * (4 / 3) + np.where(self.tau > 0, self._row(more), 0), s.open_)
         else:
             values = in_buckets(self.fall, 2.1 * (4 / 3 * self.star + more), None if self.all else s.open_)
@@ -197,33 +197,33 @@ class Exponents:
 
 
 # -- how many keys have larger scores ----------------------------------------------------------------------------------
-PAIRWISE = 1 << 20  # pairs of keys that are compared one by one, at most
+PAIRWISE = 1 << 20  # pairs of keys of a head that are compared one by one, at most
 _BUCKETS, _DEEPEST = 256, 40.0
 
 
 def compared(fall: Floats, off: Floats, open_: NDArray[np.bool_]) -> Floats:
-    """#{i ≠ j: off_i − fall_i > −off_j − fall_j}, for the keys in ``open_``; 0 for others. All shapes (rows, n)."""
+    """#{i ≠ j: off_i − fall_i > −off_j − fall_j}, for the keys in ``open_``; 0 for others. All shapes (…, rows, n)."""
     high, low = np.where(open_, off - fall, -np.inf), -off - fall
-    above = high[:, None, :] > low[:, :, None]
-    result = above.sum(axis=-1) - np.einsum("ijj->ij", above)
+    above = high[..., None, :] > low[..., :, None]
+    result = above.sum(axis=-1) - np.einsum("...jj->...j", above)
     return np.where(open_, result, 0).astype(fall.dtype)
 
 
 def in_buckets(fall: Floats, reach: Floats, open_: NDArray[np.bool_] | None = None) -> Floats:
-    """At least #{i ≠ j: fall_i < fall_j + reach}, ``reach`` a number for each row, (rows, 1); ``open_`` None: all keys.
+    """At least #{i ≠ j: fall_i < fall_j + reach}, ``reach`` is (…, rows, 1), and ``open_`` None: all keys.
 
     Counted are the keys whose bucket is at most that of fall_j and ⌈reach⌉ + 1 buckets more: numbers go to buckets by a
     map that does not fall, and is off by less than half a bucket. Of a key whose fall is more than 40, e^−40 < 10⁻¹⁷,
     every other one counts.
     """
-    rows, kind, deepest = len(fall), fall.dtype, fall.max(axis=-1, keepdims=True)
+    rows, kind, deepest = prod(fall.shape[:-1]), fall.dtype, fall.max(axis=-1, keepdims=True)
     factor = (_BUCKETS / (np.minimum(_DEEPEST, deepest) + 1e-30)).astype(kind)
     place = fall * factor
     np.minimum(place, kind.type(_BUCKETS), out=place)
     index = place.astype(np.int64)
-    index += np.arange(rows)[:, None] * (_BUCKETS + 1)
+    index += np.arange(rows).reshape(deepest.shape) * (_BUCKETS + 1)
     counts = np.bincount(index.ravel() if open_ is None else index[open_], minlength=rows * (_BUCKETS + 1))
-    above = np.cumsum(counts.reshape(rows, -1), axis=-1) - 1
+    above = np.cumsum(counts.reshape(*deepest.shape[:-1], -1), axis=-1) - 1
     further = np.minimum(np.ceil(reach.astype(np.float64) * factor) + 1, _BUCKETS).astype(np.int64)
     shifted = np.take_along_axis(above, np.minimum(np.arange(_BUCKETS + 1) + further, _BUCKETS), axis=-1)
     return np.asarray(np.maximum(shifted, 0).astype(kind).ravel()[index])

@@ -19,7 +19,7 @@ arithmetic gives, for these reasons.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
+from math import log, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from symattn.bounds.growth import FARTHEST, g, growth, growth_of, power_up, rate
 from symattn.bounds.rule import NumberKind, losses, underflow, weighed
 
 _ROUGH = 0.98  # of A, below which it is summed
-_EACH = 1 << 16  # products of a weight and a value that are made one by one
+_EACH = 1 << 16  # products of a weight and a value of a head that are made one by one
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SlackTerms:
 
 @dataclass(frozen=True)
 class RowBounds:
-    """M for some rows, (rows, d_v); |o|, rounded up; rows of which nothing is said; the terms of M."""
+    """M for some rows, (…, rows, d_v); |o|, rounded up; rows of which nothing is said; the terms of M."""
 
     moved: Floats
     size: Floats
@@ -58,14 +58,16 @@ class RowBounds:
 
 
 class Rows:
-    """The bound before the output's rounding, for some rows of one head."""
+    """The bound before the output's rounding, for some rows of each of some heads."""
 
     def __init__(self, precision: Precision, scores: ScoreExponents, values: ValueColumns) -> None:
         self.precision, self.scores, self.values = precision, scores, values
         self.exponents = Exponents(precision, scores, values.terms)
         e = self.exponents
-        self.highest = [float(x.max(initial=0.0)) for x in (e.farthest, e.most_alone, e.most_below)]
-        self.up = 100 * e.roundoff * (1 + min(FARTHEST, max(self.highest)))
+        highest = [x.max(axis=-2, keepdims=True, initial=0.0) for x in (e.farthest, e.most_alone, e.most_below)]
+        self.highest = [float(x.max()) for x in highest]
+        self.up = 100 * e.roundoff * (1 + np.minimum(FARTHEST, np.maximum.reduce(np.broadcast_arrays(*highest))))
+        self.beyond = np.maximum(*highest[1:]) > FARTHEST
         self._factors()
 
     def _factors(self) -> None:
@@ -76,27 +78,27 @@ class Rows:
         least = (1 - 2.0**-20) / (1 + growth(e.farthest))
         low = np.maximum(1 - v.sums(s, self.up), least)
         known = np.minimum(e.weight_error, 0.25)
-        self.rough = bool(low.min(initial=1.0) < _ROUGH or e.unknown.any())
-        if self.rough:
-            low = (e.p / (1 + growth(e.a))).sum(axis=1, keepdims=True).astype(np.float64)
-            low *= 1 - 2 * (len(v.v) + 50) * e.roundoff - self.up
-            low -= 2 * len(v.v) * float(np.finfo(e.kind).tiny)  # by which weights may be too large
-            low = np.maximum(low, least)
+        self.rough = (low.min(axis=-2, keepdims=True, initial=1.0) < _ROUGH) | e.unknown.any(axis=-2, keepdims=True)
+        if self.rough.any():
+            summed = (e.p / (1 + growth(e.a))).sum(axis=-1, keepdims=True).astype(np.float64)
+            summed *= 1 - 2 * (v.n + 50) * e.roundoff - self.up
+            summed -= 2 * v.n * float(np.finfo(e.kind).tiny)  # by which weights may be too large
+            low = np.where(self.rough, np.maximum(summed, least), low)
         scale = (1 + 1.1 * known) / (low * (1 - 1.2 * known)) * (1 + 8 * U)
         self.outputs = (e.p @ v.exact).astype(np.float64)
         self.scale, self.moving, self.w = scale, s, e.p
         self.w += s
-        if self.rough:
+        if self.rough.any():
             self._cap()
 
     def _cap(self) -> None:
-        """w ≤ 1, and 1 where weights are not known."""
-        scale, rows = self.scale.astype(self.w.dtype), self.exponents.unknown[:, 0]
+        """w ≤ 1, and 1 where weights are not known, in the heads where A is summed."""
+        scale, rows = np.where(self.rough, self.scale, 1.0).astype(self.w.dtype), self.exponents.unknown[..., 0]
         self.moving *= scale
-        self.w = np.minimum(self.w * scale, 1)
+        self.w = np.where(self.rough, np.minimum(self.w * scale, 1), self.w)
         self.w[rows] = self.scores.open_[rows]
         self.moving[rows] = self.w[rows]
-        self.scale = np.ones_like(self.scale)
+        self.scale = np.where(self.rough, 1.0, self.scale)
 
     def found(self) -> RowBounds:
         """Steps 4 to 6: M."""
@@ -113,14 +115,14 @@ class Rows:
         below, vanishes = self._underflow(lost * scaled)
         parts = SlackTerms(moved, kept, middle, factor * apart, factor * sums, below + self._far())
         total = moved + kept + middle + parts.apart + parts.sums + parts.underflow
-        silent = np.isnan(total) | (max(self.highest[1:]) > FARTHEST)
+        silent = np.isnan(total) | self.beyond
         silent |= self.scores.far & (self.exponents.grown * (1 + self.up) > 1)
-        return RowBounds(np.where(silent, np.inf, total), size, vanishes[:, 0], parts)
+        return RowBounds(np.where(silent, np.inf, total), size, vanishes[..., 0], parts)
 
     def _apart(self, whole: Floats) -> Floats:
         """S."""
         grown = growth(self.exponents.alone, self.highest[1])
-        if grown.shape[1] == 1:
+        if grown.shape[-1] == 1:
             return np.asarray(whole * grown.astype(np.float64) * (1 + self.up))
         grown *= self.w
         return np.asarray(self.values.weighed(grown, self.values.summed, self.up) * self.scale)
@@ -128,14 +130,14 @@ class Rows:
     def _lost(self) -> Floats:
         """G − 1."""
         grown = growth(self.exponents.below, self.highest[2])
-        if grown.shape[1] == 1:
+        if grown.shape[-1] == 1:
             return np.asarray(self.values.sums(self.w, self.up) * grown * (1 + self.up) * self.scale)
         grown *= self.w
         return np.asarray(self.values.sums(grown, self.up) * self.scale)
 
     def _outputs(self, whole: Floats) -> tuple[Floats, Floats]:
         """ô, and how far o may be from it."""
-        v, e, n = self.values, self.exponents, len(self.values.v)
+        v, e, n = self.values, self.exponents, self.values.n
         o, least_number = self.outputs, 2.0**26 * float(np.finfo(e.kind).tiny)
         off = (1.1 * np.minimum(e.weight_error, 1.0) + 2 * (n + 20) * e.roundoff) * whole + n * least_number * v.largest
         off = off + v.unknown(self.w, self.up) * self.scale
@@ -149,11 +151,12 @@ class Rows:
         """W, and Y."""
         v, s = self.values, self.moving
         least, most = v.ends
-        if s.size * v.v.shape[1] <= _EACH:
-            away = np.abs(v.v[None] - o[:, None, :]) + off[:, None, :] + (0.0 if v.radii is None else v.radii)
-            factor = self.scale * (1 + 2 * (len(v.v) + 8) * self.exponents.roundoff + self.up)
-            moved, spread = (np.einsum("ij,ijc->ic", x, away) * factor for x in (s, self.w))
-            far = np.where(self.scores.open_[:, :, None], away, 0).max(axis=1)
+        if prod(s.shape[-2:]) * v.v.shape[-1] <= _EACH:
+            away = np.abs(v.v[..., None, :, :] - o[..., None, :]) + off[..., None, :]
+            away = away if v.radii is None else away + v.radii[..., None, :, :]
+            factor = self.scale * (1 + 2 * (v.n + 8) * self.exponents.roundoff + self.up)
+            moved, spread = (np.einsum("...ij,...ijc->...ic", x, away) * factor for x in (s, self.w))
+            far = np.where(self.scores.open_[..., None], away, 0).max(axis=-2)
             return np.minimum(moved, far), np.minimum(spread, whole + size)
         around, far, spread = Around(v, o), np.maximum(most - o, o - least) + off, whole + size
         coarse = self.precision.stored.u > self.precision.accumulate.u  # then Y counts for more than W
@@ -162,21 +165,21 @@ class Rows:
             direct = around.distances(self.w, total, whole / self.scale, self.up)
             direct = (direct + off * total + v.unknown(self.w, self.up)) * self.scale
             spread = np.minimum(spread, direct)
-        if coarse and not self.rough:  # p_j/A ≤ w_j
-            moved = growth(self.exponents.farthest) * (1 + self.up) * direct
-        else:
+            moved = growth(self.exponents.farthest) * (1 + self.up) * direct  # p_j/A ≤ w_j where A is not summed
+        if not coarse or self.rough.any():
             total = v.sums(s, self.up)
-            moved = around.distances(s, total, None, self.up)
-            moved = (moved + off * total + v.unknown(s, self.up)) * self.scale
+            summed = around.distances(s, total, None, self.up)
+            summed = (summed + off * total + v.unknown(s, self.up)) * self.scale
+            moved = np.where(self.rough, summed, moved) if coarse else summed
         return np.minimum(moved, far), spread
 
     def _underflow(self, lost: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        p, v, e, n = self.precision, self.values, self.exponents, len(self.values.v)
+        p, v, e, n = self.precision, self.values, self.exponents, self.values.n
         alone, below = e.most_alone * (1 + self.up), e.most_below * (1 + self.up)
         factor = (growth(alone + e.counts.path * e.lam + 2 * rate(p.stored)) + 1) * (lost + 1)
         every, weight = losses(p, e.counts, self._without_subtraction())
         if not p.normalised:
-            weight = weight * self.w.max(axis=1, keepdims=True).astype(np.float64) * self.scale * (1 + self.up)
+            weight = weight * self.w.max(axis=-1, keepdims=True).astype(np.float64) * self.scale * (1 + self.up)
         divisor = (1 - 2.0**-30) / (1 + growth(below)) - (every + weight) * n
         vanishes = divisor <= 0
         divisor = np.where(vanishes, 1.0, divisor)
@@ -186,7 +189,7 @@ class Rows:
         """Step 7: |o − o'|."""
         p, v = self.precision, self.values
         least, most = v.ends
-        eta = float(min(p.score.eta, p.accumulate.eta)) * len(v.v)
+        eta = float(min(p.score.eta, p.accumulate.eta)) * v.n
         return np.where(self.scores.far, (most - least) * eta * (1 + 8 * U), 0.0)
 
     def _without_subtraction(self) -> Floats:
@@ -236,5 +239,5 @@ def shares(rows: Rows, parts: SlackTerms) -> dict[str, Floats]:
 
 def _mean(rows: Rows, x: np.ndarray) -> Floats:
     """Σ w_j x_j."""
-    result = np.einsum("ij,ij->i", rows.w, np.broadcast_to(x, rows.w.shape))
-    return np.asarray(result[:, None] * rows.scale)
+    result = np.einsum("...ij,...ij->...i", rows.w, np.broadcast_to(x, rows.w.shape))
+    return np.asarray(result[..., None] * rows.scale)

@@ -46,20 +46,22 @@ def growth(x: np.ndarray, most: float | None = None) -> NDArray[Any]:
 
     ``most`` is the largest, where it is known. float32 stays float32, but only exponents up to 80 do. Small ones: e^x
     − 1 = x (1 + x/2 + x²/6 + …), where x/2 + x²/6 + … ≤ (x/2)/(1 − x/3) ≤ 0.51 x for x ≤ 2⁻⁶. Others: the proved
-    exponential, enlarged by twice its error, less 1: that rounds by u e^x, which is in it too.
+    exponential, enlarged by twice its error, less 1: that rounds by u e^x, which is in it too. Of a small x that would
+    be more than x; so the smaller one is taken, and what x gives does not depend on the other elements.
     """
     x = np.asarray(x)
     most = float(x.max(initial=0.0)) if most is None else most
+    small = 0.51 * x
+    small += 1.0
+    small *= x
     if most <= _SMALL:
-        out = 0.51 * x
-        out += 1.0
-        out *= x
-        return np.asarray(out)
+        return np.asarray(small)
     out = np.array(np.minimum(x, FARTHEST), dtype=np.float64, order="C", ndmin=1)
     exp_moderate(out)
     out *= _UP
     out -= 1.0
-    values = np.where(x == 0, 0.0, out.reshape(x.shape))
+    out = out.reshape(x.shape)
+    values = np.where(x <= _SMALL, np.minimum(small, out), out)
     return values if most > _OF_FLOAT32 else values.astype(x.dtype)
 
 

@@ -7,7 +7,7 @@ steps of the definition themselves, run in float64. With u = 2⁻⁵³ a score p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -30,7 +30,8 @@ from symattn.bounds.rule import limit
 from symattn.bounds.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 from symattn.document.errors import Undecided
 
-_BLOCK = 1 << 18  # scores at a time
+_BLOCK = 1 << 18  # scores of a head at a time
+_TOGETHER = 1 << 16  # scores of several heads at a time
 _MANY = 1 << 14
 LARGEST = 1e140  # beyond, and below its inverse, squares of inputs leave the range
 _STEPS = {"k_shared", "v_shared", "scores", "scaled", "masked", "weights", "lse", "output"}
@@ -91,31 +92,31 @@ def by_mask(spec: Attention) -> Attention:
 
 
 class ByHead:
-    """The bound by heads and blocks of rows: ``allowed`` (…, n_q, d_v); its shares by step where they are wanted.
+    """The bound by heads and blocks of rows: ``allowed`` (heads, n_q, d_v); its shares by step where they are wanted.
 
     ``last`` says that what the heads give is returned, and rounded for it.
     """
 
     def __init__(self, precision: Precision, shape: tuple[int, ...], shares: bool, last: bool = True) -> None:
         self.precision, self.wanted, self.last = precision, shares, last
-        self.allowed, self.shares = np.empty(shape), dict[str, Floats]()
+        self.allowed, self.shares = np.empty((prod(shape[:-2]), *shape[-2:])), dict[str, Floats]()
 
-    def put(self, where: Any, scores: ScoreExponents, values: ValueColumns) -> None:
+    def put(self, at: tuple[slice, slice], scores: ScoreExponents, values: ValueColumns) -> None:
         """The rows of one block: M, and the last rounding; +∞ where an intermediate result could leave the range."""
         p, f = self.precision, self.precision.returned
         rows = Rows(p, scores, values)
         result = rows.found()
         last = (result.size + result.moved) * g(1, f) + float(f.eta) if self.last else np.zeros_like(result.moved)
         most = limit(p)
-        over = result.vanishes | (scores.largest[:, 0] * (LOG2_E * 1.02) > most)
-        over |= bool(values.total.max() * 1.02 > most)
-        self.allowed[where] = np.where(over[:, None], np.inf, enlarged(result.moved + last))
+        over = result.vanishes | (scores.largest[..., 0] * (LOG2_E * 1.02) > most)
+        over |= values.total.max(axis=-1) * 1.02 > most
+        self.allowed[at] = np.where(over[..., None], np.inf, enlarged(result.moved + last))
         for name, part in ({**shares(rows, result.parts), "output": last} if self.wanted else {}).items():
-            self.shares.setdefault(name, np.zeros_like(self.allowed))[where] = part
+            self.shares.setdefault(name, np.zeros_like(self.allowed))[at] = part
 
 
 class PlainBound(ByHead):
-    """The bound for one set of inputs, in tiles of some queries of one head and all keys."""
+    """The bound for one set of inputs, in tiles of some queries of some heads and all keys."""
 
     def __init__(self, spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False) -> None:
         arrays = {n: a if a.dtype.kind in "biu" else np.asarray(a, dtype=np.float64) for n, a in inputs.items()}
@@ -123,96 +124,116 @@ class PlainBound(ByHead):
         steps = {step.name: step for step in spec.pipeline(frozenset(inputs))}
         self.scaled = steps.get("scaled")
         self.kind = _kind(precision, arrays)
-        axes = front(spec, arrays)
-        super().__init__(precision, (*axes, arrays["q"].shape[-2], arrays["v"].shape[-1]), shares)
+        shape = (*front(spec, arrays), arrays["q"].shape[-2], arrays["v"].shape[-1])
+        super().__init__(precision, shape, shares)
+        every, sizes = list(heads(*of_places(spec, arrays))), (shape[-2], int(arrays["k"].shape[-2]))
         with np.errstate(all="ignore"):  # what overflows becomes +∞, or undefined, which counts as +∞
-            for head in heads(*of_places(spec, arrays)):
-                self._of_head(head)
+            for some in head_blocks(len(every), *sizes):
+                tile = _Tile(self, every[some])
+                for rows in row_blocks(*sizes):
+                    self.put((some, rows), tile.scores(rows), tile.values)
 
-    def _of_head(self, head: Head) -> None:
-        own = head.v if head.sink is None else np.vstack([head.v, np.zeros((1, head.v.shape[1]))])
-        (n_q, _), (n_k, _) = head.q.shape, head.k.shape
-        tile, values = _Tile(self, head), ValueColumns(own, self.kind)
-        for rows in row_blocks(n_q, n_k):
-            self.put((*head.index, rows), tile.scores(rows), values)
-
-    def factor(self, scores: Floats, q: Floats, head: Head) -> Floats:
-        """Scores of a head, scaled."""
+    def factor(self, scores: Floats, q: Floats, some: Sequence[Head]) -> Floats:
+        """Scores of some heads, scaled."""
         if self.scaled is None:
             return scores
         name = self.scaled.of[1] if len(self.scaled.of) > 1 else ""
         if name != "scale":
             return np.asarray(self.scaled.run(scores, *([q] if name else [])))
         own = self.given[name].reshape(-1)
-        return np.asarray(scores * scores.dtype.type(own[head.index[-1] if len(own) > 1 else 0]))
+        factors = [own[head.index[-1] if len(own) > 1 else 0] for head in some]
+        return np.asarray(scores * np.asarray(factors, dtype=scores.dtype)[:, None, None])
 
 
 class _Tile:
-    """Scores of one head, block by block of queries."""
+    """Scores of some heads, block by block of queries, and their values."""
 
-    def __init__(self, plain: PlainBound, head: Head) -> None:
-        self.plain, self.head, self.kind = plain, head, plain.kind
-        self.sizes = np.abs(head.k).astype(self.kind)
-        whole = bool((head.q != 0).all() and (head.k != 0).all())
-        self.marks = None if whole else (head.k != 0).astype(np.float32)
+    def __init__(self, plain: PlainBound, some: Sequence[Head]) -> None:
+        self.plain, self.heads, self.kind = plain, some, plain.kind
+        self.q, self.k, v = (np.stack([getattr(head, name) for head in some]) for name in "qkv")
+        self.sink = None if some[0].sink is None else np.array([head.sink for head in some])[:, None, None]
+        self.values = ValueColumns(v if self.sink is None else with_zeros(v), self.kind)
+        self.sizes = np.abs(self.k).astype(self.kind)
+        whole = bool((self.q != 0).all() and (self.k != 0).all())
+        self.marks = None if whole else (self.k != 0).astype(np.float32)
         p, f = plain.precision, plain.precision.between
         constant, d = SCALE_ROUNDINGS + factor_roundings(p, f), plain.d
         lengths = range(d, d + 1) if whole else range(d + 1)
         self.table = np.array([g(length + constant, f) for length in lengths], dtype=self.kind)
-        longest = np.abs(head.q).sum(axis=-1).max(initial=0.0) + np.abs(head.k).sum(axis=-1).max(initial=0.0)
-        largest = abs(float(plain.factor(np.ones((1, 1)), head.q[:1], head).max()))
-        self.lost = float(longest + 2 * d + 1) * (d + SCALE_ROUNDINGS + 2) * LOG2_E * max(1.0, largest) * float(f.eta)
+        longest = sum(np.abs(a).sum(axis=-1, keepdims=True).max(axis=-2, keepdims=True) for a in (self.q, self.k))
+        largest = np.maximum(1.0, np.abs(plain.factor(np.ones((len(some), 1, 1)), self.q[:, :1], some)))
+        lost = (longest + 2 * d + 1) * (d + SCALE_ROUNDINGS + 2) * LOG2_E * largest * float(f.eta)
+        self.lost = lost.astype(self.kind)
 
     def scores(self, rows: slice) -> ScoreExponents:
         """t and τ_j of step 1 for some queries."""
-        plain, head = self.plain, self.head
-        q = head.q[rows]
-        t = plain.factor(q @ head.k.T, q, head)
-        raw = np.abs(plain.factor(np.abs(q).astype(self.kind) @ self.sizes.T, q.astype(self.kind), head))
-        tau = self._errors(q, raw)
-        open_ = head.seen.tile(rows, slice(0, len(head.k)))
+        plain, some = self.plain, self.heads
+        q = self.q[:, rows]
+        t = plain.factor(q @ self.k.mT, q, some)
+        raw = np.abs(plain.factor(np.abs(q).astype(self.kind) @ self.sizes.mT, q.astype(self.kind), some))
+        tau, open_ = self._errors(q, raw), self._seen(rows)
         every, largest = open_ is None, row_maxima(raw)
         if open_ is None:
             open_ = np.broadcast_to(True, t.shape)
         else:
+            open_ = np.broadcast_to(open_, t.shape)
             t, raw = np.where(open_, t, 0.0), np.where(open_, raw, 0)
-        if head.sink is not None:
-            t, raw = beside(t, head.sink), beside(raw, abs(head.sink))
+        if self.sink is not None:
+            t, raw = beside(t, self.sink), beside(raw, np.abs(self.sink))
             tau, open_ = beside(tau, 0), beside(open_, True)
         reach = row_maxima(raw)
         off = (plain.d + 8) * U * reach
-        return ScoreExponents(t, off, open_, tau, np.maximum(largest, reach), head.sink is not None, every)
+        return ScoreExponents(t, off, open_, tau, np.maximum(largest, reach), self.sink is not None, every)
+
+    def _seen(self, rows: slice) -> NDArray[np.bool_] | None:
+        """Which keys the queries see, (heads or 1, rows, n_k); None where these are all."""
+        keys, alike = slice(0, self.k.shape[-2]), self.heads[0].seen.given is None
+        tiles = [head.seen.tile(rows, keys) for head in (self.heads[:1] if alike else self.heads)]
+        if all(tile is None for tile in tiles):
+            return None
+        every = np.ones((self.q[0, rows].shape[0], keys.stop), dtype=bool)
+        return np.stack([every if tile is None else tile for tile in tiles])
 
     def _errors(self, q: Floats, raw: Floats) -> Floats:
         if self.marks is None:
             return np.asarray(raw * self.table[0] + self.lost)
-        terms = ((q != 0).astype(np.float32) @ self.marks.T).astype(np.int64)
+        terms = ((q != 0).astype(np.float32) @ self.marks.mT).astype(np.int64)
         return np.asarray(raw * self.table[terms] + self.lost * (terms > 0))
 
 
 def row_maxima(a: NDArray[Any]) -> Floats:
-    """Row maxima as float64, (rows, 1)."""
-    return np.asarray(a.max(axis=1, keepdims=True, initial=0), dtype=np.float64)
+    """Row maxima as float64, (…, rows, 1)."""
+    return np.asarray(a.max(axis=-1, keepdims=True, initial=0), dtype=np.float64)
 
 
 def beside(a: NDArray[Any], x: object) -> NDArray[Any]:
     """One more column, of x."""
-    return np.concatenate([a, np.full((len(a), 1), x, a.dtype)], axis=1)
+    return np.concatenate([a, np.broadcast_to(np.asarray(x, a.dtype), (*a.shape[:-1], 1))], axis=-1)
+
+
+def with_zeros(v: NDArray[Any]) -> NDArray[Any]:
+    """The values of heads with a sink's row of zeros."""
+    return np.pad(v, ((0, 0), (0, 1), (0, 0)))
+
+
+def head_blocks(count: int, n_q: int, n_k: int) -> Iterator[slice]:
+    """So many heads at a time that their scores are not too many."""
+    step = max(1, _TOGETHER // max(n_q * n_k, 1))
+    return (slice(start, min(count, start + step)) for start in range(0, count, step))
 
 
 def row_blocks(n_q: int, n_k: int) -> Iterator[slice]:
-    """So many queries at a time that their scores are not too many."""
+    """So many queries of a head at a time that their scores are not too many."""
     step = max(1, _BLOCK // max(n_k, 1))
-    for start in range(0, n_q, step):
-        yield slice(start, min(n_q, start + step))
+    return (slice(start, min(n_q, start + step)) for start in range(0, n_q, step))
 
 
 def evaluate(
     spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False
 ) -> tuple[Floats, dict[str, Floats]]:
     """The bound and its shares by step."""
-    result = PlainBound(spec, inputs, precision, shares)
-    return result.allowed, result.shares
+    result, shape = PlainBound(spec, inputs, precision, shares), shape_of(spec, inputs)
+    return result.allowed.reshape(shape), {name: part.reshape(shape) for name, part in result.shares.items()}
 
 
 def allowed(spec: Attention, inputs: Inputs, precision: Precision) -> Floats:

@@ -97,6 +97,23 @@ def test_it_is_not_below_on_larger_inputs(variant: str, name: str, monkeypatch: 
         assert _compared(SPECS[variant], p, given).min() >= 1
 
 
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("n", [7, 60])
+def test_a_head_has_the_bound_that_it_has_alone(n: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heads are evaluated together: one of far scores, one of which nothing is said, one of a few values."""
+    spec, rng = Attention(heads=4, causal=True, sink="given"), np.random.default_rng(43)
+    sizes = np.array([1.0, 30.0, 1e20, 1e-3])[:, None, None]
+    given = {c: rng.standard_normal((4, n, 8)) * (sizes if c == "q" else 1.0) for c in "qkv"} | {"sink": np.ones(4)}
+    given["k"][3, :, :4] = 0.0
+    together = plain_bound.allowed(spec, given, PRECISIONS[name])
+    monkeypatch.setattr(plain_bound, "_TOGETHER", 0)
+    alone = plain_bound.allowed(spec, given, PRECISIONS[name])
+    assert np.isinf(alone[2]).any()
+    assert np.isfinite(alone[[0, 3]]).all()
+    assert (np.isinf(together) == np.isinf(alone)).all()
+    assert np.allclose(together, alone, rtol=1e-3, atol=0)
+
+
 def test_a_bound_that_is_a_part_smaller_is_told_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison above can fail: without one of six roundings of constants the bound is below."""
     p, given = PRECISIONS["fp32"], inputs(SPECS["plain"], PRECISIONS["fp32"], np.random.default_rng(41), 3, 6, 4)
