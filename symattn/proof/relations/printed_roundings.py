@@ -26,6 +26,7 @@ from symattn.proof.relations.reader import Reader
 
 _SEEDS = 12
 _AROUND = ((0, 0), (1, 60), (-1, 60), (1, 8), (-1, 8))
+_BITS = 128  # of logarithms of the ends of a format
 _WIDER = 4096  # bits, where a ball does not tell what it is rounded to
 
 
@@ -123,7 +124,8 @@ def _near(f: Format) -> tuple[Fraction, ...]:
     near to it and somewhat near."""
     last = f.power_beyond - f.largest
     plain = [overflow(f), f.largest, f.power_beyond, f.smallest, f.smallest / 2, f.u, f.u / 2, last / 2]
-    logs = [abs(Fraction(float(Ball.function("log", Ball.scalar(x)).mid()))) for x in plain]
+    with precision(_BITS):  # whatever it is for who asks first
+        logs = [abs(Fraction(float(Ball.function("log", Ball.scalar(x)).mid()))) for x in plain]
     return tuple(x * (1 + Fraction(n, 2**bits)) for x in (*plain, *logs) for n, bits in _AROUND)
 
 

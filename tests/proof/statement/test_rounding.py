@@ -5,13 +5,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from symattn.arrays.ball import precision
 from symattn.arrays.formats import FORMATS, Format
 from symattn.document.evidence import Grade
 from symattn.document.formulas import formula
 from symattn.document.notation import Relation
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.judging import RelationQuestion, judged
-from symattn.proof.relations.printed_roundings import fl
+from symattn.proof.relations.printed_roundings import _near, fl
 from symattn.theorems.rounding_formats import FORMAT_LETTERS
 
 LETTERS = FORMAT_LETTERS.also({"y": ""}, formats=("float16", "bfloat16"))
@@ -67,3 +68,12 @@ def test_nearest_is_what_the_formats_do(format_name: str) -> None:
     for x in np.concatenate([dice.normal(size=50), 10.0 ** dice.uniform(-9, 5, 50), [0.0, float(f.smallest) / 2]]):
         c = float(f.rounded(x))
         assert f.nearest(Fraction(float(x))) == (np.inf if np.isnan(c) else c)
+
+
+def test_numbers_next_to_logarithms_do_not_depend_on_who_asked_first() -> None:
+    found = []
+    for bits in (53, 200):
+        _near.cache_clear()
+        with precision(bits):
+            found.append([_near(Format(name)) for name in ("float32", "float16", "bfloat16")])
+    assert found[0] == found[1]
