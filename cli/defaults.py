@@ -44,8 +44,8 @@ def given(command: click.Command, name: str, commands: tuple[str, ...]) -> Defau
         if option not in known:
             from symattn.document.errors import near  # help imports nothing of symattn
 
-            meant = near(option, known)
-            raise click.UsageError(f"[tool.symattn.{name}]: {option} is not an option of symattn {name}.{meant}")
+            suggestion = near(option, known)
+            raise click.UsageError(f"[tool.symattn.{name}]: {option} is not an option of symattn {name}.{suggestion}")
     return _taken(command, {**general, **mine})
 
 

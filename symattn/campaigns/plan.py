@@ -31,7 +31,7 @@ from typing import Any
 from symattn import __version__
 from symattn.attention import presets
 from symattn.attention.codec.field_values import field_of
-from symattn.attention.codec.json_text import known, loaded
+from symattn.attention.codec.json_text import loaded, refuse_unknown
 from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
@@ -84,9 +84,9 @@ class Job:
 
 
 def read(path: Path) -> tuple[Job, ...]:
-    """The jobs of a file. Raises ``InputError`` that names the entry and how to hint it."""
+    """The jobs of a file. Raises ``InputError`` that names the entry and how to mend it."""
     result = loaded(path, _LARGEST, toml=True)
-    known(result, _SECTIONS, str(path))
+    refuse_unknown(result, _SECTIONS, str(path))
     for name in ("options", "specs", "domains"):
         _table(result.get(name, {}), f"{path}: {name}")
     return planned(
@@ -139,7 +139,7 @@ def _specs(specs: Mapping[str, object]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, entry in specs.items():
         where = f"specs.{name}"
         result = {key.replace("-", "_"): value for key, value in _table(entry, where).items()}
-        known(result, (*_FIELDS, "like", *OPTIONS), where)
+        refuse_unknown(result, (*_FIELDS, "like", *OPTIONS), where)
         _options({n: x for n, x in result.items() if n in OPTIONS}, where)
         of_fields = {n: x for n, x in result.items() if n not in OPTIONS}
         _ = Job("", name, "", "", of_fields, {}, {}).attention  # refuse what is no specification before any work
@@ -150,7 +150,7 @@ def _domains(domains: Mapping[str, object]) -> Iterator[tuple[str, dict[str, Any
     for name, entry in domains.items():
         where = f"domains.{name}"
         result = {key.replace("-", "_"): value for key, value in _table(entry, where).items()}
-        known(result, _DOMAIN, where)
+        refuse_unknown(result, _DOMAIN, where)
         for field, value in result.items():
             whole = type(getattr(Domain(), field)) is int
             if not isinstance(value, int if whole else int | float) or (isinstance(value, bool) and whole):
@@ -162,7 +162,7 @@ def _domains(domains: Mapping[str, object]) -> Iterator[tuple[str, dict[str, Any
 def _options(results: Mapping[str, Any], where: str) -> None:
     from symattn.programs.verify import check_numbers
 
-    known(results, OPTIONS, where)
+    refuse_unknown(results, OPTIONS, where)
     for name, value in results.items():
         texts = name != "call" or all(isinstance(text, str) for text in value)
         if not isinstance(value, OPTIONS[name]) or isinstance(value, bool) or not texts:

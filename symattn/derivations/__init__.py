@@ -66,7 +66,7 @@ def names() -> dict[str, Entry]:
 
 
 # Words of the field → the derivations that they may mean.
-_MEANT = {
+_TOPICS = {
     "variance": ("scaling",), "sqrt": ("scaling",), "temperature": ("scaling",), "softmax": ("jacobian", "shift"),
     "gradient": ("backward", "jacobian"), "gradients": ("backward", "jacobian"), "backprop": ("backward",),
     "flash": ("online-softmax",), "flashattention": ("online-softmax",), "streaming": ("online-softmax",),
@@ -81,8 +81,8 @@ _MEANT = {
 def suggestion(name: str) -> str:
     """Suggest derivations for an unknown name, for a line of error."""
     plain = name.lower().replace("_", "-")
-    meant = _MEANT.get(plain.replace("-", "")) or difflib.get_close_matches(plain, names(), n=1, cutoff=0.6)
-    return f"did you mean {' or '.join(meant)}?" if meant else f"known: {', '.join(names())}"
+    topics = _TOPICS.get(plain.replace("-", "")) or difflib.get_close_matches(plain, names(), n=1, cutoff=0.6)
+    return f"did you mean {' or '.join(topics)}?" if topics else f"known: {', '.join(names())}"
 
 
 def derive(name: str = "scaling", **parameters: object) -> Document:

@@ -54,7 +54,7 @@ class CitedTheorem:
         return model.Note((model.Emph("Not so."), " ", *capitalised(said), f"{comma} refuted by ", *refuted, "."))
 
 
-def known(theorem: Theorem) -> CitedTheorem:
+def cite(theorem: Theorem) -> CitedTheorem:
     """The theorem, decided now as code and as it is printed. Raises FalseStep unless it is proved and its false variant
     refuted."""
     outcome, reading = decide(theorem), read(theorem)

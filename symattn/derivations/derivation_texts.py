@@ -79,12 +79,12 @@ class Telling:
 
     def theorem(self, name: str) -> CitedTheorem:
         """A theorem of the catalogue, decided once in a text."""
-        from symattn.derivations.cited import known
+        from symattn.derivations.cited import cite
         from symattn.theorems import theorem_of
 
         if name not in self._cited:
             topic, _, called = name.partition(".")
-            self._cited[name] = known(theorem_of(topic, called))
+            self._cited[name] = cite(theorem_of(topic, called))
         return self._cited[name]
 
     def words(self, typed: str) -> Text:

@@ -8,7 +8,7 @@ from typing import Any
 from symattn.derivations import jacobian
 from symattn.derivations.derivation_texts import Telling
 from symattn.derivations.parameters import number_or_letter
-from symattn.derivations.scaling_numpy import D_K, ScalingSetting, at_size, compared, evidence
+from symattn.derivations.scaling_numpy import D_K, ScalingSetting, at_size, evidence, numpy_section
 from symattn.derivations.scaling_typical import TYPICAL, typical
 from symattn.derivations.steps import of_all
 from symattn.document.codec import command
@@ -107,7 +107,7 @@ insert end
 def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
     """Moments of q·k, what 1/√d_k does, the Jacobian of softmax, and its size in the typical row and in the mean."""
     setting = ScalingSetting(dk, None if mean is None else _mean(mean))
-    comparison = compared(setting, seed)
+    comparison = numpy_section(setting, seed)
     letters = {
         "": jacobian.letters(), "gap": _gap_letters(), "uniform": Glossary({"s": "n"}, index={"j": "n"}),
         "any": setting.score(), "main": setting.main(), "row": setting.row(), "end": setting.end(),
@@ -176,7 +176,7 @@ def variance_formula(setting: ScalingSetting, size: str) -> Node:
     return setting.formula(size + ("σ⁴" if setting.centred else "σ² {σ² + 2 @mu²}"))
 
 
-def _result(setting: ScalingSetting, compared: tuple[Evidence, ...]) -> Result:
+def _result(setting: ScalingSetting, by_numpy: tuple[Evidence, ...]) -> Result:
     section, variance = Section(setting.main()), formula("Var(q·k)")
 
     def claimed(left: Node, right: Node) -> Step:
@@ -189,7 +189,7 @@ def _result(setting: ScalingSetting, compared: tuple[Evidence, ...]) -> Result:
     if isinstance(setting.mean, Fraction) and setting.mean:
         at_mean = formula("d_k σ² {σ² + @twice}", values={"twice": 2 * setting.mean**2})
         formulas.append(claimed(At(variance, equals(setting.mu, setting.mean)), at_mean).formula)
-    return Result("Result", tuple(formulas), (of_all(every, scaled, here), *compared))
+    return Result("Result", tuple(formulas), (of_all(every, scaled, here), *by_numpy))
 
 
 def _at_size(setting: ScalingSetting, general: bool) -> Node:

@@ -89,7 +89,7 @@ _CLOSED = dict(zip((_MEAN, _VARIANCE, _SCALED, _GAP),
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def compared(setting: ScalingSetting, seed: int) -> tuple[Block, ...]:
+def numpy_section(setting: ScalingSetting, seed: int) -> tuple[Block, ...]:
     """The section: enumeration where the cube is small, else a sample with its standard errors."""
     centre = setting.mean if isinstance(setting.mean, Fraction) else Fraction(0 if setting.centred else 1)
     small = 2 * setting.d_k <= _LARGEST_CUBE

@@ -91,8 +91,8 @@ def unknown(
     known, first = list(known), f"{whose} has no {what} {word}"
     if word in TOLERANCES:
         return InputError(f"{first}; {PICKED}")
-    if meant := other_name(word, known):
-        return InputError(f"{first}; it is called {meant}")
+    if right := other_name(word, known):
+        return InputError(f"{first}; it is called {right}")
     if of_attention and (field := other_name(word, FIELDS)):
         return InputError(f"{first}; it is a field: write Attention({field}=…)")
     return InputError(first + (perhaps(word, known) or f"; it takes {', '.join(known) or 'none'}"))

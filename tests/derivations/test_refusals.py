@@ -32,7 +32,7 @@ from symattn.derivations import (
 )
 from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention.inputs import DerivationRequest, read_request
-from symattn.derivations.cited import known
+from symattn.derivations.cited import cite
 from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.derivations.steps import FalseStep, checked, hold
 from symattn.document import notation as nt
@@ -125,14 +125,14 @@ def test_a_theorem_that_is_not_proved_is_not_cited() -> None:
     shift = theorem_of("softmax", "softmax-shift")
     assert isinstance(shift.method, AsPrinted)
     identity = shift.method.identity
-    assert known(shift).evidence.where == "all sizes (softmax-shift)"
+    assert cite(shift).evidence.where == "all sizes (softmax-shift)"
     fails = replace(identity, sides=lambda s, t: (softmax(s * t), softmax(s)))
     harmless = replace(identity, false=identity.sides)
     for method in (fails, harmless):
         with pytest.raises(FalseStep):
-            known(replace(shift, method=method))
+            cite(replace(shift, method=method))
     with pytest.raises(FalseStep, match="false"):
-        known(replace(shift, says=shift.false_says, false_says=()))
+        cite(replace(shift, says=shift.false_says, false_says=()))
 
 
 @pytest.mark.parametrize("spec", [Attention(scale=1), Attention(causal=True, fully_masked="nan")])

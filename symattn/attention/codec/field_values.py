@@ -17,7 +17,7 @@ from fractions import Fraction
 from types import NoneType
 from typing import Any, get_args, get_origin
 
-from symattn.attention.codec.json_text import known, short, shown
+from symattn.attention.codec.json_text import refuse_unknown, short, shown
 from symattn.attention.codec.python_text import parsed
 from symattn.attention.fields import field_types, members, words
 from symattn.document.codec import differing, typed
@@ -45,7 +45,7 @@ def field_of(description: type, name: str, value: object, place: str) -> Any:
 
 def made_of(description: type, data: dict[str, Any], place: str) -> Any:
     """A description from an object of fields."""
-    known(data, field_types(description), place)
+    refuse_unknown(data, field_types(description), place)
     missing = [f.name for f in fields(description) if f.default is f.default_factory is MISSING and f.name not in data]
     if missing:
         example = f"{description.__name__}({', '.join(f'{name}=…' for name in missing)})"
@@ -117,8 +117,8 @@ def _plain(hint: object, value: object, place: str) -> Any:
         return int(str(value))
     if str in kinds and isinstance(value, str):
         return str(value)
-    meant = near(value, map(str, words(hint))) if isinstance(value, str) else ""
-    raise InputError(f"{place} is {_alternatives(hint)}, not {shown(value)}.{meant}".rstrip("."))
+    suggestion = near(value, map(str, words(hint))) if isinstance(value, str) else ""
+    raise InputError(f"{place} is {_alternatives(hint)}, not {shown(value)}.{suggestion}".rstrip("."))
 
 
 def _rational(value: object, hint: object, place: str) -> Fraction:
@@ -163,8 +163,8 @@ def _description(hint: object, value: object, place: str) -> Any:
     if len(kinds) == 1:
         return made_of(next(iter(kinds.values())), value, place)
     wrong = next(iter(value), "nothing")
-    meant = near(_name(str(wrong)), kinds)
-    raise InputError(f"{place}: {short(str(wrong))!r} is not one of {', '.join(kinds)}.{meant}")
+    suggestion = near(_name(str(wrong)), kinds)
+    raise InputError(f"{place}: {short(str(wrong))!r} is not one of {', '.join(kinds)}.{suggestion}")
 
 
 def pairs(text: str) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def loaded(path: Path, most: int, toml: bool = False) -> Any:
         raise InputError(f"{path} is not valid TOML: {str(error).splitlines()[0]}") from None
 
 
-def known(data: Iterable[str], names: Iterable[str], where: str) -> None:
+def refuse_unknown(data: Iterable[str], names: Iterable[str], where: str) -> None:
     """Raise InputError, with a suggestion, for the first name that is not one of ``names``."""
     names = list(names)
     for key in data:
@@ -105,12 +105,12 @@ def _refuse(message: str) -> Any:
 
 # -- names of arrays ---------------------------------------------------------------------------------------------------
 INPUTS = tuple(dict.fromkeys((*TOKENS, *(f"{a}_{b}" for b in "qkvo" for a in "wb"), *NEEDED, *OPTIONAL)))
-_MEANT = {plain(name): name for name in INPUTS}
+_INPUT_NAMES = {plain(name): name for name in INPUTS}
 
 
-def meant(name: str) -> str | None:
+def input_name(name: str) -> str | None:
     """The array that a name stands for, or None."""
-    return _MEANT.get(plain(name))
+    return _INPUT_NAMES.get(plain(name))
 
 
 # Words that people write for letters: ``query`` for q, ``w_query`` and ``query_weight`` for w_q.
@@ -136,12 +136,12 @@ def called(arrays: Mapping[str, object], where: str) -> dict[str, Any]:
     """The arrays by the names that symattn has for them. Raises InputError for an unknown one, or one given twice."""
     result: dict[str, Any] = {}
     for name, array in arrays.items():
-        known = meant(name)
-        if known is None:
+        own = input_name(name)
+        if own is None:
             raise InputError(
                 f"{where}: unknown name {short(name)!r}.{suggested(name, INPUTS)} Known: {', '.join(INPUTS)}"
             )
-        if known in result:
-            raise InputError(f"{where}: {known} is given twice, once as {short(name)!r}")
-        result[known] = array
+        if own in result:
+            raise InputError(f"{where}: {own} is given twice, once as {short(name)!r}")
+        result[own] = array
     return result

@@ -8,7 +8,7 @@ from typing import Any
 
 from symattn.attention.codec.exact_arrays import Entries, array_of, flat
 from symattn.attention.codec.field_values import field_of, made_of
-from symattn.attention.codec.json_text import known, short
+from symattn.attention.codec.json_text import refuse_unknown, short
 from symattn.attention.fields import field_types
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError
@@ -47,7 +47,7 @@ def attention_of(data: object, entries: dict[str, Entries], where: str) -> Atten
     """The specification; a mask, padding and such are seen from the inputs."""
     if not isinstance(data, dict):
         raise InputError(f'{where}: "attention" is an object of fields, {{"causal": true}}')
-    known(data, field_types(Attention), f"{where}: attention")
+    refuse_unknown(data, field_types(Attention), f"{where}: attention")
     if "scale" in data and data["scale"] is None:
         raise InputError(f'{where}: scale is null; hint: "none" for no scaling, "1/sqrt(d_k)", or leave it out')
     seen = {name: value for name, value in _seen(entries).items() if name not in data}
@@ -85,7 +85,7 @@ def printed_of(data: object, where: str) -> Printed | None:
     place = f"{where}: printed"
     if not isinstance(data, dict):
         raise InputError(f"{place} is an object")
-    known(data, ("digits", "places", "rounded"), place)
+    refuse_unknown(data, ("digits", "places", "rounded"), place)
     for part in ("digits", "rounded"):
         if not isinstance(data.get(part, {}), dict):
             raise InputError(f"{place}.{part} is an object of arrays")
@@ -93,7 +93,7 @@ def printed_of(data: object, where: str) -> Printed | None:
     if places > _MOST_PLACES:
         raise InputError(f"{place}.places is at most {_MOST_PLACES}")
     for part, names in (("digits", _DIGITS), ("rounded", _ROUNDED)):
-        known(data.get(part, {}), names, f"{place}.{part}")
+        refuse_unknown(data.get(part, {}), names, f"{place}.{part}")
     for name, entries in data.get("digits", {}).items():
         array_of(name, entries, f"{place}.digits")  # only the shape is taken from it: the digits are kept
         for digits in flat(entries):

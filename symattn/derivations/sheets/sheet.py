@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from symattn.attention.codec.exact_arrays import Entries, shape_of
-from symattn.attention.codec.json_text import INPUTS, MOST_BYTES, called, content, decoded, meant, short, suggested
+from symattn.attention.codec.json_text import INPUTS, MOST_BYTES, called, content, decoded, input_name, short, suggested
 from symattn.attention.fields import field_types
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
@@ -101,7 +101,7 @@ def _nested(data: dict[str, Any]) -> dict[str, Any]:
     """A sheet in which arrays and fields stand at the top level, with both where they belong."""
     flat = {key: x for key, x in data.items() if key not in _KEYS}
     known_fields = field_types(Attention)
-    arrays = {key: x for key, x in flat.items() if meant(key) and (isinstance(x, list) or key not in known_fields)}
+    arrays = {key: x for key, x in flat.items() if input_name(key) and (isinstance(x, list) or key not in known_fields)}
     fields = {key: x for key, x in flat.items() if key not in arrays and key in known_fields}
     moved = {"inputs": arrays, "attention": fields}
     remaining = {key: x for key, x in data.items() if key not in arrays and key not in fields}

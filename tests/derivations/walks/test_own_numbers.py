@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError, walk
-from symattn.attention.codec.json_text import INPUTS, called, meant
+from symattn.attention.codec.json_text import INPUTS, called, input_name
 
 NESTED = {
     "attention": {"causal": True},
@@ -27,7 +27,7 @@ def test_flat_sheets_are_those_with_inputs(run, sheet, content: Any) -> None:
 def test_npz_with_the_names_of_papers(run, tmp_path) -> None:
     numbers = {name: np.array([[1.0, 2.0], [3.0, 4.0]]) for name in ("X", "Wq", "WK", "w_v")}
     np.savez(tmp_path / "papers.npz", **numbers)
-    np.savez(tmp_path / "own.npz", **{meant(name): array for name, array in numbers.items()})
+    np.savez(tmp_path / "own.npz", **{input_name(name): array for name, array in numbers.items()})
     assert (
         json.loads(run("walk", str(tmp_path / "papers.npz"), "-f", "json").stdout)["steps"]
         == (json.loads(run("walk", str(tmp_path / "own.npz"), "-f", "json").stdout)["steps"])
@@ -35,7 +35,7 @@ def test_npz_with_the_names_of_papers(run, tmp_path) -> None:
 
 
 def test_no_two_arrays_are_one_when_written_otherwise() -> None:
-    assert {meant(name.upper().replace("_", "")) for name in INPUTS} == set(INPUTS)
+    assert {input_name(name.upper().replace("_", "")) for name in INPUTS} == set(INPUTS)
     assert called({"W-q": 1}, "here") == {"w_q": 1}
 
 
