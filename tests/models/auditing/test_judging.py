@@ -124,6 +124,13 @@ def test_hypotheses_that_say_the_same_are_one() -> None:
     assert twice == "scores are scaled by 1/√d_k"
 
 
+def test_sinks_that_take_no_weight_are_equal_where_both_are_infinite() -> None:
+    right = setting(sink=np.array([-np.inf, 0.0, 1.0, 2.0]))
+    assert right.alike(replace(right, sink=right.sink + 0))  # type: ignore[operator]
+    assert not right.alike(replace(right, sink=np.array([np.inf, 0.0, 1.0, 2.0])))
+    assert not right.alike(replace(right, sink=np.array([-np.inf, 0.0, 1.0, 2.5])))
+
+
 def test_places_go_on_after_a_cache() -> None:
     whole = Masking(Attention(causal=True), list(range(12)), 12, 12, 12).allowed()
     last = Masking(Attention(causal=True), [0, 1], 2, 12, 12).allowed()
