@@ -9,14 +9,9 @@ import pytest
 from symattn import Attention, Domain, verify
 from symattn.programs.request import Request
 from symattn.programs.target import Wrapped, target
+from tests.programs.programs import attention
 
 TWO = Attention(heads=2, causal=True)
-
-
-def attention(q: Any, k: Any, v: Any) -> Any:
-    s = q @ k.swapaxes(-1, -2) * q.dtype.type(q.shape[-1] ** -0.5)
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True) @ v
 
 
 def one(q: Any, k: Any, v: Any) -> Any:

@@ -11,15 +11,9 @@ from symattn import Attention, verify
 from symattn.document.errors import InputError
 from symattn.programs.request import Request
 from symattn.programs.target import Wrapped, target
-from tests.programs.programs import Program
+from tests.programs.programs import Program, attention
 
 TWO = Attention(heads=2)
-
-
-def attention(q: Any, k: Any, v: Any) -> Any:
-    s = q @ k.swapaxes(-1, -2) * q.dtype.type(q.shape[-1] ** -0.5)
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True) @ v
 
 
 def flash(qkv: Any) -> Any:

@@ -5,6 +5,7 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
+import pytest
 
 from symattn.arrays.formats import Format
 from symattn.testing import AttentionFault, assert_close_to_exact
@@ -160,3 +161,10 @@ def refused(out: Array, contract: str | None, **given: Any) -> list[str]:
         except AttentionFault as fault:
             found.append(f"{told}: {fault}")
     return found
+
+
+def words(*given: Any, **told: Any) -> str:
+    """Return the words in which ``assert_close_to_exact`` refuses an output."""
+    with pytest.raises(AttentionFault) as fault:
+        assert_close_to_exact(*given, **told)
+    return str(fault.value)

@@ -13,6 +13,7 @@ from symattn.bounds.judge import expected
 from symattn.bounds.log_sums import log_sums
 from symattn.document.errors import CannotRun, InputError
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
+from tests.testing.half_kernels import words
 
 
 def attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
@@ -26,12 +27,6 @@ def arrays(*front: int, dtype: Any = np.float32) -> tuple[Any, Any, Any]:
     rng = np.random.default_rng(1)
     shapes = ((*front, 3, 4), (*front, 5, 4), (*front, 5, 2))
     return tuple(rng.standard_normal(shape).astype(dtype) for shape in shapes)  # type: ignore[return-value]
-
-
-def words(*given: Any, **told: Any) -> str:
-    with pytest.raises(AttentionFault) as fault:
-        assert_close_to_exact(*given, **told)
-    return str(fault.value)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])

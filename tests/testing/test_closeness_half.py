@@ -15,7 +15,7 @@ from symattn.bounds.sharp.elements import Accused
 from symattn.bounds.sharp.limits import Stores, factor
 from symattn.bounds.sharp.rows_in_float64 import block, every_head
 from symattn.document.errors import InputError
-from symattn.testing import AttentionFault, assert_close_to_exact
+from symattn.testing import assert_close_to_exact
 from tests.testing.half_kernels import (
     INPUTS,
     KERNELS,
@@ -29,18 +29,13 @@ from tests.testing.half_kernels import (
     tiles,
     weights,
     wide,
+    words,
 )
 
 H, N, D = 2, 160, 40
 BF16, FP16 = Format("bfloat16"), Format("float16")
 CAUSAL = Attention(causal=True, heads=H)
 SHAPE = (H, N, D)
-
-
-def words(*given: Any, **told: Any) -> str:
-    with pytest.raises(AttentionFault) as fault:
-        assert_close_to_exact(*given, **told)
-    return str(fault.value)
 
 
 @pytest.mark.parametrize("f", [BF16, FP16], ids=lambda f: f.name)
