@@ -19,9 +19,9 @@ from itertools import product
 import numpy as np
 
 from symattn import Attention, Precision
-from symattn.bounds.interface import bound
 from symattn.bounds.plain_bound import allowed
 from symattn.bounds.priori import InputLimits, a_priori
+from symattn.bounds.worst_case import bound
 
 Arrays = dict[str, np.ndarray]
 GOALS = {"float32": 250.0, "float16": 16.0, "bfloat16": 6.0}

@@ -27,9 +27,9 @@ import numpy as np
 from symattn import Attention, Precision
 from symattn.arrays.formats import Format
 from symattn.bounds.contracts import Contract, replay
-from symattn.bounds.interface import bound
 from symattn.bounds.sharp.elements import tolerances
 from symattn.bounds.sharp.limits import ALPHA, Stores
+from symattn.bounds.worst_case import bound
 from symattn.verification.arithmetic.contract_presets import PRESETS, REPLAYED
 
 HEADS, TOKENS, DIGITS, BLOCK = 4, 1024, 7, 128

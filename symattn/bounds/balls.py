@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import log
 from typing import Any, assert_never
 
@@ -89,7 +88,7 @@ class _Bound:
         rule_givens = RuleGivens(
             self.tau, length, self._fall(), times, self.top, self.star, self.log_n, Ball.lift(self.eps), values
         )
-        numbers = replace(_NUMBERS, largest=lambda x: xp.max(xp.where(self.open, x, 0), axis=-1, keepdims=True))
+        numbers = _NUMBERS._replace(largest=lambda x: xp.max(xp.where(self.open, x, 0), axis=-1, keepdims=True))
         self.found = exponents(rule_givens, self.precision, self.counts, numbers)
         self.a, self.alone, self.below = self.found.a, self.found.alone, self.found.below
         self.grown = upper(self.found.grown)[..., 0]

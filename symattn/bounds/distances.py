@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,8 +110,7 @@ class ValueColumns:
         return np.asarray(result * (1 + 2 * (self.n + 4) * self.roundoff + up))
 
 
-@dataclass(frozen=True)
-class Around:
+class Around(NamedTuple):
     """Places around the outputs o (…, rows, d_v) of some rows."""
 
     values: ValueColumns

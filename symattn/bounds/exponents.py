@@ -15,10 +15,9 @@ of the weights.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import log, prod
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +37,7 @@ _DEEP = 700.0
 _FEW = 64  # rescalings that are not counted, but taken to be as many as there may be
 
 
-@dataclass(frozen=True)
-class ScoreExponents:
+class ScoreExponents(NamedTuple):
     """Scores t̂ (…, rows, n) of the keys in ``open_``, 0 elsewhere; r; τ_j; the largest sum of absolute values.
 
     ``tau`` is of the type that the bound is computed in. r, the largest sums and ``shift``, by how much a row may be

@@ -18,8 +18,8 @@ arithmetic gives, for these reasons.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log, prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,7 @@ _ROUGH = 0.98  # of A, below which it is summed
 _EACH = 1 << 16  # products of a weight and a value of a head that are made one by one
 
 
-@dataclass(frozen=True)
-class SlackTerms:
+class SlackTerms(NamedTuple):
     """The terms of M: W, P, (G' − 1)(|o| + W + P), G' e^{2λ_P} S, the same of E, and what underflows."""
 
     moved: Floats
@@ -47,8 +46,7 @@ class SlackTerms:
     underflow: Floats
 
 
-@dataclass(frozen=True)
-class RowBounds:
+class RowBounds(NamedTuple):
     """M for some rows, (…, rows, d_v); |o|, rounded up; rows of which nothing is said; the terms of M."""
 
     moved: Floats

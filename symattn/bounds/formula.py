@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import log, prod
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from symattn.arrays.precision import Precision
 from symattn.bounds.counts import Counts
@@ -55,8 +54,7 @@ def _fence(x: Node) -> Node:
     return Fence("round", x)
 
 
-@dataclass(frozen=True)
-class Equations:
+class Equations(NamedTuple):
     """The equations of the bound, each letter after those that it is made of, and the bound at last."""
 
     definitions: tuple[Relation, ...]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.enclosed import EnclosedOutput, enclose
 from symattn.attention.spec import Attention
 from symattn.bounds import enclosed, plain_bound
+from symattn.bounds.balls import allowed
 from symattn.bounds.called_target import Inputs, Outcome
 from symattn.bounds.case_result import (
     UNFIT,
@@ -32,7 +33,6 @@ from symattn.bounds.case_result import (
     shares,
 )
 from symattn.bounds.reference import RIGHT, Run, Variant, canonical, changed, run
-from symattn.bounds.worst_case import allowed
 from symattn.document.errors import InputError, Refused, Undecided
 
 _START, _LIMIT = 128, 4096
@@ -209,8 +209,7 @@ def _enclosed(spec: Attention, inputs: Inputs, precision: Precision, fast: np.nd
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Legal:
+class Legal(NamedTuple):
     """The legal outputs of a call by equal ways of computing, each with a bound of its own, made when needed.
 
     ``unsaid`` gives shapes, and which entries are numbers, where no way is decided. Axes of length 1 may differ in the

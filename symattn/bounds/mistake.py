@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from symattn.bounds.reference import Change, Values, Variant
 Wrong = Callable[["At"], Any]
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(NamedTuple):
     """A condition, in words and for a judged case."""
 
     words: str

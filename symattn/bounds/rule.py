@@ -8,8 +8,7 @@ Names are those of the statement.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +19,7 @@ from symattn.bounds.counts import Counts
 Number = Any  # balls, floats, arrays of these, or letters
 
 
-@dataclass(frozen=True)
-class NumberKind:
+class NumberKind(NamedTuple):
     """The operations of a kind of number beside + and ×: g(n), λ, the larger of two, the largest of each row; e^x − 1,
     e^x, the smaller of two, a choice element by element, numbers of the kind from floats, and a letter for one."""
 
@@ -37,8 +35,7 @@ class NumberKind:
     named: Callable[[str, Number], Number] = lambda letter, x: x
 
 
-@dataclass(frozen=True)
-class RuleGivens:
+class RuleGivens(NamedTuple):
     """The givens of the rule. Each key: τ'_j, |t_j|, m − t_j and B_j. Each row: |m| and τ*. All: ln n and ε'.
 
     |t_j| and |m| hold what rows may be shifted by. ``values`` is what a value brings along, in exponents.
@@ -55,8 +52,7 @@ class RuleGivens:
     values: Number = 0
 
 
-@dataclass(frozen=True)
-class RuleExponents:
+class RuleExponents(NamedTuple):
     """r_j, r'_j and β*; a_j, s_j and b_j."""
 
     first: Number

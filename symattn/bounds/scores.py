@@ -36,10 +36,9 @@ Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, log
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,8 +67,7 @@ _STEPS = frozenset(_PROVED.split())
 _LINEAR = ("q_joined", "k_joined", "q_cut", "k_cut", "k_shared")
 
 
-@dataclass(frozen=True)
-class ScoreErrors:
+class ScoreErrors(NamedTuple):
     """τ_j for the scores before they are stored; by how much rows may be shifted; sums of absolute values.
 
     ``products`` are sums of absolute values without what is added to scores after they are scaled. ``values``: |v|_j

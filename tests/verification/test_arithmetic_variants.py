@@ -18,8 +18,8 @@ from symattn.bounds.case_result import UNFIT
 from symattn.bounds.contracts import Contract, family, replay
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
-from symattn.bounds.interface import bound
 from symattn.bounds.reference import RIGHT, Variant, canonical, trace
+from symattn.bounds.worst_case import bound
 from symattn.verification.arithmetic.ranking import Found, arithmetic, confirmed
 from symattn.verification.arithmetic.suspects import BitSample
 from symattn.verification.probing.search import FAMILIES

@@ -8,9 +8,9 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.precision import Precision
 from symattn.bounds.arithmetic import upper
+from symattn.bounds.balls import allowed
 from symattn.bounds.judge import expected
 from symattn.bounds.reference import run
-from symattn.bounds.worst_case import allowed
 from tests.verification.legal import Row
 
 PRECISIONS = ("float32", "float16", "bfloat16")

@@ -14,12 +14,11 @@ from symattn.attention.inputs import lengths
 from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling
 from symattn.bounds import enclosed, exponents, reference, scores
-from symattn.bounds.balls import projected
+from symattn.bounds.balls import allowed, projected
 from symattn.bounds.case_result import shares
 from symattn.bounds.enclosed import _parts
 from symattn.bounds.judge import Traced, expected
 from symattn.bounds.reference import run
-from symattn.bounds.worst_case import allowed
 from symattn.document.errors import Refused
 
 GIVEN = Alibi(slopes="given", two_sided=True)

@@ -11,10 +11,10 @@ from symattn import Attention
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.precision import Precision
 from symattn.bounds import exponents, float_worst_case, plain_bound
-from symattn.bounds.interface import bound
+from symattn.bounds.balls import allowed
 from symattn.bounds.priori import InputLimits, a_priori
 from symattn.bounds.reference import run
-from symattn.bounds.worst_case import allowed
+from symattn.bounds.worst_case import bound
 from symattn.document.errors import InputError
 from symattn.document.tex import tex
 

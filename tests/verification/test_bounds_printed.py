@@ -113,7 +113,7 @@ def test_what_is_printed_is_what_was_evaluated(monkeypatch: pytest.MonkeyPatch) 
                         for e in honest.definitions)  # fmt: skip
     p = Precision.of("fp32")
     before, common = a_priori(InputLimits(64, 64, 8.0, 4.0), p), {text(x) for x in formula()}
-    monkeypatch.setattr(formula_of, "equations", lambda *_: replace(honest, definitions=definitions))
+    monkeypatch.setattr(formula_of, "equations", lambda *_: honest._replace(definitions=definitions))
     after = a_priori(InputLimits(64, 64, 8.0, 4.0), p)
     assert after.value > 1.2 * before.value
     assert after.formula != before.formula
@@ -143,7 +143,7 @@ def test_the_printed_exponents_are_those_of_the_rule() -> None:
 def test_another_rule_is_another_print(monkeypatch: pytest.MonkeyPatch) -> None:
     p = Precision.of("fp32")
     before = a_priori(InputLimits(64, 64, 8.0, 4.0), p)
-    monkeypatch.setattr(formula_of, "exponents", lambda x, *rest: by_rule(replace(x, times=2 * x.times), *rest))
+    monkeypatch.setattr(formula_of, "exponents", lambda x, *rest: by_rule(x._replace(times=2 * x.times), *rest))
     after = a_priori(InputLimits(64, 64, 8.0, 4.0), p)
     assert after.value > 1.01 * before.value
     assert "2B" in text(after.formula[-1])

@@ -11,8 +11,8 @@ from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
 from symattn.attention.positions.position_fields import Rotary
 from symattn.bounds import enclosed
+from symattn.bounds.balls import allowed
 from symattn.bounds.reference import run
-from symattn.bounds.worst_case import allowed
 
 FP16, FP32 = Precision.of("fp16"), Precision.of("fp32")
 ROTARY = Attention(position=Rotary())

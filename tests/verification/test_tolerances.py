@@ -9,8 +9,8 @@ from symattn import Attention, InputError
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
 from symattn.bounds.inputs import Sizes
-from symattn.bounds.interface import bound
 from symattn.bounds.reference import trace
+from symattn.bounds.worst_case import bound
 from symattn.document.evidence import Grade
 from symattn.document.render import render
 from symattn.verification.rules import scoring

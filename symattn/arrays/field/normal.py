@@ -11,9 +11,8 @@ neither does, a minus stands in front.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.field.sums import Sum, content, exponent, from_polynomial, polynomials, scaled, shifted, times
@@ -23,8 +22,7 @@ Terms = list[tuple[K, K]]  # exponents and coefficients
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """sign · ratio · numerator / denominator, as the module says; ``denominator`` may be the one term 1."""
 
     sign: int

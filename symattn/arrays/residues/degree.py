@@ -48,6 +48,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import count
 from math import ceil, comb, inf, lcm, log2
+from typing import NamedTuple
 
 import numpy as np
 
@@ -199,8 +200,7 @@ class ResidueRatio:
         return sum_.vanishing() if sum_ else UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class Chance:
+class Chance(NamedTuple):
     """The D and the log₂ norm of a polynomial N, and so the chance that N ≠ 0 shows residue 0."""
 
     degree: float = 0

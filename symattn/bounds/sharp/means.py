@@ -10,10 +10,9 @@ errs anew in each row is seen in their squares (``squares``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,8 +43,7 @@ _MOVED = 20.0  # a logarithm of a weight that roundings move by more says nothin
 _KEPT = 1 << 21  # scores of all heads together, up to which they are kept for a second look
 
 
-@dataclass(frozen=True)
-class MeanBeyondLimit:
+class MeanBeyondLimit(NamedTuple):
     """A mean beyond its limit: in which part of the output, what it looks like, and what right replays need of it.
 
     ``share`` and ``certain`` are how many times it is its limit, and what all roundings can do together, for each of

@@ -16,8 +16,7 @@ that those of right outputs sum to at most G/3 or so: of right replays they have
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +26,7 @@ from symattn.bounds.sharp.limits import Floats
 MOST = 1 / 2
 
 
-@dataclass(frozen=True)
-class Squares:
+class Squares(NamedTuple):
     """σ² and r, (m, heads, rows), of m directions; ``firsts`` (heads · rows,) are the first rows of equal queries."""
 
     squares: Floats

@@ -12,10 +12,10 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.inputs import Sizes
-from symattn.bounds.interface import Bound, bound
 from symattn.bounds.priori import APriori, InputLimits, a_priori
 from symattn.bounds.reference import usual
 from symattn.bounds.sharp.ways import scale_of
+from symattn.bounds.worst_case import Bound, bound
 from symattn.document.codec import differing
 from symattn.document.errors import InputError
 
