@@ -11,10 +11,9 @@ import numpy as np
 from symattn.arrays.ball import Ball
 from symattn.arrays.precision import Precision
 from symattn.bounds.arithmetic import Balls, extents, g, largest, number, rate, size, upper, xp
-from symattn.bounds.counts import Counts
 from symattn.bounds.exponents import far_below, stored
 from symattn.bounds.reference import Run, Values
-from symattn.bounds.rule import NumberKind, RuleGivens, exponents, limit, losses, underflow, weighed
+from symattn.bounds.rule import Counts, NumberKind, RuleGivens, exponents, limit, losses, underflow, weighed
 from symattn.bounds.scores import LOG2_E, score_errors
 from symattn.document.errors import Undecided
 

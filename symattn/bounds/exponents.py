@@ -25,10 +25,9 @@ from numpy.typing import NDArray
 from symattn.arrays.enclosing.exponential import EPSILON, exp_moderate
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
-from symattn.bounds.counts import Counts
 from symattn.bounds.distances import U
 from symattn.bounds.growth import FARTHEST, g, rate
-from symattn.bounds.rule import NumberKind, RuleGivens, exponents
+from symattn.bounds.rule import Counts, NumberKind, RuleGivens, exponents
 
 Floats = NDArray[Any]
 

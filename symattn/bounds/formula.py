@@ -11,9 +11,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from symattn.arrays.precision import Precision
-from symattn.bounds.counts import Counts
 from symattn.bounds.growth import growth_of, power_up
-from symattn.bounds.rule import NumberKind, RuleGivens, exponents
+from symattn.bounds.rule import Counts, NumberKind, RuleGivens, exponents
 from symattn.document import notation as nt
 from symattn.document.notation import (
     Fence,
@@ -102,11 +101,9 @@ def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, 
     for letter, x in reversed(outcome.items()):
         if any(nt.replaced(y, {Name(letter): Name("")}) != y for y in read.values()):
             read[letter] = x
-    return tuple(equals(letter, _without_zeros(x)) for letter, x in reversed(read.items()))
-
-
-def _without_zeros(x: Node) -> Node:
-    return nt.Sum(tuple(term for term in x.terms if term != nt.node(0))) if isinstance(x, nt.Sum) else x
+    for letter, x in read.items():
+        read[letter] = nt.Sum(tuple(term for term in x.terms if term != nt.node(0))) if isinstance(x, nt.Sum) else x
+    return tuple(equals(letter, x) for letter, x in reversed(read.items()))
 
 
 def equations(wide: bool, events: bool, exponents: tuple[Relation, ...] = ()) -> Equations:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from symattn.arrays.enclosing.exponential import exp_moderate
 from symattn.arrays.formats import Format
-from symattn.bounds.counts import rate_of
+from symattn.bounds.rule import rate_of
 
 Floats = NDArray[np.float64]
 

@@ -24,10 +24,9 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.bounds import formula as formula_of
-from symattn.bounds.counts import Counts
 from symattn.bounds.exponents import stored
 from symattn.bounds.growth import FARTHEST, g, power_up, rate
-from symattn.bounds.rule import limit
+from symattn.bounds.rule import Counts, limit
 from symattn.bounds.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 from symattn.document.errors import InputError, Undecided
 from symattn.document.notation import Node, name

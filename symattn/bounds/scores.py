@@ -51,8 +51,8 @@ from symattn.attention.flow import Step
 from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.attention.positions.rotary import inverse_frequencies
 from symattn.bounds.arithmetic import Balls, extents, g, largest_row, number, size, upper
-from symattn.bounds.counts import rate_of
 from symattn.bounds.reference import Run, Values, lifted, of_products, trace
+from symattn.bounds.rule import rate_of
 from symattn.document.errors import InputError
 
 SCALE_ROUNDINGS = 6

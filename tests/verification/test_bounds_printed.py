@@ -10,11 +10,10 @@ import pytest
 from symattn.arrays.precision import Precision
 from symattn.bounds import formula as formula_of
 from symattn.bounds import priori
-from symattn.bounds.counts import Counts
 from symattn.bounds.formula import Equations, defined, equations, formula, value
 from symattn.bounds.growth import g, growth_of, rate
 from symattn.bounds.priori import InputLimits, a_priori
-from symattn.bounds.rule import NumberKind, RuleGivens
+from symattn.bounds.rule import Counts, NumberKind, RuleGivens
 from symattn.bounds.rule import exponents as by_rule
 from symattn.document.errors import Undecided
 from symattn.document.model import Code, Result
