@@ -1,25 +1,21 @@
 """ONNX's operators that hold whole steps of attention, by the definitions of ``symattn.attention``.
 
-Sources: ONNX, Operator Schemas, Attention-23 to -25, RotaryEmbedding-23, RMSNormalization-23, LayerNormalization-17.
+Source: ONNX, Operator Schemas, Attention-23 to -25.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from itertools import accumulate, pairwise
 
 import numpy as np
 
-from symattn.arrays.array import Array
-from symattn.attention.norms import centre, layer_norm, rms_norm
 from symattn.attention.positions.rotary import rotate
 from symattn.attention.projections import merge_heads, split_heads
 from symattn.attention.sizes import same
 from symattn.document.errors import InputError
 from symattn.programs.graphs.graph_operators import arange, gather, meant_scale, part
-from symattn.programs.graphs.values import Context, Value, are_booleans, decimal, is_plain, length, place, whole
-from symattn.programs.onnx import FLOATS, INPUTS, OUTPUTS, OnnxNode, of_node
+from symattn.programs.graphs.values import Context, Value, are_booleans, decimal, is_plain, length, whole
+from symattn.programs.onnx import INPUTS, OUTPUTS, OnnxNode, of_node
 
 
 def attention(c: Context, *operands: Value, opset: int, **attributes: Value) -> tuple[Value, ...]:
@@ -43,82 +39,6 @@ def _lifted(c: Context, role: str, x: Value) -> Value:
     if not is_plain(x):
         raise InputError("nonpad_kv_seqlen is computed from the inputs, which is not read")
     return np.asarray(x)
-
-
-def rotary_embedding(
-    c: Context, x: Value, cos: Value, sin: Value, position_ids: object = None, interleaved: int = 0, num_heads: int = 0,
-    rotary_embedding_dim: int = 0,
-) -> Array:  # fmt: skip
-    """The first columns of each head turned by the angles of its place: all, unless a width is told."""
-    if x.ndim == 3 and (num_heads < 1 or x.shape[-1] % num_heads):
-        raise InputError(f"num_heads is {num_heads}, which does not divide the {x.shape[-1]} columns of X")
-    heads = split_heads(x, num_heads) if x.ndim == 3 else x
-    cos, sin = (_rows(c, c.lifted(table), position_ids) for table in (cos, sin))
-    width = rotary_embedding_dim or heads.shape[-1]
-    if not (2 * cos.shape[-1] == 2 * sin.shape[-1] == width):
-        raise InputError(f"tables of {cos.shape[-1]} and {sin.shape[-1]} columns turn {width} columns; half is needed")
-    y = rotate(heads, cos[..., None, :, :], sin[..., None, :, :], "interleaved" if interleaved else "half")
-    return merge_heads(y) if x.ndim == 3 else y
-
-
-def _rows(c: Context, table: Value, places: Value) -> Value:
-    """The rows of a table that places name: (most, r/2) for places (b, n) → (b, n, r/2)."""
-    if places is None:
-        return table
-    if not is_plain(places):
-        raise InputError("position_ids are computed from the inputs, which is not read; hint: the tables' own rows")
-    return c.xp.stack([gather(c, table, row) for row in np.atleast_2d(np.asarray(places))], axis=0)
-
-
-def rms_normalization(
-    c: Context, x: Value, scale: Value, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> Value:
-    """X / √(mean(X²) + ε) · scale over the axes from ``axis`` on."""
-    _check_stashed(stash_type)
-    flat, back = _flattened(c, x, axis)
-    return back(rms_norm(flat, decimal(epsilon), _parameter(c, scale, x, axis)))
-
-
-def layer_normalization(
-    c: Context, x: Value, scale: Value, b: Value = None, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> tuple[Value, Value, Value]:
-    """(X − mean) / √(variance + ε) · Scale + B over the axes from ``axis`` on; the mean; 1 / √(variance + ε)."""
-    _check_stashed(stash_type)
-    flat, back = _flattened(c, x, axis)
-    gain, bias = (_parameter(c, p, x, axis) for p in (scale, b))
-    variance = c.xp.mean(centre(flat) * centre(flat), axis=-1, keepdims=True)
-    return (
-        back(layer_norm(flat, decimal(epsilon), gain, bias)),
-        back(c.xp.mean(flat, axis=-1, keepdims=True)),
-        back(1 / c.xp.sqrt(variance + c.lifted(decimal(epsilon)))),
-    )
-
-
-def _check_stashed(kind: int) -> None:
-    """The format in which the norm is taken is not followed, as no rounding is; it must be one of floats."""
-    if kind not in FLOATS:
-        raise InputError(f"stash_type is {kind}; known: {FLOATS}")
-
-
-def _flattened(c: Context, x: Value, axis: int) -> tuple[Value, Callable[[Value], Value]]:
-    """The axes from ``axis`` on as one, and the way back, which leaves an axis of length 1 for one that was summed."""
-    k = place(axis, x.ndim)
-    rows, columns = tuple(x.shape[:k]), tuple(x.shape[k:])
-    if len(columns) == 1:
-        return x, lambda y: y
-    flat = c.xp.reshape(x, (*rows, math.prod(columns)))
-    return flat, lambda y: c.xp.reshape(y, (*rows, *(columns if y.shape[-1] != 1 else (1,) * len(columns))))
-
-
-def _parameter(c: Context, p: Value, x: Array, axis: int) -> Value:
-    """A gain or a bias as one axis, where the axes from ``axis`` on are one."""
-    if p is None:
-        return None
-    columns = tuple(x.shape[place(axis, x.ndim) :])
-    p = c.lifted(p)
-    if p.ndim > len(columns):
-        raise InputError(f"a gain or bias of {p.ndim} axes, where {len(columns)} are normalised, is not read")
-    return p if len(columns) == 1 else c.xp.reshape(c.xp.broadcast_to(p, columns), (math.prod(columns),))
 
 
 # -- operators of ONNX Runtime -----------------------------------------------------------------------------------------
@@ -185,10 +105,11 @@ def group_query_attention(
         if cos_cache is None or sin_cache is None:
             raise InputError("do_rotary needs cos_cache and sin_cache")
         places = position_ids if position_ids is not None else arange(c, past, past + length(q.shape[-2]))
-        heads = (num_heads, kv_num_heads)
+        cos, sin = (gather(c, c.lifted(table), places)[..., None, :, :] for table in (cos_cache, sin_cache))
+        layout = "interleaved" if rotary_interleaved else "half"
         q, k = (
-            rotary_embedding(c, x, cos_cache, sin_cache, places, rotary_interleaved, n, 2 * cos_cache.shape[-1])
-            for x, n in zip((q, k), heads, strict=True)
+            merge_heads(rotate(split_heads(x, heads), cos, sin, layout))
+            for x, heads in ((q, num_heads), (k, kv_num_heads))
         )
     result = _told(scale, is_causal=1, q_num_heads=num_heads, kv_num_heads=kv_num_heads)
     result |= {"softcap": softcap} if softcap else {}

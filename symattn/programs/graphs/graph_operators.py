@@ -320,9 +320,8 @@ def gather(c: Context, x: Value, index: Value, axis: int = 0) -> Value:
     k = place(axis, x.ndim)
     if at.ndim == 0:
         return x[(*[slice(None)] * k, int(at))]
-    if at.ndim != 1:
-        raise InputError("a gather by a table of places is not read")
-    return _stacked(c, _slices(x, k, [int(i) for i in at]), k)
+    rows = _stacked(c, _slices(x, k, [int(i) for i in at.reshape(-1)]), k)
+    return rows if at.ndim == 1 else c.xp.reshape(rows, (*x.shape[:k], *at.shape, *x.shape[k + 1 :]))
 
 
 def split(c: Context, x: object, counts: Sequence[Value], axis: int) -> tuple[Value, ...]:

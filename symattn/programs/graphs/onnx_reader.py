@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 from symattn.document.errors import InputError, MissingExtra
 from symattn.programs.graphs.onnx_table import ONNX
 from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref
-from symattn.programs.graphs.values import as_int64, type_name
+from symattn.programs.graphs.values import UNKNOWN, as_int64, type_name
+from symattn.programs.loading import one_line
 from symattn.programs.onnx import FLOATS
 
 MOST_BYTES = 2**28
@@ -73,9 +75,10 @@ def of_model(model: Any, file: Path = Path("model.onnx")) -> Graph:
             weights.append(GraphArray(key, shape, label=_label(g, key)))
         else:
             constants[key] = _array(f"{name}: {key[:40]!r}", a, shape)
-    opset = _opset(name, model)
-    types = _types(g)
-    nodes = tuple(_node(name, n, opset, types) for n in g.node)
+    opset, spelled = _opset(name, model), _spelled(name, model)
+    known = (*spelled.input, *spelled.value_info, *spelled.output)
+    types = {v.name: _type(v.type.tensor_type.elem_type) for v in known}
+    nodes = tuple(_node(name, n, opset, types) for n in spelled.node)
     outputs = tuple(v.name for v in g.output)
     return Graph(ONNX, name, inputs, tuple(weights), constants, nodes, outputs[:1])
 
@@ -87,6 +90,34 @@ def _opset(name: str, model: Any) -> int:
         outcome = ", ".join(map(str, sorted(result))) or "none"
         raise InputError(f"{name} is of opset {outcome}; {_OPSETS[0]} to {_OPSETS[-1]} are read; hint: another export")
     return int(result.pop())
+
+
+def _spelled(name: str, model: Any) -> Any:
+    """The graph without its numbers, with the types of its values: operators that the table lacks are spelled out.
+
+    What ONNX defines by other operators, it spells out itself. Functions of the model's own are left as they are, since
+    they may grow beyond all bounds. Raises ``InputError`` where that fails.
+    """
+    from onnx import defs, helper, inliner, shape_inference
+
+    g = model.graph
+    known = [helper.make_tensor_value_info(a.name, a.data_type, a.dims) for a in g.initializer]
+    graph = helper.make_graph(g.node, g.name, [*g.input, *known], g.output, value_info=g.value_info)
+    bare = helper.make_model(graph, opset_imports=model.opset_import)
+    others = [("", schema.name) for schema in defs.get_all_schemas() if schema.name not in ONNX.rules]
+    with suppress(Exception):  # of its C++, which has no types; what is left is refused by its name
+        bare = inliner.inline_selected_functions(bare, others, inline_schema_functions=True)
+    try:
+        return shape_inference.infer_shapes(bare).graph
+    except Exception as error:
+        raise InputError(f"{name}: {one_line(error).partition('] ')[2][:120]}") from None
+
+
+def _type(number: int) -> str:
+    from onnx import TensorProto
+
+    known = number in TensorProto.DataType.values()
+    return type_name(TensorProto.DataType.Name(number).lower().replace("double", "float64")) if known else ""
 
 
 def _label(graph: Any, key: str) -> str:
@@ -169,7 +200,9 @@ def _node(name: str, proto: Any, opset: int, types: Mapping[str, str]) -> GraphN
         if "opset" in attributes:  # which is told below, and is no attribute of the operator
             raise InputError(f"{name}: Attention: unknown attribute 'opset'")
         attributes = {**attributes, "opset": opset}
-    return GraphNode(operator, operands, tuple(proto.output), attributes, tuple(types[o] for o in proto.output))
+    return GraphNode(
+        operator, operands, tuple(proto.output), attributes, tuple(types.get(o, UNKNOWN) for o in proto.output)
+    )
 
 
 def _attributes(place: str, proto: Any) -> Iterator[tuple[str, Any]]:
@@ -184,40 +217,3 @@ def _attributes(place: str, proto: Any) -> Iterator[tuple[str, Any]]:
         except ValueError as error:
             raise InputError(f"{place}: {attribute.name} cannot be read: {str(error)[:80]}") from None
         yield attribute.name, value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-# -- types: of inputs and constants as told, of others by what the operators keep --------------------------------------
-# Source: ONNX, Operator Schemas: operands of one type give an output of that type, and nothing is promoted.
-_TRUTH = frozenset(["Not", "And", "Or", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
-_SECOND = ("Where", "CastLike")  # the type of their second operand; of any other operator that of the first
-
-
-def _types(graph: Any) -> Mapping[str, str]:
-    """Return a type for each value of a ``GraphProto`` by name: ``uint8``, ``bool``, ``float``; empty if it is open."""
-    result = {v.name: _type(v.type.tensor_type.elem_type) for v in graph.input}
-    result |= {a.name: _type(a.data_type) for a in graph.initializer}
-    for node in graph.node:
-        result |= dict.fromkeys(node.output, _type_made(node, [result.get(name, "") for name in node.input]))
-    return result
-
-
-def _type(number: int) -> str:
-    from onnx import TensorProto
-
-    known = number in TensorProto.DataType.values()
-    return type_name(TensorProto.DataType.Name(number).lower().replace("double", "float64")) if known else ""
-
-
-def _type_made(node: Any, operands: list[str]) -> str:
-    result = {a.name: a for a in node.attribute}
-    if node.op_type in _TRUTH:
-        return "bool"
-    if node.op_type == "Shape":
-        return "int64"
-    if node.op_type == "Cast":
-        return _type(result["to"].i) if "to" in result else ""
-    if node.op_type in ("Constant", "ConstantOfShape"):
-        value = result.get("value")
-        return _type(value.t.data_type) if value else "float" if node.op_type == "ConstantOfShape" else ""
-    at = 1 if node.op_type in _SECOND else 0
-    return operands[at] if at < len(operands) else ""

@@ -16,7 +16,7 @@ from symattn.document.errors import InputError
 from symattn.programs.graphs import fused
 from symattn.programs.graphs import graph_operators as op
 from symattn.programs.graphs.running import Dialect
-from symattn.programs.graphs.values import Context, Rule, Value, cast, cast_like, length, place
+from symattn.programs.graphs.values import Context, Rule, Value, cast, length, place
 
 _TYPES = {1: "float", 10: "float", 11: "float", 16: "float", 9: "bool", 2: "int", 3: "int", 6: "int", 7: "int"}
 
@@ -64,17 +64,18 @@ def _flatten(c: Context, x: Array, axis: int = 1) -> Value:
 RULES: Mapping[str, Rule] = {
     **op.table(op.binary, "Add=add Sub=subtract Mul=multiply And=logical_and Or=logical_or Equal=equal Less=less"),
     **op.table(op.binary, "LessOrEqual=less_equal Greater=greater GreaterOrEqual=greater_equal"),
-    **op.table(op.unary, "Sqrt=sqrt Exp=exp Tanh=tanh Neg=negative Not=logical_not"),
+    **op.table(op.unary, "Sqrt=sqrt Exp=exp Log=log Tanh=tanh Erf=erf Abs=abs Neg=negative Not=logical_not"),
+    "Reciprocal": lambda c, x: op.divide(c, 1.0, x),
     "Div": op.divide_whole,
     "Pow": op.power,
     "Where": op.where,
     "Cast": _cast,
-    "CastLike": cast_like,
     "Identity": lambda c, x: x,
     "Constant": lambda c, value=None, **others: value if value is not None else next(iter(others.values())),
     "ConstantOfShape": lambda c, shape, value=0.0: op.full(c, shape, np.asarray(value).reshape(-1)[0]),
     "Range": op.arange,
     "Trilu": lambda c, x, k=0, upper=1: op.triangle(c, x, k, bool(upper)),
+    "Size": lambda c, x: np.asarray(math.prod(length(n) for n in x.shape)),
     "Shape": lambda c, x, start=0, end=None: op.shape(c, x)[start:end],
     "Reshape": lambda c, x, shape, allowzero=0: op.reshape(c, x, shape) if allowzero else op.kept_reshape(c, x, shape),
     "Flatten": _flatten,
@@ -93,9 +94,6 @@ RULES: Mapping[str, Rule] = {
     "Gemm": op.product,
     "Softmax": _softmax,
     "Attention": fused.attention,
-    "RotaryEmbedding": fused.rotary_embedding,
-    "RMSNormalization": fused.rms_normalization,
-    "LayerNormalization": fused.layer_normalization,
     "com.microsoft.MultiHeadAttention": fused.multi_head_attention,
     "com.microsoft.GroupQueryAttention": fused.group_query_attention,
 }

@@ -240,6 +240,8 @@ def whole(x: object, what: str) -> int:
 _WIDE = 2**63
 _SIZES = ("int32", "int64")  # the types of sizes and positions, which are taken to hold those that were left open
 
+UNKNOWN = "unknown"  # the type of what a language types, and could not type here
+
 _KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float"}
 
 
@@ -256,6 +258,8 @@ def settled(x: Value, told: str) -> Value:
     fit their type, ``Refused`` for computed ones of a type that may be too narrow for them.
     """
     computed = not is_plain(x) or isinstance(x, Joined)
+    if told == UNKNOWN and not computed and np.asarray(x).dtype.kind in "iuO":
+        raise InputError("whole numbers of an unknown type are not read, as they may wrap around")
     if told.startswith(("int", "uint")):
         if computed or np.asarray(x).dtype == object:
             if told not in _SIZES:

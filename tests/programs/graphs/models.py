@@ -27,7 +27,7 @@ def layer(fault: str = "", d: int = 4, heads: int = 2, width: int = 4) -> Any:
         helper.make_node("Add", ["ow", "c_proj.bias"], ["y"]),
     ]
     if fault == "unknown":
-        nodes[-1] = helper.make_node("Gelu", ["ow"], ["y"])
+        nodes[-1] = helper.make_node("Det", ["ow"], ["y"])
     shape = ["b", "n", d]
     graph = helper.make_graph(
         nodes,
