@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +30,9 @@ _CALLS |= {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
 #: Options that say how and where a result is computed, not what it is.
 _PLACED = {"accuracy", "precision", "out_dtype", "preferred_element_type", "sharding", "out_sharding", "weak_type"}
 _PLACED |= {"unique_indices", "indices_are_sorted", "mode", "fill_value"}  # of gathers, which stay within their array
+#: The parts of lengths that are sums of products of sizes, and how many characters they may have.
+_SUMS = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Name, ast.Load, ast.Constant, ast.Add, ast.Sub, ast.Mult, ast.USub)
+_MOST = 200
 _LONGEST = 256  # turns of a scan that is unrolled
 Axes = Literal["bhnd", "bnhd"]
 
@@ -242,7 +244,15 @@ class _JaxprReader:
             return x
         if isinstance(x, (int, np.integer)):
             return int(x)
-        return _size_nodes(str(x), self._sizes, self.add) if type(x).__name__ == "_DimExpr" else str(x)
+        return self._length(str(x)) if type(x).__name__ == "_DimExpr" else str(x)
+
+    def _length(self, text: str) -> Ref:
+        """``2*n - 1``, as JAX prints a length. Raises ``InputError`` for quotients, and unknown letters."""
+        tree = ast.parse(text[:_MOST], mode="eval")
+        known = all(isinstance(part, _SUMS) and getattr(part, "id", "n") in self._sizes for part in ast.walk(tree))
+        if len(text) > _MOST or not known:
+            raise InputError(f"the length {text[:60]} is not read; hint: sums and products of sizes that inputs have")
+        return self.add("length", [list(self._sizes), list(self._sizes.values())], code=compile(tree, text, "eval"))[0]
 
     def _scanned(self, results: Mapping[str, Any], operands: list[Any]) -> list[Any]:
         """A scan turn by turn. Raises ``InputError`` where the number of turns is open, or large."""
@@ -277,30 +287,3 @@ def _kind(dtype: object) -> str:
     """Return the target of a cast; the range of whole numbers is told with the node."""
     result = type_name(dtype)
     return "int" if result.startswith(("int", "uint")) else result
-
-
-# -- lengths left open: sums of products of such lengths --------------------------------------------------------------
-_SIGNS: Mapping[type[ast.operator], str] = {ast.Add: "dim.add", ast.Sub: "dim.sub", ast.Mult: "dim.mul"}
-_MOST = 200  # characters
-
-
-def _size_nodes(text: str, known: Mapping[str, Ref], add: Callable[..., list[Ref]]) -> Any:
-    """The value of ``2*n - 1``, as JAX prints a length. Raises ``InputError`` for quotients, and unknown letters."""
-
-    def value(tree: ast.expr) -> Any:
-        if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
-            return tree.value
-        if isinstance(tree, ast.Name) and tree.id in known:
-            return known[tree.id]
-        if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
-            return add("dim.mul", [-1, value(tree.operand)])[0]
-        if isinstance(tree, ast.BinOp) and type(tree.op) in _SIGNS:
-            return add(_SIGNS[type(tree.op)], [value(tree.left), value(tree.right)])[0]
-        if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Pow) and isinstance(tree.right, ast.Constant):
-            powers = [value(tree.left)] * int(tree.right.value)  # type: ignore[arg-type]
-            return reduce(lambda result, base: add("dim.mul", [result, base])[0], powers)
-        raise InputError(f"the length {text[:60]} is not read; hint: sums and products of sizes that inputs have")
-
-    if len(text) > _MOST:
-        raise InputError(f"the length {text[:60]}… is not read")
-    return value(ast.parse(text, mode="eval").body)

@@ -130,18 +130,11 @@ def _clamped(c: Context, x: Value, least: Value = None, most: Value = None) -> V
     return x if most is None else op.binary("minimum")(c, x, most)
 
 
-def _softmax_slopes(c: Context, g: Value, y: Value, dim: int, *_: object) -> Value:
-    """y (g − Σ y g), the gradient of a softmax y."""
-    g, y = c.lifted(g), c.lifted(y)
-    return y * (g - c.xp.sum(g * y, axis=dim, keepdims=True))
-
-
 _KEPT = "aten._assert_tensor_metadata aten.contiguous aten.clone aten.detach aten.alias aten.lift_fresh_copy"
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_KEPT.split(), op.same),
     "aten.dropout": _dropout,
     **dict.fromkeys(("aten.to", "aten._to_copy"), _to),
-    "aten.type_as": cast_like,
     "aten.add": _add(op.binary("add")),
     "aten.sub": _add(op.binary("subtract")),
     **op.table(op.binary, "aten.mul=multiply aten.eq=equal aten.lt=less aten.le=less_equal aten.gt=greater"),
@@ -178,8 +171,6 @@ RULES: Mapping[str, Rule] = {
     "aten.pow": op.power,
     "aten.clamp": _clamped,
     "aten.clamp_min": lambda c, x, least: _clamped(c, x, least),
-    "aten._softmax_backward_data": _softmax_slopes,
-    "aten.tanh_backward": lambda c, g, y: op.binary("multiply")(c, g, c.lifted(1) - c.lifted(y) * c.lifted(y)),
     "aten.bitwise_not.bits": bits(np.bitwise_not),
     "aten.bitwise_and.bits": bits(np.bitwise_and),
     "aten.bitwise_or.bits": bits(np.bitwise_or),
