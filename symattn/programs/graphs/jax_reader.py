@@ -7,7 +7,7 @@ arrays within an argument (the tree of parameters of flax, a module of equinox) 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
