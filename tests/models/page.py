@@ -1,29 +1,8 @@
-"""All cases, each made once, and the table of docs/transformers.md: ``python -m tests.models.page`` writes it."""
+"""The table of docs/transformers.md, made from what the layers give: ``python -m tests.models.page`` writes it."""
 
-from functools import cache
 from pathlib import Path
 
-from tests.models import absolute as a
-from tests.models import rotary as r
-from tests.models.cases import Case
-
-MAKERS = {
-    maker.__name__: maker
-    for maker in (
-        a.gpt2, a.bert, a.t5_encoder, a.t5_decoder, a.t5_cross, a.bloom_of_three, a.bloom_of_six, a.mpt, a.xlnet,
-        a.deberta, r.llama, r.mistral, r.gemma2, r.qwen3, r.gpt_oss, r.deepseek_v3, r.gptj, r.gpt_neox, r.falcon,
-    )
-}  # fmt: skip
-
-
-@cache
-def case(name: str) -> Case:
-    """A case by its name."""
-    return MAKERS[name]()
-
-
-# -- the table ---------------------------------------------------------------------------------------------------------
-# The table of docs/transformers.md, made from what the layers give: ``python -m tests.models.page`` writes it.
+from tests.models.cases import CASES, Case
 
 PAGE = Path(__file__).parents[2] / "docs" / "transformers.md"
 _BEGIN, _END = "<!-- made by tests/models/page.py: begin -->", "<!-- end -->"
@@ -31,7 +10,7 @@ _BEGIN, _END = "<!-- made by tests/models/page.py: begin -->", "<!-- end -->"
 
 def made() -> str:
     """The table of layers, what is to be known of some, and what was refused of each."""
-    cases = [case(name) for name in MAKERS]
+    cases = [*CASES.values()]
     told = dict.fromkeys(of.note for of in cases if of.note)
     notes = [f"- {'; '.join(of.model for of in cases if of.note == note)}: {note}" for note in told]
     wrong = [f"- {of.model}: {'; '.join(w.words for w in of.wrong)}." for of in cases]

@@ -25,14 +25,6 @@ class Seen:
     given: Mapping[str, Any]
     output: np.ndarray
 
-    def weight(self, path: str) -> np.ndarray:
-        """The matrix of a linear layer, for tokens on the left: x W."""
-        return numbers(self.layer.get_submodule(path).weight).T
-
-    def bias(self, path: str) -> np.ndarray:
-        """The bias of a linear layer."""
-        return numbers(self.layer.get_submodule(path).bias)
-
 
 def numbers(tensor: Any) -> np.ndarray:
     """A tensor as an array."""

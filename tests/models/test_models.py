@@ -10,8 +10,9 @@ import pytest
 
 from symattn.arrays.rounded import rounded
 from symattn.attention.presets import PRESETS
+from tests.models.cases import CASES
 from tests.models.mixed import run
-from tests.models.page import MAKERS, PAGE, case, inside, made
+from tests.models.page import PAGE, inside, made
 
 pytestmark = pytest.mark.transformers
 ROOT = Path(__file__).parents[2]
@@ -23,9 +24,9 @@ def refused(bounded: Any, got: np.ndarray) -> bool:
     return not np.all(bounded.within(got))
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", CASES)
 def test_the_layer_gives_what_the_specification_gives(name: str) -> None:
-    bounded, got = case(name).bounded(), case(name).seen.output
+    bounded, got = CASES[name].bounded(), CASES[name].seen.output
     assert got.dtype == np.float64
     assert bounded.plain_shape == got.shape
     assert not refused(bounded, got)
@@ -36,18 +37,17 @@ def test_the_layer_gives_what_the_specification_gives(name: str) -> None:
             assert refused(bounded, moved)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", CASES)
 def test_other_attention_is_refused(name: str) -> None:
-    for wrong in case(name).wrong:
-        assert refused(case(name).of(wrong), case(name).seen.output), wrong.words
+    for wrong in CASES[name].wrong:
+        assert refused(CASES[name].of(wrong), CASES[name].seen.output), wrong.words
 
 
 def test_what_is_taken_in_float32_is_not_taken_in_float64() -> None:
-    some = [case(name) for name in MAKERS if case(name).single]
+    some = [case for case in CASES.values() if case.single]
     assert len(some) > 10
     for of in some:
-        spec, inputs = of.as_run or (of.spec, of.inputs)
-        assert refused(run(spec, inputs), of.seen.output), of.model
+        assert refused(run(*of.as_run), of.seen.output), of.model
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -59,9 +59,9 @@ def equal(a: Any, b: Any) -> bool:
 
 @pytest.mark.parametrize("name", ["bloom_of_three", "bloom_of_six", "mpt", "deepseek_v3"])
 def test_formulas_of_equal_value_have_it(name: str) -> None:
-    of = case(name)
+    of = CASES[name]
     exact = run(of.spec, of.inputs)
-    assert of.as_run or of.same
+    assert of.biased or of.same
     assert equal(exact, of.bounded())
     for told in of.same:
         assert equal(exact, run(replace(of.spec, **told), of.inputs))
@@ -69,7 +69,7 @@ def test_formulas_of_equal_value_have_it(name: str) -> None:
 
 
 def test_every_other_formula_is_tried() -> None:
-    assert sum(bool(case(name).as_run or case(name).same) for name in MAKERS) == 4
+    assert sum(bool(of.biased or of.same) for of in CASES.values()) == 4
 
 
 def test_the_scale_of_deepseek_v3() -> None:
@@ -78,13 +78,13 @@ def test_the_scale_of_deepseek_v3() -> None:
     lift = rounded("float64").lift
     factor = 1 + xp.log(lift(40)) * lift(1) / lift(10)
     scale = factor * factor / xp.sqrt(lift(7))
-    layer = case("deepseek_v3").seen.layer.scaling
+    layer = CASES["deepseek_v3"].seen.layer.scaling
     assert scale.within(layer).all()
     assert not scale.within(layer * (1 + 2.0**-44)).any()
 
 
 def test_every_preset_is_tried() -> None:
-    assert {case(name).preset for name in MAKERS} - {""} == set(PRESETS)
+    assert {of.preset for of in CASES.values()} - {""} == set(PRESETS)
 
 
 def test_the_version_is_the_one_that_is_pinned() -> None:

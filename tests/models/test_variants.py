@@ -8,7 +8,7 @@ import pytest
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.attention.variants import AGREES, VARIANTS
-from tests.models.page import MAKERS, case
+from tests.models.cases import CASES
 
 pytestmark = pytest.mark.transformers
 
@@ -40,7 +40,7 @@ def told(spec: Any, prefix: str = "") -> frozenset[tuple[str, object]]:
 
 def compared(name: str) -> list[Attention]:
     """The specifications that a layer was compared with."""
-    of = case(name)
+    of = CASES[name]
     return [of.spec, *(replace(of.spec, **fields) for fields in of.same)]
 
 
@@ -53,24 +53,24 @@ def test_a_layer_has_what_the_variant_has(variant: str) -> None:
 def test_heads_of_keys_are_as_many_as_the_names_say() -> None:
     groups = {"multi-head": (1, 3), "multi-query": (3, 1), "grouped-query": (2, 2)}
     for variant, (queries, keys) in groups.items():
-        spec = case(SHOWN[variant]).spec
+        spec = CASES[SHOWN[variant]].spec
         assert (spec.heads // spec.key_heads, spec.key_heads) == (queries, keys)
 
 
 def test_a_part_of_the_columns_is_rotated() -> None:
-    of = case(SHOWN["rotary, in part"])
+    of = CASES[SHOWN["rotary, in part"]]
     assert isinstance(of.spec.position, Rotary)
     assert of.spec.position.width == of.inputs["w_q"].shape[-1] // of.spec.heads // 2
 
 
 def test_what_is_listed_is_tried() -> None:
     assert set(AGREES["Transformers"]) == set(SHOWN)
-    assert set(SHOWN.values()) <= set(MAKERS)
+    assert set(SHOWN.values()) <= set(CASES)
 
 
 def test_some_variants_are_shown_by_few_layers() -> None:
     """The comparison of fields tells variants apart."""
-    by = {v: [n for n in MAKERS if told(VARIANTS[v].spec) <= told(case(n).spec)] for v in SHOWN}
+    by = {v: [n for n in CASES if told(VARIANTS[v].spec) <= told(CASES[n].spec)] for v in SHOWN}
     assert by["softcap"] == ["gemma2"]
     assert by["sink"] == ["gpt_oss"]
     assert by["rotary, interleaved"] == ["deepseek_v3", "gptj"]

@@ -25,6 +25,7 @@ class Module:
     path    of the attention (empty: ``self_attn`` of the layer); ``output``: of what gives its result, below it
     model   the class of the model, where it is not that of the family
     given   inputs that are no parameters: the name in ``Attention``, that of the argument, and where its rows are
+    keep    False where a token is padding; without it none is
     """
 
     family: str
@@ -37,6 +38,7 @@ class Module:
     kind: str = "self"
     times: float = 1
     given: Mapping[str, str] = field(default_factory=dict)
+    keep: tuple[bool, ...] = ()
 
     def seen(self) -> Seen:
         """The layer with what it was given and what it gave, in float64."""
@@ -48,7 +50,7 @@ class Module:
         call = {"decoder_input_ids": tokens(6) + 3} if self.kind != "self" else {}
         if self.family == "whisper":  # a decoder alone is given what its encoder would
             call = {"encoder_outputs": (memory(),)}
-        return look(model, path, f"{path}.{self.output}", **call)
+        return look(model, path, f"{path}.{self.output}", keep=np.array(self.keep) if self.keep else None, **call)
 
     def built(self) -> Any:
         """The model."""
