@@ -45,27 +45,6 @@ def by_keys(q, k, v):
 
 
 _LSE = Attention(causal=True, lse=True)
-LSE_RIGHT = (Program("with lse", with_lse, _LSE), Program("by keys", by_keys, _LSE))
-LSE_WRONG = wrong(
-    globals(),
-    LSE_RIGHT,
-    """
-lse_base_two (with_lse): the logarithm has the base 2
-    o, lse = with_lse(q, k, v)
-    return o, lse / np.log(q.dtype.type(2))
-lse_no_maximum (with_lse): the maximum is not added to the logarithm of the sum
-    return with_lse(q, k, v)[0], with_lse(q, k, v)[1] - _scores(q, k).max(-1)
-lse_of_unscaled (with_lse): it is of the scores before they are scaled
-    at precision="float64"
-    return with_lse(q, k, v)[0], with_lse(q / _scale(q), k, v)[1]
-lse_counts_all (with_lse): keys that are forbidden are counted
-    return with_lse(q, k, v)[0], np.log(np.exp(q @ _t(k) * _scale(q)).sum(-1))
-lse_negative (with_lse): lse has the other sign
-    at precision="float16"
-    o, lse = with_lse(q, k, v)
-    return o, -lse
-""",
-)
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
@@ -104,28 +83,45 @@ def rotated_back(q, k, v, dout):
 
 _TURNED = Gradient(Attention(causal=True, position=Rotary()))
 _BACK, _GROUPS = Gradient(Attention(causal=True)), Gradient(Attention(causal=True, heads=4, kv_heads=2))
-BACK_RIGHT = (
+RIGHT = (
+    Program("with lse", with_lse, _LSE),
+    Program("by keys", by_keys, _LSE),
     Program("backward", backward, _BACK),
     Program("from saved", from_saved, _BACK),
     Program("rotated back", rotated_back, _TURNED),
     Program("groups summed", groups_summed, _GROUPS),
 )
-BACK_WRONG = wrong(
+WRONG = wrong(
     globals(),
-    BACK_RIGHT,
+    RIGHT,
     """
-back_groups_first (groups_summed): dK and dV are those of the first head of each group alone, not the sum over the group
+lse_base_two (with_lse), lse: the logarithm has the base 2
+    o, lse = with_lse(q, k, v)
+    return o, lse / np.log(q.dtype.type(2))
+lse_no_maximum (with_lse), lse: the maximum is not added to the logarithm of the sum
+    return with_lse(q, k, v)[0], with_lse(q, k, v)[1] - _scores(q, k).max(-1)
+lse_of_unscaled (with_lse), lse: it is of the scores before they are scaled
+    at precision="float64"
+    return with_lse(q, k, v)[0], with_lse(q / _scale(q), k, v)[1]
+lse_counts_all (with_lse), lse: keys that are forbidden are counted
+    return with_lse(q, k, v)[0], np.log(np.exp(q @ _t(k) * _scale(q)).sum(-1))
+lse_negative (with_lse), lse: lse has the other sign
+    at precision="float16"
+    o, lse = with_lse(q, k, v)
+    return o, -lse
+back_groups_first (groups_summed), backward: dK and dV are those of the first head of each group alone, not the sum
+        over the group
     g.reshape(*k.shape[:-2], times, *g.shape[-2:]).sum(-3) for → g[..., ::times, :, :] for
-back_dk_not_scaled (backward): dK is not scaled
+back_dk_not_scaled (backward), backward: dK is not scaled
     _t(ds) @ q → _t(ds) @ q / _scale(q)
-back_no_row_sums (backward): the sums over the rows, rowsum(P ⊙ dP), are not subtracted
+back_no_row_sums (backward), backward: the sums over the rows, rowsum(P ⊙ dP), are not subtracted
     (dp - (p * dp).sum(-1, keepdims=True)) → dp
-back_no_mask (backward): the mask is left out of the backward pass
+back_no_mask (backward), backward: the mask is left out of the backward pass
     at precision="float64"
     _scores(q, k) → q @ _t(k) * _scale(q)
-back_not_rotated (rotated_back): dQ and dK are not rotated back: they are those of rotated queries and keys
+back_not_rotated (rotated_back), backward: dQ and dK are not rotated back: they are those of rotated queries and keys
     return backward(_turned(q, 1, k.shape[-2] - q.shape[-2]), _turned(k, 1), v, dout)
-back_signs (backward): the signs of dQ and dK are changed
+back_signs (backward), backward: the signs of dQ and dK are changed
     at precision="float16"
     return ds @ k, _t(ds) @ q → return -(ds @ k), -(_t(ds) @ q)
 """,

@@ -79,42 +79,42 @@ WRONG = wrong(
     globals(),
     (*RIGHT, Program("rms", rms, _RMS)),
     """
-outside (two_pass): ε is added to the standard deviation, outside the root
+outside (two_pass), norm: ε is added to the standard deviation, outside the root
     np.sqrt(mean(c * c) + _eps(eps, x)) → (np.sqrt(mean(c * c)) + _eps(eps, x))
-squared(x, gamma, beta, eps=1e-5) (folded): it divides by (variance + ε)²
+squared(x, gamma, beta, eps=1e-5) (folded), norm: it divides by (variance + ε)²
     c = x - mean(x)
     return gamma * c / (mean(c * c) + _eps(eps, x)) ** 2 + beta
-unbiased(x, a_2, b_2, eps=1e-5) (two_pass): the variance has the divisor d − 1, and ε is added outside the root
+unbiased(x, a_2, b_2, eps=1e-5) (two_pass), norm: the variance has the divisor d − 1, and ε is added outside the root
     return a_2 * (x - mean(x)) / (x.std(-1, ddof=1, keepdims=True) + _eps(eps, x)) + b_2
-unbiased_inside (two_pass): the variance has the divisor d − 1
+unbiased_inside (two_pass), norm: the variance has the divisor d − 1
     with np.errstate(all="ignore"):
         return weight * (x - mean(x)) / np.sqrt(x.var(-1, ddof=1, keepdims=True) + _eps(eps, x)) + bias
-cancelling (two_pass): the variance is computed as mean(x²) − mean(x)², which cancels where the mean is large
+cancelling (two_pass), norm: the variance is computed as mean(x²) − mean(x)², which cancels where the mean is large
     m = mean(x)
     variance = np.maximum(mean(x * x) - m * m, 0)
     return (x - m) / np.sqrt(variance + _eps(eps, x)) * weight + bias
-first_axis (two_pass): mean and variance are taken over the first axis
+first_axis (two_pass), norm: mean and variance are taken over the first axis
     at precision="float64"
     mean(x) → mean(x, 0)
     mean(c * c) → mean(c * c, 0)
-not_centred (two_pass): the mean is not subtracted (as in RMSNorm)
+not_centred (two_pass), norm: the mean is not subtracted (as in RMSNorm)
     x - mean(x) → x
-no_root (two_pass): it divides by the variance, without the root
+no_root (two_pass), norm: it divides by the variance, without the root
     at precision="float16"
     np.sqrt(mean(c * c) + _eps(eps, x)) → (mean(c * c) + _eps(eps, x))
-other_eps(x, weight, bias) (two_pass): ε is 1e-06, expected 1e-05
+other_eps(x, weight, bias) (two_pass), norm: ε is 1e-06, expected 1e-05
     c = x - mean(x)
     return c / np.sqrt(mean(c * c) + _eps(1e-6, x)) * weight + bias
-bias_first (two_pass): the gain multiplies the bias too
+bias_first (two_pass), norm: the gain multiplies the bias too
     c / np.sqrt(mean(c * c) + _eps(eps, x)) * weight + bias → (c / np.sqrt(mean(c * c) + _eps(eps, x)) + bias) * weight
-rms_outside (rms): ε is added to the root of the mean square, outside the root
+rms_outside (rms), norm: ε is added to the root of the mean square, outside the root
     np.sqrt(mean(x * x) + _eps(eps, x)) → (np.sqrt(mean(x * x)) + _eps(eps, x))
-rms_offset (rms): the gain, stored as an offset from one, is used without the 1
+rms_offset (rms), norm: the gain, stored as an offset from one, is used without the 1
     at spec=RMSNorm(eps=1e-6, one_plus=True)
     return rms(x, weight, eps)
-rms_sum (rms): the sum of the squares is taken in place of their mean
+rms_sum (rms), norm: the sum of the squares is taken in place of their mean
     mean(x * x) → (x * x).sum(-1, keepdims=True)
-rms_centred (rms): the mean is subtracted (as in LayerNorm)
+rms_centred (rms), norm: the mean is subtracted (as in LayerNorm)
     at precision="float64"
     c = x - mean(x)
     return c / np.sqrt(mean(c * c) + _eps(eps, x)) * weight

@@ -61,26 +61,26 @@ WRONG = wrong(
     globals(),
     RIGHT,
     """
-turns_neighbours (half): neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2
+turns_neighbours (half), position: neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2
     return interleaved(x, positions)
-turns_halves (interleaved): column l is rotated with l + r/2, not with its neighbour
+turns_halves (interleaved), position: column l is rotated with l + r/2, not with its neighbour
     return half(x, positions)
-one_over_d (half): the exponents of the frequencies are l/r, not 2l/r
+one_over_d (half), position: the exponents of the frequencies are l/r, not 2l/r
     _angles(x, positions) → _angles(x, positions, times=1)
-in_bfloat16 (half): positions are rounded to bfloat16
+in_bfloat16 (half), position: positions are rounded to bfloat16
     return half(x, positions.astype(ml_dtypes.bfloat16).astype(np.float32))
-other_way (by_tables): the rotation is the other way round: angles have the other sign
+other_way (by_tables), position: the rotation is the other way round: angles have the other sign
     return q * cos - _rotated(q) * sin, k * cos - _rotated(k) * sin
-laid_apart (half): halves are exchanged with angles that are laid out for neighbours
+laid_apart (half), position: halves are exchanged with angles that are laid out for neighbours
     angles = np.repeat(_angles(x, positions), 2, axis=-1)
     return x * np.cos(angles) + _rotated(x) * np.sin(angles)
-of_all_columns (partly): the frequencies are those of all columns, not of the ones that are rotated
+of_all_columns (partly), position: the frequencies are those of all columns, not of the ones that are rotated
     angles = _angles(x, positions)[:, :2]
     return np.concatenate([_half(x[..., :4], np.cos(angles), np.sin(angles)), x[..., 4:]], axis=-1)
-base (half): the base of the frequencies is 10000, not 500000
+base (half), position: the base of the frequencies is 10000, not 500000
     at spec=Rotary(base=500000)
     return half(x, positions)
-from_one (half): positions are one too large
+from_one (half), position: positions are one too large
     at precision="float64"
     return half(x, positions + 1)
 """,

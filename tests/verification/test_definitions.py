@@ -42,28 +42,30 @@ from tests.faults import definitions_linear as linear
 from tests.faults import definitions_norms as norms
 from tests.faults import definitions_rotary as rotary
 
-SOME = ("rms offset", "rms plus one", "turns neighbours")
-
-
-def each(cases):
-    """A few of the cases by default, all of them among the deep tests."""
-    return [pytest.param(c, id=c.name, marks=[] if c.name in SOME else [pytest.mark.deep]) for c in cases]
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("case", each(norms.WRONG))
-def test_a_wrong_norm_is_found_and_its_mistake_is_named(case) -> None:
-    report = verify(case.function, case.spec, precision=case.precision, examples=4)
-    assert report.verdict is Verdict.FAULT
-    assert [(f.step, f.cause) for f in report.faults] == [("norm", case.cause)]
+FAMILIES = (norms, attending, rotary, caches, linear, blocks)
+#: The precisions in which right programs are tried, where they are not these three.
+PRECISIONS = {linear: ("float32", "float16"), blocks: ("float64", "float32", "float16")}
+RIGHT = [
+    pytest.param(case, precision, id=f"{case.name}-{precision}")
+    for family in FAMILIES
+    for case in family.RIGHT
+    for precision in PRECISIONS.get(family, ("float32", "float16", "bfloat16"))
+]
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("case", each(norms.RIGHT))
-def test_a_right_norm_is_not_accused(case, precision: str) -> None:
-    report = verify(case.function, case.spec, precision=precision, examples=4)
+@pytest.mark.parametrize(("case", "precision"), RIGHT)
+def test_a_right_program_is_not_accused(case, precision: str) -> None:
+    report = verify(case.function, case.spec, precision=precision, examples=2)
     assert report.verdict is Verdict.NO_FAULT, report.faults
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("case", [c for family in FAMILIES for c in family.WRONG], ids=lambda c: c.name)
+def test_a_wrong_program_is_found_and_its_mistake_is_named(case) -> None:
+    report = verify(case.function, case.spec, precision=case.precision, examples=2)
+    assert report.verdict is Verdict.FAULT
+    assert [(f.step, f.cause) for f in report.faults] == [(case.step, case.cause)]
 
 
 @pytest.mark.deep
@@ -80,64 +82,9 @@ def test_the_smallest_input_is_shown_with_its_exact_value() -> None:
 
 @pytest.mark.deep
 def test_without_a_known_mistake_none_is_named() -> None:
-    fault = verify(lambda x, weight: np.tanh(RMSNorm()(x, weight)), RMSNorm(), examples=0).faults[0]
+    (fault,) = verify(lambda x, weight: np.tanh(RMSNorm()(x, weight)), RMSNorm(), examples=0).faults
     assert (fault.step, fault.cause) == ("norm", None)
     assert "no known mistake explains it" in fault.message
-
-
-def centred(x, eps):
-    c = x - x.mean(-1, keepdims=True)
-    return c / np.sqrt((c * c).mean(-1, keepdims=True) + x.dtype.type(eps))
-
-
-@pytest.mark.deep
-def test_a_factor_is_fitted() -> None:
-    (fault,) = verify(lambda x, weight: np.float32(1.01) * RMSNorm()(x, weight), RMSNorm(), examples=0).faults
-    assert (fault.step, fault.cause) == ("norm", "the output is multiplied by 1.01")
-
-
-@pytest.mark.deep
-def test_a_number_in_a_step_of_the_attention_within_is_fitted() -> None:
-    def scaled(q, k, v, k_cache, v_cache):
-        return caches.grown(np.float32(1.7) * q, k, v, k_cache, v_cache)
-
-    (fault,) = verify(scaled, Cached(Attention(causal=True)), examples=0).faults
-    assert (fault.step, fault.cause) == ("scale", "scores are scaled by 1.7/√d_k")
-
-
-@pytest.mark.deep
-def test_numbers_of_fields_are_fitted_and_two_mistakes_found_at_once() -> None:
-    told = {
-        "ε is 0.003": lambda x, weight, bias: centred(x, 0.003) * weight + bias,
-        "the output has the other sign; and ε is left out": lambda x, weight: -centred(x, 0) * weight,
-    }
-    for cause, function in told.items():
-        (fault,) = verify(function, LayerNorm(), examples=0).faults
-        assert (fault.step, fault.cause) == ("norm", cause)
-
-
-@pytest.mark.deep
-def test_two_fields_at_once_and_a_scale_are_named() -> None:
-    other = LinearAttention(feature="relu", normalised=False)
-    (fault,) = verify(lambda q, k, v: other(q, k, v), LinearAttention(), examples=0).faults
-    assert fault.cause == "it is not divided by the sum of the weights; and the feature map is relu, not elu"
-    spec = Gradient(Attention())
-
-    def scaled(q, k, v, do):
-        return Gradient(Attention(scale=0.3))(do=do, q=q, k=k, v=v)
-
-    (fault,) = verify(scaled, spec, examples=0).faults
-    assert (fault.step, fault.cause) == ("scale", "scores are scaled by 0.3 for every d_k")
-
-
-@pytest.mark.deep
-def test_a_mistake_at_some_widths_alone_is_told_with_them() -> None:
-    def forgets(x, weight, bias):
-        y = LayerNorm()(x, weight)
-        return y + bias if x.shape[-1] < 16 else y
-
-    (fault,) = verify(forgets, LayerNorm(), examples=0).faults
-    assert fault.cause == "the bias is left out, where d_k ≥ 16"
 
 
 @pytest.mark.deep
@@ -244,20 +191,6 @@ def test_what_is_open_is_refused() -> None:
         LayerNorm(eps=-1)
 
 
-@pytest.mark.parametrize("case", each((*attending.LSE_WRONG, *attending.BACK_WRONG)))
-def test_wrong_sums_and_gradients_are_found_and_named(case) -> None:
-    report = verify(case.function, case.spec, precision=case.precision, examples=2)
-    step = "lse" if case.name.startswith("lse") else "backward"
-    assert [(f.step, f.cause) for f in report.faults] == [(step, case.cause)]
-
-
-@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("case", each((*attending.LSE_RIGHT, *attending.BACK_RIGHT)))
-def test_right_sums_and_gradients_are_not_accused(case, precision: str) -> None:
-    report = verify(case.function, case.spec, precision=precision, examples=2)
-    assert report.verdict is Verdict.NO_FAULT, report.faults
-
-
 @pytest.mark.torch
 def test_gradients_by_autograd() -> None:
     from torch.nn.functional import scaled_dot_product_attention as attention
@@ -268,127 +201,6 @@ def test_gradients_by_autograd() -> None:
     assert "autograd" in " ".join(right.notes)
     wrong = verify(lambda q, k, v: attention(q, k, v), spec, framework="torch", examples=2)
     assert wrong.faults[0].cause == "the mask is left out of the backward pass"
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("case", each(rotary.WRONG))
-def test_a_wrong_rotation_is_found_and_its_mistake_is_named(case) -> None:
-    report = verify(case.function, case.spec, precision=case.precision, examples=2)
-    assert [(f.step, f.cause) for f in report.faults] == [("position", case.cause)]
-
-
-@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("case", each(rotary.RIGHT))
-def test_a_right_rotation_is_not_accused(case, precision: str) -> None:
-    report = verify(case.function, case.spec, precision=precision, examples=2)
-    assert report.verdict is Verdict.NO_FAULT, report.faults
-
-
-@pytest.mark.parametrize("case", each(caches.WRONG))
-def test_a_wrong_cache_is_found_and_its_mistake_is_named(case) -> None:
-    report = verify(case.function, case.spec, examples=2)
-    assert [(f.step, f.cause) for f in report.faults] == [(case.step, case.cause)]
-
-
-@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("case", each(caches.RIGHT))
-def test_a_right_cache_is_not_accused(case, precision: str) -> None:
-    report = verify(case.function, case.spec, precision=precision, examples=2)
-    assert report.verdict is Verdict.NO_FAULT, report.faults
-
-
-@pytest.mark.parametrize("case", each(linear.WRONG))
-def test_wrong_linear_attention_is_found_and_its_mistake_is_named(case) -> None:
-    report = verify(case.function, case.spec, examples=2)
-    assert [(f.step, f.cause) for f in report.faults] == [(case.step, case.cause)]
-
-
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-@pytest.mark.parametrize("case", each(linear.RIGHT))
-def test_right_linear_attention_is_not_accused(case, precision: str) -> None:
-    report = verify(case.function, case.spec, precision=precision, examples=2)
-    assert report.verdict is Verdict.NO_FAULT, report.faults
-
-
-@pytest.mark.parametrize("case", each(blocks.WRONG))
-def test_a_wrong_block_is_found_and_its_mistake_is_named(case) -> None:
-    report = verify(case.function, case.spec, examples=2)
-    assert [(f.step, f.cause) for f in report.faults] == [(case.step, case.cause)]
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("precision", ["float64", "float32", "float16"])
-@pytest.mark.parametrize("case", blocks.RIGHT, ids=lambda case: case.name)
-def test_a_right_block_is_not_accused(case, precision: str) -> None:
-    report = verify(case.function, case.spec, precision=precision, examples=2)
-    assert report.verdict is Verdict.NO_FAULT, report.faults
-
-
-_NATURAL, _BINARY = (np.exp, np.log), (np.exp2, np.log2)
-_LOG2 = np.float32(np.log(2))
-
-
-def merging(exponential, logarithm):
-    def merge(out, lse, block_out, block_lse):
-        top = np.maximum(lse, block_lse)
-        a, b = exponential(lse - top), exponential(block_lse - top)
-        total = a + b
-        return (out * a[..., None] + block_out * b[..., None]) / total[..., None], top + logarithm(total)
-
-    return merge
-
-
-def by_sigmoid(out, lse, block_out, block_lse):
-    """As rings do, of outputs (b, n, h, d) and log-sum-exps (b, h, n)."""
-    gate = np.exp(block_lse - np.logaddexp(lse, block_lse)).swapaxes(-1, -2)[..., None]
-    return out - gate * (out - block_out), np.logaddexp(lse, block_lse)
-
-
-def by_tanh(o1, l1, o2, l2):
-    """The logistic function as compilers write it: it loses what is small beside one."""
-    return o1 + ((1 + np.tanh((l2 - l1) / 2)) / 2)[..., None] * (o2 - o1), np.logaddexp(l1, l2)
-
-
-def columns(v_a, s_a, v_b, s_b):
-    total = np.logaddexp(s_a, s_b)
-    return v_a * np.exp(s_a - total) + v_b * np.exp(s_b - total), total
-
-
-def first_converted(o1, l1, o2, l2):
-    o, lse = merging(*_NATURAL)(o1, l1 * _LOG2, o2, l2)
-    return o, lse / _LOG2
-
-
-_DECIMAL = (lambda x: 10**x, np.log10)
-MERGES = {
-    "log-sums are taken as logarithms of base 10": (merging(*_DECIMAL), None),
-    "log-sums of base 2 are taken as natural": (merging(*_NATURAL), 2),
-    "natural log-sums are taken as logarithms of base 2": (merging(*_BINARY), None),
-    "the second of the log-sums of base 2 is taken as natural": (first_converted, 2),
-    "the weights are made of natural log-sums as if they were logarithms of base 2": (
-        lambda *given: (merging(*_BINARY)(*given)[0], merging(*_NATURAL)(*given)[1]), None),
-    "the outputs are weighted the wrong way round": (lambda o1, l1, o2, l2: merging(*_NATURAL)(o2, l1, o1, l2), None),
-    "the log-sum is not updated: it is the first one": (lambda *given: (merging(*_NATURAL)(*given)[0], given[1]), None),
-}  # fmt: skip
-
-
-MERGED = dict(maximum=merging(*_NATURAL), binary=merging(*_BINARY), sigmoid=by_sigmoid, tanh=by_tanh, columns=columns)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("cause", MERGES)
-def test_a_wrong_merge_is_found_and_its_mistake_is_named(cause: str) -> None:
-    function, base = MERGES[cause]
-    (fault,) = verify(function, Merge(base=base), framework="numpy", examples=0).faults
-    assert fault.cause == cause
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("name", MERGED)
-def test_a_right_merge_is_not_accused(name: str, precision: str) -> None:
-    report = verify(MERGED[name], Merge(base=2 if name == "binary" else None), precision=precision, examples=2)
-    assert report.verdict is Verdict.NO_FAULT
 
 
 def test_mistakes_of_gradients_are_made_when_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,22 +244,6 @@ def test_sizes_are_such_as_the_attention_can_take() -> None:
                 assert d_k % 2 == 0
 
 
-@pytest.mark.deep
-def test_the_base_of_positions_within_a_layer_is_fitted() -> None:
-    def layer(base):
-        block = Block(attention=Attention(position=Rotary(base=base)), norm=None, activation=None)
-
-        def function(x, w_q, w_k, w_v, w_o):
-            weights = {"w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o}
-            return block(x, **{f"attention.{name}": w for name, w in weights.items()})
-
-        return block, function
-
-    (right, _), (_, wrong) = layer(10000), layer(500)
-    (fault,) = verify(wrong, right, framework="numpy", examples=0).faults
-    assert (fault.step, fault.cause) == ("position", "the angles have the base 500")
-
-
 def test_the_base_of_positions_within_an_attention_is_fitted() -> None:
     for spec in (Rotary(), Gradient(Attention(position=Rotary())), Block(attention=Attention(position=Rotary()))):
         families = of_fields(spec, lambda other: None)  # type: ignore[arg-type, return-value]
@@ -455,7 +251,89 @@ def test_the_base_of_positions_within_an_attention_is_fitted() -> None:
         assert "the angles have the base {}" in words
 
 
-# -- softmax alone -----------------------------------------------------------------------------------------------------
+def test_a_softmax_has_no_place_for_what_comes_before_scores() -> None:
+    for attention in (Attention(position=Rotary()), Attention(score="cosine"), Attention(lse=True)):
+        with pytest.raises(InputError, match="Softmax"):
+            Softmax(attention)
+
+
+@pytest.mark.parametrize("definition", [Softmax, Gradient, Cached])
+def test_what_is_no_attention_is_refused_by_its_rule(definition: Callable[[int], object]) -> None:
+    with pytest.raises(InputError, match=rf"^{definition.__name__}: attention must be an Attention.*, got 3$"):
+        definition(3)
+
+
+# -- mistakes that are named, of functions that are written here -------------------------------------------------------
+def centred(x, eps):
+    c = x - x.mean(-1, keepdims=True)
+    return c / np.sqrt((c * c).mean(-1, keepdims=True) + x.dtype.type(eps))
+
+
+def forgets(x, weight, bias):
+    y = LayerNorm()(x, weight)
+    return y + bias if x.shape[-1] < 16 else y
+
+
+def attended(block, x, w_q, w_k, w_v, w_o, **mlp):
+    return block(x, **{"attention.w_q": w_q, "attention.w_k": w_k, "attention.w_v": w_v, "attention.w_o": w_o}, **mlp)
+
+
+def layer(block, mlp=True):
+    """A block as a function of its weights."""
+    if not mlp:
+        return lambda x, w_q, w_k, w_v, w_o: attended(block, x, w_q, w_k, w_v, w_o)
+    return lambda x, w_q, w_k, w_v, w_o, w1, w2: attended(
+        block, x, w_q, w_k, w_v, w_o, **{"mlp.w_up": w1, "mlp.w_down": w2}
+    )
+
+
+def grown(attention):
+    return lambda q, k, v, k_cache, v_cache: attention(
+        q, np.concatenate([k_cache, k], axis=-2), np.concatenate([v_cache, v], axis=-2)
+    )
+
+
+def mistaken(spec, cause):
+    """A function that makes a mistake of a definition."""
+    run = next(m.run for m in next(subjects_of(spec)).others if m.cause == cause)
+    return lambda x, **given: run(x=x, **given)
+
+
+_NATURAL, _BINARY = (np.exp, np.log), (np.exp2, np.log2)
+_LOG2 = np.float32(np.log(2))
+
+
+def merging(exponential, logarithm):
+    def merge(out, lse, block_out, block_lse):
+        top = np.maximum(lse, block_lse)
+        a, b = exponential(lse - top), exponential(block_lse - top)
+        total = a + b
+        return (out * a[..., None] + block_out * b[..., None]) / total[..., None], top + logarithm(total)
+
+    return merge
+
+
+def by_sigmoid(out, lse, block_out, block_lse):
+    """As rings do, of outputs (b, n, h, d) and log-sum-exps (b, h, n)."""
+    gate = np.exp(block_lse - np.logaddexp(lse, block_lse)).swapaxes(-1, -2)[..., None]
+    return out - gate * (out - block_out), np.logaddexp(lse, block_lse)
+
+
+def by_tanh(o1, l1, o2, l2):
+    """The logistic function as compilers write it: it loses what is small beside one."""
+    return o1 + ((1 + np.tanh((l2 - l1) / 2)) / 2)[..., None] * (o2 - o1), np.logaddexp(l1, l2)
+
+
+def columns(v_a, s_a, v_b, s_b):
+    total = np.logaddexp(s_a, s_b)
+    return v_a * np.exp(s_a - total) + v_b * np.exp(s_b - total), total
+
+
+def first_converted(o1, l1, o2, l2):
+    o, lse = merging(*_NATURAL)(o1, l1 * _LOG2, o2, l2)
+    return o, lse / _LOG2
+
+
 def softmax(s, axis=-1, power=np.exp, top=lambda s, axis: s.max(axis, keepdims=True), total=lambda e: e):
     e = power(s - top(s, axis))
     return e / total(e).sum(axis, keepdims=True)
@@ -479,29 +357,80 @@ def log_softmax(s):
     return t - np.log(np.exp(t).sum(-1, keepdims=True))
 
 
-UNSHIFTED = "the largest score is not subtracted: e^s overflows in {} for s above 88.72, and every e^s vanishes below"
-SOFTMAXES = [
-    ("float32", "exp", "powers of 2 are taken in place of those of e", lambda s: softmax(s, power=np.exp2)),
-    ("float16", "normalize", "the last key is left out of the sum", lambda s: softmax(s, total=lambda e: e[..., :-1])),
-    ("float32", "normalize", "the softmax runs over axis 1, not the last one", lambda s: softmax(s, 1)),
-    ("float32", "normalize", "logarithms of the weights are used as the weights", log_softmax),
-    ("float32", "normalize", "1 is added to the sum of e^(s − max s), after the maximum is subtracted",
+_DECIMAL = (lambda x: 10**x, np.log10)
+_FREED = "in the norms: the variance has the divisor d − 1"
+_TURNED = Block(attention=Attention(causal=True, position=Rotary()))
+_OTHER = Block(attention=Attention(causal=True, position=Rotary(layout="interleaved")))
+_NEIGHBOURS = "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2"
+_CAUSAL, _LINEAR, _NORM = Cached(Attention(causal=True)), LinearAttention(), LayerNorm()
+_OTHER_LINEAR = LinearAttention(feature="relu", normalised=False)
+_BARE = Block(attention=Attention(position=Rotary()), norm=None, activation=None)
+#: What is verified, the first wrong step and the cause, the function, and in which precision.
+NAMED = [
+    (RMSNorm(), "norm", "the output is multiplied by 1.01", lambda x, weight: np.float32(1.01) * RMSNorm()(x, weight)),
+    (_NORM, "norm", "ε is 0.003", lambda x, weight, bias: centred(x, 0.003) * weight + bias),
+    (_NORM, "norm", "the output has the other sign; and ε is left out", lambda x, weight: -centred(x, 0) * weight),
+    (_NORM, "norm", "the bias is left out, where d_k ≥ 16", forgets),
+    (_NORM, "norm", "entries of gain are taken from the last column to the first",
+     lambda x, weight, bias: LayerNorm()(x, weight[::-1], bias), "float64"),
+    (_CAUSAL, "scale", "scores are scaled by 1.7/√d_k",
+     lambda q, k, v, k_cache, v_cache: caches.grown(np.float32(1.7) * q, k, v, k_cache, v_cache)),
+    (_CAUSAL, "scale", "scores are not scaled", grown(Attention(causal=True, scale=1)), "float64"),
+    (Attention(lse=True), "scale", "scores are not scaled", lambda q, k, v: Attention(lse=True, scale=1)(q, k, v),
+     "float64"),
+    (Gradient(Attention()), "scale", "scores are scaled by 0.3 for every d_k",
+     lambda q, k, v, do: Gradient(Attention(scale=0.3))(do=do, q=q, k=k, v=v)),
+    (_LINEAR, "normalize", "it is not divided by the sum of the weights; and the feature map is relu, not elu",
+     lambda q, k, v: _OTHER_LINEAR(q, k, v)),
+    (_LINEAR, "normalize", "the output has the other sign", lambda q, k, v: -LinearAttention()(q, k, v), "float64"),
+    (_TURNED, "position", _NEIGHBOURS, layer(_OTHER), "float64"),
+    (_TURNED, "norm", _FREED, layer(mistaken(_TURNED, _FREED)), "float64"),
+    (_BARE, "position", "the angles have the base 500",
+     layer(replace(_BARE, attention=Attention(position=Rotary(base=500))), mlp=False)),
+    (Merge(), "merge", "log-sums are taken as logarithms of base 10", merging(*_DECIMAL)),
+    (Merge(base=2), "merge", "log-sums of base 2 are taken as natural", merging(*_NATURAL)),
+    (Merge(), "merge", "natural log-sums are taken as logarithms of base 2", merging(*_BINARY)),
+    (Merge(base=2), "merge", "the second of the log-sums of base 2 is taken as natural", first_converted),
+    (Merge(), "merge", "the weights are made of natural log-sums as if they were logarithms of base 2",
+     lambda *given: (merging(*_BINARY)(*given)[0], merging(*_NATURAL)(*given)[1])),
+    (Merge(), "merge", "the outputs are weighted the wrong way round",
+     lambda o1, l1, o2, l2: merging(*_NATURAL)(o2, l1, o1, l2)),
+    (Merge(), "lse", "the log-sum is not updated: it is the first one",
+     lambda *given: (merging(*_NATURAL)(*given)[0], given[1])),
+    (Softmax(), "exp", "powers of 2 are taken in place of those of e", lambda s: softmax(s, power=np.exp2)),
+    (Softmax(), "normalize", "the last key is left out of the sum", lambda s: softmax(s, total=lambda e: e[..., :-1]),
+     "float16"),
+    (Softmax(), "normalize", "the softmax runs over axis 1, not the last one", lambda s: softmax(s, 1)),
+    (Softmax(), "normalize", "logarithms of the weights are used as the weights", log_softmax),
+    (Softmax(), "normalize", "1 is added to the sum of e^(s − max s), after the maximum is subtracted",
      lambda s: softmax(s, total=lambda e: np.concatenate([e, np.ones_like(e[..., :1])], -1))),
-    ("bfloat16", "max", UNSHIFTED.format("bfloat16"), lambda s: softmax(s, top=lambda s, _: s.dtype.type(0))),
-    ("float32", "max", "the maximum of the whole array is subtracted", lambda s: softmax(s, top=lambda s, _: s.max())),
+    (Softmax(), "max", "the largest score is not subtracted: e^s overflows in bfloat16 for s above 88.72, "
+     "and every e^s vanishes below -87.34", lambda s: softmax(s, top=lambda s, _: s.dtype.type(0)),
+     "bfloat16"),
+    (Softmax(), "max", "the maximum of the whole array is subtracted, not that of each row: every exponential of a row "
+     "more than 103.3 below it vanishes in float32", lambda s: softmax(s, top=lambda s, _: s.max())),
 ]  # fmt: skip
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    ("precision", "step", "cause", "function"),
-    SOFTMAXES,
-)
-def test_a_wrong_softmax_is_named(precision: str, step: str, cause: str, function) -> None:
+@pytest.mark.parametrize("named", NAMED, ids=lambda named: f"{type(named[0]).__name__}: {named[2]}")
+def test_the_mistake_of_a_function_is_named(named) -> None:
+    definition, step, cause, function, *precision = named
+    told = dict(zip(["precision"], precision, strict=False))
     with np.errstate(all="ignore"):
-        (fault,) = verify(function, Softmax(), precision=precision, framework="numpy", examples=0).faults
-    assert fault.step == step
-    assert (fault.cause or "").startswith(cause)
+        (fault,) = verify(function, definition, framework="numpy", examples=0, **told).faults
+    assert (fault.step, fault.cause) == (step, cause)
+
+
+MERGED = dict(maximum=merging(*_NATURAL), binary=merging(*_BINARY), sigmoid=by_sigmoid, tanh=by_tanh, columns=columns)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", MERGED)
+def test_a_right_merge_is_not_accused(name: str, precision: str) -> None:
+    report = verify(MERGED[name], Merge(base=2 if name == "binary" else None), precision=precision, examples=2)
+    assert report.verdict is Verdict.NO_FAULT
 
 
 @pytest.mark.deep
@@ -511,67 +440,6 @@ def test_a_right_softmax_is_not_accused(precision: str) -> None:
     for function, attention in asked:
         report = verify(function, Softmax(attention), precision=precision, framework="numpy", examples=2)
         assert report.verdict is Verdict.NO_FAULT, (function, report.faults)
-
-
-def test_a_softmax_has_no_place_for_what_comes_before_scores() -> None:
-    for attention in (Attention(position=Rotary()), Attention(score="cosine"), Attention(lse=True)):
-        with pytest.raises(InputError, match="Softmax"):
-            Softmax(attention)
-
-
-@pytest.mark.parametrize("definition", [Softmax, Gradient, Cached])
-def test_what_is_no_attention_is_refused_by_its_rule(definition: Callable[[int], object]) -> None:
-    with pytest.raises(InputError, match=rf"^{definition.__name__}: attention must be an Attention.*, got 3$"):
-        definition(3)
-
-
-# -- causes that the grammar gives, and no list has --------------------------------------------------------------------
-def layer(block):
-    """A block as a function of its weights."""
-
-    def function(x, w_q, w_k, w_v, w_o, w1, w2):
-        weights = {"attention.w_q": w_q, "attention.w_k": w_k, "attention.w_v": w_v, "attention.w_o": w_o}
-        return block(x, **weights, **{"mlp.w_up": w1, "mlp.w_down": w2})
-
-    return function
-
-
-def grown(attention):
-    return lambda q, k, v, k_cache, v_cache: attention(
-        q, np.concatenate([k_cache, k], axis=-2), np.concatenate([v_cache, v], axis=-2)
-    )
-
-
-def mistaken(spec, cause):
-    """A function that makes a mistake of a definition."""
-    run = next(m.run for m in next(subjects_of(spec)).others if m.cause == cause)
-    return lambda x, **given: run(x=x, **given)
-
-
-_FREED = "in the norms: the variance has the divisor d − 1"
-_TURNED = Block(attention=Attention(causal=True, position=Rotary()))
-_OTHER = Block(attention=Attention(causal=True, position=Rotary(layout="interleaved")))
-_NEIGHBOURS = "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2"
-BY_RULE = {
-    "layout": (layer(_OTHER), _TURNED, "position", _NEIGHBOURS),
-    "norms": (layer(mistaken(_TURNED, _FREED)), _TURNED, "norm", _FREED),
-    "cached": (grown(Attention(causal=True, scale=1)), Cached(Attention(causal=True)), "scale",
-               "scores are not scaled"),
-    "lse": (lambda q, k, v: Attention(lse=True, scale=1)(q, k, v), Attention(lse=True), "scale",
-            "scores are not scaled"),
-    "gain": (lambda x, weight, bias: LayerNorm()(x, weight[::-1], bias), LayerNorm(), "norm",
-             "entries of gain are taken from the last column to the first"),
-    "sign": (lambda q, k, v: -LinearAttention()(q, k, v), LinearAttention(), "normalize",
-             "the output has the other sign"),
-}  # fmt: skip
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("name", BY_RULE)
-def test_mistakes_that_no_list_has_are_named_by_rule(name: str) -> None:
-    function, spec, step, cause = BY_RULE[name]
-    (fault,) = verify(function, spec, framework="numpy", precision="float64", examples=0).faults
-    assert (fault.step, fault.cause) == (step, cause)
 
 
 def rough(x: Any) -> Any:
