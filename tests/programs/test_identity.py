@@ -23,6 +23,8 @@ from symattn.programs.substitute import substitute
 from symattn.programs.target import Target
 from symattn.verification.semantics import SIZES, IdentityResult
 from tests.arrays.users import RIGHT, WRONG, Program
+from tests.faults.collection.every import chosen
+from tests.faults.collection.heads import multihead
 from tests.programs import numpy_programs as programs
 
 SMALL = (Sizes(), Sizes(4, 9, 16, 5))
@@ -42,12 +44,25 @@ def named(case: Any) -> str:
     return getattr(found, "__qualname__", type(found).__name__) + how
 
 
-def test_there_are_enough_of_them() -> None:
-    assert len(programs.RIGHT) >= 17
-    assert len(programs.WRONG) >= 12
+def collected(names: str) -> list[tuple[Any, Attention]]:
+    return [(entry.program, entry.spec) for name in names.split() for entry in chosen(name)]
 
 
-@pytest.mark.parametrize("case", programs.RIGHT, ids=named)
+RIGHT_ONES = programs.RIGHT + collected(
+    "scaling.exp2_folded scaling.per_head_loop streaming.online streaming.online_causal streaming.split_keys "
+    "streaming.decoding masking.causal_row_by_row masking.causal_top_left masking.filled_with_minus_1e9 "
+    "masking.additive masking.padding_cut_out softmax.sink_in_denominator calls.own_buffer"
+)
+RIGHT_ONES.append((partial(multihead, heads=2), Attention(heads=2)))
+#: What these need, a root of 2 in an exponent or an axis of heads, is not made below.
+NOT_EXACT = ("exp2_folded", "per_head_loop", "sink_in_denominator")
+WRONG_ONES = programs.WRONG + collected(
+    "scaling.by_width masking.not_itself masking.top_left softmax.over_queries softmax.by_length "
+    "softmax.sum_over_queries softmax.epsilon_in_denominator streaming.last_tile_dropped heads.merge_by_reshape"
+)
+
+
+@pytest.mark.parametrize("case", RIGHT_ONES, ids=named)
 def test_a_right_program_is_tested_to_the_bound(case: Any) -> None:
     found = identity(*case, sizes=SMALL)
     assert found.agrees
@@ -58,7 +73,7 @@ def test_a_right_program_is_tested_to_the_bound(case: Any) -> None:
     assert not found.reason
 
 
-@pytest.mark.parametrize("case", programs.WRONG, ids=named)
+@pytest.mark.parametrize("case", WRONG_ONES, ids=named)
 def test_a_mistake_shows(case: Any) -> None:
     found = identity(*case, sizes=SMALL)
     assert found.agrees is False
@@ -68,7 +83,7 @@ def test_a_mistake_shows(case: Any) -> None:
     assert "differ from the specification, the first at" in found.reason
 
 
-@pytest.mark.parametrize("case", programs.RIGHT, ids=named)
+@pytest.mark.parametrize("case", [c for c in RIGHT_ONES if named(c) not in NOT_EXACT], ids=named)
 def test_a_right_program_is_right_on_exact_numbers_too(case: Any) -> None:
     """The same programs, with the same globals replaced, on another kind."""
     program, spec = case
