@@ -1,7 +1,7 @@
 """Attention with positions: with true angles in balls and floats, and what is refused."""
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -25,89 +25,54 @@ from symattn.attention.positions.rotary_fields import (
 from symattn.document.errors import Undecided
 from symattn.document.render import latex, text
 from tests.attention.by_loops import attention
+from tests.attention.by_loops_angles import angles
 from tests.attention.definitions_positions import POSITIONS, TRIPLES, H, data
 from tests.attention.pieces import nested
 from tests.bounded import bounded
 
-
 # -- true angles -------------------------------------------------------------------------------------------------------
-def frequencies(width: int, base: Any = 10000) -> list[Any]:
-    return [mpmath.mpf(base) ** (-mpmath.mpf(2 * pair) / width) for pair in range(width // 2)]
+WIDTH = 12
+YARN = YarnScaling(factor=16, length=4096)
+LONG = LongRopeScaling(short=(1,) * 6, long=(1.125, 2, 3.5, 4, 5, 64), factor=2, length=3)
+TRUE = {
+    "plain": Rotary(),
+    "base, part, interleaved": Rotary(base=7.5, width=4, layout="interleaved"),
+    "linear": Rotary(scaling=LinearScaling(factor=2.5)),
+    "ntk": Rotary(scaling=NTKScaling(factor=4)),
+    "ntk, dynamic": Rotary(scaling=NTKScaling(factor=4, length=3), start=1),  # at the five positions 0 to 4
+    "yarn": Rotary(scaling=YARN),
+    "yarn, not rounded": Rotary(scaling=replace(YARN, whole=False)),
+    "yarn, shared weight": Rotary(scaling=replace(YARN, weight=2, shared=1)),
+    "yarn, as written": Rotary(scaling=YarnScaling(factor=4, length=12, slow=0.5, fast=2, ramp="turns")),
+    "llama 3": Rotary(scaling=YarnScaling(factor=8, length=1024, slow=1, fast=4, ramp="turns", weight=0)),
+    "longrope": Rotary(scaling=LONG),
+    "proportional": Rotary(scaling=ProportionalScaling(share=0.5)),
+}
+ARRAYS = {"q": data(H, 3, WIDTH), "k": data(H, 4, WIDTH), "v": data(H, 4, 2)}
 
 
-def slowed(width: int) -> list[Any]:
-    """YaRN as it is written with s = 4 for L = 12, α = 1/2 and β = 2."""
-    found = []
-    for w in frequencies(width):
-        share = min(max((12 * w / (2 * mpmath.pi) - mpmath.mpf(1) / 2) / mpmath.mpf(1.5), mpmath.mpf(0)), mpmath.mpf(1))
-        found.append((share + (1 - share) / 4) * w)
-    return found
+def turned(asked: Rotary) -> Attention:
+    return Attention(heads=H, causal=True, position=asked)
 
 
-YARN = YarnScaling(factor=4, length=12, slow=0.5, fast=2, ramp="turns")
-TRUE: dict[str, tuple[Rotary, Callable[[], list[Any]], Callable[[], Any]]] = {
-    "plain": (Rotary(), lambda: frequencies(4), lambda: 1),
-    "base, part, interleaved": (
-        Rotary(base=7.5, width=2, layout="interleaved"),
-        lambda: frequencies(2, 7.5),
-        lambda: 1,
-    ),
-    "linear": (
-        Rotary(scaling=LinearScaling(factor=8)),
-        lambda: [w / 8 for w in frequencies(4)],
-        lambda: 1,
-    ),
-    "ntk": (Rotary(scaling=NTKScaling(factor=3)), lambda: frequencies(4, 10000 * 9), lambda: 1),
-    "ntk, dynamic": (
-        Rotary(scaling=NTKScaling(factor=3, length=3), start=1),  # 3 · 5/3 − 2 = 3 for the five positions 0 to 4
-        lambda: frequencies(4, 10000 * 9),
-        lambda: 1,
-    ),
-    "yarn": (Rotary(scaling=YARN), lambda: slowed(4), lambda: 1 + mpmath.log(4) / 10),
-    "yarn, shared weight": (
-        Rotary(scaling=replace(YARN, weight=2, shared=1)),
-        lambda: slowed(4),
-        lambda: (1 + mpmath.log(4) / 5) / (1 + mpmath.log(4) / 10),
-    ),
-    "longrope": (
-        Rotary(scaling=LongRopeScaling(short=(1, 1), long=(2, 4), factor=2, length=3)),
-        lambda: [w / f for w, f in zip(frequencies(4), (2, 4), strict=True)],
-        lambda: mpmath.sqrt(1 + mpmath.log(2) / mpmath.log(3)),
-    ),
-    "proportional": (
-        Rotary(scaling=ProportionalScaling(share=0.5)),
-        lambda: [mpmath.mpf(1), mpmath.mpf(0)],
-        lambda: 1,
-    ),
-}  # fmt: skip
-ARRAYS = {"q": data(H, 3, 4), "k": data(H, 4, 4), "v": data(H, 4, 2)}
-
-
-def by_angles(asked: Rotary, waves: list[Any], magnitude: Any) -> list[Any]:
-    """The elements by loops, from tables of these angles."""
-    angles = [[(asked.start + p) * w for w in waves] for p in range(4)]
-    tables = {
-        name: [[magnitude * function(x) for x in row] for row in angles]
-        for name, function in (("cos", mpmath.cos), ("sin", mpmath.sin))
-    }
-    spec = Attention(heads=H, causal=True, position=Rotary(given="tables", layout=asked.layout))
-    found = attention(spec, {n: nested(a) for n, a in ARRAYS.items()} | tables)["output"]
-    return [x for head in found for row in head for x in row]
+@cache
+def by_angles(name: str) -> list[Any]:
+    """The elements by loops."""
+    with mpmath.workdps(60):
+        found = attention(turned(TRUE[name]), {n: nested(a) for n, a in ARRAYS.items()})["output"]
+        return [x for head in found for row in head for x in row]
 
 
 @pytest.mark.parametrize("name", TRUE)
 def test_true_angles_in_balls(name: str) -> None:
-    asked, waves, magnitude = TRUE[name]
+    """Each gives what its own formulas say, and not what any other does."""
     with precision(200), mpmath.workdps(60):
-        found = Attention(heads=H, causal=True, position=asked)(*map(kind("ball").lift, ARRAYS.values()))
+        found = turned(TRUE[name])(*map(kind("ball").lift, ARRAYS.values()))
         middles = [mpmath.mpf(b.mid().str(60, radius=False)) for b in found.entries.flat]
-        wanted, other = (
-            by_angles(asked, waves(), magnitude()),
-            by_angles(asked, waves(), magnitude() + mpmath.mpf("1e-30")),
-        )
         assert all(b.rad() < 1e-45 for b in found.entries.flat)
-        assert all(abs(x - y) < mpmath.mpf("1e-45") for x, y in zip(middles, wanted, strict=True))
-        assert not all(abs(x - y) < mpmath.mpf("1e-45") for x, y in zip(middles, other, strict=True))
+        for other in TRUE:
+            gaps = [abs(x - y) for x, y in zip(middles, by_angles(other), strict=True)]
+            assert (max(gaps) < mpmath.mpf("1e-45")) == (other == name), other
 
 
 def radius_of(spec: Attention, dtype: Any) -> Any:
@@ -122,13 +87,12 @@ def radius_of(spec: Attention, dtype: Any) -> Any:
 @pytest.mark.parametrize("name", TRUE)
 def test_true_angles_in_floats(name: str, dtype: str) -> None:
     """Within the rounding errors of all operations, those of the tables among them; tables are rounded once."""
-    asked, waves, magnitude = TRUE[name]
-    target, spec = kind(dtype), Attention(heads=H, causal=True, position=asked)
+    target, spec = kind(dtype), turned(TRUE[name])
     with np.errstate(all="ignore"), mpmath.workdps(40):
         found = spec.trace(*map(target.lift, ARRAYS.values()))
         radius = radius_of(spec, target.dtype)
-        wanted = np.array([float(x) for x in by_angles(asked, waves(), magnitude())]).reshape(radius.shape)
-        cosines = [[float(magnitude() * mpmath.cos((asked.start + p) * w)) for w in waves()] for p in range(4)]
+        wanted = np.array([float(x) for x in by_angles(name)]).reshape(radius.shape)
+        cosines = [[float(z.real) for z in row] for row in angles(spec, {}, 3, 4, (0, WIDTH))[1]]
     plain = {n: np.asarray(found[n] if target.xp is np else found[n].numpy()) for n in ("cos", "output")}
     assert all(a.dtype == target.dtype for a in plain.values())
     once = float(ml_dtypes.finfo(target.dtype).eps) / 2 if dtype != "float64" else 2.0**-49
@@ -137,9 +101,9 @@ def test_true_angles_in_floats(name: str, dtype: str) -> None:
 
 
 def test_the_bound_is_narrow_enough_to_see_a_position_too_far() -> None:
-    spec = Attention(heads=H, causal=True, position=Rotary())
+    spec = turned(Rotary())
     radius = spec(*map(bounded(np.float64).lift, ARRAYS.values())).planes[1]
-    moved = replace(spec, position=Rotary(base=10001))(*ARRAYS.values())
+    moved = turned(Rotary(base=10001))(*ARRAYS.values())
     assert (radius < 2.0**-40).all()
     assert not (np.abs(moved - spec(*ARRAYS.values())) <= radius).all()
 
@@ -202,8 +166,8 @@ def said(spec: Attention) -> str:
 
 def test_documents_say_what_the_positions_are() -> None:
     assert "10000" in said(Attention(position=Rotary()))
-    assert "0 for 0.5 times or less, even in the number of turns" in said(Attention(position=Rotary(scaling=YARN)))
-    for asked, _, _ in TRUE.values():
+    assert "0 for 0.5 times or less, even in the number of turns" in said(Attention(position=TRUE["yarn, as written"]))
+    for asked in TRUE.values():
         assert said(Attention(position=asked))
     assert "3/5" in said(Attention(position=Rotary(triples=((4, 3, 5),))))
     assert "e_h = 4, 8" in said(Attention(heads=2, causal=True, position=Alibi()))

@@ -11,6 +11,7 @@ from symattn.arrays import kind
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.masks import causal
+from symattn.attention.positions.position_fields import Buckets
 from symattn.attention.positions.relative import (
     ahead,
     biased,
@@ -29,31 +30,18 @@ from symattn.attention.positions.relative import (
     with_biases,
 )
 from symattn.document.errors import InputError, Refused
+from tests.attention.by_loops_distances import logarithmic, t5
 
 
 # -- buckets -----------------------------------------------------------------------------------------------------------
-def step(a: int, most: int, m: int, steps: int) -> tuple[int, bool]:
-    """⌊steps · log(a/m) / log(most/m)⌋ by 60 digits, and whether it is hit to all of them."""
-    with mpmath.workdps(60):
-        x = steps * mpmath.log(mpmath.mpf(a) / m) / mpmath.log(mpmath.mpf(most) / m)
-        nearest = int(mpmath.nint(x))
-        hit = abs(x - nearest) < mpmath.mpf("1e-50")
-        return (nearest if hit else int(mpmath.floor(x))), hit
-
-
 def t5_by_logarithms(distance: int, buckets: int, most: int) -> int:
-    m = buckets // 2
-    if distance < m:
-        return distance
-    return min(buckets - 1, m + step(distance, most, m, buckets - m)[0])
+    with mpmath.workdps(60):
+        return t5(Buckets(number=buckets, max_distance=most, bidirectional=False), -distance)
 
 
 def deberta_by_logarithms(distance: int, buckets: int, most: int) -> int:
-    m = buckets // 2
-    if distance <= m:
-        return distance
-    place, hit = step(distance, most - 1, m, m - 1)
-    return min(buckets, m + place + (not hit))
+    with mpmath.workdps(60):
+        return min(buckets, logarithmic(distance, buckets, most))
 
 
 SETTINGS = [(16, 128), (32, 128), (17, 27), (8, 20), (33, 129), (2, 3), (3, 2), (46, 164)]
@@ -84,7 +72,9 @@ def test_a_bucket_begins_where_the_logarithm_is_a_whole_number(
 ) -> None:
     """There a rounded logarithm may be less: PyTorch's in single precision puts these distances one bucket lower."""
     m = buckets // 2
-    assert step(distance, most, m, buckets - m) == (right - m, True)
+    with mpmath.workdps(60):
+        steps = (buckets - m) * mpmath.log(mpmath.mpf(distance) / m) / mpmath.log(mpmath.mpf(most) / m)
+        assert abs(steps - (right - m)) < mpmath.mpf("1e-50")
     assert bucket(np.array([distance - 1, distance]), t5_starts(buckets, most)).tolist() == [right - 1, right]
 
 

@@ -1,6 +1,5 @@
 """Rotary embeddings: frequencies, scalings and tables to many digits, and the rotation against complex numbers."""
 
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -36,6 +35,7 @@ from symattn.attention.positions.rotary_fields import LinearScaling
 from symattn.attention.scores import dot_scores
 from symattn.document.errors import InputError, Refused
 from tests.arrays.evaluating import compare
+from tests.attention.by_loops import rotated
 from tests.attention.frequencies import BASE, BITS, ball, is_close, true_frequencies
 from tests.attention.pieces import Piece, agrees
 
@@ -145,36 +145,21 @@ def test_what_is_no_triple_is_refused() -> None:
 
 
 # -- the rotation ------------------------------------------------------------------------------------------------------
-def rotated(x: Any, c: Any, s: Any, pairs: Callable[[int, int], tuple[int, int]]) -> Any:
+def by_numbers(x: Any, c: Any, s: Any, layout: str) -> Any:
     """Pairs of columns as complex numbers, times c + is."""
-    out = [list(row) for row in x]
-    f = len(c[0])
-    for i, row in enumerate(x):
-        for k in range(f):
-            a, b = pairs(k, f)
-            z = mpmath.mpc(row[a], row[b]) * mpmath.mpc(c[i][k], s[i][k])
-            out[i][a], out[i][b] = z.real, z.imag
-    return out
+    rows = zip(x, c, s, strict=True)
+    return [rotated(row, list(map(mpmath.mpc, *of)), layout, (0, 2 * len(of[0]))) for row, *of in rows]
 
 
-def half(k: int, f: int) -> tuple[int, int]:
-    return k, k + f
-
-
-def interleaved(k: int, f: int) -> tuple[int, int]:
-    return 2 * k, 2 * k + 1
-
-
-LAYOUTS = {"half": half, "interleaved": interleaved}
 OTHER = {"half": "interleaved", "interleaved": "half"}
 ROTATIONS: dict[str, Piece] = {
     f"{layout}, {width} of {d}": Piece(
         lambda x, c, s, layout=layout: rotate(x, c, s, layout),
-        lambda x, c, s, layout=layout: rotated(x, c, s, LAYOUTS[layout]),
+        lambda x, c, s, layout=layout: by_numbers(x, c, s, layout),
         lambda x, c, s, layout=layout: rotate(x, c, s, OTHER[layout]),
         ((3, d), (3, width // 2), (3, width // 2)),
     )
-    for layout in LAYOUTS
+    for layout in OTHER
     for width, d in ((4, 4), (4, 7))
 }
 

@@ -1,9 +1,6 @@
-"""Frequencies for longer contexts: each formula written out one frequency at a time, to many digits."""
+"""Frequencies for longer contexts: in letters, where a ramp lies, what is refused, and magnitudes to many digits."""
 
-from collections.abc import Callable
 from fractions import Fraction
-from math import floor
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -15,108 +12,9 @@ from symattn.arrays.ball import precision
 from symattn.attention.positions import rotary_scaling as scaling
 from symattn.attention.positions.rotary import inverse_frequencies
 from symattn.document.errors import InputError, Refused
-from tests.attention.frequencies import BASE, BITS, LENGTH, ball, is_close, true_frequencies
+from tests.attention.frequencies import BITS, LENGTH, ball, is_close
 
 WIDTH = 12
-
-
-def pair_turning(turns: Any, length: int = LENGTH) -> Any:
-    return WIDTH * mpmath.log(mpmath.mpf(length) / (turns * 2 * mpmath.pi)) / (2 * mpmath.log(BASE))
-
-
-def blend(share: Any, w: Any, s: Any) -> Any:
-    return share * w + (1 - share) * w / s
-
-
-def cut(x: Any) -> Any:
-    return min(max(x, mpmath.mpf(0)), mpmath.mpf(1))
-
-
-def yarn(whole: bool, s: Any = 16) -> list[Any]:
-    low, high = pair_turning(32), pair_turning(1)
-    if whole:
-        low, high = mpmath.mpf(floor(low)), mpmath.ceil(high)
-    low, high = max(low, mpmath.mpf(0)), min(high, mpmath.mpf(WIDTH - 1))
-    return [blend(1 - cut((i - low) / (high - low)), w, s) for i, w in enumerate(true_frequencies(WIDTH))]
-
-
-def llama(s: Any = 8) -> list[Any]:
-    found = []
-    for w in true_frequencies(WIDTH):
-        wavelength = 2 * mpmath.pi / w
-        if wavelength < mpmath.mpf(LENGTH) / 4:
-            found.append(w)
-        elif wavelength > LENGTH:
-            found.append(w / s)
-        else:
-            found.append(blend((LENGTH / wavelength - 1) / 3, w, s))
-    return found
-
-
-def with_base(base: Any) -> list[Any]:
-    return true_frequencies(WIDTH, base)
-
-
-LONG = [Fraction(9, 8), 2, 3.5, 4, 5, 64]
-SCALINGS: dict[str, tuple[Callable[[Any], Any], Callable[[], list[Any]], Callable[[Any], Any]]] = {
-    "linear": (
-        lambda w: scaling.linear(w, 2.5),
-        lambda: [x / mpmath.mpf(2.5) for x in true_frequencies(WIDTH)],
-        lambda w: w,
-    ),
-    "ntk": (
-        lambda w: scaling.ntk_aware(w, 4),
-        lambda: with_base(BASE * mpmath.mpf(4) ** (mpmath.mpf(WIDTH) / (WIDTH - 2))),
-        lambda w: scaling.linear(w, 4),
-    ),
-    "dynamic": (
-        lambda w: scaling.ntk_aware(w, scaling.dynamic_factor(20000, LENGTH, 4)),
-        lambda: with_base(BASE * (mpmath.mpf(4 * 20000) / LENGTH - 3) ** (mpmath.mpf(WIDTH) / (WIDTH - 2))),
-        lambda w: scaling.ntk_aware(w, 4),
-    ),
-    "yarn": (
-        lambda w: scaling.by_index(w, BASE, 16, LENGTH),
-        lambda: yarn(True),
-        lambda w: scaling.by_index(w, BASE, 16, LENGTH, fast=1000),
-    ),
-    "yarn, not rounded": (
-        lambda w: scaling.by_index(w, BASE, 16, LENGTH, whole=False),
-        lambda: yarn(False),
-        lambda w: scaling.by_index(w, BASE, 16, LENGTH),
-    ),
-    "llama 3": (
-        lambda w: scaling.by_parts(w, 8, LENGTH, 1, 4),
-        llama,
-        lambda w: scaling.by_parts(w, 8, LENGTH, 1, 32),
-    ),
-    "longrope": (
-        lambda w: scaling.longrope(w, LONG),
-        lambda: [x / mpmath.mpf(float(f)) for x, f in zip(true_frequencies(WIDTH), LONG, strict=True)],
-        lambda w: scaling.longrope(w, LONG[::-1]),
-    ),
-    "proportional": (
-        lambda w: scaling.proportional(w, 0.5),
-        lambda: [*true_frequencies(WIDTH)[:3], 0, 0, 0],
-        lambda w: scaling.proportional(w, 0.25),
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", SCALINGS)
-def test_a_scaling(name: str) -> None:
-    run, reference, wrong = SCALINGS[name]
-    with precision(BITS), mpmath.workdps(70):
-        frequencies = inverse_frequencies(WIDTH, BASE, ball())
-        assert is_close(run(frequencies), reference())
-        assert not is_close(wrong(frequencies), reference())
-
-
-@pytest.mark.parametrize("name", [n for n in SCALINGS if n != "yarn, not rounded"])
-def test_a_scaling_in_floats_is_near_the_true_one(name: str) -> None:
-    run, reference, _ = SCALINGS[name]
-    with mpmath.workdps(40):
-        wanted = [float(x) for x in reference()]
-    np.testing.assert_allclose(run(inverse_frequencies(WIDTH, BASE, np.zeros(()))), wanted, rtol=2**-46)
 
 
 def test_a_scaling_in_letters() -> None:
