@@ -6,7 +6,6 @@ from typing import Any
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.gradients import backward as gradients_backward
 from symattn.attention.gradients import scores as gradients_scores
-from symattn.attention.norms import unit
 
 
 def _sum(x: Any, axis: Any = -1) -> Any:
@@ -78,14 +77,7 @@ MISTAKES: dict[str, tuple[str, Any, Any, Callable[..., Any]]] = {
     "entmax as sparsemax": ("entmax", SCORES, "entmax15_gradient", SCORES.sparsemax_gradient),
     "no slope of the cap": ("softcap", SCORES, "softcap_gradient", lambda y, cap, g: g),
     "the cap's slope without c": ("softcap", SCORES, "softcap_gradient", lambda y, cap, g: g * (1 - y * y)),
-    "along the vector": (
-        "cosine",
-        SCORES,
-        "unit_gradient",
-        lambda x, g: g * namespace_of(x).sum(unit(x) * unit(x), axis=-1, keepdims=True),
-    ),
     "one of two readers": ("self-attention", BACKWARD, "pulled", _last_alone),
-    "one of two readers, in a model": ("model: decoder", BACKWARD, "pulled", _last_alone),
     "the first operand alone": (
         "multi-head",
         BACKWARD,

@@ -12,7 +12,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.gradients import scores
-from symattn.attention.gradients.attention import backward, shared_gradient, softmax_vjp
+from symattn.attention.gradients.attention import backward, softmax_vjp
 from symattn.attention.layers.steps import sigmoid
 from symattn.attention.linear import (
     causal_linear_attention,
@@ -21,15 +21,11 @@ from symattn.attention.linear import (
     linear_state,
     linear_step,
 )
-from symattn.attention.norms import centre, layer_norm, rms_norm, unit
+from symattn.attention.norms import rms_norm, unit
 from symattn.attention.positions.angles import rotate_half, rotate_interleaved, sinusoidal
-from symattn.attention.projections import merge_heads, project, repeat_heads, split_heads
+from symattn.attention.projections import merge_heads, repeat_heads, split_heads
 from symattn.attention.scores import (
-    additive_scores,
-    cosine_scores,
-    distance_scores,
     dot_scores,
-    general_scores,
     scale_by_root,
     softcap,
 )
@@ -43,7 +39,7 @@ from symattn.proof.statement import Declared, Pair
 from symattn.proof.theorem import Identity
 
 Passes = Callable[..., tuple[Any, ...]]
-SCORES, ROWS, TURNS = {"s": "n m", "g": "n m"}, {"x": "n d", "g": "n d"}, {"cos": "n f", "sin": "n f"}
+SCORES, TURNS = {"s": "n m", "g": "n m"}, {"cos": "n f", "sin": "n f"}
 QKV = {"q": "n d", "k": "m d", "v": "m e", "g": "n e"}
 ATTENTION, CAUSAL, BIASED = Attention(), Attention(causal=True, fully_masked="nan"), Attention(bias=True)
 
@@ -65,7 +61,7 @@ def _grouped(q: Array, k: Array, v: Array) -> Any:
 def _shared(q: Array, k: Array, v: Array, g: Array) -> tuple[Any, ...]:
     times = q.shape[0] // k.shape[0]
     dq, dk, dv = _attended(ATTENTION, q, repeat_heads(k, times), repeat_heads(v, times), g)
-    return dq, shared_gradient(dk, times), shared_gradient(dv, times)
+    return dq, *(x.reshape(-1, times, *x.shape[1:]).sum(axis=1) for x in (dk, dv))
 
 
 def _biased(q: Array, k: Array, v: Array, g: Array, bias: Array) -> tuple[Any, ...]:
@@ -93,22 +89,6 @@ PASSES: dict[str, tuple[Callable[..., Any], dict[str, str], Passes]] = {
         lambda s, g: (scores.log_sum_exp_gradient(s, log_sum_exp(s, masked=False), g),),
     ),
     "softcap": (partial(softcap, cap=2), SCORES, lambda s, g: (scores.softcap_gradient(softcap(s, 2), 2, g),)),
-    "unit": (unit, ROWS, lambda x, g: (scores.unit_gradient(x, g),)),
-    "rms-norm": (rms_norm, ROWS, lambda x, g: (_times_root(scores.unit_gradient(x, g)),)),
-    "layer-norm": (layer_norm, ROWS, lambda x, g: (_times_root(centre(scores.unit_gradient(centre(x), g))),)),
-    "projection": (
-        project,
-        {"x": "n d_model", "w": "d_model d", "b": "d", "g": "n d"},
-        lambda x, w, b, g: (*scores.product_gradients(x, w, g), scores.summed_like(g, b)),
-    ),
-    "general": (general_scores, {"q": "n a", "k": "m b", "w": "a b", "g": "n m"}, scores.general_gradients),
-    "additive": (
-        additive_scores,
-        {"q": "n a", "k": "m b", "w": "a l", "u": "b l", "v": "l", "g": "n m"},
-        scores.additive_gradients,
-    ),
-    "distance": (distance_scores, {"q": "n d", "k": "m d", "g": "n m"}, scores.distance_gradients),
-    "cosine": (cosine_scores, {"q": "n d", "k": "m d", "g": "n m"}, scores.cosine_gradients),
     **{
         turn.__name__: (
             turn,
@@ -124,7 +104,7 @@ PASSES: dict[str, tuple[Callable[..., Any], dict[str, str], Passes]] = {
     "bias-of-keys": (BIASED, {**QKV, "bias": "1 m"}, _biased),
     "shared": (_grouped, {"q": "h*r n d", "k": "h m d", "v": "h m e", "g": "h*r n e"}, _shared),
 }
-LONG = ("causal", "shared", "bias", "bias-of-keys", "heads", "cosine", "additive")
+LONG = ("causal", "shared", "bias", "bias-of-keys", "heads")
 
 
 def _stated(function: Callable[..., Any], arrays: dict[str, str], passes: Passes) -> Identity:

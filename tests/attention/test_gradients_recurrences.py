@@ -16,7 +16,7 @@ from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.document.errors import InputError, Refused, Undecided
-from tests.attention.gradient_cases import CASES, MODEL_CASES, Case, drawn, near
+from tests.attention.gradient_cases import CASES, Case, drawn, near
 from tests.attention.gradient_mistakes import MISTAKES
 
 BITS = 256
@@ -53,10 +53,10 @@ def test_recurrences_give_the_exact_derivative(name: str) -> None:
     assert all((by_tape[n] == by_hand[n]).all() for n in by_tape)
 
 
-@pytest.mark.parametrize("name", [_unless(n not in VARIANTS and n in CASES, n) for n in (*CASES, *MODEL_CASES)])
+@pytest.mark.parametrize("name", [_unless(n not in VARIANTS, n) for n in CASES])
 def test_recurrences_agree_in_balls(name: str) -> None:
     with precision(2 * BITS):
-        assert near(*both((CASES | MODEL_CASES)[name], kind("ball")))
+        assert near(*both(CASES[name], kind("ball")))
 
 
 RESIDUES = [n for n in CASES if not any(w in n for w in WITHOUT_RESIDUES)]
@@ -84,37 +84,10 @@ def test_recurrences_agree_at_sizes_that_models_have() -> None:
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_a_backward_pass_is_seen(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, where, what, wrong = MISTAKES[mistake]
-    case = (CASES | MODEL_CASES)[name]
+    case = CASES[name]
     with precision(BITS):
-        if isinstance(where, dict):
-            monkeypatch.setitem(where, what, wrong)
-        else:
-            monkeypatch.setattr(where, what, wrong)
+        monkeypatch.setattr(where, what, wrong)
         assert not near(*both(case, kind("ball")))
-
-
-#: How many gradients each has, and the case that shows them.
-SCORES = {
-    "dot": (2, "scaled dot"),
-    "general": (3, "general"),
-    "additive": (5, "additive"),
-    "cosine": (2, "cosine"),
-    "distance": (2, "distance"),
-}
-
-
-@pytest.mark.parametrize("score", SCORES)
-def test_each_gradient_of_scores_is_looked_at(score: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = backward_pass._SCORES[score]
-    count, name = SCORES[score]
-    for k in range(count):
-        monkeypatch.setitem(
-            backward_pass._SCORES,
-            score,
-            lambda *args, k=k: tuple(2 * x if i == k else x for i, x in enumerate(right(*args))),
-        )
-        with precision(BITS):
-            assert not near(*both(CASES[name], kind("ball")))
 
 
 # -- what is asked for -------------------------------------------------------------------------------------------------

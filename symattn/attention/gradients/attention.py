@@ -32,13 +32,3 @@ def backward(q: Array, k: Array, v: Array, p: Array, g: Array) -> Gradients:
     ds = softmax_vjp(p, g @ v.mT)
     root = xp.sqrt(xp.asarray(q.shape[-1], dtype=q.dtype))
     return Gradients(ds @ k / root, ds.mT @ q / root, p.mT @ g)
-
-
-def shared_gradient(g: Array, times: int) -> Array:
-    """The gradient by heads of keys or values that ``times`` heads of queries read: the sum over those.
-
-    The way back of ``repeat_heads``. Shapes: (…, g·times, n, d) → (…, g, n, d).
-    """
-    xp = namespace_of(g)
-    *batch, heads, n, d = g.shape
-    return xp.sum(xp.reshape(g, (*batch, heads // times, times, n, d)), axis=-3)

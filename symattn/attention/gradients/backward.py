@@ -1,7 +1,7 @@
 """The backward pass as it is implemented: step by step from the output back, from what the forward pass has kept.
 
-Scores, caps, weights and log-sum-exps have rules that are made by hand, as FlashAttention has them, from the weights
-or what was capped; every other step is differentiated as it stands, on a tape. ``derivative.vjp`` gives the same from
+Caps, weights and log-sum-exps have rules that start from what was kept, as FlashAttention has them; every other step
+is differentiated as it stands, on a tape. ``derivative.vjp`` gives the same from
 the definition as a whole.
 """
 
@@ -15,10 +15,8 @@ from typing import Any, NamedTuple, assert_never
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.derivative import cotangents, differentiable, through
+from symattn.attention.flow import Step
 from symattn.attention.gradients import scores
-from symattn.attention.layers.block import Block
-from symattn.attention.layers.transformer import Transformer
-from symattn.attention.layers.transformer_inputs import block_names
 from symattn.attention.spec import Attention
 from symattn.attention.stages.weights import of_rows
 
@@ -46,10 +44,7 @@ class Way(NamedTuple):
 
 
 def backward(
-    model: Attention | Block | Transformer,
-    cotangent: Array,
-    inputs: Mapping[str, Any],
-    wrt: Iterable[str] | None = None,
+    spec: Attention, cotangent: Array, inputs: Mapping[str, Any], wrt: Iterable[str] | None = None
 ) -> dict[str, Any]:
     """The gradients of ⟨G, f(…)⟩ by every input named in ``wrt``, or by all that hold numbers, by their names.
 
@@ -62,9 +57,12 @@ def backward(
     {'q': array([[-0.5,  0.5]])}
     """
     under, names = differentiable(inputs, wrt)
-    values = model.trace(**inputs)
-    ends = _ends(model, under, values, cotangent)
-    return pulled(_ways(model, [n for n, x in inputs.items() if x is not None], values), ends, values, names)
+    values = spec.trace(**inputs)
+    outputs, given = (("output", "lse"), cotangent) if spec.lse else (("output",), (cotangent,))
+    pairs = iter(cotangents(under, tuple(values[n] for n in outputs), given))
+    ends = {n: next(pairs)[1] for n, g in zip(outputs, given, strict=True) if g is not None}
+    steps = spec.pipeline(n for n, x in inputs.items() if x is not None)
+    return pulled([way(spec, step, values) for step in steps], ends, values, names)
 
 
 def pulled(
@@ -81,49 +79,15 @@ def pulled(
     return {n: result[n] if n in result else 0 * values[n] for n in names}
 
 
-def way(spec: Attention | None, step: Any, values: Mapping[str, Any], prefix: str = "") -> Way:
-    """The way back through a step of ``spec``, whose name has the ``prefix``, or of a model beside its attentions."""
-    x, y = tuple(values[name] for name in step.of), values[step.name]
-    rule = RULES.get(step.name.removeprefix(prefix)) if spec is not None else None
-    if spec is None or rule is None:
+def way(spec: Attention, step: Step, values: Mapping[str, Any]) -> Way:
+    """The way back through a step of ``spec``: by its rule if it has one, else on a tape."""
+    x, rule = tuple(values[name] for name in step.of), RULES.get(step.name)
+    if rule is None:
         return Way(step.name, step.of, partial(through, step.run, x))
-    return Way(step.name, step.of, partial(rule, BackwardStep(spec, x, y)))
-
-
-def _ends(model: object, under: object, values: Mapping[str, object], cotangent: Any) -> dict[str, Any]:
-    """The cotangents by the names of the outputs."""
-    if not (isinstance(model, Attention) and model.lse):
-        output = "logits" if isinstance(model, Transformer) else "output"
-        return {output: cotangents(under, values[output], cotangent)[0][1]}
-    pairs = cotangents(under, (values["output"], values["lse"]), cotangent)
-    names = [n for n, g in zip(("output", "lse"), cotangent, strict=True) if g is not None]
-    return {n: g for n, (_, g) in zip(names, pairs, strict=True)}
-
-
-def _ways(model: Any, names: list[str], values: Mapping[str, object]) -> Iterable[Way]:
-    specs = {"": model} if isinstance(model, Attention) else _attentions(model, names)
-    for step in model.pipeline(names):
-        prefix = next((p for p in specs if step.name.startswith(p)), None)
-        yield way(None, step, values) if prefix is None else way(specs[prefix], step, values, prefix)
-
-
-def _attentions(model: Block | Transformer, names: list[str]) -> dict[str, Attention]:
-    """The specifications in a model, by the prefix of their steps: ``decoder.0.attention.``."""
-    blocks = [("", model)] if isinstance(model, Block) else [(prefix, b) for prefix, b, _ in block_names(model, names)]
-    result = {f"{prefix}attention.": block.attention for prefix, block in blocks}
-    return result | {f"{prefix}cross.": block.cross for prefix, block in blocks if block.cross is not None}
+    return Way(step.name, step.of, partial(rule, BackwardStep(spec, x, values[step.name])))
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------
-_SCORES: dict[str, Callable[..., Gradients]] = {
-    "dot": scores.dot_gradients,
-    "general": scores.general_gradients,
-    "additive": scores.additive_gradients,
-    "cosine": scores.cosine_gradients,
-    "distance": scores.distance_gradients,
-}
-
-
 def _weighed(at: BackwardStep, g: Array) -> Gradients:
     spec, s, p = at.spec, at.x[0], at.y
     if spec.sink == "given":
@@ -160,7 +124,6 @@ def _of_sink(at: BackwardStep, db: Array) -> Array:
 
 #: By the name of a step of attention.
 RULES: dict[str, Rule] = {
-    "scores": lambda at, g: _SCORES[at.spec.score](*at.x, g),
     "capped": lambda at, g: (scores.softcap_gradient(at.y, at.spec.softcap, g),),
     "weights": _weighed,
     "lse": _summed,
