@@ -15,15 +15,15 @@ from symattn.arrays.modular import modular
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear, masks
 from symattn.attention.spec import Attention
+from symattn.attention.streaming.by_tiles import by_tiles, row_states, score_and_value_gradients
 from symattn.attention.streaming.cache import Growing, Paged, Sliding, Static, append, attend, beside, held, prefill
-from symattn.attention.streaming.states import online, ring, split_keys
-from symattn.attention.streaming.tiled import Scores, backward, forward, sliced, with_lse
+from symattn.attention.streaming.states import PartialOutput, finish, lse, online, split_keys
 from tests.arrays.residues import agree
 from tests.attention.definition import parts
 from tests.attention.pieces import PAIRS
 from tests.attention.streaming_tools import EXACT, drawn
 
-CAUSAL = Scores(scale=1, allowed=masks.causal)
+CAUSAL = Attention(scale=1, causal=True)
 MASKED = Attention(scale=1, mask="boolean")
 ROWS, KEYS = (0, 1, 3), (0, 2, 4)
 HIDDEN = np.array([[0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]], dtype=bool)
@@ -31,13 +31,17 @@ QKV = {"q": (3, 2), "k": (4, 2), "v": (4, 2)}
 SELF = {"q": (4, 2), "k": (4, 2), "v": (4, 2)}
 
 
-def tiled(q: Any, k: Any, v: Any, scores: Scores = CAUSAL) -> Any:
-    return with_lse(forward(scores.tiles(q, k), v, ROWS, KEYS))[:2]
+def kept(q: Any, k: Any, v: Any) -> tuple[Any, PartialOutput]:
+    """The scores, and the output and the log-sum-exps by tiles."""
+    scores = CAUSAL.trace(q, k, v)["masked"]
+    states = row_states(scores, v, ROWS, KEYS)
+    parts = (partial(finish, fully_masked="zeros"), lse)
+    return scores, PartialOutput(*[namespace_of(v).concat([f(x) for x in states], axis=-2) for f in parts])
 
 
 def derivatives(q: Any, k: Any, v: Any, g: Any) -> Any:
-    saved = forward(CAUSAL.tiles(q, k), v, ROWS, KEYS)
-    return backward(CAUSAL, q, k, v, saved, g, ROWS, KEYS)
+    scores, saved = kept(q, k, v)
+    return score_and_value_gradients(scores, v, saved, g, ROWS, KEYS)
 
 
 def rows_of(x: Any, lo: int, hi: int) -> Any:
@@ -72,9 +76,8 @@ def hidden_online(s: Any, v: Any) -> Any:
 FORMS: dict[str, tuple[Callable[..., Any], dict[str, tuple[int, ...]]]] = {
     "online": (hidden_online, {"s": (3, 4), "v": (4, 2)}),
     "split keys": (lambda s, v: split_keys(s, v, KEYS), {"s": (3, 4), "v": (4, 2)}),
-    "ring": (lambda s, v: ring(sliced(s), v, ROWS, KEYS), {"s": (3, 4), "v": (4, 2)}),
-    "tiles": (tiled, QKV),
-    "tiles, rows hidden": (lambda q, k, v: tiled(q, k, v, Scores(scale=1, mask=plain(q, HIDDEN)))[0], QKV),
+    "tiles": (lambda q, k, v: kept(q, k, v)[1], QKV),
+    "tiles, rows hidden": (lambda q, k, v: by_tiles(MASKED, ROWS, KEYS, q, k, v, mask=plain(q, HIDDEN)), QKV),
     "backward by tiles": (derivatives, QKV | {"g": (3, 2)}),
     "growing cache": (partial(cached, lambda k, v: Growing(rows_of(k, 0, 0), rows_of(v, 0, 0)), masks.causal), SELF),
     "static cache": (partial(cached, lambda k, v: Static(k, v, 0), masks.causal), SELF),

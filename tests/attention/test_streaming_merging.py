@@ -1,4 +1,4 @@
-"""Split keys, trees and rings give what softmax over all keys gives, also where tiles or rows have no allowed key."""
+"""Split keys and trees give what softmax over all keys gives, also where tiles or rows have no allowed key."""
 
 from functools import partial, reduce
 from itertools import pairwise
@@ -21,13 +21,10 @@ from symattn.attention.streaming.states import (
     merge_partial,
     online,
     partial_output,
-    ring,
-    ring_order,
     split_keys,
     tile_state,
     tree,
 )
-from symattn.attention.streaming.tiled import sliced
 from symattn.document.errors import InputError
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 
@@ -75,7 +72,6 @@ FORMS = {
     "outputs as a tree": (partial(by_partials, tree), with_lse),
     "split keys": (lambda s, v: tuple(split_keys(s, v, BOUNDS)), with_lse),
     "one split": (lambda s, v: tuple(split_keys(s, v, (0, 7))), with_lse),
-    "ring": (lambda s, v: ring(sliced(s), v, (0, 1, 2, 3), BOUNDS), one),
 }
 MASKS = {
     "none": lambda s: s,
@@ -117,7 +113,6 @@ FALSE = {
     "the last tile is left out": lambda s, v: online(s, v, BOUNDS[:-1]),
     "a tile begins one key late": lambda s, v: finish(merge(tile_state(s[:, :3], v[:3]), tile_state(s[:, 4:], v[4:]))),
     "the mean of outputs": lambda s, v: sum(partial_output(*t).output for t in tiles(s, v)) / 3,
-    "a ring that misses a step": lambda s, v: ring(sliced(s), v, (0, 1, 3), (0, 2, 6)),
 }
 
 
@@ -127,11 +122,7 @@ def test_a_wrong_merge_is_refused(name: str) -> None:
     assert not legal(FALSE[name], DATA, bounded_by=FORMS["online"][0])
 
 
-def test_an_order_that_is_no_order_is_refused() -> None:
-    assert [ring_order(1, 4), ring_order(0, 1)] == [[1, 0, 3, 2], [0]]
-    assert all(sorted(ring_order(place, 5)) == list(range(5)) for place in range(5))
-    with pytest.raises(InputError, match="one tile of keys for each of queries: 2 and 3 given"):
-        ring(sliced(np.zeros((3, 7))), np.zeros((7, 1)), (0, 1, 3), BOUNDS)
+def test_without_tiles_there_is_nothing_to_merge() -> None:
     with pytest.raises(InputError, match="no tiles"):
         tree([], merge)
 

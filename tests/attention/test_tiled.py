@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.positions.position_fields import Alibi, Shaw
 from symattn.attention.softmax import log_sum_exp
 from symattn.attention.spec import Attention
-from symattn.attention.streaming.by_tiles import by_tiles
-from symattn.attention.streaming.tiled import Scores, above_diagonal, cut, forward, sliced, tile_weights, with_lse
+from symattn.attention.streaming.by_tiles import by_tiles, cut, row_states, tile_weights
+from symattn.attention.streaming.states import finish, lse
 from symattn.document.errors import InputError
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 
@@ -22,34 +23,32 @@ ALLOWED = np.array([[0, 0, 0, 1, 1, 0, 1], [1, 1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0
 BIAS = np.where(ALLOWED, np.arange(7) / 2 - 1, -np.inf)
 
 
-def tiled(scores: Scores, q: Any, k: Any, v: Any, skip: Any = None, bounds: Any = (ROWS, KEYS)) -> Any:
-    return forward(scores.tiles(q, k), v, *bounds, skip=skip(q, k) if skip else None).output
-
-
-CAUSAL = Scores(allowed=masks.causal)
-WINDOW = Scores(allowed=lambda at: masks.window(at, 3))
-FORMS = {
-    "plain": (partial(tiled, Scores()), Attention()),
-    "one tile": (partial(tiled, Scores(), bounds=((0, 3), (0, 7))), Attention()),
-    "scale": (partial(tiled, Scores(scale=2)), Attention(scale=2)),
-    "causal": (partial(tiled, CAUSAL), Attention(causal=True)),
-    "causal, tiles skipped": (partial(tiled, CAUSAL, skip=above_diagonal), Attention(causal=True)),
-    "window": (partial(tiled, WINDOW), Attention(causal=True, window=3)),
-    "mask": (partial(tiled, Scores(mask=ALLOWED)), partial(Attention(mask="boolean"), mask=ALLOWED)),
-    "added": (partial(tiled, Scores(bias=BIAS)), partial(Attention(mask="additive"), mask=BIAS)),
+CAUSAL, WINDOW, MASKED = Attention(causal=True), Attention(causal=True, window=3), Attention(mask="boolean")
+FORMS: dict[str, tuple[Attention, Any, dict[str, Any]]] = {
+    "plain": (Attention(), (ROWS, KEYS), {}),
+    "one tile": (Attention(), ((0, 3), (0, 7)), {}),
+    "scale": (Attention(scale=2), (ROWS, KEYS), {}),
+    "causal": (CAUSAL, (ROWS, KEYS), {}),
+    "window": (WINDOW, (ROWS, KEYS), {}),
+    "mask": (MASKED, (ROWS, KEYS), {"mask": ALLOWED}),
+    "added": (Attention(mask="additive"), (ROWS, KEYS), {"mask": BIAS}),
     "all": (
-        partial(tiled, Scores(scale=1, bias=BIAS, mask=ALLOWED[::-1], allowed=masks.causal)),
-        lambda q, k, v: Attention(scale=1, bias=True, causal=True, mask="boolean")(
-            q, k, v, bias=np.where(ALLOWED, BIAS, 0), mask=ALLOWED & ALLOWED[::-1]
-        ),
+        Attention(scale=1, bias=True, causal=True, mask="boolean"),
+        (ROWS, KEYS),
+        {"bias": np.where(ALLOWED, BIAS, 0), "mask": ALLOWED & ALLOWED[::-1]},
     ),
 }
 
 
+def tiled(spec: Attention, bounds: Any = (ROWS, KEYS), **inputs: Any) -> Any:
+    return partial(by_tiles, spec, *bounds, **inputs)
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_tiles_give_what_the_specification_gives(name: str) -> None:
-    form, definition = FORMS[name]
-    assert exactly(form, definition, DATA)
+    spec, bounds, inputs = FORMS[name]
+    form = tiled(spec, bounds, **inputs)
+    assert exactly(form, partial(spec, **inputs), DATA)
     assert legal(form, DATA)
 
 
@@ -57,69 +56,60 @@ BOUNDS = {"even": ((0, 2, 4, 5), (0, 2, 3)), "uneven": ((0, 1, 5), (0, 1, 3)), "
 
 
 @pytest.mark.parametrize("bounds", BOUNDS)
-@pytest.mark.parametrize("skip", [None, above_diagonal])
-def test_rows_that_see_nothing_give_zeros(bounds: str, skip: Any) -> None:
-    form = partial(tiled, CAUSAL, skip=skip, bounds=BOUNDS[bounds])
-    assert exactly(form, Attention(causal=True), LONG)
+def test_rows_that_see_nothing_give_zeros(bounds: str) -> None:
+    form = tiled(CAUSAL, BOUNDS[bounds])
+    assert exactly(form, CAUSAL, LONG)
     assert bounds != "uneven" or legal(form, LONG)
     assert (form(**LONG)[:2] == 0).all()
 
 
 def test_a_cap() -> None:
     """tanh of numbers is no exact number: floats alone, and those of the specification."""
-    got = partial(tiled, Scores(cap=2.0, allowed=masks.causal))
+    got = tiled(Attention(causal=True, softcap=2.0))
     assert legal(got, DATA)
     assert legal(Attention(causal=True, softcap=2.0), DATA, bounded_by=got)
     assert not legal(Attention(causal=True, softcap=2.5), DATA, bounded_by=got)
 
 
 # -- what is wrong ---------------------------------------------------------------------------------------------------
-def _off_by_one(q: Any, k: Any) -> Any:
-    offset = k.shape[-2] - q.shape[-2]
-    return lambda rows, keys: rows.stop + offset - 1 <= keys.start
-
-
 def _of_the_tile(q: Any, k: Any, v: Any) -> Any:
     """Causal within each tile, as if it were alone."""
-    at = Scores().tiles(q, k)
-    return forward(lambda r, c: masks.forbid(at(r, c), masks.causal(at(r, c))), v, ROWS, KEYS).output
+    s = Attention().trace(q, k, v)["scaled"]
+    tiles = [[masks.forbid(s[r, c], masks.causal(s[r, c])) for c in cut(KEYS)] for r in cut(ROWS)]
+    xp = namespace_of(s)
+    states = row_states(xp.concat([xp.concat(row, axis=-1) for row in tiles], axis=-2), v, ROWS, KEYS)
+    return xp.concat([finish(state, "zeros") for state in states], axis=-2)
 
 
 FALSE = {
-    "the tile on the diagonal is skipped": (partial(tiled, CAUSAL, skip=_off_by_one), "causal"),
     "places begin anew in each tile": (_of_the_tile, "causal"),
-    "the last tile of keys is left out": (partial(tiled, CAUSAL, bounds=(ROWS, KEYS[:-1])), "causal"),
-    "aligned at the top left": (
-        partial(tiled, Scores(allowed=lambda at: masks.causal(masks.Places(at.i - 4, at.j)))),
-        "causal",
-    ),
-    "one key more in the window": (partial(tiled, Scores(allowed=lambda at: masks.window(at, 4))), "window"),
-    "the mask of other rows": (partial(tiled, Scores(mask=ALLOWED[[1, 0, 2]])), "mask"),
+    "the last tile of keys is left out": (tiled(CAUSAL, (ROWS, KEYS[:-1])), "causal"),
+    "aligned at the top left": (tiled(Attention(causal=True, alignment="top-left")), "causal"),
+    "one key more in the window": (tiled(Attention(causal=True, window=4)), "window"),
+    "the mask of other rows": (tiled(MASKED, mask=ALLOWED[[1, 0, 2]]), "mask"),
 }
+RIGHT = {name: tiled(spec, bounds, **inputs) for name, (spec, bounds, inputs) in FORMS.items()}
 
 
 @pytest.mark.parametrize("name", FALSE)
 def test_wrong_tiles_are_refused(name: str) -> None:
     form, right = FALSE[name]
-    assert not exactly(form, FORMS[right][1], DATA)
-    assert not legal(form, DATA, bounded_by=FORMS[right][0])
+    spec, _, inputs = FORMS[right]
+    assert not exactly(form, partial(spec, **inputs), DATA)
+    assert not legal(form, DATA, bounded_by=RIGHT[right])
 
 
 # -- statistics ------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("scores", [Scores(), CAUSAL, Scores(mask=ALLOWED)])
-def test_what_is_kept_gives_the_weights_back(scores: Scores) -> None:
+@pytest.mark.parametrize("mask", [np.ones((3, 7), dtype=bool), ALLOWED])
+def test_what_is_kept_gives_the_weights_back(mask: Any) -> None:
     q, k, v = (EXACT.lift(DATA[x]) for x in "qkv")
-    at = scores.tiles(q, k)
-    kept = forward(at, v, ROWS, KEYS)
-    whole = at(slice(0, 3), slice(0, 7))
-    weights = Attention(mask="boolean")(q, k, EXACT.lift(np.eye(7)), mask=EXACT.xp.isfinite(whole))
-    for saved in (kept, with_lse(kept)):
-        for r in cut(ROWS):
-            for c in cut(KEYS):
-                p = tile_weights(at(r, c), saved.maximum[r], saved.normaliser[r])
-                assert (p == weights[r, c]).all()
-    assert (with_lse(kept).maximum == log_sum_exp(whole)).all()
-    assert not (tile_weights(whole, kept.maximum, 1 + 0 * kept.normaliser) == weights).all()
+    whole = MASKED.trace(q, k, v, mask=mask)["masked"]
+    weights = MASKED(q, k, EXACT.lift(np.eye(7)), mask=mask)
+    for r, state in zip(cut(ROWS), row_states(whole, v, ROWS, KEYS), strict=True):
+        kept = lse(state)
+        assert (kept == log_sum_exp(whole[r])).all()
+        assert all((tile_weights(whole[r, c], kept) == weights[r, c]).all() for c in cut(KEYS))
+        assert (tile_weights(whole[r], state.maximum) == weights[r]).all() == (not mask[r].any())
 
 
 # -- every specification -----------------------------------------------------------------------------------------------
@@ -171,8 +161,8 @@ def test_weights_that_no_state_holds_are_refused(spec: Attention, says: str) -> 
 
 # -- all sizes -------------------------------------------------------------------------------------------------------
 def _letters(q: Any, k: Any, v: Any, size: Any) -> Any:
-    a, b = size["a"], size["b"]
-    return tiled(Scores(scale=1, allowed=masks.causal), q, k, v, above_diagonal, ((0, a, a + b), (0, a, a + b)))
+    bounds = (0, size["a"], size["a"] + size["b"])
+    return by_tiles(Attention(scale=1, causal=True), bounds, bounds, q, k, v)
 
 
 def test_causal_tiles_for_all_sizes() -> None:
@@ -183,12 +173,3 @@ def test_causal_tiles_for_all_sizes() -> None:
 
     assert proved(_letters, partial(whole, Attention(causal=True, scale=1)), shapes)
     assert not proved(_letters, partial(whole, Attention(scale=1)), shapes)
-
-
-def test_sliced_scores_are_the_scores_of_slices() -> None:
-    q, k = EXACT.lift(DATA["q"]), EXACT.lift(DATA["k"])
-    scores = Scores(bias=BIAS, allowed=masks.causal).tiles(q, k)
-    whole = scores(slice(0, 3), slice(0, 7))
-    for r in cut(ROWS):
-        for c in cut(KEYS):
-            assert (sliced(whole)(r, c) == scores(r, c)).all()

@@ -7,25 +7,20 @@ import numpy as np
 import pytest
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention import masks
 from symattn.attention.derivative import vjp
-from symattn.attention.gradients.attention import Gradients, softmax_vjp
+from symattn.attention.gradients.attention import softmax_vjp
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
-from symattn.attention.streaming.by_tiles import backward_by_tiles
-from symattn.attention.streaming.tiled import (
-    Forward,
-    Scores,
-    above_diagonal,
-    backward,
-    forward,
+from symattn.attention.streaming.by_tiles import (
+    backward_by_tiles,
     row_products,
-    sliced,
+    row_states,
+    score_and_value_gradients,
     tile_gradients,
     tile_weights,
-    with_lse,
 )
+from symattn.attention.streaming.states import PartialOutput, finish, lse
 from symattn.document.errors import InputError
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 
@@ -40,20 +35,12 @@ DATA = whole(7, q=(3, 2), k=(4, 2), v=(4, 3), g=(3, 3))
 LONG = whole(8, q=(4, 2), k=(2, 2), v=(2, 3), g=(4, 3))
 ALLOWED = np.array([[0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]], dtype=bool)
 BIAS = np.array([[0, 1, 0, -1], [0, 2, 1, 0], [1, 0, 0, -2]])
-CAUSAL = Scores(scale=1, allowed=masks.causal)
-Keep = Any
+CAUSAL = Attention(scale=1, causal=True)
 
 
-def kept_sums(saved: Forward) -> Forward:
-    return saved
-
-
-def by_tiles(
-    scores: Scores, q: Any, k: Any, v: Any, g: Any, keep: Keep = kept_sums, skip: Any = None, bounds: Any = (ROWS, KEYS)
-) -> Gradients:
-    found = None if skip is None else skip(q, k)
-    saved = keep(forward(scores.tiles(q, k), v, *bounds, skip=found))
-    return backward(scores, q, k, v, saved, g, *bounds, skip=found)
+def by_tiles(spec: Attention, q: Any, k: Any, v: Any, g: Any, bounds: Any = (ROWS, KEYS), **inputs: Any) -> Any:
+    found = backward_by_tiles(spec, *bounds, g, {"q": q, "k": k, "v": v, **inputs}, "qkv")
+    return found["q"], found["k"], found["v"]
 
 
 def derivatives(attention: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, ...]:
@@ -62,78 +49,53 @@ def derivatives(attention: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, ..
     return found["q"], found["k"], found["v"]
 
 
-SPECS = {
-    "plain": (Scores(), Attention()),
-    "scale": (Scores(scale=2), Attention(scale=2)),
-    "causal": (CAUSAL, Attention(causal=True, scale=1)),
-    "mask": (Scores(scale=1, mask=ALLOWED), partial(Attention(mask="boolean", scale=1), mask=ALLOWED)),
-    "added": (Scores(scale=1, bias=BIAS), partial(Attention(bias=True, scale=1), bias=BIAS)),
+SPECS: dict[str, tuple[Attention, dict[str, Any]]] = {
+    "plain": (Attention(), {}),
+    "scale": (Attention(scale=2), {}),
+    "causal": (CAUSAL, {}),
+    "mask": (Attention(mask="boolean", scale=1), {"mask": ALLOWED}),
+    "added": (Attention(bias=True, scale=1), {"bias": BIAS}),
 }
-
-
-def compared(forms: list[Any], attention: Any, data: dict[str, np.ndarray]) -> bool:
-    """Whether all forms give the derivatives of the attention exactly, and the last one in float32."""
-
-    def every(**given: Any) -> Any:
-        return [array for form in forms for array in form(**given)]
-
-    def wanted(**given: Any) -> Any:
-        return derivatives(attention, **given) * len(forms)
-
-    return exactly(every, wanted, data) and legal(forms[-1], data)
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_tiles_give_the_derivatives_of_the_definition(name: str) -> None:
-    scores, attention = SPECS[name]
-    forms = [partial(by_tiles, scores, keep=keep) for keep in (kept_sums, with_lse)]
-    if name == "causal":
-        forms.append(partial(by_tiles, scores, skip=above_diagonal))
-    assert compared(forms, attention, DATA)
+    spec, inputs = SPECS[name]
+    fixed = {n: x if x.dtype == bool else EXACT.lift(x) for n, x in inputs.items()}
+    assert exactly(partial(by_tiles, spec, **fixed), partial(derivatives, partial(spec, **fixed)), DATA)
+    assert inputs or legal(partial(by_tiles, spec), DATA)
 
 
 def test_rows_that_see_nothing_have_no_gradient() -> None:
-    bounds = ((0, 1, 2, 4), (0, 1, 2))
-    hows = [{"keep": keep, "skip": skip} for keep in (kept_sums, with_lse) for skip in (None, above_diagonal)]
-    forms = [partial(by_tiles, CAUSAL, bounds=bounds, **how) for how in hows]
-    assert compared(forms, Attention(causal=True, scale=1), LONG)
-    assert all((form(**LONG).q[:2] == 0).all() for form in forms)
+    form = partial(by_tiles, CAUSAL, bounds=((0, 1, 2, 4), (0, 1, 2)))
+    assert exactly(form, partial(derivatives, CAUSAL), LONG)
+    assert legal(form, LONG)
+    assert (form(**LONG)[0][:2] == 0).all()
 
 
 # -- what is wrong ---------------------------------------------------------------------------------------------------
-def _changed(change: Any, q: Any, k: Any, v: Any, g: Any) -> Any:
-    saved = forward(CAUSAL.tiles(q, k), v, ROWS, KEYS)
-    return backward(CAUSAL, q, k, v, change(saved), g, ROWS, KEYS)
+def _changed(change: Any, q: Any, k: Any, v: Any, g: Any, spec: Attention = CAUSAL) -> Any:
+    """The backward pass of causal attention, from other statistics or other scores than those of the forward pass."""
+    states = row_states(CAUSAL.trace(q, k, v)["masked"], v, ROWS, KEYS)
+    concat = namespace_of(v).concat
+    output, whole = (concat([f(x) for x in states], axis=-2) for f in (partial(finish, fully_masked="zeros"), lse))
+    first = concat([x.maximum for x in row_states(CAUSAL.trace(q, k, v)["masked"], v, ROWS, KEYS[:2])], axis=-2)
+    values = spec.trace(q, k, v)
+    scores = values["masked" if spec.causal else "scores"]
+    saved = change(PartialOutput(output, whole), first)
+    ds, dv = score_and_value_gradients(scores, v, saved, g, ROWS, KEYS)
+    return ds @ k, ds.mT @ q, dv
 
 
-def _no_products(q: Any, k: Any, v: Any, g: Any) -> Any:
-    """Without D: dS = P ⊙ dO Vᵀ."""
-    return _changed(lambda saved: saved._replace(output=0 * saved.output), q, k, v, g)
-
-
-def _scaled(q: Any, k: Any, v: Any, g: Any) -> Any:
-    """The forward pass without a scale, the backward pass with 1/√d_k."""
-    saved = forward(CAUSAL.tiles(q, k), v, ROWS, KEYS)
-    return backward(Scores(allowed=masks.causal), q, k, v, saved, g, ROWS, KEYS)
-
-
-def _maximum_of_first_tile(q: Any, k: Any, v: Any, g: Any) -> Any:
-    saved = forward(CAUSAL.tiles(q, k), v, ROWS, KEYS)
-    first = forward(CAUSAL.tiles(q, k), v, ROWS, KEYS[:2])
-    return backward(CAUSAL, q, k, v, saved._replace(maximum=first.maximum), g, ROWS, KEYS)
+def _same(saved: PartialOutput, first: Any) -> PartialOutput:
+    return saved
 
 
 FALSE = {
-    "D is left out": _no_products,
-    "ℓ is left out": partial(_changed, lambda saved: saved._replace(normaliser=0 * saved.normaliser + 1)),
-    "the maximum of the first tile": _maximum_of_first_tile,
-    "the scale is another": _scaled,
-    "the diagonal is skipped": partial(
-        by_tiles, CAUSAL, skip=lambda q, k: lambda r, c: r.stop + 1 <= c.start + (c.stop - c.start)
-    ),
-    "without the mask": lambda q, k, v, g: backward(
-        Scores(scale=1), q, k, v, forward(CAUSAL.tiles(q, k), v, ROWS, KEYS), g, ROWS, KEYS
-    ),
+    "D is left out": partial(_changed, lambda saved, first: saved._replace(output=0 * saved.output)),
+    "the maximum of the first tile": partial(_changed, lambda saved, first: saved._replace(lse=first)),
+    "the scale is another": partial(_changed, _same, spec=Attention(scale=2, causal=True)),
+    "without the mask": partial(_changed, _same, spec=Attention(scale=1)),
 }
 
 
@@ -153,8 +115,9 @@ HEADS["sink"] = np.array([1.0, -1, 2, 0])
 
 def test_a_cap_has_a_slope() -> None:
     """tanh of numbers is no exact number: in float64."""
-    form = partial(by_tiles, Scores(scale=1, cap=1.5, allowed=masks.causal))
-    wanted = derivatives(Attention(causal=True, scale=1, softcap=1.5), **DATA)
+    capped = Attention(causal=True, scale=1, softcap=1.5)
+    form = partial(by_tiles, capped)
+    wanted = derivatives(capped, **DATA)
     for got, slope, uncapped in zip(form(**DATA), wanted, by_tiles(CAUSAL, **DATA), strict=True):
         np.testing.assert_allclose(got, slope, rtol=1e-12, atol=1e-14)
         assert abs(uncapped - slope).max() > 1e-2
@@ -204,37 +167,37 @@ def test_a_log_sum_exp_is_not_taken_back() -> None:
 
 
 # -- all sizes -------------------------------------------------------------------------------------------------------
-KEPT = {"s": "a+b c+e", "v": "c+e w", "o": "a+b w", "m": "a+b 1", "l": "a+b 1", "g": "a+b w"}
+KEPT = {"s": "a+b c+e", "v": "c+e w", "o": "a+b w", "l": "a+b 1", "g": "a+b w"}
 
 
-def _tile_sums(s: Any, v: Any, o: Any, m: Any, l: Any, g: Any, size: Any) -> Any:  # noqa: E741
+def _tile_sums(s: Any, v: Any, o: Any, l: Any, g: Any, size: Any) -> Any:  # noqa: E741
     """dS and dV by tiles, from any statistics that were kept."""
     a, b, c, e = (size[x] for x in "abce")
     rows, keys = (slice(0, a), slice(a, a + b)), (slice(0, c), slice(c, c + e))
     xp = namespace_of(s)
 
     def tile(r: slice, t: slice) -> Any:
-        return tile_gradients(s[r, t], v[t], Forward(o[r], m[r], l[r]), g[r])
+        return tile_gradients(s[r, t], v[t], PartialOutput(o[r], l[r]), g[r])
 
     ds = xp.concat([xp.concat([tile(r, t)[0] for t in keys], axis=1) for r in rows])
     return ds, xp.concat([tile(rows[0], t)[1] + tile(rows[1], t)[1] for t in keys])
 
 
-def _whole(s: Any, v: Any, o: Any, m: Any, l: Any, g: Any, size: Any) -> Any:  # noqa: E741
+def _whole(s: Any, v: Any, o: Any, l: Any, g: Any, size: Any) -> Any:  # noqa: E741
     xp = namespace_of(s)
-    p = xp.exp(s - m) / l
+    p = xp.exp(s - l)
     return p * (g @ v.mT - xp.sum(g * o, axis=-1, keepdims=True)), p.mT @ g
 
 
-def _first_tile(s: Any, v: Any, o: Any, m: Any, l: Any, g: Any, size: Any) -> Any:  # noqa: E741
+def _first_tile(s: Any, v: Any, o: Any, l: Any, g: Any, size: Any) -> Any:  # noqa: E741
     """dV of the queries of the first tile alone."""
     r = slice(0, size["a"])
-    return _whole(s, v, o, m, l, g, size)[0], _whole(s[r], v, o[r], m[r], l[r], g[r], size)[1]
+    return _whole(s, v, o, l, g, size)[0], _whole(s[r], v, o[r], l[r], g[r], size)[1]
 
 
 def test_tiles_add_up_for_all_sizes() -> None:
-    assert proved(_tile_sums, _whole, KEPT, positive=("l",))
-    assert not proved(_tile_sums, _first_tile, KEPT, positive=("l",))
+    assert proved(_tile_sums, _whole, KEPT)
+    assert not proved(_tile_sums, _first_tile, KEPT)
 
 
 def test_the_products_of_rows_need_no_keys() -> None:
@@ -250,10 +213,10 @@ def test_the_products_of_rows_need_no_keys() -> None:
 
 
 def test_what_was_kept_gives_the_weights_for_all_sizes() -> None:
-    def form(s: Any, v: Any, size: Any, keep: Keep = with_lse) -> Any:
+    def form(s: Any, v: Any, size: Any) -> Any:
         n, a, b = (size[x] for x in "nab")
-        saved = keep(forward(sliced(s), v, (0, n), (0, a, a + b)))
-        return [tile_weights(tile, saved.maximum, saved.normaliser) for tile in (s[:, :a], s[:, a:])]
+        (state,) = row_states(s, v, (0, n), (0, a, a + b))
+        return [tile_weights(tile, lse(state)) for tile in (s[:, :a], s[:, a:])]
 
     def definition(s: Any, v: Any, size: Any) -> Any:
         p = softmax(s)
@@ -261,12 +224,11 @@ def test_what_was_kept_gives_the_weights_for_all_sizes() -> None:
 
     def by_one_tile(s: Any, v: Any, size: Any) -> Any:
         n, a = (size[x] for x in "na")
-        saved = forward(sliced(s[:, :a]), v[:a], (0, n), (0, a))
-        return [tile_weights(tile, saved.maximum, saved.normaliser) for tile in (s[:, :a], s[:, a:])]
+        (state,) = row_states(s[:, :a], v[:a], (0, n), (0, a))
+        return [tile_weights(tile, lse(state)) for tile in (s[:, :a], s[:, a:])]
 
     shapes = {"s": "n a+b", "v": "a+b w"}
     assert proved(form, definition, shapes)
-    assert proved(partial(form, keep=kept_sums), definition, shapes)
     assert not proved(by_one_tile, definition, shapes)
 
 
@@ -278,7 +240,11 @@ def test_the_whole_backward_pass_for_all_sizes(which: str) -> None:
 
     def form(q: Any, k: Any, v: Any, g: Any, size: Any) -> Any:
         n, a, b = (size[x] for x in "nab")
-        return getattr(by_tiles(Scores(scale=1), q, k, v, g, bounds=((0, n), (0, a, a + b))), which)
+        s = q @ k.mT
+        (state,) = row_states(s, v, (0, n), (0, a, a + b))
+        saved = PartialOutput(finish(state), lse(state))
+        ds, dv = score_and_value_gradients(s, v, saved, g, (0, n), (0, a, a + b))
+        return ds @ k if which == "q" else dv
 
     def definition(q: Any, k: Any, v: Any, g: Any, size: Any) -> Any:
         """The backward pass with all weights at once, without a scale."""

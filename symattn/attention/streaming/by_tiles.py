@@ -1,9 +1,14 @@
-"""Any ``Attention`` by tiles: its own scores, of which the softmax is never whole."""
+"""Any ``Attention`` by tiles, forward and backward, as FlashAttention computes it: its softmax is never whole.
+
+Tile bounds are an argument, ``(0, 128, 256)``, so that the definitions run where sizes are letters.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from itertools import pairwise
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from symattn.arrays.array import Array
@@ -13,7 +18,7 @@ from symattn.attention.gradients.backward import Way, pulled, way
 from symattn.attention.gradients.scores import summed_like
 from symattn.attention.inputs import check_inputs
 from symattn.attention.stages.weights import of_rows
-from symattn.attention.streaming import tiled
+from symattn.attention.streaming.states import PartialOutput, SoftmaxState, finish, lse, merge, reference, tile_state
 from symattn.document.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +32,7 @@ def by_tiles(
     ``keys``.
 
     Everything before the weights (projections, positions, masks, shared heads) and after them runs as usual;
-    softmax and the sum over values are those of ``tiled.forward``.
+    softmax and the sum over values are those of ``row_states``.
 
     >>> import numpy as np
     >>> from symattn.attention.spec import Attention
@@ -56,17 +61,43 @@ class TileRun:
         self.valued = next(step for step in self.steps if "weights" in step.of)
         for step in self.steps:
             if step is self.valued:
-                self.saved = self._streamed(rows, keys)
-                self.values[step.name] = self.saved.output
+                self.values[step.name] = self._streamed(rows, keys)
             elif step is not self.weights:
                 self.values[step.name] = step.run(*[self.values[name] for name in step.of])
 
-    def _streamed(self, rows: Sequence[object], keys: Sequence[object]) -> tiled.Forward:
+    def _streamed(self, rows: Sequence[object], keys: Sequence[object]) -> Any:
         attention = self.attention
-        scores, v = self.values[self.weights.of[0]], self.values[self.valued.of[1]]
-        self.sink = _sink(attention, scores, self.values.get("sink"))
+        self.scores, self.v = self.values[self.weights.of[0]], self.values[self.valued.of[1]]
+        self.sink = _sink(attention, self.scores, self.values.get("sink"))
+        self.states = row_states(self.scores, self.v, rows, keys, self.sink)
         fully_masked = attention.fully_masked if attention.masks_anything else "nan"
-        return tiled.forward(tiled.sliced(scores), v, rows, keys, sink=self.sink, fully_masked=fully_masked)
+        return _stacked([finish(state, fully_masked) for state in self.states])
+
+
+def cut(bounds: Sequence[object]) -> list[slice]:
+    """The slices between consecutive bounds."""
+    return [slice(lo, hi) for lo, hi in pairwise(bounds)]
+
+
+def row_states(
+    s: Array, v: Array, rows: Sequence[object], keys: Sequence[object], sink: Array | None = None
+) -> list[SoftmaxState]:
+    """The state of each tile of queries: those of the tiles of keys, merged one after the other.
+
+    A ``sink`` b (…, n_q, 1) is one more key without a value, of which the state is (b, 1, 0). Shapes: s (…, n_q, n_k),
+    v (…, n_k, d_v). Source: Dao et al., FlashAttention (2022), algorithm 1; Dao, FlashAttention-2 (2023), algorithm 1.
+    """
+    result = []
+    for r in cut(rows):
+        states = [] if sink is None else [SoftmaxState(sink[..., r, :], 1, 0)]
+        states += [tile_state(s[..., r, c], v[..., c, :]) for c in cut(keys)]
+        result.append(reduce(merge, states))
+    return result
+
+
+def _stacked(parts: list[Any]) -> Any:
+    """The rows of all tiles of queries."""
+    return namespace_of(parts[0]).concat(parts, axis=-2)
 
 
 def _check(attention: Attention) -> None:
@@ -128,10 +159,57 @@ def _ways(run: TileRun, rows: Sequence[object], keys: Sequence[object]) -> Itera
 
 def _streamed(run: TileRun, rows: Sequence[object], keys: Sequence[object], g: Array) -> tuple[Any, ...]:
     """dS, dV and, where one is given, the gradient by the sink, from dO."""
-    at, v, saved = tiled.sliced(run.values[run.weights.of[0]]), run.values[run.valued.of[1]], tiled.with_lse(run.saved)
-    results = tiled.score_and_value_gradients(at, v, saved, g, rows, keys)
+    saved = PartialOutput(run.values[run.valued.name], _stacked([lse(state) for state in run.states]))
+    results = score_and_value_gradients(run.scores, run.v, saved, g, rows, keys)
     if len(run.weights.of) == 1:
         return results
     sink = run.values["sink"]
-    by_sink = summed_like(tiled.sink_gradient(run.sink, saved, g), of_rows(run.attention, sink))
+    by_sink = summed_like(sink_gradient(run.sink, saved, g), of_rows(run.attention, sink))
     return *results, namespace_of(by_sink).reshape(by_sink, sink.shape)
+
+
+def score_and_value_gradients(
+    s: Array, v: Array, saved: PartialOutput, g: Array, rows: Sequence[object], keys: Sequence[object]
+) -> tuple[Array, Array]:
+    """(dS, dV), each tile once: dS is the gradient by the scores, and by what is added to them last, a bias of every
+    query and key; dV = Σ Pᵀ dO over the tiles of queries.
+
+    Shapes: s (…, n_q, n_k), v (…, n_k, d_v), g (…, n_q, d_v) → (…, n_q, n_k), (…, n_k, d_v). Source: Dao et al.,
+    FlashAttention (2022), algorithm 4; Dao, FlashAttention-2 (2023), algorithm 2.
+    """
+
+    def tile(r: slice, c: slice) -> tuple[Array, Array]:
+        kept = PartialOutput(*[x[..., r, :] for x in saved])
+        return tile_gradients(s[..., r, c], v[..., c, :], kept, g[..., r, :])
+
+    result = [[tile(r, c) for c in cut(keys)] for r in cut(rows)]
+    ds = [namespace_of(s).concat([by_scores for by_scores, _ in row], axis=-1) for row in result]
+    dv = [reduce(add, [by_values for _, by_values in column]) for column in zip(*result, strict=True)]
+    return _stacked(ds), _stacked(dv)
+
+
+def tile_gradients(s: Array, v: Array, saved: PartialOutput, g: Array) -> tuple[Array, Array]:
+    """(dS, dV) of a tile: P ⊙ (dO Vᵀ − D) and Pᵀ dO, of the tile's rows in ``saved`` and ``g``."""
+    p = tile_weights(s, saved.lse)
+    return p * (g @ v.mT - row_products(g, saved.output)), p.mT @ g
+
+
+def tile_weights(s: Array, whole: Array) -> Array:
+    """P = e^{s − L} of a tile, from the log-sum-exp L of its rows. Source: Dao, FlashAttention-2 (2023), §3.1.1."""
+    return namespace_of(s).exp(s - reference(whole))
+
+
+def row_products(g: Array, output: Array) -> Array:
+    """D_i = Σ_c dO_ic O_ic, which is Σ_j P_ij dP_ij without the keys. Shapes: (…, n_q, d_v) → (…, n_q, 1).
+
+    Source: Dao et al., FlashAttention (2022), appendix B.2.
+    """
+    return namespace_of(g).sum(g * output, axis=-1, keepdims=True)
+
+
+def sink_gradient(sink: Array, saved: PartialOutput, g: Array) -> Array:
+    """−p_i D_i with the sink's weight p_i = e^{b_i − L_i}: the gradient by the sink of each row.
+
+    Shapes: sink (…, n_q, 1), g (…, n_q, d_v) → (…, n_q, 1); for one sink a head, sum over the queries.
+    """
+    return -tile_weights(sink, saved.lse) * row_products(g, saved.output)

@@ -103,7 +103,7 @@ def merge_partial(a: PartialOutput, b: PartialOutput, base: int | None = None) -
     return partial(merge(SoftmaxState(a.lse, 1, a.output), SoftmaxState(b.lse, 1, b.output), base=base), base)
 
 
-# -- orders in which partial results over keys are merged: split keys, trees, rings ------------------------------------
+# -- orders in which partial results over keys are merged: split keys, trees -------------------------------------------
 # What is merged are states or partial outputs of ``streaming``, by ``merge`` or ``merge_partial``.
 
 
@@ -143,30 +143,3 @@ def join_splits(parts: Sequence[PartialOutput]) -> PartialOutput:
     values = xp.stack([p.output for p in parts], axis=-2)
     whole = partial_output(scores, values)
     return PartialOutput(whole.output[..., 0, :], whole.lse[..., 0])
-
-
-def ring_order(place: int, places: int) -> list[int]:
-    """Whose keys the machine at ``place`` of a ring has at each step: its own, its neighbour's, … (place − t) mod p.
-
-    Source: Liu, Zaharia, Abbeel, Ring Attention with Blockwise Transformers for Near-Infinite Context (2023), §3.
-    """
-    return [(place - step) % places for step in range(places)]
-
-
-def ring(at: Callable[[slice, slice], Any], v: Array, rows: Sequence[object], keys: Sequence[object]) -> Array:
-    """softmax(S) V by a ring of machines: each keeps its queries, and keys and values go round.
-
-    ``at(rows, keys)`` gives the scores of a tile; machine r holds the queries between ``rows[r]`` and ``rows[r + 1]``
-    and at first the keys between ``keys[r]`` and ``keys[r + 1]``. A fully masked row gives zeros. Shapes: v
-    (…, n_k, d_v) → (…, n_q, d_v). Raises InputError unless there are as many tiles of queries as of keys.
-    Source: Liu, Zaharia, Abbeel (2023), algorithm 1.
-    """
-    if len(rows) != len(keys):
-        raise InputError(f"a ring has one tile of keys for each of queries: {len(rows) - 1} and {len(keys) - 1} given")
-    mine, theirs = [[slice(*pair) for pair in pairwise(bounds)] for bounds in (rows, keys)]
-
-    def output(place: int) -> Any:
-        entries = [theirs[r] for r in ring_order(place, len(theirs))]
-        return finish(reduce(merge, [tile_state(at(mine[place], c), v[..., c, :]) for c in entries]), "zeros")
-
-    return namespace_of(v).concat([output(r) for r in range(len(mine))], axis=-2)
