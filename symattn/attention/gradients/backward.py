@@ -44,7 +44,7 @@ class Way(NamedTuple):
 
 
 def backward(
-    spec: Attention, cotangent: Array, inputs: Mapping[str, Any], wrt: Iterable[str] | None = None
+    spec: Attention, cotangent: Any, inputs: Mapping[str, Any], wrt: Iterable[str] | None = None
 ) -> dict[str, Any]:
     """The gradients of ⟨G, f(…)⟩ by every input named in ``wrt``, or by all that hold numbers, by their names.
 

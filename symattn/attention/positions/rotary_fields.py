@@ -1,17 +1,20 @@
-"""How rotary frequencies are stretched, as descriptions: each says what becomes of ω_l, and of cosines and sines."""
+"""How rotary frequencies are stretched for longer contexts: each description says what becomes of ω_l, and of cosines
+and sines, when n is s times the length L that was trained on. There are f frequencies, half of the columns rotated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 from symattn.arrays.array import Array
-from symattn.attention.constants import Number, number
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.constants import Number, number, numbers, pi
 from symattn.attention.fields import Described, check, finite, refusal
-from symattn.attention.positions import rotary_scaling as scaling
-from symattn.document.errors import InputError
+from symattn.attention.positions.rotary import powers_of
+from symattn.document.errors import InputError, Undecided
 from symattn.document.model import Text
 from symattn.document.notation import Node, Over, Power, Root, call, equals, name, node
 
@@ -48,7 +51,9 @@ def _check_numbers(spec: object, *fields: str) -> None:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LinearScaling(_Scaling):
-    """Divide the frequencies by s, ω_l / s: see ``rotary_scaling.linear``.
+    """Divide the frequencies by s, ω_l / s: position interpolation.
+
+    Source: Chen et al., Extending Context Window … (2023), equation 4.
 
     >>> from symattn import Rotary
     >>> Rotary(scaling=LinearScaling(factor=4))
@@ -62,7 +67,7 @@ class LinearScaling(_Scaling):
 
     def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
         """ω_l / s."""
-        return scaling.linear(frequencies, self.factor)
+        return frequencies / number(self.factor, frequencies)
 
     def words(self, wave: Node) -> Text:
         """ω_l / s."""
@@ -71,10 +76,12 @@ class LinearScaling(_Scaling):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class NTKScaling(_Scaling):
-    """Use a larger base: see ``rotary_scaling.ntk_aware``. With a trained ``length`` L, only for n > L, growing with n.
+    """Use the larger base θ s^(r/(r−2)), so that ω_0 stays and the slowest frequency is divided by s.
 
-    Keys that were rotated when n was smaller had another base, so a cache of rotated keys does not hold what this
-    gives.
+    With a trained ``length`` L, only for n > L, growing with n. Keys that were rotated when n was smaller had another
+    base, so a cache of rotated keys does not hold what this gives. Sources: bloc97, NTK-Aware Scaled RoPE (2023), as
+    told by Peng et al., YaRN (2023), §3.1; with a length emozilla, Dynamically Scaled RoPE (2023), as in Hugging Face
+    Transformers; Peng et al. (2023), §3.3, has max(1, n / L) for s.
 
     >>> from symattn import Rotary
     >>> Rotary(scaling=NTKScaling(factor=4))
@@ -93,10 +100,19 @@ class NTKScaling(_Scaling):
         """Return whether there is a trained length."""
         return self.length is not None
 
-    def frequencies(self, frequencies: object, base: Number, n: int) -> Any:
-        """ω_l s^(−2l/(r−2)), with s n / L − (s − 1) for s if there is a length."""
-        factor = self.factor if self.length is None else scaling.dynamic_factor(n, self.length, self.factor)
-        return scaling.ntk_aware(frequencies, factor)
+    def grown(self, n: int) -> Fraction:
+        """Return s, or with a length s n / L − (s − 1) for n > L, else 1."""
+        s = Fraction(self.factor)
+        if self.length is None:
+            return s
+        return s * Fraction(n, self.length) - (s - 1) if n > self.length else Fraction(1)
+
+    def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
+        """ω_l s^(−2l/(r−2)). Raises InputError for r = 2, whose only frequency is ω_0."""
+        f = len(frequencies)
+        if f < 2:
+            raise InputError("NTK-aware scaling of one frequency: the exponent r/(r − 2) is infinite for r = 2 columns")
+        return frequencies * powers_of(self.grown(n), [Fraction(-pair, f - 1) for pair in range(f)], frequencies)
 
     def words(self, wave: Node) -> Text:
         """ω_l s^(−2l/(r−2))."""
@@ -114,11 +130,14 @@ class YarnScaling(_Scaling):
     slow, fast   α and β: pairs that turn α times or less in L are slow, β times or more fast
     ramp         ``index``: even in the number of the pair, as it is run; ``turns``: as it is written, and in Llama 3.1
     whole        whether the ends of the ramp over indices are whole numbers
-    weight       w of 1 + w log(s) / 10, by which cosines and sines are multiplied; 0 for 1
+    weight       w of 1 + w log(s) / 10 (for s ≤ 1: 1), by which cosines and sines are multiplied; 0 for 1
     shared       a weight whose factor is divided by (``mscale_all_dim``); 0 for none
 
-    See ``rotary_scaling.by_index``, ``by_parts`` and ``yarn_magnitude``. Llama 3.1 is ``ramp="turns"``, ``fast=4``,
-    ``weight=0``.
+    Llama 3.1 is ``ramp="turns"``, ``fast=4``, ``weight=0``.
+
+    Sources: Peng et al., YaRN (2023), §3.2, for ``turns``; the ramp over indices is YaRN as it is run, in
+    jquesnelle/yarn, whose issue 60 asks why; §3.4 for the factor of cosines and sines, √(1/t), of which the weight is
+    ``mscale`` in DeepSeek-V2.
 
     >>> from symattn import Rotary
     >>> Rotary(scaling=YarnScaling(factor=8, length=8192, fast=4, ramp="turns", weight=0)).scaling.factor
@@ -145,17 +164,35 @@ class YarnScaling(_Scaling):
         if self.ramp == "turns" and not self.whole:
             raise InputError("YarnScaling: whole belongs to the ramp over indices; hint: whole=True")
 
-    def frequencies(self, frequencies: Any, base: Number, n: int) -> Array:
-        """((1 − γ) / s + γ) ω_l."""
-        s, length, slow, fast = self.factor, self.length, self.slow, self.fast
+    def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
+        """((1 − γ) / s + γ) ω_l with γ between 0 and 1."""
+        xp = namespace_of(frequencies)
+        share = xp.minimum(xp.maximum(self._share(frequencies, base), 0), 1)
+        return ((1 - share) / number(self.factor, frequencies) + share) * frequencies
+
+    def _share(self, frequencies: Any, base: Number) -> Any:
+        """γ, not cut yet: (L ω_l / 2π − α) / (β − α), or falling evenly in l from 1 where a pair turns β times to 0
+        where it turns α times; ``whole`` rounds these two indices outwards."""
         if self.ramp == "turns":
-            return scaling.by_parts(frequencies, s, length, slow, fast)
-        return scaling.by_index(frequencies, base, s, length, slow, fast, self.whole)
+            turns = frequencies * self.length / (2 * pi(frequencies))
+            low, high = number(self.slow, frequencies), number(self.fast, frequencies)
+            return (turns - low) / (high - low)
+        xp, f = namespace_of(frequencies), len(frequencies)
+        if self.whole:
+            first, last = correction_range(f, base, self.length, self.slow, self.fast)
+            return numbers([1 - Fraction(pair - first) / (last - first) for pair in range(f)], frequencies)
+        start, end = (_index(f, base, self.length, turns, frequencies) for turns in (self.fast, self.slow))
+        start, end = xp.maximum(start, 0), xp.minimum(end, 2 * f - 1)
+        return 1 - (numbers(range(f), frequencies) - start) / (end - start)
 
     def magnitude(self, like: Array) -> Array:
         """1 + w log(s) / 10, divided by the same of the shared weight."""
-        m = scaling.yarn_magnitude(self.factor, like, self.weight)
-        return m / scaling.yarn_magnitude(self.factor, like, self.shared) if self.shared else m
+        if self.factor <= 1:
+            return number(1, like)
+        log = namespace_of(like).log(number(self.factor, like))
+        weights = [self.weight, self.shared] if self.shared else [self.weight]
+        m, *shared = [1 + log * number(Fraction(w) / 10, like) for w in weights]
+        return m / shared[0] if shared else m
 
     @property
     def multiplier(self) -> Node | None:
@@ -183,9 +220,11 @@ class YarnScaling(_Scaling):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LongRopeScaling(_Scaling):
-    """A factor for each pair of columns, other factors beyond L tokens: see ``rotary_scaling.longrope``.
+    """A factor for each pair of columns, other factors beyond L tokens.
 
     short, long  the factors; L is the trained ``length``; cosines and sines are multiplied by √(1 + log s / log L)
+
+    Sources: Ding et al., LongRoPE (2024), §2; the factor of cosines and sines: Abdin et al., Phi-3 (2024), its code.
 
     >>> LongRopeScaling(short=(1, 1), long=(2, 4), factor=4, length=4096).length
     4096
@@ -209,33 +248,42 @@ class LongRopeScaling(_Scaling):
         """True."""
         return True
 
-    def frequencies(self, frequencies: object, base: Number, n: int) -> Any:
+    def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
         """ω_l / λ_l."""
-        factors: Sequence[Number] = self.long if n > self.length else self.short
-        return scaling.longrope(frequencies, factors)
+        factors = self.long if n > self.length else self.short
+        if len(factors) != len(frequencies):
+            wanted = f"a factor for each of {len(frequencies)} pairs"
+            raise InputError(f"LongRoPE needs {wanted}; {len(factors)} were given")
+        return frequencies / numbers(factors, frequencies)
 
     def magnitude(self, like: Array) -> Array:
         """√(1 + log s / log L), 1 for s ≤ 1."""
-        return scaling.longrope_magnitude(self.factor, self.length, like)
+        if self.factor <= 1:
+            return number(1, like)
+        log = namespace_of(like).log
+        return namespace_of(like).sqrt(1 + log(number(self.factor, like)) / log(number(self.length, like)))
 
     @property
     def multiplier(self) -> Node | None:
         """√(1 + log s / log L)."""
-        if self.factor <= 1:
-            return None
+        return None if self.factor <= 1 else self._root
+
+    @property
+    def _root(self) -> Node:
         return Root(1 + Over(call("log", _written(self.factor)), call("log", self.length)))
 
     def words(self, wave: Node) -> Text:
         """ω_l / λ_l, and which factors those are."""
         lists = [", ".join(map(str, factors)) for factors in (self.short, self.long)]
-        m = Root(1 + Over(call("log", _written(self.factor)), call("log", self.length)))
         which = f" = {lists[0]} up to {self.length} positions, else {lists[1]}; cosines and sines times "
-        return (Over(wave, name("λ", "ℓ")), ", ", name("λ", "ℓ"), which, m)
+        return (Over(wave, name("λ", "ℓ")), ", ", name("λ", "ℓ"), which, self._root)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ProportionalScaling(_Scaling):
-    """Rotate a share of the pairs, not the slower ones: see ``rotary_scaling.proportional``.
+    """Rotate the first ⌊share · f⌋ pairs, and not the slower ones.
+
+    Source: Barbero et al., Round and Round We Go! What Makes Rotary Positional Encodings Useful? (2025), p-RoPE.
 
     >>> from symattn import Rotary
     >>> Rotary(scaling=ProportionalScaling(share=0.25))
@@ -248,9 +296,10 @@ class ProportionalScaling(_Scaling):
         if not finite(self.share) or not 0 <= Fraction(self.share) <= 1:
             raise refusal(self, "share", "be a number from 0 to 1")
 
-    def frequencies(self, frequencies: object, base: Number, n: int) -> Any:
+    def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
         """ω_l for the first pairs, 0 for the others."""
-        return scaling.proportional(frequencies, self.share)
+        f = len(frequencies)
+        return frequencies * numbers([int(pair < int(Fraction(self.share) * f)) for pair in range(f)], frequencies)
 
     def words(self, wave: Node) -> Text:
         """ω_l or 0."""
@@ -258,3 +307,34 @@ class ProportionalScaling(_Scaling):
 
 
 Scaling: TypeAlias = LinearScaling | NTKScaling | YarnScaling | LongRopeScaling | ProportionalScaling
+
+
+# -- the ramp over indices ------------------------------------------------------------------------------------------
+@cache
+def correction_range(f: int, base: Number, length: int, slow: Number, fast: Number) -> tuple[int, Fraction]:
+    """The whole numbers around the indices of the pairs that turn β and α times, kept within 0 and r − 1.
+
+    The second one is a thousandth larger than the first if they are equal, as in the implementations: the ramp is a
+    step. The rounding is decided: L / 2πt is transcendental, so no index is a whole number. Balls find the next ones.
+    """
+    first, last = max(_floor(f, base, length, fast), 0), min(_floor(f, base, length, slow) + 1, 2 * f - 1)
+    return first, Fraction(last) if last != first else first + Fraction(1, 1000)
+
+
+def _floor(f: int, base: Number, length: int, turns: Number) -> int:
+    from symattn.arrays.ball import Ball, rising
+
+    def work() -> int:
+        floor = _index(f, base, length, turns, Ball.lift(0)).item().floor().unique_fmpz()
+        if floor is None:
+            raise Undecided(f"the pair that turns {turns} times has an index close to a whole number")
+        return int(floor)
+
+    return rising(work)
+
+
+def _index(f: int, base: Number, length: int, turns: Number, like: Any) -> Any:
+    """r log(L / 2πt) / (2 log θ): the index of the pair that turns t times in L positions, which need not be whole."""
+    xp = namespace_of(like)
+    inside = number(Fraction(length) / Fraction(turns), like) / (2 * pi(like))
+    return f * xp.log(inside) / xp.log(number(base, like))
