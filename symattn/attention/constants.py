@@ -6,11 +6,9 @@ are asked for, which ``exact`` refuses by name.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import cache
-from numbers import Rational, Real
 from typing import Any
 
 import numpy as np
@@ -18,16 +16,9 @@ import numpy as np
 from symattn.arrays import functions
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.document.errors import InputError, Refused
+from symattn.document.errors import Refused
 
 Number = int | float | Fraction
-
-
-def rational(value: object, what: str) -> Fraction:
-    """A finite real number at its exact value, a float at its dyadic one. Raises InputError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise InputError(f"{what} must be a finite number, got {value!r}")
-    return Fraction(value) if isinstance(value, Rational) else Fraction(float(value))
 
 
 def number(value: Number, like: Array) -> Array:

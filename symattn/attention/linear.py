@@ -139,19 +139,9 @@ def linear_state(k: Array, v: Array) -> tuple[Array, Array]:
     return k.mT @ v, namespace_of(k).sum(k, axis=-2, keepdims=True)
 
 
-def linear_step(state: tuple[Array, Array], q: Array, k: Array, v: Array) -> tuple[tuple[Array, Array], Any]:
-    """One token: S + kᵀ v, z + k, and the output q S / (q · z).
-
-    Shapes: q and k (…, 1, f), v (…, 1, d_v). Source: Katharopoulos et al. (2020), equations 16 to 20.
-    """
-    total, sums = state[0] + k.mT @ v, state[1] + k
-    return (total, sums), (q @ total) / (q @ sums.mT)
-
-
-def causal_linear_attention(q: Array, k: Array, v: Array) -> Array:
+def causal_linear_attention(q: Array, k: Array, v: Array) -> Any:
     """φ(q_i) Σ_{j ≤ i} φ(k_j)ᵀ v_j / φ(q_i) · Σ_{j ≤ i} φ(k_j). Shapes: q, k (…, n, f), v (…, n, d_v)."""
-    one = namespace_of(v).sum(0 * v, axis=-1, keepdims=True) + 1
-    return causal_products(q, k, v) / causal_products(q, k, one)
+    return normalised(causal_products, q, k, v)
 
 
 def delta_step(state: Array, k: Array, v: Array, beta: Array) -> Array:

@@ -7,8 +7,8 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from symattn.arrays.field.normal import normal
 from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.field.writing import normal
 from symattn.document import notation as nt
 
 number = Quotient.of

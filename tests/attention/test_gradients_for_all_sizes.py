@@ -19,7 +19,6 @@ from symattn.attention.linear import (
     causal_products,
     linear_attention,
     linear_state,
-    linear_step,
 )
 from symattn.attention.norms import rms_norm, unit
 from symattn.attention.positions.angles import rotate_half, rotate_interleaved, sinusoidal
@@ -122,8 +121,8 @@ def _stated(function: Callable[..., Any], arrays: dict[str, str], passes: Passes
 
 # -- definitions -------------------------------------------------------------------------------------------------------
 def _later_step(q: Array, k: Array, v: Array, p: Array) -> list[Pair]:
-    (state, sums), output = linear_step(linear_state(k[:p], v[:p]), q[p:], k[p:], v[p:])
-    whole = linear_state(k, v)
+    state, sums = (x + y for x, y in zip(linear_state(k[:p], v[:p]), linear_state(k[p:], v[p:]), strict=True))
+    whole, output = linear_state(k, v), (q[p:] @ state) / (q[p:] @ sums.mT)
     products = causal_products(q, k, v)[p:], q[p:] @ state
     return [(causal_linear_attention(q, k, v)[p:], output), (whole[0], state), (whole[1], sums), products]
 
@@ -224,7 +223,7 @@ DEFINED: dict[str, tuple[dict[str, str], Callable[..., Any]]] = {
     ),
     "first-step": (
         {"q": "1 f", "k": "1 f", "v": "1 d"},
-        lambda q, k, v: (linear_step((0 * (k.mT @ v), 0 * k), q, k, v)[1], causal_linear_attention(q, k, v)),
+        lambda q, k, v: ((q @ (k.mT @ v)) / (q @ k.mT), causal_linear_attention(q, k, v)),
     ),
     "later-step": ({"q": "p+1 f", "k": "p+1 f", "v": "p+1 d"}, _later_step),
     "merged": ({"s": "n a", "t": "n b", "v": "a d", "w": "b d"}, _merged),

@@ -88,18 +88,6 @@ def test_batches_and_heads() -> None:
         np.testing.assert_allclose(got.output[place], by_loops(**{n: x[place] for n, x in given.items()}), rtol=1e-12)
 
 
-def test_normalised_steps_are_causal_linear_attention() -> None:
-    """A state beside the sum of its keys, token by token."""
-    draw = np.random.default_rng(5)
-    q, k, v = np.exp(draw.normal(size=(5, 4))), np.exp(draw.normal(size=(5, 4))), draw.normal(size=(5, 2))
-    whole, state = linear.causal_linear_attention(q, k, v), linear.linear_state(k[:1], v[:1])
-    for n in range(1, 5):
-        state, output = linear.linear_step(state, q[n : n + 1], k[n : n + 1], v[n : n + 1])
-        weights = q[n] @ k[: n + 1].T
-        np.testing.assert_allclose(output[0], weights @ v[: n + 1] / weights.sum())
-        np.testing.assert_allclose(output[0], whole[n])
-
-
 # -- what is wrong ---------------------------------------------------------------------------------------------------
 def late_decay(state: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, Any]:
     """The new token decays too."""

@@ -24,7 +24,6 @@ from symattn.attention.positions.relative import (
     relative_keys,
     slope_exponents,
     slopes,
-    spanned,
     t5_bucket,
     t5_starts,
     with_biases,
@@ -98,14 +97,14 @@ def test_buckets_that_make_no_sense() -> None:
 def test_distances_are_cut() -> None:
     x = np.array([-9, -2, -1, 0, 1, 2, 9])
     assert clipped(x, 2).tolist() == [0, 0, 1, 2, 3, 4, 4]
-    assert spanned(x, 2).tolist() == [0, 0, 1, 2, 3, 3, 3]
+    assert clipped(x, 2, 1).tolist() == [0, 0, 1, 2, 3, 3, 3]
 
 
 def test_the_last_query_stands_at_the_last_key() -> None:
-    assert ahead(2, 4, np.zeros(())).tolist() == [[-2, -1, 0, 1], [-3, -2, -1, 0]]
-    letters = Indexed.letters("q", "n", "d")
+    assert ahead(np.zeros((2, 4))).tolist() == [[-2, -1, 0, 1], [-3, -2, -1, 0]]
+    letters = Indexed.letters("s", "n", "n")
     with pytest.raises(Refused, match="indexed lacks"):
-        clipped(ahead(letters.shape[0], letters.shape[0], letters), 2)
+        clipped(ahead(letters), 2)
 
 
 # -- slopes ------------------------------------------------------------------------------------------------------------
@@ -131,13 +130,13 @@ def test_slopes_of_any_number_of_heads() -> None:
 
 # -- terms of the scores -----------------------------------------------------------------------------------------------
 def xl(q: Any, k: Any, table: Any, u: Any, w: Any) -> Any:
-    index = from_far_to_near(ahead(q.shape[-2], k.shape[-2], q), k.shape[-2], table.shape[-2])
+    index = from_far_to_near(ahead(q @ k.mT), k.shape[-2], table.shape[-2])
     return with_biases(q @ k.mT, q, k, table, index, u, w)
 
 
 N_Q, N_K = 3, 4
-AHEAD = ahead(N_Q, N_K, np.zeros(()))
-BUCKETS, CLIPPED, SPANNED = t5_bucket(AHEAD, 8, 16), clipped(AHEAD, 2), spanned(-AHEAD, 2)
+AHEAD = ahead(np.zeros((N_Q, N_K)))
+BUCKETS, CLIPPED, SPANNED = t5_bucket(AHEAD, 8, 16), clipped(AHEAD, 2), clipped(-AHEAD, 2, 1)
 SCORES = (N_Q, N_K)
 
 
@@ -173,7 +172,7 @@ def test_the_shift_looks_up_by_distance_where_the_mask_allows(n_q: int, n_k: int
     exact = kind("exact")
     x = exact.lift(np.arange(2 * n_q * n_k).reshape(2, n_q, n_k))
     shifted, allowed = relative_shift(x), causal(x)
-    index = from_far_to_near(ahead(n_q, n_k, x), n_k, n_k)
+    index = from_far_to_near(ahead(x), n_k, n_k)
     for h, i, j in np.ndindex(2, n_q, n_k):
         if allowed[i, j]:
             assert (shifted[h, i, j] == x[h, i, int(index[i, j])]).all()

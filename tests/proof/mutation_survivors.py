@@ -108,7 +108,6 @@ GIVEN: dict[str, list[Made]] = {
     "linear": [
         (FEATURES, lambda m, q, k, v: (m.linear_attention(q, k, v), m.causal_linear_attention(q, k, v))),
         (FEATURES, lambda m, q, k, v: (m.causal_products(q, k, v), m.linear_state(k, v))),
-        (STEP, lambda m, state, sums, q, k, v: _flat(m.linear_step((state, sums), q, k, v))),
         ({**STEP, "beta": ""}, lambda m, state, k, v, beta: m.delta_step(state, k, v, beta)),
     ],
     "gradients.attention": [

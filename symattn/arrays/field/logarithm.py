@@ -9,9 +9,8 @@ from numbers import Rational
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from symattn.arrays.field import approximation
-from symattn.arrays.field.quotient import ONE_ELEMENT, ZERO_ELEMENT, Quotient, brief
-from symattn.arrays.field.sums import exponent
-from symattn.arrays.field.surds import K, Surd, root
+from symattn.arrays.field.quotient import ONE_ELEMENT, Quotient, brief, constant, rational_times_power
+from symattn.arrays.field.surds import K
 from symattn.arrays.functions import FUNCTIONS
 from symattn.document.errors import Refused
 from symattn.document.notation import Node, call
@@ -189,46 +188,5 @@ def logarithm(c: Quotient, f: Quotient) -> Quotient | Logarithm:
     return c if r == 1 else Logarithm(c, Quotient.of(r))
 
 
-def constant(k: K) -> Quotient:
-    """An element of K as an exact number."""
-    return Quotient(None, {0: k * k.den}, {0: k.den}) if isinstance(k, Surd) else Quotient.of(k)
-
-
-def rational_times_power(x: Quotient) -> tuple[Fraction | None, K]:
-    """(r, k) with x = r e^k, r rational and k in K; r is None where x is nothing of the kind."""
-    u, n, d = x.parts
-    if not n:
-        return Fraction(0), 0
-    # If n = r e^k d, then k is what lies between the lowest exponents of n and of d.
-    k = exponent(u, min(cast("dict[int, K]", n)) - min(cast("dict[int, K]", d)))
-    return (x * constant(-k).exp()).rational(), k
-
-
 def _exact(x: object) -> bool:
     return isinstance(x, (Quotient, int, Rational))
-
-
-# -- functions ---------------------------------------------------------------------------------------------------------
-def sqrt(x: Quotient) -> Quotient:
-    """√x for a rational x ≥ 0; √(r e^k) = √r e^{k/2} for a rational r ≥ 0."""
-    r, k = rational_times_power(x)
-    if r is None:
-        raise Refused(f"exact: sqrt({brief(x)}) is not in the decided field; use ball")
-    if r < 0:
-        raise Refused(f"exact: sqrt({brief(x)}): the square root of a negative number")
-    return constant(root(r)) * constant(k * Fraction(1, 2)).exp()
-
-
-def log(x: Quotient) -> Quotient | Logarithm:
-    """log(r e^k) = k + log r, a plain number where r = 1; of any other x > 0 a ``Logarithm``."""
-    if x.sign() <= 0:
-        raise Refused(f"exact: log({brief(x)}): the logarithm of a number that is not positive")
-    return logarithm(ZERO_ELEMENT, x)
-
-
-def tanh(x: Quotient) -> Quotient:
-    """(e^{2x} − 1) / (e^{2x} + 1) for x in K."""
-    if x.constant() is None:
-        raise Refused(f"exact: tanh({brief(x)}) is not in the decided field; use ball")
-    e = (x + x).exp()
-    return (e - ONE_ELEMENT) / (e + ONE_ELEMENT)

@@ -14,9 +14,25 @@ from numbers import Rational
 from typing import TYPE_CHECKING, Any, cast
 
 from symattn.arrays.field import approximation
-from symattn.arrays.field.fractions import common, divided, from_lowest, in_lowest_terms
-from symattn.arrays.field.sums import ONE, PLAIN, Sum, Unit, converted, joined, minus, plus, power, times, unit
-from symattn.arrays.field.surds import K, Surd, inverse
+from symattn.arrays.field.sums import (
+    ONE,
+    PLAIN,
+    Sum,
+    Unit,
+    common,
+    converted,
+    divided,
+    exponent,
+    from_lowest,
+    in_lowest_terms,
+    joined,
+    minus,
+    plus,
+    power,
+    times,
+    unit,
+)  # fmt: skip
+from symattn.arrays.field.surds import K, Surd, inverse, root
 from symattn.arrays.functions import FUNCTIONS
 from symattn.document.errors import Refused
 
@@ -169,21 +185,27 @@ class Quotient:
 
     def sqrt(self) -> Quotient:
         """√x for a rational x ≥ 0, and √(x e^k) = √x e^{k/2}; otherwise refused."""
-        from symattn.arrays.field import logarithm
-
-        return logarithm.sqrt(self)
+        r, k = rational_times_power(self)
+        if r is None:
+            raise Refused(f"exact: sqrt({brief(self)}) is not in the decided field; use ball")
+        if r < 0:
+            raise Refused(f"exact: sqrt({brief(self)}): the square root of a negative number")
+        return constant(root(r)) * constant(k * Fraction(1, 2)).exp()
 
     def log(self) -> Quotient | Logarithm:
         """log e^k = k; of any other positive number a ``Logarithm``, which only exp eats."""
-        from symattn.arrays.field import logarithm
+        from symattn.arrays.field.logarithm import logarithm
 
-        return logarithm.log(self)
+        if self.sign() <= 0:
+            raise Refused(f"exact: log({brief(self)}): the logarithm of a number that is not positive")
+        return logarithm(ZERO_ELEMENT, self)
 
     def tanh(self) -> Quotient:
         """(e^{2x} − 1) / (e^{2x} + 1) for x in K; otherwise refused."""
-        from symattn.arrays.field import logarithm
-
-        return logarithm.tanh(self)
+        if self.constant() is None:
+            raise Refused(f"exact: tanh({brief(self)}) is not in the decided field; use ball")
+        e = (self + self).exp()
+        return (e - ONE_ELEMENT) / (e + ONE_ELEMENT)
 
     # --- questions --------------------------------------------------------------------------------------------------
 
@@ -306,6 +328,21 @@ def brief(x: object) -> str:
 
 ZERO_ELEMENT = Quotient(None, {}, ONE)
 ONE_ELEMENT = Quotient(None, ONE, ONE)
+
+
+def constant(k: K) -> Quotient:
+    """An element of K as an exact number."""
+    return Quotient(None, {0: k * k.den}, {0: k.den}) if isinstance(k, Surd) else Quotient.of(k)
+
+
+def rational_times_power(x: Quotient) -> tuple[Fraction | None, K]:
+    """(r, k) with x = r e^k, r rational and k in K; r is None where x is nothing of the kind."""
+    u, n, d = x.parts
+    if not n:
+        return Fraction(0), 0
+    # If n = r e^k d, then k is what lies between the lowest exponents of n and of d.
+    k = exponent(u, min(cast("dict[int, K]", n)) - min(cast("dict[int, K]", d)))
+    return (x * constant(-k).exp()).rational(), k
 
 
 def _taken(x: object) -> Quotient | None:

@@ -43,7 +43,7 @@ class Surd:
         return False if isinstance(other, (int, Fraction)) else NotImplemented
 
     def __add__(self, other: K) -> K:
-        terms, den = _parts(other)
+        terms, den = integer_terms(other)
         common = lcm(self.den, den)
         mine, its = common // self.den, common // den
         out = {a: c * mine for a, c in self.terms.items()}
@@ -63,7 +63,7 @@ class Surd:
         return -self + other
 
     def __mul__(self, other: K) -> K:
-        terms, den = _parts(other)
+        terms, den = integer_terms(other)
         out: dict[int, int] = {}
         for a, c in self.terms.items():
             for b, e in terms.items():
@@ -86,7 +86,9 @@ K: TypeAlias = int | Fraction | Surd
 
 def integer_terms(x: K) -> tuple[dict[int, int], int]:
     """``({a: c_a}, den)`` with x = (Σ c_a √a) / den."""
-    return _parts(x)
+    if isinstance(x, Surd):
+        return x.terms, x.den
+    return ({1: x.numerator} if x else {}), x.denominator
 
 
 def inverse(x: K) -> K:
@@ -140,17 +142,11 @@ def sign(x: K) -> int:
 
 def enclosure(x: K) -> flint.arb:
     """A ball that holds x, at the working precision of the caller."""
-    terms, den = _parts(x)
+    terms, den = integer_terms(x)
     ball = flint.arb(0)
     for a, c in terms.items():
         ball += c if a == 1 else flint.arb(a).sqrt() * c
     return ball if den == 1 else ball / den
-
-
-def _parts(x: K) -> tuple[dict[int, int], int]:
-    if isinstance(x, Surd):
-        return x.terms, x.den
-    return ({1: x.numerator} if x else {}), x.denominator
 
 
 def _reduced(terms: dict[int, int], den: int) -> K:

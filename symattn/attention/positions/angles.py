@@ -6,6 +6,7 @@ from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
+from symattn.attention.masks import places
 
 
 def sinusoidal(cos: Array, sin: Array) -> Array:
@@ -50,9 +51,5 @@ def linear_bias(s: Array, slope: Array, alignment: str = "bottom-right") -> Arra
 
     Shapes: s (…, n_q, n_k). Source: Press, Smith, Lewis, Train Short, Test Long (2022), §3.
     """
-    xp = namespace_of(s)
-    n_q, n_k = s.shape[-2], s.shape[-1]
-    i, j = xp.arange(n_q)[:, None], xp.arange(n_k)[None, :]
-    if alignment != "top-left":
-        i = i + (n_k - n_q)
-    return s - slope * xp.astype(i - j, s.dtype)
+    i, j = places(s, alignment)
+    return s - slope * namespace_of(s).astype(i - j, s.dtype)

@@ -9,32 +9,28 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import integer_root, made_wide
-from symattn.attention.masks import causal
+from symattn.attention.masks import causal, places
 from symattn.attention.positions.angles import linear_bias
 from symattn.attention.positions.rotary import powers_of, rows
 from symattn.document.errors import InputError
 
 
-def ahead(n_q: Any, n_k: Any, like: Array, alignment: str = "bottom-right") -> Array:
-    """j − i for every query i and key j, counted so that the last ones stand together, to look up rows of tables by.
+def ahead(s: Array, alignment: str = "bottom-right") -> Array:
+    """j − i for every query i and key j of scores S, see ``masks.places``, to look up rows of tables by.
 
-    ``top-left``: the first ones. Shapes: (n_q, n_k). Sizes that are letters have no rows to look up: Refused by name.
+    Shapes: s (…, n_q, n_k) → (n_q, n_k). Sizes that are letters have no rows to look up: Refused by name.
     """
-    xp = namespace_of(like)
-    offset = 0 if alignment == "top-left" else n_k - n_q
-    return xp.arange(n_k)[None, :] - (xp.arange(n_q)[:, None] + offset)
+    i, j = places(s, alignment)
+    return j - i
 
 
-def clipped(distance: Array, most: int) -> Array:
-    """A distance cut to −k … k, as an index from 0: max(−k, min(k, ·)) + k. Source: Shaw et al. (2018), equation 5."""
+def clipped(distance: Array, most: int, least: int | None = None) -> Array:
+    """A distance cut to −k … k, or to −k … ``least``, as an index from 0: max(−k, min(k, ·)) + k.
+
+    Sources: Shaw et al. (2018), equation 5; cut to −k … k − 1, He et al. (2021), equation 3.
+    """
     xp = namespace_of(distance)
-    return xp.minimum(xp.maximum(distance, -most), most) + most
-
-
-def spanned(distance: Array, span: int) -> Array:
-    """A distance as an index into 2k rows: max(−k, min(k − 1, ·)) + k. Source: He et al. (2021), equation 3."""
-    xp = namespace_of(distance)
-    return xp.minimum(xp.maximum(distance, -span), span - 1) + span
+    return xp.minimum(xp.maximum(distance, -most), most if least is None else least) + most
 
 
 def bucket_bias(s: Array, table: Array, index: Array) -> Array:

@@ -143,7 +143,7 @@ def relating(flow: Flow) -> None:
         most, alignment = asked.most, flow.spec.alignment
 
         def run(s: Array, q: Array, table: Array) -> Array:
-            return relative.relative_keys(s, q, table, relative.clipped(_ahead(s, alignment), most))
+            return relative.relative_keys(s, q, table, relative.clipped(relative.ahead(s, alignment), most))
 
         words = "rel: each row with the row of the table for the distance "
         reason: Text = (words, J_ - I_, f", cut to −{most} … {most}")
@@ -159,17 +159,13 @@ def _rows_formula(before: Node, x: Node, table: Node) -> Node:
     return before + call("rel", x, table)
 
 
-def _ahead(s: Array, alignment: str) -> Array:
-    return relative.ahead(s.shape[-2], s.shape[-1], s, alignment)
-
-
 def _transformer_xl(flow: Flow) -> None:
     project(flow, "r_k", "r", "w_r", heads=flow.spec.heads, reason="keys for distances, from far to near")
     names = ("scores", "q", "k", "r_k", "b_u", "b_w")
     reason: Text = ("rel: each row with the row of the table for the distance ", I_ - J_)
 
     def run(s: Array, q: Array, k: Array, table: Array, u: Array, w: Array) -> Array:
-        index = relative.from_far_to_near(_ahead(s, "bottom-right"), s.shape[-1], table.shape[-2])
+        index = relative.from_far_to_near(relative.ahead(s, "bottom-right"), s.shape[-1], table.shape[-2])
         return relative.with_biases(s, q, k, table, index, u, w)
 
     def formula(s: Node, q: Node, k: Node, table: Node, u: Node, w: Node) -> Node:
@@ -216,7 +212,7 @@ def _disentangled_formula(disentangled: Disentangled, s: Node, *arguments: Node)
 
 
 def _disentangle(disentangled: Disentangled, alignment: str, s: Array, *arguments: Array) -> Array:
-    behind = -_ahead(s, alignment)
+    behind = -relative.ahead(s, alignment)
     rest = list(arguments)
     if disentangled.to_position:
         q, table = rest.pop(0), rest.pop(0)
@@ -230,7 +226,7 @@ def _disentangle(disentangled: Disentangled, alignment: str, s: Array, *argument
 def _row(disentangled: Disentangled, behind: Array) -> Array:
     if disentangled.max_distance is not None:
         behind = relative.deberta_bucket(behind, disentangled.span, disentangled.max_distance)
-    return relative.spanned(behind, disentangled.span)
+    return relative.clipped(behind, disentangled.span, disentangled.span - 1)
 
 
 # -- terms of the scores after they are scaled -------------------------------------------------------------------------
@@ -260,7 +256,9 @@ def _query(flow: Flow) -> Node:
 
 
 def _bucket_bias(buckets: Buckets, alignment: str, s: Array, table: Array) -> Array:
-    index = relative.t5_bucket(_ahead(s, alignment), buckets.number, buckets.max_distance, buckets.bidirectional)
+    index = relative.t5_bucket(
+        relative.ahead(s, alignment), buckets.number, buckets.max_distance, buckets.bidirectional
+    )
     return relative.bucket_bias(s, table, index)
 
 
@@ -287,7 +285,7 @@ def valued(shaw: Shaw, alignment: str) -> tuple[Callable[..., Any], Callable[...
     """How weights and values make the output, how that is written, and of what."""
 
     def run(p: Array, v: Array, table: Array) -> Array:
-        index = relative.clipped(_ahead(p, alignment), shaw.most)
+        index = relative.clipped(relative.ahead(p, alignment), shaw.most)
         return relative.relative_values(scores.weighted_values(p, v), p, table, index)
 
     return run, lambda p, v, table: _rows_formula(p * v, p, table), ("weights", "v", "a_v")

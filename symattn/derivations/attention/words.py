@@ -181,7 +181,7 @@ def exponent(reader: StepReader, x: Name) -> Value:
 def places(request: DerivationRequest, step: Step) -> dict[str, tuple[tuple[str, ...], Any]]:
     """Letters that stand for an index which others determine, each with these, counted from 1."""
     n_q, n_k, spec, position = request.n_q, request.n_k, request.spec, request.spec.position
-    ahead = np.asarray(relative.ahead(n_q, n_k, np.zeros((n_q, n_k)), spec.alignment)).astype(int)
+    ahead = np.asarray(relative.ahead(np.zeros((n_q, n_k)), spec.alignment)).astype(int)
     result: dict[str, tuple[tuple[str, ...], Any]] = {}
     if isinstance(position, Shaw):
         result["δ"] = ("i", "j"), relative.clipped(ahead, position.most) + 1
@@ -205,7 +205,7 @@ def places(request: DerivationRequest, step: Step) -> dict[str, tuple[tuple[str,
 def _spans(request: Disentangled, behind: Any) -> Array:
     if request.max_distance is not None:
         behind = relative.deberta_bucket(behind, request.span, request.max_distance)
-    return np.asarray(relative.spanned(behind, request.span)).astype(int) + 1
+    return np.asarray(relative.clipped(behind, request.span, request.span - 1)).astype(int) + 1
 
 
 def frequencies(request: DerivationRequest, step: Step, arrays: Mapping[str, Any], kind: Any) -> dict[str, Any]:

@@ -35,8 +35,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
 
 def _ahead(at: At, other: bool = False) -> Any:
     """j − i for every query and key, counted from the corner that it should be, or from the ``other`` one."""
-    n_q, n_k = at.shape[-2:]
-    return relative.ahead(n_q, n_k, at.first, _other_corner(at) if other else at.spec.alignment)
+    return relative.ahead(at.first, _other_corner(at) if other else at.spec.alignment)
 
 
 def _other_corner(at: At) -> Any:
