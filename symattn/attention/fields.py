@@ -94,10 +94,17 @@ def brief(self: Any) -> str:
     >>> Attention(heads=2, position=Rotary(base=500000))
     Attention(heads=2, position=Rotary(base=500000))
     """
-    values = ((f.name, getattr(self, f.name), f.default) for f in fields(self))
+    kind: type = type(self)
+    values = [(name, x, usual) for name, usual in _usual(kind) if (x := getattr(self, name)) is not usual]
     # 0.0 for 0 is named, since it makes other numbers
-    changed = (f"{name}={x!r}" for name, x, usual in values if type(x) is not type(usual) or x != usual)
+    changed = [f"{name}={x!r}" for name, x, usual in values if type(x) is not type(usual) or x != usual]
     return f"{type(self).__name__}({', '.join(changed)})"
+
+
+@cache
+def _usual(description: type) -> tuple[tuple[str, Any], ...]:
+    """Return the default of each field."""
+    return tuple((f.name, f.default) for f in fields(description))
 
 
 class Described(Answering):

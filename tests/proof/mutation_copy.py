@@ -29,7 +29,7 @@ from tests.proof.mutation_operators import Function
 COPY = "mutated"
 # What is printed, and what input is refused, are no mathematics.
 CHECKS = (
-    *("letters_of_attention", "document", "conventions", "inputs", "sizes", "choices", "fields", "spec_fields"),
+    *("letters_of_attention", "document", "inputs", "sizes", "choices", "fields", "spec_fields"),
     "positions.checks",
 )
 WORDED = ("_formula", "_reason", "_reasons", "_entries")  # what a stage says of its step

@@ -104,6 +104,6 @@ class Block(Described, Shown):
 
     def document(self, names: Iterable[str] = ()) -> Document:
         """The formula, the shapes and every step; without names, for all weights and no biases of linear layers."""
-        from symattn.attention.layers.block_document import block_document
+        from symattn.attention.layers.layer_documents import block_document
 
         return block_document(self, names)
