@@ -18,6 +18,7 @@ import numpy as np
 from symattn.arrays.ball import Ball
 from symattn.arrays.formats import Format
 from symattn.arrays.namespace import Namespace
+from symattn.arrays.planes import Planes
 from symattn.document.errors import Undecided
 
 Rounding = Callable[[str, Any], Any]
@@ -64,10 +65,7 @@ class Computed(Ball):
             total = cls._add(total, term)
         return total
 
-    @classmethod
-    def _matmul(cls, a: Self, b: Self) -> Self:
-        products = cls._mul(a[..., :, :, None], b[..., None, :, :])
-        return cls._sum(products, products.ndim - 2)
+    _matmul = vars(Planes)["_matmul"]  # term by term, not by Arb's matrices
 
 
 def in_format(f: Format) -> type[Computed]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.array import Array
-from symattn.arrays.functions import FUNCTIONS, Slope
+from symattn.arrays.functions import FUNCTIONS
 from symattn.document.errors import Undecided
 
 Rule = Callable[..., Any]
@@ -25,10 +25,6 @@ def _finite(xp: Any, x: Any) -> Any:
 
 def _pass(xp: object, g: object, y: object, *_: object) -> Any:
     return g
-
-
-def _through(slope: Slope) -> Rule:
-    return lambda xp, g, y, a: g * slope(xp, a, y)
 
 
 #: For each function, the rule of each of its operands: (xp, g, y, operands …) → the gradient, in the shape of y.
@@ -45,7 +41,7 @@ ELEMENTWISE: dict[str, tuple[Rule, ...]] = {
     "log2": (lambda xp, g, y, a: g / (a * xp.log(xp.asarray(2, dtype=a.dtype))),),
     "expm1": (lambda xp, g, y, a: g * (y + 1),),
     "log1p": (lambda xp, g, y, a: g / (1 + a),),
-    **{name: (_through(function.slope),) for name, function in FUNCTIONS.items()},
+    **{name: (lambda xp, g, y, a, slope=function.slope: g * slope(xp, a, y),) for name, function in FUNCTIONS.items()},
     "where": (_pass, lambda xp, g, y, c, a, b: xp.where(c, g, 0), lambda xp, g, y, c, a, b: xp.where(c, 0, g)),
 }
 

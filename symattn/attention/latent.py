@@ -44,12 +44,6 @@ class Latent(Described):
             raise InputError("Latent: eps belongs to a norm; hint: norm='rms'")
 
 
-def split_parts(x: Array, positional: Array) -> tuple[Array, Array]:
-    """The columns of x without a position and the last ones, as many as ``positional`` has, with one."""
-    width = x.shape[-1] - positional.shape[-1]
-    return x[..., :width], x[..., width:]
-
-
 def join(own: Any, shared: Any) -> Array:
     """[own, shared]: one beside the other, for every batch and head that either has.
 

@@ -79,7 +79,10 @@ class _LatexPrinter(Printer):
         return rf"\frac{{{above}}}{{{below}}}"
 
     def decimal(self, x: nt.Decimal, _: bool) -> str:
-        return _decimal(x.digits)
+        if x.digits.lower() in ("nan", "inf"):
+            return r"\mathrm{NaN}" if x.digits.lower() == "nan" else r"\infty"
+        mantissa, _sign, power = x.digits.lower().partition("e")
+        return rf"{mantissa}\cdot 10^{{{int(power)}}}" if power else mantissa
 
     def words(self, x: nt.Words, _: bool) -> str:
         return words(x.text)
@@ -211,13 +214,6 @@ def _script(mark: str, shown: str) -> str:
 
 def _squares_early(function: nt.Node, exponent: nt.Node) -> bool:
     return isinstance(function, nt.Name) and function.base in _SQUARED_EARLY and digit(exponent)
-
-
-def _decimal(digits: str) -> str:
-    if digits.lower() in ("nan", "inf"):
-        return r"\mathrm{NaN}" if digits.lower() == "nan" else r"\infty"
-    mantissa, _, power = digits.lower().partition("e")
-    return rf"{mantissa}\cdot 10^{{{int(power)}}}" if power else mantissa
 
 
 def _fence(style: str, inner: str, flat: bool) -> str:

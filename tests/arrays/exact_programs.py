@@ -13,8 +13,8 @@ import flint
 import numpy as np
 
 from symattn.arrays import kind
+from symattn.arrays.exact import dot
 from symattn.arrays.field.logarithm import Logarithm
-from symattn.arrays.field.products import dot, total
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.field.surds import Surd
 from symattn.arrays.special import Forbidden, Undefined
@@ -525,7 +525,6 @@ def rewritten(x: Quotient, y: Quotient, z: Quotient) -> None:
         ((x - y) * (x + y), x * x - y * y),
         ((x + y) ** 2, x**2 + 2 * x * y + y**2),
         (x - x, Quotient.of(0)),
-        (total([x, y, z]), x + (y + z)),
         (dot([x, y, z], [y, z, y]), x * y + y * z + z * y),
     ]
     if y and z:
@@ -554,7 +553,7 @@ def long_sums(rng: Random) -> None:
     for _ in range(3):
         step, low = Fraction(rng.randint(1, 4), rng.choice((1, 2, 3))), rng.randint(-9, 9)
         terms = [(low + step * rng.randint(0, 40), rng.choice((-3, -1, 1, 2))) for _ in range(rng.randint(17, 25))]
-        exact = total([c * Quotient.of(k).exp() for k, c in terms])
+        exact = dot([Quotient.of(c) for _, c in terms], [Quotient.of(k).exp() for k, _ in terms])
         factors.append((exact, balls.total(real(c) * real(k).exp() for k, c in terms)))
     (x, r), (y, s), (z, t) = factors
     if y and z:

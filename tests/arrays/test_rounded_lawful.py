@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn.arrays.rounded import Rounded, rounded
+from symattn.arrays.rounded import Rounded, RoundedSums, rounded
 from symattn.arrays.rounding import bounds, elementwise
-from symattn.arrays.rounding.sums import RoundedSums
 from symattn.attention.norms import layer_norm
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax

@@ -18,10 +18,10 @@ from symattn.arrays.enclosing.work import Parts
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.indexed import Indexed
 from symattn.attention.constants import integer_root, made_wide, number, pi, power
+from symattn.attention.masks import for_heads
 from symattn.attention.positions import rotary
 from symattn.attention.positions.angles import add_angles, rotate_half, sinusoidal
 from symattn.attention.positions.rotary import (
-    for_heads,
     for_queries,
     inverse_frequencies,
     learned,

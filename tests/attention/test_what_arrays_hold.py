@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from symattn.arrays import kind
-from symattn.attention.choices import check_fields
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.transformer import Transformer
 from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary, TransformerXL
-from symattn.attention.spec import Attention
+from symattn.attention.spec import Attention, check_fields
 from symattn.document.errors import InputError
 
 Q, K, V = np.ones((3, 4)), np.ones((5, 4)), np.ones((5, 2))

@@ -10,6 +10,7 @@ its kind and has its fields; where there is one kind only, the name may be left 
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -18,10 +19,10 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 from symattn.attention.codec.json_text import refuse_unknown, short, shown
-from symattn.attention.codec.python_text import parsed
 from symattn.attention.fields import field_types, members, words
+from symattn.attention.positions.rotary_fields import Scaling
 from symattn.document.codec import differing, typed
-from symattn.document.errors import InputError, near
+from symattn.document.errors import InputError, near, perhaps
 from symattn.document.keywords import plain
 
 ROOT = "1/sqrt(d_k)"
@@ -229,3 +230,51 @@ def _called(description: type) -> str:
 
 def _name(word: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", word).lower().replace("_", "-")
+
+
+# -- descriptions as Python writes them: ``rotary``, ``Rotary(base=500000, layout='interleaved')`` ---------------------
+_UNREADABLE = (SyntaxError, ValueError, TypeError, KeyError, ZeroDivisionError, MemoryError, RecursionError)
+_WITHIN: dict[str, type[Any]] = {plain(kind.__name__): kind for kind in get_args(Scaling)}
+
+
+def parsed(text: str, known: Iterable[str]) -> tuple[str, dict[str, Any]]:
+    """Return which of the ``known`` names a text has, and the fields that it gives; nothing is evaluated.
+
+    Raises InputError with one line.
+
+    >>> parsed("rotary(base=100, width=None)", ["Alibi", "Rotary"])
+    ('Rotary', {'base': 100, 'width': None})
+    """
+    names = {plain(name): name for name in known}
+    listed = ", ".join(names.values())
+    try:
+        node: Any = ast.parse(text if "(" in text else f"{text}()", mode="eval").body
+    except _UNREADABLE:
+        node = None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        raise InputError(f"{text!r} is no definition; hint: NAME, or NAME(FIELD=VALUE, ...); known: {listed}")
+    if plain(node.func.id) not in names:
+        raise InputError(f"{node.func.id!r} is not one of {listed}{perhaps(node.func.id, names.values())}")
+    if node.args:
+        raise InputError(f"{text!r}: fields are given by their names")
+    return names[plain(node.func.id)], {k.arg or "**": _field(k, text) for k in node.keywords}
+
+
+def _field(keyword: ast.keyword, text: str) -> Any:
+    try:
+        return _literal(keyword.value)
+    except InputError:
+        raise
+    except _UNREADABLE:
+        raise InputError(f"{text!r}: the value of {keyword.arg} is not a number and no word in quotes") from None
+
+
+def _literal(node: ast.expr) -> Any:
+    """Return what an expression of literals, fractions and descriptions stands for. Raises what is unreadable."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
+        return _WITHIN[plain(node.func.id)](**{str(k.arg): _literal(k.value) for k in node.keywords})
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        return Fraction(_literal(node.left)) / Fraction(_literal(node.right))
+    if isinstance(node, ast.Tuple):
+        return tuple(_literal(item) for item in node.elts)
+    return ast.literal_eval(node)

@@ -134,11 +134,6 @@ def for_queries(table: Array, n_q: object, alignment: str = "bottom-right") -> A
     return table[..., :n_q, :] if alignment == "top-left" else table[..., table.shape[-2] - n_q :, :]
 
 
-def for_heads(table: Array, x: Array) -> Array:
-    """A table (…, n, f) for x (…, h, n, d): the same for every head."""
-    return table[..., None, :, :] if 2 < table.ndim < x.ndim else table
-
-
 # -- absolute positions: tables whose rows are added to the tokens -----------------------------------------------------
 def sinusoids(positions: object, width: int, like: Array, base: Number = 10000, layout: str = "interleaved") -> Array:
     """The sinusoidal embeddings of positions: sin(p ω_l) and cos(p ω_l), ω_l = θ^(−2l/d).

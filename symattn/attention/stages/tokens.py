@@ -110,7 +110,8 @@ def latents(flow: Flow) -> None:
     of_keys = partial(_product_entries, "k_r", False)
     flow.add("k_r", projections.project, affine, (source, "w_kr"), role="k_r", reason=reason, entries=of_keys)
     for index, (part, words) in enumerate((("first", "without"), ("last", "with positions"))):
-        name, run, writes = f"q_{'nr'[index]}", partial(_part, index), partial(_part_formula, part)
+        name, run = f"q_{'nr'[index]}", partial(_part, index)
+        writes: Callable[..., Node] = lambda q, _, part=part: call(part, q)  # noqa: E731
         typed = f"out[i,l] = 0[i,l{' + width_q_n' * index}]"
         flow.add(name, run, writes, ("q", "k_r"), role=name, reason=f"the part {words}", entries=typed)
     flow.now["width"] = "q"
@@ -148,11 +149,9 @@ def root_entries(x: str, member: str, eps: object, gain: str) -> str:
 
 
 def _part(index: int, q: Array, k_r: Array) -> Array:
-    return latent.split_parts(q, k_r)[index]
-
-
-def _part_formula(part: str, q: Node, k_r: Node) -> Node:
-    return call(part, q)
+    """The columns of q without a position, or the last ones, as many as the shared part of the keys has, with one."""
+    width = q.shape[-1] - k_r.shape[-1]
+    return q[..., width:] if index else q[..., :width]
 
 
 def joining(flow: Flow) -> None:

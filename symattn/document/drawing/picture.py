@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from symattn.document.drawing import svg
-from symattn.document.drawing.scene import Scene
-from symattn.document.errors import InputError
+from symattn.document.drawing.scene import RAISED, WIDTH, Box, Label, Line, Mark, Scene
+from symattn.document.drawing.svg import COLOURS, LIFT, head
+from symattn.document.errors import InputError, MissingExtra
 from symattn.document.render import files
 from symattn.document.render.common import MARK
 from symattn.document.render.html_style import STYLE
@@ -43,9 +46,7 @@ class Picture:
         if form == "svg":
             return self.svg(fragment).encode()
         if form in FORMS:
-            from symattn.document.drawing import typeset
-
-            return typeset.render(self.scene, form, self._mark)
+            return _typeset(self.scene, form, self._mark)
         raise InputError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> Path:
@@ -77,3 +78,95 @@ def form_of(path: Path) -> str:
     if form not in FORMS:
         raise InputError(f"a picture is written as .svg, .pdf or .png, and {str(path)!r} names none of them")
     return form
+
+
+# -- a scene as PDF or PNG, by matplotlib, which is imported here alone ------------------------------------------------
+_FONTS = ["DejaVu Serif", "DejaVu Sans"]  # the second has ℓ
+_POINTS = 0.75
+"""Of one unit: 480 units are 5 inches."""
+
+
+def _typeset(scene: Scene, form: str, mark: str = "") -> bytes:
+    """The picture on light paper, the same bytes for the same scene. Raises MissingExtra without matplotlib."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra(f"matplotlib, for {form}", "plot") from error
+    with mpl.rc_context({"font.family": _FONTS, "pdf.fonttype": 42, "text.usetex": False}):
+        figure = Figure(figsize=(WIDTH / 96, scene.height / 96), dpi=96, facecolor=_colour("paper"))
+        FigureCanvasAgg(figure)
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set_xlim(0, WIDTH)
+        axes.set_ylim(scene.height, 0)
+        axes.axis("off")
+        for item in scene.items:
+            _DRAWN[type(item)](axes, item)
+        return _saved(figure, scene, form, mark)
+
+
+def _saved(figure: Any, scene: Scene, form: str, mark: str) -> bytes:
+    target = BytesIO()
+    if form == "pdf":
+        metadata = {"Title": scene.title, "Subject": scene.description, "Creator": mark, "CreationDate": None}
+    else:
+        metadata = {"Software": mark, "Title": scene.title, "Description": scene.description}
+    figure.savefig(target, format=form, dpi=192, metadata=metadata)
+    return target.getvalue()
+
+
+def _colour(role: Any) -> str:
+    return COLOURS[role][1]
+
+
+def _line(axes: Any, line: Line) -> None:
+    points, corners = head(line) if line.head else (line.points, ())
+    dash = [float(x) / line.width for x in line.dash.split()]
+    style: Any = (0, dash) if dash else "-"
+    xs, ys = zip(*points, strict=True)
+    axes.plot(xs, ys, color=_colour(line.role), linewidth=line.width * _POINTS, linestyle=style)
+    if corners:
+        axes.fill(*zip(*corners, strict=True), color=_colour(line.role), linewidth=0)
+
+
+def _box(axes: Any, box: Box) -> None:
+    from matplotlib.patches import Rectangle
+
+    place = ((box.x, box.y), box.width, box.height)
+    if box.fill:
+        axes.add_patch(Rectangle(*place, facecolor=_colour(box.fill), alpha=box.share, linewidth=0))
+    if box.edge:
+        axes.add_patch(Rectangle(*place, fill=False, edgecolor=_colour(box.edge), linewidth=_POINTS))
+
+
+def _mark(axes: Any, mark: Mark) -> None:
+    shape = "o" if mark.shape == "disc" else "s"
+    axes.plot(
+        [mark.x], [mark.y], shape, color=_colour(mark.role), markersize=2 * mark.size * _POINTS, markeredgewidth=0
+    )
+
+
+def _label(axes: Any, label: Label) -> None:
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    parts: list[tuple[Any, float, Any]] = []
+    for run in label.runs():
+        size = label.size * (RAISED if run.level else 1) * _POINTS
+        font = FontProperties(family=_FONTS, style="italic" if run.italic else "normal", size=size)
+        wide = text_to_path.get_text_width_height_descent(run.text, font, False)[0] / _POINTS
+        parts.append((run, wide, font))
+    whole = sum(wide for _, wide, _ in parts)
+    along = {"start": 0.0, "middle": -whole / 2, "end": -whole}[label.anchor]
+    for run, wide, font in parts:
+        lift = LIFT.get(run.level, 0.0) * label.size
+        x, y = (label.x + lift, label.y - along) if label.upwards else (label.x + along, label.y + lift)
+        text = run.text.replace("$", r"\$")
+        turn = 90 if label.upwards else 0
+        axes.text(x, y, text, fontproperties=font, color=_colour(run.role), va="baseline", rotation=turn,
+                  rotation_mode="anchor", parse_math=False)  # fmt: skip
+        along += wide
+
+
+_DRAWN: dict[type, Any] = {Line: _line, Box: _box, Mark: _mark, Label: _label}

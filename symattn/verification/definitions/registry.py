@@ -10,7 +10,7 @@ from importlib import import_module
 from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from symattn.attention.codec.python_text import parsed
+from symattn.attention.codec.field_values import parsed
 from symattn.attention.positions.checks import least_width
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Layout

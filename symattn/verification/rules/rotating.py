@@ -17,10 +17,10 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
+from symattn.attention.masks import for_heads
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import (
     angles,
-    for_heads,
     for_queries,
     inverse_frequencies,
     pairs,
