@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -66,6 +66,18 @@ def extras(shapes: dict[str, tuple[int, ...]], rng: Random, spec: Attention) -> 
             angles = np.arange(n_k)[rows, None] * 10000.0 ** (-np.arange(f) / f)
             result[name] = np.cos(angles) if name.startswith("cos") else np.sin(angles)
     return result
+
+
+def open_rows(spec: Attention, n_q: int, n_k: int, inputs: Mapping[str, Array]) -> bool:
+    """Return whether every query may attend to some key."""
+    open_ = places(spec, n_q, n_k, {n: a for n, a in inputs.items() if n.startswith("doc")})
+    if "mask" in inputs:
+        mask = np.asarray(inputs["mask"])
+        open_ = open_ & (mask if mask.dtype == bool else np.isfinite(mask))
+    if "keep" in inputs:
+        keep = np.asarray(inputs["keep"])[..., None, :]
+        open_ = open_ & (keep[:, None] if open_.ndim > keep.ndim else keep)
+    return bool(open_.any(axis=-1).all())
 
 
 def places(spec: Attention, n_q: int, n_k: int, labels: dict[str, Array]) -> Array:

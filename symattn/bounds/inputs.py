@@ -17,7 +17,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Convention
 from symattn.bounds.domain import Domain, Lengths
 from symattn.bounds.extras import NAMES as EXTRAS
-from symattn.bounds.extras import extras, places
+from symattn.bounds.extras import extras, open_rows, places
 from symattn.bounds.reference import SCORES
 
 Array = np.ndarray
@@ -176,25 +176,15 @@ class Maker:
 
     def admits(self, inputs: Mapping[str, Array]) -> bool:
         """Return whether inputs are what is promised: their sizes, their scores, and that no row is without a key."""
-        if not self.domain.admits(sizes_of(self.spec, inputs)):
+        sizes = sizes_of(self.spec, inputs)
+        if not self.domain.admits(sizes):
             return False
         bounds = (a.input for a in self.convention.arguments if a.form == "bounds")  # labels that lie in order
         if not all((np.diff(inputs[n]) >= 0).all() for n in bounds if n is not None and n in inputs):
             return False
-        rows = self.domain.fully_masked_rows or not self.spec.masks_anything or self._open(inputs)
+        rows = self.domain.fully_masked_rows or not self.spec.masks_anything
+        rows = rows or open_rows(self.spec, sizes["n_q"], sizes["n_k"], inputs)
         return rows and self._score(inputs) <= self.largest_score
-
-    def _open(self, inputs: Mapping[str, Array]) -> bool:
-        """Return whether every query may attend to some key."""
-        sizes, labels = sizes_of(self.spec, inputs), {n: a for n, a in inputs.items() if n.startswith("doc")}
-        open_ = places(self.spec, sizes["n_q"], sizes["n_k"], labels)
-        if "mask" in inputs:
-            mask = np.asarray(inputs["mask"])
-            open_ = open_ & (mask if mask.dtype == bool else np.isfinite(mask))
-        if "keep" in inputs:
-            keep = np.asarray(inputs["keep"])[..., None, :]
-            open_ = open_ & (keep[:, None] if open_.ndim > keep.ndim else keep)
-        return bool(open_.any(axis=-1).all())
 
     @property
     def _same_width(self) -> bool:

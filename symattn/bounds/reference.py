@@ -181,6 +181,12 @@ def changed(spec: Attention, inputs: Inputs, variant: Variant) -> tuple[Attentio
     return spec, {n: a for n, a in inputs.items() if n not in foreign}
 
 
+def variant_values(spec: Attention, inputs: Values, variant: Variant = RIGHT) -> Values:
+    """Return every array of a variant of a definition, on inputs of any kind."""
+    spec, arrays = changed(canonical(spec), inputs, variant)
+    return trace(spec, dict(arrays), variant)
+
+
 def usual(spec: Attention) -> bool:
     """Return whether scores are dot products with a scale, and weights their softmax under masks."""
     varied = ("score", "truncate", "qk_norm", "softcap", "bias", "latent", "position", "base", "sink", "dropout")

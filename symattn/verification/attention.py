@@ -23,12 +23,10 @@ from symattn.verification.probing import behaviour, hints, numbers
 from symattn.verification.probing import sizes_that_tell as probes_sizes
 from symattn.verification.probing.probes import GROUPS, Group, batches
 from symattn.verification.probing.search import FAMILIES, altered, search
-from symattn.verification.report import Check, Counterexample, Fault, Sought, StepPower
+from symattn.verification.report import Check, Counterexample, Fault, StepPower
 from symattn.verification.subject import Array, Cases, Random, Subject
 
 if TYPE_CHECKING:
-    from symattn.arrays.field.quotient import Quotient
-    from symattn.verification.arithmetic.bits_of_a_call import Trial
     from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.engine import Session
     from symattn.verification.semantics import IdentityResult
@@ -131,20 +129,9 @@ class OfAttention(Subject):
         """See ``bounds.judge``."""
         return of_attention(self.spec, session.precision, inputs)
 
-    def exact(self, inputs: Inputs, of: int, at: tuple[int, ...]) -> Quotient | None:
-        """The entry in exact numbers."""
-        from symattn.arrays.exact import Exact
-        from symattn.arrays.field.quotient import Quotient
-
-        lifted = {
-            name: a if a.dtype.kind in "biu" else Exact.literal(a) if name == "mask" else Exact.lift(a)
-            for name, a in ((n, np.asarray(a)) for n, a in inputs.items())
-        }
-        try:
-            entry = self.spec(**lifted).entries[at]
-        except errors.SymattnError:
-            return None
-        return entry if isinstance(entry, Quotient) else None
+    def right(self, arrays: Mapping[str, Any]) -> Sequence[Any]:
+        """The output of the specification."""
+        return (self.spec(**arrays),)
 
     # -- causes --------------------------------------------------------------------------------------------------------
     def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search[Any]:
@@ -216,27 +203,11 @@ class OfAttention(Subject):
             cause = "NaN in a key or value that no query may attend to reaches an output"
             yield Fault("mask", cause, cause, Counterexample({n: a.tolist() for n, a in leak.items()}))
 
-    def trial(self, session: Session) -> Trial | None:
-        """See ``arithmetic.bits_of_a_call``."""
-        from symattn.verification.arithmetic.aims import aims, wanted
-        from symattn.verification.arithmetic.bits_of_a_call import HALF, tried
-
-        more = wanted(aims(self.spec, session.power))
-        return tried(session, more=more) if session.precision.input.name in HALF else None
-
-    def together(self, session: Session) -> Fault | None:
-        """See ``arithmetic.rungs``."""
-        if session.trial is None or session.trial.fault is not None:
-            return None
-        from symattn.verification.arithmetic.rungs import together
-
-        return together(session, session.trial)
-
-    def sought(self, session: Session) -> tuple[tuple[Sought, ...], Fault | None]:
+    def look_closer(self, session: Session) -> None:
         """See ``arithmetic.aims``."""
-        from symattn.verification.arithmetic.aims import aims, sought
+        from symattn.verification.arithmetic.aims import look_closer
 
-        return sought(session, aims(self.spec, session.power))
+        look_closer(session)
 
     # -- the report ----------------------------------------------------------------------------------------------------
     def words(self, session: Session) -> str:
@@ -249,15 +220,13 @@ class OfAttention(Subject):
 
     def power(self, session: Session) -> tuple[StepPower, ...]:
         """Return the power for each step that matters within the domain."""
-        judged = [r for r in session.records if r.ratios is not None]
         rng, most = np.random.default_rng((session.seed, 4)), min(session.domain.max_tokens, 600)
         entries = FAMILIES["normal"](rng)
         drawn = [session.maker.make(sizes, entries, rng) for sizes in (Sizes(5, 7, 4, 3), Sizes(most, most, 4, 3))]
-        names = {name for r in judged[:1] for name in r.case.inputs}
+        names = {name for inputs, _ in session.tried[:1] for name in inputs}
         right, mutations = power.of_attention(self.spec, names or drawn[0])
-        tried = [(r.case.inputs, [part.expected for part in r.parts]) for r in judged]
         bits = session.trial
-        return power.powers(right, mutations, drawn, tried, lambda m: bits.smallest(m.variant) if bits else inf)
+        return power.powers(right, mutations, drawn, session.tried, lambda m: bits.smallest(m.variant) if bits else inf)
 
     def checks(self, session: Session) -> Iterator[Check]:
         """Yield the check on residues."""

@@ -23,6 +23,7 @@ from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
 from symattn.verification import power
 from symattn.verification.effort import LIGHTER, Effort, for_finding, for_random, spent
+from symattn.verification.power import Tried
 from symattn.verification.probing import hints, refusals, search
 from symattn.verification.report import Check, Fault, Report, Sought, StepPower
 from symattn.verification.subject import Cases, Subject
@@ -108,6 +109,12 @@ class Session:
     def called(self) -> list[CaseResult]:
         """All calls for cases: judged ones, refused ones, and those that did not return."""
         return [*self.records, *self.refused, *self.late]
+
+    @property
+    def tried(self) -> list[Tried]:
+        """The cases whose numbers were judged by all ways of computing, with what is expected of each output."""
+        judged = (r for r in self.records if r.ratios is not None and r.whole)
+        return [(r.case.inputs, [part.expected for part in r.parts]) for r in judged]
 
     @property
     def spec(self) -> Attention:
@@ -263,13 +270,7 @@ def _collect(session: Session) -> None:
     for case in session.aside if session.known else ():  # a diagnosis rests on them
         session.take(case)
     if session.known == 0 and not session.over:
-        session.progress("bits")
-        session.trial = subject.trial(session)
-        session.beyond = subject.together(session)
-        if session.power and not (session.trial and session.trial.fault) and not session.beyond and not session.over:
-            session.progress("power")
-            session.explaining = session.effort_of(inf)  # these calls are not taken from those of the cases
-            session.sought, session.beyond = subject.sought(session)
+        subject.look_closer(session)
 
 
 def _try_later(session: Session, later: Mapping[str, Cases], rng: np.random.Generator) -> None:

@@ -18,7 +18,7 @@ from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import UNFIT
-from symattn.bounds.reference import RIGHT, Values, Variant, canonical, trace
+from symattn.bounds.reference import RIGHT, Values, Variant, canonical, variant_values
 from symattn.document.evidence import Verdict
 from symattn.verification.report import StepPower
 
@@ -153,12 +153,11 @@ def _mutation(spec: Attention, step: Step, words: str, rule: Callable[[Step, Val
 
 def of_variant(spec: Attention, step: str, words: str, variant: Variant) -> Mutation:
     """A variant of the definition as a mistake."""
-    spec = canonical(spec)
     return Mutation(step, words, _run(spec, variant), variant)
 
 
 def _run(spec: Attention, variant: Variant) -> Outputs:
-    return lambda inputs: [trace(spec, dict(inputs), variant)["output"]]
+    return lambda inputs: [variant_values(spec, dict(inputs), variant)["output"]]
 
 
 def _own(step: Step, values: Values) -> Any:

@@ -15,12 +15,13 @@ import numpy as np
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.judge import Legal
+from symattn.bounds.reference import lifted
+from symattn.document.errors import SymattnError
 from symattn.verification.power import LEAST
-from symattn.verification.report import Check, Counterexample, Fault, Sought, StepPower
+from symattn.verification.report import Check, Counterexample, Fault, StepPower
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
-    from symattn.verification.arithmetic.bits_of_a_call import Trial
     from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.diagnosis.observe import ObservedScale
     from symattn.verification.engine import Session
@@ -122,8 +123,19 @@ class Subject(ABC):
         """Return the legal outputs of a call with these inputs."""
 
     @abstractmethod
+    def right(self, arrays: Mapping[str, Any]) -> Sequence[Any]:
+        """Compute the outputs on any kind of array."""
+
     def exact(self, inputs: Inputs, of: int, at: tuple[int, ...]) -> Quotient | None:
         """The expected entry of an output in exact numbers; None where they cannot hold it."""
+        from symattn.arrays.exact import Exact
+        from symattn.arrays.field.quotient import Quotient
+
+        try:
+            entry = self.right({n: lifted(np.asarray(a), Exact) for n, a in inputs.items()})[of].entries[at]
+        except (SymattnError, TypeError, AttributeError):
+            return None
+        return entry if isinstance(entry, Quotient) else None
 
     # -- causes --------------------------------------------------------------------------------------------------------
     @abstractmethod
@@ -162,17 +174,8 @@ class Subject(ABC):
         """Further faults of how the function behaves."""
         yield from ()
 
-    def trial(self, session: Session) -> Trial | None:
-        """Read the arithmetic from the bits of a call in half precision, where that can be asked."""
-        return None
-
-    def together(self, session: Session) -> Fault | None:
-        """Judge the outputs of that call together, where their bits tell nothing."""
-        return None
-
-    def sought(self, session: Session) -> tuple[tuple[Sought, ...], Fault | None]:
-        """Return the sizes at which mistakes would be detected, and a fault that shows on the way."""
-        return (), None
+    def look_closer(self, session: Session) -> None:  # noqa: B027 - most subjects have nothing more
+        """Look for what no bound shows, where no fault is known."""
 
     def form(self, session: Session, wrong: Sequence[CaseResult]) -> str:
         """Name a form of the definition that loses relative accuracy, and whose own bound holds all errors, or ""."""

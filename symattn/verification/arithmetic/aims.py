@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,9 +26,9 @@ from symattn.bounds.contracts import Contract, near, stored_scales
 from symattn.bounds.reference import Variant
 from symattn.bounds.sharp.limits import HYPOTHESIS, Stores
 from symattn.document.errors import InputError
-from symattn.verification.arithmetic.bits_of_a_call import SIZES, Trial, called
+from symattn.verification.arithmetic.bits_of_a_call import HALF, SIZES, Trial, called, tried
 from symattn.verification.arithmetic.ranking import APART, FITS, arithmetic, confirmed, pair
-from symattn.verification.arithmetic.rungs import MOST, Grown, rungs
+from symattn.verification.arithmetic.rungs import MOST, Grown, rungs, together
 from symattn.verification.arithmetic.suspects import BitSample, Suspect
 from symattn.verification.power import least_shown, of_variant
 from symattn.verification.report import Fault, Sought
@@ -93,6 +94,21 @@ def _family(kinds: Sequence[MistakeFamily], step: str) -> MistakeFamily:
     return next(f for f in kinds if f.step == step)
 
 
+def look_closer(session: Session) -> None:
+    """Read the arithmetic from the bits of a call in half precision, judge its outputs together where bits tell
+    nothing, and look for the mistakes that are to be seen."""
+    asked = aims(session.spec, session.power)
+    session.progress("bits")
+    if session.precision.input.name in HALF:
+        session.trial = tried(session, more=wanted(asked))
+    known = session.trial.fault if session.trial else None
+    session.beyond = together(session, session.trial) if session.trial and not known else None
+    if asked and not known and not session.beyond and not session.over:
+        session.progress("power")
+        session.explaining = session.effort_of(inf)  # these calls are not taken from those of the cases
+        session.sought, session.beyond = sought(session, asked)
+
+
 def wanted(found: Sequence[Aim]) -> list[Suspect]:
     """The mistakes that are to be seen."""
     return [suspect for aim in found for suspect in aim.suspects()]
@@ -115,21 +131,15 @@ class _Search:
 
     def of(self, aim: Aim) -> Sought:
         """Return the first way that shows a mistake."""
-        for how in (self._by_bound, self._by_bits, self._by_means):
-            result = how(aim)
-            if result:
-                return Sought(aim.step, aim.share, aim.words, True, result)
-        return Sought(aim.step, aim.share, aim.words, False, self._why(aim))
+        by_bound = "by the worst-case bound, on a case that was tried" if self._least(aim) < SURE else ""
+        how = by_bound or self._by_bits(aim) or self._by_means(aim)
+        return Sought(aim.step, aim.share, aim.words, bool(how), how or self._why(aim))
 
     # -- by the worst case ---------------------------------------------------------------------------------------------
-    def _by_bound(self, aim: Aim) -> str:
-        return "by the worst-case bound, on a case that was tried" if self._least(aim) < SURE else ""
-
     def _least(self, aim: Aim) -> float:
         """The smallest part of the mistake, too large or too small, that any case shows."""
-        tried = [(r.case.inputs, [p.expected for p in r.parts]) for r in self.session.records if r.ratios is not None]
-        spec = self.session.spec
-        return max(least_shown(of_variant(spec, aim.step, aim.words, v), tried) for v in aim.variants())
+        mistakes = (of_variant(self.session.spec, aim.step, aim.words, v) for v in aim.variants())
+        return max(least_shown(m, self.session.tried) for m in mistakes)
 
     # -- by bits -------------------------------------------------------------------------------------------------------
     def _by_bits(self, aim: Aim) -> str:

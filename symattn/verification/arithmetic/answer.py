@@ -51,7 +51,11 @@ class Answer(Printable):
     @property
     def like(self) -> tuple[str, ...]:
         """Whose attention stores the same, see ``contract_presets``; empty where nothing is known to give the bits."""
-        return contract_presets.named(_right(self.trial).contract) if self.trial and self.known else ()
+        return (
+            contract_presets.named((self.trial.wrong or self.trial.found.best).contract)
+            if self.trial and self.known
+            else ()
+        )
 
     @property
     def cause(self) -> str:
@@ -110,13 +114,5 @@ def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
     yield Note((f"One call with normal numbers: {shapes}; {arithmetic.outputs} outputs. {_SAMPLED}",))
 
 
-def _right(trial: Trial) -> ranking.Pair:
-    """Return the pair that gives the bits, with a mistake that was found twice or without one."""
-    result = trial.found
-    return result.wrong if result.wrong is not None and trial.sure else result.best
-
-
 def _shown(trial: Trial) -> list[ranking.Pair]:
-    result = trial.found
-    wrong = [result.wrong] if result.wrong is not None and trial.sure else []
-    return [*wrong, *result.right[:_SHOWN]]
+    return [*([trial.wrong] if trial.wrong else []), *trial.found.right[:_SHOWN]]

@@ -16,7 +16,7 @@ import numpy as np
 from symattn.bounds import called_target, case_result, mistake
 from symattn.bounds.inputs import Array, Sizes
 from symattn.bounds.reference import Change, Values, Variant
-from symattn.verification.arithmetic.ranking import APART, FITS, Found, arithmetic, confirmed, nearest, pair
+from symattn.verification.arithmetic.ranking import APART, FITS, Found, Pair, arithmetic, confirmed, nearest, pair
 from symattn.verification.arithmetic.suspects import BitSample, Suspect
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.report import Arithmetic, Fault
@@ -49,10 +49,15 @@ class Trial:
     where: str = ""  # the lengths that are meant, if others are computed in another way
 
     @property
+    def wrong(self) -> Pair | None:
+        """The contract with a mistake, if that was found twice."""
+        return self.found.wrong if self.sure else None
+
+    @property
     def told(self) -> Arithmetic:
         """For the report."""
         result, sizes = self.found, self.sample.got.size
-        fits = result.wrong if result.wrong is not None and self.sure else result.best if result.best.fits else None
+        fits = self.wrong or (result.best if result.best.fits else None)
         if fits is None:
             words = f"no known arithmetic gives these bits; the nearest is: {result.best.contract.words}"
             return Arithmetic(words, result.best.share, result.next.share, sizes, False)
@@ -62,8 +67,8 @@ class Trial:
     @property
     def fault(self) -> Fault | None:
         """The mistake, if one was found twice."""
-        wrong = self.found.wrong
-        if wrong is None or wrong.mistake is None or not self.sure:
+        wrong = self.wrong
+        if wrong is None or wrong.mistake is None:
             return None
         of = f"{percent(wrong.share)} of {self.sample.got.size} outputs"
         words = f"{of} are bit for bit what comes with this mistake ({wrong.contract.words})"
@@ -86,17 +91,13 @@ class Trial:
         """The smallest part of a mistake that the bits would have shown; +∞ where they show none of it, and where the
         arithmetic is not known."""
         result = inf
+        contract = self.found.best.contract
         for share in _SHARES if self.found.best.fits else ():
-            if not self._part_shows(variant, share):
+            got = self.sample.replayed(contract, _part(variant, share))
+            if got is None or pair(self.sample._replace(got=got), contract).score >= FITS - APART:
                 break
             result = share
         return result
-
-    def _part_shows(self, variant: Variant, share: float) -> bool:
-        """Return whether the contract would not have fitted what it gives with a part of a mistake."""
-        contract = self.found.best.contract
-        result = self.sample.replayed(contract, _part(variant, share))
-        return result is not None and pair(self.sample._replace(got=result), contract).score < FITS - APART
 
 
 def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) -> Trial | None:

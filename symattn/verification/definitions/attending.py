@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import Any, get_args
 
@@ -73,16 +74,11 @@ def of_attention(spec: Attention, layout: Layout, **more: Any) -> Definition:
     """A definition whose inputs are those of an attention, and what it has besides."""
     usual: dict[str, Any] = {
         "inputs": inputs(spec, layout), "shapes": sizes(spec, layout), "families": FEW, "settings": settings(spec),
-        "kept": frozenset("hg") if spec.heads > 1 else frozenset(), "admits": admits(spec), "open": open_rows(spec),
+        "kept": frozenset("hg") if spec.heads > 1 else frozenset(), "admits": partial(admits, spec),
+        "open": partial(open_rows, spec),
         "closing": closing, "whole": ("q", "k"),
     }  # fmt: skip
     return Definition(**usual | more)
-
-
-def of_variant(spec: Attention, variant: reference.Variant, **keywords: Any) -> reference.Values:
-    """Every array of a variant of an attention."""
-    other, arrays = reference.changed(spec, keywords, variant)
-    return reference.trace(other, dict(arrays), variant)
 
 
 def by_rule(
@@ -182,28 +178,14 @@ def sizes(spec: Attention, layout: Layout) -> tuple[dict[str, int], ...]:
     return tuple(result)
 
 
-def admits(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
+def admits(spec: Attention, inputs: Inputs, sizes: Mapping[str, int]) -> bool:
     """Return whether positions have a meaning: queries stand at the end of the keys."""
-
-    def run(given: Inputs, sizes: Mapping[str, int]) -> bool:
-        return spec.position is None or sizes["n_q"] <= sizes["n_k"]
-
-    return run
+    return spec.position is None or sizes["n_q"] <= sizes["n_k"]
 
 
-def open_rows(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
+def open_rows(spec: Attention, inputs: Inputs, sizes: Mapping[str, int]) -> bool:
     """Return whether every query may attend to some key."""
-
-    def run(given: Inputs, sizes: Mapping[str, int]) -> bool:
-        open_ = extras.places(spec, sizes.get("n_q", 1), sizes["n_k"], {})
-        if "keep" in given:
-            open_ = open_ & np.asarray(given["keep"])[..., None, :]
-        if "mask" in given:
-            mask = np.asarray(given["mask"])
-            open_ = open_ & (mask if mask.dtype == bool else np.isfinite(mask))
-        return bool(open_.any(axis=-1).all())
-
-    return run
+    return extras.open_rows(spec, sizes.get("n_q", 1), sizes["n_k"], inputs)
 
 
 def closing(arrays: dict[str, Array]) -> dict[str, Array]:

@@ -11,7 +11,7 @@ from symattn.attention.flow import Step as Part
 from symattn.attention.flow import run_steps
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.block_inputs import norms
-from symattn.bounds.reference import Variant
+from symattn.bounds.reference import Variant, variant_values
 from symattn.document.errors import InputError
 from symattn.verification.definitions import attending, drawing
 from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input, Later
@@ -158,7 +158,7 @@ def _attending(spec: Block, variant: Variant, parts: list[Part]) -> list[Part]:
 
     def attention(x: Any, *arguments: Any) -> Any:
         own = dict(zip((n.removeprefix(start) for n in weights), arguments, strict=True))
-        return attending.of_variant(spec.attention, variant, x=x, **own)["output"]
+        return variant_values(spec.attention, {"x": x, **own}, variant)["output"]
 
     whole = replace(inner[-1], of=(*inner[0].of[:1], *weights), run=attention)
     return [whole if p is inner[-1] else p for p in parts if p not in inner[:-1]]

@@ -15,7 +15,7 @@ from symattn.attention.positions import position_fields, rotary
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.bounds.called_target import Inputs, Layout
-from symattn.bounds.reference import RIGHT, Variant
+from symattn.bounds.reference import RIGHT, Variant, variant_values
 from symattn.document import codec, errors, keywords
 from symattn.verification.definitions.attending import (
     FEW,
@@ -24,7 +24,6 @@ from symattn.verification.definitions.attending import (
     by_rule,
     check,
     in_order,
-    of_variant,
     settings,
     tiles,
     tokens_axis,
@@ -187,7 +186,8 @@ def _attended(
     if keywise:
         keys = tiles(q, int(k_all.shape[-2]))
         return by_tiles(plain, (0, n), keys, q, k_read, v_all, mask=seen), *back
-    return of_variant(plain, variant, q=q, k=k_read, v=v_all, mask=seen)["output"], *back
+    values = variant_values(plain, {"q": q, "k": k_read, "v": v_all, "mask": seen}, variant)
+    return values["output"], *back
 
 
 def _rotated_again(spec: Cached, k_cache: Any) -> Any:

@@ -30,8 +30,6 @@ class InDefinition(Search[DefinitionMistake]):
     """A search among the definition's own mistakes, and those that it knows besides."""
 
     judged = (10**6, 30, 0)
-    compared = (10**6, _KEPT)
-    guesses = 6000
     _known_of: dict[Any, Sequence[DefinitionMistake]] = field(default_factory=dict)
     computed: screening.ComputedValues[Outputs] = field(default_factory=screening.ComputedValues)
 
@@ -109,7 +107,7 @@ class InDefinition(Search[DefinitionMistake]):
         few = sorted(finite, key=lambda r: abs(r.case.size - _TELLING))[:_PAIRED]
         every = [*self.subject.mistakes, *changes(self.subject), *of_arrays(self.subject), *self.subject.others]
         nearness = {id(m): self._nearness(few, m) for m in every if not self._over}
-        self._begin(self.guesses)
+        self._begin()
         for first in sorted(every, key=lambda m: nearness.get(id(m), (0.0, 0.0)), reverse=True)[:_FIRSTS]:
             for second in every:
                 both = self.combined(first, second)
@@ -202,7 +200,7 @@ class InDefinition(Search[DefinitionMistake]):
     def _run(self, judged: CaseResult, mistake: DefinitionMistake | None) -> list[np.ndarray]:
         arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in judged.case.inputs.items()}
         with np.errstate(all="ignore"):
-            results = self.subject.run(mistake.run if mistake else self.subject.ways[0], arrays)
+            results = self.subject.run(mistake.run, arrays) if mistake else self.subject.right(arrays)
             return [np.asarray(y, dtype=np.float64) for y in results]
 
     def _nearer(self, judged: CaseResult, mistake: DefinitionMistake) -> bool:

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.arrays.precision import Precision
-from symattn.bounds import judge, reference
+from symattn.bounds import judge
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
 from symattn.bounds.mistake import Where
-from symattn.document.errors import SymattnError
 from symattn.verification import reduce, report
 from symattn.verification.definitions import drawing, judging
 from symattn.verification.power import LEAST, Mutation, powers
@@ -32,7 +31,6 @@ from symattn.verification.probing.search import perturbed
 from symattn.verification.subject import Array, Cases, Random, Subject
 
 if TYPE_CHECKING:
-    from symattn.arrays.field.quotient import Quotient
     from symattn.bounds.reference import Run
     from symattn.verification.diagnosis.causes import Search
     from symattn.verification.engine import Session
@@ -223,10 +221,6 @@ class Definition(Subject):
         """Return the input that a letter of a domain means, and the factor by which that is larger."""
         return self.means.get(letter, _MEANS.get(letter, (letter, 1)))
 
-    def letters(self, judged: CaseResult) -> dict[str, int]:
-        """The sizes of a case in the definition's own letters."""
-        return self.sizes_of(judged.case.inputs)
-
     def named(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """The sizes as a domain names them."""
         return {name: factor * sizes[x] for x in sizes for name, factor in [self.meaning(x)]}
@@ -307,16 +301,16 @@ class Definition(Subject):
 
     def sizes(self, judged: CaseResult) -> dict[str, int]:
         """As a domain names them."""
-        return self.named(self.letters(judged))
+        return self.named(self.told(judged))
 
     def measured(self, judged: CaseResult) -> dict[str, int]:
         """The sizes, and how many items a batch has; 1 for axes that a case lacks."""
         every = self.named({x: 1 for sizes in self.shapes for x in sizes})
-        return {"batch": self.letters(judged).get("b", 1), **dict.fromkeys(every, 1), **self.sizes(judged)}
+        return {"batch": self.told(judged).get("b", 1), **dict.fromkeys(every, 1), **self.sizes(judged)}
 
     def told(self, judged: CaseResult) -> dict[str, int]:
         """In the definition's own letters."""
-        return self.letters(judged)
+        return self.sizes_of(judged.case.inputs)
 
     def axes(self, inputs: Inputs) -> reduce.Axes:
         """Letters; what is made of other inputs is made again, and not reduced."""
@@ -331,17 +325,9 @@ class Definition(Subject):
         """See ``judging``."""
         return judging.legal(self, session.precision, inputs)
 
-    def exact(self, inputs: Inputs, of: int, at: tuple[int, ...]) -> Quotient | None:
-        """Return exact elements by the first way."""
-        from symattn.arrays.exact import Exact
-        from symattn.arrays.field.quotient import Quotient
-
-        arrays: dict[str, Any] = {n: reference.lifted(np.asarray(a), Exact) for n, a in inputs.items()}
-        try:
-            entry = self.run(self.ways[0], arrays)[of].entries[at]
-        except (SymattnError, TypeError, AttributeError):
-            return None
-        return entry if isinstance(entry, Quotient) else None
+    def right(self, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The outputs by the first way."""
+        return self.run(self.ways[0], arrays)
 
     # -- causes --------------------------------------------------------------------------------------------------------
     def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search[Any]:
@@ -360,7 +346,7 @@ class Definition(Subject):
         """The definition, and the largest sizes that were tried."""
         most: dict[str, int] = {}
         for judged in session.records:
-            for letter, size in self.letters(judged).items():
+            for letter, size in self.told(judged).items():
                 most[letter] = max(size, most.get(letter, 0))
         result = ", ".join(f"{letter} ≤ {size}" for letter, size in most.items() if letter not in self.kept)
         return f"{self.title}, {result}"
@@ -373,10 +359,7 @@ class Definition(Subject):
         for m in self.mistakes:
             if m.exact:
                 mutations.setdefault(m.step, []).append(Mutation(m.step, m.cause, partial(self.run, m.run)))
-        judged = [r for r in session.records if r.ratios is not None and r.whole]
-        tried = [(r.case.inputs, [part.expected for part in r.parts]) for r in judged]
-        kinds = {step: [alike] for step, alike in mutations.items()}
-        return powers(partial(self.run, self.ways[0]), kinds, drawn, tried)
+        return powers(self.right, {step: [alike] for step, alike in mutations.items()}, drawn, session.tried)
 
     def checks(self, session: Session) -> Iterator[report.Check]:
         """Yield the check on residues."""

@@ -24,7 +24,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import backward_by_tiles
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.mistake import before, root, step
-from symattn.bounds.reference import Change, Values, Variant
+from symattn.bounds.reference import Change, Values, Variant, variant_values
 from symattn.document import codec, errors, keywords
 from symattn.verification.definitions.attending import (
     axes,
@@ -33,7 +33,6 @@ from symattn.verification.definitions.attending import (
     in_order,
     inputs,
     of_attention,
-    of_variant,
     ordered,
     plain,
     tiles,
@@ -383,5 +382,5 @@ def _not_normalised(spec: Attention, values: dict[str, Any]) -> Array:
 def _of_wrong(spec: Attention, variant: Any, do: Any, **given: Any) -> tuple[Any, ...]:
     """The exact gradient of a wrong variant of attention."""
 
-    result = vjp(lambda **arrays: of_variant(spec, variant, **arrays)["output"], do, given, ("q", "k", "v"))
-    return result["q"], result["k"], result["v"]
+    result = vjp(lambda **arrays: variant_values(spec, arrays, variant)["output"], do, given, WRT)
+    return tuple(result[n] for n in WRT)

@@ -48,7 +48,7 @@ def _unsaid(subject: Definition, inputs: Inputs) -> list[ExactOutput]:
     """Where a comparison depends on rounding: any numbers are legal; shapes are those in float64."""
     arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in inputs.items()}
     with np.errstate(all="ignore"):
-        result = [np.asarray(y, dtype=np.float64) for y in subject.run(subject.ways[0], arrays)]
+        result = [np.asarray(y, dtype=np.float64) for y in subject.right(arrays)]
     ball = np.frompyfunc(lambda x: flint.arb(float(x)) if np.isfinite(x) else Undefined("it is open"), 1, 1)
     return [ExactOutput(np.asarray(ball(y), dtype=object), np.full(y.shape, np.inf)) for y in result]
 

@@ -97,7 +97,7 @@ Wrong = Callable[[Attention, dict[str, Any], Any], Any]  # of what was computed,
 
 
 def _of_variant(spec: Attention, variant: reference.Variant, **keywords: Any) -> Any:
-    values = attending.of_variant(spec, variant, **keywords)
+    values = reference.variant_values(spec, keywords, variant)
     return values["output"], values["lse"]
 
 

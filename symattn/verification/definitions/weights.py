@@ -122,7 +122,7 @@ def subject(spec: Softmax) -> Definition:
         families={**FEW, **{name: partial(_placed, where) for name, where in _FAR.items()}},
         settings={**settings(a), "axis": -1},
         kept=frozenset("h") if a.heads > 1 else frozenset(),
-        open=open_rows(a),
+        open=partial(open_rows, a),
         closing=closing,
         numbered=tuple(by_number(a, partial(partial, spec.run), _STEPS)),
         as_run=partial(_as_run, spec),

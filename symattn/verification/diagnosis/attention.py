@@ -161,7 +161,7 @@ class InAttention(Search[Mistake]):
 
         A loss from a length on shows in few cases, and in half formats in none of them clearly.
         """
-        self._begin(self.guesses)
+        self._begin()
         dim = [m for m in self.possible if self._explains(m, self.wrong) and not self.tells(m)]
         for mistake in islice(self._distinct(best(self.screen, self.wrong, dim)), _FIRSTS):
             for result in self.conditioned(mistake):
@@ -196,8 +196,7 @@ class InAttention(Search[Mistake]):
 
     def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
         """See ``Search``."""
-        spec, arrays = reference.changed(reference.canonical(self.session.spec), inputs, mistake.variant)
-        return (reference.trace(spec, dict(arrays), mistake.variant)["output"],)
+        return (reference.variant_values(self.session.spec, inputs, mistake.variant)["output"],)
 
     def outputs(self, judged: CaseResult, mistake: Mistake | None) -> Outputs:
         """See ``Screen.run``."""

@@ -11,7 +11,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import accumulate, chain, combinations, islice
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 _SEEN = 60  # right cases that are looked at in float64
 _FEW = 20  # of either kind, where many numbers are tried
 _MOST = 8  # mistakes that are judged by balls
+_ALIKE = 10  # cases of either kind by which those that explain everything are compared
 _FEWEST, _ENTRIES = 2, 10_000  # cases by which these are judged at least, and the entries of more
 _TELLING = 150  # entries of inputs that tell much and take little time
 _PARTS = 30  # mistakes of which pairs are tried
@@ -119,10 +119,6 @@ class Search(ABC, Generic[M]):
     cut: bool = False
     #: Wrong, right and failed cases that are judged by balls.
     judged = (10, 6, 4)
-    #: Cases of either kind by which mistakes are compared, and entries of the inputs of the largest one.
-    compared: tuple[int, float] = (10, float("inf"))
-    #: Runs in float64 for mistakes at some sizes only, and for pairs; None: as many as for the others.
-    guesses: int | None = None
 
     def __post_init__(self) -> None:
         self._begin()
@@ -213,10 +209,8 @@ class Search(ABC, Generic[M]):
 
     def plainest(self, mistakes: tuple[M, ...], tried: Sequence[CaseResult]) -> tuple[M, ...]:
         """Return the plainest of the mistakes that explain everything, ``tried`` besides."""
-        many, size = self.compared
-        cases = [*self.wrong[:many], *self.right[:many], *(r for r in tried if r.finding != "raises")]
-        some = [r for r in cases if r.case.size <= size]
-        return tuple(self.distinct(plainest(mistakes), some)) if len(mistakes) > 1 else mistakes
+        cases = [*self.wrong[:_ALIKE], *self.right[:_ALIKE], *(r for r in tried if r.finding != "raises")]
+        return tuple(self.distinct(plainest(mistakes), cases)) if len(mistakes) > 1 else mistakes
 
     def cause(self, found: tuple[M, ...], sure: bool, besides: str = "") -> Cause[M]:
         """Return the cause for these mistakes."""
@@ -273,7 +267,7 @@ class Search(ABC, Generic[M]):
 
     def sometimes(self) -> Iterator[M]:
         """Mistakes that explain all that is wrong, and would be detected in cases that are right."""
-        self._begin(self.guesses)
+        self._begin()
         for mistake in (*self.possible, *self.fits[:1]):
             if self._over:
                 return
@@ -283,20 +277,19 @@ class Search(ABC, Generic[M]):
     def conditioned(self, mistake: M) -> Iterator[M]:
         """The mistake, made at sizes that tell what is wrong from what is right."""
         against = [r for r in self.right if self.contradicts(r, mistake)]
-        result = partial(self._made, mistake)
-        for words, test in islice(separating(self.session, self.wrong, against, result), _PLACES):
+        made: Callable[[CaseResult], bool | None] = lambda judged: (  # noqa: E731
+            False if self.contradicts(judged, mistake) else self.screened(judged, mistake)
+        )
+        for words, test in islice(separating(self.session, self.wrong, against, made), _PLACES):
             yield only_where(self.session, mistake, words, test)
 
     def contradicts(self, judged: CaseResult, mistake: M) -> bool:
         """Return whether a case looks as if the mistake were not made in it; balls decide later."""
         return self.screened(judged, mistake) is False
 
-    def _made(self, mistake: M, judged: CaseResult) -> bool | None:
-        return False if self.contradicts(judged, mistake) else self.screened(judged, mistake)
-
     def pairs(self) -> Iterator[M]:
         """Two mistakes, each of which explains some of what is wrong by itself."""
-        self._begin(self.guesses)
+        self._begin()
         for first, second in self.likely_pairs():
             if self._over:
                 return
@@ -314,8 +307,8 @@ class Search(ABC, Generic[M]):
         result = {id(m): sum(self.screened(r, m) is True for r in few) for m in self.possible if not self._over}
         return sorted((m for m in self.possible if result.get(id(m))), key=lambda m: -result[id(m)])[:_PARTS]
 
-    def _begin(self, runs: int | None = None) -> None:
-        self.effort = Effort(runs or _SCREENED)
+    def _begin(self) -> None:
+        self.effort = Effort(_SCREENED)
 
     @property
     def _over(self) -> bool:

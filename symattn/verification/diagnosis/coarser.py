@@ -19,7 +19,7 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import UNFIT, Case, CaseResult
 from symattn.bounds.inputs import Sizes
-from symattn.bounds.judge import expected
+from symattn.bounds.judge import Traced, expected, holds
 from symattn.document.errors import Undecided
 from symattn.verification.probing.search import FAMILIES
 
@@ -78,27 +78,28 @@ def _everywhere(session: Session, narrow: Precision) -> bool:
         got = judged.outcome.output
         if judged.finding != "values" or got is None:
             return False
-        try:
-            bound = expected(session.spec, judged.case.inputs, narrow)
-        except (Undecided, *UNFIT):
-            return False
-        if not (bound.ratios(got) <= _USUALLY).all():
+        bound = _bound(session, narrow, judged)
+        if bound is None or not (bound.ratios(got) <= _USUALLY).all():
             return False
     return True
+
+
+def _bound(session: Session, narrow: Precision, judged: CaseResult) -> Traced | None:
+    """The bound for this format; None where it does not hold what came."""
+    try:
+        bound = expected(session.spec, judged.case.inputs, narrow)
+    except (Undecided, *UNFIT):
+        return None
+    return bound if holds([bound], judged) else None
 
 
 def _could(session: Session, narrow: Precision, wrong: list[CaseResult]) -> bool:
     """Return whether every wrong output is within the bound for this format."""
     telling = 0
     for judged in wrong:
-        got = judged.outcome.output
-        if got is None or judged.ratios is None or session.effort.over:
+        if judged.ratios is None or session.effort.over:
             return False
-        try:
-            bound = expected(session.spec, judged.case.inputs, narrow)
-        except (Undecided, *UNFIT):
-            return False
-        if not (bound.ratios(got) <= 1).all():
+        if (bound := _bound(session, narrow, judged)) is None:
             return False
         telling += bool(bound.decisive().any())
     return telling >= max(_TELLING, _PART * len(wrong))
