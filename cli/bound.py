@@ -66,7 +66,7 @@ def command(output: Output, **wishes: object) -> int:
     symattn bound --n 256,1024,4096 --dk 64,128 --dtype fp32,fp16,bf16
     symattn bound --inputs qkv.npz --dtype float16 --causal
     """
-    from symattn.verification.tolerances.command import Wish, document
+    from symattn.verification.tolerances.tolerance import document
 
     told = given(wishes)
     names = ("n", "dk", "dtype", "contract", "accumulate", "tile", "inputs", "largest", "seed", "alpha")
@@ -74,5 +74,5 @@ def command(output: Output, **wishes: object) -> int:
     compare = told.pop("compare", False)
     spec = specified(told, whole=True).spec
     with progress("bounding"):
-        found = document(Wish(**own, compare=compare, spec=spec), line(click.get_current_context()))
+        found = document(spec, line(click.get_current_context()), compare=compare, **own)
     return output.emit(found)

@@ -24,7 +24,7 @@ def _apart(shape: tuple[int, ...], rng: Random) -> Array:
 
 
 #: By name: entries that say something about each head, distance and column.
-_ENTRIES: dict[str, Callable[[tuple[int, ...], Random], Array]] = {
+ENTRIES: dict[str, Callable[[tuple[int, ...], Random], Array]] = {
     "bias": _halves(-4, 4),
     "sink": _halves(-3, 6),
     "drop": lambda shape, rng: rng.random(shape) < 0.7,
@@ -42,12 +42,12 @@ _ENTRIES: dict[str, Callable[[tuple[int, ...], Random], Array]] = {
     "beta_k": _halves(-2, 2),
 }
 _AT = ("cos", "sin", "cos_q", "sin_q", "positions", "positions_q", "doc", "doc_q", "doc_k")
-NAMES = (*_ENTRIES, *_AT)
+NAMES = (*ENTRIES, *_AT)
 
 
 def extras(shapes: dict[str, tuple[int, ...]], rng: Random, spec: Attention) -> dict[str, Array]:
     """Draw the inputs of ``shapes`` that this module knows; the queries stand at the end of the keys."""
-    result = {n: _ENTRIES[n](shapes[n], rng) for n in _ENTRIES if n in shapes}
+    result = {n: ENTRIES[n](shapes[n], rng) for n in ENTRIES if n in shapes}
     n_k = max((shapes[n][0] for n in _AT if n in shapes), default=0)
     top_left = spec.alignment == "top-left"
     starts = rng.integers(0, 3) + np.cumsum(rng.integers(1, 3, n_k))

@@ -28,8 +28,7 @@ from symattn.verification.engine import BUDGET, SEED, Session
 from symattn.verification.summing import norming
 from symattn.verification.summing.asking import TermNumbers, TermSum
 from symattn.verification.summing.order import Order, ordered
-from symattn.verification.summing.scores import scores
-from symattn.verification.summing.summed_attention import KEYS, order
+from symattn.verification.summing.summed_attention import KEYS, order, scores
 from symattn.verification.summing.tree import NoTree
 
 Told = Attention | LayerNorm | RMSNorm

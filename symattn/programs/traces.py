@@ -24,7 +24,7 @@ from symattn.programs.frameworks import read as numbers
 from symattn.programs.question import Question
 from symattn.programs.trace_files import TracePiece, count, floats, pieces, read
 from symattn.verification.arithmetic.suspects import BitSample, explained
-from symattn.verification.diagnosis.accounting import LITTLE
+from symattn.verification.diagnosis.screening import LITTLE
 from symattn.verification.report import STEPS, Check, Fault, Report
 
 _FEW = 8  # rows whose logarithms are judged, by balls, which take their time

@@ -15,9 +15,9 @@ from symattn.bounds.domain import Domain
 from symattn.bounds.judge import judge, of_attention
 from symattn.bounds.mistake import Mistake
 from symattn.programs.verify import verify
-from symattn.verification.diagnosis.accounting import combined
 from symattn.verification.diagnosis.coarser import form
 from symattn.verification.diagnosis.rows import affected
+from symattn.verification.diagnosis.screening import combined
 from symattn.verification.report import Fault
 from symattn.verification.rules import known
 from tests.faults.rewrites import softmax as _softmax

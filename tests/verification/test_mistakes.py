@@ -22,7 +22,7 @@ from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant, changed, trace
 from symattn.document.errors import InputError
 from symattn.programs.verify import verify
-from symattn.verification.diagnosis.accounting import combined
+from symattn.verification.diagnosis.screening import combined
 from symattn.verification.probing.probes import small
 from symattn.verification.report import STEPS
 from symattn.verification.rules import known, reading

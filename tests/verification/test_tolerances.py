@@ -14,9 +14,8 @@ from symattn.bounds.worst_case import bound
 from symattn.document.evidence import Grade
 from symattn.document.render import render
 from symattn.verification.rules import scoring
-from symattn.verification.tolerances import bound_document, given, tolerance
-from symattn.verification.tolerances.asked import Reach, beforehand, bounded, for_inputs, normal
-from symattn.verification.tolerances.command import Wish, document
+from symattn.verification.tolerances import bound_document, tolerance
+from symattn.verification.tolerances.asked import Reach, beforehand, bounded, for_inputs, normal, read_inputs
 from symattn.verification.tolerances.weighing import WeighedTolerance, legal, picked, weigh
 
 SIZES = Sizes(24, 24, 8, 8)
@@ -106,8 +105,8 @@ def test_digits_are_rounded_up(x: float) -> None:
 
 
 def test_a_table_has_a_line_for_each_combination() -> None:
-    wish = Wish(n=(16, 64), dk=(4, 8), dtype=("float32", "bf16"))
-    text = render(document(wish, "symattn bound"), "text")
+    document = tolerance.document(Attention(), "symattn bound", n=(16, 64), dk=(4, 8), dtype=("float32", "bf16"))
+    text = render(document, "text")
     assert text.count("float32") == 4
     assert text.count("bfloat16") == 4
 
@@ -123,7 +122,7 @@ def test_every_form_has_the_tolerance(form: str) -> None:
 def test_the_file_of_inputs_is_read_and_judged(tmp_path: Path) -> None:
     path, inputs = tmp_path / "qkv.npz", _drawn(3, "float16")
     np.savez(path, **{n: a.astype(np.float16) for n, a in inputs.items()})
-    read = given.read(str(path), Attention(), Precision.of("float16"))
+    read = read_inputs(str(path), Attention(), Precision.of("float16"))
     asked = for_inputs(Attention(), Precision.of("float16", "fused"), read)
     assert np.array_equal(asked.bound.allowed, bound(Attention(), inputs, asked.precision).allowed)
     atol, rtol = asked.needed
@@ -145,16 +144,16 @@ def test_bad_files_are_refused_in_one_line(arrays: dict[str, list[list[float]]],
     path = tmp_path / "bad.npz"
     np.savez(path, **{n: np.array(a) for n, a in arrays.items()})
     with pytest.raises(InputError, match=words):
-        given.read(str(path), Attention(), Precision.of("float16"))
+        read_inputs(str(path), Attention(), Precision.of("float16"))
 
 
 def test_pickles_and_missing_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "bad.npz"
     np.savez(path, q=np.array([{}], dtype=object), k=np.ones((1, 1)), v=np.ones((1, 1)))
     with pytest.raises(InputError, match="pickled"):
-        given.read(str(path), Attention(), Precision.of("float32"))
+        read_inputs(str(path), Attention(), Precision.of("float32"))
     with pytest.raises(InputError, match="cannot be read"):
-        given.read(str(tmp_path / "none.npz"), Attention(), Precision.of("float32"))
+        read_inputs(str(tmp_path / "none.npz"), Attention(), Precision.of("float32"))
 
 
 def test_the_formula_refuses_what_it_does_not_speak_of() -> None:

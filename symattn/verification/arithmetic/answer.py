@@ -12,7 +12,7 @@ from symattn.document.model import Block, Code, Column, Document, Heading, Listi
 from symattn.verification.arithmetic import contract_presets, ranking
 from symattn.verification.arithmetic.bits_of_a_call import Trial
 from symattn.verification.summing.order import Order
-from symattn.verification.summing.scores import StoredScores
+from symattn.verification.summing.summed_attention import StoredScores
 
 _SHOWN = 8  # arithmetics in the table
 _SAMPLED = "Sampled: another arithmetic with the same bits would get this name."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import Any, get_args
@@ -144,12 +143,9 @@ def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:
 
 
 def _entries(spec: Attention) -> dict[str, Entries]:
-    return {
+    return extras.ENTRIES | {
         "mask": _boolean if spec.mask == "boolean" else _additive,
         "keep": lambda shape, rng: (rng.random(shape) < 0.7) | (np.arange(shape[-1]) == 0),
-        "bias": lambda shape, rng: rng.integers(-4, 5, shape) / 2.0,
-        "sink": lambda shape, rng: rng.integers(-3, 7, shape) / 2.0,
-        "drop": lambda shape, rng: rng.random(shape) < 0.7,
     }
 
 
@@ -232,11 +228,6 @@ def plain(spec: Attention) -> bool:
     usual = Attention()
     fields = ("score", "truncate", "qk_norm", "softcap", "bias", "position", "base", "sink", "dropout", "normaliser")
     return all(getattr(spec, f) == getattr(usual, f) for f in fields)
-
-
-def bare(spec: Attention) -> Attention:
-    """The specification of the output alone."""
-    return replace(spec, lse=False)
 
 
 FEW = {n: FAMILIES[n] for n in ("integer", "normal", "sparse", "large")}

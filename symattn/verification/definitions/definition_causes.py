@@ -15,7 +15,7 @@ from symattn.bounds.case_result import UNFIT, CaseResult, Part, largest
 from symattn.verification.definitions.definition_mistakes import both, changes, of_arrays, of_outputs
 from symattn.verification.definitions.definition_subject import Definition, DefinitionMistake, Numbered
 from symattn.verification.definitions.judging import explains
-from symattn.verification.diagnosis import accounting, outofrange, screening
+from symattn.verification.diagnosis import outofrange, screening
 from symattn.verification.diagnosis.causes import Cause, Outputs, Search, by_size, is_finite, where_made
 
 _FIRST = 4  # wrong cases by which mistakes are put aside
@@ -252,11 +252,11 @@ def _taken(pairs: Sequence[tuple[Part, np.ndarray]]) -> tuple[float, float]:
     )
     if not np.isfinite([near, wrong]).all() or not (error := got - near).any():
         return 0.0, 1.0
-    return accounting.taken(wrong - near, error), float(((got - wrong) ** 2).sum() / (error**2).sum())
+    return screening.taken(wrong - near, error), float(((got - wrong) ** 2).sum() / (error**2).sum())
 
 
 def _left_most(part: Part, wrong: np.ndarray) -> bool:
     got, right = part.got, part.expected
     if got is None or not got.shape == wrong.shape == right.near.shape:
         return False
-    return (accounting.share_left(got, wrong, right.near, right.allowed) or 0.0) > accounting.LITTLE
+    return (screening.share_left(got, wrong, right.near, right.allowed) or 0.0) > screening.LITTLE

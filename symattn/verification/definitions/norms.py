@@ -23,6 +23,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, check
 from symattn.attention.norms import centre, layer_norm, rms_norm
+from symattn.bounds.extras import ENTRIES
 from symattn.document.keywords import Answering
 from symattn.verification.definitions.definition_subject import (
     Compute,
@@ -111,13 +112,7 @@ def subject(spec: Norm) -> Definition:
         inputs=(
             Input("x", "b h n d", "input inputs hidden hidden_states h tokens a features"),
             Input("gain", "d", "weight gamma scale w g norm_weight ln_weight", partial(_gains, spec), needed=False),
-            Input(
-                "bias",
-                "d",
-                "beta b shift offset norm_bias ln_bias",
-                lambda shape, rng: rng.integers(-4, 5, shape) / 2.0,
-                needed=False,
-            ),
+            Input("bias", "d", "beta b shift offset norm_bias ln_bias", ENTRIES["bias"], needed=False),
         ),
         outputs=("y",),
         ways=ways,

@@ -17,7 +17,7 @@ from symattn.bounds.called_target import Layout
 from symattn.document.codec import spelled
 from symattn.document.errors import InputError
 from symattn.document.keywords import unknown
-from symattn.verification.definitions.definition_mistakes import of_fields
+from symattn.verification.definitions.definition_mistakes import Remade, of_fields
 from symattn.verification.definitions.definition_subject import Definition
 
 if TYPE_CHECKING:
@@ -62,14 +62,9 @@ def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
     """
     attention = spec if isinstance(spec, Attention) else getattr(spec, "attention", None)
     for form, definition in enumerate(_forms(spec, layout)):
-        remade = partial(_form, layout, form)
+        remade: Remade = lambda other, form=form: next(islice(_forms(other, layout), form, None))  # type: ignore[misc] # noqa: E731
         width = partial(least_width, attention) if attention is not None else int
         yield replace(definition, width=width, numbered=(*definition.numbered, *of_fields(spec, remade)), remade=remade)
-
-
-def _form(layout: Layout, form: int, spec: Any) -> Definition:
-    """One form of a specification."""
-    return next(islice(_forms(spec, layout), form, None))
 
 
 def _forms(spec: Any, layout: Layout) -> Iterator[Definition]:

@@ -15,8 +15,8 @@ from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.verification import report, rules
 from symattn.verification.diagnosis import fitted, outofrange, rows, screening
-from symattn.verification.diagnosis.accounting import LITTLE, best, combined, left, ranked, shares
 from symattn.verification.diagnosis.causes import SIZED, Cause, Outputs, Search, by_size, is_finite, where_made
+from symattn.verification.diagnosis.screening import LITTLE, best, combined, left, ranked, shares
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.rules import softmaxes, tiling
 from symattn.verification.rules.families import families
@@ -74,7 +74,7 @@ class InAttention(Search[Mistake]):
         return where_made(judged, mistake, lambda r, m: judge.explains(spec, precision, r, m.variant))
 
     def combined(self, first: Mistake, second: Mistake) -> Mistake | None:
-        """See ``accounting.combined``."""
+        """See ``screening.combined``."""
         return combined(*sorted((first, second), key=lambda m: report.STEPS.index(m.step)))
 
     def families(self) -> Iterator[fitted.FittedFamily[Mistake]]:

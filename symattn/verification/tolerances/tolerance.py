@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import isfinite
 from os import PathLike, fspath
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +20,13 @@ from symattn.bounds.sharp.limits import ALPHA
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import InputError
 from symattn.document.model import Document, Printable
-from symattn.verification.tolerances import bound_document, given
-from symattn.verification.tolerances.asked import Beforehand, ForInputs, beforehand, bounded, for_inputs, normal
+from symattn.verification.tolerances import asked, bound_document
+from symattn.verification.tolerances.asked import Beforehand, ForInputs
 from symattn.verification.tolerances.sharp import Sharp, sharp
 from symattn.verification.tolerances.weighing import Weighed, picked, weigh
 
 USUAL: Contract = "fused"  # kernels keep scores wide
+_MOST = 200  # lines of a table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,13 +137,13 @@ def bound(
     if inputs is None:
         sizes = Sizes(_size("n", n), n, _size("d_k", d_k), d_k)
         precision = precision if tile is None else precision.in_tiles(n, tile)
-        reach = normal(sizes) if largest is None else bounded(sizes, largest)
-        return Tolerance(beforehand(spec, precision, sizes, reach), command=command, alpha=alpha)
+        reach = asked.normal(sizes) if largest is None else asked.bounded(sizes, largest)
+        return Tolerance(asked.beforehand(spec, precision, sizes, reach), command=command, alpha=alpha)
     file = "" if isinstance(inputs, Mapping) else fspath(inputs)
     form = Precision.of(dtype)
-    arrays = given.checked(inputs, spec, form) if isinstance(inputs, Mapping) else given.read(file, spec, form)
+    arrays = asked.checked(inputs, spec, form) if isinstance(inputs, Mapping) else asked.read_inputs(file, spec, form)
     precision = precision if tile is None else precision.in_tiles(arrays["k"].shape[-2], tile)
-    return Tolerance(for_inputs(spec, precision, arrays), file or "the arrays", command, alpha)
+    return Tolerance(asked.for_inputs(spec, precision, arrays), file or "the arrays", command, alpha)
 
 
 def _check_numbers(largest: object, alpha: float) -> None:
@@ -154,3 +157,31 @@ def _size(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**24:
         raise InputError(f"{name} must be an integer from 1 to 2^24, got {value!r}")
     return value
+
+
+def document(
+    spec: Attention,
+    command: str,
+    *,
+    n: Sequence[int] = (1024,),
+    dk: Sequence[int] = (64,),
+    dtype: Sequence[str] = ("float32",),
+    inputs: str | None = None,
+    compare: bool = True,
+    seed: int = 0,
+    **how: Any,
+) -> Document:
+    """The bound for inputs or for one size, or a table of several; ``how`` are options of ``bound``.
+
+    Raises ``InputError``.
+    """
+    lines = len(n) * len(dk) * len(dtype)
+    if inputs is not None and len(dtype) > 1:
+        raise InputError(f"--inputs goes with one --dtype, not with {', '.join(dtype)}")
+    if inputs is not None or lines == 1:
+        result = bound(spec, inputs, dtype[0], n=n[0], d_k=dk[0], command=command, **how)
+        return result.document(compare, seed)
+    if lines > _MOST:
+        raise InputError(f"{lines} bounds were requested; a table has at most {_MOST}")
+    every = (bound(spec, None, t, n=keys, d_k=d_k, **how).asked for t, d_k, keys in product(dtype, dk, n))
+    return bound_document.table([one for one in every if isinstance(one, Beforehand)], command)
