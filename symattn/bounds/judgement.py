@@ -242,12 +242,10 @@ def widened(inputs: Arrays) -> dict[str, Any]:
 
 def element(spec: Attention, inputs: Arrays, index: tuple[int, ...]) -> dict[str, Any]:
     """The inputs of one element of the batch."""
-    axes = {name: len(shape(name, spec, inputs).replace("…", "").split()) for name in inputs}
-    return {name: _at(a, index, axes[name]) for name, a in inputs.items()}
-
-
-def _at(array: np.ndarray, index: tuple[int, ...], own: int) -> np.ndarray:
-    """The element of a batch that an index names; axes of length 1 stand for all."""
-    front = array.shape[: max(0, array.ndim - own)]
-    at = tuple(min(i, n - 1) for i, n in zip(index[len(index) - len(front) :], front, strict=True))
-    return np.asarray(array[at])
+    result = {}
+    for name, a in inputs.items():
+        own = len(shape(name, spec, inputs).replace("…", "").split())
+        front = a.shape[: max(0, a.ndim - own)]
+        # axes of length 1 stand for all
+        result[name] = np.asarray(a[tuple(min(i, n - 1) for i, n in zip(index[-len(front) :], front, strict=False))])
+    return result

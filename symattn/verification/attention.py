@@ -23,13 +23,12 @@ from symattn.verification.probing import behaviour, hints, numbers
 from symattn.verification.probing import sizes_that_tell as probes_sizes
 from symattn.verification.probing.probes import GROUPS, Group, batches
 from symattn.verification.probing.search import FAMILIES, altered, search
-from symattn.verification.report import Check, Counterexample, Fault, StepPower
+from symattn.verification.report import Counterexample, Fault, StepPower
 from symattn.verification.subject import Array, Cases, Random, Subject
 
 if TYPE_CHECKING:
     from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.engine import Session
-    from symattn.verification.semantics import IdentityResult
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,6 @@ class OfAttention(Subject):
     random = "accuracy"
     misshapen = "call"
     meant = frozenset({"worked", "scale", "structure", "mask", "windows", "long"})
-
-    def understood(self, session: Session) -> IdentityResult | None:
-        """See ``probing.hints``."""
-        return hints.understood(session)
 
     # -- inputs --------------------------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
@@ -227,10 +222,6 @@ class OfAttention(Subject):
         right, mutations = power.of_attention(self.spec, names or drawn[0])
         bits = session.trial
         return power.powers(right, mutations, drawn, session.tried, lambda m: bits.smallest(m.variant) if bits else inf)
-
-    def checks(self, session: Session) -> Iterator[Check]:
-        """Yield the check on residues."""
-        return hints.check(session.identity)
 
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
         """Windows longer than any input, axes in front, behaviour, residues."""

@@ -257,7 +257,7 @@ def _collect(session: Session) -> None:
     """Ask residues what is computed, and floats, in groups: all of the first; others as long as no fault is known."""
     rng, subject = np.random.default_rng(session.seed), session.subject
     session.progress("semantics")
-    session.identity = subject.understood(session)
+    session.identity = hints.understood(session)
     session.finding = session.effort_of(for_finding(session.examples))  # floats have a budget of their own
     for name, group in subject.first().items():
         _try_group(session, name, group, rng)
@@ -353,7 +353,10 @@ def _report(session: Session, results: tuple[Fault, ...]) -> Report:
     seen: tuple[StepPower, ...] = () if results else subject.power(session)
     missing: tuple[str, ...] = ()
     if not results:
-        missing = (*power.lacking(dict(_counts(session)), seen, _option(session)), *_open(session), *_hanging(session))
+        option = "raise --time-limit" if session.late else "raise --budget" if session.finding.struck else ""
+        missing = (*power.lacking(dict(_counts(session)), seen, option), *_open(session))
+        if any(session.is_small(r.case) for r in session.late):
+            missing += ("It hangs on small inputs, or is slow there; hint: raise --time-limit if it is slow",)
         missing += tuple(f"{one.words} would not be detected: {one.how}" for one in session.sought if not one.seen)
         if session.power and not session.sought:
             missing += ("mistakes of the sizes that were requested were not tried; hint: raise --budget",)
@@ -375,17 +378,6 @@ def _counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:
             yield name, (tried[name], len(list(islice(result, power.LEAST))))
     for name, least in subject.required(session).items():
         yield name, (tried[name], least)
-
-
-def _option(session: Session) -> str:
-    """The option that would have let more cases be judged; empty where none would."""
-    return "raise --time-limit" if session.late else "raise --budget" if session.finding.struck else ""
-
-
-def _hanging(session: Session) -> Iterator[str]:
-    """Say that calls on small inputs did not return."""
-    if any(session.is_small(r.case) for r in session.late):
-        yield "It hangs on small inputs, or is slow there; hint: raise --time-limit if it is slow"
 
 
 def _late(session: Session) -> Iterator[str]:
@@ -417,7 +409,7 @@ def _checks(session: Session) -> Iterator[Check]:
         result = any(r.decisive for r in records if r.ratios is not None)
         grade = Grade.REFUTED if wrong else Grade.SAMPLED if result else Grade.UNDECIDED
         yield Check(name, grade, len(records), wrong, max(r.worst for r in records))
-    yield from session.subject.checks(session)
+    yield from hints.check(session.identity)
 
 
 def _notes(session: Session) -> Iterator[str]:

@@ -81,14 +81,11 @@ def _checks(report: Report) -> md.Table:
         md.Column(("group",), "left"), md.Column(("what",), "left"), md.Column(("cases",)), md.Column(("wrong",)),
         md.Column(("error / allowed",)), md.Column(("grade",), "left"),
     )  # fmt: skip
-    return md.Table(columns, tuple(_check(check) for check in report.checks))
-
-
-def _check(check: Check) -> tuple[md.Text, ...]:
-    return (
-        (check.name,), (_ABOUT.get(check.name, ""),), (str(check.cases),), (str(check.faults) if check.faults else "",),
-        (_ratio(check.worst_ratio) if check.epsilon is None else "",), (check.words,),
-    )  # fmt: skip
+    rows = tuple(
+        ((c.name,), (_ABOUT.get(c.name, ""),), (str(c.cases),), (str(c.faults or ""),), (_ratio(c),), (c.words,))
+        for c in report.checks
+    )
+    return md.Table(columns, rows)
 
 
 def _power(report: Report) -> md.Table:
@@ -114,8 +111,11 @@ def _from(power: StepPower) -> str:
     return f"{100 * power.share:.2g} %" if power.share > 1e-6 else "< 0.0001 %"
 
 
-def _ratio(x: float) -> str:
-    return "not finite" if x == float("inf") else f"{x:.2g}"
+def _ratio(check: Check) -> str:
+    """The worst error, which residues do not have."""
+    if check.epsilon is not None:
+        return ""
+    return "not finite" if check.worst_ratio == float("inf") else f"{check.worst_ratio:.2g}"
 
 
 def _fault(fault: Fault, number: int) -> Iterator[md.Block]:

@@ -18,7 +18,7 @@ from symattn.bounds.judge import Legal
 from symattn.bounds.reference import lifted
 from symattn.document.errors import SymattnError
 from symattn.verification.power import LEAST
-from symattn.verification.report import Check, Counterexample, Fault, StepPower
+from symattn.verification.report import Counterexample, Fault, StepPower
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from symattn.verification.diagnosis.observe import ObservedScale
     from symattn.verification.engine import Session
     from symattn.verification.reduce import Axes
-    from symattn.verification.semantics import IdentityResult
 
 Array = np.ndarray
 Random = np.random.Generator
@@ -55,10 +54,6 @@ class Subject(ABC):
     misshapen: str = "output"
     climbed: int = 600
     meant: frozenset[str] = frozenset()
-
-    def understood(self, session: Session) -> IdentityResult | None:
-        """Test on residues what the function computes; None where neither it nor the definition runs on them."""
-        return None
 
     # -- inputs --------------------------------------------------------------------------------------------------------
     @abstractmethod
@@ -197,10 +192,6 @@ class Subject(ABC):
     @abstractmethod
     def power(self, session: Session) -> tuple[StepPower, ...]:
         """Return the power of the judged cases for each step."""
-
-    def checks(self, session: Session) -> Iterator[Check]:
-        """Lines of the report beside those of the groups."""
-        yield from ()
 
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
         """Yield further notes for a reader."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -80,14 +80,10 @@ def judged(
         if best is None or tried.count < best.count:
             best = tried
     assert best is not None
-    return best.accused(_certain(every, spec, how, got, best.top[1]))
-
-
-def _certain(every: Sequence[Head], spec: Attention, how: Stores, got: Floats, worst: tuple[int, ...]) -> float:
-    """The largest error in a row, in parts of what all roundings can do together; the least of all ways."""
+    worst = best.top[1]  # in its row the largest error, in parts of what all roundings can do; the least of all ways
     head, row = next(h for h in every if h.index == worst[:-2]), np.array([worst[-2]])
-    results = (next(blocks(*way, row)) for way in ways(spec, head, how))
-    return min(float(share(got[head.index][row], b, b.lawless(how)).max()) for b in results)
+    alone = (next(blocks(*way, row)) for way in ways(spec, head, how))
+    return best.accused(min(float(share(got[head.index][row], b, b.lawless(how)).max()) for b in alone))
 
 
 def share(got: Floats, block: QueryBlock, tolerance: Floats) -> Floats:

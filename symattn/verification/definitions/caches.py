@@ -67,7 +67,7 @@ class Cached(keywords.Answering):
             raise errors.InputError("Cached: of the output alone, with positions by Rotary or none")
 
 
-def subjects(spec: Cached, layout: Layout = "nd") -> Iterator[Definition]:
+def subjects(spec: Cached, layout: Layout) -> Iterator[Definition]:
     """With room in the cache or without, with the caches returned or without."""
     bare = replace(spec.attention, position=None)
     check(bare, "Cached", layout)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from symattn.bounds.reference import Run
     from symattn.verification.diagnosis.causes import Search
     from symattn.verification.engine import Session
-    from symattn.verification.semantics import IdentityResult
 
 _DRAWN = 6  # cases on which a mistake must have an effect to be one
 Compute = Callable[..., Any]  # of arrays by name, on any kind: an array, or a tuple of them
@@ -225,9 +224,9 @@ class Definition(Subject):
         """The sizes as a domain names them."""
         return {name: factor * sizes[x] for x in sizes for name, factor in [self.meaning(x)]}
 
-    def admitted(self, inputs: Inputs, domain: Domain | None = None) -> bool:
+    def admitted(self, inputs: Inputs, domain: Domain) -> bool:
         """Return whether the definition has a result for these inputs, and the domain has such."""
-        sizes, domain = self.sizes_of(inputs), domain or Domain()
+        sizes = self.sizes_of(inputs)
         named = self.named(sizes)
         legal = "d_k" not in named or self.width(named["d_k"]) == named["d_k"]
         if not legal or not self.admits(inputs, sizes) or not domain.admits(named):
@@ -246,10 +245,6 @@ class Definition(Subject):
         """The outputs, as a tuple."""
         result = way(**arrays)
         return result if isinstance(result, tuple) else (result,)
-
-    def understood(self, session: Session) -> IdentityResult | None:
-        """See ``probing.hints``."""
-        return hints.understood(session)
 
     # -- inputs, see ``Subject`` ---------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
@@ -360,10 +355,6 @@ class Definition(Subject):
             if m.exact:
                 mutations.setdefault(m.step, []).append(Mutation(m.step, m.cause, partial(self.run, m.run)))
         return powers(self.right, {step: [alike] for step, alike in mutations.items()}, drawn, session.tried)
-
-    def checks(self, session: Session) -> Iterator[report.Check]:
-        """Yield the check on residues."""
-        return hints.check(session.identity)
 
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
         """Yield notes on the meaning of any implementation, where the ways have words."""

@@ -62,7 +62,7 @@ class Merge(keywords.Answering):
         return o, lse[..., 0]
 
 
-def subjects(spec: Merge, layout: Layout = "nd") -> Iterator[Definition]:
+def subjects(spec: Merge, layout: Layout) -> Iterator[Definition]:
     """The merge with log-sum-exps of the axes of an output but the last; with 1 in its place; heads before tokens."""
     check_layout("Merge", layout)
     rows = placed(layout, "n")

@@ -23,7 +23,7 @@ from symattn.verification.subject import Array, Random
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 4), (9, 2), (2, 8), (17, 1), (2, 16), (3, 32), (65, 2))
 
 
-def subjects(spec: Rotary, layout: Layout = "nd") -> Iterator[Definition]:
+def subjects(spec: Rotary, layout: Layout) -> Iterator[Definition]:
     """Yield subjects of one array, or of queries and keys; with positions, tables of cosines and sines, or neither.
 
     Tables are (n, r/2), or (n, r) with every angle twice; positions are (n,), or (b, n).

@@ -50,7 +50,8 @@ def _step(session: Session, smallest: CaseResult, wrong: list[CaseResult]) -> tu
             return step, seen
     telling = next((r for r in (smallest, *sorted(wrong, key=lambda r: r.case.size)) if _differ(r)), smallest)
     weights = _weights(session, telling)
-    if weights is None and needs_scores(session, wrong):
+    cases = [r for r in wrong if r.ratios is not None][:_CASES]
+    if weights is None and cases and _right(session, cases, partial(_changed, changes=_each(_ZERO, "q w_q"))):
         return "weights", "all is right where queries are 0"
     if telling is not smallest and smallest.ratios is not None and not explains(smallest, _weights(session, smallest)):
         return "output", ""
@@ -123,7 +124,7 @@ def idle_step(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
     for step, words, changes in _IDLE:
         if session.effort.over:
             return "", ""
-        if _right(session, cases, lambda given, c=changes: _changed(given, c)):  # type: ignore[misc]
+        if _right(session, cases, partial(_changed, changes=changes)):
             return step, f"all is right where {words}"
     lowered = partial(_changed, changes=_each(lambda a: a * _SMALL, "q w_q"))
     if session.spec.softcap is not None and _right(session, cases, lowered):
@@ -131,12 +132,6 @@ def idle_step(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
     if isinstance(session.spec.position, Rotary) and _right_in_place(session):
         return "position", "all is right where the key stands where the query does"
     return "", ""
-
-
-def needs_scores(session: Session, wrong: list[CaseResult]) -> bool:
-    """Return whether all is right where queries are 0: then scores, or what they are made of, are to blame."""
-    cases = [r for r in wrong if r.ratios is not None][:_CASES]
-    return bool(cases) and _right(session, cases, lambda inputs: _changed(inputs, _each(_ZERO, "q w_q")))
 
 
 def _changed(inputs: Inputs, changes: dict[str, Change]) -> dict[str, np.ndarray] | None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 def conduct(records: Sequence[Any], wanted: str, shown: Callable[[Any], Counterexample]) -> Iterator[Fault]:
     """A fault for each kind of misconduct among judged cases, at the smallest of them; ``wanted`` is the dtype of the
     inputs."""
+    wrong = any(r.finding in ("values", "not finite") for r in records) and only_aliased(records)
+    aliased = "; where one array is passed for several of them the output is wrong" * wrong
     result: dict[str, tuple[str, Callable[[Any], str], Callable[[Any], str]]] = {
         "dtype": (
             "output",
@@ -32,7 +34,7 @@ def conduct(records: Sequence[Any], wanted: str, shown: Callable[[Any], Countere
         "mutates": (
             "call",
             lambda r: f"the argument {', '.join(r.outcome.mutated)} is changed in place",
-            lambda r: f"changes its argument {', '.join(r.outcome.mutated)}" + _aliased(records),
+            lambda r: f"changes its argument {', '.join(r.outcome.mutated)}" + aliased,
         ),
         "overwrites": (
             "call",
@@ -62,11 +64,6 @@ def misread(records: Sequence[Any], shown: Callable[[Any], Counterexample]) -> F
     return Fault(
         "call", cause, f"{cause}: the same numbers are right otherwise, and wrong for {views}", shown(wrong[0])
     )
-
-
-def _aliased(records: Sequence[Any]) -> str:
-    wrong = any(r.finding in ("values", "not finite") for r in records)
-    return "; where one array is passed for several of them the output is wrong" * (wrong and only_aliased(records))
 
 
 _AGAIN = 4  # of the smallest wrong cases that are called again, and of larger ones: chance spares what is small

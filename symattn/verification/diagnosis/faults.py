@@ -43,16 +43,13 @@ def faults(session: Session) -> tuple[Fault, ...]:
 
 def _stale(session: Session) -> Fault | None:
     """Wrong outputs that all are, bit for bit, what an earlier call with other inputs gave."""
-    wrong = [r for r in session.records if r.finding in ("values", "not finite")]
-    if not wrong or not all(_repeats(session.records, r) for r in wrong):
+    wrong = [(k, r) for k, r in enumerate(session.records) if r.finding in ("values", "not finite")]
+    if not wrong or not all(
+        any(e.finding is None and same_bits(e.outcome, r.outcome) for e in session.records[:k]) for k, r in wrong
+    ):
         return None
     message = "returns what an earlier call gave, for other numbers in the same shapes"
-    return Fault("call", "the result of an earlier call is returned", message, shown(session.subject, wrong[0]))
-
-
-def _repeats(records: list[CaseResult], judged: CaseResult) -> bool:
-    earlier = records[: records.index(judged)]
-    return any(r.finding is None and same_bits(r.outcome, judged.outcome) for r in earlier)
+    return Fault("call", "the result of an earlier call is returned", message, shown(session.subject, wrong[0][1]))
 
 
 def _wrong(session: Session, explained: tuple[Cause[Any], ...]) -> Iterator[Fault]:

@@ -116,16 +116,12 @@ def _promises(domain: Domain) -> Iterator[_Promise]:
     for field in ("contiguous", "same_width", "square", "powers_of_two", "width_powers_of_two"):
         if not getattr(domain, field):
             yield _promise(domain, field, True)
-    for field in ("multiple_of", "width_multiple_of"):
+    for field, most in (("multiple_of", domain.max_tokens), ("width_multiple_of", domain.max_width)):
         of = getattr(domain, field)
-        yield from (_promise(domain, field, b) for b in _BLOCKS if b % of == 0 and b > of and _room(domain, field, b))
+        yield from (_promise(domain, field, b) for b in _BLOCKS if b % of == 0 and of < b <= most)
     yield from (_promise(domain, "max_width", b) for b in _MOST if domain.min_width <= b < domain.max_width)
     for field, most in (("min_tokens", domain.max_tokens), ("min_width", domain.max_width)):
         yield from (_promise(domain, field, b) for b in _LEAST if getattr(domain, field) < b <= most)
-
-
-def _room(domain: Domain, field: str, block: int) -> bool:
-    return block <= (domain.max_tokens if field == "multiple_of" else domain.max_width)
 
 
 def _promise(domain: Domain, field: str, value: object) -> _Promise:

@@ -247,8 +247,9 @@ def _latents(spec: Attention) -> Iterator[Mistake]:
             yield in_steps("norm", f"the latent of {of} is not normalised", **{name: partial(plain, matrix)})
     for step, words, parts in _PARTS:
         yield in_steps(step, words, **parts)
-    for roles, words in _MADE.items():
-        yield Mistake("project", words, Variant(inputs=partial(_by_others, roles)))
+    for (k, v), words in _MADE.items():
+        made: Any = lambda spec, inputs, k=k, v=v: {**inputs, "w_uk": inputs[k], "w_uv": inputs[v]}  # noqa: E731
+        yield Mistake("project", words, Variant(inputs=made))
 
 
 def _nothing(at: At) -> Any:
@@ -275,7 +276,3 @@ _MADE = {
     ("w_uv", "w_uv"): "keys are made of the latent as values are",
     ("w_uk", "w_uk"): "values are made of the latent as keys are",
 }
-
-
-def _by_others(roles: tuple[str, str], spec: Attention, inputs: Any) -> Any:
-    return {**inputs, "w_uk": inputs[roles[0]], "w_uv": inputs[roles[1]]}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from math import ceil, floor, sqrt
+from math import ceil, floor, inf, sqrt
 from typing import Any
 
 import numpy as np
@@ -67,14 +67,14 @@ def _scale(spec: Attention) -> Iterator[Row]:
     if spec.scale is not None:
         if spec.scale != 1:
             yield "the scale is applied twice", _twice
-        yield "the configured scale is ignored, and 1/√d_k used", lambda at: at.first / _root(at)
+        yield "the configured scale is ignored, and 1/√d_k used", partial(_by_root, inf)
         if spec.scale != 1:
-            yield "the configured scale and 1/√d_k are both applied", lambda at: at.right() / _root(at)
+            yield "the configured scale and 1/√d_k are both applied", lambda at: _by_root(inf, at, at.right())
     elif not not_scaled(spec):
         for n in (32, 64, 128):
-            yield f"scores are scaled by 1/√{n} where d_k is above {n}, not by 1/√d_k", partial(_at_most, n)
+            yield f"scores are scaled by 1/√{n} where d_k is above {n}, not by 1/√d_k", partial(_by_root, n)
         for words, whole in _WHOLE.items():
-            yield f"scores are scaled by {words}", partial(_by_whole, whole)
+            yield f"scores are scaled by {words}", lambda at, whole=whole: at.first / whole(sqrt(at.size("q")))  # type: ignore[misc]
 
 
 _WHOLE = {
@@ -84,16 +84,9 @@ _WHOLE = {
 }
 
 
-def _root(at: At, most: float = float("inf")) -> Any:
-    return root(at.first, min(at.size("q"), most))
-
-
-def _at_most(n: int, at: At) -> Any:
-    return at.first / _root(at, n)
-
-
-def _by_whole(whole: Any, at: At) -> Any:
-    return at.first / whole(sqrt(at.size("q")))
+def _by_root(most: float, at: At, s: Any = None) -> Any:
+    """Scores, by default those that the step takes, over √d_k or √most, whichever is less."""
+    return (at.first if s is None else s) / root(at.first, min(at.size("q"), most))
 
 
 # -- the cap -----------------------------------------------------------------------------------------------------------
@@ -163,7 +156,7 @@ def _added(spec: Attention) -> Iterator[Mistake]:
             for n, words in times_.items():
                 yield in_steps(blamed, words.format(noun), **{name: partial(times, n)})
             words = "come before the scale, and are scaled too" if many else "comes before the scale, and is scaled too"
-            yield in_steps(blamed, f"{noun} {words}", **{name: _scaled_with})
+            yield in_steps(blamed, f"{noun} {words}", **{name: lambda at: _with(at, at.of("scaled", _term(at)))})
             if term in _LATE:
                 without, late = _LATE[term]
                 words = f"{noun} is added to the weights, after the softmax"
@@ -189,10 +182,6 @@ def _term(at: At) -> Any:
 def times(factor: Any, at: At) -> Array:
     """Return the added term, times a number."""
     return _with(at, _term(at) * at.number(factor))
-
-
-def _scaled_with(at: At) -> Any:
-    return _with(at, at.of("scaled", _term(at)))
 
 
 def _masked_late(at: At) -> Any:
