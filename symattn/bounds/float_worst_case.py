@@ -29,7 +29,7 @@ from symattn.arrays.precision import Precision
 from symattn.bounds.distances import Around, Floats, U, ValueColumns
 from symattn.bounds.exponents import Exponents, ScoreExponents
 from symattn.bounds.growth import FARTHEST, g, growth, growth_of, power_up, rate
-from symattn.bounds.rule import NumberKind, losses, underflow, weighed
+from symattn.bounds.rule import NumberKind, losses, shared_out, underflow, weighed
 
 _ROUGH = 0.98  # of A, below which it is summed
 _EACH = 1 << 16  # products of a weight and a value of a head that are made one by one
@@ -221,18 +221,9 @@ def shares(rows: Rows, parts: SlackTerms) -> dict[str, Floats]:
     alone, below = (_mean(rows, x) + 1e-300 for x in (e.alone, e.below))
     every = every + 1e-300
     rescaling = np.minimum(times * e.eps, every - scores)
-    again, single = times * e.lam / alone, e.counts.alone * e.lam / alone
-    added = e.counts.below * e.lam / below
-    return {
-        "scores": parts.moved * scores / every,
-        "exponent": parts.moved * (every - scores - rescaling) / every,
-        "rescaling": parts.moved * rescaling / every + parts.apart * again + parts.lost * times * e.lam / below,
-        "merging": parts.apart * np.maximum(1 - again - single, 0)
-        + parts.lost * np.maximum(1 - added - times * e.lam / below, 0),
-        "sums": parts.sums + parts.apart * single + parts.lost * added,
-        "stored weights": parts.kept,
-        "underflow": parts.underflow,
-    }
+    made = scores, rescaling, times * e.lam, e.counts.alone * e.lam, e.counts.below * e.lam
+    result = shared_out((parts.moved, parts.apart, parts.lost), (every, alone, below), made)
+    return result | {"sums": result["sums"] + parts.sums, "stored weights": parts.kept, "underflow": parts.underflow}
 
 
 def _mean(rows: Rows, x: np.ndarray) -> Floats:

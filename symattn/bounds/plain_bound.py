@@ -25,7 +25,7 @@ from symattn.bounds.distances import Floats, U, ValueColumns
 from symattn.bounds.exponents import ScoreExponents
 from symattn.bounds.float_worst_case import Rows, enlarged, shares
 from symattn.bounds.growth import g
-from symattn.bounds.reference import usual
+from symattn.bounds.reference import float64_inputs, usual
 from symattn.bounds.rule import limit
 from symattn.bounds.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 from symattn.document.errors import Undecided
@@ -119,7 +119,7 @@ class PlainBound(ByHead):
     """The bound for one set of inputs, in tiles of some queries of some heads and all keys."""
 
     def __init__(self, spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False) -> None:
-        arrays = {n: a if a.dtype.kind in "biu" else np.asarray(a, dtype=np.float64) for n, a in inputs.items()}
+        arrays = float64_inputs(inputs)
         self.spec, self.given, self.d = spec, arrays, int(arrays["q"].shape[-1])
         steps = {step.name: step for step in spec.pipeline(frozenset(inputs))}
         self.scaled = steps.get("scaled")

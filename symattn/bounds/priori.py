@@ -26,7 +26,7 @@ from symattn.arrays.precision import Precision
 from symattn.bounds import formula as formula_of
 from symattn.bounds.exponents import stored
 from symattn.bounds.growth import FARTHEST, g, power_up, rate
-from symattn.bounds.rule import Counts, limit
+from symattn.bounds.rule import Counts, limit, shared_out
 from symattn.bounds.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 from symattn.document.errors import InputError, Undecided
 from symattn.document.notation import Node, name
@@ -165,14 +165,7 @@ class _Formula:
 
     def _parts(self, moved: float, apart: float, lost: float) -> dict[str, float]:
         """Return the share of each step: exponents in proportion."""
-        every, again = self.a or 1.0, self.times * self.lam
         rescaling = min(self.times * self.eps, self.a - self.tau)
-        own, below = self.alone or 1.0, self.below or 1.0
-        single, added = self.counts.alone * self.lam, self.below_count * self.lam
-        return {
-            "scores": moved * self.tau / every,
-            "exponent": moved * (self.a - self.tau - rescaling) / every,
-            "rescaling": moved * rescaling / every + apart * again / own + lost * again / below,
-            "merging": apart * max(0.0, own - again - single) / own + lost * max(0.0, below - again - added) / below,
-            "sums": apart * single / own + lost * added / below,
-        }
+        roundings = (float(n) * self.lam for n in (self.times, self.counts.alone, self.below_count))
+        sizes = self.a or 1.0, self.alone or 1.0, self.below or 1.0
+        return shared_out((moved, apart, lost), sizes, (self.tau, rescaling, *roundings))

@@ -273,6 +273,17 @@ def lifted(array: Any, kind: Any = Ball) -> Any:
     return kind.literal(array) if np.isinf(array).any() else kind.lift(array)
 
 
+def float64_inputs(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the inputs with their numbers as float64; booleans and whole numbers stay what they are."""
+    return {n: a if a.dtype.kind in "biu" else a.astype(np.float64, copy=False) for n, a in inputs.items()}
+
+
+def float64_outputs(run: Callable[[Inputs], Sequence[object]], inputs: Inputs) -> list[np.ndarray]:
+    """Return what a computation gives in float64."""
+    with np.errstate(all="ignore"):
+        return [np.asarray(y, dtype=np.float64) for y in run(float64_inputs(inputs))]
+
+
 def _terms(spec: Attention, inputs: Inputs, values: Values, variant: Variant) -> np.ndarray:
     """How many products and sums a monomial of each score passes; a product with zero is exact and counts nothing.
 

@@ -176,6 +176,26 @@ def limit(precision: Precision) -> float:
     return float(min(f.largest for f in (precision.score, precision.accumulate, precision.returned)))
 
 
+def shared_out(
+    terms: tuple[Number, Number, Number], sizes: tuple[Number, Number, Number], parts: tuple[Number, ...]
+) -> dict[str, Number]:
+    """Split W, the terms of S and those of G among the steps, in proportion to what their exponents are made of.
+
+    ``sizes`` are a, s and b; ``parts`` what scores and the exponentials of rescaling have of a, what the products of
+    rescaling have of s and b, and the other roundings of s and of b.
+    """
+    (moved, apart, lost), (every, own, below) = terms, sizes
+    scores, rescaling, again, single, added = parts
+    left = np.maximum(own - again - single, 0) / own, np.maximum(below - again - added, 0) / below
+    return {
+        "scores": moved * scores / every,
+        "exponent": moved * (every - scores - rescaling) / every,
+        "rescaling": moved * rescaling / every + apart * again / own + lost * again / below,
+        "merging": apart * left[0] + lost * left[1],
+        "sums": apart * single / own + lost * added / below,
+    }
+
+
 # -- steps 4 to 6 ------------------------------------------------------------------------------------------------------
 def weighed(
     sizes: tuple[Number, Number, Number],

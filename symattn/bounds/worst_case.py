@@ -127,7 +127,7 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds import enclosed
 from symattn.bounds.balls import allowed as in_balls
-from symattn.bounds.reference import canonical, run
+from symattn.bounds.reference import canonical, float64_inputs, run
 from symattn.document.errors import Refused
 
 _BITS = 128
@@ -168,8 +168,7 @@ def bound(spec: Attention, inputs: Mapping[str, object], precision: str | Precis
     other scores (rotary positions, caps, biases, additive masks), from enclosures of these; what is left, in balls.
     Raises InputError where no bound is proved for the specification. The statement and its proof stand above.
     """
-    arrays = {name: np.asarray(a) for name, a in inputs.items()}
-    given = {name: a if a.dtype.kind in "biu" else a.astype(np.float64) for name, a in arrays.items()}
+    given = float64_inputs({name: np.asarray(a) for name, a in inputs.items()})
     spec, precision = canonical(spec), Precision.of(precision)
     try:
         whole, shares = enclosed.with_shares(spec, given, precision)

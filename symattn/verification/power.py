@@ -18,7 +18,7 @@ from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import UNFIT
-from symattn.bounds.reference import RIGHT, Values, Variant, canonical, variant_values
+from symattn.bounds.reference import RIGHT, Values, Variant, canonical, float64_outputs, variant_values
 from symattn.document.evidence import Verdict
 from symattn.verification.report import StepPower
 
@@ -122,10 +122,8 @@ def _shown(mutation: Mutation, case: Tried) -> float:
 
 def _computed(outputs: Outputs, inputs: Inputs) -> list[np.ndarray] | None:
     """The outputs in float64; None where there are none for such shapes."""
-    arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in inputs.items()}
     try:
-        with np.errstate(all="ignore"):
-            return [np.asarray(y, dtype=np.float64) for y in outputs(arrays)]
+        return float64_outputs(outputs, inputs)
     except UNFIT:
         return None
 

@@ -46,7 +46,7 @@ class Axes:
         """The array with an axis for each factor: h*d_k as h and d_k."""
         result: list[int] = []
         for axis, length in zip(reversed(self.letters[name]), reversed(a.shape), strict=False):
-            known = [self._known(f) for f in axis]
+            known = [int(f) if f.isdecimal() else self.blocks.get(f) for f in axis]
             rest = length // max(prod(n for n in known if n is not None), 1)
             result = [*(rest if n is None else n for n in known), *result]
         return a.reshape(*a.shape[: max(0, a.ndim - len(self.letters[name]))], *result)
@@ -60,9 +60,6 @@ class Axes:
             shape.append(prod(a.shape[start : start + len(axis)]))
             start += len(axis)
         return a.reshape(shape)
-
-    def _known(self, factor: str) -> int | None:
-        return int(factor) if factor.isdecimal() else self.blocks.get(factor)
 
 
 def reduce(inputs: Inputs, fails: Fails, axes: Axes, domain: Domain | None = None, trials: int = TRIALS) -> Inputs:

@@ -8,7 +8,7 @@ a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -136,7 +136,9 @@ def pair(sample: BitSample, contract: Contract, mistake: Mistake | None = None, 
 def _ranked(sample: BitSample, mistake: Mistake | None = None) -> list[Pair]:
     """The contracts, the best first; of as many bits, the order stays."""
     kept: Made = {}
-    result = sorted((pair(sample, c, mistake, kept) for c in _contracts(sample)), key=_by_score)
+    keys = next(sample.inputs[n].shape[-2] for n in ("k", "y", "x") if n in sample.inputs)
+    contracts = family(sample.spec, frozenset(sample.inputs), sample.format, keys)
+    result = sorted((pair(sample, c, mistake, kept) for c in contracts), key=_by_score)
     more = [pair(sample, c, mistake, kept) for p in result[:_FIRST] for c in near(p.contract, sample.spec)]
     return sorted((*result, *more), key=_by_score)
 
@@ -144,11 +146,6 @@ def _ranked(sample: BitSample, mistake: Mistake | None = None) -> list[Pair]:
 def _beside(sample: BitSample, contract: Contract) -> list[Pair]:
     """A contract without a mistake, and with one thing more: a scale that is stored may look like a mistake."""
     return [pair(sample, c) for c in (contract, *near(contract, sample.spec))]
-
-
-def _contracts(sample: BitSample) -> Iterator[Contract]:
-    keys = next(sample.inputs[n].shape[-2] for n in ("k", "y", "x") if n in sample.inputs)
-    return family(sample.spec, frozenset(sample.inputs), sample.format, keys)
 
 
 def _by_score(pair: Pair) -> float:

@@ -19,7 +19,7 @@ from symattn.bounds.case_result import UNFIT, Case
 from symattn.bounds.contracts import Contract, replay
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.judgement import judge_by_filter
-from symattn.bounds.reference import Variant
+from symattn.bounds.reference import Variant, float64_inputs
 from symattn.bounds.sharp.limits import ALPHA, HYPOTHESIS, Floats, Stores
 from symattn.bounds.sharp.rows_in_float64 import applies
 from symattn.bounds.sharp.sample import averaged, chosen, only
@@ -146,7 +146,7 @@ def _rung(session: Session, how: Stores, n: int, calls: int, rng: np.random.Gene
 
 def looked_at(spec: Attention, inputs: dict[str, Any], got: Floats, how: Stores, words: str) -> Grown:
     """Some rows of what the function gave for these inputs."""
-    wide = {name: a if a.dtype.kind in "biu" else a.astype(np.float64) for name, a in inputs.items()}
+    wide = float64_inputs(inputs)
     rows = chosen(spec, wide, averaged(prod(got.shape[:-2]), wide["k"].shape[-2]))
     less, mine = only(spec, wide, rows)
     return Grown(less, mine, rows, got[..., rows, :], how, words)

@@ -91,7 +91,8 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         arrays.append(Input("length", "", words, made=partial(_length, layout)))
 
     def laid(run: Compute) -> Compute:
-        return in_order(layout, ("q", "k", "v", "k_cache", "v_cache"), partial(_kept, run, returned))
+        taken: Compute = lambda **given: run(**given)[: 3 if returned else 1]  # noqa: E731
+        return in_order(layout, ("q", "k", "v", "k_cache", "v_cache"), taken)
 
     front = {**({"b": 2} if "b" in layout else {}), **({"h": a.heads if a.heads > 1 else 2} if "h" in layout else {})}
     front |= {"h": a.heads, "g": a.key_heads} if a.heads > 1 else {}
@@ -137,11 +138,6 @@ def _emptied(layout: Layout, inputs: dict[str, Array]) -> dict[str, Array]:
         slots[int(inputs["length"]) :] = 0
         results[name] = cache
     return results
-
-
-def _kept(run: Compute, returned: bool, **given: Any) -> tuple[Any, ...]:
-    result: tuple[Any, ...] = run(**given)
-    return result if returned else result[:1]
 
 
 Mask = Callable[[Array, Array, int, int], Array]

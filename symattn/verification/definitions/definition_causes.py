@@ -198,10 +198,8 @@ class InDefinition(Search[DefinitionMistake]):
         return self.computed.once((judged, mistake), run, judged.case.size <= _KEPT)
 
     def _run(self, judged: CaseResult, mistake: DefinitionMistake | None) -> list[np.ndarray]:
-        arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in judged.case.inputs.items()}
-        with np.errstate(all="ignore"):
-            results = self.subject.run(mistake.run, arrays) if mistake else self.subject.right(arrays)
-            return [np.asarray(y, dtype=np.float64) for y in results]
+        run = partial(self.subject.run, mistake.run) if mistake else self.subject.right
+        return reference.float64_outputs(run, judged.case.inputs)
 
     def _nearer(self, judged: CaseResult, mistake: DefinitionMistake) -> bool:
         """Return whether the output, where it is worst, is as near to the mistake in float64 as to the right value.

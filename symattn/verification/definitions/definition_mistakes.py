@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from itertools import combinations
+from operator import neg
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,11 @@ def of_outputs(subject: Definition) -> Iterator[Numbered]:
     grid = (*(-x for x in reversed(sizes)), *sizes)
     for k, name in enumerate(subject.outputs):
         words = f"{_the(subject, name)} is multiplied by {{}}"
-        yield Numbered(subject.step, words, partial(_times, subject.ways[0], k), grid)
+
+        def times(x: float, k: int = k) -> Compute:
+            return partial(_changed, subject.ways[0], k, lambda y: y * number(x, y))
+
+        yield Numbered(subject.step, words, times, grid)
 
 
 def changes(subject: Definition) -> Iterator[DefinitionMistake]:
@@ -87,7 +92,7 @@ def changes(subject: Definition) -> Iterator[DefinitionMistake]:
         return DefinitionMistake(step or subject.step, cause, change(way), change=change)
 
     for k, name in enumerate(subject.outputs):
-        yield told(f"{_the(subject, name)} has the other sign", lambda run, k=k: partial(_negated, run, k))  # type: ignore[misc]
+        yield told(f"{_the(subject, name)} has the other sign", lambda run, k=k: partial(_changed, run, k, neg))  # type: ignore[misc]
     for i, j in combinations(range(len(subject.outputs)), 2):
         words = f"{subject.outputs[i]} and {subject.outputs[j]} are exchanged"
         yield told(words, lambda run, i=i, j=j: partial(_exchanged, run, i, j))  # type: ignore[misc]
@@ -122,18 +127,9 @@ def _outputs(run: Compute, inputs: dict[str, Any]) -> list[Any]:
     return list(result) if isinstance(result, tuple) else [result]
 
 
-def _times(run: Compute, k: int, x: float) -> Compute:
-    def times(**keywords: Any) -> tuple[Any, ...]:
-        result = _outputs(run, keywords)
-        result[k] = result[k] * number(x, result[k])
-        return tuple(result)
-
-    return times
-
-
-def _negated(run: Compute, k: int, /, **keywords: Any) -> tuple[Any, ...]:
+def _changed(run: Compute, k: int, change: Callable[[Any], Any], /, **keywords: Any) -> tuple[Any, ...]:
     result = _outputs(run, keywords)
-    result[k] = -result[k]
+    result[k] = change(result[k])
     return tuple(result)
 
 

@@ -88,7 +88,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
     turned = ("q", "k", "v", "do")
 
     def laid(run: Compute) -> Compute:
-        return in_order(layout, turned, partial(_without_saved, run))
+        return in_order(layout, turned, lambda o=None, lse=None, **given: run(**given))
 
     return of_attention(
         attention,
@@ -110,10 +110,6 @@ def _saved(attention: Attention, layout: Layout, which: int, given: Inputs) -> n
     arrays = {n: ordered(layout, a) if n in WRT else a for n, a in arrays.items()}
     result = replace(attention, lse=True)(**arrays)[which]
     return result if which else ordered(layout, result, back=True)  # type: ignore[no-any-return]
-
-
-def _without_saved(run: Compute, o: Any = None, lse: Any = None, **given: Any) -> Any:
-    return run(**given)
 
 
 def _ways(spec: Gradient) -> tuple[Compute, ...]:

@@ -15,7 +15,7 @@ from symattn.arrays.special import Undefined
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import CaseResult, ExactOutput, Expected, Part, matches
 from symattn.bounds.judge import Legal, explained, holds, union
-from symattn.bounds.reference import lifted
+from symattn.bounds.reference import float64_outputs, lifted
 from symattn.document.errors import Undecided
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ def outputs(subject: Definition, inputs: Inputs, precision: Precision, way: Comp
 
 def _unsaid(subject: Definition, inputs: Inputs) -> list[ExactOutput]:
     """Where a comparison depends on rounding: any numbers are legal; shapes are those in float64."""
-    arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in inputs.items()}
-    with np.errstate(all="ignore"):
-        result = [np.asarray(y, dtype=np.float64) for y in subject.right(arrays)]
+    result = float64_outputs(subject.right, inputs)
     ball = np.frompyfunc(lambda x: flint.arb(float(x)) if np.isfinite(x) else Undefined("it is open"), 1, 1)
     return [ExactOutput(np.asarray(ball(y), dtype=object), np.full(y.shape, np.inf)) for y in result]
 

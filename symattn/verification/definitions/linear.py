@@ -19,7 +19,6 @@ from symattn.document.keywords import Answering
 from symattn.verification.definitions.attending import FEW, check_layout, in_front, in_order, ordered, placed
 from symattn.verification.definitions.definition_mistakes import reading
 from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input
-from symattn.verification.subject import Array, Random
 
 FEATURES: dict[str, Callable[[Any], Any]] = {
     "identity": linear.identity, "elu": linear.elu_plus_one, "relu": linear.relu, "exp": linear.exponential,
@@ -83,7 +82,14 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
     ]
     if spec.gate:
         last = ("n", "d_k") if spec.gate == "feature" else ("n",)
-        arrays.append(Input("g", shape(*last), "gk gate gates log_decay decay alpha log_g a", _gates))
+        arrays.append(
+            Input(
+                "g",
+                shape(*last),
+                "gk gate gates log_decay decay alpha log_g a",
+                lambda shape, rng: -rng.integers(0, 9, shape) / 8.0,
+            )
+        )
     if spec.delta:
         arrays.append(Input("beta", shape("n"), "b betas", lambda shape, rng: rng.integers(0, 9, shape) / 8.0))
 
@@ -106,11 +112,6 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         settings={"scale": None, "causal": spec.causal},
         means={"m": ("n_k", 1)},
     )
-
-
-def _gates(shape: tuple[int, ...], rng: Random) -> Array:
-    """Logarithms of decays."""
-    return -rng.integers(0, 9, shape) / 8.0
 
 
 def _spread(spec: LinearAttention, layout: Layout, run: Compute, **keywords: Any) -> Any:
@@ -270,17 +271,13 @@ _DIVISORS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def _late(g: Any) -> Any:
-    """The gates of the tokens before; the first has none."""
-    return namespace_of(g).concat([0 * g[..., :1, :], g[..., :-1, :]], axis=-2)
-
-
 _GATES: dict[str, Callable[[Any], Any]] = {
     "the gates are left out": lambda g: 0 * g,
     "the gates' signs are changed: the state grows": lambda g: -g,
     "gates are taken as decays, not as logarithms of them":
         lambda g: namespace_of(g).log(namespace_of(g).where(g < 0, -g, 1)),
-    "the state decays after a token is added, not before": _late,
+    "the state decays after a token is added, not before":  # by the gate of the token before; the first has none
+        lambda g: namespace_of(g).concat([0 * g[..., :1, :], g[..., :-1, :]], axis=-2),
 }  # fmt: skip
 
 

@@ -111,7 +111,13 @@ def subject(spec: Norm) -> Definition:
         step="norm",
         inputs=(
             Input("x", "b h n d", "input inputs hidden hidden_states h tokens a features"),
-            Input("gain", "d", "weight gamma scale w g norm_weight ln_weight", partial(_gains, spec), needed=False),
+            Input(
+                "gain",
+                "d",
+                "weight gamma scale w g norm_weight ln_weight",
+                lambda shape, rng: rng.integers(-3 if spec.one_plus else 1, 7, shape) / 4.0,
+                needed=False,
+            ),
             Input("bias", "d", "beta b shift offset norm_bias ln_bias", ENTRIES["bias"], needed=False),
         ),
         outputs=("y",),
@@ -149,10 +155,6 @@ def _mistakes(spec: Norm, layer: bool) -> Iterator[DefinitionMistake]:
 
 _AXES = {(-2,): "the tokens", (-1, -2): "tokens and columns together", (-1, -2, -3): "the whole batch",
          (0,): "the first axis"}  # fmt: skip
-
-
-def _gains(spec: Norm, shape: tuple[int, ...], rng: Random) -> np.ndarray:
-    return rng.integers(-3 if spec.one_plus else 1, 7, shape) / 4.0
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

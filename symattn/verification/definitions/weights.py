@@ -216,14 +216,10 @@ def _mistakes(spec: Softmax) -> Iterator[DefinitionMistake]:
         yield DefinitionMistake("normalize", f"the softmax runs over {words}", partial(spec.run, of_weights(wrong)))
 
 
-def _whole(at: At) -> Any:
-    return at.xp.reshape(at.weights(at.xp.reshape(at.first, (-1,))), at.first.shape)
-
-
 #: Axes by their number, whatever lies along them.
 _WHOLE_AXES: dict[str, Wrong] = {
     **{f"axis {axis}, not the last one": partial(along, axis) for axis in (0, 1, 2, -3)},
-    "the whole array": _whole,
+    "the whole array": lambda at: at.xp.reshape(at.weights(at.xp.reshape(at.first, (-1,))), at.first.shape),
 }
 
 

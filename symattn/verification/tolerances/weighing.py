@@ -18,11 +18,12 @@ from symattn.arrays.precision import Precision
 from symattn.attention.inputs import required
 from symattn.attention.spec import Attention
 from symattn.bounds import judge, reference
-from symattn.bounds.called_target import Argument, Convention
+from symattn.bounds.called_target import Argument, Convention, Inputs
+from symattn.bounds.case_result import UNFIT
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import Mistake
-from symattn.document.errors import InputError, SymattnError
+from symattn.document.errors import InputError
 from symattn.verification.rules import known
 
 Array = np.ndarray
@@ -136,13 +137,6 @@ def drawn(
     return maker.make(Sizes(rows, keys, sizes.d_k, sizes.d_v), lambda n, s: changed(n, rng.standard_normal(s)), rng)
 
 
-def _run(spec: Attention, inputs: Mapping[str, object], variant: reference.Variant) -> Array:
-    if variant.spec is not None:
-        spec = variant.spec(spec)
-    with np.errstate(all="ignore"):
-        return np.asarray(reference.trace(spec, dict(inputs), variant)["output"])
-
-
 def _kinds(spec: Attention, names: frozenset[str]) -> list[Mistake]:
     """One mistake of each kind: of those that differ in a number alone, such as the width of a tile, the first."""
     result: dict[str, Mistake] = {}
@@ -151,12 +145,13 @@ def _kinds(spec: Attention, names: frozenset[str]) -> list[Mistake]:
     return list(result.values())
 
 
-def _wrong(spec: Attention, inputs: Mapping[str, object], exact: Array) -> Iterator[tuple[Mistake, Array]]:
+def _wrong(spec: Attention, inputs: Inputs, exact: Array) -> Iterator[tuple[Mistake, Array]]:
     """The outputs of the known mistakes that have the right shape."""
     for mistake in _kinds(spec, frozenset(inputs)):
         try:
-            output = _run(spec, inputs, mistake.variant)
-        except (SymattnError, ValueError, IndexError, TypeError, KeyError):  # it has no place here
+            with np.errstate(all="ignore"):
+                output = np.asarray(reference.variant_values(spec, dict(inputs), mistake.variant)["output"])
+        except UNFIT:  # it has no place here
             continue
         if output.shape == exact.shape:
             yield mistake, output
