@@ -140,22 +140,18 @@ class Domain(Answering):
     @property
     def words(self) -> str:
         """In one line, for a report."""
-        parts = [f"up to {self.max_tokens} tokens of up to {self.max_width} components"]
-        if self.min_tokens > 1:
-            parts.append(f"at least {self.min_tokens} tokens")
-        if self.min_width > 1:
-            parts.append(f"at least {self.min_width} components")
-        if self.max_abs_score is not None:
-            parts.append(f"scores of at most {self.max_abs_score:g}")
-        if self.multiple_of > 1:
-            parts.append(f"numbers of tokens that {self.multiple_of} divides")
-        if self.width_multiple_of > 1:
-            parts.append(f"widths that {self.width_multiple_of} divides")
-        return ", ".join([*parts, *(words for name, words in _WORDS.items() if getattr(self, name))])
+        promised = {*self.promises}
+        parts = (words.format(getattr(self, name)) for name, words in _WORDS.items() if name in promised)
+        return ", ".join([f"up to {self.max_tokens} tokens of up to {self.max_width} components", *parts])
 
 
-#: What each promise without a number says.
+#: What each promise says.
 _WORDS = {
+    "min_tokens": "at least {} tokens",
+    "min_width": "at least {} components",
+    "max_abs_score": "scores of at most {:g}",
+    "multiple_of": "numbers of tokens that {} divides",
+    "width_multiple_of": "widths that {} divides",
     "decoding": "one query at a time",
     "square": "as many queries as keys",
     "same_width": "values as wide as keys",

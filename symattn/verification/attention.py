@@ -17,7 +17,7 @@ from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.judge import Legal, of_attention, traced
 from symattn.document import codec, errors
-from symattn.verification import counterexample, power, reduce
+from symattn.verification import power, reduce
 from symattn.verification.diagnosis.observe import ObservedScale, scales
 from symattn.verification.probing import behaviour, hints, numbers
 from symattn.verification.probing import sizes_that_tell as probes_sizes
@@ -166,7 +166,7 @@ class OfAttention(Subject):
         mistake = cause.only if cause.sure else None
         if mistake is None or mistake.around or not cause.shows(smallest):
             return example
-        return replace(example, steps=counterexample.steps(self.spec, smallest, mistake.variant))
+        return replace(example, steps=reduce.steps(self.spec, smallest, mistake.variant))
 
     def observed(self, session: Session, step: str) -> tuple[ObservedScale, ...]:
         """The scales that were seen."""

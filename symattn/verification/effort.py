@@ -6,13 +6,10 @@ and judge a function takes longer by itself: there it is 1 more for every 8192 e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from time import monotonic, process_time
-from typing import Any
-
-from numpy.typing import NDArray
 
 _FINDING, _EXAMPLE = 5000, 8  # for finding, and for each input at random that is asked for
 _ELEMENTS = 512  # of the inputs of a run, that count as much as a run
@@ -57,13 +54,6 @@ class Effort:
     def spend(self, elements: int = 0, calls: float = 1) -> None:
         """Count calls whose inputs have so many elements together."""
         self.units -= calls + elements // _ELEMENTS
-
-    def affords(self, inputs: Mapping[str, NDArray[Any]]) -> bool:
-        """Return whether one more call is to be made, with these inputs; it is counted."""
-        if self.over:
-            return False
-        self.spend(sum(a.size for a in inputs.values()))
-        return True
 
     @property
     def left(self) -> float:

@@ -54,7 +54,7 @@ def test_a_kernels_contract_is_the_one_that_gives_its_bits(stores: str, dtype: s
     assert found.wrong is None
     assert found.best.contract.words.startswith(STORES[stores])
     assert found.best.fits
-    assert found.best.share > found.next.share + 0.005, found.words
+    assert found.best.share > found.next.share + 0.005, found
 
 
 _CASES = [(dtype, stores, wrong) for dtype in HALF for stores in ("", "w", "p", "s") for wrong in WRONG]

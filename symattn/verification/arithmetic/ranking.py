@@ -68,15 +68,6 @@ class Found:
         """The one after it."""
         return self.right[1]
 
-    @property
-    def words(self) -> str:
-        """In one line, for a report."""
-        if self.wrong is not None:
-            return f"{self.wrong.contract.words}; {self.wrong.share:.2%} of the bits, with the mistake in it"
-        if self.best.fits:
-            return f"{self.best.contract.words}; {self.best.share:.2%} of the bits, next {self.next.share:.0%}"
-        return f"none that was tried; the nearest, {self.best.share:.0%} of the bits: {self.best.contract.words}"
-
 
 def arithmetic(sample: BitSample, more: Iterable[Suspect] = ()) -> Found:
     """The contract by whose replay most bits come out, and the mistake that alone explains them, if one does.

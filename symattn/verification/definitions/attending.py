@@ -23,7 +23,6 @@ from symattn.verification.definitions.definition_subject import (
     Input,
     Numbered,
 )
-from symattn.verification.definitions.drawing import FAMILIES
 from symattn.verification.rules.families import families
 from symattn.verification.subject import Array, Random
 
@@ -72,7 +71,7 @@ def check(spec: Attention, what: str, layout: Layout) -> None:
 def of_attention(spec: Attention, layout: Layout, **more: Any) -> Definition:
     """A definition whose inputs are those of an attention, and what it has besides."""
     usual: dict[str, Any] = {
-        "inputs": inputs(spec, layout), "shapes": sizes(spec, layout), "families": FEW, "settings": settings(spec),
+        "inputs": inputs(spec, layout), "shapes": sizes(spec, layout), "settings": settings(spec),
         "kept": frozenset("hg") if spec.heads > 1 else frozenset(), "admits": partial(admits, spec),
         "open": partial(open_rows, spec),
         "closing": closing, "whole": ("q", "k"),
@@ -228,6 +227,3 @@ def plain(spec: Attention) -> bool:
     usual = Attention()
     fields = ("score", "truncate", "qk_norm", "softcap", "bias", "position", "base", "sink", "dropout", "normaliser")
     return all(getattr(spec, f) == getattr(usual, f) for f in fields)
-
-
-FEW = {n: FAMILIES[n] for n in ("integer", "normal", "sparse", "large")}

@@ -18,7 +18,6 @@ from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.reference import RIGHT, Variant, variant_values
 from symattn.document import codec, errors, keywords
 from symattn.verification.definitions.attending import (
-    FEW,
     axes,
     by_number,
     by_rule,
@@ -109,7 +108,6 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         others=Later(lambda: _of_attention(spec, laid)),
         numbered=tuple(by_number(_to_all(spec), lambda v: laid(partial(_attended, spec, variant=v)))),
         shapes=sizes,
-        families=FEW,
         settings=settings(a),
         kept=frozenset("hg") if a.heads > 1 else frozenset(),
         changes=frozenset(("k_cache", "v_cache")),

@@ -154,10 +154,6 @@ class InDefinition(Search[DefinitionMistake]):
         seen = [as_attention(r) for r in self.session.records if r.ratios is not None]
         return outofrange.out_of_range(self.session, lost, seen, apart=False)[:1] if lost else ()
 
-    def gives(self, mistake: DefinitionMistake) -> bool:
-        """Not those of numbers that leave the range of a format."""
-        return isinstance(mistake, DefinitionMistake)
-
     # -- in float64 ----------------------------------------------------------------------------------------------------
     def answer(self, judged: CaseResult, mistake: DefinitionMistake) -> bool | None:
         """Return whether the mistake may explain the output, within several times the legal error."""

@@ -136,9 +136,9 @@ class Definition(Subject):
     outputs   names of what is returned, in order
     ways      equal ways of computing the outputs
     mistakes  known mistakes
-    others    further ones, which are looked at where none of those explains what was seen
-    shapes    sizes by letter, for each case that is tried for its shape; others are drawn from these
     families  how numbers are drawn: a name, and the function
+    others    further mistakes, which are looked at where none of those explains what was seen
+    shapes    sizes by letter, for each case that is tried for its shape; others are drawn from these
     settings  values of parameters that are no arrays, by name; a function of the inputs where it depends on them
     kept      letters that are the same in every case, however small
     width     the smallest d_k from a number on that the specification can take
@@ -165,7 +165,7 @@ class Definition(Subject):
     ways: tuple[Compute, ...]
     mistakes: Sequence[DefinitionMistake]
     shapes: tuple[Mapping[str, int], ...]
-    families: Mapping[str, Family]
+    families: Mapping[str, Family] = field(default_factory=lambda: drawing.FAMILIES)
     others: Sequence[DefinitionMistake] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()

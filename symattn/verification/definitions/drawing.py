@@ -10,22 +10,17 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.bounds.case_result import Case
 from symattn.bounds.domain import Domain
-from symattn.verification.probing.search import integers, normal, sparse
+from symattn.verification.probing import search
 from symattn.verification.subject import Array, Random
 
 if TYPE_CHECKING:
-    from symattn.verification.definitions.definition_subject import Definition, Family, Numbers
+    from symattn.verification.definitions.definition_subject import Definition, Family
     from symattn.verification.engine import Session
 
 _UNSEEN = 3  # cases that no mistake was found by
 
 
-def large(rng: Random) -> Numbers:
-    """N(0, 4²)."""
-    return lambda name, shape: 4 * rng.standard_normal(shape)
-
-
-FAMILIES: dict[str, Family] = {"integer": integers, "normal": normal, "sparse": sparse, "large": large}
+FAMILIES: dict[str, Family] = {name: search.FAMILIES[name] for name in ("integer", "normal", "sparse", "large")}
 
 
 def of_sizes(session: Session, rng: Random) -> Iterator[Case]:

@@ -16,9 +16,10 @@ from symattn.bounds.called_target import Layout
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
-from symattn.verification.definitions.attending import FEW, check_layout, in_front, in_order, ordered, placed
+from symattn.verification.definitions.attending import check_layout, in_front, in_order, ordered, placed
 from symattn.verification.definitions.definition_mistakes import reading
 from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input
+from symattn.verification.definitions.drawing import FAMILIES
 
 FEATURES: dict[str, Callable[[Any], Any]] = {
     "identity": linear.identity, "elu": linear.elu_plus_one, "relu": linear.relu, "exp": linear.exponential,
@@ -108,7 +109,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         ways=tuple(laid(partial(_outputs, spec, form)) for form in _forms(spec)),
         mistakes=tuple(replace(x, run=laid(x.run)) for x in _mistakes(spec)),
         shapes=tuple(sizes),
-        families=FEW if positive else {"normal": FEW["normal"], "large": FEW["large"]},
+        families=FAMILIES if positive else {n: FAMILIES[n] for n in ("normal", "large")},
         settings={"scale": None, "causal": spec.causal},
         means={"m": ("n_k", 1)},
     )

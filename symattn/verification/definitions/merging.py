@@ -15,7 +15,7 @@ from symattn.attention.softmax import logarithms, powers
 from symattn.attention.streaming.states import PartialOutput, merge_partial
 from symattn.bounds.called_target import Layout
 from symattn.document import codec, keywords
-from symattn.verification.definitions.attending import FEW, check_layout, in_front, placed
+from symattn.verification.definitions.attending import check_layout, in_front, placed
 from symattn.verification.definitions.definition_subject import (
     Compute,
     Definition,
@@ -25,6 +25,7 @@ from symattn.verification.definitions.definition_subject import (
     Numbered,
     Numbers,
 )
+from symattn.verification.definitions.drawing import FAMILIES
 from symattn.verification.subject import Array, Random
 
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 8), (2, 5), (9, 4), (17, 1), (2, 33))
@@ -94,7 +95,7 @@ def _subject(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) ->
         mistakes=tuple(replace(m, run=laid(m.run)) for m in _mistakes(spec.base)),
         numbered=(Numbered("merge", _OTHER_BASE, lambda x: laid(partial(_in_base, x, spec.base)), _BASES),),
         shapes=tuple(shapes),
-        families={**FEW, "offset": _offset},
+        families={**FAMILIES, "offset": _offset},
         settings={"base": spec.base},
     )
 

@@ -15,7 +15,7 @@ from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import pairs, rotate
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.document import codec, errors
-from symattn.verification.definitions.attending import FEW, check_layout, in_front, ordered, placed, tokens_axis
+from symattn.verification.definitions.attending import check_layout, in_front, ordered, placed, tokens_axis
 from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input
 from symattn.verification.rules.rotating import Change, Right, Tables, of_pairs, of_tables, tables_of
 from symattn.verification.subject import Array, Random
@@ -64,7 +64,6 @@ def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, b
         ways=tuple(partial(run, wide, tables) for tables in WAYS),
         mistakes=tuple(_mistakes(spec, run, names, wide)),
         shapes=tuple(sizes),
-        families=FEW,
         settings={
             "base": float(spec.base), "dim": lambda arrays: spec.width or arrays[names[0]].shape[-1],
             "head_dim": lambda arrays: arrays[names[0]].shape[-1], "interleaved": spec.layout == "interleaved",

@@ -24,7 +24,6 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification import rules
 from symattn.verification.definitions.attending import (
-    FEW,
     by_number,
     check,
     closing,
@@ -42,6 +41,7 @@ from symattn.verification.definitions.definition_subject import (
     Later,
     Numbers,
 )
+from symattn.verification.definitions.drawing import FAMILIES
 from symattn.verification.rules.softmaxes import along
 from symattn.verification.subject import Random
 
@@ -119,7 +119,7 @@ def subject(spec: Softmax) -> Definition:
             ),
         ),
         shapes=tuple(_sizes(a, bool(beside) or a.masks_anything)),
-        families={**FEW, **{name: partial(_placed, where) for name, where in _FAR.items()}},
+        families={**FAMILIES, **{name: partial(_placed, where) for name, where in _FAR.items()}},
         settings={**settings(a), "axis": -1},
         kept=frozenset("h") if a.heads > 1 else frozenset(),
         open=partial(open_rows, a),

@@ -92,11 +92,6 @@ class InAttention(Search[Mistake]):
             return False
         return bool((np.abs(got - out[0]) > _BEYOND * allowed).any())
 
-    def gives(self, mistake: Mistake) -> bool:
-        """Not those of numbers that leave the range of a format."""
-        v = mistake.variant
-        return bool(v.steps or v.spec or v.inputs) or v.values != "v"
-
     def seen(self, judged: CaseResult) -> CaseResult:
         """All of it, or without rows that have no key."""
         return rows.without_empty_rows(judged) if self.without_rows else judged

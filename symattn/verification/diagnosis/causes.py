@@ -18,6 +18,7 @@ import numpy as np
 
 from symattn.bounds.case_result import OF_VALUES, CaseResult, Part, largest
 from symattn.bounds.mistake import Where
+from symattn.bounds.reference import RIGHT
 from symattn.verification.diagnosis.conditions import only_where, separating
 from symattn.verification.diagnosis.fitted import FittedFamily, fitted
 from symattn.verification.effort import Effort
@@ -177,8 +178,8 @@ class Search(ABC, Generic[M]):
         return cases
 
     def gives(self, mistake: M) -> bool:
-        """Return whether the mistake is one that gives numbers."""
-        return True
+        """Return whether the mistake gives numbers: those of a format's range, which change nothing, do not."""
+        return getattr(mistake, "variant", None) != RIGHT
 
     def seen(self, judged: CaseResult) -> CaseResult:
         """Return the part of a fresh case that is looked at."""

@@ -12,8 +12,8 @@ import numpy as np
 from symattn.bounds.called_target import Outcome, same_bits
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.inputs import Sizes
-from symattn.verification.counterexample import shown
 from symattn.verification.probing.search import FAMILIES
+from symattn.verification.reduce import shown
 from symattn.verification.report import Counterexample, Fault
 
 if TYPE_CHECKING:

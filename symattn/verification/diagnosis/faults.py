@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from symattn.bounds.called_target import same_bits
 from symattn.bounds.case_result import UNFIT, Case, CaseResult
-from symattn.verification.counterexample import counterexample, shapes, shown
 from symattn.verification.diagnosis.causes import Cause, causes
 from symattn.verification.diagnosis.conditions import separating
 from symattn.verification.diagnosis.conduct import conduct, misread, only_aliased, unsteady
-from symattn.verification.reduce import Inputs, reduce
+from symattn.verification.reduce import Inputs, counterexample, reduce, shapes, shown
 from symattn.verification.report import STEPS, Fault
 
 if TYPE_CHECKING:
