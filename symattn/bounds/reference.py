@@ -101,12 +101,13 @@ class Run:
     @property
     def chain(self) -> tuple[str, ...]:
         """The names of the scores, from products to what the normaliser receives."""
-        return chain(self.steps)
+        return tuple(s.name for s in self.steps if s.name in SCORES)
 
     @property
     def raw(self) -> str:
         """The scores as they are scaled, before caps, biases and masks."""
-        return raw(self.spec, self.steps)
+        later = (*_LATER, "positioned") if isinstance(self.spec.position, Alibi | Buckets) else _LATER
+        return [name for name in self.chain if name not in later][-1]
 
     @property
     def final_scores(self) -> Any:
@@ -138,17 +139,6 @@ class Run:
     def steps(self) -> tuple[Step, ...]:
         """The definition's own steps."""
         return self.spec.pipeline(frozenset(self.inputs))
-
-
-def chain(steps: Sequence[Step]) -> tuple[str, ...]:
-    """The names of the scores among the steps, in order."""
-    return tuple(s.name for s in steps if s.name in SCORES)
-
-
-def raw(spec: Attention, steps: Sequence[Step]) -> str:
-    """The name of the scores as they are scaled."""
-    later = (*_LATER, "positioned") if isinstance(spec.position, Alibi | Buckets) else _LATER
-    return [name for name in chain(steps) if name not in later][-1]
 
 
 def values_name(steps: Sequence[Step]) -> str:

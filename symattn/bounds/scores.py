@@ -281,13 +281,9 @@ class _Scores:
         if not plain or spec.score != "dot" or spec.position is not None:
             each = each * (1 + self.xp.max(sizes))
         steps = int(run.terms.max(initial=0)) + SCALE_ROUNDINGS + 2
-        return each * (run.terms > 0).astype(float) * (float(f.eta) * steps * LOG2_E * self._largest_scale())
-
-    def _largest_scale(self) -> float:
-        scale = self.run.spec.scale
-        if scale == "given":
-            return max(1.0, float(upper(size(self.run.values["scale"])).max()))
-        return 1.0 if scale is None or isinstance(scale, str) else max(1.0, abs(float(scale)))
+        scale = upper(size(run.values["scale"])).max() if spec.scale == "given" else spec.scale
+        most = 1.0 if scale is None or isinstance(scale, str) else max(1.0, abs(float(scale)))
+        return each * (run.terms > 0).astype(float) * (float(f.eta) * steps * LOG2_E * most)
 
 
 @lru_cache(128)

@@ -11,10 +11,9 @@ import pytest
 
 from symattn.document.codec import record
 from symattn.verification.summing.asking import TermNumbers, TermSum
-from symattn.verification.summing.order import ordered
+from symattn.verification.summing.order import ordered, written
 from symattn.verification.summing.reading import TreeReading, kept, read
 from symattn.verification.summing.tree import NoTree, Tree, rebuilt
-from symattn.verification.summing.tree_text import written
 from symattn.verification.summing.width import Width, widths
 from tests.verification.sums import ORDERS, Adding, back, halves, lanes, loop, pairs, split, tiles, tree_of
 
