@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
-from functools import partial
 from typing import Any
 
-from symattn.arrays.array import Array
 from symattn.attention.linear import (
     causal_linear_attention,
     delta_step,
     linear_state,
 )
-from symattn.document.formulas import ARRAY_ROLES, formula, running_text
+from symattn.document.formulas import ARRAY_ROLES, formula
 from symattn.document.notation import Node, name
 from symattn.document.text import text
-from symattn.proof.gradients import gradient
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Unread, Value
 from symattn.proof.relations.random_arrays import mean_of_exponential
 from symattn.proof.relations.reader import Reader
 from symattn.proof.rules import Fold
 from symattn.proof.statement import Declared
-from symattn.proof.together import Together, bound, identity
 from symattn.theorems.letters import eye
-from symattn.theorems.sums import HALF, exp, total
 from symattn.theorems.texts import theorems
 
 # -- reassociation and recurrence --------------------------------------------------------------------------------------
@@ -77,77 +71,6 @@ def _new_state(reader: Reader) -> Any:
     return delta_step(s, k, v, reader.array("β"))
 
 
-# -- features of kernels -----------------------------------------------------------------------------------------------
-
-
-POWERS = {"q": "d", "k": "d", "a": "e", "b": "e"}
-
-
-def _tensor(x: Array, y: Array) -> Array:
-    """x ⊗ y as one row."""
-    xp = x.__array_namespace__()
-    return xp.reshape(x[:, None] * y[None, :], (x.shape[0] * y.shape[0],))
-
-
-def _dot(x: Array, y: Array) -> Array:
-    return total(x * y)
-
-
-def _truncated(x: Array, order: int) -> Array:
-    """Σ_{r ≤ order} x^r / r!."""
-    result, term = 0 * x + 1, 0 * x + 1
-    for r in range(1, order + 1):
-        term = term * x * Fraction(1, r)
-        result = result + term
-    return result
-
-
-def _falling(x: Array, order: int) -> Any:
-    """Σ over all entries of e^{−x} Σ_{r ≤ order} x^r / r!."""
-    return total(exp(-x) * _truncated(x, order))
-
-
-def _slopes(x: Array, s: Array, term: Any, next: Any) -> list[tuple[Any, Any]]:
-    """The derivative of e^{−x} s is −e^{−x} x^R / R!; a next term y, with y' = x^R / R!, makes of it −e^{−x} y."""
-    orders = [(gradient(partial(_falling, order=r), "x", x=x), -exp(-x) * _term(x, r)) for r in range(5)]
-    return [*orders, (-exp(s) * term + exp(s) * (term - next), -exp(s) * next)]
-
-
-def _term(x: Array, order: int) -> Array:
-    """x^order / order!."""
-    return _truncated(x, order) - (_truncated(x, order - 1) if order else 0 * x)
-
-
-power_kernel = Together(
-    (
-        identity(
-            POWERS,
-            lambda q, k, a, b: [
-                (_dot(_tensor(q, a), _tensor(k, b)), _dot(q, k) * _dot(a, b)),
-                (_dot(_tensor(q, q), _tensor(k, k)), _dot(q, k) * _dot(q, k)),
-            ],
-        ),
-        identity({"x": "n", "s": "", "term": "", "next": ""}, _slopes),
-        bound(
-            {"x": "n"},
-            lambda x: [(HALF + 0 * x, _truncated(x, 2)), (Fraction(1, 4) + 0 * x, _truncated(x, 4))],
-            lambda x: [
-                (x + 1) * (x + 1) * HALF,
-                ((x * x + 2 * x) ** 2 + 8 * (x + Fraction(3, 2)) ** 2) * Fraction(1, 24),
-            ],
-            lambda x: (0, _truncated(x, 3)),
-        ),
-    ),
-    running_text(
-        "Each further tensor factor multiplies the product by q·k, so the first holds for every r. Let s be"
-        " the sum, of order R. The derivative of $s e^{−x}$ is $−x^R/R! e^{−x}$: shown for R up to 4, and for"
-        " R + 1 if it is so for R. For even R it is not positive, so for $x ≤ 0$ the product is at least its"
-        " value 1 at 0, and s is positive; for $x ≥ 0$ the first term of s is 1 and no other is negative. The"
-        " last part is R = 2 and R = 4 directly."
-    ),
-)
-
-
 def _rising(first: str, steps: str) -> Callable[[Reader], Any]:
     """x < x + u₁ < x + u₁ + u₂ < …"""
 
@@ -193,10 +116,20 @@ false: $E[e^{w·q} e^{w·k}] = e^{q·k}$
 
 power-kernel-features: Features of a power of the score
 $(q·k)^r = q^{⊗ r}·k^{⊗ r}$; $Σ_{r=0}^R (q·k)^r/r!$ is positive for even $R$
-letters: new | q d, k d, R r | sizes r
+letters: new | q d, k d, R r, x | sizes r
 why: The inner product of tensor products is the product of inner products.
-false: the sum is positive for odd R
-by power_kernel
+false: the sum is positive for odd R: $0 ≤ 1 + x + x²/2 + x³/6$
+step new | q d, k d, a e, b e | sizes d, e | index i d, j e: $Σ_{i=1}^d Σ_{j=1}^e q_i a_j k_i b_j = {q·k} {a·b}$: each
+  further tensor factor multiplies the product by q·k, so the first holds for every r.
+step new | x, s, t, y | where p_0 = e^{−x}; p_1 = (1 + x) e^{−x}; p_2 = (1 + x + x²/2) e^{−x}; p_3 = (1 + x + x²/2 +
+  x³/6) e^{−x}; p_4 = (1 + x + x²/2 + x³/6 + x⁴/24) e^{−x}: Let s be the sum, of order R. The derivative of $s e^{−x}$
+  is $−x^R/R! e^{−x}$: for R up to 4 $∂p_0/∂x = −e^{−x}$, $∂p_1/∂x = −x e^{−x}$, $∂p_2/∂x = −x²/2 e^{−x}$, $∂p_3/∂x =
+  −x³/6 e^{−x}$ and $∂p_4/∂x = −x⁴/24 e^{−x}$, and for R + 1 if it is so for R. The last part is R = 2 and R = 4: $1/2 ≤
+  1 + x + x²/2$ and $1/4 ≤ 1 + x + x²/2 + x³/6 + x⁴/24$.
+rule: For even R the derivative is not positive, so for x ≤ 0 the product is at least its value 1 at 0, and s is
+  positive; for x ≥ 0 the first term of s is 1 and no other is negative.
+gap 1/2: {(x + 1)²}/2
+gap 1/4: {(x² + 2 x)² + 8 (x + 3/2)²}/24
 
 exp-kernel-full-rank: Three features do not give softmax attention
 $det[e^{q_i k_j}] > 0$, tried up to the order 5, with $q_1 < q_2$ < … and $k_1 < k_2$ < …; so three features, or fewer,

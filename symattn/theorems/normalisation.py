@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.norms import centre, layer_norm, rms_norm
+from symattn.attention.norms import layer_norm, rms_norm
 from symattn.document.formulas import ARRAY_ROLES, formula
 from symattn.document.notation import name
 from symattn.proof.gradients import gradient
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.statement import Pair
-from symattn.proof.together import Together, equations_by, identity
+from symattn.proof.together import equations_by
 from symattn.theorems.letters import eye
 from symattn.theorems.sums import add_up, squares, total
 from symattn.theorems.texts import theorems
@@ -42,38 +42,6 @@ def _count(like: Any) -> Array:
 
 def _root(x: Array) -> Array:
     return x.__array_namespace__().sqrt(x)
-
-
-# -- what they are -----------------------------------------------------------------------------------------------------
-
-
-AFFINE = {"x": "n d", "a": "n 1", "b": "n 1", "eps": ""}
-
-
-def _affine(x: Array, a: Array, b: Array) -> list[tuple[Any, Any]]:
-    """Return the centred rows, and RMSNorm of multiples of them."""
-    return [
-        (centre(a * x + b), a * centre(x)),
-        (centre(-a * x + b), -a * centre(x)),
-        (rms_norm(a * x), rms_norm(x)),
-        (rms_norm(-a * x), -rms_norm(x)),
-    ]
-
-
-layernorm_invariance = Together(
-    (
-        identity(
-            AFFINE,
-            _affine,
-            (
-                lambda x, a, b: (layer_norm(-a * x + b), layer_norm(x)),
-                lambda x, a, b, eps: (layer_norm(a * x + b, eps), layer_norm(x, eps)),
-            ),
-            positive=("a", "eps"),
-        ),
-    ),
-    ("LN is RMS of the centred row, so both parts together give LN(±a x + b) = ±LN(x) for a > 0.",),
-)
 
 
 # -- weights around a norm ---------------------------------------------------------------------------------------------
@@ -120,8 +88,11 @@ for: $a ≠ 0$
 for: the entries of x are not all equal, $‖Π x‖ ≠ 0$
 source: Ba, Kiros, Hinton, Layer Normalization (2016)
 why: Centring removes b, and the norm divides by |a|.
-false: $LN(a x + b 𝟏) = LN(x)$; and the same for ε > 0
-by layernorm_invariance
+false: $LN(a x + b 𝟏) = LN(x)$; and the same for ε > 0, 1 for one: $a Π x/√{‖a Π x‖²/d_model + 1} = sign(a) Π x/√{‖Π
+  x‖²/d_model + 1}$
+step: $Π (a x + b 𝟏) = a Π x$.
+step | positive a: $RMS(a x) = RMS(x)$ and $RMS(−a x) = −RMS(x)$ for $ε = 0$ and $‖x‖ ≠ 0$.
+rule: LN is RMS of the centred row, so both parts together give LN(±a x + b) = ±LN(x) for a > 0.
 
 rmsnorm-scale: RMSNorm ignores the scale
 $RMS(a x) = RMS(x)$

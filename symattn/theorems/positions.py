@@ -15,10 +15,10 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value, spread
 from symattn.proof.relations.reader import Reader
 from symattn.proof.statement import Declared
-from symattn.proof.together import Fails, Together, bound, identity
+from symattn.proof.together import Fails, Together, identity
 from symattn.theorems.letters import CAUSAL, rows
 from symattn.theorems.rotations import positions, rotation_matrix, turn, unit_vectors
-from symattn.theorems.sums import add_up, exp
+from symattn.theorems.sums import add_up
 from symattn.theorems.texts import theorems
 
 
@@ -64,15 +64,6 @@ later_rows = identity(
 )
 """The last rows of a matrix get the bias that they have in it."""
 
-# A far key at the distance L + δ is compared with the key at the distance δ, the nearer ones left over are ``rest``.
-TAIL = {"near": "n m", "u": "n m", "distance": "n m", "rest": "n r", "w": "", "a": "", "L": ""}
-
-
-def _tail(near: Any, u: Array, distance: Any, rest: Any, w: Array, a: Array, L: Any) -> Array:
-    """The mass of the far keys."""
-    far = add_up(exp(near + w - u - a * (L + distance)))
-    return far / (add_up(exp(near - a * distance)) + add_up(exp(rest)))
-
 
 def _band(s: Any) -> Any:
     """The most by which two scores differ."""
@@ -88,27 +79,6 @@ def _distance(s: Array) -> Array:
     """i − j."""
     xp = s.__array_namespace__()
     return xp.astype(xp.arange(s.shape[-2])[:, None] - xp.arange(s.shape[-1])[None, :], s.dtype)
-
-
-alibi_tail = Together(
-    (
-        bound(
-            TAIL,
-            lambda near, u, distance, rest, w, a, L: (_tail(near, u, distance, rest, w, a, L), exp(w - a * L)),
-            lambda near, u, distance, rest, w, a, L: (
-                exp(w - a * L)
-                * (add_up(exp(rest)) + add_up(exp(near - a * distance - u) * (exp(u) - 1)))
-                / (add_up(exp(near - a * distance)) + add_up(exp(rest)))
-            ),
-            lambda near, u, distance, rest, w, a, L: (_tail(near, u, distance, rest, w, a, L), exp(-a * L)),
-            nonnegative=("u", "w", "a", "L", "distance"),
-        ),
-    ),
-    (
-        "Every far key, at the distance L + δ, has a partner at the distance δ in its row, whose raw score is at "
-        "most w lower. The partners are all keys but the L farthest, which are the rest.",
-    ),
-)
 
 
 # -- absolute positions, and none --------------------------------------------------------------------------------------
@@ -226,8 +196,13 @@ $Σ_{j ≤ i − L} p_ij ≤ e^{w − a L}$ under the causal mask: the keys at d
 for: the raw scores of a row lie within a band of width w
 for: $a ≥ 0$, $L ≥ 1$
 why: A step of L in distance costs the factor $e^{−a L}$, and the raw scores can give back $e^w$.
-false: they have at most $e^{−a L}$ for any raw scores
-by alibi_tail
+false: they have at most $e^{−a L}$ for any raw scores: $Σ_{j ≤ i − L} p_ij ≤ e^{−a L}$
+step new | s m, u m, d m, r n, w, a, L | nonnegative u d w a L | sizes m, n | index j m, k n: $F/N ≤ e^{w − a L}$ with
+  $F = Σ_{j=1}^m e^{s_j + w − u_j − a (L + d_j)}$ and $N = Σ_{j=1}^m e^{s_j − a d_j} + Σ_{k=1}^n e^{r_k}$, of the far
+  keys and of all others.
+rule: Every far key, at the distance L + d, has a partner at the distance d in its row, whose raw score is at most w
+  lower. The partners are all keys but the L farthest, which are the rest.
+gap e^{w − a L}: {e^{w − a L} (Σ_{k=1}^n e^{r_k} + Σ_{j=1}^m e^{s_j − a d_j − u_j} (e^{u_j} − 1))}/N
 
 absolute-position-four-terms: Absolute positions: four terms
 $(x_i + u_i) M (x_j + u_j)ᵀ = x_i M x_jᵀ + x_i M u_jᵀ + u_i M x_jᵀ + u_i M u_jᵀ$

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import chain
 
 from symattn.document import notation as nt
-from symattn.document.errors import InputError
+from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.model import Block, Paragraph, Result, Text
 from symattn.document.notation import Relation
@@ -32,10 +32,11 @@ from symattn.proof.relations.judging import (
     showing,
 )
 from symattn.proof.relations.limit_rules import limit
+from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.sentences import PrintedClaim, assumed, claims, conditions, defined, is_mask
-from symattn.proof.statement import Sides
-from symattn.proof.theorem import Decision, Identity, Refutation, Theorem
-from symattn.proof.together import Fails
+from symattn.proof.statement import Letters, Sides, run
+from symattn.proof.theorem import Decision, Identity, Method, Refutation, Theorem
+from symattn.proof.together import Fails, Together
 from symattn.proof.words import statement, told
 
 _UNTOLD = "what its letters stand for is not declared"
@@ -80,12 +81,18 @@ def read(theorem: Theorem) -> Reading | None:
             for x in (theorem.says, theorem.false_says)
         )
         return Reading(results, false) if results else None
-    method = theorem.method
     try:
-        statement = method.statement if isinstance(method, AsPrinted) else Statement(theorem)
-        return statement.reading(theorem)
+        return _statement(theorem).reading(theorem)
     except FalseStep as wrong:
         return Reading(wrong=str(wrong))
+
+
+def _statement(theorem: Theorem) -> Statement:
+    """Return the statement as it is printed, that of the method where this decides the print itself."""
+    method = theorem.method
+    first = method.parts[0] if isinstance(method, Together) else method
+    printed = first.printed if isinstance(first, Following) else first
+    return printed.statement if isinstance(printed, AsPrinted) else Statement(theorem)
 
 
 _CONNECTING = ("and", "or", "for", "if", "with", "where", "as", "iff", "so", "hence", "is", "but", "then")
@@ -93,14 +100,14 @@ _CODE = "What the code of the statement says; it is not printed as a formula."
 
 
 def of_print(evidence: Evidence, reading: Reading | None) -> tuple[Evidence, ...]:
-    """Return the evidence of a box: that of its printed relations, and beside it that of the code that says the
-    same, where that is more."""
+    """Return the evidence of a box: that of its printed relations, and beside it that of the proof, where that is
+    more."""
     printed = [r.evidence for r in reading.claims if r.evidence] if reading else []
     grade = weakest([evidence, *printed])
     if grade is evidence.grade:
         return (evidence,)
     where = "; ".join(dict.fromkeys(e.where for e in printed if e.grade is grade))
-    return Evidence(grade, f"as printed, {where}"), replace(evidence, where=f"as code, {evidence.where}")
+    return Evidence(grade, f"as printed, {where}"), replace(evidence, where=f"by its proof, {evidence.where}")
 
 
 def boxed(
@@ -178,6 +185,18 @@ class Statement:
                 glossary = assumed(self.glossary, relation)
                 self.sized |= self._sizes(relation) if glossary is None else {}
             self.glossary = glossary or self.glossary
+
+    def reads(self, relation: Relation) -> bool:
+        """Return whether the letters give a relation a meaning."""
+        compiled = Compiled(pruned(self.glossary, relation, self.sized), self.sized)
+        sides = compiled.sides([(x.left, x.right) for x in links(relation)])
+        try:
+            run(sides, compiled.declared, Letters())
+        except Unread:
+            return False
+        except (Refused, Undecided, InputError, ZeroDivisionError, IndexError, ValueError):
+            return True  # not of letters, which have not all that numbers have
+        return True
 
     def _sizes(self, relation: Relation) -> dict[str, int]:
         """n = 2."""
@@ -356,8 +375,7 @@ class AsPrinted:
     false_says: Text
     hypotheses: tuple[Text, ...]
     letters: Glossary
-    top: int
-    rule: Text = ()
+    top: int = 3
 
     @cached_property
     def identity(self) -> Identity:
@@ -374,9 +392,9 @@ class AsPrinted:
 
     @cached_property
     def false(self) -> list[PrintedClaim]:
-        """The claims of the false variant, of which there is one at least."""
+        """The claims of the false variant, none where another part of the theorem has it."""
         result = claims(self.false_says)
-        if not result or not claims(self.says):
+        if not claims(self.says) or (self.false_says and not result):
             raise InputError(f"{plain_text(self.says)}: its print and that of its false variant are to be relations")
         return result
 
@@ -386,8 +404,8 @@ class AsPrinted:
 
     def _is_plain(self, claim: PrintedClaim) -> bool:
         """Return whether it is an equation with no condition but definitions."""
-        equal = all(sign == "=" for sign, _ in claim.relation.rest)
-        return equal and not claim.denied and not claim.only and {*claim.conditions} <= {*self.statement.definitions}
+        equal = all(sign == "=" for sign, _ in claim.relation.rest) and not claim.denied and not claim.only
+        return equal and {*claim.conditions} <= {*self.statement.definitions} and self.statement.reads(claim.relation)
 
     @cached_property
     def _plain(self) -> list[PrintedClaim]:
@@ -398,10 +416,11 @@ class AsPrinted:
 
     @cached_property
     def _compiled(self) -> tuple[Compiled, Glossary]:
-        """All claims as functions of the letters that they are about."""
-        every = [x for claim in (*claims(self.says), *self.false) for x in links(claim.relation)]
+        """All claims that can be read as functions of the letters that they are about."""
         statement = self.statement
-        sides = nt.equals(*(side for x in every for side in (x.left, x.right)))
+        read = (c.relation for c in (*claims(self.says), *self.false) if statement.reads(c.relation))
+        every = [x for relation in read for x in links(relation)]
+        sides = nt.equals(0, *(side for x in every for side in (x.left, x.right)))
         used = pruned(statement.glossary, sides, statement.sized)
         return Compiled(used, statement.sized), used
 
@@ -423,12 +442,12 @@ class AsPrinted:
     def decide(self) -> Decision:
         identity = self.identity.decide() if self._plain else None
         evidence = [*([identity.evidence] if identity else []), *(e for e, _ in self._read)]
-        grade, rule = weakest(evidence), bool(self.rule)
-        where = "; ".join(dict.fromkeys(e.where for e in evidence if e.grade is grade)) + ", by the printed rule" * rule
+        grade = weakest(evidence)
+        where = "; ".join(dict.fromkeys(e.where for e in evidence if e.grade is grade))
         by = [p for _, shown in self._read for p in shown.by]
         return Decision(
-            Evidence(Grade.ARGUED if rule and grade is Grade.PROVED else grade, where),
-            (*(identity.argument if identity else ()), *([self.rule] if rule else [])),
+            Evidence(grade, where),
+            identity.argument if identity else (),
             identity.hypotheses if identity else (),
             (*(identity.proofs if identity else ()), *(p for p in by if isinstance(p, Proof))),
             identity.declared if identity else declared_hypotheses(self._compiled[0].declared),
@@ -451,6 +470,28 @@ class AsPrinted:
         result = [self.identity.witness()] if self._plain else []
         result += [f"exact numbers at {shown.at}" if shown.at else "" for _, shown in self._read]
         return result[0] if all(result) else ""
+
+
+@dataclass(frozen=True)
+class Following:
+    """The method of a theorem that follows, by a rule in words, from relations that are decided in its place."""
+
+    printed: Method
+    steps: Together
+
+    @property
+    def rule(self) -> Text:
+        """What follows from the relations, and how."""
+        return self.steps.rule
+
+    def decide(self) -> Decision:
+        return self.steps.decide()
+
+    def refute(self) -> Refutation:
+        return self.printed.refute()
+
+    def witness(self) -> str:
+        return self.steps.witness()
 
 
 def _shown(claim: PrintedClaim) -> nt.Node:

@@ -1,4 +1,4 @@
-"""Rounding: thresholds, masks, sums and scales in number formats; bounds of errors are in ``rounding_bounds``."""
+"""Rounding: thresholds, masks, sums and scales in number formats; bounds of errors."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from symattn.proof.listed import InFormats
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.printed_roundings import fl, overflow
 from symattn.proof.together import PositiveNumber, Together, bound
-from symattn.theorems import rounding_bounds, rounding_formats
+from symattn.theorems import rounding_formats
 from symattn.theorems.rounding_formats import FORMAT_LETTERS, INFINITE, values
 from symattn.theorems.streaming import STATE_LETTERS, named_state
-from symattn.theorems.sums import add_up, beside, exp, weight_beside, weights
+from symattn.theorems.sums import beside, exp, weights
 from symattn.theorems.texts import theorems
 
 KEPT = (*INFINITE, "float8_e4m3fn")
@@ -131,12 +131,6 @@ underflow_threshold = InFormats(
 
 # -- saturation --------------------------------------------------------------------------------------------------------
 _LAST_DIGIT = Fraction(1, 2 * 10**PLACES)  # half a unit of it
-SATURATED = {"top": "n 1", "delta": "n 1", "u": "n r", "half": ""}
-
-
-def _saturation_gap(delta: Any, more: Any, room: Any) -> Any:
-    rest = add_up(exp(-delta - more))
-    return room + add_up(exp(-delta - more) * (exp(more) - 1)) + rest * rest / (1 + rest)
 
 
 def _off(xp: Functions) -> Array:
@@ -156,28 +150,11 @@ def _largest_weight(reader: Any) -> Any:
 
 
 LOG_OF_HALF_U = nearest(lambda: -_log(Format("float32").u / 2))
-one_hot_saturation = Together(
+printed_digits = Together(
     (
-        bound(
-            SATURATED,
-            lambda top, delta, u, half: (1 - half, weight_beside(top, top - delta - u)),
-            _saturation_gap,
-            assumed={
-                "more": ("n r", lambda u: u),
-                "room": ("n 1", lambda delta, half, r: half - r * exp(-delta)),
-            },
-            chosen={
-                "u": lambda u: u * u,
-                "half": lambda delta, r: (r * exp(-delta)).max(),
-            },
-        ),
         PositiveNumber(lambda xp: _LAST_DIGIT + _off(xp), _eighteen_is_not_enough),
         PositiveNumber(lambda xp: _LAST_DIGIT - _off(xp), _eighteen_is_not_enough),
-    ),
-    (
-        "With half = u/2 the hypothesis is that (n_k − 1) e^{−Δ} ≤ u/2, and then p is between 1 − u/2 and 1. The "
-        "number next to 1 is 1 − u, and the tie at 1 − u/2 goes to 1, which is even; and 1 · (1 − 1) is 0.",
-    ),
+    )
 )
 
 
@@ -199,7 +176,22 @@ for: $d_k u < 1$; |q| and |k| are taken entry by entry
 source: Muller et al., Handbook of Floating-Point Arithmetic (2010), chapter 6
 why: The terms are wrong in relation to their own sizes; what cancels in the sum leaves its error behind.
 false: $|fl(q·k) − q·k| ≤ γ_{d_k} |q·k|$
-by dot_product_error
+step new | r, u, v, C, D, E, F | positive r u | nonnegative v | units C D, E F | where m = r + u + v; δ = u (C² − D²)/m;
+  g = v/(r + u); θ = g (E² − F²): With r, u and v in the proportion of $1 − (k + 1) u$, u and $k u$, |δ| is at most the
+  unit roundoff and |θ| at most the γ of k, which is g; that of k + 1 is $(u + v)/r$, and $θ + δ + θ δ ≤ (u + v)/r$ and
+  $−(u + v)/r ≤ θ + δ + θ δ$: one more factor; and $0 ≤ (u + v)/r − g$.
+step new | q d, k d, C d, D d, g | positive g | units C D | sizes d | index i d | where θ_i = g (C_i² − D_i²):
+  $Σ_{i=1}^d q_i k_i θ_i ≤ g Σ_{i=1}^d |q_i k_i|$ and $−g Σ_{i=1}^d |q_i k_i| ≤ Σ_{i=1}^d q_i k_i θ_i$.
+rule: A computed product is the true one times 1 + δ. To add two computed sums multiplies each of their terms by one
+  more such factor. By induction over the tree of additions each term of a sum of d_k products is the true one times 1 +
+  θ with |θ| ≤ γ, the γ of d_k: sums of a and b terms have at most max(a, b) + 1 ≤ a + b factors on a term.
+gap (u + v)/r: 2 g F² (2 u C² + r + v)/m + 2 (g + 1) u D²/m + (u + v) u/(r (r + u))
+gap −(u + v)/r: 2 g E² (2 u C² + r + v)/m + 2 g u D²/m + 2 u C²/m + (u + v) u/(r (r + u))
+gap (u + v)/r − g: u m/(r (r + u))
+gap g Σ_{i=1}^d |q_i k_i|: g Σ_{i=1}^d (f_i C_i² + h_i D_i²); f_i = |q_i k_i| − q_i k_i by magnitude; h_i = |q_i k_i| +
+  q_i k_i by magnitude
+gap −g Σ_{i=1}^d |q_i k_i|: g Σ_{i=1}^d (f_i D_i² + h_i C_i²); f_i = |q_i k_i| − q_i k_i by magnitude; h_i = |q_i k_i| +
+  q_i k_i by magnitude
 
 exp-overflow-threshold: Where the exponential overflows
 $fl(e^x) = ∞$ iff $e^x ≥ (2 − u) 2^{e_max}$, that is from x ≈ $@overflow_float32$ in float32,
@@ -224,7 +216,12 @@ $fl(p_max) = 1$ for $Δ ≥ log(2/u) + log(n_k − 1)$, a gap of ≈ $@LOG_OF_HA
 for: Δ is the gap between the largest score and all others; p is correctly rounded, ties to even
 why: The other keys together get less than half of the distance from 1 to the number below it.
 false: a gap of 88 is needed
-by one_hot_saturation
+by printed_digits
+step new | Δ, t n, h | nonnegative t h | sizes n | index j n: The largest weight is $1/(1 + R) ≥ 1 − (h + n e^{−Δ})$
+  with $R = Σ_{j=1}^n e^{−Δ − t_j}$ for the n other keys, where none of $t_j$ and h is negative.
+rule: The hypothesis is that (n_k − 1) e^{−Δ} ≤ u/2, and then p is between 1 − u/2 and 1. The number next to 1 is 1 − u,
+  and the tie at 1 − u/2 goes to 1, which is even; and 1 · (1 − 1) is 0.
+gap 1/(1 + R): h + Σ_{j=1}^n e^{−Δ − t_j} (e^{t_j} − 1) + R²/(1 + R)
 
 output-from-score-error: From errors of scores to errors of outputs
 $ô_c − o_c ≤ w_c (e^η − 1)/(e^η + 1)$, and, as both may change places, |ô_c − o_c| ≤ w_c tanh(η/2) for values between
@@ -250,7 +247,27 @@ for: $u < 1$, and û is u up to terms of the order u²; m is the largest score
 source: Blanchard, Higham, Higham, Accurately computing the log-sum-exp and softmax functions (2021)
 why: A relative error of a difference of scores is an absolute error in the exponent, as large as the difference.
 false: the same without the spread of the scores: $p̂_j/p_j ≤ e^{(n_k + 2 κ) û}$
-by shifted_softmax_error
+step new | x n, α n, β n, γ n, u, r, c | nonnegative u r c | sizes n | index j n, l n | where M = max(|x|); a_j = x_j u
+  tanh(α_j) + r tanh(β_j); b_j = x_j u tanh(α_j) + c tanh(γ_j); w_j = e^{x_j + a_j}/(Σ_{l=1}^n e^{x_l + b_l}); p =
+  softmax(x); T_j = u (|x_j| + M) + r + c: For x = s − m, which is computed as x (1 + δ), and computed weights w, whose
+  numerators have further factors of at most $e^r$ and whose terms in the sum have factors of at most $e^c$, $w_j ≤ p_j
+  e^{T_j}$ and $p_j ≤ w_j e^{T_j}$.
+step new | a, v, C, D | positive a v | units C D | where u = a/(a + v); δ = u (C² − D²): $1 − u ≤ 1 + δ$ and $1 + δ ≤
+  1/(1 − u)$.
+rule: So each factor 1 + δ lies between 1 − u = e^{−û} and e^û. The exponential and the division put κ + 1 of them on
+  the numerator; the exponential and the sum, of n_k terms in any order, put at most κ + n_k − 1 on each term of the
+  denominator. The maximum m is exact, and what is subtracted from it is wrong by |s_j − m| u. The errors are below
+  their bounds here; by continuity they may reach them.
+gap p_j e^{T_j}: Σ_{l=1}^n e^{x_j + a_j + x_l} (e^{u (k_j h_j + m_j f_j)/2 + r q_j + u (m_l h_l + k_l f_l)/2 + u g_l + c
+  t_l} − 1)/({Σ_{l=1}^n e^{x_l}} {Σ_{l=1}^n e^{x_l + b_l}}); f_j = |x_j| − x_j by magnitude; h_j = |x_j| + x_j by
+  magnitude; g_j = M − |x_j| by largest; k_j = 1 − tanh(α_j) by bounded; m_j = 1 + tanh(α_j) by bounded; q_j = 1 −
+  tanh(β_j) by bounded; t_j = 1 + tanh(γ_j) by bounded
+gap w_j e^{T_j}: Σ_{l=1}^n e^{x_j + x_l + b_l} (e^{u (m_j h_j + k_j f_j)/2 + r q_j + u (k_l h_l + m_l f_l)/2 + u g_l + c
+  t_l} − 1)/({Σ_{l=1}^n e^{x_l}} {Σ_{l=1}^n e^{x_l + b_l}}); f_j = |x_j| − x_j by magnitude; h_j = |x_j| + x_j by
+  magnitude; g_j = M − |x_j| by largest; k_j = 1 − tanh(α_j) by bounded; m_j = 1 + tanh(α_j) by bounded; q_j = 1 +
+  tanh(β_j) by bounded; t_j = 1 − tanh(γ_j) by bounded
+gap 1 + δ: 2 u C²
+gap 1/(1 − u): 2 u D² + a²/(v (a + v))
 
 power-of-two-scale-exact: A power of two as scale is exact
 for $d_k = 4^k$ scaling by $1/√d_k = 2^{−k}$ is exact, and scaling Q, K or S gives the same bits
@@ -333,5 +350,5 @@ THEOREMS = theorems(
             formats=("float32", "float16", "bfloat16"),
         ),
     },
-    vars(rounding_bounds) | vars(rounding_formats) | globals() | NUMBERS,
+    vars(rounding_formats) | globals() | NUMBERS,
 )

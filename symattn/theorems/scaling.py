@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from symattn.arrays.array import Array
-from symattn.document.formulas import ARRAY_ROLES, running_text
+from symattn.document.formulas import ARRAY_ROLES
 from symattn.proof.expectation import NORMAL, EntryLaw, law_with
-from symattn.proof.gradients import gradient
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.together import PositiveNumber, Together, bound, identity
-from symattn.theorems.sums import exp
+from symattn.proof.together import PositiveNumber
 from symattn.theorems.texts import theorems
 
 
@@ -35,30 +32,6 @@ THREE_VALUES = EntryLaw(
 
 
 # -- unscaled-mean-gradient-decays-slowly ----------------------------------------------------------------------------
-GAP = {"x": "", "h": ""}
-
-
-def _slope(x: Array) -> Any:
-    """p₁p₂ for the gap x of two scores."""
-    e = exp(x)
-    return e / ((1 + e) * (1 + e))
-
-
-def _power(x: Array, h: Any) -> Any:
-    """x² / (4τ²) for h = 1 / (2τ)."""
-    return (h * x) * (h * x)
-
-
-def _bell(x: Array, h: Any) -> Any:
-    return exp(-_power(x, h))
-
-
-def _below(x: Array) -> Any:
-    """e^{−x} − p₁p₂."""
-    e = exp(x)
-    return (1 + 2 * e) / (e * (1 + e) * (1 + e))
-
-
 def _mean_is_as_small_as_the_median(_: Any) -> Any:
     """e^{−0.95 τ} less a part of E[p₁p₂], that of |Δ| ≤ 20, at τ = 8."""
     import flint
@@ -71,31 +44,9 @@ def _mean_is_as_small_as_the_median(_: Any) -> Any:
     return (-flint.arb(38) / 5).exp() - part
 
 
-slow_mean_gradient = Together(
-    (
-        # twice 1/2 − P(|Δ| ≤ 0.95 τ) for Δ ∼ N(0, 2τ²)
-        PositiveNumber(lambda xp: 1 - 2 * xp.erf(xp.asarray(Fraction(19, 40))), _mean_is_as_small_as_the_median),
-        identity(GAP, lambda x: (gradient(lambda x: exp(x) / (1 + exp(x)), "x", x=x), _slope(x))),
-        bound(
-            GAP,
-            lambda x, h: (_slope(x) * _bell(x, h), _slope(x)),
-            lambda x, h: _slope(x) * _bell(x, h) * (exp(_power(x, h)) - 1),
-        ),
-        bound(
-            GAP,
-            lambda x, h: (_slope(x) * (1 - _power(x, h)), _slope(x) * _bell(x, h)),
-            lambda x, h: _slope(x) * (_bell(x, h) - 1 + _power(x, h)),
-        ),
-        bound(GAP, lambda x: (_slope(x), exp(-x)), _below),
-        identity(GAP, lambda x: (gradient(lambda x: -(x * x + 2 * x + 2) * exp(-x), "x", x=x), x * x * exp(-x))),
-    ),
-    running_text(
-        "The gap $Δ$ of the scores is N(0, 2τ²), and $p_1 p_2$ is the derivative of its logistic function, which"
-        " grows from 0 to 1, so the integral is 1. Times the greatest density $1/(2 √π τ)$, the first inequality"
-        " gives the bound, and the second the lower bound $1 − c/(4 τ²)$ of the ratio, with $c = ∫ Δ² p_1 p_2$."
-        " By the third, $p_1 p_2 ≤ e^{−|Δ|}$ for the gap in either order, so c is at most 4, twice the integral"
-        " of $x² e^{−x}$ from 0 on, which the last equation gives. And $|Δ| > 19/20 τ$ with a probability over 1/2."
-    ),
+# twice 1/2 − P(|Δ| ≤ 0.95 τ) for Δ ∼ N(0, 2τ²)
+half_of_the_gaps = PositiveNumber(
+    lambda xp: 1 - 2 * xp.erf(xp.asarray(Fraction(19, 40))), _mean_is_as_small_as_the_median
 )
 
 
@@ -151,7 +102,16 @@ $E[p_1 p_2] ≤ 1/(2 √π τ)$, and at least $1 − 1/τ²$ times that, so the 
 for: $s_1$ and $s_2$ are independent and N(0, τ²)
 why: The mean is carried by the few rows whose two scores are close, and those become rare only as 1/τ.
 false: the mean of $p_1 p_2$ is as small as its median, $e^{−19/20 τ}$
-by slow_mean_gradient
+by half_of_the_gaps
+step new | x, t | where f = e^x/(1 + e^x); r = e^x/(1 + e^x)²; b = e^{−t² x²}; g = −(x² + 2 x + 2) e^{−x}: The gap Δ of
+  the scores is N(0, 2τ²), and $p_1 p_2$ is the derivative r of its logistic function, which grows from 0 to 1, so the
+  integral is 1: $∂f/∂x = r$. Times the greatest density $1/(2 √π τ)$, $r b ≤ r$ gives the bound, and $r (1 − t² x²) ≤ r
+  b$ with t for 1/(2τ) the lower bound $1 − c/(4 τ²)$ of the ratio, with c for ∫ Δ² r. As $r ≤ e^{−x}$ for the gap in
+  either order, c is at most 4, twice the integral of x² e^{−x} from 0 on, which $∂g/∂x = x² e^{−x}$ gives.
+rule: And |Δ| > 19/20 τ with a probability over 1/2.
+gap r: r b (e^{t² x²} − 1)
+gap r b: r (e^{−t² x²} − 1 + t² x²)
+gap e^{−x}: (1 + 2 e^x)/(e^x (1 + e^x)²)
 """
 
 THEOREMS = theorems(

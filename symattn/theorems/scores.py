@@ -3,74 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.attention.scores import additive_scores, distance_scores, dot_scores
-from symattn.attention.scores import softcap as cap
 from symattn.attention.softmax import sink_weights
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.softmax import sparsemax as sparse_weights
-from symattn.proof.gradients import gradient
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.rules import Substitution
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.together import Positive, Together, bound, equations_by, identity
+from symattn.proof.together import equations_by
 from symattn.theorems.letters import rows
-from symattn.theorems.sums import HALF, add_up, beside, exp, squares, tanh, total, weight_beside, weights
+from symattn.theorems.sums import squares, weights
 from symattn.theorems.texts import theorems
-
-# -- sparsemax ---------------------------------------------------------------------------------------------------------
-# Scores p + τ − λ have the weights p: λ is what scores lie below the threshold τ by. The same for q, ρ, μ.
-SPARSE = {**dict.fromkeys(("p", "q", "lam", "mu"), "m"), "tau": "", "rho": ""}
-NOT_BELOW_ZERO = ("p", "q", "lam", "mu")
-
-
-def _nearest(p: Array, q: Array, lam: Any, tau: Any) -> tuple[Any, Any]:
-    """‖p − s‖² and ‖q − s‖², but for terms that are 0 if p and q have one sum and λ p = 0."""
-    s = p + tau - lam
-    nothing = 2 * add_up(p * lam) + 2 * tau * (add_up(q) - add_up(p))
-    return squares(p - s) - nothing, squares(q - s)
-
-
-def _nonexpansive(p: Array, q: Array, lam: Any, mu: Any, tau: Any, rho: Any) -> tuple[Any, Any]:
-    """‖p − q‖² and ‖s − t‖², but for terms that are 0 if p and q have one sum and λ p = μ q = 0."""
-    nothing = 2 * add_up(p * lam + q * mu) + 2 * (tau - rho) * (add_up(q) - add_up(p))
-    return squares(p - q) - nothing, squares((p + tau - lam) - (q + rho - mu))
-
-
-sparsemax = Together(
-    (
-        Positive(
-            Declared({"p": "m"}, positive=("p",)),
-            lambda p: p / add_up(p),
-            # The scores 1 and −p have the weights 1 and 0.
-            lambda p: sparse_weights(beside(0 * p + 1, -p)),
-        ),
-        bound(
-            SPARSE,
-            _nearest,
-            lambda p, q, lam: squares(q - p) + 2 * add_up(q * lam),
-            nonnegative=NOT_BELOW_ZERO,
-        ),
-        bound(
-            SPARSE,
-            _nonexpansive,
-            lambda p, q, lam, mu, tau, rho: (
-                squares((tau - rho) - (lam - mu)) + 2 * add_up(p * mu) + 2 * add_up(q * lam)
-            ),
-            # Scores that are weights are their own sparsemax.
-            lambda p, q: (2 * squares(p / add_up(p) - q / add_up(q)) * 2, squares(p / add_up(p) - q / add_up(q))),
-            nonnegative=NOT_BELOW_ZERO,
-        ),
-    ),
-    (
-        "If s = p + τ − λ with λ ≥ 0, and λ = 0 where p > 0, then p is nearest, and alone so, as ‖q − p‖² is left "
-        "over. Such a p there is for all s, p = max(s − τ, 0): as τ falls its sum grows from 0 without a break, so "
-        "it is 1 for some τ. Scores s + t have the same p and λ, with the threshold τ + t.",
-    ),
-)
-
 
 LETTERS = Glossary(
     {"s": "n_k", "t": "n_k", "b": "", "V": "n_k d_v", "K": "n_k d_k", "q": "d_k"},
@@ -79,25 +24,13 @@ LETTERS = Glossary(
 ).where("p = softmax(s)")
 
 
-# -- additive ----------------------------------------------------------------------------------------------------------
-def by_exponentials(x: Array) -> Array:
-    """tanh x = (e^x − e^{−x}) / (e^x + e^{−x})."""
-    return (exp(x) - exp(-x)) / (exp(x) + exp(-x))
-
-
-def complements(x: Array) -> tuple[Any, Any]:
-    """1 − tanh x and 1 + tanh x."""
-    below = exp(x) + exp(-x)
-    return 2 * exp(-x) / below, 2 * exp(x) / below
-
-
 SAME_LENGTHS = Substitution(
     Declared({"q": "n d", "k": "m d", "c": "", "h": ""}),
     lambda q, k, c: (soft(c * dot_scores(q, k)), soft(c * distance_scores(q, k))),
     (lambda q, k, c, y: soft(c * (distance_scores(q, k) + y.mT))),
     "y",
     "m 1",
-    lambda k: squares(k) * HALF,
+    lambda k: squares(k) / 2,
     lambda h: h,
     lambda q, k, c: (soft(c * dot_scores(q, k)), soft(c * distance_scores(q, k))),
 )
@@ -109,63 +42,11 @@ SAME_LENGTHS = Substitution(
     false=lambda q, k, c: (soft(c * dot_scores(q, k)), soft(c * distance_scores(q, k))),
 )
 def equal_norm_keys(q: Array, k: Array, c: Array, r: Array, s: Array) -> list[Pair]:
-    lengths = squares(k).mT * HALF
+    lengths = squares(k).mT / 2
     return [
         (soft(c * dot_scores(q, k)), soft(c * (distance_scores(q, k) + lengths))),
         (soft(c * (s + r)), soft(c * s)),
     ]
-
-
-# -- caps --------------------------------------------------------------------------------------------------------------
-
-
-def _excess_total(s: Array, c: Array) -> Array:
-    """Σ s³/(3τ²) − s + g(s)."""
-    return total(s * s * s / (3 * c * c) - s + cap(s, c))
-
-
-def _tanh(s: Array, c: Array) -> Any:
-    return tanh(s / c)
-
-
-CAPPED = {"s": "n m", "c": "", "t": "n 1"}
-softcap = Together(
-    (
-        identity(
-            CAPPED,
-            lambda s, c: [
-                (gradient(lambda s, c: total(cap(s, c)), "s", s=s, c=c), 1 - _tanh(s, c) * _tanh(s, c)),
-                (gradient(_excess_total, "s", s=s, c=c), (s / c) * (s / c) - _tanh(s, c) * _tanh(s, c)),
-            ],
-            positive=("c",),
-        ),
-        identity(
-            {"x": ""},
-            lambda x: [
-                (1 - by_exponentials(x), complements(x)[0]),
-                (1 + by_exponentials(x), complements(x)[1]),
-                (1 - by_exponentials(x) ** 2, complements(x)[0] * complements(x)[1]),
-            ],
-        ),
-        Positive(Declared({"x": ""}), lambda x: complements(x)[0] * complements(x)[1]),
-        bound(
-            {**CAPPED, "x": ""},
-            lambda x: (1 - by_exponentials(x) ** 2, 1),
-            lambda x: by_exponentials(x) ** 2,
-            (
-                lambda s, c, t: (weights(cap(s + t, c)), weights(cap(s, c))),
-                # Capping after the mask: a forbidden key keeps the score −τ.
-                lambda s, c, t: (weight_beside(0 * t - c, cap(s, c)), 0 * t),
-            ),
-            positive=("c",),
-        ),
-    ),
-    (
-        "All of 1 ∓ tanh and 1 − tanh² are positive, so |g| < τ and 0 < g' ≤ 1: g grows, and no faster than s. "
-        "Then |tanh x| ≤ |x|, so the derivative of s³/(3τ²) − s + g(s) is never negative; this function is 0 at 0, "
-        "so it has the sign of s, and so has s − g(s).",
-    ),
-)
 
 
 _TEXT = """
@@ -211,11 +92,20 @@ gap e^{2 τ}/(e^{2 τ} + n_k − 1): {Σ_{l≠j} e^{t_j} (e^{τ (d_j + c_l)} −
 
 softcap: The softcap bounds scores and keeps their order
 for $g(s) = τ tanh(s/τ)$: $|g(s)| < τ$, g grows strictly, $|g(s) − g(t)| ≤ |s − t|$, $|g(s) − s| ≤ |s|³/(3 τ²)$
-letters: | s, t, τ | sharp far small
+letters: | s, t, τ, x n_k | sharp far small
 for: $τ > 0$
 why: The function tanh grows from −1 to 1, with a slope of at most 1.
-false: softmax after g does not change when all scores are shifted; the cap may come after the mask, $g(−∞) = −τ$
-by softcap
+false: softmax after g does not change when all scores are shifted, $softmax(g(x + t 𝟏)) = softmax(g(x))$; the cap may
+  come after the mask, so that a forbidden key has the weight $e^{−τ}/(e^{−τ} + Σ_{j=1}^{n_k} e^{g(x_j)}) = 0$
+step: for $f = τ tanh(s/τ)$ and $r = s³/(3 τ²) − s + f$: $∂f/∂s = 1 − tanh(s/τ)²$ and $∂r/∂s = (s/τ)² − tanh(s/τ)²$.
+step new | x | where t = (e^x − e^{−x})/(e^x + e^{−x}): For t, which is tanh x, $0 < 1 − t$, $0 < 1 + t$, $0 < 1 − t²$
+  and $1 − t² ≤ 1$.
+rule: So |g| < τ and 0 < g' ≤ 1: g grows, and no faster than s. Then |tanh x| ≤ |x|, so r has a derivative that is never
+  negative; it is 0 at 0, so it has the sign of s, and so has s − g(s).
+gap 1: t²
+gap 1 − t²: 4/(e^x + e^{−x})²
+gap 1 − t: {2 e^{−x}}/(e^x + e^{−x})
+gap 1 + t: {2 e^x}/(e^x + e^{−x})
 
 sink-is-extra-key: A sink is one more key
 $Σ_{j=1}^{n_k} e^{s_j}/(e^b + Σ_{l=1}^{n_k} e^{s_l}) v_j = softmax((s, b)) V_+$: a sink is one more key, of score b
@@ -245,8 +135,16 @@ sparsemax gives the weights that are nearest to the scores, $‖sparsemax(s) −
 for: both p and q are weights: not negative, with the sum 1; λ is never negative, and 0 where p is not
 source: Martins, Astudillo, From Softmax to Sparsemax (2016)
 why: It is the projection to the simplex, which is convex.
-false: all weights are positive; the Lipschitz constant is ½
-by sparsemax
+false: all weights are positive, $0 < sparsemax_j(s)$; the Lipschitz constant is ½, $‖sparsemax(s) − sparsemax(t)‖ ≤ 1/2
+  ‖s − t‖$
+step new | p n, q n, λ n, μ n, τ, ρ | nonnegative p q λ μ | sizes n | index j n | where s = p + τ 𝟏 − λ; t = q + ρ 𝟏 −
+  μ: But for terms that are 0 if p and q have one sum and λ p = μ q = 0, $‖p − s‖² − 2 {p·λ} − 2 τ (Σ_{j=1}^n q_j −
+  Σ_{j=1}^n p_j) ≤ ‖q − s‖²$ and $‖p − q‖² − 2 {p·λ} − 2 {q·μ} − 2 (τ − ρ) (Σ_{j=1}^n q_j − Σ_{j=1}^n p_j) ≤ ‖s − t‖²$.
+rule: If s = p + τ − λ with λ ≥ 0, and λ = 0 where p > 0, then p is nearest, and alone so, as ‖q − p‖² is left over.
+  Such a p there is for all s, p = max(s − τ, 0): as τ falls its sum grows from 0 without a break, so it is 1 for some
+  τ. Scores s + t have the same p and λ, with the threshold τ + t.
+gap ‖q − s‖²: ‖q − p‖² + 2 q·λ
+gap ‖s − t‖²: ‖(τ − ρ) 𝟏 − λ + μ‖² + 2 p·μ + 2 q·λ
 
 hopfield-energy: A step of attention lowers the Hopfield energy
 for $E(ξ) = −lse(β X ξ)/β + 1/2 ‖ξ‖²$ and $ξ′ = Xᵀ softmax(β X ξ)$: $E(ξ) − E(η) ≥ 1/2 ‖ξ − η‖² + (ξ′ − η)·(η − ξ)$ for
@@ -286,6 +184,7 @@ THEOREMS = theorems(
         ),
         "sparsemax": Glossary(
             {"s": "n_k", "t": "n_k", "c": "", "x": "n_k"},
+            index={"j": "n_k"},
             defined={"p": lambda reader: weights(reader.array("x"))},
             functions={"sparsemax": lambda reader, x: replace(x, array=sparse_weights(x.array))},
             sharp="attained",

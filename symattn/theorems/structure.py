@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
-
-import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
-from symattn.document.errors import Refused
 from symattn.document.formulas import formula
 from symattn.proof.expectation import EntryLaw
-from symattn.proof.gradients import gradient
 from symattn.proof.listed import Listed
 from symattn.proof.relations.functions import rank_of
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.rules import MeanRule, Substitution
-from symattn.proof.statement import Declared, Pair
-from symattn.proof.together import equations_by
-from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, eye, rows, scaled_scores, weights
+from symattn.proof.rules import Substitution
+from symattn.proof.statement import Declared
+from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, eye, rows
 from symattn.theorems.sums import identity_like
 from symattn.theorems.texts import theorems
 
@@ -44,41 +38,6 @@ score_rank = Listed(
     ("The rank of a matrix whose size is a letter is no identity between its entries.",),
     1,
 )
-
-
-@equations_by(
-    arrays={"x0": "1 1", "x": "n 1", "a": "1 1", "more": "r 1"},
-    false=lambda x: (x.__array_namespace__().maximum(_slope_at_zero(rows(x, -x)), 1), 1 + 0 * x[:1]),
-    rule="A function with a derivative that has no bound is not Lipschitz. The last two equations are of the tokens 0"
-    " and a, and of 0, a and any number of others at 0: so it holds for every number of tokens from two on.",
-)
-def not_globally_lipschitz(x0: Array, x: Array, a: Array, more: Array) -> list[Pair]:
-    xp = x.__array_namespace__()
-    n = 1 + xp.sum(0 * more + 1, axis=0, keepdims=True)
-    return [
-        (gradient(_first_output, "x0", x0=x0, x=x), _slope(x0, x)),
-        (_slope_at_zero(rows(a, -a)), (1 + 2 * a * a) / 3),
-        (_slope_at_zero(a), (2 + a * a) / 4),
-        (_slope_at_zero(rows(a, 0 * more)), (1 + a * a) / (n + 1) - a * a / ((n + 1) * (n + 1))),
-    ]
-
-
-def _first_output(x0: Array, x: Array) -> Any:
-    tokens = rows(x0, x)
-    return ATTENTION(tokens, tokens, tokens)[0, 0]
-
-
-def _slope(x0: Array, x: Array) -> Any:
-    """∂o₁/∂x₁ = p₁₁ + Σ_j p_1j x_j² − o₁² + x₁ p₁₁ (x₁ − o₁)."""
-    tokens = rows(x0, x)
-    p = weights(x0, tokens)
-    o = p @ tokens
-    own = p[:, :1]
-    return own + p @ (tokens * tokens) - o * o + x0 * own * (x0 - o)
-
-
-def _slope_at_zero(others: Any) -> Any:
-    return _slope(0 * others[:1], others)
 
 
 def _of_matrices(attention: Attention) -> Any:
@@ -135,26 +94,6 @@ def _repeated(x: Array, r: Array) -> Array:
 
 
 KEPT = EntryLaw(("r",), lambda r: (1 - r, r * (1 - r)), lambda r: [(0 * r, r), (0 * r + 1, 1 - r)])
-
-
-MEAN_OF_DROPPED = MeanRule(
-    Declared({**QKV, "b": "n_q n_k", "keep": "1 1"}, positive=("keep",)),
-    "b",
-    lambda keep: keep,
-    (lambda q, k, v, b, keep: (weights(q, k) * b / keep) @ v),
-    (lambda q, k, v: ATTENTION(q, k, v)),
-    lambda q, k, v: (_mean_over_drops(q, k, v), ATTENTION(q, k, v)),
-)
-"""With 1 − r, the probability to keep a weight, as the mean of B."""
-
-
-def _mean_over_drops(q: Array, k: Array, v: Array) -> Any:
-    """The mean output over all ways to drop scores with probability 1/2 and to double the others."""
-    if not all(isinstance(n, int) for n in (*q.shape, *k.shape)):
-        raise Refused("the ways to drop scores are listed, and the sizes are letters")
-    s: Any = scaled_scores(q, k)
-    ways = [np.array(b).reshape(s.shape) for b in product((0, 2), repeat=int(s.shape[0] * s.shape[1]))]
-    return sum((soft(s * type(s).lift(b)) @ v for b in ways[1:]), soft(s * 0) @ v) / len(ways)
 
 
 _TEXT = """
@@ -226,7 +165,6 @@ why: The output is linear in B, so its mean is the output at the mean of B. Inde
   the weights that are left do not sum to one: where all of B is 0 they sum to 0.
 false: for scores, too: $E[Σ_{j=1}^{n_k} e^{S_ij B_ij/(1 − r)}/(Σ_{l=1}^{n_k} e^{S_i_l B_i_l/(1 − r)}) v_j_c] =
   Σ_{j=1}^{n_k} P_ij v_j_c$
-by MEAN_OF_DROPPED
 
 qk-gauge: The freedom of queries and keys
 $(Q M) (K M⁻¹ᵀ)ᵀ = Q Kᵀ$, so attention of Q M, K M⁻¹ᵀ and V is that of Q, K and V; likewise only products of weights
@@ -272,8 +210,15 @@ letters: new | a | where o = softmax(x xᵀ) x
 for: tokens of width one, all weights one, and Q = K = V = X
 source: Kim, Papamakarios, Mnih, The Lipschitz Constant of Self-Attention (2021)
 why: At the token 0 all scores are equal; its output moves by the variance of the tokens, which has no bound.
-false: Lipschitz with constant $‖W_V‖$, which is 1 here
-by not_globally_lipschitz
+false: Lipschitz with constant $‖W_V‖$, which is 1 here: $∂o_1/∂x_1 ≤ 1$ at $x = (0, a, −a)$
+step: At the token 0 the derivative is the variance of the tokens and 1/n, here $p_1 + p·(x ⊙ x) − {p·x}² = 1/3 + 2/3
+  a²$ for $x = (0, a, −a)$ and $p = softmax(0 x)$.
+step new | y, z m | sizes n 1+m, m | index j n | where x = (y, z); P = softmax(x xᵀ); o = P x: The derivative by the
+  first token y is $∂o_1/∂y = p_1_1 + Σ_{j=1}^n p_1_j x_j² − o_1² + y p_1_1 (y − o_1)$.
+step new | a, z m | sizes n 2+m, m | index j n | where x = (0, a, 0 z); p = softmax(0 x): Of tokens that are 0 but for
+  one it is $p_1 + Σ_{j=1}^n p_j x_j² − {p·x}² = (1 + a²)/(m + 2) − a²/(m + 2)²$.
+step: Of two tokens it is $p_1 + p·(x ⊙ x) − {p·x}² = {2 + a²}/4$ for $x = (0, a)$ and $p = softmax(0 x)$.
+rule: A function with a derivative that has no bound is not Lipschitz: so it is for every number of tokens from two on.
 
 nonexpansive-in-values: Attention does not expand its values
 $max_c |A_i_c| ≤ max(|V − V′|)$ for $A = Attention(Q, K, V) − Attention(Q, K, V′)$, so the largest entry does not grow

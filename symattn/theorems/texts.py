@@ -11,6 +11,8 @@ line each (an indented line goes on with the one before)::
     gap SIDE: …         for an inequality, by one of its sides, larger − smaller in a form that shows its sign; then,
                         after semicolons, the letters of the form: ``x_j = s_j − t``, ``r = max(s) − s_1 by largest``
                         (see ``Gap``), and ``only r``
+    step LETTERS: …     relations from which the statement follows, in the place of which they are decided; of other
+                        letters than the theorem's if some are named, as behind ``letters``
     rule: …             what follows from the relations, in words; with one the theorem is no more than argued
     top: NUMBER         the largest size at which counterexamples to equations are looked for
     by NAME             a method from Python, which decides what the print alone does not
@@ -18,24 +20,25 @@ line each (an indented line goes on with the one before)::
 
 Letters begin with the name of a glossary, or with ``new``, and go on with parts such as ``Q n_q d_k, c`` (arrays and
 their shapes), ``but P O`` (letters without their meaning), ``where O = P V; ℓ = G·O``, ``rows``, ``loss ℓ``,
-``positive a b``, ``index i n, j m``, ``sizes m p+n``, ``sets M m``, ``units C D``, ``roles v none`` (see ``Glossary``).
+``positive a b``, ``index i n, j m``, ``sizes m p+n``, ``sets M m``, ``units C D, E F``, ``roles v none`` (see
+``Glossary``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from symattn.document.errors import InputError
 from symattn.document.formulas import ARRAY_ROLES, formula, running_text
 from symattn.document.model import Text
 from symattn.proof.relations.glossary import Gap, Glossary, LetterDefinition
-from symattn.proof.theorem import Theorem
+from symattn.proof.theorem import Method, Theorem
 from symattn.proof.together import Together
-from symattn.theorems.reading import AsPrinted
+from symattn.theorems.reading import AsPrinted, Following
 
-_LINE = re.compile(r"(letters|for|source|why|false|rule|top): (.*)|(by|and|gap) (.*)")
+_LINE = re.compile(r"(letters|for|source|why|false|rule|top|step): (.*)|(by|and|gap|step) (.*)")
 
 
 def theorems(
@@ -63,26 +66,46 @@ def _theorem(
     glossary = letters.get(name, letters.get(""))
     if "letters" in parts:
         glossary = _glossary(parts["letters"][0], letters)
-    for side, _, form in (gap.partition(": ") for gap in parts.get("gap", ())):
-        assert glossary is not None
-        glossary = glossary.also(gaps={formula(side, glossary.roles): _gap(form, glossary)})
+    gaps, typed_steps = parts.get("gap", ()), parts.get("step", ())
+    if glossary and not typed_steps:
+        glossary = _with_gaps(glossary, gaps)
 
-    def words(part: str) -> Text:
-        return running_text(" ".join(parts.get(part, ())), glossary.roles if glossary else ARRAY_ROLES, values)
+    def read(typed: str) -> Text:
+        return running_text(typed, glossary.roles if glossary else ARRAY_ROLES, values)
 
-    assumed = tuple(running_text(x, glossary.roles if glossary else ARRAY_ROLES, values) for x in parts.get("for", ()))
-    said, false, rule = map(words, ("says", "false", "rule"))
+    assumed = tuple(map(read, parts.get("for", ())))
+    said, false, rule, why = (read(" ".join(parts.get(part, ()))) for part in ("says", "false", "rule", "why"))
     if not said or not false or not (glossary or "by" in parts):
         raise InputError(f"theorem {name}: what it says, its false variant, and letters or a method are needed")
     if "by" in parts:
-        method = values[parts["by"][0]]
+        methods: list[Method] = [values[parts["by"][0]]]
     else:
         assert glossary is not None
-        method = AsPrinted(said, false, assumed, glossary, int(parts.get("top", ["3"])[0]), rule)
-    if more := parts.get("and"):
-        method = Together((method, *(values[word] for word in more)))
+        methods = [AsPrinted(said, false, assumed, glossary, int(parts.get("top", ["3"])[0]))]
+    methods += [values[word] for word in parts.get("and", ())]
+    if typed_steps:
+        steps = [_step(step, glossary or Glossary(), assumed, letters, gaps) for step in typed_steps]
+        shown = tuple(part for step in steps for part in (*step.says, " "))
+        others = methods if "by" in parts else methods[1:]
+        method: Method = Following(methods[0], Together((*steps, *others), (*shown, *rule)))
+    else:
+        method = Together(tuple(methods), rule) if rule or len(methods) > 1 else methods[0]
     source = parts.get("source", ["folklore"])[0]
-    return Theorem(name, topic, said, method, source, false, words("why"), assumed, glossary, title)
+    return Theorem(name, topic, said, method, source, false, why, assumed, glossary, title)
+
+
+def _step(
+    typed: str,
+    glossary: Glossary,
+    assumed: tuple[Text, ...],
+    letters: Mapping[str, Glossary | None],
+    gaps: Sequence[str],
+) -> AsPrinted:
+    """Read relations from which a statement follows; the hypotheses are those of the theorem's own letters."""
+    own, colon, said = typed.partition(": ")
+    if colon and "$" not in own:
+        typed, glossary, assumed = said, _glossary(own, letters), ()
+    return AsPrinted(running_text(typed, glossary.roles), (), assumed, _with_gaps(glossary, gaps))
 
 
 def _glossary(typed: str, letters: Mapping[str, Glossary | None]) -> Glossary:
@@ -103,6 +126,11 @@ def _glossary(typed: str, letters: Mapping[str, Glossary | None]) -> Glossary:
         else:
             result = result.also(_pairs(part, lambda _, shape: shape))
     return result
+
+
+def _with_gaps(glossary: Glossary, gaps: Sequence[str]) -> Glossary:
+    each = (gap.partition(": ") for gap in gaps)
+    return glossary.also(gaps={formula(side, glossary.roles): _gap(form, glossary) for side, _, form in each})
 
 
 def _gap(typed: str, glossary: Glossary) -> Gap:
@@ -132,7 +160,7 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     "places": lambda typed: _pairs(typed, lambda _, place: int(place)),
     **dict.fromkeys(("positive", "nonnegative"), lambda typed: tuple(typed.split())),
     **dict.fromkeys(("sharp", "loss"), str),
-    "units": lambda typed: (tuple(typed.split()),),
+    "units": lambda typed: tuple(_pairs(typed, lambda _, sine: sine).items()),
     "rows": lambda _: True,
 }
 """The fields that stand behind their names, and how each is read."""

@@ -24,6 +24,7 @@ import symattn
 from symattn.proof.inequality import Certificate
 from symattn.proof.theorem import Method, Theorem
 from symattn.proof.together import Together
+from symattn.theorems.reading import Following
 from tests.proof.mutation_operators import Function
 
 COPY = "mutated"
@@ -227,7 +228,9 @@ def _import_definitions() -> None:
 
 
 def _flat(method: Any) -> Iterator[Method]:
-    if isinstance(method, Together):
+    if isinstance(method, Following):
+        yield from _flat(method.steps)
+    elif isinstance(method, Together):
         for part in method.parts:
             yield from _flat(part)
     elif getattr(method, "_plain", ()):  # of a print
@@ -240,6 +243,8 @@ def _flat(method: Any) -> Iterator[Method]:
 
 def fresh(method: Any) -> Any:
     """The method without what it keeps of a run, in which its functions may have been others."""
+    if isinstance(method, Following):
+        return replace(method, printed=fresh(method.printed), steps=fresh(method.steps))
     return replace(method, **({"parts": (*map(fresh, method.parts),)} if isinstance(method, Together) else {}))
 
 

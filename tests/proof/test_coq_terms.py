@@ -25,13 +25,14 @@ from symattn.proof.statement import Declared, Letters, Numbers, pairs
 from symattn.proof.theorem import Identity
 from symattn.proof.together import Together
 from symattn.theorems import catalogue
-from symattn.theorems.reading import AsPrinted
+from symattn.theorems.reading import AsPrinted, Following
 from tests.proof.coq_values import FUNCTIONS, World, parsed
 
 _LABEL = re.compile(r"(?P<name>[^@\[]*)(@(?P<blocks>[\d,]+))?(\[(?P<fixed>[\d, ]+)\])?")
 
 
 def identities(method: Any) -> Iterator[Identity]:
+    method = method.steps if isinstance(method, Following) else method
     method = method.identity if isinstance(method, AsPrinted) else method
     if isinstance(method, Together):
         for part in method.parts:

@@ -17,9 +17,15 @@ from symattn.proof.rules import Fold, MeanRule, OfTheLargest, Repeat, Substituti
 from symattn.proof.statement import Declared, Letters
 from symattn.proof.theorem import Method
 from symattn.proof.together import bound
-from symattn.theorems.sums import add_up, exp, greatest, others, weights
+from symattn.theorems.sums import add_up, exp, greatest, weights
 
 ROW = {"s": "n m"}
+
+
+def others(m: Any, like: Any) -> Any:
+    """[j ≠ l] as numbers."""
+    xp = like.__array_namespace__()
+    return xp.astype(xp.arange(m)[:, None] != xp.arange(m)[None, :], like.dtype)
 
 
 def test_every_kind_of_premise_is_written_and_is_one_that_the_checker_reads() -> None:

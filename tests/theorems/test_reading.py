@@ -8,7 +8,7 @@ import pytest
 from symattn.attention.softmax import softmax as soft
 from symattn.document.evidence import Grade
 from symattn.document.model import Paragraph, Result, Text
-from symattn.document.notation import Node, Relation, call, equals, name, node, relation
+from symattn.document.notation import Fence, Node, Relation, call, commas, equals, name, node, relation
 from symattn.document.text import plain_text, text
 from symattn.proof.coq.coq_judges import CoqJudgement
 from symattn.proof.coq.inferences import lemmas
@@ -20,6 +20,7 @@ from symattn.theorems.coq import _why_not
 from symattn.theorems.documents import blocks
 from symattn.theorems.reading import AsPrinted, Statement, read
 from symattn.theorems.runner import decide_one
+from symattn.theorems.texts import theorems
 from tests.lanes import one_in
 
 S = name("s")
@@ -82,6 +83,36 @@ def test_definitions_and_conditions_are_no_claims() -> None:
     assert grades(stated("for ", equals("a", 1), ": ", once)) == [Grade.PROVED]
     f = equals(call("f", "x"), 2 * name("x"))
     assert grades(stated("for ", f, ": ", equals(call("f", S), S + S))) == [Grade.PROVED]
+
+
+def test_numbers_with_commas_between_are_a_vector() -> None:
+    a = name("a")
+    weights = call("softmax", Fence("round", commas(a, -a)))
+    assert grades(
+        stated(equals(call("max", weights), call("max", call("softmax", Fence("round", commas(-a, a))))))
+    ) == [Grade.CHECKED]
+    assert grades(stated(equals(weights, call("softmax", Fence("round", commas(2 * a, 0)))))) == [Grade.PROVED]
+    assert wrong(stated(equals(weights, Fence("round", commas(a, -a)))))
+
+
+STEPS = """
+doubled: A step that is {0}
+$‖softmax(s)‖ ≤ 1$
+false: $‖softmax(s)‖ ≤ 1/2$
+step: $softmax(s + a 𝟏) = {1} softmax(s)$, and
+step new | x m | sizes m | index i m | where y = softmax(x): of other letters $Σ_{{i=1}}^m y_i = 1$.
+rule: So it is.
+"""
+
+
+@pytest.mark.parametrize(("word", "factor", "grade"), [("true", "", Grade.ARGUED), ("false", "2", Grade.REFUTED)])
+def test_a_statement_that_follows_is_worth_what_its_steps_are(word: str, factor: str, grade: Grade) -> None:
+    (of,) = theorems("softmax", STEPS.format(word, factor), {"": LETTERS})
+    found = decide_one(of).finding
+    assert found.grade is grade
+    assert found.false_grade is Grade.REFUTED
+    if grade is Grade.ARGUED:
+        assert "Σ_{i=1}^{m} yᵢ = 1. So it is." in plain_text(found.how[-1])
 
 
 def test_a_condition_on_indices_is_a_mask() -> None:

@@ -60,7 +60,7 @@ def _near(compiled: Compiled, link: Link, world: Numbers, stated: Sequence[Pair]
     least = 1.0
     for left, right in stated:
         if not _holds_or_looks_closer(compiled, link, world, left, right, closer):
-            at = equal_sizes(world.sizes)
+            at = equal_sizes(world.sizes) or "some numbers"
             raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {at}")
         least = min([least, *nearness(left, right)])
     return least

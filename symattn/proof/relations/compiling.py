@@ -163,6 +163,8 @@ def sides_of(reader: Reader, left: Node, right: Node, bounds: bool = False) -> I
     alike = reader.glossary.alike
     if alike and isinstance(x, Several) and isinstance(y, Several):
         x, y = alike(x), alike(y)
+    if isinstance(x, Value) or isinstance(y, Value):
+        x, y = reader.vector(x), reader.vector(y)
     if isinstance(x, Several) or isinstance(y, Several):
         if not (isinstance(x, Several) and isinstance(y, Several) and len(x.parts) == len(y.parts)):
             raise Unread("the sides are not as many things")

@@ -59,11 +59,17 @@ class LetterMeanings:
 
     # -- letters -------------------------------------------------------------------------------------------------
     def one(self, x: Node) -> Value:
-        """The value of a part of a formula that stands for one thing."""
-        result = self.read(x)
+        """The value of a part of a formula that stands for one thing; numbers with commas between are a vector."""
+        result = self.vector(self.read(x))
         if isinstance(result, Several):
             raise Unread(f"{text(x)} is several things")
         return result
+
+    def vector(self, x: Found) -> Found:
+        """Return numbers with commas between them, as in x = (0, a, −a), as a vector."""
+        if isinstance(x, Several) and not any(p.rank or p.letters for p in x.parts):
+            return Value(self.xp.stack([p.array for p in x.parts]), (), 1, self.glossary.rows)
+        return x
 
     def read(self, x: Node) -> Found:
         """The value of a part of a formula. Raises Unread for what has none."""
@@ -139,10 +145,7 @@ class LetterMeanings:
                 return array
             return Value(array, (), len(array.shape), self.glossary.rows and len(array.shape) == 1)
         if not meaning.letters:
-            result = self.read(meaning.body)
-            if isinstance(result, Several) and not any(p.rank or p.letters for p in result.parts):  # x = (0, a, −a)
-                return Value(self.xp.stack([p.array for p in result.parts]), (), 1, self.glossary.rows)
-            return result
+            return self.vector(self.read(meaning.body))
         body = self.one(meaning.body)
         for letter in (i for i in meaning.letters if i not in body.letters):
             body = v.both(body, self.position(letter), v.beside)

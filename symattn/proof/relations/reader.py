@@ -258,7 +258,7 @@ class Reader(LetterMeanings):
         arguments = written_out(self, x.arguments)
         if len(arguments) > 1 and function.base == "softmax":
             arguments = (nt.Fence("round", nt.Commas(arguments)),)
-        given = tuple(map(self.read, arguments))
+        given = tuple(map(self.read if here else self.one, arguments))
         over: tuple[str, ...] = ()
         if function.base == "softmax" and isinstance(given[0], Value) and given[0].rank == 0 == len(function.sub):
             over = given[0].letters if len(given[0].letters) == 1 else ()  # over the one index that is free
