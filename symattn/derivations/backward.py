@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from symattn.derivations.derivation_texts import Telling
 from symattn.document.model import Document
-from symattn.proof.relations.glossary import Glossary
 
 _TEXT = """
 The backward pass of attention
 hint: symattn derive jacobian          the derivative of softmax
 hint: symattn prove gradients
+letters: new | Q n_q d_k, K n_k d_k, V n_k d_v, G n_q d_v | index i n_q, j n_k, l n_k, c d_v | loss L | rows
+letters example: | example
 A1: $G$ is the gradient that arrives at the output: $L = Σ_{i,c} G_ic o_ic$
 A2: $dX$ is the gradient of $L$ by X, for any array X
 # Forward
@@ -52,6 +51,4 @@ caveat: The formulas are exact. In floating point the row maximum is subtracted 
 
 def derivation() -> Document:
     """dV = AᵀG, dQ = dS′ K/√d_k, dK = dS′ᵀQ/√d_k, with dS′ through the softmax of each row."""
-    given = {"Q": "n_q d_k", "K": "n_k d_k", "V": "n_k d_v", "G": "n_q d_v"}
-    every = Glossary(given, index={"i": "n_q", "j": "n_k", "l": "n_k", "c": "d_v"}, loss="L", rows=True)
-    return Telling({"": every, "example": replace(every, example=True)}).document("backward", _TEXT)
+    return Telling().document("backward", _TEXT)

@@ -4,6 +4,8 @@ The first line is the title. Then, a line each (an indented line goes on with th
 
     subtitle: …                     the line below the title
     hint: …                         a command that a reader may type next
+    letters SECTION: …              the letters of a section, as in texts of theorems
+    roles: …                        colours of letters that are not the usual ones
     # …                             a heading
     A1: … :: …                      a hypothesis, which may define letters, and a remark
     A of TOPIC.NAME                 the hypotheses of a theorem, by its topic and its name
@@ -37,6 +39,7 @@ from symattn.document import formulas, model
 from symattn.document.model import Assumption, Block, Document, Step, Text
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.section import Section
+from symattn.theorems.texts import letters_of, roles_of
 
 if TYPE_CHECKING:
     from symattn.derivations.cited import CitedTheorem
@@ -45,6 +48,7 @@ _STEP = re.compile(r"(\w*)(-|:=|→) (.*)")
 _SAID = re.compile(r"(let|with|result|caveat|A\d)(?: (\w+))?: (.*)")
 _NAMED = re.compile(r"(theorem|not|A of|insert) ([\w.-]+)")
 _HEAD = re.compile(r"(subtitle|hint): (.*)")
+_LETTERS = re.compile(r"letters(?: (\w+))?: (.*)|roles: (.*)")
 _OPTION = re.compile(r"(gap|sign|free) (.*): (.*)|keep")
 _APART = re.compile(r"; (?![^\[]*\])")  # and not between the rows of a matrix
 Line = tuple[str, list[str]]
@@ -53,15 +57,14 @@ Line = tuple[str, list[str]]
 class Telling:
     """A text while it is told.
 
-    ``letters`` are those of its sections. ``values`` are what it names: nodes (``@name``), and blocks or steps.
-    ``roles`` are colours of letters that are not the usual ones.
+    ``letters`` are those of sections, or with which lines of letters begin. ``values`` are what it names: nodes
+    (``@name``), and blocks or steps.
     """
 
-    def __init__(
-        self, letters: Mapping[str, Glossary], roles: Mapping[str, Any] | None = None, /, **values: Any
-    ) -> None:
-        self.sections = {name: Section(x) for name, x in letters.items()}
-        self.roles, self.values = {**formulas.ROLES, "a": "weight", "A": "weight", **(roles or {})}, values
+    def __init__(self, letters: Mapping[str, Glossary] | None = None, /, **values: Any) -> None:
+        self.letters = dict(letters or {})
+        self.sections = {name: Section(x) for name, x in self.letters.items()}
+        self.roles, self.values = {**formulas.ROLES, "a": "weight", "A": "weight"}, values
         self._cited: dict[str, CitedTheorem] = {}
 
     def document(self, name: str, typed: str, **more: Any) -> Document:
@@ -111,6 +114,8 @@ class Telling:
     def _parts(self, line: str, options: list[str]) -> Iterator[Any]:
         if step := _STEP.fullmatch(line):
             yield self._step(self.sections[step[1]], step[2], step[3].split(" :: "), options)
+        elif letters := _LETTERS.fullmatch(line):
+            self._letters(letters[1] or "", letters[2], letters[3])
         elif said := _SAID.fullmatch(line):
             yield from self._said(said[1], self.sections.get(said[2] or ""), said[3], options)
         elif line.startswith("# "):
@@ -119,6 +124,13 @@ class Telling:
             yield from self._named(*named.groups())
         else:
             yield model.Paragraph(self.words(line)) if line else line
+
+    def _letters(self, section: str, letters: str | None, roles: str | None) -> None:
+        if roles:
+            self.roles |= roles_of(roles)
+        if letters:
+            self.letters[section] = letters_of(letters, self.letters)
+            self.sections[section] = Section(self.letters[section])
 
     def _step(self, section: Section, mark: str, parts: list[str], options: list[str]) -> Any:
         formula, reason, form = self.formula(parts[0]), self.words("".join(parts[1:2])), parts[2:]

@@ -16,6 +16,10 @@ _TEXT = """
 Attention treats all tokens alike
 hint: symattn derive matrix-form
 hint: symattn derive attention --causal
+letters: tokens | permutations P n
+letters keys: new | Q n_q d_k, K n_k d_k, V n_k d_v | permutations P n_k
+letters example: tokens | P n n | example
+roles: X input
 with: $Q = X W_Q$, $K = X W_K$, $V = X W_V$
 Let $P$ permute the $n$ tokens: $P X$ has the rows of $X$ in another order.
 # The tokens change places
@@ -30,15 +34,13 @@ let example: With $X = [1; 0]$, $W_Q = W_K = W_V = [1]$ and $P = [0, 1; 1, 0]$, 
 example- (causal(P X))_{1,1} = 0 ≠ ½ = (P causal(X))_{1,1} :: the first token sees itself alone
 caveat: Models know the order of their tokens all the same, by positions that are added or by a mask.
 """
-_TOKENS = {"X": "n d", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d_v"}
 
 
 def derivation() -> Document:
     """attention(PX) = P attention(X) for every permutation P of the tokens; a causal mask breaks it."""
-    every = Glossary(_TOKENS, permutations={"P": "n"}, functions={"attention": _of_tokens(Attention())})
-    keys = Glossary({"Q": "n_q d_k", "K": "n_k d_k", "V": "n_k d_v"}, permutations={"P": "n_k"})
-    example = Glossary({"P": "n n", **_TOKENS}, functions={"causal": _of_tokens(Attention(causal=True))}, example=True)
-    return Telling({"": every, "keys": keys, "example": example}, {"X": "input"}).document("equivariance", _TEXT)
+    functions = {"attention": _of_tokens(Attention()), "causal": _of_tokens(Attention(causal=True))}
+    tokens = Glossary({"X": "n d", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d_v"}, functions=functions)
+    return Telling({"tokens": tokens}).document("equivariance", _TEXT)
 
 
 def _of_tokens(attention: Attention) -> Callable[[Reader, Value], Value]:

@@ -19,6 +19,9 @@ Grouped-query attention
 subtitle: the table is for $h = @heads$, $d_k = @dk$, $d_v = @dv$
 hint: symattn derive kv-cache          what is kept of each token
 hint: symattn derive mla
+letters: heads | Q g*r n_q d_k, K g n_k d_k, V g n_k d_v | sizes g, r | index t g*r, a g, b r | first 0
+letters example: numbers | Q h, K g, V g | index t h | first 0 | example
+roles: a none, O_tiled none
 A of heads.gqa-is-mha
 # Groups
 - O_t = Attention(Q_t, K_{⌊t/r⌋}, V_{⌊t/r⌋}) :: as it is implemented
@@ -46,13 +49,9 @@ _COUNTED = tuple(map(formula, ("g", "h/g", "g (d_k + d_v)", "g/h")))
 def derivation(heads: int = 8, dk: int = 64, dv: int = 64) -> Document:
     """Query head t reads head ⌊t/r⌋: multi-head attention with each head of keys and values r times in a row."""
     sizes = {"heads": heads, "dk": dk, "dv": dv}
-    given, index = {"Q": "g*r n_q d_k", "K": "g n_k d_k", "V": "g n_k d_v"}, {"t": "g*r", "a": "g", "b": "r"}
-    every = Glossary(given, {"g": "g", "r": "r"}, index, {"O": _implemented}, first=0)
-    numbers, defined = {"Q": "h", "K": "g", "V": "g"}, {"O": _one_number(False), "O_tiled": _one_number(True)}
-    example = Glossary(numbers, index={"t": "h"}, defined=defined, example=True, first=0)
-    return Telling(
-        {"": every, "example": example}, {"a": None, "O_tiled": None}, table=[_table(heads, dk, dv)], **sizes,
-    ).document("gqa", _TEXT, parameters=sizes)  # fmt: skip
+    numbers = Glossary(defined={"O": _one_number(False), "O_tiled": _one_number(True)})
+    letters = {"heads": Glossary(sizes={}, defined={"O": _implemented}), "numbers": numbers}
+    return Telling(letters, table=[_table(heads, dk, dv)], **sizes).document("gqa", _TEXT, parameters=sizes)
 
 
 def _implemented(reader: Reader) -> Array:

@@ -19,6 +19,7 @@ _TEXT = """
 How large scores are at the start
 subtitle: the table is for $d_k = @dk$, $d_model = @dmodel$
 hint: symattn derive scaling           the score of random queries and keys
+roles: x input, y input, z input
 A1: The tokens $x$, $y$ and $z$ are fixed
 A2: All entries of $W_Q$ and $W_K$ are independent, with mean 0 and variance $σ²$ :: any law
 # One component of a query
@@ -60,7 +61,7 @@ def derivation(dk: int = 64, dmodel: int = 512) -> Document:
     """Var(q·k) = d_k σ⁴‖x‖²‖y‖² over random W_Q and W_K, and what it is for usual choices of σ."""
     sizes = {"dk": dk, "dmodel": dmodel}
     return Telling(
-        _letters(), _ROLES, table=[_table(dk, dmodel)],
+        _letters(), table=[_table(dk, dmodel)],
         component=_COMPONENT, score=_SCORE, **sizes,
     ).document("initialisation", _TEXT, parameters=sizes)  # fmt: skip
 

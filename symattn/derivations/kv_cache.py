@@ -17,6 +17,9 @@ _TEXT = """
 Why keys and values can be kept
 hint: symattn derive online-softmax    the cache in tiles
 hint: symattn derive gqa               a smaller cache
+letters: new row | Q n d_k, K n d_k, V n d_v, q_{n+1} d_k, k_{n+1} d_k, v_{n+1} d_v | rows
+letters counted: new | x n
+letters example: every row | Q n, K n, V n | example
 A1: attention is causal: token $i$ sees the tokens $1, …, i$
 A2: $K$ and $V$, the cache, are the keys and values of $n$ tokens
 # A new token changes nothing before it
@@ -50,15 +53,9 @@ _CAPTION = running_text("Scores computed for $n$ tokens; the ratio is $((n + 2))
 
 def derivation() -> Document:
     """Row n + 1 of causal attention is one query against the cache and its own key and value."""
-    shapes = {"Q": "n d_k", "K": "n d_k", "V": "n d_v"}
-    new = {f"{letter.lower()}_{{n+1}}": size[2:] for letter, size in shapes.items()}
     every_row = lambda reader: _CAUSAL(*(reader.arrays[letter][:, None] for letter in "QKV"))[:, 0]  # noqa: E731
-    letters = {
-        "": Glossary({**shapes, **new}, defined={"o_{n+1}": _new_row}, rows=True),
-        "counted": Glossary({"x": "n"}),
-        "example": Glossary(dict.fromkeys("QKV", "n"), defined={"O": every_row}, example=True),
-    }
-    return Telling(letters, table=[_table()]).document("kv-cache", _TEXT)
+    rows = {"new row": Glossary(defined={"o_{n+1}": _new_row}), "every row": Glossary(defined={"O": every_row})}
+    return Telling(rows, table=[_table()]).document("kv-cache", _TEXT)
 
 
 def _new_row(reader: Reader) -> Any:

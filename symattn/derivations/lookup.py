@@ -57,6 +57,19 @@ insert table
 caveat: The limit is for scores that stay in place while β grows. In floating point, scores that round to one
     number are ties.
 """
+_BEGINS = """
+letters: ties | Y t d_v, V r d_v, u r, β, top | sizes n_k t+r, t | index ℓ r, l r, τ t | positive u β | rows
+letters far: new | tie t, d r, β, u_min | sizes n_k t+r, t | index ℓ r | positive β u_min | nonnegative d | where u_ℓ =
+    u_min + d_ℓ
+letters shares: new | s n_k, β | index j n_k
+letters low: new | s, w, u r | sizes n_k 1+r | index ℓ r | places j 0 | nonnegative w u | where p = softmax((s, (s +
+    w) 𝟏 − u))
+letters high: new | s, w, u r | sizes n_k 1+r | index ℓ r | places j 0 | nonnegative w u | where p = softmax((s, (s −
+    w) 𝟏 + u))
+roles: y value, v̄ value
+with far: $R = Σ_ℓ e^{-β u_ℓ}$
+with shares: $p = softmax(β s)$
+"""
 _ENTROPY = running_text("the entropy, the mean of $-log(p_j)$; by the step before")
 _CAPTION = running_text(
     "The weights $softmax(β s)$: with a tie for the largest score, and without. Exact, then correctly rounded."
@@ -67,10 +80,8 @@ _SHARPNESS = (0, 1, 4, 16, 64)
 
 def derivation() -> Document:
     """softmax(βs) tends to equal shares of the largest scores as β → ∞, and to equal shares of all as β → 0."""
-    text = Telling(
-        _letters(), {"y": "value", "v̄": "value"}, table=[_table()],
-    )  # fmt: skip
-    text.blocks("with far: $R = Σ_ℓ e^{-β u_ℓ}$\nwith shares: $p = softmax(β s)$")
+    text = Telling({"ties": _ties()}, table=[_table()])
+    text.blocks(_BEGINS)
     dispersion = text.theorem("softmax.softmax-dispersion")
     *_, entropy = relations(dispersion.theorem.says)
     text.values |= {
@@ -88,25 +99,14 @@ def _limits(results: tuple[Block, ...]) -> list[Block]:
     return [Result("Result", rows, tuple(dict.fromkeys(step.evidence for step in group.items if step.evidence)))]
 
 
-def _letters() -> dict[str, Glossary]:
-    """t keys with the largest score and values y_τ, r others below them by u > 0 with values v_ℓ, and the output; the
-    same where u = u_min + d, and no d is negative; scores within a band; and any scores."""
-    given = {"Y": "t d_v", "V": "r d_v", "u": "r", "β": "", "top": ""}
+def _ties() -> Glossary:
+    """What is defined for t keys with the largest score and values y_τ, and r others below them by u > 0."""
     defined: dict[str, Any] = {
         "p_max": lambda reader: Value(_weights(reader)[: reader.length("t")], ("τ",)),
         "p": lambda reader: _weights(reader)[reader.length("t") :],
         "o": _output,
     }
-    index, sizes = {"ℓ": "r", "l": "r", "τ": "t"}, {"n_k": "t+r", "t": "t"}
-    far = {"tie": "t", "d": "r", "β": "", "u_min": ""}
-    apart = {"u": lambda reader: reader.arrays["u_min"] + reader.arrays["d"]}
-    return {
-        "": Glossary(given, sizes, index, defined, positive=("u", "β"), rows=True),
-        "far": Glossary(far, sizes, {"ℓ": "r"}, apart, positive=("β", "u_min"), nonnegative=("d",)),
-        "shares": Glossary({"s": "n_k", "β": ""}, index={"j": "n_k"}),
-        "low": _band(1),
-        "high": _band(-1),
-    }
+    return Glossary(sizes={}, defined=defined)
 
 
 def _weights(reader: Reader) -> Any:
@@ -119,17 +119,6 @@ def _weights(reader: Reader) -> Any:
 def _output(reader: Reader) -> Any:
     values = reader.xp.concat([reader.arrays["Y"], reader.arrays["V"]], axis=0)
     return (_weights(reader)[None, :] @ values)[0, :]
-
-
-def _band(sign: int) -> Glossary:
-    """The weight p_j of a key of score s, all others having s + sign · (w − u), with no u negative."""
-
-    def weights(reader: Reader) -> Any:
-        s, w, u = (reader.arrays[x] for x in ("s", "w", "u"))
-        return softmax(reader.xp.concat([s[None], s + sign * (w - u)], axis=0), stabilised=False)
-
-    given, sizes = {"s": "", "w": "", "u": "r"}, {"n_k": "1+r"}
-    return Glossary(given, sizes, {"ℓ": "r"}, {"p": weights}, places={"j": 0}, nonnegative=("w", "u"))
 
 
 def _table() -> Table:

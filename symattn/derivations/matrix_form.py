@@ -14,6 +14,9 @@ _TEXT = """
 Attention token by token, and by matrices
 hint: symattn walk ground-up           the same with numbers
 hint: symattn derive equivariance
+letters: tokens | index i n, j n, ℓ n | rows
+letters example: new | X n d, W_Q d d_k, W_K d d_k | rows | example
+roles: X input, x input, c output
 First what happens to tokens $i$ and $j$, then the same as an entry of a matrix.
 # Step by step
 - q_i = x_i W_Q = (X W_Q)_i :: one row
@@ -40,11 +43,8 @@ _STEPS = {"Q": "q", "K": "k", "V": "v", "S": "scaled", "S′": "scaled", "A": "w
 
 def derivation() -> Document:
     """C = softmax(X W_Q W_Kᵀ Xᵀ/√d_k) X W_V, entry by entry what the per-token workflow gives."""
-    defined = {letter: _step(of) for letter, of in _STEPS.items()}
-    every = Glossary(_SHAPES, index=dict.fromkeys("ijℓ", "n"), defined=defined, rows=True)
-    example = Glossary({k: _SHAPES[k] for k in ("X", "W_Q", "W_K")}, rows=True, example=True)
-    roles = {"X": "input", "x": "input", "c": "output"}
-    return Telling({"": every, "example": example}, roles).document("matrix-form", _TEXT)
+    tokens = Glossary(_SHAPES, defined={letter: _step(of) for letter, of in _STEPS.items()})
+    return Telling({"tokens": tokens}).document("matrix-form", _TEXT)
 
 
 def _step(of: str) -> Any:

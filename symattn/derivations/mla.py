@@ -6,7 +6,6 @@ from typing import Any
 
 from symattn.attention.spec import Attention
 from symattn.derivations.derivation_texts import Telling
-from symattn.document.formulas import Roles
 from symattn.document.model import Document
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
@@ -15,6 +14,12 @@ _TEXT = """
 Attention over a latent
 hint: symattn derive gqa               shared heads instead
 hint: symattn derive rope
+letters latent: latents | p n_k | index j n_k
+letters layer: latents | Q n_q d_k
+letters heads: new | P h n_q n_k, C n_k l, U h l d_v, W h d_v e | sizes n_k, h, d_k | index t h | rows
+letters beside: new | q d_k, k d_k, q_R d_r, k_R d_r | rows
+letters example: latents | example
+roles: P weight, U value, W output, o_narrow none
 A1: each token keeps a latent row $c_j$, row $j$ of $C$
 A of heads.mla-absorb
 # The score
@@ -45,19 +50,8 @@ _LATENT = {"q": "d_k", "C": "n_k l", "U_K": "l d_k", "U_V": "l d_v"}
 
 def derivation() -> Document:
     """q·(c U_K) = (q U_Kᵀ)·c and P(C U_V) = (P C)U_V: the cache holds the latent alone."""
-    sizes = {"n_k": "n_k", "h": "h", "d_k": "d_k"}
-    heads = {"P": "h n_q n_k", "C": "n_k l", "U": "h l d_v", "W": "h d_v e"}
-    letters = {
-        "latent": Glossary({**_LATENT, "p": "n_k"}, sizes, {"j": "n_k"}, rows=True),
-        "layer": Glossary({**_LATENT, "Q": "n_q d_k"}, sizes, rows=True),
-        "heads": Glossary(heads, sizes, {"t": "h"}, rows=True),
-        "beside": Glossary({"q": "d_k", "k": "d_k", "q_R": "d_r", "k_R": "d_r"}, sizes, rows=True),
-        "example": Glossary(
-            _LATENT, defined={"o": _attended(False), "o_narrow": _attended(True)}, rows=True, example=True
-        ),
-    }
-    roles: Roles = {"P": "weight", "U": "value", "W": "output", "o_narrow": None}
-    return Telling(letters, roles).document("mla", _TEXT)
+    latents = Glossary(_LATENT, defined={"o": _attended(False), "o_narrow": _attended(True)}, rows=True)
+    return Telling({"latents": latents}).document("mla", _TEXT)
 
 
 def _attended(narrow: bool) -> Any:

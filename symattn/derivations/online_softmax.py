@@ -25,6 +25,8 @@ _TEXT = """
 Softmax in one pass
 hint: symattn derive shift             why any maximum will do
 hint: symattn prove streaming
+letters example: new | s n, V n | index j n, l n | example
+roles: a none
 A1: One query, with scores $s_j$ and values $v_j$. The keys come in tiles of any sizes, one after the other
 A2: $m$ is any finite number for each tile: its largest score, or the largest so far
 # The state of some keys
@@ -72,14 +74,13 @@ def derivation() -> Document:
     if not same(finish(reduce(merge, reversed(tiles))), direct):
         raise FalseStep("merged from the end, the output is another")
     return Telling(
-        _letters(), {"a": None}, table=[_table(states)], scores=nt.matrix(SCORES), values=nt.matrix(VALUES),
+        _letters(), table=[_table(states)], scores=nt.matrix(SCORES), values=nt.matrix(VALUES),
         output=_entry(finish(states[-1])), digits=nt.Decimal(direct.tolist()[0][0].decimal(6)),
     ).document("online-softmax", _TEXT)  # fmt: skip
 
 
 def _letters() -> dict[str, Glossary]:
     """Some keys and any m; these and one more; two tiles, each with an m of its own, and one for both."""
-    pair = {"j": "n", "l": "n"}
     seen = {"ℓ": _state("s", "V", "m", 1), "a": _state("s", "V", "m", 2)}
     more = {"seen": "n", "held": "n d_v", "s": "", "v": "d_v", "m": "", "m′": ""}
     new = ("seen", "s", "held", "v")
@@ -91,12 +92,11 @@ def _letters() -> dict[str, Glossary]:
             for letter, part in (("ℓ", 1), ("a", 2))}  # fmt: skip
     each |= {"ℓ": _joined(both, "m", 1), "a": _joined(both, "m", 2)}
     return {
-        "seen": Glossary({"s": "n", "V": "n d_v", "m": ""}, index=pair, defined=seen, rows=True),
+        "seen": Glossary({"s": "n", "V": "n d_v", "m": ""}, index={"j": "n", "l": "n"}, defined=seen, rows=True),
         "more": Glossary(more, defined=grown, rows=True),
         "tiles": Glossary(two, defined=each, rows=True),
         "states": STATE_LETTERS,
         "blocks": BLOCK_LETTERS,
-        "example": Glossary({"s": "n", "V": "n"}, index=pair, example=True),
     }
 
 

@@ -24,6 +24,8 @@ _TEXT = """
 Rotary positions
 hint: symattn derive mla               what they stand in the way of
 hint: symattn prove positions
+letters example: turned | q 2, k 2, P p | index m p, n p | example
+roles: a none
 A1: the numbers $2 f$ and $2 f + 1$ of a query or key, counted from 0, span a plane; $R_m$ turns it by $ω_f m$
 A2: $cos(a + b) = cos(a) cos(b) - sin(a) sin(b)$, and likewise for the sine
 # Rotations
@@ -61,12 +63,10 @@ def derivation() -> Document:
     letters = {
         "plane": positions({"y": "f 2"}, "m", {"R": _in_a_plane}, defined=defined),
         "whole": ROTARY,
-        "example": Glossary(
-            {"q": "2", "k": "2", "P": "p"}, index={"m": "p", "n": "p"}, families={"R": _turned}, example=True
-        ),
+        "turned": Glossary(families={"R": _turned}),
     }
     return Telling(
-        letters, {"a": None}, cosine=nt.Number(ANGLE[0]), sine=nt.Number(ANGLE[1]), q=nt.matrix([QUERY]),
+        letters, cosine=nt.Number(ANGLE[0]), sine=nt.Number(ANGLE[1]), q=nt.matrix([QUERY]),
         k=nt.matrix([KEY]), places=nt.matrix([range(POSITIONS)]),
         scores=nt.matrix([[entries(x) for x in row] for row in turned_scores()]),
     ).document("rope", _TEXT)  # fmt: skip

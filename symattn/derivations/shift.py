@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from symattn.derivations.derivation_texts import Telling
 from symattn.document.model import Document
-from symattn.proof.relations.glossary import Glossary
 
 _TEXT = """
 Softmax sees only differences
 hint: symattn derive scaling    why the differences must not grow
+letters: new | s n, c | index i n, ℓ n
+letters bias: new | Q n_q d_k, K n_k d_k, V n_k d_v, b d_k
+letters example: new | example
+roles: Q none, K none, V none
 # The shift
 let: Let $p = softmax(s)$ be the weights of $n$ scores.
 - p_i = e^{s_i}/Z :: with $Z = Σ_{ℓ=1}^n e^{s_ℓ}$
@@ -26,9 +29,4 @@ caveat: A shift must be the same for all keys of a row; it may differ from row t
 
 def derivation() -> Document:
     """softmax(s + c1) = softmax(s), its two uses, and a shift that does change the weights."""
-    letters = {
-        "": Glossary({"s": "n", "c": ""}, index={"i": "n", "ℓ": "n"}),
-        "bias": Glossary({"Q": "n_q d_k", "K": "n_k d_k", "V": "n_k d_v", "b": "d_k"}),
-        "example": Glossary(example=True),
-    }
-    return Telling(letters, dict.fromkeys("QKV")).document("shift", _TEXT)
+    return Telling().document("shift", _TEXT)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from symattn.arrays.array import Array
 from symattn.attention.softmax import sink_weights
 from symattn.derivations.derivation_texts import Telling
@@ -14,6 +12,8 @@ from symattn.proof.relations.reader import Reader
 _TEXT = """
 Attention sinks, and softmax off by one
 hint: symattn derive shift             without a sink all scores may be shifted
+letters: implemented | s n_k, b, V n_k d_v, m | index j n_k, ℓ n_k
+letters example: | but m | V n_k | example
 A1: one query with the scores $s$; the sink has the score $b$, a number that is learned
 A2: $Z = Σ_{ℓ=1}^{n_k} e^{s_ℓ}$
 # The weights
@@ -46,10 +46,7 @@ caveat: Here the sink is a learned score. That trained models without one use th
 
 def derivation() -> Document:
     """A sink is one more key of value 0; it multiplies the output by sigmoid(lse(s) − b)."""
-    given = {"s": "n_k", "b": "", "V": "n_k d_v"}
-    every = Glossary({**given, "m": ""}, index={"j": "n_k", "ℓ": "n_k"}, defined={"p": _weights})
-    example = replace(every, given={**given, "V": "n_k"}, example=True)
-    return Telling({"": every, "example": example}).document("sinks", _TEXT)
+    return Telling({"implemented": Glossary(defined={"p": _weights})}).document("sinks", _TEXT)
 
 
 def _weights(reader: Reader) -> Array:

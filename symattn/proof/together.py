@@ -49,7 +49,7 @@ class Together:
             tuple(dict.fromkeys([*[a for d in result for a in d.argument], *([self.rule] if self.rule else [])])),
             tuple(dict.fromkeys(h for d in result for h in d.hypotheses)),
             tuple(p for d in result for p in d.proofs),
-            _joined(dict.fromkeys(h for d in result for h in d.declared)) if len(result) > 1 else result[0].declared,
+            result[0].declared if len(result) == 1 else _joined(dict.fromkeys(h for d in result for h in d.declared)),
             tuple(p for d in result for p in d.premises),
         )
 

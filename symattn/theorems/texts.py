@@ -65,7 +65,7 @@ def _theorem(
         )
     glossary = letters.get(name, letters.get(""))
     if "letters" in parts:
-        glossary = _glossary(parts["letters"][0], letters)
+        glossary = letters_of(parts["letters"][0], letters)
     gaps, typed_steps = parts.get("gap", ()), parts.get("step", ())
     if glossary and not typed_steps:
         glossary = _with_gaps(glossary, gaps)
@@ -104,12 +104,12 @@ def _step(
     """Read relations from which a statement follows; the hypotheses are those of the theorem's own letters."""
     own, colon, said = typed.partition(": ")
     if colon and "$" not in own:
-        typed, glossary, assumed = said, _glossary(own, letters), ()
+        typed, glossary, assumed = said, letters_of(own, letters), ()
     return AsPrinted(running_text(typed, glossary.roles), (), assumed, _with_gaps(glossary, gaps))
 
 
-def _glossary(typed: str, letters: Mapping[str, Glossary | None]) -> Glossary:
-    """The glossary that a line of letters says."""
+def letters_of(typed: str, letters: Mapping[str, Glossary | None]) -> Glossary:
+    """Return the meanings that a line of letters gives, from those of ``letters`` with which it begins."""
     base, *parts = re.split(r"(?:^| )\| ", typed)
     sized = any(part.startswith("sizes ") for part in parts)
     result = (Glossary(sizes={}) if sized else Glossary()) if base == "new" else letters[base]
@@ -152,15 +152,21 @@ def _pairs(typed: str, of: Callable[[str, str], Any]) -> dict[str, Any]:
     return {key: of(key, value) for key, _, value in (pair.partition(" ") for pair in typed.split(", "))}
 
 
+def roles_of(typed: str) -> dict[str, Any]:
+    """``x input, a none`` as roles of letters."""
+    return _pairs(typed, lambda _, role: None if role == "none" else role)
+
+
 _READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(
         ("index", "sizes", "permutations", "sets"), lambda typed: _pairs(typed, lambda key, sort: sort or key)
     ),
-    "roles": lambda typed: _pairs(typed, lambda _, role: None if role == "none" else role),
+    "roles": roles_of,
     "places": lambda typed: _pairs(typed, lambda _, place: int(place)),
     **dict.fromkeys(("positive", "nonnegative"), lambda typed: tuple(typed.split())),
     **dict.fromkeys(("sharp", "loss"), str),
     "units": lambda typed: tuple(_pairs(typed, lambda _, sine: sine).items()),
-    "rows": lambda _: True,
+    **dict.fromkeys(("rows", "example"), lambda _: True),
+    "first": int,
 }
 """The fields that stand behind their names, and how each is read."""
