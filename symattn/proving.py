@@ -95,7 +95,7 @@ def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:
     ``InputError`` for a word that is none of these, and where two theorems have one name.
     """
     result: dict[str, tuple[Theorem, str]] = {}
-    for word in words or TOPICS:
+    for word in words or [*TOPICS]:
         place = word if is_place(word) else ""
         for theorem in statements(word).values() if place else _catalogued(word):
             if result.setdefault(theorem.name, (theorem, place))[1] != place:

@@ -10,21 +10,22 @@ from symattn.document.errors import InputError
 from symattn.proof.theorem import Theorem
 from symattn.theorems.words import known, meant
 
-TOPICS = (
-    "scaling",
-    "softmax",
-    "structure",
-    "gradients",
-    "streaming",
-    "masks",
-    "heads",
-    "positions",
-    "scores",
-    "normalisation",
-    "linear",
-    "depth",
-    "rounding",
-)
+TOPICS = {
+    "scaling": "Scaling and statistics",
+    "softmax": "Softmax",
+    "structure": "Structure and symmetry",
+    "gradients": "Gradients",
+    "streaming": "Streaming, tiling, cache",
+    "masks": "Masks",
+    "heads": "Heads",
+    "positions": "Positions",
+    "scores": "Score variants",
+    "normalisation": "Normalisation and residual",
+    "linear": "Linear attention and kernels",
+    "depth": "Depth and composition",
+    "rounding": "Rounding",
+}
+"""The topics, each with its title."""
 
 
 @cache

@@ -16,24 +16,9 @@ from symattn.document.tex import tex
 from symattn.document.text import plain_text, text
 from symattn.proof.theorem import Theorem
 from symattn.proof.words import opened, several, told, unread, with_formulas
+from symattn.theorems import TOPICS
 from symattn.theorems.findings import TheoremFinding
 from symattn.theorems.reading import Reading, ReadRelation, boxed, read_apart, told_apart
-
-_TITLES = {
-    "scaling": "Scaling and statistics",
-    "softmax": "Softmax",
-    "structure": "Structure and symmetry",
-    "gradients": "Gradients",
-    "streaming": "Streaming, tiling, cache",
-    "masks": "Masks",
-    "heads": "Heads",
-    "positions": "Positions",
-    "scores": "Score variants",
-    "normalisation": "Normalisation and residual",
-    "linear": "Linear attention and kernels",
-    "depth": "Depth and composition",
-    "rounding": "Rounding",
-}
 
 
 @dataclass(frozen=True)
@@ -54,7 +39,7 @@ class Decided:
 
 def titled(topic: str) -> str:
     """The title of a topic."""
-    return _TITLES.get(topic, topic)
+    return TOPICS.get(topic, topic)
 
 
 # -- one theorem -------------------------------------------------------------------------------------------------------

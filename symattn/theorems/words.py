@@ -9,33 +9,24 @@ from symattn.document.notation import Node
 from symattn.document.text import text
 from symattn.proof.theorem import Theorem
 
-# A word people use → what it is called here: a topic, or the beginning of words in names of theorems.
+# A word people use that is in no name → what it is called here: a topic, or the beginning of words in names.
 _MEANT: dict[str, tuple[str, ...]] = {
-    "alibi": ("alibi",),
     "backprop": ("gradients",),
     "backpropagation": ("gradients",),
     "backward": ("gradients",),
-    "causal": ("causal",),
     "cache": ("kv-cache",),
-    "dropout": ("dropout",),
     "flash": ("streaming", "flash"),
     "flashattention": ("streaming", "flash"),
     "float16": ("rounding",),
     "fp16": ("rounding",),
-    "gqa": ("gqa",),
     "gradient": ("gradients",),
     "grouped-query": ("gqa", "mqa"),
     "initialisation": ("projected",),
     "initialization": ("projected",),
-    "kv-cache": ("kv-cache",),
     "layer-norm": ("layernorm",),
-    "layernorm": ("layernorm",),
-    "lipschitz": ("lipschitz",),
     "mask": ("masks",),
     "masking": ("masks",),
     "mha": ("heads",),
-    "mla": ("mla",),
-    "mqa": ("mqa",),
     "multi-head": ("heads",),
     "multihead": ("heads",),
     "norm": ("normalisation",),
@@ -44,25 +35,22 @@ _MEANT: dict[str, tuple[str, ...]] = {
     "padding": ("masks",),
     "position": ("positions",),
     "positional": ("positions",),
-    "qk-norm": ("qk-norm",),
-    "residual": ("residual",),
     "rms-norm": ("rmsnorm",),
-    "rmsnorm": ("rmsnorm",),
     "rope": ("rope", "rotary"),
     "rotary": ("rope", "rotary"),
     "saturation": ("saturat", "saturation"),
-    "sinusoidal": ("sinusoidal",),
     "sliding-window": ("window",),
     "symmetry": ("structure",),
     "temperature": ("scaling",),
-    "variance": ("variance",),
-    "window": ("window",),
 }
 
 
 def meant(word: str, theorems: Iterable[Theorem]) -> tuple[Theorem, ...]:
-    """The theorems that a word of the field means, none where it is no such word."""
-    called = _MEANT.get(word.lower().replace("_", "-"), ())
+    """The theorems that a word of the field means, or whose name has it; none where it is no such word."""
+    plain = word.lower().replace("_", "-")
+    called = _MEANT.get(plain)
+    if called is None:
+        return tuple(t for t in theorems if f"-{plain}-" in f"-{t.name}-")
     return tuple(t for t in theorems if any(t.topic == c or _begins(c, t.name) for c in called))
 
 

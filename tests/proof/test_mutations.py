@@ -145,7 +145,7 @@ def test_a_survivor_is_reported(units: dict[str, Unit]):
 @pytest.fixture(scope="module")
 def everywhere() -> list[Unit]:
     """The functions that the theorems of any topic run, and statements of tests."""
-    return campaign(TOPICS, definitions=True)
+    return campaign([*TOPICS], definitions=True)
 
 
 @pytest.fixture(scope="module")
