@@ -297,15 +297,6 @@ class StepReader(Reader):
         below = self.one(x.denominator)
         return v.both(self.one(x.numerator), below, lambda a, b: a / b)
 
-    def _power(self, x: nt.Power) -> Value:
-        if isinstance(x.base, nt.Number) and not isinstance(x.exponent, nt.Number):
-            log = self.xp.log(self.number(x.base.value).array)
-            return v.both(Value(log), self.one(x.exponent), lambda a, b: a.__array_namespace__().exp(a * b))
-        return super()._power(x)
-
-    def _norm(self, x: Value, sub: Node | None) -> Value:
-        return super()._norm(Value(x.array, x.letters, x.rank), sub)
-
     def _call(self, x: nt.Call) -> Found:
         whole = self.symbols.get(text(x))
         if whole is not None:
