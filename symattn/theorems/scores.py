@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from symattn.arrays.array import Array
 from symattn.attention.scores import additive_scores, distance_scores, dot_scores
 from symattn.attention.softmax import sink_weights
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.softmax import sparsemax as sparse_weights
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.rules import Substitution
-from symattn.proof.statement import Declared, Pair
-from symattn.proof.together import equations_by
+from symattn.proof.statement import Declared
 from symattn.theorems.letters import rows
 from symattn.theorems.sums import squares, weights
 from symattn.theorems.texts import theorems
@@ -37,18 +35,6 @@ SAME_LENGTHS = Substitution(
 """With ‖k_j‖²/2 = h for every key: for any keys the two differ by c ‖k_j‖²/2 within the softmax."""
 
 
-@equations_by(
-    arrays={"q": "n d", "k": "m d", "c": "", "r": "n 1", "s": "n m"},
-    false=lambda q, k, c: (soft(c * dot_scores(q, k)), soft(c * distance_scores(q, k))),
-)
-def equal_norm_keys(q: Array, k: Array, c: Array, r: Array, s: Array) -> list[Pair]:
-    lengths = squares(k).mT / 2
-    return [
-        (soft(c * dot_scores(q, k)), soft(c * (distance_scores(q, k) + lengths))),
-        (soft(c * (s + r)), soft(c * s)),
-    ]
-
-
 _TEXT = """
 additive-score-floor: Weights of additive scores stay above a floor
 for $s_j = v·tanh(x_j)$ and $r_j = Σ_{l=1}^d v_l (e^{X_j_l} − e^{−X_j_l})/(e^{X_j_l} + e^{−X_j_l})$, which is the same:
@@ -71,8 +57,7 @@ for: all keys are of one length that is not 0, $‖k_j‖ = r$ and $‖k_j‖ �
 source: Tsai et al., Transformer Dissection (2019)
 why: −‖q − k‖²/2 = q·k − ‖q‖²/2 − ‖k‖²/2, and the first square is the same for all keys of a row.
 false: the same for any keys
-by equal_norm_keys
-and SAME_LENGTHS
+by SAME_LENGTHS
 
 qk-norm-scale-free: Normalised queries and keys ignore their lengths
 for $f(x, y) = τ {x·y}/(‖x‖ ‖y‖)$: $f(a x, b y) = f(x, y)$; for $s_i = f(q, k_i)$: $s_i² = τ² (q·k_i)²/({q·q}
