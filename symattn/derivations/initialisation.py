@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 from symattn.attention.softmax import softmax
@@ -12,13 +11,16 @@ from symattn.document import notation as nt
 from symattn.document.formulas import Roles, formula, running_text
 from symattn.document.model import Column, Document, Table, Text
 from symattn.document.notation import Decimal, Node
-from symattn.proof.expectation import law_with
 from symattn.proof.relations.glossary import Glossary
 
 _TEXT = """
 How large scores are at the start
 subtitle: the table is for $d_k = @dk$, $d_model = @dmodel$
 hint: symattn derive scaling           the score of random queries and keys
+letters: new | x m, y m, z m, W_Q m d_k, W_K m d_k | sizes d_model m, d_k | index i m, l d_k, r d_k | laws W_Q σ, W_K σ
+    | labels x A1, y A1, z A1, W_Q A2, W_K A2 | rows
+letters fixed: weights | t n_k, σ | index j n_k, l n_k
+letters drawn: fixed | v n_k | laws v σ μ | labels p A3, v A4
 roles: x input, y input, z input
 A1: The tokens $x$, $y$ and $z$ are fixed
 A2: All entries of $W_Q$ and $W_K$ are independent, with mean 0 and variance $σ²$ :: any law
@@ -60,25 +62,11 @@ _HEADS = [running_text(x) for x in ("choice", "$σ$", "value of $σ$", "deviatio
 def derivation(dk: int = 64, dmodel: int = 512) -> Document:
     """Var(q·k) = d_k σ⁴‖x‖²‖y‖² over random W_Q and W_K, and what it is for usual choices of σ."""
     sizes = {"dk": dk, "dmodel": dmodel}
+    weights = Glossary(defined={"p": lambda reader: softmax(reader.arrays["t"], stabilised=False)})
     return Telling(
-        _letters(), table=[_table(dk, dmodel)],
+        {"weights": weights}, table=[_table(dk, dmodel)],
         component=_COMPONENT, score=_SCORE, **sizes,
     ).document("initialisation", _TEXT, parameters=sizes)  # fmt: skip
-
-
-def _letters() -> dict[str, Glossary]:
-    """Tokens, and projections of which every entry is drawn; weights, and values that are drawn with any mean."""
-    given = {"x": "m", "y": "m", "z": "m", "W_Q": "m d_k", "W_K": "m d_k", "σ": ""}
-    every = Glossary(
-        given, {"d_model": "m", "d_k": "d_k"}, {"i": "m", "l": "d_k", "r": "d_k"},
-        laws=dict.fromkeys(("W_Q", "W_K"), law_with("σ")), rows=True,
-        labels={**dict.fromkeys("xyz", "A1"), "W_Q": "A2", "W_K": "A2"},
-    )  # fmt: skip
-    weights = {"p": lambda reader: softmax(reader.arrays["t"], stabilised=False)}
-    fixed = Glossary({"t": "n_k", "σ": ""}, index={"j": "n_k", "l": "n_k"}, defined=weights)
-    given = {"t": "n_k", "v": "n_k", "σ": "", "μ": ""}
-    drawn = replace(fixed, given=given, laws={"v": law_with("σ", "μ")}, labels={"p": "A3", "v": "A4"})
-    return {"": every, "drawn": drawn, "fixed": fixed}
 
 
 def _table(dk: int, dmodel: int) -> Table:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from symattn.document.formulas import ARRAY_ROLES
-from symattn.proof.expectation import NORMAL, EntryLaw, law_with
+from symattn.proof.expectation import NORMAL, EntryLaw
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.together import PositiveNumber
 from symattn.theorems.texts import theorems
-
-
-def _drawn(laws: Mapping[str, EntryLaw], **more: Any) -> Glossary:
-    """Letters of rows that are drawn, and of what their laws take."""
-    parameters = {key: "" for law in laws.values() for key in law.parameters}
-    return Glossary({**dict.fromkeys(laws, "d_k"), **parameters}, laws=laws, rows=True, **more)
-
 
 UNIT = EntryLaw((), lambda: (0, 1), lambda: [(-1, Fraction(1, 2)), (1, Fraction(1, 2))])
 
@@ -53,23 +44,28 @@ half_of_the_gaps = PositiveNumber(
 _TEXT = """
 score-variance: The variance of a score
 $Var(q·k) = d_k σ_q² σ_k²$
+letters: | q d_k, k d_k | laws q σ_q, k σ_k
 source: Vaswani et al., Attention Is All You Need (2017), §3.2.1
 why: The products of different coordinates are uncorrelated, so their variances add up.
 false: $Var(q·k) = d_k² σ_q² σ_k²$
 
 score-variance-with-means: The variance of a score with means that are not zero
 $Var(q·k) = d_k (σ_q² σ_k² + σ_q² μ_k² + σ_k² μ_q²)$; for x and y of one law $Var(x·y) = d_k ((σ² + μ²)² − μ⁴)$
+letters: | q d_k, k d_k, x d_k, y d_k | laws q σ_q μ_q, k σ_k μ_k, x σ μ, y σ μ | roles x input, y input
 why: Within one coordinate the square of the mean of one factor meets the variance of the other.
 false: $Var(q·k) = d_k σ_q² σ_k²$
 
 scale-gives-unit-variance: The scale gives scores of variance 1
 $Var(q·k/√d_k) = 1$
+letters: unit | q d_k, k d_k
 source: Vaswani et al., Attention Is All You Need (2017), §3.2.1
 why: The variance of the unscaled score is d_k, and scaling by c multiplies it by c².
 false: $Var(q·k/d_k) = 1$
 
 row-scores-uncorrelated-not-independent: The scores of a row are uncorrelated, but not independent
 $Cov(s_1, s_2) = 0$, but $Cov(s_1², s_2²) = d_k (E[q_i⁴] − σ_q⁴) σ_k⁴$
+letters: three | q d_k, k₁ d_k, k₂ d_k | laws k₁ σ_k, k₂ σ_k | positive a b | index i d_k | where s_1 = q·k_1; s_2 =
+  q·k_2; σ_q = √(a²/(1 + b))
 for: all entries of the query and of the two keys are independent with mean 0, the keys' of one law
 for: the query's entries have the variance a²/(1 + b) and the fourth moment a⁴/(1 + b) with a, b > 0, as every law has
   whose squares are not constant
@@ -78,11 +74,13 @@ false: the scores of one row are independent, so that $Cov(s_1², s_2²) = 0$
 
 score-kurtosis: The kurtosis of a score
 $E[(q·k)⁴] = 3 d_k (d_k + 2)$; so the excess kurtosis is $E[(q·k)⁴]/Var(q·k)² − 3 = 6/d_k$
+letters: normal | q d_k, k d_k
 why: E[x⁴] = 3, so a coordinate that coincides with itself counts 9 and two pairs of coordinates count 1.
 false: $E[(q·k)⁴] = 3 d_k²$, as of a normal law
 
 projected-score-variance: The variance of a score over random projections
 $Var(x W_Q·(y W_K)) = d_k σ⁴ ‖x‖² ‖y‖²$
+letters: | x m, y m, W_Q m d_k, W_K m d_k | laws W_Q σ, W_K σ | roles x input, y input
 for: x and y are fixed
 why: Each product of two weights occurs once, with its own factor $x_i y_l$.
 false: the same for one matrix: $Var(x W_Q·(y W_Q)) = d_k σ⁴ ‖x‖² ‖y‖²$
@@ -90,6 +88,7 @@ false: the same for one matrix: $Var(x W_Q·(y W_Q)) = d_k σ⁴ ‖x‖² ‖y�
 output-variance-participation: The variance of an output, and how many values take part
 $Var(Σ_{j=1}^{n_k} p_j v_j) = σ² Σ_{j=1}^{n_k} p_j²$, of which $σ²/n_k ≤ σ² Σ_{j=1}^{n_k} p_j²$ and $σ² Σ_{j=1}^{n_k}
   p_j² ≤ σ²$
+letters: new | t n_k, v n_k | index j n_k, l n_k | laws v σ μ | sharp attained far | where p = softmax(t)
 for: the weights p are fixed, positive, and sum to 1
 why: The values' variances add up with the squares of the weights, which lie between those of equal weights and 1.
 false: $Var(Σ_{j=1}^{n_k} p_j v_j) = σ²$
@@ -118,37 +117,10 @@ THEOREMS = theorems(
     "scaling",
     _TEXT,
     {
-        "score-variance": _drawn({"q": law_with("σ_q"), "k": law_with("σ_k")}),
-        "score-variance-with-means": _drawn(
-            {
-                "q": law_with("σ_q", "μ_q"),
-                "k": law_with("σ_k", "μ_k"),
-                "x": law_with("σ", "μ"),
-                "y": law_with("σ", "μ"),
-            },
-            roles={**ARRAY_ROLES, "x": "input", "y": "input"},
-        ),
-        "scale-gives-unit-variance": _drawn({"q": UNIT, "k": UNIT}),
-        "row-scores-uncorrelated-not-independent": _drawn(
-            {"q": THREE_VALUES, "k₁": law_with("σ_k"), "k₂": law_with("σ_k")},
-            positive=("a", "b"),
-            index={"i": "d_k"},
-        )
-        .where("s_1 = q·k_1", "s_2 = q·k_2")
-        .where("σ_q = √(a²/(1 + b))"),
-        "score-kurtosis": _drawn({"q": NORMAL, "k": NORMAL}),
-        "projected-score-variance": Glossary(
-            {"x": "m", "y": "m", "W_Q": "m d_k", "W_K": "m d_k", "σ": ""},
-            laws={"W_Q": law_with("σ"), "W_K": law_with("σ")},
-            roles={**ARRAY_ROLES, "x": "input", "y": "input"},
-            rows=True,
-        ),
-        "output-variance-participation": Glossary(
-            {"t": "n_k", "v": "n_k", "σ": "", "μ": ""},
-            index={"j": "n_k", "l": "n_k"},
-            laws={"v": law_with("σ", "μ")},
-            sharp="attained far",
-        ).where("p = softmax(t)"),
+        "": Glossary(rows=True),
+        "unit": Glossary(laws=dict.fromkeys("qk", UNIT), rows=True),
+        "normal": Glossary(laws=dict.fromkeys("qk", NORMAL), rows=True),
+        "three": Glossary({"a": "", "b": ""}, laws={"q": THREE_VALUES}, rows=True),
         "unscaled-mean-gradient-decays-slowly": None,
     },
     globals(),

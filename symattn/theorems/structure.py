@@ -191,6 +191,7 @@ false: $o_i = Σ_{j=1}^{n_k} v_j$
 
 score-rank: The rank of scores and of weights
 $rank(Q Kᵀ) ≤ d_k$, but $rank(softmax(x xᵀ)) = n$ with $x_i = i$, queries and keys of width 1
+letters: new | Q n d_k, K n d_k | sizes n, d_k | index i n | exact | where P = softmax(Q Kᵀ)
 source: Bhojanapalli et al., Low-Rank Bottleneck in Multi-head Attention Models (2020)
 why: A product has at most the rank of its factors. The exponential is not linear: distinct numbers x on the line as
   queries and as keys give a matrix of exponentials that is invertible.
@@ -262,12 +263,6 @@ THEOREMS = theorems(
                 "V″": lambda reader: rows(reader.array("V"), reader.array("V")[:1]),
             },
         ),
-        "score-rank": Glossary(
-            {"Q": "n d_k", "K": "n d_k"},
-            {"n": "n", "d_k": "d_k"},
-            {"i": "n"},
-            exact=True,
-        ).where("P = softmax(Q Kᵀ)"),
     },
     globals(),
 )

@@ -19,9 +19,9 @@ line each (an indented line goes on with the one before)::
     and NAME            a method from Python that decides what belongs to the statement besides
 
 Letters begin with the name of a glossary, or with ``new``, and go on with parts such as ``Q n_q d_k, c`` (arrays and
-their shapes), ``but P O`` (letters without their meaning), ``where O = P V; ℓ = G·O``, ``rows``, ``loss ℓ``,
-``positive a b``, ``index i n, j m``, ``sizes m p+n``, ``sets M m``, ``units C D, E F``, ``roles v none`` (see
-``Glossary``).
+their shapes), ``but P O`` (letters without their meaning), ``where O = P V; ℓ = G·O``, ``rows``, ``loss ℓ``, ``laws q
+σ μ`` (random rows with this deviation and mean), ``positive a b``, ``index i n, j m``, ``sizes m p+n``, ``sets M m``,
+``units C D, E F``, ``roles v none`` (see ``Glossary``).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from typing import Any
 from symattn.document.errors import InputError
 from symattn.document.formulas import ARRAY_ROLES, formula, running_text
 from symattn.document.model import Text
+from symattn.proof.expectation import law_with
 from symattn.proof.relations.glossary import Gap, Glossary, LetterDefinition
 from symattn.proof.theorem import Method, Theorem
 from symattn.proof.together import Together
@@ -120,6 +121,10 @@ def letters_of(typed: str, letters: Mapping[str, Glossary | None]) -> Glossary:
             result = result.but(*rest.split())
         elif word == "where":
             result = result.where(*rest.split("; "))
+        elif word == "laws":
+            laws = _pairs(rest, lambda _, parameters: law_with(*parameters.split()))
+            parameters = {key: "" for law in laws.values() for key in law.parameters}
+            result = result.also(parameters, laws=laws)
         elif word in _READ:
             more: Any = {word: _READ[word](rest)}
             result = result.also(**more)
@@ -166,7 +171,8 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(("positive", "nonnegative"), lambda typed: tuple(typed.split())),
     **dict.fromkeys(("sharp", "loss"), str),
     "units": lambda typed: tuple(_pairs(typed, lambda _, sine: sine).items()),
-    **dict.fromkeys(("rows", "example"), lambda _: True),
+    "labels": lambda typed: _pairs(typed, lambda _, label: label),
+    **dict.fromkeys(("rows", "example", "exact"), lambda _: True),
     "first": int,
 }
 """The fields that stand behind their names, and how each is read."""

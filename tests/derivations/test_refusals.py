@@ -1,5 +1,6 @@
 """A template, a definition or a step that is wrong is not told."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -33,6 +34,7 @@ from symattn.derivations import (
 from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention.inputs import DerivationRequest, read_request
 from symattn.derivations.cited import cite
+from symattn.derivations.derivation_texts import Telling
 from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.derivations.steps import FalseStep, checked, hold
 from symattn.document import notation as nt
@@ -326,8 +328,15 @@ def test_a_grade_names_the_assumptions_and_sizes_that_its_values_used(
     assert evidence.where == where
 
 
+def sections(module: Any) -> dict[str, Section]:
+    """The sections whose letters stand in the text of a derivation."""
+    telling = Telling({"weights": Glossary(defined={"p": lambda reader: softmax(reader.arrays["t"])})})
+    telling.blocks("\n".join(re.findall(r"^letters.*(?:\n    .*)*", module._TEXT, re.MULTILINE)))
+    return telling.sections
+
+
 def test_a_claim_of_means_names_the_assumptions_about_its_arrays() -> None:
-    section = Section(initialisation._letters()[""])
+    section = sections(initialisation)[""]
     section.define(
         equals(q("l"), nt.total("i", 1, nt.name("d", "model"), nt.name("x", "i") * nt.name("W_Q", "i", "l")))
     )
@@ -337,7 +346,7 @@ def test_a_claim_of_means_names_the_assumptions_about_its_arrays() -> None:
 
 
 def test_a_variance_is_claimed_of_arrays_alone_whose_law_is_an_assumption() -> None:
-    glossary = initialisation._letters()["drawn"]
+    glossary = sections(initialisation)["drawn"].glossary
     formula = equals(var(nt.name("v", "j")), nt.Name("σ") ** nt.node(2))
     evidence = Section(glossary).claim(formula, "").evidence
     assert evidence is not None
