@@ -23,13 +23,13 @@ def command(action: str, output: Output) -> int:
     another folder.
     """
     from symattn.document import stored_results
-    from symattn.document.model import Code, Column, Document, Paragraph, Table
+    from symattn.document.model import Code, Document, Paragraph, Table, headers
 
     cleared = stored_results.clear() if action == "clear" else None
     kinds = stored_results.sizes()
     files, size = (sum(numbers) for numbers in zip(*kinds.values(), strict=True)) if kinds else (0, 0)
     rows = tuple(((kind,), (str(n),), (_size(b),)) for kind, (n, b) in kinds.items())
-    columns = (Column(("what",), align="left"), Column(("files",)), Column(("size",)))
+    columns = headers("what", ">files", ">size")
     message = f"{files} files, {_size(size)}" if cleared is None else f"{cleared} files are cleared"
     where = Paragraph(("The folder is ", Code(str(stored_results.folder())), "."))
     record = {"folder": str(stored_results.folder()), "files": files, "bytes": size}

@@ -168,7 +168,7 @@ def listing(
     name: str, title: str, columns: tuple[str, ...], rows: Iterable[tuple[Text, ...]], command: str
 ) -> Document:
     """Return a document that lists what there is to choose from: a table of left-aligned columns under a title."""
-    from symattn.document.model import Column, Document, Table
+    from symattn.document.model import Document, Table, headers
 
-    heads = tuple(Column((column,), align="left") for column in columns)
+    heads = headers(*columns)
     return Document("listing", name, (title,), (Table(heads, tuple(rows)),), command=command)

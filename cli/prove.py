@@ -134,7 +134,7 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
     """The theorems topic by topic, each with what it says."""
     from symattn.document.codec import command as command_of
     from symattn.document.errors import InputError
-    from symattn.document.model import Block, Code, Column, Document, Heading, Table
+    from symattn.document.model import Block, Code, Document, Heading, Table, headers
     from symattn.proving import gathered
     from symattn.theorems.documents import titled
     from symattn.theorems.words import found
@@ -143,8 +143,7 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
     chosen = chosen if search is None else found(search, chosen)
     if not chosen:
         raise InputError(f"no theorem mentions {search!r}; hint: fewer words, or symattn prove --list")
-    titles = ("theorem", "says")
-    columns = tuple(Column((title,), align="left") for title in titles)
+    columns = headers("theorem", "says")
     blocks: list[Block] = []
     for topic in dict.fromkeys(t.topic for t in chosen):
         here = (t for t in chosen if t.topic == topic)

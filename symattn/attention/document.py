@@ -11,7 +11,7 @@ from symattn.attention import inputs
 from symattn.attention.flow import Step as Part
 from symattn.attention.letters_of_attention import ARRAYS, N_K, SIZES, SYMBOLS, H, N
 from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Position, Rotary, Shaw
-from symattn.document.model import Block, Code, Column, Document, Heading, Items, Step, Steps, Table, Text
+from symattn.document.model import Block, Code, Document, Heading, Items, Step, Steps, Table, Text, headers
 from symattn.document.notation import (
     Big,
     Name,
@@ -125,7 +125,7 @@ def times(sizes: tuple[Node, ...]) -> Text:
 
 def table(rows: Iterable[tuple[str, Node, Text]]) -> Table:
     """The table of inputs: name, letter and shape of each."""
-    columns = (Column(("name",), "left"), Column(("symbol",), "left"), Column(("shape",), "left"))
+    columns = headers("name", "symbol", "shape")
     return Table(columns, tuple(((Code(n),), (symbol,), size) for n, symbol, size in rows))
 
 

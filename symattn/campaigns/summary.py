@@ -9,7 +9,7 @@ from typing import Any
 
 from symattn.campaigns.store import Store
 from symattn.document.evidence import Verdict
-from symattn.document.model import Block, Code, Column, Document, Heading, Note, Paragraph, Table, Text
+from symattn.document.model import Block, Code, Document, Heading, Note, Paragraph, Table, Text, headers
 
 Record = dict[str, Any]
 _NAMES = ("target", "spec", "dtype", "domain")
@@ -64,14 +64,13 @@ def _verdicts(jobs: Sequence[Record], results: Sequence[Record]) -> Iterator[Blo
     domains = len({job["domain"] for job in jobs}) > 1
     result = {(*_place(record), record["dtype"]): record["verdict"] for record in results}
     places = list(dict.fromkeys(_place(job) for job in jobs))
-    columns = [Column(("target",), "left"), Column(("specification",), "left")]
-    columns += [Column(("domain",), "left")] * domains + [Column((dtype,), "left") for dtype in dtypes]
+    columns = headers("target", "specification", *["domain"] * domains, *dtypes)
     rows: list[tuple[Text, ...]] = []
     for place in places:
         names: list[Text] = [(Code(place[0]),), (place[1],), (place[2],)]
         rows.append((*names[: 2 + domains], *((result.get((*place, dtype), "–"),) for dtype in dtypes)))
     wrong = tuple(i for i, p in enumerate(places) if any(result.get((*p, d)) == "fault" for d in dtypes))
-    yield Table(tuple(columns), tuple(rows), shaded=wrong)
+    yield Table(columns, tuple(rows), shaded=wrong)
 
 
 def _place(record: Record) -> tuple[str, str, str]:
@@ -87,9 +86,7 @@ def _faults(results: Sequence[Record]) -> Iterator[Block]:
             groups.setdefault((record["target"], fault["step"], words), []).append((record, fault))
     if groups:
         yield Heading(("Faults",))
-        columns = (
-            Column(("target",), "left"), Column(("step",), "left"), Column(("cause",), "left"), Column(("times",)),
-        )  # fmt: skip
+        columns = headers("target", "step", "cause", ">times")
         rows = tuple(((Code(t),), (s,), (words,), (str(len(all_)),)) for (t, s, words), all_ in groups.items())
         yield Table(columns, rows)
         for (target, step, _), ((record, fault), *_rest) in groups.items():
@@ -101,7 +98,7 @@ def _errors(results: Sequence[Record]) -> Iterator[Block]:
     wrong = [record for record in results if record["verdict"] == "error"]
     if wrong:
         yield Heading(("What could not be verified",))
-        columns = tuple(Column((name,), "left") for name in ("target", "specification", "dtype", "why"))
+        columns = headers("target", "specification", "dtype", "why")
         yield Table(columns, tuple(((Code(r["target"]),), (r["spec"],), (r["dtype"],), (r["error"],)) for r in wrong))
 
 
@@ -111,13 +108,7 @@ def _took(results: Sequence[Record]) -> Iterator[Block]:
         yield Heading(("Cases and times",))
         domains = len({record["domain"] for record in results}) > 1
         names = ("target", "specification", *("domain",) * domains, "dtype", "verdict")
-        columns = (
-            *(Column((name,), "left") for name in names),
-            Column(("power",), "left"),
-            Column(("cases",)),
-            Column(("seconds",)),
-        )
-        yield Table(columns, tuple(_row(record, domains) for record in results))
+        yield Table(headers(*names, "power", ">cases", ">seconds"), tuple(_row(record, domains) for record in results))
         total = sum(record.get("seconds", 0.0) for record in results)
         yield Paragraph((f"All of them took {total:.1f} s, one after another.",))
 

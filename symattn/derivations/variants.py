@@ -251,7 +251,7 @@ def _family(family: str, rows: list[Support]) -> Iterator[model.Block]:
     yield model.Heading((family.capitalize(),))
     reasons = list(dict.fromkeys(r for row in rows for r in row.found.values() if r is not None))
     titles = ["variant", *("NumPy" if k == "float32" else k for k in KINDS), "agrees with"]
-    columns = tuple(model.Column((title,), "left") for title in titles)
+    columns = model.headers(*titles)
     yield model.Table(columns, tuple(_row(row, reasons) for row in rows))
     if reasons:
         yield model.Items(tuple((f"({_letter(reasons, r)}) {r}",) for r in reasons))

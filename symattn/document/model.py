@@ -111,6 +111,11 @@ class Column:
     group: Text = ()
 
 
+def headers(*titles: str) -> tuple[Column, ...]:
+    """Return columns with titles in words: of words on the left, of numbers, marked by ">", on the right."""
+    return tuple(Column((t.removeprefix(">"),), "right" if t.startswith(">") else "left") for t in titles)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows of cells. The rows numbered in ``shaded`` are tinted; a ``framed`` table stands apart on pages."""

@@ -11,7 +11,7 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.bounds.case_result import Case
 from symattn.document.codec import record
-from symattn.document.model import Block, Code, Column, Document, Items, Note, Paragraph, Table, Text
+from symattn.document.model import Block, Code, Document, Items, Note, Paragraph, Table, Text, headers
 from symattn.faults.corpus import DOMAIN, EVERYDAY, Array, CorpusFault, Sample, convention, sample
 from symattn.faults.table import PublicReport
 from symattn.programs.target import Target
@@ -86,8 +86,7 @@ def _cases(session: Session) -> Iterator[Case]:
 def listed(faults: Iterable[CorpusFault]) -> Document:
     """A line for each fault."""
     results = tuple(faults)
-    columns = (Column(("fault",), "left"), Column(("step",), "left"), Column(("specification",), "left"),
-               Column(("what is wrong",), "left"), Column(("reported",), "left"))  # fmt: skip
+    columns = headers("fault", "step", "specification", "what is wrong", "reported")
     rows = tuple(
         ((Code(f.name),), (f.mistake.step,), (_fields(f),), typeset(f.words), (", ".join(map(_short, f.reports)),))
         for f in results
@@ -119,7 +118,7 @@ def shown(fault: CorpusFault) -> Document:
 def compared(rows: Iterable[Detection]) -> Document:
     """Which rule finds which fault."""
     results = tuple(rows)
-    columns = (Column(("fault",), "left"), *(Column((name,), "left") for name in RULES), Column(("symattn",), "left"))
+    columns = headers("fault", *RULES, "symattn")
     words = {True: "found", False: "let through"}
     lines: list[tuple[Text, ...]] = []
     for row in results:

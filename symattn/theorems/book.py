@@ -58,11 +58,7 @@ def _reading(results: Sequence[Decided]) -> tuple[Block, ...]:
         " nothing. Any section can be made again with "
     )
     rows = tuple(((Emph(g.value),), (g.means,), (str(grades.count(g)),)) for g in Grade if g in grades)
-    columns = (
-        md.Column(("grade",), "left"),
-        md.Column(("how it is known",), "left"),
-        md.Column(("theorems",), "right"),
-    )
+    columns = md.headers("grade", "how it is known", ">theorems")
     return (
         md.Heading(("How to read this book",)),
         md.Paragraph((words, Code("symattn prove NAME --explain"), ".")),

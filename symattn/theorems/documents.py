@@ -140,7 +140,7 @@ def table(decisions: Sequence[Decided], command: str, name: str) -> Document:
         parts += [md.Heading((titled(topic),)), _table(rows)]
     left_out = tuple(((Code(d.theorem.name),), (d.not_by_coq,)) for d in decisions if d.not_by_coq)
     if left_out:
-        columns = (md.Column(("theorem",), "left"), md.Column(("why Coq has not shown it",), "left"))
+        columns = md.headers("theorem", "why Coq has not shown it")
         parts += [md.Heading(("Not shown by Coq",)), md.Table(columns, left_out)]
     return _whole(
         decisions, ("Theorems about attention",), counts(decisions), (*parts, closing(decisions)), command, name
@@ -148,12 +148,7 @@ def table(decisions: Sequence[Decided], command: str, name: str) -> Document:
 
 
 def _table(rows: Sequence[Decided]) -> Block:
-    columns = (
-        md.Column(("theorem",), "left"),
-        md.Column(("grade",), "left"),
-        md.Column(("false variant",), "left"),
-        md.Column(("where",), "left"),
-    )
+    columns = md.headers("theorem", "grade", "false variant", "where")
     return md.Table(
         columns,
         tuple(((Code(d.theorem.name),), (d.grade.value,), (d.finding.false_grade.value,), (_where(d),)) for d in rows),

@@ -77,10 +77,7 @@ def document(report: Report, show_output: bool = False) -> md.Document:
 
 
 def _checks(report: Report) -> md.Table:
-    columns = (
-        md.Column(("group",), "left"), md.Column(("what",), "left"), md.Column(("cases",)), md.Column(("wrong",)),
-        md.Column(("error / allowed",)), md.Column(("grade",), "left"),
-    )  # fmt: skip
+    columns = md.headers("group", "what", ">cases", ">wrong", ">error / allowed", "grade")
     rows = tuple(
         ((c.name,), (_ABOUT.get(c.name, ""),), (str(c.cases),), (str(c.faults or ""),), (_ratio(c),), (c.words,))
         for c in report.checks
@@ -89,11 +86,7 @@ def _checks(report: Report) -> md.Table:
 
 
 def _power(report: Report) -> md.Table:
-    columns = (
-        md.Column(("step",), "left"),
-        md.Column(("mistake in it",), "left"),
-        md.Column(("smallest size detected",)),
-    )
+    columns = md.headers("step", "mistake in it", ">smallest size detected")
     rows = tuple(((p.step,), typeset(p.mistake), (_from(p),)) for p in report.power)
     return md.Table(columns, rows)
 
@@ -149,7 +142,7 @@ def _shown(example: Counterexample) -> Iterator[md.Block]:
         yield md.Paragraph((f"It gives: {example.error}.",))
         return
     if example.steps:
-        columns = (md.Column(("step",), "left"), md.Column(("expected",)), md.Column(("with this mistake",)))
+        columns = md.headers("step", ">expected", ">with this mistake")
         rows = tuple(((step,), (right,), (wrong,)) for step, right, wrong in example.steps)
         differs = next((i for i, (_, right, wrong) in enumerate(example.steps) if right != wrong), None)
         yield md.Table(columns, rows, shaded=() if differs is None else (differs,))

@@ -27,7 +27,7 @@ from symattn.document import notation as nt
 from symattn.document.codec import command as command_of
 from symattn.document.errors import Refused, Undecided
 from symattn.document.evidence import Evidence
-from symattn.document.model import Block, Caveat, Column, Document, Heading, Note, Paragraph, Result, Step, Table, Text
+from symattn.document.model import Block, Caveat, Document, Heading, Note, Paragraph, Result, Step, Table, Text
 from symattn.document.notation import Name, Node, equals
 from symattn.document.text import plain_text, text
 from symattn.proof.relations.glossary import Glossary
@@ -246,7 +246,7 @@ def _inputs(request: DerivationRequest) -> Table:
         first, *rest = sized(name, request.spec, request.names)  # h d_k counts as one size
         sizes: Text = (first, *(part for size in rest for part in (" × ", size)))
         rows.append(((model.Code(name),), (SYMBOLS[name],), (" × ".join(map(str, shape)),), sizes))
-    return Table(tuple(Column((head,), "left") for head in ("name", "symbol", "shape", "sizes")), tuple(rows))
+    return Table(model.headers("name", "symbol", "shape", "sizes"), tuple(rows))
 
 
 def _example(request: DerivationRequest) -> tuple[Block, ...]:

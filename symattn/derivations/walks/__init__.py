@@ -31,7 +31,7 @@ from symattn.derivations.walks.why import why as reasons
 from symattn.document.codec import command
 from symattn.document.errors import InputError, near
 from symattn.document.keywords import format_name, unknown
-from symattn.document.model import Block, Column, Document, Emph, Heading, Note, Paragraph, Table, Text
+from symattn.document.model import Block, Document, Emph, Heading, Note, Paragraph, Table, Text, headers
 from symattn.document.notation import Decimal, Name, equals
 
 _SAID = ("heads", "kv_heads", "scale", "causal", "mask", "padding")  # in the subtitle
@@ -236,7 +236,7 @@ def _accuracy(made: Walk) -> Iterator[Block]:
         shown = error_digits(worst(made.errors(name)))
         missing = sum(e is None for e in made.errors(name).flat)
         rows.append(((name,), (shown if not isinstance(shown, str) else Decimal(shown),), (str(missing),)))
-    columns = (Column(("array",), "left"), Column(("largest error in ulp",)), Column(("not finite",)))
+    columns = headers("array", ">largest error in ulp", ">not finite")
     over = f"{made.dtype} against the exact numbers, over all queries"
     caption: Text = (f"{over}; ulp: the unit in the last place at the exact number.",)
     yield Table(columns, tuple(rows), caption=caption)

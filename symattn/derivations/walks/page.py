@@ -20,7 +20,7 @@ from symattn.derivations.walks.walk_data import Walk, arrays_of, capital, first_
 from symattn.derivations.walks.walk_notes import about, too_long
 from symattn.derivations.walks.why import why as reasons
 from symattn.document.evidence import Grade
-from symattn.document.model import Block, Column, Heading, Heat, Note, Origin, Paragraph, Table, Text, Values
+from symattn.document.model import Block, Heading, Heat, Note, Origin, Paragraph, Table, Text, Values, headers
 from symattn.document.notation import Decimal, Node, Relation, Words
 
 _MOST = 64  # weights that stand in one heat map
@@ -143,7 +143,7 @@ def _differences(walk: Walk, queries: Iterable[int]) -> Table:
             exact = walk.shortened([walk.arrays[name][i - 1][c], gap], "the difference")
             shown = [Decimal(digits(x, 6)) for x in (given[i - 1][c], gap)]
             rows.append(((entry_letter(name, (i, c + 1)),), (exact[0],), (shown[0],), (exact[1],), (shown[1],)))
-    columns = (Column(("",), "left"), *(Column((word,)) for word in ("exact", label, "difference", "decimal")))
+    columns = headers("", ">exact", f">{label}", ">difference", ">decimal")
     return Table(columns, tuple(rows), caption=(f"Exact − {label}",), framed=True)
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from symattn.document.codec import record
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade, Verdict
-from symattn.document.model import Block, Column, Document, Note, Paragraph, Printable, Table
+from symattn.document.model import Block, Document, Note, Paragraph, Printable, Table, headers
 from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.call_judge import ALPHA, CallJudgement
 from symattn.models.auditing.layers.part_judge import LayerFinding
@@ -307,7 +307,7 @@ class AuditReport(Printable):
 
 def _table(titles: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[str]], states: list[str]) -> Table:
     """A table whose rows are marked where they are no pass."""
-    columns = tuple(Column((t,), "right" if t in numbers else "left") for t in titles)
+    columns = headers(*(f">{t}" if t in numbers else t for t in titles))
     cells = tuple(tuple((words,) for words in row) for row in rows)
     return Table(columns, cells, tuple(i for i, state in enumerate(states) if state not in PASSES))
 

@@ -16,7 +16,7 @@ from symattn.bounds.threads import one_blas_thread
 from symattn.document.codec import record
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade, Verdict
-from symattn.document.model import Block, Code, Column, Document, Heading, Listing, Note, Paragraph, Printable, Table
+from symattn.document.model import Block, Code, Document, Heading, Listing, Note, Paragraph, Printable, Table, headers
 from symattn.verification.engine import Session
 from symattn.verification.report import Fault, Report
 from symattn.verification.report_document import sentence, typeset
@@ -306,10 +306,7 @@ class Comparison(Printable):
         return grades.get(self.verdict, Grade.UNDECIDED)
 
     def _table(self) -> Table:
-        columns = (
-            Column(("side",), "left"), Column(("verdict",), "left"), Column(("first wrong step",), "left"),
-            Column(("cases",)), Column(("error / allowed",)), Column(("grade",), "left"),
-        )  # fmt: skip
+        columns = headers("side", "verdict", "first wrong step", ">cases", ">error / allowed", "grade")
         rows = []
         for name, side in self._named:
             report = side.report
@@ -350,7 +347,7 @@ class Comparison(Printable):
 def _place(title: str, place: DifferingEntry) -> Iterator[Block]:
     index = ", ".join(str(i + 1) for i in place.index)
     yield Paragraph((f"{title}: {place.output} {index}, exactly {place.exact:.9g}; {place.allowed:.2g} is allowed.",))
-    columns = (Column(("side",), "left"), Column(("output",)), Column(("error / allowed",)))
+    columns = headers("side", ">output", ">error / allowed")
     side_entries: tuple[SideEntry, SideEntry] = (place.first, place.second)
     rows = tuple(((name,), (f"{g.got:.9g}",), (ratio(g.ratio),)) for name, g in zip(NAMES, side_entries, strict=True))
     yield Table(columns, rows)

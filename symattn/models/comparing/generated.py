@@ -10,7 +10,7 @@ import numpy as np
 from symattn.arrays.formats import Format
 from symattn.document.codec import record
 from symattn.document.evidence import Grade, Verdict
-from symattn.document.model import Block, Code, Column, Document, Note, Paragraph, Printable, Table
+from symattn.document.model import Block, Code, Document, Note, Paragraph, Printable, Table, headers
 from symattn.models.comparing.cache_losses import Lost
 from symattn.models.comparing.generation_ways import CONTINUATION, PREFIX, Array, States
 
@@ -315,11 +315,8 @@ class Generation(Printable):
             yield Paragraph(("Every way that ran agrees with the prefill, up to rounding.",))
 
     def _table(self) -> Table:
-        columns = (
-            Column(("way",), "left"), Column(("verdict",), "left"), Column(("from",), "left"), Column(("token",)),
-            Column(("error in float64",)), Column(("apart",)), Column(("rounding",)), Column(("of the prefill",)),
-        )  # fmt: skip
-        return Table(columns, tuple(_line(row) for row in self.rows))
+        titles = ("way", "verdict", "from", ">token", ">error in float64", ">apart", ">rounding", ">of the prefill")
+        return Table(headers(*titles), tuple(_line(row) for row in self.rows))
 
     def _noted(self) -> Iterator[str]:
         yield from self.notes

@@ -8,7 +8,7 @@ from typing import Any
 
 from symattn.document.codec import record
 from symattn.document.evidence import Grade, Verdict
-from symattn.document.model import Block, Code, Column, Document, Heading, Listing, Note, Paragraph, Printable, Table
+from symattn.document.model import Block, Code, Document, Heading, Listing, Note, Paragraph, Printable, Table, headers
 from symattn.verification.arithmetic import contract_presets, ranking
 from symattn.verification.arithmetic.bits_of_a_call import Trial
 from symattn.verification.summing.order import Order
@@ -108,7 +108,7 @@ def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
         yield Paragraph((f"These bits are what comes with a mistake: {fault.message}.",))
     if like:
         yield Paragraph((f"So does {' and '.join(like)}.",))
-    columns = (Column(("what is stored",), "left"), Column(("of the bits",)))
+    columns = headers("what is stored", ">of the bits")
     rows = ((p.contract.stored + ", with the mistake" * (p.mistake is not None), p.share) for p in _shown(trial))
     yield Table(columns, tuple(((words,), (f"{100 * share:.2f} %",)) for words, share in rows))
     yield Note((f"One call with normal numbers: {shapes}; {arithmetic.outputs} outputs. {_SAMPLED}",))

@@ -58,7 +58,7 @@ def _before(asked: Beforehand, sharp: Sharp | None) -> Iterator[md.Block]:
     yield from _sharply(sharp, Evidence(Grade.SAMPLED, "the inputs are drawn"))
     yield md.Heading(("Why it holds",))
     yield md.Items(tuple((line,) for line in asked.bound.derivation))
-    columns = (md.Column(("letter",), "left"), md.Column(("what it is",), "left"), md.Column(("value",)))
+    columns = md.headers("letter", "what it is", ">value")
     yield md.Table(columns, tuple(((t,), (w,), (f"{x:.4g}",)) for t, w, x in asked.bound.quantities))
     yield md.Caveat(
         (
@@ -99,7 +99,7 @@ def _number(x: float) -> Node:
 
 
 def _steps(results: Mapping[str, float], value: float) -> md.Table:
-    columns = (md.Column(("step",), "left"), md.Column(("bound",)), md.Column(("share",)))
+    columns = md.headers("step", ">bound", ">share")
     ordered = sorted(results.items(), key=lambda item: -item[1])
     rows = tuple(
         ((step,), (digits(x),), (f"{x / value:.0%}" if isfinite(value) and value else "",)) for step, x in ordered
@@ -173,7 +173,7 @@ def _given(inputs: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
         )
     yield _result(atol, (), _argued("by the printed rule, for these inputs", assumed))
     yield from _sharply(sharp, Evidence(Grade.ARGUED, "for these inputs, under the hypothesis below"))
-    columns = (md.Column(("row",)), *(md.Column((str(c),)) for c in range(min(inputs.bound.allowed.shape[-1], 8))))
+    columns = md.headers(">row", *(f">{c}" for c in range(min(inputs.bound.allowed.shape[-1], 8))))
     rows = inputs.bound.allowed.reshape(-1, inputs.bound.allowed.shape[-1])
     yield md.Table(columns, tuple(((str(i),), *((digits(x),) for x in row[:8])) for i, row in enumerate(rows[:8])))
     if rows.shape[0] > 8 or rows.shape[1] > 8:
@@ -187,10 +187,7 @@ def _others(weighed: Sequence[Weighed], asked: Beforehand) -> Iterator[md.Block]
     if not weighed:
         return
     yield md.Heading(("Common tolerances",))
-    columns = (
-        md.Column(("tolerance",), "left"), md.Column(("rtol",)), md.Column(("atol",)), md.Column(("inputs",), "left"),
-        md.Column(("accepted mistakes",)), md.Column(("correct code needs",)),
-    )  # fmt: skip
+    columns = md.headers("tolerance", ">rtol", ">atol", "inputs", ">accepted mistakes", ">correct code needs")
     yield md.Table(columns, tuple(_weighed(w) for w in weighed))
     refused = [w for w in weighed if w.refuses]
     accepting = max(weighed, key=lambda w: len(w.accepted))
@@ -226,8 +223,7 @@ def _record(w: Weighed) -> dict[str, Any]:
 
 def table(asked: Sequence[Beforehand], command: str) -> md.Document:
     """One line for each combination of sizes and arithmetic."""
-    columns = (md.Column(("n",)), md.Column(("d_k",)), md.Column(("dtype",), "left"), md.Column(("contract",), "left"),
-               md.Column(("atol",)), md.Column(("most of it from",), "left"))  # fmt: skip
+    columns = md.headers(">n", ">d_k", "dtype", "contract", ">atol", "most of it from")
     rows = tuple(_line(a) for a in asked)
     reach = md.Assumption("A1", (f"{asked[0].reach.words}",))
     assumed = md.Assumptions((reach, md.Assumption("A2", ("the arithmetic of the line (H1 to H7 of the bound)",))))
