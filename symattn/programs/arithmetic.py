@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import Framework, Layout, Runner
+from symattn.bounds.called_target import Framework, Layout
 from symattn.bounds.domain import Domain
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import CannotRun, InputError
@@ -18,13 +17,11 @@ from symattn.document.keywords import format_name
 from symattn.programs import frameworks
 from symattn.programs.loading import one_line
 from symattn.programs.names import Function
-from symattn.programs.target import narrowed, target
-from symattn.programs.verify import Options, check_numbers, checked, requested
+from symattn.programs.verify import Options, check_function, checked
 from symattn.verification.arithmetic.answer import Answer
 from symattn.verification.arithmetic.bits_of_a_call import HALF, tried
-from symattn.verification.attention import OfAttention
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
-from symattn.verification.engine import BUDGET, SEED, Session
+from symattn.verification.engine import SEED
 from symattn.verification.summing import norming
 from symattn.verification.summing.asking import TermNumbers, TermSum
 from symattn.verification.summing.order import Order, ordered
@@ -75,13 +72,12 @@ def arithmetic(
     >>> found.words, found.scores.stored
     ('the output alone is stored; in bfloat16', False)
     """
-    check_numbers(function, seed=seed)
-    _check_keys(keys)
-    dtype = format_name(dtype)
-    how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg}
-    spec = _spec(spec, domain, dtype)
-    request = requested(spec, dtype=dtype, call=tuple((call or {}).items()), domain=domain, **how)
-    return _answer(target(function, request), spec, dtype, domain, seed, keys)
+    check_function(function)
+    how = Options(
+        dtype=format_name(dtype), domain=domain, call=call or {}, mask_arg=mask_arg, layout=layout, framework=framework,
+        seed=seed,
+    )  # fmt: skip
+    return _answer(function, _spec(spec, how), how, keys)
 
 
 def arithmetic_target(target: str, spec: Told | None = None, *, keys: int = KEYS, **options: Any) -> Answer:
@@ -90,20 +86,18 @@ def arithmetic_target(target: str, spec: Told | None = None, *, keys: int = KEYS
     ``options`` are those of ``verify_target``; the ``dtype`` is ``bfloat16`` if it is not given.
     """
     how = Options(**{"dtype": "bfloat16", **options})
-    _check_keys(keys)
-    spec = _spec(spec, how.domain, how.dtype)
-    with how.child(target, spec) as child:
-        answer = _answer(child, spec, how.dtype, how.domain, how.seed, keys)
+    spec = _spec(spec, how)
+    answer = _answer(target, spec, how, keys)
     line = how.command(target, spec=spec, name="arithmetic", dtype=how.dtype, keys=keys if keys != KEYS else None)
     return replace(answer, command=line)
 
 
-def _spec(spec: Told | None, domain: Domain | None, dtype: str) -> Told:
-    result = checked(spec, domain)
+def _spec(spec: Told | None, how: Options) -> Told:
+    result = checked(spec, how.domain)
     if not isinstance(result, Attention | LayerNorm | RMSNorm):
         raise InputError("arithmetic() expects an Attention, LayerNorm or RMSNorm")
-    if dtype not in DTYPES:
-        raise InputError(f"dtype is {dtype}; its bits do not identify an arithmetic; hint: {' or '.join(DTYPES)}")
+    if how.dtype not in DTYPES:
+        raise InputError(f"dtype is {how.dtype}; its bits do not identify an arithmetic; hint: {' or '.join(DTYPES)}")
     return replace(result, lse=False) if isinstance(result, Attention) else result
 
 
@@ -113,30 +107,18 @@ def _check_keys(keys: int) -> None:
 
 
 @one_blas_thread
-def _answer(runner: Runner, spec: Told, dtype: str, domain: Domain | None, seed: int, keys: int) -> Answer:
-    try:
+def _answer(function: Function | str, spec: Told, how: Options, keys: int) -> Answer:
+    _check_keys(keys)
+    dtype = how.precision.input.name
+    with how.opened(function, spec) as runner:
         if not isinstance(spec, Attention):
             return Answer(runner.describe(), None, norming.order(runner, spec, dtype, keys))
-        return _of_attention(runner, spec, dtype, domain, seed, keys)
-    finally:
-        runner.close()
-
-
-def _of_attention(runner: Runner, spec: Attention, dtype: str, domain: Domain | None, seed: int, keys: int) -> Answer:
-    session = Session(
-        runner,
-        OfAttention(spec),
-        Precision.of(dtype),
-        narrowed(runner, domain) or Domain(),
-        seed,
-        examples=0,
-        budget=BUDGET,
-    )
-    trial = tried(session, taken=False) if dtype in HALF else None
-    if trial is None and dtype in HALF:
-        raise CannotRun(f"{runner.describe()} gave no {dtype} numbers for 256 tokens, or too few, to compare")
-    result = order(runner, session.maker, keys)
-    return Answer(runner.describe(), trial, result, scores(runner, session.maker, keys))
+        session = how.session(runner, spec)
+        trial = tried(session, taken=False) if dtype in HALF else None
+        if trial is None and dtype in HALF:
+            raise CannotRun(f"{runner.describe()} gave no {dtype} numbers for 256 tokens, or too few, to compare")
+        result = order(runner, session.maker, keys)
+        return Answer(runner.describe(), trial, result, scores(runner, session.maker, keys))
 
 
 # -- sums and products of matrices -------------------------------------------------------------------------------------

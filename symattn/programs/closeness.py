@@ -26,7 +26,7 @@ from symattn.bounds.sharp.means import MeanBeyondLimit
 from symattn.bounds.sharp.rows_in_float64 import applies
 from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, article
-from symattn.programs.frameworks import Tensor, Tensors, read
+from symattn.programs.frameworks import Tensor, Tensors, dtype_name, read
 from symattn.programs.question import Question, dequantised, split
 from symattn.verification.attention import OfAttention
 
@@ -280,9 +280,9 @@ def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype
 def read_array(name: str, array: Tensor, narrow: bool = False, device: object = None) -> tuple[Any, str]:
     """The numbers of an array of NumPy or torch as float64, or where they are ``narrow`` and of 16 bits as float32, and
     their type. They are NumPy's, or a tensor on the ``device``. Raises ``InputError`` for what is none."""
-    half = narrow and str(getattr(array, "dtype", "")).removeprefix("torch.") in HALF
+    half = narrow and dtype_name(array) in HALF
     if device is not None and is_tensor(array) and not array.is_complex():
-        return on_device(array.to(device), half), str(array.dtype).removeprefix("torch.")
+        return on_device(array.to(device), half), dtype_name(array)
     try:
         values, dtype, _ = read(array, np.float32 if half else np.float64)
     except TypeError as error:
@@ -405,7 +405,7 @@ COPIED = ("cpu", "mps")
 def shared_device(inputs: Mapping[str, Any]) -> Any:
     """The device on which q, k and v are judged; None where they are copied."""
     arrays = [inputs[name] for name in "qkv" if name in inputs]
-    if not all(is_tensor(a) and str(a.dtype).removeprefix("torch.") in HALF for a in arrays):
+    if not all(is_tensor(a) and dtype_name(a) in HALF for a in arrays):
         return None
     devices = {a.device for a in arrays}
     return None if len(devices) != 1 or arrays[0].device.type in COPIED else arrays[0].device

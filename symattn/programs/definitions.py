@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,13 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.bounds.called_target import Convention, Failure, Layout, Outcome
 from symattn.bounds.domain import Domain
-from symattn.document.errors import InputError, MissingExtra
+from symattn.document.errors import InputError
 from symattn.document.keywords import plain
 from symattn.programs import frameworks
 from symattn.programs.calling import Agreement, meanings, open_ended
 from symattn.programs.hosts import host_of
 from symattn.programs.layouts import documented, in_words, readings, undocumented
-from symattn.programs.modules import HeldLayer, HeldNorm, is_layer
+from symattn.programs.modules import Held, HeldLayer, HeldNorm, is_layer
 from symattn.programs.names import Function, parameters
 from symattn.programs.request import Request
 from symattn.programs.target import Target, preferred, settled
@@ -84,7 +85,7 @@ def target(function: Function, request: Request, name: str = "", agreed: Convent
     result, note = preferred(function, request, lambda outcome: _laid(function, outcome, name))
     layout = result.place[0]
     notes: tuple[str, ...] = (_AUTOGRAD,) if isinstance(function, Backpropagated) else ()
-    notes += (function.note,) if isinstance(function, _HELD) else ()
+    notes += (function.note,) if isinstance(function, Held) else ()
     if layout != "nd" and request.layout == "auto":
         notes += (f"The axes are {in_words(layout)}, determined by trial; --layout sets another order.",)
     notes += (*result.other_readings, *note)
@@ -113,9 +114,6 @@ def _held(function: Function, request: Request, name: str) -> tuple[Function, Re
     if not is_layer(function):
         return function, request
     return HeldLayer(host, request, name), replace(request, framework="torch")
-
-
-_HELD = (HeldNorm, HeldLayer)
 
 
 def prepared(function: Function, request: Request) -> Request:
@@ -178,7 +176,7 @@ def _laid(function: Function, request: Request, name: str) -> Adapted:
     failed: Failure | None = None
     for layout in orders if request.layout == "auto" else (request.layout,):
         try:
-            sizes = function.sizes if isinstance(function, _HELD) else {}
+            sizes = function.sizes if isinstance(function, Held) else {}
             forms = tuple(_of_sizes(s, sizes) for s in subjects_of(request.spec, layout))
         except InputError as error:
             refused.append(error)
@@ -287,16 +285,8 @@ def _forward_alone(function: Function, request: Request) -> bool:
         results is not None
         and not words & {plain(p.name) for p in results}
         and not open_ended(results)
-        and _has_torch()
+        and find_spec("torch") is not None
     )
-
-
-def _has_torch() -> bool:
-    try:
-        frameworks.import_torch()
-    except MissingExtra:
-        return False
-    return True
 
 
 class Adapted:
@@ -320,9 +310,9 @@ class Adapted:
     def formed(self, notes: tuple[str, ...]) -> Formed:
         """The convention, with the place of the subject among those of its specification."""
         how = self.convention
-        sizes = tuple(self.function.sizes.items()) if isinstance(self.function, _HELD) else ()
+        sizes = tuple(self.function.sizes.items()) if isinstance(self.function, Held) else ()
         order, form = self.place
-        fills = bool(self._derived) or self._mapped or isinstance(self.function, (*_HELD, Backpropagated))
+        fills = bool(self._derived) or self._mapped or isinstance(self.function, (Held, Backpropagated))
         return Formed(
             how.arguments, how.framework, how.dtype, notes=notes, order=order, form=form, sizes=sizes, fills=fills
         )

@@ -120,7 +120,7 @@ def read(output: Tensor, kind: type[np.floating[Any]] = np.float64) -> tuple[np.
     Raises ``TypeError`` for what is no array of real numbers.
     """
     if _module(type(output)) == "torch":
-        dtype = str(output.dtype).removeprefix("torch.")
+        dtype = dtype_name(output)
         shape = tuple(output.shape)
         if output.is_complex():
             raise TypeError(f"returned an array of {dtype}")
@@ -145,6 +145,11 @@ def _exported(output: Tensor) -> Tensor:
         except Exception:  # a library that does not copy from its device unasked; the next way may
             continue
     return offered[-1](output) if offered else output
+
+
+def dtype_name(array: object) -> str:
+    """``float32``, ``bfloat16``; of what has no dtype its class."""
+    return str(getattr(array, "dtype", type(array).__name__)).removeprefix("torch.")
 
 
 def exactly(values: np.ndarray, dtype: str) -> np.ndarray:
@@ -307,7 +312,7 @@ def wrong_product(runtime: str, dtype: str) -> str:
 
 def suspect(q: Tensor) -> str:
     """Say which runtime in this process computes wrong in the format of an array, and so may have made an output."""
-    dtype = str(getattr(q, "dtype", "")).removeprefix("torch.")
+    dtype = dtype_name(q)
     runtimes = ("torch" if is_tensor(q) else "numpy", *(("triton",) if _INTERPRETER in sys.modules else ()))
     return next(filter(None, (wrong_product(runtime, dtype) for runtime in runtimes)), "")
 

@@ -83,15 +83,9 @@ def _roomy(domain: Domain) -> Domain:
     return replace(domain, max_tokens=max(domain.max_tokens, usual.max_tokens), max_width=wide)
 
 
-def identity_of_definition(
-    program: Laid,
-    sizes: Sequence[Sizes] = SIZES,
-    epsilon: float = EPSILON,
-    seed: int = 0,
-    domain: Domain | None = None,
-) -> IdentityResult:
+def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain | None = None) -> IdentityResult:
     """Test the same of a function of a definition: its outputs against those of the definition's first way."""
-    definition, random, work = program.subject, Random(seed), residue_work()
+    definition, random, work = program.subject, Random(0), residue_work()
     inputs = [i for i in definition.inputs if i.name in program.convention.inputs]
     results = {i.name: i.made for i in inputs if i.made is not None}
 
@@ -110,7 +104,7 @@ def identity_of_definition(
         fixed = {n: a for n, a in drawn.items() if a.dtype.kind in "biu" or not np.isfinite(a).all()}
         numbers = tuple(names.split())
         runs.append(ResidueRun(compute, words(fitted), numbers, shapes, fixed, random, work, results, tables=True))
-    return settle(runs, program.on, epsilon)
+    return settle(runs, program.on, EPSILON)
 
 
 def understood(program: Target, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult:

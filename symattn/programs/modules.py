@@ -10,11 +10,11 @@ side by side, or side by side for each head.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import Parameter, Signature
+from inspect import Parameter
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 from symattn.attention.layers.block import Block
 from symattn.attention.spec import Attention
@@ -23,6 +23,7 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, plain
 from symattn.programs.frameworks import Tensor, Tensors, import_torch
 from symattn.programs.hosts import OWN, Host, Order
+from symattn.programs.names import Function
 from symattn.programs.packed import Wrapper, side_by_side
 from symattn.programs.request import Request
 
@@ -31,18 +32,19 @@ _HEADS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_hea
 
 @dataclass(frozen=True)
 class ModuleSlot:
-    """A weight or bias of a module: its name, what stands in it side by side, and the order of its axes, if known."""
+    """A weight or bias of a module: its name, the inputs that stand in it side by side, and the order of its axes, if
+    known."""
 
     name: str
-    kind: Literal["w", "b"]
-    roles: tuple[str, ...]
+    names: tuple[str, ...]
     shape: tuple[int, ...]
-    order: Order | None
+    order: Order | None = "in out"
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The inputs that go into it: ``w_q``, ``w_k``, ``w_v``."""
-        return tuple(f"{self.kind}_{role}" for role in self.roles)
+    def filled(self, xp: Any, parts: Sequence[Tensor], order: Order = "out in", heads: int = 1) -> Tensor:
+        """The array with these inputs in it, side by side, or so for each of ``heads``; ``order`` is that of one whose
+        own is open."""
+        joined = side_by_side(xp, parts, heads) if len(parts) > 1 else parts[0]
+        return joined if joined.ndim == 1 or (self.order or order) == "in out" else joined.mT
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ def readings(host: Host, request: Request, name: str) -> Iterator[HeldAttention]
     slots = tuple(_slot(host, key, tuple(weight.shape), label) for key, weight in host.weights().items())
     _check(host.module, slots, request.spec, label)
     host = host.prepared(request.dtype)
-    square = any(s.kind == "w" and s.order is None for s in slots)
-    packed = any(len(s.roles) == 3 for s in slots) and request.spec.heads == request.spec.key_heads > 1
+    square = any(s.order is None for s in slots)
+    packed = any(len(s.names) == 3 for s in slots) and request.spec.heads == request.spec.key_heads > 1
     for by_head, order in product((False, True) if packed else (False,), _ORDERS if square else _ORDERS[:1]):
         yield HeldAttention(host, slots, ModuleReading(order, by_head), request, label)
 
@@ -74,16 +76,16 @@ def _slot(host: Host, key: str, shape: tuple[int, ...], label: str) -> ModuleSlo
     own = plain(last) in OWN
     words = [part for part in path.split(".") if not part.isdecimal()]
     word = plain(words[-1] if words else "") if own else plain(last).removesuffix("weight").removesuffix("bias")
-    kind: Literal["w", "b"] = "b" if plain(last).endswith("bias") else "w"
+    kind = "b" if plain(last).endswith("bias") else "w"
     if word not in ROLES or len(shape) != (1 if kind == "b" else 2):
         raise InputError(
             f"{label} holds {key} {shape}, which is not a projection that is known by its name; "
             "give a function of x, w_q, w_k, w_v instead"
         )
-    order = host.order(key, shape, ROLES[word])
+    order = host.order(key, shape, ROLES[word]) if kind == "w" else "in out"
     if order is None and len(shape) == 2 and len(ROLES[word]) > 1 and shape[0] != shape[1]:
         order = "out in" if shape[0] > shape[1] else "in out"  # by which side is that of several projections
-    return ModuleSlot(key, kind, ROLES[word], shape, order)
+    return ModuleSlot(key, tuple(f"{kind}_{role}" for role in ROLES[word]), shape, order)
 
 
 def _check(module: object, slots: tuple[ModuleSlot, ...], spec: Attention, label: str) -> None:
@@ -149,13 +151,10 @@ class HeldAttention(Wrapper):
 
     def _filled(self, slot: ModuleSlot, weights: Tensors) -> Tensor:
         """The array of the module's own shape that holds these weights."""
-        parts = [weights[n] for n in slot.names]
-        if slot.kind == "w" and slot.roles != ("o",):
-            parts = [self._wide(w, 0) for w in parts]
-        elif slot.roles == ("o",):
-            parts = [self._wide(w, -1) for w in parts]
-        joined = side_by_side(self._xp, parts, self._spec.heads if len(parts) == 3 and self.reading.by_head else 1)
-        return joined if slot.kind == "b" or (slot.order or self.reading.order) == "in out" else joined.mT
+        axis = -1 if slot.names == ("w_o",) else 0
+        parts = [self._wide(weights[n], axis) if n[0] == "w" or axis else weights[n] for n in slot.names]
+        by_head = len(parts) == 3 and self.reading.by_head
+        return slot.filled(self._xp, parts, self.reading.order, self._spec.heads if by_head else 1)
 
     def _wide(self, a: Tensor, axis: int) -> Tensor:
         """Zeros at the end of an axis of d_model, where the module has more columns than its heads fill."""
@@ -169,9 +168,9 @@ class HeldAttention(Wrapper):
     def _sizes(self, label: str) -> tuple[int, int]:
         """d_model, and the width of a head."""
         h, g = self._spec.heads, self._spec.key_heads
-        slot = next(s for s in self._slots if s.kind == "w" and "q" in s.roles)
+        slot = next(s for s in self._slots if "w_q" in s.names)
         out, d_model = slot.shape if (slot.order or self.reading.order) == "out in" else slot.shape[::-1]
-        columns = h + 2 * g if len(slot.roles) == 3 else h
+        columns = h + 2 * g if len(slot.names) == 3 else h
         if out % columns or d_model < h * (out // columns):
             raise InputError(
                 f"{label}: {slot.name} {slot.shape} is not a projection of {d_model} columns to {h} heads; "
@@ -187,23 +186,33 @@ def _keyword(name: str) -> Parameter:
 _GAINS, _SHIFTS = ("weight", "gamma", "scale", "gain", "g"), ("bias", "beta", "shift")
 
 
-class HeldNorm:
-    """A module of a norm as a function of ``x``, ``gain`` and ``bias``, of its own width alone."""
+class Held(Wrapper):
+    """A module as a function of ``x`` and of weights by name, of its own sizes alone."""
 
-    def __init__(self, host: Host, request: Request, label: str) -> None:
-        entries = {key: tuple(weight.shape) for key, weight in host.weights().items()}
-        self._names = {_of_norm(key, shape, label): key for key, shape in entries.items()}
-        self.sizes = {"d": next(iter(entries.values()))[0]}
-        self._host, self._token = host.prepared(request.dtype), host.tokens()[0]
-        self.__name__, self.__wrapped__ = label, host.text
-        self.__signature__ = Signature([_keyword("x"), *map(_keyword, self._names)])
-        self.note = (
-            f"The module is called with other weights in place of its own, {', '.join(self._names.values())}, "
-            f"and with rows of {self.sizes['d']} numbers."
-        )
+    def __init__(
+        self, host: Host, slots: Sequence[ModuleSlot], sizes: Mapping[str, int], label: str, note: str
+    ) -> None:
+        self._host, self._slots, self.sizes = host, slots, sizes
+        names = ("x", *(n for s in slots for n in s.names))
+        super().__init__(host.text, map(_keyword, names), None, label)
+        self.note = f"{note} is called with other weights in place of its own"
+        self.rest: Tensors = {}  # what else the module holds
+        self.more: Function = lambda x: {}  # the further arguments of a call with tokens
 
     def __call__(self, x: Tensor, **keywords: Tensor) -> Tensor:
-        return self._host.run({key: keywords[n] for n, key in self._names.items()}, {self._token: x}, {})
+        state = {s.name: s.filled(self._host.xp, [keywords[n] for n in s.names]) for s in self._slots}
+        return self._host.run({**self.rest, **state}, {self._host.tokens()[0]: x}, self.more(x))
+
+
+class HeldNorm(Held):
+    """A module of a norm as a function of ``x``, ``gain`` and ``bias``."""
+
+    def __init__(self, host: Host, request: Request, label: str) -> None:
+        shapes = {key: tuple(weight.shape) for key, weight in host.weights().items()}
+        slots = [ModuleSlot(key, (_of_norm(key, shape, label),), shape) for key, shape in shapes.items()]
+        (d,) = slots[0].shape
+        super().__init__(host.prepared(request.dtype), slots, {"d": d}, label, "The module")
+        self.note += f", {', '.join(shapes)}, and with rows of {d} numbers."
 
 
 def _of_norm(key: str, shape: tuple[int, ...], label: str) -> str:
@@ -219,10 +228,9 @@ def _of_norm(key: str, shape: tuple[int, ...], label: str) -> str:
 # It is a function of its tokens and of weights that are given in the place of its own.
 
 #: The inputs of a block, and the parameters that hold them. Weights of linear layers are (columns out, columns in).
-_LINEAR = {"w_o": "self_attn.out_proj.weight", "w_up": "linear1.weight", "w_down": "linear2.weight"}
-_ROWS = {"b_up": "linear1.bias", "b_down": "linear2.bias", "ln1_weight": "norm1.weight", "ln1_bias": "norm1.bias",
-         "ln2_weight": "norm2.weight", "ln2_bias": "norm2.bias"}  # fmt: skip
-_PACKED, _QKV = "self_attn.in_proj_weight", ("w_q", "w_k", "w_v")
+_LAYER = {"self_attn.in_proj_weight": "w_q w_k w_v", "self_attn.out_proj.weight": "w_o", "linear1.weight": "w_up",
+          "linear2.weight": "w_down", "linear1.bias": "b_up", "linear2.bias": "b_down", "norm1.weight": "ln1_weight",
+          "norm1.bias": "ln1_bias", "norm2.weight": "ln2_weight", "norm2.bias": "ln2_bias"}  # fmt: skip
 
 
 def is_layer(function: object) -> bool:
@@ -231,9 +239,8 @@ def is_layer(function: object) -> bool:
     return isinstance(function, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer))
 
 
-class HeldLayer:
-    """A ``TransformerEncoderLayer`` as a function of ``x``, ``w_q``, ``w_o``, ``w_up``, ``ln1_weight``, …, of its own
-    sizes alone.
+class HeldLayer(Held):
+    """A ``TransformerEncoderLayer`` as a function of ``x``, ``w_q``, ``w_o``, ``w_up``, ``ln1_weight``, ….
 
     Raises InputError for a decoder's layer, and where the block is not of this kind.
     """
@@ -242,30 +249,17 @@ class HeldLayer:
         module = host.module
         spec: Any = request.spec  # of type Block: the request of a definition has its specification there
         _check_block(module, spec, label)
-        self._causal = bool(spec.attention.causal)
-        self._host = host.prepared(request.dtype)
-        self._state = {name: host.xp.zeros_like(p) for name, p in self._host.weights().items()}
+        host = host.prepared(request.dtype)
+        zeros = {name: host.xp.zeros_like(p) for name, p in host.weights().items()}
+        slots = [ModuleSlot(key, tuple(names.split()), (), "out in") for key, names in _LAYER.items() if key in zeros]
         m, h = module.self_attn.embed_dim, module.self_attn.num_heads
-        self.sizes = {"m": m, "f": module.linear1.out_features, "d_k": m // h, "d_v": m // h}
-        self._rows = {name: key for name, key in _ROWS.items() if key in self._state}
-        self.__name__, self.__wrapped__ = label, host.text
-        names = ("x", *_QKV, *_LINEAR, *self._rows)
-        self.__signature__ = Signature([Parameter(name, Parameter.KEYWORD_ONLY) for name in names])
-        self.note = (
-            "The layer is called with other weights in place of its own, of its own sizes, and with biases of its "
-            "attention that are 0."
-        )
-
-    def __call__(self, x: Tensor, **keywords: Tensor) -> Tensor:
-        xp = self._host.xp
-        state = {**self._state, _PACKED: xp.cat([keywords[name].mT for name in _QKV])}
-        state |= {key: keywords[name].mT for name, key in _LINEAR.items()}
-        state |= {key: keywords[name] for name, key in self._rows.items()}
-        result: dict[str, Tensor] = {}
-        if self._causal:
-            n = x.shape[-2]
-            result = {"src_mask": xp.ones(n, n, dtype=xp.bool).triu(1), "is_causal": True}
-        return self._host.run(state, {"src": x}, result)
+        sizes = {"m": m, "f": module.linear1.out_features, "d_k": m // h, "d_v": m // h}
+        super().__init__(host, slots, sizes, label, "The layer")
+        self.note += ", of its own sizes, and with biases of its attention that are 0."
+        self.rest = zeros
+        if spec.attention.causal:
+            true = host.xp.tensor(True)
+            self.more = lambda x: {"src_mask": true.repeat(2 * x.shape[-2:-1]).triu(1), "is_causal": True}
 
 
 def _check_block(module: object, spec: Block, label: str) -> None:

@@ -12,7 +12,7 @@ from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.sharp.limits import FP8
 from symattn.document.errors import InputError
-from symattn.programs.frameworks import Tensor, Tensors, read
+from symattn.programs.frameworks import Tensor, Tensors, dtype_name, read
 
 
 class Layout(NamedTuple):
@@ -93,9 +93,9 @@ def split(inputs: Tensors) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     arrays = {name: a for name, a in inputs.items() if name not in NAMES and name != P_SCALE}
     factors = {name: a for name, a in inputs.items() if name in NAMES}
     for name in "qkv" if scaled(inputs) else "":
-        if _dtype(arrays[name]) not in FP8:
+        if dtype_name(arrays[name]) not in FP8:
             known = " or ".join(FP8)
-            raise InputError(f"descale factors are for FP8, and {name} is {_dtype(arrays[name])}; hint: {known}")
+            raise InputError(f"descale factors are for FP8, and {name} is {dtype_name(arrays[name])}; hint: {known}")
     return arrays, factors
 
 
@@ -109,7 +109,7 @@ def arithmetic(told: str | Precision | None, contract: Contract | None, inputs: 
     if not isinstance(told, Precision):
         if not hasattr(out, "dtype"):
             raise InputError(f"out is not an array of NumPy or torch: it is of {type(out).__name__}")
-        told = Precision.of(told or _dtype(inputs["q"]), contract or "fused", output=_dtype(out))
+        told = Precision.of(told or dtype_name(inputs["q"]), contract or "fused", output=dtype_name(out))
         if told.input.name in FP8 and told.contract == "fused":
             told = Precision.of(told, accumulate=SUMS)
     times = _number(inputs[P_SCALE], float(told.stored.largest)) if P_SCALE in inputs else told.times
@@ -168,7 +168,3 @@ def _spread(name: str, factors: np.ndarray, shape: tuple[int, ...], spec: Attent
             f" {tuple(front)}, or for each of equal blocks of tokens of it, or one for each token"
         )
     return np.repeat(per_head, tokens // count, axis=-1)[..., None]
-
-
-def _dtype(array: object) -> str:
-    return str(getattr(array, "dtype", type(array).__name__)).removeprefix("torch.")

@@ -15,14 +15,13 @@ from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.special import Undefined
 from symattn.bounds.called_target import MADE, Argument, Convention, Inputs, Memory
 from symattn.bounds.case_result import Case, CaseResult, Expected, Part
-from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Grade, Verdict
 from symattn.programs.definitions import Formed
 from symattn.programs.layouts import argument, to_layout
 from symattn.programs.loading import _package
-from symattn.programs.target import Wrapped, narrowed
-from symattn.programs.verify import Options, subject_of, verify_target
+from symattn.programs.target import Wrapped
+from symattn.programs.verify import Options, verify_target
 from symattn.verification import engine
 from symattn.verification.case_codes import decode, encode, inputs_of, named, speaks
 from symattn.verification.definitions.registry import Specification
@@ -103,10 +102,9 @@ def repeat_target(target: str, spec: Specification, inputs: Inputs, **options: A
     ``options`` are those of ``verify_target``. Raises as that does.
     """
     how = Options(**options)
-    with how.child(target, spec) as child:
-        domain = narrowed(child, how.domain or Domain()) or how.domain or Domain()
-        session = Session(child, subject_of(child, spec), how.precision, domain, how.seed, 0, engine.BUDGET)
-        result = repeat(session, inputs, encode(spec, inputs, how.dtype))
+    with how.opened(target, spec) as child:
+        session = how.session(child, spec)
+        result = repeat(session, inputs, encode(spec, inputs, how.precision.input.name))
     if all(r.outcome.error is not None for r in result.calls) and not result.report.faults:
         raise CannotRun(f"{result.report.target}: {result.judged.outcome.error}")
     usual = replace(how, examples=engine.EXAMPLES, budget=engine.BUDGET)  # they say nothing about one case

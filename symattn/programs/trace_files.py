@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from symattn.attention.codec.npz_arrays import described
+from symattn.attention.codec.npz_arrays import check_declared, described
 from symattn.attention.codec.npz_arrays import plain as unpacked
 from symattn.attention.inputs import accepted, check_inputs, required
 from symattn.attention.spec import Attention
@@ -184,21 +184,12 @@ def _mapped(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
         opened.seek(start)
         shape, fortran, dtype = described(opened, place)
         first = opened.tell()
-    _check_entries(place, dtype, math.prod(shape) * dtype.itemsize, member.file_size - (first - start))
+    check_declared(shape, dtype, member.file_size - (first - start), place)
     if first + math.prod(shape) * dtype.itemsize > path.stat().st_size:
         raise InputError(f"{place} ends behind the file's end; the file is cut off")
     if not math.prod(shape):
         return np.zeros(shape, dtype)
     return np.memmap(path, dtype=dtype, mode="r", offset=first, shape=shape, order="F" if fortran else "C")
-
-
-def _check_entries(place: str, dtype: np.dtype[Any], needed: int, there: int) -> None:
-    if dtype.hasobject:
-        raise InputError(f"{place} holds pickled objects, which are never loaded; hint: save an array of numbers")
-    if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        raise InputError(f"{place} has the type {dtype}; hint: float64, float32, float16, or a safetensors file")
-    if needed != there:
-        raise InputError(f"{place} declares {needed} bytes, and holds {there}: the file is damaged")
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Any, cast
@@ -23,7 +24,7 @@ from symattn.programs.target import narrowed, target
 from symattn.verification import engine
 from symattn.verification.attention import OfAttention
 from symattn.verification.definitions.registry import Specification, attention_of, is_definition, written
-from symattn.verification.engine import Progress, Unusable
+from symattn.verification.engine import Progress, Session, Unusable
 from symattn.verification.report import Report
 from symattn.verification.subject import Subject
 
@@ -77,31 +78,25 @@ def verify(
     >>> verify(attention, Attention()).verdict.value
     'no fault'
     """
-    check_numbers(function, budget=budget, examples=examples, seed=seed)
-    spec, arithmetic = checked(meant(spec, config, layer, kind), domain), Precision.of(dtype or precision, contract)
-    _check_power(spec, power)
-    how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg, "domain": domain}
-
-    def one(spec: Specification) -> Report:
-        request = requested(spec, dtype=arithmetic.input.name, call=tuple((call or {}).items()), **how)
-        runner = target(function, request)
-        result: dict[str, Any] = {"seed": seed, "examples": examples, "budget": budget, "power": power}
-        return _verified(runner, spec, arithmetic, domain, **result)
-
-    return _whole(spec, one)
+    check_function(function)
+    how = Options(
+        dtype=dtype or precision, contract=contract, call=call or {}, mask_arg=mask_arg, layout=layout,
+        framework=framework, domain=domain, examples=examples, budget=budget, seed=seed, power=power,
+    )  # fmt: skip
+    return verified(function, meant(spec, config, layer, kind), how)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of ``verify_target``, and of others that call a target in a child process.
+    """The options of ``verify_target``, and of others that call functions, in this process or in a child.
 
-    ``call`` holds texts such as ``is_causal=true``, ``origin`` the preset or configuration that the command of the
-    report is to name, and ``notes`` what the report is to say besides.
+    ``call`` holds keywords to pass, by name or as texts such as ``is_causal=true``, ``origin`` the preset or
+    configuration that the command of the report is to name, and ``notes`` what the report is to say besides.
     """
 
-    dtype: str = "float32"
+    dtype: str | Precision = "float32"
     contract: Contract | None = None
-    call: Sequence[str] = ()
+    call: Sequence[str] | Mapping[str, object] = ()
     mask_arg: str | None = None
     layout: Layout | None = None
     framework: Framework | None = None
@@ -127,15 +122,25 @@ class Options:
 
     def request(self, spec: Specification) -> Request:
         """Return the request that these options make."""
-        call = tuple(map(keyword, self.call))
-        how: dict[str, Any] = {name: getattr(self, name) for name in ("dtype", "framework", "mask_arg")}
-        return requested(spec, self.layout, self.domain, call=call, **how)
+        call = tuple(self.call.items() if isinstance(self.call, Mapping) else map(keyword, self.call))
+        how: dict[str, Any] = {name: getattr(self, name) for name in ("framework", "mask_arg")}
+        return requested(spec, self.layout, self.domain, call=call, dtype=self.precision.input.name, **how)
 
-    def child(self, target: str, spec: Specification) -> Child:
-        """The target in a process of its own, with time limits."""
-        return Child(
-            target, self.request(spec), ProcessLimits() if self.time_limit is None else ProcessLimits(self.time_limit)
-        )
+    @contextmanager
+    def opened(self, function: Function | str, spec: Specification) -> Iterator[Runner]:
+        """The function ready to be called: a target by its name in a process of its own, with time limits."""
+        request = self.request(spec)
+        limits = ProcessLimits() if self.time_limit is None else ProcessLimits(self.time_limit)
+        runner: Runner = Child(function, request, limits) if isinstance(function, str) else target(function, request)
+        try:
+            yield runner
+        finally:
+            runner.close()
+
+    def session(self, runner: Runner, spec: Specification, examples: int = 0, budget: float = engine.BUDGET) -> Session:
+        """The function ready to be called and judged."""
+        domain = narrowed(runner, self.domain) or Domain()
+        return Session(runner, subject_of(runner, spec), self.precision, domain, self.seed, examples, budget)
 
     def command(self, *targets: str, spec: Specification, name: str = "verify", **others: object) -> str:
         """Return the command line that gives a report again; ``others`` are further options, with a value or None."""
@@ -158,25 +163,44 @@ def verify_target(target: str, spec: Specification | None = None, **options: Any
     ``options`` are those of ``Options``. Raises ``CannotRun`` where the target cannot be imported either.
     """
     how = Options(**options)
-    spec, arithmetic = checked(spec, how.domain), how.precision
-    how.request(spec)  # refuses words that name no call
-    _check_power(spec, how.power)
-
-    def one(spec: Specification) -> Report:
-        tried = {name: getattr(how, name) for name in ("seed", "examples", "budget", "progress", "power")}
-        with how.child(target, spec) as child:
-            return _verified(child, spec, arithmetic, how.domain, **tried)
-
-    report = _whole(spec, one)
+    spec = checked(spec, how.domain)
+    report = verified(target, spec, how)
     power = [f"{step}={float(share)!r}" for step, share in (how.power or {}).items()]
     return replace(report, command=how.command(target, spec=spec, power=power), notes=(*how.notes, *report.notes))
 
 
-def check_numbers(function: object = None, **numbers: float | None) -> None:
-    """Refuse what is no function, and numbers that cannot be used."""
-    if function is not None and (inspect.isclass(function) or not callable(function)):
+def verified(function: Function | str, spec: object, how: Options) -> Report:
+    """Verify a function, or a target by its name. Where logarithms of sums are returned, verify the output first."""
+    spec = checked(spec, how.domain)
+    how.request(spec)  # refuses words that name no call
+    _check_power(spec, how.power)
+    tried = {name: getattr(how, name) for name in ("seed", "examples", "budget", "progress", "power")}
+
+    def one(spec: Specification) -> Report:
+        with how.opened(function, spec) as runner:
+            subject, domain = subject_of(runner, spec), narrowed(runner, how.domain)
+            try:
+                return engine.verify(runner, subject, how.precision, domain, **tried)
+            except Unusable as nothing:
+                raise CannotRun(str(nothing)) from None
+
+    if not isinstance(spec, Attention) or not spec.lse:
+        return one(spec)
+    from symattn.programs import definitions
+
+    first = one(replace(spec, lse=False))
+    return first if first.verdict is Verdict.FAULT else definitions.joined(first, one(spec))
+
+
+def check_function(function: object) -> None:
+    """Refuse what is no function."""
+    if inspect.isclass(function) or not callable(function):
         what = f"{function.__name__} is a class" if inspect.isclass(function) else f"{function!r} cannot be called"
         raise NotCallable(f"{what}; give the function itself, or an instance")
+
+
+def check_numbers(**numbers: float | None) -> None:
+    """Refuse numbers that cannot be used."""
     for name, number in numbers.items():
         if name in ("seed", "examples") and number is not None and number < 0:
             raise InputError(f"{name} must be 0 or more, got {number}")
@@ -265,24 +289,3 @@ def meant(spec: object, config: object, layer: int | None, kind: str) -> Any:
     from symattn.models.configurations import attention
 
     return attention(config, layer, kind)
-
-
-def _whole(spec: Specification, one: Callable[[Specification], Report]) -> Report:
-    """Run ``one`` verification, or two where logarithms of sums are returned, the first of the output alone."""
-    if not isinstance(spec, Attention) or not spec.lse:
-        return one(spec)
-    from symattn.programs import definitions
-
-    first = one(replace(spec, lse=False))
-    return first if first.verdict is Verdict.FAULT else definitions.joined(first, one(spec))
-
-
-def _verified(
-    runner: Runner, spec: Specification, precision: Precision, domain: Domain | None, **keywords: Any
-) -> Report:
-    try:
-        return engine.verify(runner, subject_of(runner, spec), precision, narrowed(runner, domain), **keywords)
-    except Unusable as nothing:
-        raise CannotRun(str(nothing)) from None
-    finally:
-        runner.close()

@@ -63,7 +63,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str, most: i
         stream = io.BytesIO(opened.read(most + 1))
     length = len(stream.getvalue())
     shape, _, dtype = described(stream, place)
-    _check(shape, dtype, length - stream.tell(), place)
+    check_declared(shape, dtype, length - stream.tell(), place)
     stream.seek(0)
     return np.asarray(npy.read_array(stream, allow_pickle=False))
 
@@ -87,7 +87,7 @@ def described(stream: BinaryIO, place: str) -> tuple[tuple[int, ...], bool, np.d
     return shape, fortran, dtype
 
 
-def _check(shape: tuple[int, ...], dtype: np.dtype[Any], there: int, place: str) -> None:
+def check_declared(shape: tuple[int, ...], dtype: np.dtype[Any], there: int, place: str) -> None:
     """Check what the header declares, before anything is made for it."""
     if dtype.hasobject:
         raise InputError(f"{place} holds pickled objects, which are never loaded; hint: save an array of numbers")

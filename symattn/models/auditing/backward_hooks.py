@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from symattn.bounds.sharp.backward import NAMES
-from symattn.models.auditing.begun import Draws, factors, in_words
+from symattn.models.auditing.begun import Draws, defect, factors
 from symattn.models.auditing.call_gradients import SYMBOLS, Backward, Passed, judge_gradients
 from symattn.models.auditing.patches import in_backward, reading
 from symattn.models.auditing.received import Received
@@ -108,7 +108,7 @@ class WatchedCall:
             with reading(), torch.no_grad():
                 act(*arguments)
         except Exception as error:
-            self._end(Backward(reason=f"a defect of symattn's own: {in_words(error)}"))
+            self._end(Backward(reason=defect(error)))
 
     def _begun(self, grad: Tensor) -> None:
         whole = heads_apart(grad)

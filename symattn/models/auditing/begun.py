@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +14,11 @@ from symattn.models.auditing.call_gradients import bounded
 from symattn.models.auditing.call_judge import CallJudgement, judge
 from symattn.models.auditing.examining import examine
 from symattn.models.auditing.promises import Intent, ModelCall, NoPromise, Promise, intended, promised
-from symattn.models.auditing.provenance import Operation
+from symattn.models.auditing.provenance import Operation, seeing
 from symattn.models.auditing.received import AttentionCall, Received, UnreadCall, cast, read
 from symattn.models.auditing.setting import Floats, Mask, Module, Tensor, dtype_of
+from symattn.programs.loading import one_line
+from symattn.programs.names import Function
 
 UNSEEN = "dropout of {:g} is on, and what it drops was not seen; hint: model.eval()"
 _DRAWN = ("bernoulli_", "bernoulli", "native_dropout")
@@ -55,25 +57,17 @@ class Draws:
         self.kept.append(kept.detach().cpu().numpy().reshape(self.shape))
 
 
-@contextmanager
-def watching(draws: Draws | None) -> Iterator[None]:
+def watching(draws: Draws | None) -> Any:
     """See what is drawn; without ``draws``, nothing is seen, and nothing changes."""
     if draws is None:
-        yield
-        return
-    from torch.utils._python_dispatch import TorchDispatchMode
+        return nullcontext()
 
-    seen = draws
+    def see(mode: object, op: Operation, func: Function) -> Any:
+        out = func(*op.args, **op.kwargs)
+        draws.drawn(op.name, out)
+        return out
 
-    class Drawing(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            op = Operation.of(func, args, kwargs)
-            out = func(*op.args, **op.kwargs)
-            seen.drawn(op.name, out)
-            return out
-
-    with Drawing():
-        yield
+    return seeing(see)
 
 
 def draws_of(call: AttentionCall) -> Draws | None:
@@ -167,7 +161,7 @@ def begun(
     except UnreadCall as reason:
         return site.unread(str(reason))
     except Exception as error:
-        return site.unread(_defect(error))
+        return site.unread(defect(error))
 
 
 @one_blas_thread
@@ -189,13 +183,9 @@ def ended(begun: Begun, out: Tensor, search: bool, draws: Draws | None = None) -
     except UnreadCall as reason:
         return begun.made.unread(str(reason))
     except Exception as error:
-        return begun.made.unread(_defect(error))
+        return begun.made.unread(defect(error))
 
 
-def _defect(error: Exception) -> str:
-    return f"symattn failed to read it (a defect of symattn): {in_words(error)}"
-
-
-def in_words(error: Exception) -> str:
-    """An error in one line, not too long."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+def defect(error: Exception, what: str = "read it") -> str:
+    """Return the reason where symattn itself raises an error."""
+    return f"symattn failed to {what} (a defect of symattn): {one_line(error)[:200]}"

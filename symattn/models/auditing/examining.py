@@ -177,10 +177,9 @@ def _cause(call: AttentionCall, intent: Intent | NoPromise, call_finding: CallFi
 
 def _open(right: CallSetting, intent: Intent | NoPromise, got: Floats, arithmetic: CallArithmetic) -> Iterator[str]:
     """Mistakes in what makes this attention special that fit the result as well."""
-    if right.softcap is not None and judge(replace(right, softcap=None), got, arithmetic).legal:
-        yield "softcap dropped"
-    if right.sink is not None and judge(replace(right, sink=None), got, arithmetic).legal:
-        yield "sink dropped"
+    for name, dropped in (("softcap", replace(right, softcap=None)), ("sink", replace(right, sink=None))):
+        if getattr(right, name) is not None and judge(dropped, got, arithmetic).legal:
+            yield f"{name} dropped"
     if isinstance(intent, NoPromise):
         return
     if intent.scale_given:

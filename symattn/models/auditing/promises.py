@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
+from symattn.bounds.sharp.ways import scale_of
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.received import AttentionCall
 from symattn.models.auditing.setting import CallSetting, Floats, Mask, Masking, Module, numbers
@@ -217,10 +217,10 @@ def _fitting(keep: Mask | None, call: AttentionCall) -> Mask | None:
 
 def _scale(promise: Promise, call_setting: CallSetting) -> float:
     """The scale that the configuration promises."""
-    wanted, d = promise.spec.scale, call_setting.q.shape[-1]
-    if wanted == "given":
+    wanted = scale_of(promise.spec, call_setting.q.shape[-1])
+    if wanted is None:
         raise NoPromise("the scale is an input")
-    return 1 / sqrt(d) if wanted is None else 1 / d if wanted == "1/d_k" else float(wanted)
+    return wanted
 
 
 def _sink(spec: Attention, module: Module, call_setting: CallSetting) -> Floats | None:

@@ -213,6 +213,17 @@ class Operation(NamedTuple):
         return self.args[place] if place < len(self.args) else self.kwargs.get(name, otherwise)
 
 
+def seeing(see: Callable[[Any, Operation, Callable[..., Any]], Any]) -> Any:
+    """A dispatch mode in which ``see`` runs every operator: it gets the mode, the call and the function."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Seeing(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+            return see(self, Operation.of(func, args, kwargs), func)
+
+    return Seeing()
+
+
 def number(x: Tensor | float) -> float | None:
     """A number, or an array of one element, as a float; None for an array without data."""
     if isinstance(x, (int, float)) and not isinstance(x, bool):

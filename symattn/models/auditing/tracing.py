@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention.spec import Attention
+from symattn.models.auditing.begun import defect
 from symattn.models.auditing.patches import doing, in_backward, reading
 from symattn.models.auditing.provenance import (
     EXPONENTIALS,
@@ -28,6 +29,7 @@ from symattn.models.auditing.provenance import (
     TracedSoftmax,
     TracedWeights,
     made_of,
+    seeing,
 )
 from symattn.models.auditing.received import LAYERS, Received, UnreadCall, inside
 from symattn.models.auditing.setting import Module, Tensor
@@ -40,23 +42,20 @@ if TYPE_CHECKING:
 def mode(audit: Audit) -> Any:
     """The dispatch mode that follows one thread."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Following(TorchDispatchMode):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.tracer = Tracer(audit)
+    tracer = Tracer(audit)
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            op = Operation.of(func, args, kwargs)
-            if doing.reading or (in_backward() and not torch.is_grad_enabled()):  # weights that are computed again
-                return func(*op.args, **op.kwargs)
-            if _composed(func):  # in inference mode, and there alone, such operators come here as one
-                with self:
-                    return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *op.args, **op.kwargs)
-            return self.tracer.called(op, func)
+    def follow(mode: Any, op: Operation, func: Any) -> Any:
+        if doing.reading or (in_backward() and not torch.is_grad_enabled()):  # weights that are computed again
+            return func(*op.args, **op.kwargs)
+        if _composed(func):  # in inference mode, and there alone, such operators come here as one
+            with mode:
+                return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *op.args, **op.kwargs)
+        return tracer.called(op, func)
 
-    return Following()
+    result = seeing(follow)
+    result.tracer = tracer
+    return result
 
 
 class Tracer:
@@ -78,8 +77,7 @@ class Tracer:
         try:
             self._said(op, node, out)
         except Exception as error:
-            words = f"symattn failed to follow {op.name} (a defect of symattn): {type(error).__name__}"
-            self.audit.unread("operators", _module(), words)
+            self.audit.unread("operators", _module(), defect(error, f"follow {op.name}"))
         return out
 
     def tie(self) -> None:

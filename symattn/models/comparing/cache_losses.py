@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.models.auditing.setting import dtype_of
+from symattn.models.auditing.setting import dtype_of, numbers
 from symattn.models.comparing.generation_ways import Array
 
 _NAMES = ("keys", "values")
@@ -63,7 +63,7 @@ class Recorded:
         for layer in sorted(self.steps.keys() & self.calls.keys()):
             for which in (0, 1):
                 calls = [
-                    call if isinstance(call, int) else (_wide(call[0][which]), _wide(call[1][which]))
+                    call if isinstance(call, int) else (numbers(call[0][which]), numbers(call[1][which]))
                     for call in self.calls[layer]
                 ]
                 first = next(call[0][which] for call in self.calls[layer] if not isinstance(call, int))
@@ -140,8 +140,3 @@ def _named(back: Array, wanted: Array, room: Array, columns: Array) -> str:
         return f"as those in column {other}"
     times = float((np.abs(a - b) / np.maximum(r, _LEAST)).max())
     return f"{times:.2g} steps of quantisation from what was stored"
-
-
-def _wide(a: Any) -> Array:
-    wide: Array = a.detach().double().cpu().numpy()
-    return wide

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from symattn.arrays.precision import Contract, Precision
-from symattn.bounds.called_target import Runner
 from symattn.bounds.domain import Domain
-from symattn.models.comparing.comparison import ComparedSide, Comparison, JointRun, together
-from symattn.programs import verify as verifying
-from symattn.programs.target import narrowed, target
+from symattn.models.comparing.comparison import NAMES, ComparedSide, Comparison, JointRun, together
+from symattn.programs.names import Function
+from symattn.programs.verify import Options, check_function, checked, verified
 from symattn.verification import engine
 from symattn.verification.definitions.registry import Specification
-from symattn.verification.engine import Progress, Session
+from symattn.verification.engine import Progress
 
 _FEWER = 25  # inputs at random that both get, of as many as a verification takes
 
@@ -53,19 +52,11 @@ def compare(
     ('second',)
     """
     for function in (first, second):
-        verifying.check_numbers(function, budget=budget, examples=examples, seed=seed)
-    spec, arithmetic = verifying.checked(spec, domain), Precision.of(dtype or precision, contract)
-    options: dict[str, Any] = {"precision": arithmetic, "domain": domain, "examples": examples, "seed": seed}
-    reports = [
-        verifying.verify(f, spec, call=c, budget=budget, **options) for f, c in zip((first, second), call, strict=True)
-    ]
-
-    def opened(k: int, _: ExitStack) -> Runner:
-        request = verifying.requested(spec, dtype=arithmetic.input.name, call=tuple(call[k].items()), domain=domain)
-        return target((first, second)[k], request)
-
-    sides = tuple(ComparedSide(report.target, report) for report in reports)
-    return _answer(sides, spec, options | {"precision": arithmetic, "budget": budget}, opened)
+        check_function(function)
+    how = Options(
+        dtype=dtype or precision, contract=contract, domain=domain, examples=examples, budget=budget, seed=seed
+    )
+    return _compared((first, second), checked(spec, domain), [replace(how, call=keywords) for keywords in call])
 
 
 def compare_targets(
@@ -73,7 +64,7 @@ def compare_targets(
     second: str,
     spec: Specification | None = None,
     *,
-    call: tuple[Iterable[str], Iterable[str]] = ((), ()),
+    call: tuple[Sequence[str], Sequence[str]] = ((), ()),
     progress: Progress = lambda words: None,
     **options: Any,
 ) -> Comparison:
@@ -81,55 +72,27 @@ def compare_targets(
 
     ``options`` are those of ``verify_target``; ``call`` holds the texts such as ``is_causal=true`` for each of the two.
     """
-    every = verifying.Options(**options)
-    spec, names = verifying.checked(spec, every.domain), (first, second)
-    each = [replace(every, call=tuple(c), notes=()) for c in call]
-    reports = []
-    for name, one, side in zip(names, each, ("first", "second"), strict=True):
-        say = partial(lambda side, words: progress(f"{side}: {words}"), side)
-        reports.append(verifying.verify_target(name, spec, **{**vars(one), "progress": say}))
-
-    def opened(k: int, stack: ExitStack) -> Runner:
-        return stack.enter_context(each[k].child(names[k], spec))
-
-    progress("both on the same inputs")
-    sides = tuple(ComparedSide(name, report) for name, report in zip(names, reports, strict=True))
-    settings = {name: getattr(every, name) for name in ("domain", "examples", "seed", "precision", "budget")}
-    comparison = _answer(sides, spec, settings, opened)
-    calls = {"first-call": [*each[0].call], "second-call": [*each[1].call]}
+    every = Options(**options, progress=progress)
+    spec, names = checked(spec, every.domain), (first, second)
+    comparison = _compared(names, spec, [replace(every, call=tuple(words)) for words in call])
+    calls = {"first-call": [*call[0]], "second-call": [*call[1]]}
     line = every.command(*names, spec=spec, name="compare", **calls)
     return replace(comparison, command=line, notes=(*every.notes, *comparison.notes))
 
 
-def _answer(
-    sides: tuple[ComparedSide, ...],
-    spec: Specification,
-    results: Mapping[str, object],
-    opened: Callable[[int, ExitStack], Runner],
-) -> Comparison:
-    """The verdict of both reports, with what both give for the same inputs."""
+def _compared(functions: Sequence[Function | str], spec: Specification, each: Sequence[Options]) -> Comparison:
+    """Verify both, with what both give for the same inputs, with as much effort as a verification has."""
+    sides = []
+    for function, how, side in zip(functions, each, NAMES, strict=True):
+        say = partial(lambda how, side, words: how.progress(f"{side}: {words}"), how, side)
+        report = verified(function, spec, replace(how, progress=say))
+        sides.append(ComparedSide(function if isinstance(function, str) else report.target, report))
+    each[0].progress("both on the same inputs")
     faults = [fault for side in sides for fault in side.report.faults]
     with ExitStack() as stack:
-        first, second = (_session(opened(k, stack), spec, results) for k in (0, 1))
-        try:
-            joint_run: JointRun = together((first, second), faults)
-        finally:
-            first.runner.close()
-            second.runner.close()
-    one, other = sides
-    return Comparison(one, other, joint_run)
-
-
-def _session(runner: Runner, spec: Specification, results: Mapping[str, Any]) -> Session:
-    """A side ready to be called and judged, with as much effort as a verification has."""
-    domain = narrowed(runner, results["domain"]) or Domain()
-    examples = min(results["examples"], _FEWER)
-    return Session(
-        runner,
-        verifying.subject_of(runner, spec),
-        results["precision"],
-        domain,
-        results["seed"],
-        examples=examples,
-        budget=results["budget"],
-    )
+        first, second = (
+            how.session(stack.enter_context(how.opened(function, spec)), spec, min(how.examples, _FEWER), how.budget)
+            for function, how in zip(functions, each, strict=True)
+        )
+        joint_run: JointRun = together((first, second), faults)
+    return Comparison(sides[0], sides[1], joint_run)

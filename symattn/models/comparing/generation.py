@@ -28,6 +28,8 @@ from symattn.models.comparing.generation_ways import (
     plain_cache,
 )
 from symattn.models.comparing.prefill_reference import CONFIGURED, EAGER, Candidate, Reference, alone
+from symattn.programs.frameworks import dtype_name
+from symattn.programs.loading import one_line
 from symattn.verification.engine import SEED
 
 _SEEN = 64  # tokens up to which it is asked which of them a place sees
@@ -55,8 +57,7 @@ class WayRunner:
             )
             sides = self._sides(way, stored)
         except Exception as error:  # whatever a model or a cache does that cannot do this
-            result = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:160]
-            return WayResult(way.name, reason=result, stored=stored[1].lost() or stored[0].lost())
+            return WayResult(way.name, reason=one_line(error)[:160], stored=stored[1].lost() or stored[0].lost())
         entries = [self._held(own, wide, side) for side in sides]
         places = [_earliest(outcome) for outcome in entries]
         first = next((place for place in places if place is not None), None)
@@ -232,7 +233,7 @@ def generation(
     checked(model)
     plan = _chosen(ways, caches or {}, model.config.is_encoder_decoder)
     sequences = _sequences(model, tokens, seed)
-    dtype, pad = str(model.dtype).removeprefix("torch."), getattr(model.config, "pad_token_id", None)
+    dtype, pad = dtype_name(model), getattr(model.config, "pad_token_id", None)
     own, wide = Model(model, wide=False), Model(model, wide=True)
     reference = Reference.of(own, wide, sequences, dtype)
     each = WayRunner(

@@ -139,18 +139,11 @@ class Configuration:
             raise self.refusal(name, value, f"a finite number above 0 and of at most {_LARGEST:g}")
         return int(value) if value == int(value) and value <= MOST else float(value)
 
-    def flag(self, *names: str) -> bool:
-        """A truth value; null is False."""
-        value = self.find(*names)
+    def flag(self, *names: str, otherwise: object = _ABSENT) -> bool:
+        """A truth value; null is False. ``otherwise`` is the default of every class, which then need not be asked."""
+        value = self.find(*names) if otherwise is _ABSENT else self.optional(names[0], otherwise)
         if value is not None and not isinstance(value, bool):
             raise self.refusal(names[0], value, "true or false")
-        return bool(value)
-
-    def switched(self, name: str) -> bool:
-        """A truth value that every class takes for false unless it is written."""
-        value = self.optional(name, False)
-        if value is not None and not isinstance(value, bool):
-            raise self.refusal(name, value, "true or false")
         return bool(value)
 
     def words(self, name: str, least: int) -> list[str]:

@@ -172,7 +172,7 @@ def causal(at: LayerPlace) -> Fields:
 
 @rule("causal if `is_decoder`, else every query sees every key")
 def by_decoder(at: LayerPlace) -> Fields:
-    return causal(at) if at.c.switched("is_decoder") else {}
+    return causal(at) if at.c.flag("is_decoder", otherwise=False) else {}
 
 
 two_sided = fixed("every query sees every key")

@@ -255,16 +255,14 @@ def _of_tokens(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) 
     x = by_part["x"].given.shape
     if len(x) < 2 or not isinstance(x[-1], int):
         raise InputError(f"{graph.name}: the tokens have the shape {x}; (…, n, a number of columns) is expected")
-    d_k, d_v = (_columns(graph, spec, by_part, role) for role in ("w_q", "w_v"))
+    d_k, d_v = (_columns(graph, spec, by_part[name]) for name in ("w_q", "w_v"))
     return MeasuredSizes(x[:-2], x[-2], x[-2], x[-1], d_k, d_v)
 
 
-def _columns(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot], name: str) -> int:
+def _columns(graph: Graph, spec: Attention, slot: GraphSlot) -> int:
     """The columns of a head of queries or values."""
-    slot = by_part[name]
     out = slot.given.shape[0 if slot.transposed else -1]
-    heads = {"w_q": spec.heads}.get(name, spec.key_heads)
-    together = heads if len(slot.parts) == 1 else sum({"w_q": spec.heads}.get(p, spec.key_heads) for p in slot.parts)
+    together = sum(spec.heads_of[part[-1]] for part in slot.parts)
     if not isinstance(out, int) or out % together:
         raise InputError(f"{graph.name}: {slot.given.label or slot.given.name} has {out} columns for {together} heads")
     return out // together

@@ -11,24 +11,13 @@ from typing import Any
 import numpy as np
 
 from symattn.document.errors import InputError, MissingExtra
-from symattn.programs.graphs.onnx_table import ONNX
+from symattn.programs.graphs.onnx_table import ONNX, TYPES
 from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref
 from symattn.programs.graphs.values import UNKNOWN, as_int64, type_name
 from symattn.programs.loading import one_line
 from symattn.programs.onnx import FLOATS
 
 MOST_BYTES = 2**28
-_HELD = {
-    1: (4, "float_data"),
-    10: (2, "int32_data"),
-    11: (8, "double_data"),
-    16: (2, "int32_data"),
-    2: (1, "int32_data"),
-    3: (1, "int32_data"),
-    6: (4, "int32_data"),
-    7: (8, "int64_data"),
-    9: (1, "int32_data"),
-}  # by the number of a type: the bytes of an entry, and the field of entries that are no bytes
 _SMALL = 2**16  # entries of a constant
 _MOST_AXES = 16
 _LONGEST = 2**16  # what an axis of an input may be fixed to
@@ -156,13 +145,14 @@ def _shape(place: str, a: Any, file: Path) -> tuple[int, ...]:
 
 def _check_data(place: str, a: Any, shape: tuple[int, ...]) -> None:
     """Raise InputError where an array of a type that is read holds another number of entries than its shape has."""
-    if a.data_type not in _HELD:
+    from onnx import helper
+
+    if a.data_type not in TYPES:
         return
-    size, field = _HELD[a.data_type]
     if a.HasField("raw_data"):
-        unit, held, entry = "bytes", len(a.raw_data), size
+        unit, held, entry = "bytes", len(a.raw_data), helper.tensor_dtype_to_np_dtype(a.data_type).itemsize
     else:
-        unit, held, entry = "numbers", len(getattr(a, field)), 1
+        unit, held, entry = "numbers", len(getattr(a, helper.tensor_dtype_to_field(a.data_type))), 1
     if math.prod(shape) * entry != held:
         raise InputError(f"{place} has the shape {shape}, and holds {held} {unit}; the file is damaged")
 

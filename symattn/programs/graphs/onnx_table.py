@@ -18,13 +18,13 @@ from symattn.programs.graphs import graph_operators as op
 from symattn.programs.graphs.running import Dialect
 from symattn.programs.graphs.values import Context, Rule, Value, cast, length, place
 
-_TYPES = {1: "float", 10: "float", 11: "float", 16: "float", 9: "bool", 2: "int", 3: "int", 6: "int", 7: "int"}
+TYPES = {1: "float", 10: "float", 11: "float", 16: "float", 9: "bool", 2: "int", 3: "int", 6: "int", 7: "int"}
 
 
 def _cast(c: Context, x: Value, to: int, **_: object) -> Value:
-    if to not in _TYPES:
+    if to not in TYPES:
         raise InputError(f"the type number {to} is not read")
-    return cast(c, x, _TYPES[to])
+    return cast(c, x, TYPES[to])
 
 
 def _slice(c: Context, x: Value, starts: Value, ends: Value, axes: Value = None, steps: Value = None) -> Value:

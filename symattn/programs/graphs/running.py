@@ -12,6 +12,7 @@ import numpy as np
 from symattn.arrays.planes import Planes
 from symattn.document.errors import InputError, SymattnError
 from symattn.programs.graphs.values import Context, Joined, Rule, Value, is_plain, settled
+from symattn.programs.loading import one_line
 from symattn.programs.names import Function
 
 MOST_NODES = 10_000
@@ -248,8 +249,7 @@ def _made(dialect: Dialect, context: Context, node: GraphNode, values: Mapping[s
         words = str(error).removeprefix(f"{node.operator}: ")
         raise type(error)(f"{node.operator}: {words}") from None
     except (TypeError, ValueError, IndexError, AttributeError, KeyError, ZeroDivisionError, StopIteration) as error:
-        words = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise InputError(f"{node.operator} cannot be computed: {words}") from error
+        raise InputError(f"{node.operator} cannot be computed: {one_line(error)[:120]}") from error
 
 
 def _settled(node: GraphNode, x: Value, message: str) -> Value:

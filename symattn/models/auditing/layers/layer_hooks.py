@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakSet
 
 from symattn.document.errors import SymattnError
-from symattn.models.auditing.begun import in_words
+from symattn.models.auditing.begun import defect
 from symattn.models.auditing.layers.layer_judge import Judge
 from symattn.models.auditing.layers.part_judge import LayerFinding
 from symattn.models.auditing.layers.seen import Pass, begun
@@ -89,7 +89,7 @@ class Layers:
         except Exception as error:
             seen = self._now()
             if seen is not None:
-                seen.reason = f"symattn failed to read it (a defect of symattn): {in_words(error)}"
+                seen.reason = defect(error)
 
     def _stack(self) -> list[tuple[Any, Pass | None]]:
         """The layers of this thread that are running."""
@@ -170,7 +170,7 @@ class Layers:
             judging = Judge(seen, promise, modules, self._searched < _SEARCHED)
             finding = LayerFinding(name, tuple(judging.findings()))
         except Exception as error:
-            finding = LayerFinding(name, reason=f"symattn failed to judge it (a defect of symattn): {in_words(error)}")
+            finding = LayerFinding(name, reason=defect(error, "judge it"))
         self._searched += finding.state == "wrong"
         self._told(finding)
 
