@@ -151,7 +151,7 @@ class HeldAttention(Wrapper):
 
     def _filled(self, slot: ModuleSlot, weights: Tensors) -> Tensor:
         """The array of the module's own shape that holds these weights."""
-        axis = -1 if slot.names == ("w_o",) else 0
+        axis = -1 if slot.names[0].endswith("_o") else 0
         parts = [self._wide(weights[n], axis) if n[0] == "w" or axis else weights[n] for n in slot.names]
         by_head = len(parts) == 3 and self.reading.by_head
         return slot.filled(self._xp, parts, self.reading.order, self._spec.heads if by_head else 1)

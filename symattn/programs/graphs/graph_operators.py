@@ -6,6 +6,7 @@ Those of attention come last.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -29,7 +30,6 @@ from symattn.programs.graphs.values import (
     lengths,
     place,
     root,
-    sizes,
     whole,
 )
 
@@ -102,13 +102,10 @@ def _has_float(*arrays: Value) -> bool:
                or isinstance(a, float) for a in arrays)  # fmt: skip
 
 
-_BY_SIGN: dict[str, Callable[[Value, Value], Value]] = {
-    "add": lambda a, b: a + b,
-    "subtract": lambda a, b: a - b,
-    "multiply": lambda a, b: a * b,
-    "floor_divide": lambda a, b: a // b,
-    "divide": lambda a, b: a / b,
-}
+_BY_SIGN = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "floor_divide": operator.floordiv,
+    "divide": operator.truediv,
+}  # fmt: skip
 
 
 def _plain(name: str, a: Value, b: Value) -> Value:
@@ -254,7 +251,7 @@ def concat(c: Context, arrays: Sequence[Value], axis: Value) -> Value:
     by_numbers = any(hasattr(n, "blocks") for n in lifted[0].shape[:1])  # sums of products, whose parts are no bounds
     if c.kind is None or any(not isinstance(length(a.shape[k]), int) for a in lifted) or not by_numbers:
         return c.xp.concat(lifted, axis=k)
-    return _stacked(c, [one for a in lifted for one in _slices(a, k, range(int(a.shape[k])))], k)
+    return c.xp.stack([one for a in lifted for one in _slices(a, k, range(int(a.shape[k])))], axis=k)
 
 
 def part(c: Context, x: Value, axis: int, start: Value, stop: Value, step: Value = 1) -> Value:
@@ -274,7 +271,7 @@ def part(c: Context, x: Value, axis: int, start: Value, stop: Value, step: Value
         n = length(x.shape[k])
         if not isinstance(n, int) or not (isinstance(first, int) and isinstance(last, int | None)):
             raise
-        return _stacked(c, _slices(x, k, range(*slice(first, last, by).indices(n))), k)
+        return c.xp.stack(_slices(x, k, range(*slice(first, last, by).indices(n))), axis=k)
 
 
 def parts(c: Context, x: Value, starts: Value, stops: Value, steps: Value = None, axes: Value = None) -> Value:
@@ -320,7 +317,7 @@ def gather(c: Context, x: Value, index: Value, axis: int = 0) -> Value:
     k = place(axis, x.ndim)
     if at.ndim == 0:
         return x[(*[slice(None)] * k, int(at))]
-    rows = _stacked(c, _slices(x, k, [int(i) for i in at.reshape(-1)]), k)
+    rows = c.xp.stack(_slices(x, k, [int(i) for i in at.reshape(-1)]), axis=k)
     return rows if at.ndim == 1 else c.xp.reshape(rows, (*x.shape[:k], *at.shape, *x.shape[k + 1 :]))
 
 
@@ -335,11 +332,6 @@ def chunk(c: Context, x: Array, count: int, axis: int) -> tuple[Value, ...]:
     size = whole(x.shape[axis], "the length of an axis that is divided")
     each = -(-size // count)
     return split(c, x, [min(each, size - at) for at in range(0, size, each)], axis)
-
-
-def shape(c: Context, x: Array) -> np.ndarray:
-    """The lengths of the axes, as a plain array."""
-    return sizes(x.shape)
 
 
 def size(c: Context, x: Array, axis: int) -> Value:
@@ -373,10 +365,6 @@ def _ints(x: object) -> list[int]:
 
 def _slices(x: Array, k: int, places: Sequence[int]) -> list[Value]:
     return [x[(*[slice(None)] * k, int(i))] for i in places]
-
-
-def _stacked(c: Context, arrays: Sequence[Value], k: int) -> Value:
-    return c.xp.stack(arrays, axis=k)
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from symattn.document.errors import InputError
 from symattn.programs.graphs import fused
 from symattn.programs.graphs import graph_operators as op
 from symattn.programs.graphs.running import Dialect
-from symattn.programs.graphs.values import Context, Rule, Value, cast, length, place
+from symattn.programs.graphs.values import Context, Rule, Value, cast, length, place, sizes
 
 TYPES = {1: "float", 10: "float", 11: "float", 16: "float", 9: "bool", 2: "int", 3: "int", 6: "int", 7: "int"}
 
@@ -76,7 +76,7 @@ RULES: Mapping[str, Rule] = {
     "Range": op.arange,
     "Trilu": lambda c, x, k=0, upper=1: op.triangle(c, x, k, bool(upper)),
     "Size": lambda c, x: np.asarray(math.prod(length(n) for n in x.shape)),
-    "Shape": lambda c, x, start=0, end=None: op.shape(c, x)[start:end],
+    "Shape": lambda c, x, start=0, end=None: sizes(x.shape)[start:end],
     "Reshape": lambda c, x, shape, allowzero=0: op.reshape(c, x, shape) if allowzero else op.kept_reshape(c, x, shape),
     "Flatten": _flatten,
     "Transpose": lambda c, x, perm=None: op.transpose(c, x, perm),

@@ -134,13 +134,10 @@ class Heads(LayerParts):
             result = {n: self._gave(f"attention.{n}") for n in "qkv"}
         return {n: TokenRows(a.values.reshape(len(a.values), spec.heads_of[n], -1), a.dtype) for n, a in result.items()}
 
-    def _positions(self) -> Iterator[PartFinding]:
-        """From what the projections gave to what attention was called with."""
-        try:
-            heads = self._heads()
-        except Open as reason:
-            yield PartFinding("attention.q", reason=str(reason))
-            return
+    @known_or_open
+    def _positions(self, name: str) -> Iterator[PartFinding]:
+        """From what the projections gave to what attention was called with; ``name`` is the first part."""
+        heads = self._heads()
         rotated = isinstance(self.spec.position, Rotary)
         unknown = "attention.position" in self.promised.open
         if rotated:
@@ -148,26 +145,21 @@ class Heads(LayerParts):
         elif unknown:
             yield PartFinding("attention.position", reason=self.promised.open["attention.position"])
         for role in "" if unknown else "qk":
-            token_rows, norm = heads[role], f"attention.{role}_norm"
+            token_rows, name, norm = heads[role], f"attention.{role}", f"attention.{role}_norm"
             if norm in self.seen.heads:
                 yield from self._head_norm(norm, role, token_rows)
                 token_rows = self.seen.gave.get(f"{norm}.heads", token_rows)
             elif self._across(norm):
-                yield from self._norm(norm, f"attention.{role}")
+                yield from self._norm(norm, name)
                 after = self.seen.gave[norm]
                 token_rows = TokenRows(after.values.reshape(token_rows.values.shape), after.dtype)
-            try:
-                result = list(self._rotated(role, token_rows) if rotated else self._handed(role, token_rows))
-            except Open as reason:
-                result = [PartFinding(f"attention.{role}_rotated", reason=str(reason))]
+            judge, part = (self._rotated, f"{name}_rotated") if rotated else (self._handed, name)
+            result = list(judge(part, role, token_rows))
             if norm in self.layout.paths and norm not in self.seen.heads and not self._across(norm):
                 bare = all(part.state == "pass" for part in result)
                 yield PartFinding(norm, np.inf, True, _BARE) if bare else PartFinding(norm, reason=NOT_RUN)
             yield from self._cached(role, result)
-        try:
-            yield from self._cached("v", self._handed("v", heads["v"]))
-        except Open as reason:
-            yield PartFinding("attention.v", reason=str(reason))
+        yield from self._cached("v", self._handed("attention.v", "v", heads["v"]))
 
     def _across(self, norm: str) -> bool:
         """Return whether a norm ran that is of all heads together, for which the specification has no field."""
@@ -203,9 +195,10 @@ class Heads(LayerParts):
         dtype = self.seen.tables[0].dtype
         yield judged(name, part_definitions.angles(spec, dtype), inputs, tables, [fused(dtype)], self.search)
 
-    def _rotated(self, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
+    @known_or_open
+    def _rotated(self, name: str, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
         """Queries or keys as attention was called with them: rotated by the tables that it was given."""
-        name, spec = f"attention.{role}_rotated", self.spec.position
+        spec = self.spec.position
         assert isinstance(spec, Rotary)
         if self.seen.tables is None:
             raise Open("attention was given no cosines and sines in a known form")
@@ -216,9 +209,9 @@ class Heads(LayerParts):
         dtype = format_of(token_rows)
         yield judged(name, subject, inputs, [got], [stored(dtype), fused(dtype)], self.search)
 
-    def _handed(self, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
+    @known_or_open
+    def _handed(self, name: str, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
         """Queries, keys or values that attention is called with as they were projected, but for a scale."""
-        name = f"attention.{role}"
         got = self._called(role, token_rows)
         if role == "q" and self.promised.family.scaled_before:
             dtype = format_of(token_rows)
@@ -266,7 +259,7 @@ class Judge(Heads):
                 source = self._name(norm)
             if part == "attention":
                 yield from self._projections(source)
-                yield from self._positions()
+                yield from self._positions("attention.q")
                 yield from self._linear("attention.o", ANSWER)
             else:
                 yield from self._mlp(source)
