@@ -323,6 +323,6 @@ def _edges(mask: Tensor, n_q: int) -> Iterator[int]:
     if mask is None or not hasattr(mask, "ndim") or mask.ndim < 2 or mask.shape[-2] != n_q:
         return
     first = mask[(0,) * (mask.ndim - 2)][:, 0]
-    open_ = (first if str(first.dtype) == "torch.bool" else first > -1e4).detach().cpu().numpy()
+    open_ = _open(first)
     for at in np.flatnonzero(open_[1:] != open_[:-1])[:2]:
         yield from (int(at), int(at) + 1)
