@@ -40,7 +40,7 @@ class ModuleSlot:
     shape: tuple[int, ...]
     order: Order | None = "in out"
 
-    def filled(self, xp: Any, parts: Sequence[Tensor], order: Order = "out in", heads: int = 1) -> Tensor:
+    def filled(self, xp: object, parts: Sequence[Tensor], order: Order = "out in", heads: int = 1) -> Tensor:
         """The array with these inputs in it, side by side, or so for each of ``heads``; ``order`` is that of one whose
         own is open."""
         joined = side_by_side(xp, parts, heads) if len(parts) > 1 else parts[0]

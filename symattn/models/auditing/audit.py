@@ -129,7 +129,7 @@ class Audit:
             self._unfollow()
 
     # -- what the tracer of a thread tells -----------------------------------------------------------------------------
-    def spelled(self, received: Received, out: Any) -> Callable[[Any], None] | None:
+    def spelled(self, received: Received, out: object) -> Callable[[Any], None] | None:
         """Attention in operators that was read, with its output; gives who wants to know its node in the graph."""
         import torch
 
@@ -212,7 +212,7 @@ class Audit:
             else call_finding
         )
 
-    def _judged(self, first: Begun | CallFinding, out: Any, draws: Draws | None = None) -> CallFinding:
+    def _judged(self, first: Begun | CallFinding, out: object, draws: Draws | None = None) -> CallFinding:
         if isinstance(first, CallFinding):
             return first
         finding = ended(first, out, self._searched < _SEARCHED, draws)

@@ -98,7 +98,7 @@ class WatchedCall:
         see = partial(self._safely, act)
         self._handles.append(tensor.register_hook(lambda grad: None if grad is None else see(grad.detach())))
 
-    def _safely(self, act: Callable[..., None], *arguments: Any) -> None:
+    def _safely(self, act: Callable[..., None], *arguments: object) -> None:
         """Whatever symattn does not understand, the backward pass runs as without it."""
         import torch
 

@@ -176,7 +176,7 @@ def _told(function: Function, seen: Callable[[Audit, Function], Function]) -> Fu
     return attention
 
 
-def _replace(owner: Any, name: str, new: Any) -> None:
+def _replace(owner: object, name: str, new: object) -> None:
     own = vars(owner).get(name)
     setattr(owner, name, new)
     _undo.append(lambda: setattr(owner, name, own) if own is not None else delattr(owner, name))

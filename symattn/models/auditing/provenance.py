@@ -208,7 +208,7 @@ class Operation(NamedTuple):
         """Return a call of an operator, as a dispatch mode sees it."""
         return cls(str(getattr(getattr(func, "overloadpacket", func), "__name__", "")), args, kwargs or {})
 
-    def argument(self, place: int, name: str, otherwise: Any = None) -> Any:
+    def argument(self, place: int, name: str, otherwise: object = None) -> Any:
         """An argument that may be given by its place or by its name."""
         return self.args[place] if place < len(self.args) else self.kwargs.get(name, otherwise)
 

@@ -166,7 +166,7 @@ def _check(received: Received, q: Tensor, k: Tensor, v: Tensor, dropping: bool) 
         raise UnreadCall(f"{h} heads of queries meet {g} of keys and {int(v.shape[1])} of values")
 
 
-def _roughest(received: Received, *arrays: Any) -> str:
+def _roughest(received: Received, *arrays: object) -> str:
     """The format that the call is held to: code that is spelled out may widen some of its arrays."""
     formats = {dtype_of(t) for t in arrays}
     for dtype in formats:
@@ -189,7 +189,7 @@ _FIRST = ("module", "query", "key", "value", "attention_mask")
 _TORCH = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
-def of_transformers(function: Callable[..., Any], name: str | None, args: Any, kwargs: Any) -> Received:
+def of_transformers(function: Callable[..., Any], name: str | None, args: object, kwargs: object) -> Received:
     """Read the call of an attention function of transformers. Raises ``UnreadCall`` where its meaning is not known."""
     return of_arguments(_kind(function, name), _bound(function, args, kwargs))
 

@@ -123,7 +123,7 @@ class Model:
             states = self._model.get_encoder()(**inputs)
         return {"encoder_outputs": states} | {n: x for n, x in inputs.items() if n == "attention_mask"}
 
-    def cached(self, cache: Any) -> Any:
+    def cached(self, cache: object) -> Any:
         """A cache as the model takes it: beside one for the states of the encoder, if it has one."""
         if cache is None or not self.encodes:
             return cache
@@ -131,7 +131,7 @@ class Model:
 
         return EncoderDecoderCache(cache, DynamicCache())
 
-    def step(self, ids: Any, **keywords: Any) -> list[Array]:
+    def step(self, ids: object, **keywords: object) -> list[Array]:
         """One forward pass: hidden states and logits (b, n, …) of the tokens that are passed."""
         import torch
 

@@ -62,13 +62,13 @@ def register() -> None:
 
 def attention(
     kind: str,
-    module: Any,
+    module: object,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     attention_mask: object,
     scaling: float | None = None,
-    **more: Any,
+    **more: object,
 ) -> tuple[Tensor, None]:
     """softmax(scale · Q Kᵀ, capped, + bias + mask) V of each item, in float64: (b, n_q, h, d_v).
 
@@ -91,7 +91,7 @@ def attention(
     return torch.from_numpy(o).to(query.dtype).to(query.device).transpose(1, 2).contiguous(), None
 
 
-def _configured(module: Any) -> Attention:
+def _configured(module: object) -> Attention:
     """Return what the configuration of the model says of this layer. Raises ``UnreadCall`` where it is not read."""
     layer = getattr(module, "layer_idx", None)
     if not isinstance(layer, int) or not hasattr(module, "config"):

@@ -79,7 +79,7 @@ class Layers:
             run = partial(self._quietly, after)
             self._handles.append(module.register_forward_hook(run, with_kwargs=True, always_call=True))
 
-    def _quietly(self, act: Callable[..., None], *arguments: Any) -> None:
+    def _quietly(self, act: Callable[..., None], *arguments: object) -> None:
         """Whatever symattn does not understand, the model runs as without it."""
         import torch
 
@@ -102,7 +102,7 @@ class Layers:
         stack = self._stack()
         return stack[-1][1] if stack else None
 
-    def _begin(self, layer: Module, args: Any, kwargs: Any) -> None:
+    def _begin(self, layer: Module, args: object, kwargs: object) -> None:
         tokens = _first(args, kwargs)
         seen = begun(doing.models[-1] if doing.models else None, tokens)
         self._stack().append((layer, seen))
@@ -113,7 +113,7 @@ class Layers:
             seen.gave["x"] = rows
         seen.reason = _refused(layer, tokens)
 
-    def _took(self, part: str, module: Module, args: Any, kwargs: Any) -> None:
+    def _took(self, part: str, module: Module, args: object, kwargs: object) -> None:
         seen, tensor = self._now(), _first(args, kwargs)
         if seen is None or tensor is None:
             return
@@ -125,7 +125,7 @@ class Layers:
         elif rows is not None:
             seen.given[part] = rows
 
-    def _gave(self, part: str, module: Module, args: Any, kwargs: Any, out: Tensor) -> None:
+    def _gave(self, part: str, module: Module, args: object, kwargs: object, out: Tensor) -> None:
         seen = self._now()
         out = out[0] if isinstance(out, tuple) else out
         if seen is None or out is None:
@@ -152,7 +152,7 @@ class Layers:
         seen.tables = None if given is None else seen.of_tables(given)
 
     def _end(
-        self, name: str, promise: Promised, modules: Any, layer: Module, args: Any, kwargs: Any, out: Tensor
+        self, name: str, promise: Promised, modules: Any, layer: Module, args: object, kwargs: object, out: Tensor
     ) -> None:
         seen, out = self._left(layer), out[0] if isinstance(out, tuple) else out
         if out is None:  # it raised

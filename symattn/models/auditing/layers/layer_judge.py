@@ -33,7 +33,7 @@ def known_or_open(judge: Callable[..., Iterator[PartFinding]]) -> Callable[..., 
     """Tell of a part, the first argument, that it is open, where what it needs was not seen."""
 
     @wraps(judge)
-    def told(self: LayerParts, name: str, *arguments: Any) -> Iterator[PartFinding]:
+    def told(self: LayerParts, name: str, *arguments: object) -> Iterator[PartFinding]:
         try:
             yield from judge(self, name, *arguments)
         except Open as reason:
@@ -73,7 +73,7 @@ class LayerParts:
             yield from self._wire(name, x, source)
         yield self._normed(name, self.promised.block.eps, x, y)
 
-    def _normed(self, name: str, eps: Any, x: TokenRows, y: TokenRows) -> PartFinding:
+    def _normed(self, name: str, eps: object, x: TokenRows, y: TokenRows) -> PartFinding:
         results = self.layout.norm, eps, self.layout.one_plus
         held = self.modules[name]
         inputs = {"x": x.values}

@@ -53,7 +53,7 @@ def norm(kind: str, eps: Any, one_plus: bool) -> Definition:
     return replace(definition, mistakes=(*definition.mistakes, *more))
 
 
-def near_norm(kind: str, eps: Any, one_plus: bool) -> tuple[DefinitionMistake, ...]:
+def near_norm(kind: str, eps: object, one_plus: bool) -> tuple[DefinitionMistake, ...]:
     """An ε that is ten times too large, which changes little unless tokens are small."""
     return (_other_eps(kind, eps, one_plus, 10),)
 
@@ -77,7 +77,7 @@ def angles(spec: Rotary, dtype: str) -> Definition:
 
 
 def _of_angles(spec: Rotary, dtype: str) -> Iterator[DefinitionMistake]:
-    def changed(change: Callable[..., Any], positions: Any, x: Any) -> Any:
+    def changed(change: Callable[..., Any], positions: object, x: object) -> Any:
         return change(spec, positions, x, tables_of)
 
     for cause, change in of_tables(spec):
@@ -124,7 +124,7 @@ def _hidden(activation: Callable[[Any], Any], up: Any, gate: Any = None) -> Any:
     if gate is None:
         return activation(up)
 
-    def stored(x: Any) -> Any:
+    def stored(x: object) -> Any:
         activated = activation(x)
         return activated.as_input() if hasattr(activated, "as_input") else activated
 

@@ -69,7 +69,7 @@ class Pass:
         at = [first + t for t in self.places]
         return TokenRows(numbers(tensor[self.items, :, at]), dtype_of(tensor))
 
-    def of_tables(self, tables: Any) -> tuple[TokenRows, TokenRows] | None:
+    def of_tables(self, tables: object) -> tuple[TokenRows, TokenRows] | None:
         """Cosines and sines of the tokens looked at, from arrays (b or 1, n, f)."""
         if not isinstance(tables, (tuple, list)) or len(tables) != 2 or any(t.ndim != 3 for t in tables):
             return None
