@@ -23,9 +23,10 @@ from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.layers.layer_hooks import Layers
 from symattn.models.auditing.patches import aside, doing, hidden, leave, reading, watch
 from symattn.models.auditing.received import Received, of_torch, of_transformers
-from symattn.models.auditing.setting import Module, Tensor
+from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.models.auditing.tracing import mode
 from symattn.programs.frameworks import import_torch
+from symattn.programs.names import Function
 
 _SEARCHED = 8  # wrong calls whose cause is looked for: those of further layers mostly have the same
 _COMPILED = (
@@ -89,7 +90,7 @@ class Audit:
             tracer.known.forget()
 
     # -- what the patches tell -----------------------------------------------------------------------------------------
-    def interface(self, function: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
+    def interface(self, function: Function, name: str, args: Args, kwargs: Kwargs) -> Any:
         """A call of an attention function of transformers."""
         module = kwargs.get("module", args[0] if args else None)
         if not self.wants(module):
@@ -99,7 +100,7 @@ class Audit:
             result, lambda: of_transformers(function, name, args, kwargs), function, args, kwargs, first=1
         )
 
-    def fused(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def fused(self, function: Function, args: Args, kwargs: Kwargs) -> Any:
         """A call of ``scaled_dot_product_attention``."""
         module = doing.modules[-1] if doing.modules else None
         if not self.wants(module):
@@ -175,9 +176,9 @@ class Audit:
         self,
         site: CallSite,
         received: Callable[[], Received],
-        function: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
+        function: Function,
+        args: Args,
+        kwargs: Kwargs,
         first: int = 0,
     ) -> Any:
         """Read a call, let it run, and judge what it returns; what cannot be read is told as such.

@@ -15,7 +15,7 @@ from symattn.models.auditing.begun import Draws, defect, factors
 from symattn.models.auditing.call_gradients import SYMBOLS, Backward, Passed, judge_gradients
 from symattn.models.auditing.patches import in_backward, reading
 from symattn.models.auditing.received import Received
-from symattn.models.auditing.setting import Floats, Tensor, heads_apart
+from symattn.models.auditing.setting import Args, Floats, Kwargs, Tensor, heads_apart
 
 _NAMES = dict(zip(NAMES, ("query", "key", "value"), strict=True))
 _WAITING = "no gradient of its output came while the audit ran; hint: let backward() run inside of it"
@@ -42,7 +42,7 @@ class WatchedCall:
         self._handles: list[Any] = []
         self._factors: Floats | None = None
 
-    def given(self, args: Any, kwargs: Any, first: int) -> tuple[Any, Any]:
+    def given(self, args: Args, kwargs: Kwargs, first: int) -> tuple[Args, Kwargs]:
         """The arguments of the call, with views of queries, keys and values, from place ``first`` on, and of biases."""
         args, kwargs = list(args), dict(kwargs)
         for place, (short, name) in enumerate(_NAMES.items(), first):

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from symattn.models.auditing.promises import ModelCall, context_of
 from symattn.models.auditing.setting import Module
+from symattn.programs.names import Function
 
 if TYPE_CHECKING:
     from symattn.models.auditing.audit import Audit
-
-Function = Callable[..., Any]
 
 
 class Doing(threading.local):
@@ -146,7 +145,7 @@ def _transformers() -> None:
         return
     own, called = AttentionInterface.get_interface, PreTrainedModel.__call__
 
-    def get_interface(self: Any, name: str, default: Callable[..., Any]) -> Callable[..., Any]:
+    def get_interface(self: Any, name: str, default: Function) -> Function:
         seen = lambda watcher, function: lambda *a, **k: watcher.interface(function, name, a, k)  # noqa: E731
         return _told(own(self, name, default), seen)
 

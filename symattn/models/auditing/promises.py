@@ -17,7 +17,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.sharp.ways import scale_of
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.received import AttentionCall
-from symattn.models.auditing.setting import CallSetting, Floats, Mask, Masking, Module, numbers
+from symattn.models.auditing.setting import Args, CallSetting, Floats, Kwargs, Mask, Masking, Module, numbers
 from symattn.models.configurations.promised_layers import attention, known
 
 NO_CONFIGURATION = "there is no configuration"
@@ -81,7 +81,7 @@ class ModelCall:
         return labels if labels.any() else None
 
 
-def context_of(model: Module, args: Any, kwargs: Any) -> ModelCall:
+def context_of(model: Module, args: Args, kwargs: Kwargs) -> ModelCall:
     """The context that a call of a model makes. A static cache's count is a live tensor, so it is read at once."""
     inputs = dict(kwargs)
     if args:

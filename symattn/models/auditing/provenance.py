@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from symattn.models.auditing.setting import FORBIDS, Tensor
+from symattn.programs.names import Function
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +205,7 @@ class Operation(NamedTuple):
     kwargs: Mapping[str, Any]
 
     @classmethod
-    def of(cls, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Operation:
+    def of(cls, func: Function, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Operation:
         """Return a call of an operator, as a dispatch mode sees it."""
         return cls(str(getattr(getattr(func, "overloadpacket", func), "__name__", "")), args, kwargs or {})
 
@@ -213,7 +214,7 @@ class Operation(NamedTuple):
         return self.args[place] if place < len(self.args) else self.kwargs.get(name, otherwise)
 
 
-def seeing(see: Callable[[Any, Operation, Callable[..., Any]], Any]) -> Any:
+def seeing(see: Callable[[Any, Operation, Function], Any]) -> Any:
     """A dispatch mode in which ``see`` runs every operator: it gets the mode, the call and the function."""
     from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any
@@ -15,8 +15,10 @@ from symattn.attention.spec import Attention
 from symattn.document.errors import Refused
 from symattn.models.auditing.call_judge import CallArithmetic
 from symattn.models.auditing.setting import (
+    Args,
     CallSetting,
     Floats,
+    Kwargs,
     Mask,
     Module,
     Tensor,
@@ -30,6 +32,7 @@ from symattn.models.auditing.setting import (
     summed,
     visible,
 )
+from symattn.programs.names import Function
 
 
 class UnreadCall(Refused):
@@ -189,7 +192,7 @@ _FIRST = ("module", "query", "key", "value", "attention_mask")
 _TORCH = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
-def of_transformers(function: Callable[..., Any], name: str | None, args: object, kwargs: object) -> Received:
+def of_transformers(function: Function, name: str | None, args: Args, kwargs: Kwargs) -> Received:
     """Read the call of an attention function of transformers. Raises ``UnreadCall`` where its meaning is not known."""
     return of_arguments(_kind(function, name), _bound(function, args, kwargs))
 
@@ -220,7 +223,7 @@ def of_arguments(kind: str, inputs: Mapping[str, Any]) -> Received:
     )
 
 
-def of_torch(args: Any, kwargs: Any) -> Received:
+def of_torch(args: Args, kwargs: Kwargs) -> Received:
     """Read a call of ``scaled_dot_product_attention``."""
     given = dict(zip(_TORCH, args, strict=False)) | kwargs
     causal = bool(given.get("is_causal"))
@@ -238,7 +241,7 @@ def of_torch(args: Any, kwargs: Any) -> Received:
     )
 
 
-def _bound(function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
+def _bound(function: Function, args: Args, kwargs: Kwargs) -> dict[str, Any]:
     """The arguments by name.
 
     Raises ``UnreadCall`` where the function names an array among them of which it is not known what it does.
@@ -267,7 +270,7 @@ def _sinks(inputs: Mapping[str, Any], heads: int) -> Any:
     return result[0] if result else None
 
 
-def _kind(function: Callable[..., Any], name: str | None) -> str:
+def _kind(function: Function, name: str | None) -> str:
     own = getattr(function, "__name__", "")
     for known in ("sdpa", "flex", "flash", "paged"):
         if known in own or known in (name or ""):
@@ -339,7 +342,7 @@ LAYERS = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
 _SRC, _ITEM, _WHOLE = 0, 1, 2  # which axes a mask has: of queries and keys, of items and keys, or of all with heads
 
 
-def inside(name: str, args: Any, kwargs: Any, module: Module) -> tuple[Received, Any]:
+def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Received, Any]:
     """Read the attention in a layer, and its output (b, h, n, d). Raises ``UnreadCall`` where it is not known."""
     import torch
 

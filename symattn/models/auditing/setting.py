@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 else:  # torch is imported where it is used
     Tensor = Module = object
 
+#: The arguments of a call, by place and by name.
+Args = Sequence[Tensor]
+Kwargs = dict[str, Tensor]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 

@@ -34,6 +34,7 @@ from symattn.models.auditing.provenance import (
 from symattn.models.auditing.received import LAYERS, Received, UnreadCall, inside
 from symattn.models.auditing.setting import Module, Tensor
 from symattn.programs.modules import heads_of
+from symattn.programs.names import Function
 
 if TYPE_CHECKING:
     from symattn.models.auditing.audit import Audit
@@ -66,7 +67,7 @@ class Tracer:
         self.softmaxes: list[TracedSoftmax] = []
         self._pending: list[tuple[Callable[[Any], None], Tensor]] = []
 
-    def called(self, op: Operation, func: Callable[..., Any]) -> Any:
+    def called(self, op: Operation, func: Function) -> Any:
         """Run an operator, and say what its result is. The operator alone may raise, and raises what it does unseen."""
         self.tie()
         node = self._node(op)
@@ -179,7 +180,7 @@ class Tracer:
             return
         try:
             with reading():
-                received, out = inside(op.name, op.args, op.kwargs, module)
+                received, out = inside(op.name, op.args, dict(op.kwargs), module)
         except UnreadCall as reason:
             self.audit.unread("torch fast path", module, str(reason))
         else:
@@ -221,7 +222,7 @@ def _composed(func: Any) -> bool:
     return known and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
 
 
-def _changed(func: Callable[..., Any], op: Operation) -> list[Tensor]:
+def _changed(func: Function, op: Operation) -> list[Tensor]:
     """The arrays that an operator writes into, by its schema."""
     schema = getattr(func, "_schema", None)
     if schema is None or not schema.is_mutable:

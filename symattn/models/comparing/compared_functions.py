@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -21,8 +21,8 @@ _FEWER = 25  # inputs at random that both get, of as many as a verification take
 
 
 def compare(
-    first: Callable[..., Any],
-    second: Callable[..., Any],
+    first: Function,
+    second: Function,
     spec: Specification | None = None,
     *,
     precision: str | Precision = "float32",

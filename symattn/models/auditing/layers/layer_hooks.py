@@ -15,7 +15,7 @@ from symattn.models.auditing.layers.part_judge import LayerFinding
 from symattn.models.auditing.layers.seen import Pass, begun
 from symattn.models.auditing.patches import doing, reading
 from symattn.models.auditing.received import Received
-from symattn.models.auditing.setting import Module, Tensor
+from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.models.configurations.promised_layers import Promised, promised
 
 _SEARCHED = 4  # wrong passes whose causes are looked for: those of further layers mostly have the same
@@ -102,7 +102,7 @@ class Layers:
         stack = self._stack()
         return stack[-1][1] if stack else None
 
-    def _begin(self, layer: Module, args: object, kwargs: object) -> None:
+    def _begin(self, layer: Module, args: Args, kwargs: Kwargs) -> None:
         tokens = _first(args, kwargs)
         seen = begun(doing.models[-1] if doing.models else None, tokens)
         self._stack().append((layer, seen))
@@ -113,7 +113,7 @@ class Layers:
             seen.gave["x"] = rows
         seen.reason = _refused(layer, tokens)
 
-    def _took(self, part: str, module: Module, args: object, kwargs: object) -> None:
+    def _took(self, part: str, module: Module, args: Args, kwargs: Kwargs) -> None:
         seen, tensor = self._now(), _first(args, kwargs)
         if seen is None or tensor is None:
             return
@@ -125,7 +125,7 @@ class Layers:
         elif rows is not None:
             seen.given[part] = rows
 
-    def _gave(self, part: str, module: Module, args: object, kwargs: object, out: Tensor) -> None:
+    def _gave(self, part: str, module: Module, args: Args, kwargs: Kwargs, out: Tensor) -> None:
         seen = self._now()
         out = out[0] if isinstance(out, tuple) else out
         if seen is None or out is None:
@@ -137,7 +137,7 @@ class Layers:
         elif rows is not None:
             seen.gave[part] = rows
 
-    def _tables(self, module: Module, args: Any, kwargs: Any) -> None:
+    def _tables(self, module: Module, args: Args, kwargs: Kwargs) -> None:
         """The cosines and sines that attention is given, or that GPT-J looks up."""
         seen = self._now()
         if seen is None:
@@ -152,7 +152,7 @@ class Layers:
         seen.tables = None if given is None else seen.of_tables(given)
 
     def _end(
-        self, name: str, promise: Promised, modules: Any, layer: Module, args: object, kwargs: object, out: Tensor
+        self, name: str, promise: Promised, modules: Any, layer: Module, args: Args, kwargs: Kwargs, out: Tensor
     ) -> None:
         seen, out = self._left(layer), out[0] if isinstance(out, tuple) else out
         if out is None:  # it raised
@@ -200,7 +200,7 @@ def _layers(root: Module) -> Iterator[tuple[str, Any, Any]]:
             yield name, module, own
 
 
-def _first(args: Any, kwargs: Any) -> Any:
+def _first(args: Args, kwargs: Kwargs) -> Any:
     """The first tensor of a call."""
     return next((t for t in (*args, *kwargs.values()) if hasattr(t, "ndim")), None)
 

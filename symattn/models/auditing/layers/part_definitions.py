@@ -20,6 +20,7 @@ from symattn.attention.layers.steps import ACTIVATIONS, gated, residual
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import inverse_frequencies, tables
 from symattn.bounds.reference import lifted
+from symattn.programs.names import Function
 from symattn.verification.definitions import norms
 from symattn.verification.definitions.definition_subject import Definition, DefinitionMistake, Input
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
@@ -77,7 +78,7 @@ def angles(spec: Rotary, dtype: str) -> Definition:
 
 
 def _of_angles(spec: Rotary, dtype: str) -> Iterator[DefinitionMistake]:
-    def changed(change: Callable[..., Any], positions: object, x: object) -> Any:
+    def changed(change: Function, positions: object, x: object) -> Any:
         return change(spec, positions, x, tables_of)
 
     for cause, change in of_tables(spec):
