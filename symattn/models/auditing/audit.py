@@ -50,8 +50,8 @@ class Audit:
     ) -> None:
         self._model, self._contract, self._rows, self._gradients = model, contract, rows, gradients
         self._watched: list[WatchedCall] = []
-        self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-        self._held: dict[int, ReferenceType[Any]] = {}
+        self._names: WeakKeyDictionary[Module, str] = WeakKeyDictionary()
+        self._held: dict[int, ReferenceType[Tensor]] = {}
         self._copies: dict[int, Any] = {}
         self._lock, self._searched = threading.RLock(), 0
         self._modes: dict[int, Any] = {}
@@ -90,7 +90,7 @@ class Audit:
             tracer.known.forget()
 
     # -- what the patches tell -----------------------------------------------------------------------------------------
-    def interface(self, function: Function, name: str, args: Args, kwargs: Kwargs) -> Any:
+    def interface(self, function: Function, name: str, args: Args, kwargs: Kwargs) -> Tensor:
         """A call of an attention function of transformers."""
         module = kwargs.get("module", args[0] if args else None)
         if not self.wants(module):
@@ -100,7 +100,7 @@ class Audit:
             result, lambda: of_transformers(function, name, args, kwargs), function, args, kwargs, first=1
         )
 
-    def fused(self, function: Function, args: Args, kwargs: Kwargs) -> Any:
+    def fused(self, function: Function, args: Args, kwargs: Kwargs) -> Tensor:
         """A call of ``scaled_dot_product_attention``."""
         module = doing.modules[-1] if doing.modules else None
         if not self.wants(module):
@@ -180,7 +180,7 @@ class Audit:
         args: Args,
         kwargs: Kwargs,
         first: int = 0,
-    ) -> Any:
+    ) -> Tensor:
         """Read a call, let it run, and judge what it returns; what cannot be read is told as such.
 
         Queries, keys and values are its arguments from place ``first`` on.

@@ -6,7 +6,7 @@ this call, whatever else the arrays are used for, and the model computes the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,8 +32,8 @@ class WatchedCall:
         self._rows, self._contract = rows, contract
         self.told: Callable[[Backward | None], None] = lambda result: None
         self._wanted: set[str] = set()
-        self._do: Any = None
-        self._got: dict[str, Any] = {}
+        self._do: Tensor = None
+        self._got: dict[str, Tensor] = {}
         self._beside = self._done = False
         self._again = in_backward()
         masks = [("the mask", m) for m in received.masks if hasattr(m, "_version")]
@@ -60,7 +60,7 @@ class WatchedCall:
                     self._hook(held[at], partial(self._came, f"db{number}"))
         return tuple(args), kwargs
 
-    def returned(self, out: Tensor, draws: Draws | None = None) -> Any:
+    def returned(self, out: Tensor, draws: Draws | None = None) -> Tensor:
         """See the gradient of the output, which is what the call returned, or the first part of it.
 
         What else it returned, such as weights, is replaced by views, at which gradients arrive that do not come from
@@ -94,7 +94,7 @@ class WatchedCall:
         else:
             self._end(Backward(reason=_WAITING))
 
-    def _hook(self, tensor: Tensor, act: Callable[[Any], None]) -> None:
+    def _hook(self, tensor: Tensor, act: Callable[[Tensor], None]) -> None:
         see = partial(self._safely, act)
         self._handles.append(tensor.register_hook(lambda grad: None if grad is None else see(grad.detach())))
 
@@ -163,7 +163,7 @@ class Followed(WatchedCall):
         super().__init__(received, False, rows, contract)
         self._versions += [("the mask", m.args[0].array, m.args[0].array._version) for m in received.masks if _added(m)]
         self._wanted = {"dq", "dk", "dv"}
-        self._gave: Any = None  # what the last node gave for its input on the way
+        self._gave: Tensor = None  # what the last node gave for its input on the way
 
     def tie(self, node: Any) -> None:
         """Wait at the node of the product with the values, or of the one operator; without one nothing is to come."""
@@ -189,25 +189,25 @@ class Followed(WatchedCall):
         super()._end(backward)
         self._gave = None
 
-    def _of_one(self, gave: Any, came: Tensor) -> None:
+    def _of_one(self, gave: Sequence[Tensor], came: Tensor) -> None:
         self._do = came[0].clone()
         self._got = {name: g.clone() for name, g in zip(("dq", "dk", "dv"), gave, strict=False) if g is not None}
         self._end(self._judged())
 
-    def _of_values(self, gave: Any, came: Tensor) -> None:
+    def _of_values(self, gave: Sequence[Tensor], came: Tensor) -> None:
         q, v = self._received.q, self._received.v
         self._do, self._gave = came[0].clone().reshape(*q.shape[:-1], -1), gave[0]
         self._got = {} if gave[1] is None else {"dv": gave[1].clone().reshape(v.shape)}
         if self._wanted == set(self._got):
             self._end(self._judged())
 
-    def _between(self, number: int, index: int, gave: Any, came: Tensor) -> None:
+    def _between(self, number: int, index: int, gave: Sequence[Tensor], came: Tensor) -> None:
         if _same(came[number], self._gave):
             self._gave = gave[index]
         else:
             self._end(Backward(reason=BESIDE))
 
-    def _of_scores(self, first: int, gave: Any, came: Tensor) -> None:
+    def _of_scores(self, first: int, gave: Sequence[Tensor], came: Tensor) -> None:
         if not _same(came[0], self._gave):
             self._end(Backward(reason=BESIDE))
             return
@@ -244,7 +244,7 @@ def way_back(node: Any) -> Way | None:
     return result
 
 
-def _same(came: Tensor, gave: Any) -> bool:
+def _same(came: Tensor, gave: Tensor) -> bool:
     import torch
 
     if came is None or gave is None or came.shape != gave.shape or came.dtype != gave.dtype:

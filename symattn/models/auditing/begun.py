@@ -53,7 +53,7 @@ class Draws:
     def _fits(self, array: Tensor) -> bool:
         return array.numel() == np.prod(self.shape) and tuple(array.shape[-2:]) == self.shape[-2:]
 
-    def _add(self, kept: Any) -> None:
+    def _add(self, kept: Tensor) -> None:
         self.kept.append(kept.detach().cpu().numpy().reshape(self.shape))
 
 
@@ -62,7 +62,7 @@ def watching(draws: Draws | None) -> Any:
     if draws is None:
         return nullcontext()
 
-    def see(mode: object, op: Operation, func: Function) -> Any:
+    def see(mode: object, op: Operation, func: Function) -> Tensor:
         out = func(*op.args, **op.kwargs)
         draws.drawn(op.name, out)
         return out

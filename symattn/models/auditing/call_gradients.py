@@ -212,11 +212,11 @@ class Passed:
 
     received: Received
     do: Tensor
-    got: Mapping[str, Any]
+    got: Mapping[str, Tensor]
     rows: int | None
     contract: str | None
     factors: Floats | None = None
-    biases: Sequence[Any] = ()
+    biases: Sequence[Tensor] = ()
 
     @property
     def sizes(self) -> tuple[int, int, int, int, int]:
@@ -307,7 +307,7 @@ def _alone(received: Received, item: int, head: int) -> Received:
     )
 
 
-def _mask(mask: Any, item: int, heads: slice) -> Any:
+def _mask(mask: Tensor, item: int, heads: slice) -> Tensor:
     """One that is an array, or a function that gives its rows."""
     if callable(mask):
         return lambda rows: _mask(mask(rows), item, heads)

@@ -27,7 +27,7 @@ class Doing(threading.local):
     """The state of a thread: modules, calls of models with their arguments, and whether a call is being read."""
 
     def __init__(self) -> None:
-        self.modules: list[Any] = []
+        self.modules: list[Module] = []
         self.models: list[ModelCall] = []
         self.functions = 0  # functions of torch's own kind whose forward pass runs, with a backward pass to come
         self.reading = 0

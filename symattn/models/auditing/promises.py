@@ -17,7 +17,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.sharp.ways import scale_of
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.received import AttentionCall
-from symattn.models.auditing.setting import Args, CallSetting, Floats, Kwargs, Mask, Masking, Module, numbers
+from symattn.models.auditing.setting import Args, CallSetting, Floats, Kwargs, Mask, Masking, Module, Tensor, numbers
 from symattn.models.configurations.promised_layers import attention, known
 
 NO_CONFIGURATION = "there is no configuration"
@@ -36,7 +36,7 @@ class ModelCall:
     """
 
     model: Module
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Tensor]
     past: int
     lossy: bool = False
     compared: dict[object, Any] = field(default_factory=dict, compare=False)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from symattn.models.auditing.setting import FORBIDS, Tensor
+from symattn.models.auditing.setting import FORBIDS, Args, Module, Tensor
 from symattn.programs.names import Function
 
 
@@ -89,7 +89,7 @@ class TracedScores:
 class TracedSoftmax:
     """One softmax: whether its result has met values, and by which layer, of heads or not, it was made."""
 
-    layer: Any
+    layer: Module
     read: bool
     heads: bool = False
     met: bool = False
@@ -201,15 +201,15 @@ class Operation(NamedTuple):
     """
 
     name: str
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
+    args: Args
+    kwargs: Mapping[str, Tensor]
 
     @classmethod
-    def of(cls, func: Function, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Operation:
+    def of(cls, func: Function, args: Args, kwargs: Mapping[str, Tensor] | None) -> Operation:
         """Return a call of an operator, as a dispatch mode sees it."""
         return cls(str(getattr(getattr(func, "overloadpacket", func), "__name__", "")), args, kwargs or {})
 
-    def argument(self, place: int, name: str, otherwise: object = None) -> Any:
+    def argument(self, place: int, name: str, otherwise: object = None) -> Tensor:
         """An argument that may be given by its place or by its name."""
         return self.args[place] if place < len(self.args) else self.kwargs.get(name, otherwise)
 

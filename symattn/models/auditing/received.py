@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
@@ -52,7 +51,7 @@ class Received:
     q: Tensor
     k: Tensor
     v: Tensor
-    masks: Sequence[Any] = ()
+    masks: Sequence[Tensor] = ()
     scale: float | None = None
     softcap: float | None = None
     sink: Tensor | None = None
@@ -65,7 +64,7 @@ class Received:
     window: int | None = None
 
     @property
-    def learned(self) -> list[Any]:
+    def learned(self) -> list[Tensor]:
         """The arrays among the masks that a gradient may come for."""
         return [m for m in self.masks if getattr(m, "requires_grad", False)]
 
@@ -197,7 +196,7 @@ def of_transformers(function: Function, name: str | None, args: Args, kwargs: Kw
     return of_arguments(_kind(function, name), _bound(function, args, kwargs))
 
 
-def of_arguments(kind: str, inputs: Mapping[str, Any]) -> Received:
+def of_arguments(kind: str, inputs: Mapping[str, Tensor]) -> Received:
     """Return what an attention function of this kind receives by these names. Raises ``UnreadCall`` if unknown."""
     module, q, k = inputs.get("module"), inputs["query"], inputs["key"]
     if inputs.get("cache") is not None:
@@ -241,7 +240,7 @@ def of_torch(args: Args, kwargs: Kwargs) -> Received:
     )
 
 
-def _bound(function: Function, args: Args, kwargs: Kwargs) -> dict[str, Any]:
+def _bound(function: Function, args: Args, kwargs: Kwargs) -> dict[str, Tensor]:
     """The arguments by name.
 
     Raises ``UnreadCall`` where the function names an array among them of which it is not known what it does.
@@ -260,7 +259,7 @@ def _bound(function: Function, args: Args, kwargs: Kwargs) -> dict[str, Any]:
     return inputs
 
 
-def _sinks(inputs: Mapping[str, Any], heads: int) -> Any:
+def _sinks(inputs: Mapping[str, Tensor], heads: int) -> Tensor:
     """A number for each head, by either of its names. Raises ``UnreadCall`` for sinks of another shape."""
     result = [held for name in ("s_aux", "sinks") if (held := inputs.get(name)) is not None]
     if result and result[0].numel() != heads:
@@ -278,7 +277,7 @@ def _kind(function: Function, name: str | None) -> str:
     return "eager" if name in (None, "eager") else str(name)
 
 
-def _places(kind: str, inputs: Mapping[str, Any], module: Module, bare: bool, n_q: int) -> Attention:
+def _places(kind: str, inputs: Mapping[str, Tensor], module: Module, bare: bool, n_q: int) -> Attention:
     """The mask that a function makes itself where it is given none, as its code says."""
     result = inputs.get("is_causal")
     causal = bool(getattr(module, "is_causal", True) if result is None else result) and n_q > 1
@@ -290,7 +289,7 @@ def _places(kind: str, inputs: Mapping[str, Any], module: Module, bare: bool, n_
     return Attention()
 
 
-def _check_packing(inputs: Mapping[str, Any]) -> None:
+def _check_packing(inputs: Mapping[str, Tensor]) -> None:
     """Flash functions take documents that are packed one after another. Raises ``UnreadCall`` for such."""
     if any(inputs.get(name) is not None for name in ("cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_k")):
         raise UnreadCall("its sequences are packed: cu_seq_lens is not read")
@@ -301,7 +300,7 @@ def _check_packing(inputs: Mapping[str, Any]) -> None:
         raise UnreadCall("its position_ids begin anew: packed sequences are not read")
 
 
-def _padding(mask: Tensor, q: Tensor, k: Tensor) -> Any:
+def _padding(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
     """Return the mask of a flash function: (b, n_k), nonzero for tokens, also for the queries, which are the last.
 
     A single query is no padding. Raises ``UnreadCall`` for a mask of another form.
@@ -316,7 +315,7 @@ def _padding(mask: Tensor, q: Tensor, k: Tensor) -> Any:
     return keys if n_q == 1 else keys & keep[:, None, -n_q:, None]
 
 
-def _dense(mask: Tensor, q: Tensor, k: Tensor) -> Any:
+def _dense(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
     """A mask as a tensor. Raises ``UnreadCall`` for an unknown form."""
     if mask is None or hasattr(mask, "dtype"):
         return mask
@@ -342,7 +341,7 @@ LAYERS = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
 _SRC, _ITEM, _WHOLE = 0, 1, 2  # which axes a mask has: of queries and keys, of items and keys, or of all with heads
 
 
-def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Received, Any]:
+def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Received, Tensor]:
     """Read the attention in a layer, and its output (b, h, n, d). Raises ``UnreadCall`` where it is not known."""
     import torch
 
@@ -365,7 +364,7 @@ def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Recei
     return received, out.reshape(*out.shape[:2], h, -1).transpose(1, 2)
 
 
-def _tokens(inputs: dict[str, Any]) -> Any:
+def _tokens(inputs: Kwargs) -> Tensor:
     """Return the input of the projections, (b, n, d_model), or sequences of several lengths."""
     import torch
 
@@ -380,7 +379,7 @@ def _tokens(inputs: dict[str, Any]) -> Any:
     return torch.nn.functional.layer_norm(x, (x.shape[-1],), gain, shift, inputs["eps"])
 
 
-def _again(x: Tensor, inputs: dict[str, Any], h: int) -> Any:
+def _again(x: Tensor, inputs: Kwargs, h: int) -> Tensor:
     """The attention alone, heads side by side, (b, n, d_model)."""
     import torch
 
@@ -393,7 +392,7 @@ def _again(x: Tensor, inputs: dict[str, Any], h: int) -> Any:
     return _padded(out)[0]
 
 
-def _padded(x: Tensor) -> tuple[Any, Any]:
+def _padded(x: Tensor) -> tuple[Tensor, Tensor]:
     """Sequences of several lengths in one array, and what meets in it, (b, 1, n, n); None: everything."""
     import torch
 
@@ -410,7 +409,7 @@ def _scaled(x: Tensor, mask: Tensor) -> bool:
     return x.device.type == "cpu" or mask is not None
 
 
-def _unscaled(x: Tensor, packed: Tensor, bias: Tensor, h: int) -> Any:
+def _unscaled(x: Tensor, packed: Tensor, bias: Tensor, h: int) -> Sequence[Tensor]:
     """q, k, v (b, h, n, d) as a fused kernel gets them."""
     import torch
 
@@ -418,7 +417,7 @@ def _unscaled(x: Tensor, packed: Tensor, bias: Tensor, h: int) -> Any:
     return [part.reshape(*part.shape[:2], h, -1).transpose(1, 2) for part in parts]
 
 
-def _mask(mask: Tensor, kind: int | None, sizes: tuple[int, int]) -> Any:
+def _mask(mask: Tensor, kind: int | None, sizes: tuple[int, int]) -> Tensor:
     """A mask as ``Received`` has it: True may attend, or it is added. Raises ``UnreadCall`` for another form."""
     if mask is None:
         return None

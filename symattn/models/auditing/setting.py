@@ -138,14 +138,14 @@ def dtype_of(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def heads_apart(tensor: Tensor) -> Any:
+def heads_apart(tensor: Tensor) -> Tensor:
     """With axes (b, h, n, d): axes that are missing in front have length 1, more than four are joined."""
     if tensor.ndim > 4:
         return tensor.reshape(-1, *tensor.shape[-3:])
     return tensor[(None,) * (4 - tensor.ndim)]
 
 
-def rows_of(tensor: Tensor, rows: Sequence[int], keys: int) -> Any:
+def rows_of(tensor: Tensor, rows: Sequence[int], keys: int) -> Tensor:
     """The rows of a mask or bias for these queries, and its first ``keys`` columns, (b or 1, h or 1, r, n)."""
     whole = heads_apart(tensor)
     if whole.shape[-2] > 1:

@@ -67,7 +67,7 @@ class Tracer:
         self.softmaxes: list[TracedSoftmax] = []
         self._pending: list[tuple[Callable[[Any], None], Tensor]] = []
 
-    def called(self, op: Operation, func: Function) -> Any:
+    def called(self, op: Operation, func: Function) -> Tensor:
         """Run an operator, and say what its result is. The operator alone may raise, and raises what it does unseen."""
         self.tie()
         node = self._node(op)

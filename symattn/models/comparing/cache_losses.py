@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.models.auditing.setting import dtype_of, numbers
+from symattn.models.auditing.setting import Tensor, dtype_of, numbers
 from symattn.models.comparing.generation_ways import Array
 
 _NAMES = ("keys", "values")
@@ -32,7 +32,7 @@ class Recorded:
     """A cache that is looked at: of each layer, what each call was handed and gave back, (k, v) (b, h, n, d), or at
     which length it was cropped, which is counted from the end where it is negative."""
 
-    calls: dict[int, list[tuple[tuple[Any, Any], tuple[Any, Any]] | int]] = field(default_factory=dict)
+    calls: dict[int, list[tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]] | int]] = field(default_factory=dict)
     steps: dict[int, Step] = field(default_factory=dict)
 
     def on(self, cache: Any) -> Any:
@@ -49,7 +49,7 @@ class Recorded:
                     self.calls[layer].append(length)
                 crop(length, *arguments)
 
-            def seen(key: Any, value: Any, layer: int, *arguments: object, **keywords: object) -> Any:
+            def seen(key: Tensor, value: Tensor, layer: int, *arguments: object, **keywords: object) -> Tensor:
                 handed = key.clone(), value.clone()
                 back = update(key, value, layer, *arguments, **keywords)
                 self.calls.setdefault(layer, []).append((handed, (back[0].clone(), back[1].clone())))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from symattn.document.errors import InputError
+from symattn.models.auditing.setting import Module
 from symattn.models.comparing.cache_losses import Recorded
 from symattn.models.comparing.generated import Generation, StateDifference, StateErrors, WayResult
 from symattn.models.comparing.generation_ways import (
@@ -199,7 +199,7 @@ _WORDS = 3  # the least of a vocabulary: a word is exchanged for 1, and 1 for 2
 
 
 def generation(
-    model: Any,
+    model: Module,
     tokens: int | Sequence[int] | None = None,
     *,
     ways: Sequence[str] | None = None,
@@ -260,7 +260,7 @@ def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache], encodes: b
     return tuple(way for name, way in known.items() if names is None or name in (PREFILL, *names))
 
 
-def _sequences(model: Any, tokens: int | Sequence[int] | None, seed: int) -> tuple[Text, Text]:
+def _sequences(model: Module, tokens: int | Sequence[int] | None, seed: int) -> tuple[Text, Text]:
     """The sequence, and a shorter one, which is padded."""
     config = model.config.get_text_config(decoder=True)
     rng, words = np.random.default_rng(seed), int(config.vocab_size)
@@ -293,7 +293,7 @@ def _first(tokens: int | Sequence[int], words: int, most: int, rng: np.random.Ge
     return np.asarray(ids, dtype=np.int64) if listed else rng.integers(1, words, count)
 
 
-def _source(model: Any, tokens: int, rng: np.random.Generator) -> Array:
+def _source(model: Module, tokens: int, rng: np.random.Generator) -> Array:
     """Return the inputs of the encoder: some more tokens than the decoder has, or as many features as it takes.
 
     Raises ``InputError`` for what takes neither.
@@ -311,7 +311,7 @@ def _window(config: object) -> int:
     return int(getattr(config, "sliding_window", None) or 0)
 
 
-def _notes(model: Any, reference: Reference, tokens: int) -> Iterator[str]:
+def _notes(model: Module, reference: Reference, tokens: int) -> Iterator[str]:
     yield reference.words
     window = _window(model.config.get_text_config(decoder=True))
     if window >= tokens:

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 
 from symattn.document.errors import InputError, MissingExtra
-from symattn.models.auditing.setting import numbers
+from symattn.models.auditing.setting import Module, Tensor, numbers
 
 Array = np.ndarray
 MOST = 200_000_000  # parameters: a copy in float64 takes 1.6 GB
 #: Of the mask (b, columns) and the number of columns that the cache holds, the positions of the others.
-Positions = Callable[[Any, int], Any]
+Positions = Callable[[Tensor, int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class States:
         return States(tuple(state[:token] for state in self.states))
 
 
-def generates(mask: Any, past: int) -> Any:
+def generates(mask: Tensor, past: int) -> Tensor:
     """The positions that ``generate`` passes: padding is not counted."""
     return (mask.cumsum(-1) - 1).masked_fill(mask == 0, 0)[:, past:]
 
@@ -92,7 +92,7 @@ def checked(model: object) -> None:
 class Model:
     """A copy of a model in evaluation mode, in the type of its weights or widened to float64."""
 
-    def __init__(self, model: Any, wide: bool) -> None:
+    def __init__(self, model: Module, wide: bool) -> None:
         self._model = copy.deepcopy(model).eval()
         self._wide = wide
         if wide:
@@ -107,7 +107,7 @@ class Model:
         """Compute attention by this implementation from now on."""
         self._model.set_attn_implementation(name)
 
-    def encoded(self, texts: Sequence[Text], pad: int) -> dict[str, Any]:
+    def encoded(self, texts: Sequence[Text], pad: int) -> dict[str, Tensor]:
         """Return the further arguments of each step of a model with an encoder: its states, and where tokens are."""
         import torch
 
@@ -240,7 +240,7 @@ class GenerationWay:
 
 
 def _ran(
-    way: GenerationWay, model: Model, ids: Array, mask: Array, positions: Positions, besides: dict[str, Any]
+    way: GenerationWay, model: Model, ids: Array, mask: Array, positions: Positions, besides: dict[str, Tensor]
 ) -> list[States]:
     """``besides`` is what every step is passed."""
     import torch

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from symattn.document.errors import CannotRun, InputError
+from symattn.models.auditing.setting import Module
 from symattn.models.comparing.generation_ways import MOST, libraries
 from symattn.models.configurations import configuration
 from symattn.models.configurations.configuration import Configuration, decoded
@@ -35,7 +36,7 @@ _ELSEWHERE = {
 }
 
 
-def opened(source: str, random: bool = False, changed: Mapping[str, object] | None = None, seed: int = 0) -> Any:
+def opened(source: str, random: bool = False, changed: Mapping[str, object] | None = None, seed: int = 0) -> Module:
     """The model that ``source`` names.
 
     source   ``file.py:function`` or ``package.module:function`` that makes a model; a folder with config.json and
@@ -78,7 +79,7 @@ def fields(words: Sequence[str]) -> dict[str, object]:
     return values
 
 
-def _made(target: str) -> Any:
+def _made(target: str) -> Module:
     function = load(target).function
     libraries()
     try:
@@ -87,7 +88,7 @@ def _made(target: str) -> Any:
         raise CannotRun(f"{target} raises {one_line(error)}") from error
 
 
-def _checkpoint(path: Path) -> Any:
+def _checkpoint(path: Path) -> Module:
     """The class that its configuration names, with its weights."""
     check_weights(path)
     read = read_configuration(path)
@@ -105,7 +106,7 @@ def _checkpoint(path: Path) -> Any:
     return model
 
 
-def _at_random(path: Path, changed: dict[str, object], seed: int) -> Any:
+def _at_random(path: Path, changed: dict[str, object], seed: int) -> Module:
     import torch
 
     config = _config(path, read_configuration(path, changed), _PASSED_OVER)
@@ -180,7 +181,7 @@ def check_weights(path: Path) -> None:
             raise InputError(f"{path / _INDEX} names {str(name)[:60]!r}; hint: files .safetensors of the same folder")
 
 
-def _check_size(path: Path, make: Callable[[], Any]) -> None:
+def _check_size(path: Path, make: Callable[[], Module]) -> None:
     """Make a model without numbers, and raise ``InputError`` where it is too large to be made with them."""
     import torch
 

@@ -27,7 +27,7 @@ class Layers:
     def __init__(self, told: Callable[[LayerFinding], None]) -> None:
         self._told = told
         self._handles: list[Any] = []
-        self._known: WeakSet[Any] = WeakSet()
+        self._known: WeakSet[Module] = WeakSet()
         self._running = threading.local()
         self._searched = 0
 
@@ -63,7 +63,7 @@ class Layers:
         seen.attended(received, out, heads_last)
 
     # -- hooks ---------------------------------------------------------------------------------------------------------
-    def _see(self, name: str, layer: Module, promise: Promised, modules: dict[str, Any]) -> None:
+    def _see(self, name: str, layer: Module, promise: Promised, modules: dict[str, Module]) -> None:
         self._hook(layer, self._begin, partial(self._end, name, promise, modules))
         for part, module in modules.items():
             if part == "attention":
@@ -91,11 +91,11 @@ class Layers:
             if seen is not None:
                 seen.reason = defect(error)
 
-    def _stack(self) -> list[tuple[Any, Pass | None]]:
+    def _stack(self) -> list[tuple[Module, Pass | None]]:
         """The layers of this thread that are running."""
         if not hasattr(self._running, "passes"):
             self._running.passes = []
-        result: list[tuple[Any, Pass | None]] = self._running.passes
+        result: list[tuple[Module, Pass | None]] = self._running.passes
         return result
 
     def _now(self) -> Pass | None:
@@ -152,7 +152,14 @@ class Layers:
         seen.tables = None if given is None else seen.of_tables(given)
 
     def _end(
-        self, name: str, promise: Promised, modules: Any, layer: Module, args: Args, kwargs: Kwargs, out: Tensor
+        self,
+        name: str,
+        promise: Promised,
+        modules: dict[str, Module],
+        layer: Module,
+        args: Args,
+        kwargs: Kwargs,
+        out: Tensor,
     ) -> None:
         seen, out = self._left(layer), out[0] if isinstance(out, tuple) else out
         if out is None:  # it raised
@@ -183,7 +190,7 @@ class Layers:
         return None
 
 
-def _layers(root: Module) -> Iterator[tuple[str, Any, Any]]:
+def _layers(root: Module) -> Iterator[tuple[str, Module, object]]:
     """Modules of a list that hold an attention: the name, the module, its configuration or that around it."""
     names: list[str] = []
     configs = {name: m.config for name, m in root.named_modules() if hasattr(getattr(m, "config", None), "model_type")}
@@ -200,7 +207,7 @@ def _layers(root: Module) -> Iterator[tuple[str, Any, Any]]:
             yield name, module, own
 
 
-def _first(args: Args, kwargs: Kwargs) -> Any:
+def _first(args: Args, kwargs: Kwargs) -> Tensor:
     """The first tensor of a call."""
     return next((t for t in (*args, *kwargs.values()) if hasattr(t, "ndim")), None)
 

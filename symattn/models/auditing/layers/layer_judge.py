@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from symattn.document.errors import InputError
 from symattn.models.auditing.layers import part_definitions
 from symattn.models.auditing.layers.part_judge import PartFinding, fused, judged, judged_linear, stored
 from symattn.models.auditing.layers.seen import Open, Pass, TokenRows, format_of, in_words, matrix, narrow, same, some
-from symattn.models.auditing.setting import Floats, numbers
+from symattn.models.auditing.setting import Floats, Module, numbers
 from symattn.models.configurations.promised_layers import Promised
 from symattn.models.configurations.stored_weights import split
 from symattn.verification.definitions.rotary_vectors import subjects
@@ -45,7 +44,7 @@ def known_or_open(judge: Callable[..., Iterator[PartFinding]]) -> Callable[..., 
 class LayerParts:
     """Norms and linear layers of one pass, and what each of them reads."""
 
-    def __init__(self, call: Pass, promised: Promised, modules: Mapping[str, Any], search: bool) -> None:
+    def __init__(self, call: Pass, promised: Promised, modules: Mapping[str, Module], search: bool) -> None:
         self.seen, self.promised, self.modules, self.search = call, promised, modules, search
         self.spec, self.layout = promised.block.attention, promised.layout
 
