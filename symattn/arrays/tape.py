@@ -128,14 +128,8 @@ def tape(under: object, ties: Ties = "refuse") -> type[Taped]:
     return result
 
 
-def pull_back(ends: Iterable[tuple[Taped, object]], wanted: Sequence[Taped]) -> list[Any]:
+def pull_back(ends: Iterable[tuple[Taped, Any]], wanted: Sequence[Taped]) -> list[Any]:
     """Σ ⟨g, ∂y/∂x⟩ over the pairs (y, g) of ``ends``, for every x of ``wanted``: an array of its shape."""
-    result = reached(ends, wanted)
-    return [x.under.zeros_like(x.value) if g is None else g for x, g in zip(wanted, result, strict=True)]
-
-
-def reached(ends: Iterable[tuple[Taped, Any]], wanted: Sequence[Taped]) -> list[Any]:
-    """As ``pull_back``, with None for what no end was computed from."""
     result: dict[int, Any] = {}
     ends = [(y, g) for y, g in ends if y.moves]
     for y, g in ends:
@@ -145,7 +139,7 @@ def reached(ends: Iterable[tuple[Taped, Any]], wanted: Sequence[Taped]) -> list[
         g = result[id(y)] if id(y) in remaining else result.pop(id(y))
         for x, pull in y.sources:
             _collect(result, x, pull(g))
-    return [result.get(id(x)) for x in wanted]
+    return [result[id(x)] if id(x) in result else x.under.zeros_like(x.value) for x in wanted]
 
 
 def _collect(results: dict[int, Any], x: Taped, g: Array) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.plain import real
-from symattn.arrays.tape import Taped, Ties, pull_back, reached, tape
+from symattn.arrays.tape import Taped, Ties, pull_back, tape
 from symattn.document.errors import InputError, Refused, Undecided
 
 Inputs = Mapping[str, Any]
@@ -57,14 +57,13 @@ def vjp(
 
 
 def through(function: Callable[..., object], operands: tuple[object, ...], g: Array) -> tuple[Any, ...]:
-    """The gradients of ⟨g, function(*operands)⟩, one for each operand; None for those that it does not depend on, or
-    that hold no numbers. Of equals, the second is the largest, as in floats."""
-    under = _namespace(dict(enumerate(operands)))
-    kind = tape(under, "second")
-    given = [kind(x, moves=True) if _numbers(x, under) else None for x in operands]
-    y = function(*(x if t is None else t for x, t in zip(operands, given, strict=True)))
-    results = iter(reached([(y, g)] if isinstance(y, Taped) else [], [t for t in given if t is not None]))
-    return tuple(None if t is None else next(results) for t in given)
+    """The gradients of ⟨g, function(*operands)⟩, one for each operand; None for those that hold no numbers.
+
+    Of equals, the second is the largest, as in floats.
+    """
+    named = {str(place): x for place, x in enumerate(operands)}
+    result = vjp(lambda **arrays: function(*arrays.values()), g, named, ties="second")
+    return tuple(map(result.get, named))
 
 
 def jvp(function: Callable[..., object], tangents: Inputs, inputs: Inputs) -> Any:

@@ -52,20 +52,6 @@ MISTAKES: dict[str, tuple[str, Any, Any, Callable[..., Any]]] = {
         lambda p, g, base=None: p * (g - _sum(p * g) / _sum(p)),
     ),
     "no log 2": ("base 2", SCORES, "softmax_gradient", lambda p, g, base=None: p * (g - _sum(p * g))),
-    "log 2 in L": (
-        "combined: lse in powers of two",
-        SCORES,
-        "log_sum_exp_gradient",
-        lambda s, lse, g, base=None, f=SCORES.log_sum_exp_gradient: f(s, lse, g, base) * SCORES.logarithm_of(base, s),
-    ),
-    "L's sink": (
-        "combined: lse with a sink",
-        SCORES,
-        "log_sum_exp_gradient",
-        lambda s, lse, g, base=None, f=SCORES.log_sum_exp_gradient: (
-            f(s, lse, g) if s.shape[-1] > 1 else 0 * f(s, lse, g)
-        ),
-    ),
     "sigmoid's slope": ("sigmoid", SCORES, "sigmoid_gradient", lambda a, g: a * g),
     "ReLU over n_k": ("ReLU", SCORES, "relu_gradient", lambda s, g: namespace_of(s).where(s > 0, g, 0)),
     "mean over all keys": (

@@ -28,7 +28,7 @@ from symattn.attention.scores import (
     scale_by_root,
     softcap,
 )
-from symattn.attention.softmax import log_sum_exp, sigmoid_weights, sink_weights
+from symattn.attention.softmax import sigmoid_weights, sink_weights
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.states import merge_partial, partial_output
@@ -82,11 +82,6 @@ PASSES: dict[str, tuple[Callable[..., Any], dict[str, str], Passes]] = {
         lambda s, sink, g: scores.sink_gradients(sink_weights(s, sink), g),
     ),
     "sigmoid": (partial(sigmoid_weights, bias=0), SCORES, lambda s, g: (scores.sigmoid_gradient(sigmoid(s), g),)),
-    "log-sum-exp": (
-        partial(log_sum_exp, masked=False),
-        {"s": "n m", "g": "n 1"},
-        lambda s, g: (scores.log_sum_exp_gradient(s, log_sum_exp(s, masked=False), g),),
-    ),
     "softcap": (partial(softcap, cap=2), SCORES, lambda s, g: (scores.softcap_gradient(softcap(s, 2), 2, g),)),
     **{
         turn.__name__: (

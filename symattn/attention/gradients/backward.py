@@ -1,14 +1,12 @@
 """The backward pass as it is implemented: step by step from the output back, from what the forward pass has kept.
 
-Caps, weights and log-sum-exps have rules that start from what was kept, as FlashAttention has them; every other step
-is differentiated as it stands, on a tape. ``derivative.vjp`` gives the same from
-the definition as a whole.
+Caps and weights have rules that start from what was kept, as FlashAttention has them; every other step is taken back as
+it stands, on a tape. ``derivative.vjp`` gives the same from the definition as a whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, assert_never
 
@@ -21,18 +19,6 @@ from symattn.attention.spec import Attention
 from symattn.attention.stages.weights import of_rows
 
 Gradients = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class BackwardStep:
-    """A step on the way back: the specification, the arrays it was computed of, and what it computed."""
-
-    spec: Attention
-    x: tuple[Any, ...]
-    y: Any
-
-
-Rule = Callable[[BackwardStep, Any], Gradients]
 
 
 class Way(NamedTuple):
@@ -84,20 +70,19 @@ def way(spec: Attention, step: Step, values: Mapping[str, Any]) -> Way:
     x, rule = tuple(values[name] for name in step.of), RULES.get(step.name)
     if rule is None:
         return Way(step.name, step.of, partial(through, step.run, x))
-    return Way(step.name, step.of, partial(rule, BackwardStep(spec, x, values[step.name])))
+    return Way(step.name, step.of, partial(rule, spec, x, values[step.name]))
 
 
-# -- rules -------------------------------------------------------------------------------------------------------------
-def _weighed(at: BackwardStep, g: Array) -> Gradients:
-    spec, s, p = at.spec, at.x[0], at.y
+# -- rules: of a specification, what a step was computed of, what it computed, and the gradient by that ----------------
+def _weighed(spec: Attention, x: tuple[Any, ...], p: Array, g: Array) -> Gradients:
     if spec.sink == "given":
         ds, db = scores.sink_gradients(p, g, spec.base)
-        return ds, _of_sink(at, db)
+        return ds, namespace_of(db).reshape(scores.summed_like(db, of_rows(spec, x[1])), x[1].shape)
     match spec.normaliser:
         case "sigmoid":
             return (scores.sigmoid_gradient(p, g),)
         case "relu":
-            return (scores.relu_gradient(s, g),)
+            return (scores.relu_gradient(x[0], g),)
         case "sparsemax":
             return (scores.sparsemax_gradient(p, g),)
         case "entmax":
@@ -108,23 +93,8 @@ def _weighed(at: BackwardStep, g: Array) -> Gradients:
             assert_never(other)
 
 
-def _summed(at: BackwardStep, g: Array) -> Gradients:
-    """log Σ e^s."""
-    spec, lse, wide = at.spec, at.y[..., None], g[..., None]
-    ds = scores.log_sum_exp_gradient(at.x[0], lse, wide, spec.base)
-    if spec.sink != "given":
-        return (ds,)
-    return ds, _of_sink(at, scores.log_sum_exp_gradient(of_rows(spec, at.x[1]), lse, wide, spec.base))
-
-
-def _of_sink(at: BackwardStep, db: Array) -> Array:
-    """One sink for all rows (of a head)."""
-    return namespace_of(db).reshape(scores.summed_like(db, of_rows(at.spec, at.x[1])), at.x[1].shape)
-
-
 #: By the name of a step of attention.
-RULES: dict[str, Rule] = {
-    "capped": lambda at, g: (scores.softcap_gradient(at.y, at.spec.softcap, g),),
+RULES: dict[str, Callable[..., Gradients]] = {
+    "capped": lambda spec, x, y, g: (scores.softcap_gradient(y, spec.softcap, g),),
     "weights": _weighed,
-    "lse": _summed,
 }

@@ -1,4 +1,4 @@
-"""The way back from what the forward pass kept: capped scores, weights, log-sum-exps; and to arrays of other shapes."""
+"""The way back from what the forward pass kept: capped scores and weights; and to arrays of other shapes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.gradients.attention import softmax_vjp
 from symattn.attention.sizes import same
-from symattn.attention.softmax import nonempty, powers
+from symattn.attention.softmax import nonempty
 
 
 def summed_like(g: Array, x: Array) -> Array:
@@ -53,16 +53,6 @@ def sink_gradients(p: Array, g: Array, base: int | None = None) -> tuple[Array, 
     d = xp.sum(p * g, axis=-1, keepdims=True)
     own = 1 - xp.sum(p, axis=-1, keepdims=True)
     return softmax_gradient(p, g, base), -(own * d) * logarithm_of(base, p)
-
-
-def log_sum_exp_gradient(s: Array, lse: Array, g: Array, base: int | None = None) -> Array:
-    """e^{s − L} dL: the gradient by scores, or by a sink, of what they are divided by, L = log Σ e^s.
-
-    With the base 2 it is 2^{s − L} dL, without log 2. Where L = −∞ it is 0. Shapes: s (…, n_q, n_k), lse and g
-    (…, n_q, 1). Source: ∂L/∂s = softmax(s); Blanchard, Higham, Higham (2021), equation 1.3.
-    """
-    xp = namespace_of(s)
-    return powers(s - xp.where(xp.isfinite(lse), lse, 0), base) * xp.where(xp.isfinite(lse), g, 0)
 
 
 def sigmoid_gradient(a: Array, g: Array) -> Array:
