@@ -138,14 +138,14 @@ def sigmoid_weights(s: Array, bias: Array | int | None = None, stabilised: bool 
     return e / (xp.exp(zero - m) + e)
 
 
-def relu_weights(s: Array, power: int | float | Fraction = 1) -> Array:
-    """a_ij = max(s_ij, 0) / n_k^α for the power α; a forbidden score gives 0.
+def relu_weights(s: Array) -> Array:
+    """a_ij = max(s_ij, 0) / n_k; a forbidden score gives 0.
 
     The order of scores decides, so kinds that have none refuse: ``maximum`` may be any function there.
     Shapes: (…, n_k) → (…, n_k). Source: Wortsman et al., Replacing softmax with ReLU in Vision Transformers (2023), §3.
     """
     xp = namespace_of(s)
-    return xp.where(s <= 0, 0, s) / xp.pow(xp.asarray(s.shape[-1], dtype=s.dtype), power)
+    return xp.where(s <= 0, 0, s) / xp.asarray(s.shape[-1], dtype=s.dtype)
 
 
 # -- weights that can be exactly 0: projections of the scores to the simplex of weights --------------------------------

@@ -170,11 +170,6 @@ def test_widened_embeddings_keep_their_root() -> None:
     assert str(steps.widen(kind("exact").lift([[1, 0, 0]])).entries[0, 0]) == "sqrt(3)"
 
 
-def test_logits_by_the_embeddings() -> None:
-    x, table = RNG.normal(size=(2, 4, 3)), RNG.normal(size=(5, 3))
-    np.testing.assert_allclose(steps.unembed(x, table), np.einsum("bnd,vd->bnv", x, table), rtol=1e-14)
-
-
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("gate", [False, True])
 def test_feed_forward_by_loops(bias: bool, gate: bool) -> None:

@@ -201,17 +201,12 @@ def sigmoids(bias: Any) -> Any:
     )
 
 
-def rectified(power: Any) -> Any:
-    return rows(lambda row, n: [(x if x > 0 else mpmath.mpf(0)) / mpmath.mpf(n) ** power for x in row])
-
-
 # -- the definitions ---------------------------------------------------------------------------------------------------
 def masked(weigh: Any) -> Any:
     return lambda s, *more: weigh(forbid(s, SEEN), *more)
 
 
-ORDER = {"modular": "residues have no order"}
-#: What no specification has: without masks, powers of the sum, a bias that is a number, another power of n.
+#: What no specification has: without masks, powers of the sum, a bias that is a number.
 NORMALISERS: dict[str, Piece] = {
     "log-sum-exp without masks": Piece(
         lambda s: log_sum_exp(s[:1], masked=False), lambda s: logsum(s)[:1], lambda s: log_sum_exp(s[1:2]), ((3, 4),)
@@ -234,13 +229,6 @@ NORMALISERS: dict[str, Piece] = {
         sigmoids(mpmath.mpf("0.5")),
         masked(lambda s: sigmoid_weights(s, -half(s))),
         ((3, 4),),
-    ),
-    "ReLU over a root": Piece(
-        masked(lambda s: relu_weights(s, Fraction(1, 2))),
-        rectified(mpmath.mpf("0.5")),
-        masked(relu_weights),
-        ((3, 4),),
-        ORDER,
     ),
 }
 EXACT, LETTERS = kind("exact"), kind("symbolic")

@@ -49,12 +49,6 @@ def residual(x: Array, y: Array) -> Array:
     return x + y
 
 
-def unembed(x: Array, table: Array) -> Array:
-    """Logits from the table of embeddings, x Eᵀ. Source: Press, Wolf, Using the Output Embedding to Improve Language
-    Models (2017)."""
-    return x @ table.mT
-
-
 # -- activations: functions of each number alone, between the two matrices of feed-forward layers ----------------------
 # ``ACTIVATIONS`` holds them by name, each with the formula it is written with.
 

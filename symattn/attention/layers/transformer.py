@@ -152,23 +152,21 @@ def transformer_parts(model: Transformer, given: Collection[str]) -> list[Part]:
 def _embedded(model: Transformer, stream: Stream, stack: str) -> None:
     """The embedded tokens of a stack."""
     ids = ids_of(model, stack)
-    run, writes = partial(_embed, model.scaled), partial(_embed_formula, model.scaled)
+
+    def run(table: Array, ids: Array) -> Array:
+        rows = layers.embed(table, ids)
+        return layers.widen(rows) if model.scaled else rows
+
+    def writes(table: Name, ids: Node) -> Node:
+        rows = Name(table.base, (ids,))
+        return Root(D_MODEL) * rows if model.scaled else rows
+
     of = [embedding_of(stream.names, ids), ids]
     stream.add(f"{stack}.embedded", run, of, _E, writes, "one row of the table for each token")
     if model.positions:
         _positioned(model, stream, stack)
     if model.embedding_norm:
         stream.norm(model.embedding_norm, model.eps, "embedding_norm", f"{stack}.embedding_norm.output", _X)
-
-
-def _embed(scaled: bool, table: Array, ids: Array) -> Array:
-    rows = layers.embed(table, ids)
-    return layers.widen(rows) if scaled else rows
-
-
-def _embed_formula(scaled: bool, table: Name, ids: Node) -> Node:
-    rows = Name(table.base, (ids,))
-    return Root(D_MODEL) * rows if scaled else rows
 
 
 def _positioned(model: Transformer, stream: Stream, stack: str) -> None:
@@ -189,19 +187,12 @@ def _add_sinusoidal(x: Array) -> Any:
 def _logits(model: Transformer, stream: Stream) -> None:
     bias = ["unembedding_bias"] if "unembedding_bias" in stream.names else []
     table = embedding_of(stream.names, ids_of(model, stacks(model)[-1])) if model.tied else "unembedding"
-    run, writes = (_tied, _tied_formula) if model.tied else (project, affine)
-    reason = "the embeddings again" if model.tied else "one logit for each word"
+    run, writes, reason = (project, affine, "one logit for each word")
+    if model.tied:  # Press, Wolf, Using the Output Embedding to Improve Language Models (2017)
+        run, reason = (lambda x, table, *bias: project(x, table.mT, *bias)), "the embeddings again"
+        writes = lambda x, table, *bias: affine(x, Transposed(table), *bias)  # noqa: E731
     result = "logits" if model.softcap is None else "logits_uncapped"
     stream.add(result, run, [stream.now, table, *bias], _L, writes, reason)
     if model.softcap is not None:
         cap, words = partial(softcap, cap=model.softcap), f"softcap: c tanh(L/c), c = {model.softcap}"
         stream.add("logits", cap, [result], name("L'", role="output"), partial(call, "softcap"), words)
-
-
-def _tied(x: Array, table: Array, bias: Array | None = None) -> Array:
-    logits = layers.unembed(x, table)
-    return logits if bias is None else logits + bias
-
-
-def _tied_formula(x: Node, table: Node, *bias: Node) -> Node:
-    return affine(x, Transposed(table), *bias)
