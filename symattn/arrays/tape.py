@@ -23,8 +23,8 @@ from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase, offer_all
 from symattn.arrays.elementwise import Elementwise
 from symattn.arrays.functions import of_floats
+from symattn.arrays.planes import Size
 from symattn.arrays.reductions import LinearReductions, Reductions
-from symattn.arrays.size import Size
 from symattn.arrays.structure import _ALIASES, _NUMPY, _arrays, _lifted, _picked
 from symattn.arrays.vjp_rules import ELEMENTWISE, of_maximum, scattered, spread, to_shape
 from symattn.document.errors import Refused

@@ -26,8 +26,7 @@ import numpy as np
 
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.functions import FUNCTIONS
-from symattn.arrays.planes import Planes
-from symattn.arrays.size import Size
+from symattn.arrays.planes import Planes, Size
 from symattn.programs.names import Function, without_partial
 
 _CREATION = frozenset(["zeros", "ones", "empty", "full", "eye", "identity", "tri", "array", "copy"])

@@ -15,7 +15,7 @@ import sympy
 from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.notes import listening
-from symattn.arrays.size import Size
+from symattn.arrays.planes import Size
 from symattn.document.errors import InputError, Refused
 from tests.refusals import refuses
 

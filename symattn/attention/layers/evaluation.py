@@ -15,7 +15,7 @@ from symattn.arrays.field.approximation import decimal
 from symattn.arrays.shown import left_out, table
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.fields import whole
-from symattn.attention.layers.transformer_inputs import IDS
+from symattn.attention.layers.transformer import IDS
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.document.errors import InputError, Refused, Undecided, article
 from symattn.document.evidence import Evidence, Grade

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from symattn.attention import inputs
 from symattn.attention.document import conventions, parameters, shape, step, table, times
 from symattn.attention.flow import Step as Part
-from symattn.attention.layers import transformer_inputs
+from symattn.attention.layers import transformer
 from symattn.attention.layers.block_inputs import below, norms, own_arrays, sublayers
 from symattn.attention.layers.block_parts import ORDERS, TITLES, attention_letters
 from symattn.attention.layers.steps import ACTIVATIONS
-from symattn.attention.layers.transformer_inputs import stacks
+from symattn.attention.layers.transformer import stacks
 from symattn.attention.letters_of_attention import N_Q, SIZES, SYMBOLS, N
 from symattn.attention.spec import Attention
 from symattn.document.model import Block as Piece
@@ -166,7 +166,7 @@ def _names(model: Transformer) -> list[str]:
     rms = {"embedding_norm": model.embedding_norm == "rms", "encoder_norm": model.norm == "rms"}
     rms["decoder_norm"] = rms["encoder_norm"]
     without = [f"{norm}.bias" for norm, gains_alone in rms.items() if gains_alone]
-    result = [n for n in transformer_inputs.own_arrays(model) if n not in optional and n not in without]
+    result = [n for n in transformer.own_arrays(model) if n not in optional and n not in without]
     for stack in stacks(model):
         for index, block in enumerate(getattr(model, stack)):
             result += [f"{stack}.{index}.{n}" for n in default_names(block) if n not in ("x", "y")]
@@ -182,7 +182,7 @@ def _distinct(model: Transformer, stack: str) -> Iterator[tuple[int, Block, list
 
 
 def _rows(model: Transformer, names: Sequence[str]) -> Iterator[tuple[str, Node, Text]]:
-    own = transformer_inputs.own_arrays(model)
+    own = transformer.own_arrays(model)
     for n in names:
         if n in own:
             yield n, own[n].symbol, times(lengths(own[n].shape))
