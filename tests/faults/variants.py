@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -168,11 +168,11 @@ def _program(names: str, choices: Choices, how: Callable[..., Array] = run) -> C
 
 @dataclass(frozen=True)
 class Variant:
-    """A specification, the inputs that it has besides, what is right, and what is wrong: name → (choices, cause)."""
+    """A specification, what is right, what is wrong (name → cause, other choices), and the inputs beside q, k, v."""
 
     spec: Attention
     right: Choices
-    wrong: dict[str, tuple[Choices, str | None]]
+    wrong: dict[str, tuple[str | None, dict[str, Any]]]
     names: str = ""
 
     def programs(self) -> tuple[Callable[..., Array], Callable[..., Array]]:
@@ -181,128 +181,71 @@ class Variant:
 
     def mistaken(self, name: str) -> Callable[..., Array]:
         """A wrong program."""
-        return _program(self.names, self.wrong[name][0])
+        return _program(self.names, replace(self.right, **self.wrong[name][1]))
 
 
+PLAIN = Choices()
 VARIANTS: dict[str, Variant] = {
-    "groups": Variant(
-        Attention(heads=4, kv_heads=2), Choices(),
-        {
-            "tiled heads": (
-                Choices(share=lambda x, r: np.tile(x, (r, 1, 1))),
-                "heads of keys and values are repeated in turn: query head t reads head t mod kv_heads",
-            ),
-            "first head for all": (
-                Choices(share=lambda x, r: np.repeat(x[:1], r * len(x), axis=0)),
-                "the first head of keys and values is read by all queries",
-            ),
-        },
-    ),
-    "window": Variant(
-        Attention(heads=2, window=(2, 1)), Choices(open_=partial(_near, 2, 1)),
-        {
-            "left + 1": (Choices(open_=partial(_near, 3, 1)), "the window is one key too long, before the query"),
-            "left - 1": (Choices(open_=partial(_near, 1, 1)), "the window is one key too short, before the query"),
-            "right + 1": (Choices(open_=partial(_near, 2, 2)), "the window is one key too long, after the query"),
-            "right - 1": (
-                Choices(open_=partial(_near, 2, 0)),
-                "the window is one key too short, after the query; "
-                "or the window is also causal: a query sees no later key",
-            ),
-        },
-    ),
-    "causal window": Variant(
-        Attention(heads=2, causal=True, window=3), Choices(open_=partial(_near, 2, 0)),
-        {"one more": (Choices(open_=partial(_near, 3, 0)), "the window is one key too long, before the query")},
-    ),
-    "prefix": Variant(
-        Attention(heads=2, causal=True, prefix=3), Choices(open_=partial(_prefix, 3)),
-        {
-            "one more": (Choices(open_=partial(_prefix, 4)), "the prefix is one key too long"),
-            "one less": (Choices(open_=partial(_prefix, 2)), "the prefix is one key too short"),
-        },
-    ),
-    "documents": Variant(
-        Attention(heads=2, documents=True), Choices(open_=_documents),
-        {"leak": (Choices(), "the documents are ignored")}, "doc",
-    ),
-    "cap": Variant(
-        Attention(heads=2, causal=True, softcap=5), Choices(change=partial(_cap, 5), open_=_causal),
-        {
-            "dropped": (Choices(open_=_causal), "the cap is left out"),
-            "after the mask": (
-                Choices(after=partial(_cap, 5), open_=_causal),
-                "the cap comes after the mask: forbidden scores become −c, which leaves them a weight",
-            ),
-            "before the scale": (Choices(before=partial(_cap, 5), open_=_causal), "the cap comes before the scale"),
-        },
-    ),
-    "sink": Variant(
-        Attention(heads=2, sink="given"), Choices(sink=_sink),
-        {
-            "dropped": (Choices(), "the sink is left out"),
-            "with a value": (Choices(sink=_sink, value=1.0), None),
-            "of the other head": (
-                Choices(sink=lambda given: given["sink"][::-1, None, None]),
-                "the sink is that of another head: heads are in the opposite order; "
-                "or the sink is that of the next head",
-            ),
-        },
-        "sink",
-    ),
-    "bias": Variant(
-        Attention(heads=2, bias=True), Choices(change=_added),
-        {
-            "before the scale": (Choices(before=_added), "the bias comes before the scale, and is scaled too"),
-            "dropped": (Choices(), "the bias is left out"),
-        },
-        "bias",
-    ),
-    "rotary": Variant(
-        Attention(heads=2, causal=True, position=Rotary()), Choices(prepare=partial(_turn, 0, "half"), open_=_causal),
-        {
-            "other layout": (
-                Choices(prepare=partial(_turn, 0, "interleaved"), open_=_causal),
-                "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2",
-            ),
-            "one place on": (
-                Choices(prepare=partial(_turn, 1, "half"), open_=_causal),
-                "queries are one position too far from the keys",
-            ),
-            "left out": (Choices(open_=_causal), "positions are left out"),
-        },
-    ),
-    "norm": Variant(
-        Attention(heads=2, qk_norm="rms", eps=1e-6), Choices(prepare=partial(_norms, -1)),
-        {
-            "over the tokens": (
-                Choices(prepare=partial(_norms, -2)),
-                "mean and variance are taken over the tokens",
-            ),
-            "left out": (Choices(), "queries and keys are not normalised"),
-        },
-    ),
-    "slopes": Variant(
-        Attention(heads=4, causal=True, position=Alibi(slopes="given")),
-        Choices(change=partial(_slopes, 1, 1), open_=_causal),
-        {
-            "of another head": (
-                Choices(change=partial(_slopes, -1, 1), open_=_causal),
-                "the slope is that of another head: heads are in the opposite order",
-            ),
-            "of the other sign": (
-                Choices(change=partial(_slopes, 1, -1), open_=_causal),
-                "the sign of the linear bias is flipped: far keys are favoured",
-            ),
-        },
-        "slopes",
-    ),
-    "buckets": Variant(
-        Attention(heads=2, scale=None, position=Buckets()), Choices(change=partial(_buckets, 0, 0)),
-        {
-            "a boundary": (Choices(change=partial(_buckets, 1, 0)), "the first wide bucket begins 1 later"),
-            "a distance": (Choices(change=partial(_buckets, 0, 1)), None),
-        },
-        "b_rel",
-    ),
+    "groups": Variant(Attention(heads=4, kv_heads=2), PLAIN, {
+        "tiled heads": ("heads of keys and values are repeated in turn: query head t reads head t mod kv_heads",
+            {"share": lambda x, r: np.tile(x, (r, 1, 1))}),
+        "first head for all": ("the first head of keys and values is read by all queries",
+            {"share": lambda x, r: np.repeat(x[:1], r * len(x), axis=0)}),
+    }),
+    "window": Variant(Attention(heads=2, window=(2, 1)), Choices(open_=partial(_near, 2, 1)), {
+        "left + 1": ("the window is one key too long, before the query", {"open_": partial(_near, 3, 1)}),
+        "left - 1": ("the window is one key too short, before the query", {"open_": partial(_near, 1, 1)}),
+        "right + 1": ("the window is one key too long, after the query", {"open_": partial(_near, 2, 2)}),
+        "right - 1": ("the window is one key too short, after the query; or the window is also causal: a query sees "
+            "no later key", {"open_": partial(_near, 2, 0)}),
+    }),
+    "causal window": Variant(Attention(heads=2, causal=True, window=3), Choices(open_=partial(_near, 2, 0)), {
+        "one more": ("the window is one key too long, before the query", {"open_": partial(_near, 3, 0)}),
+    }),
+    "prefix": Variant(Attention(heads=2, causal=True, prefix=3), Choices(open_=partial(_prefix, 3)), {
+        "one more": ("the prefix is one key too long", {"open_": partial(_prefix, 4)}),
+        "one less": ("the prefix is one key too short", {"open_": partial(_prefix, 2)}),
+    }),
+    "documents": Variant(Attention(heads=2, documents=True), Choices(open_=_documents), {
+        "leak": ("the documents are ignored", {"open_": PLAIN.open_}),
+    }, "doc"),
+    "cap": Variant(Attention(heads=2, causal=True, softcap=5), Choices(change=partial(_cap, 5), open_=_causal), {
+        "dropped": ("the cap is left out", {"change": PLAIN.change}),
+        "after the mask": ("the cap comes after the mask: forbidden scores become −c, which leaves them a weight",
+            {"change": PLAIN.change, "after": partial(_cap, 5)}),
+        "before the scale": ("the cap comes before the scale", {"change": PLAIN.change, "before": partial(_cap, 5)}),
+    }),
+    "sink": Variant(Attention(heads=2, sink="given"), Choices(sink=_sink), {
+        "dropped": ("the sink is left out", {"sink": PLAIN.sink}),
+        "with a value": (None, {"value": 1.0}),
+        "of the other head": ("the sink is that of another head: heads are in the opposite order; or the sink is that "
+            "of the next head", {"sink": lambda given: given["sink"][::-1, None, None]}),
+    }, "sink"),
+    "bias": Variant(Attention(heads=2, bias=True), Choices(change=_added), {
+        "before the scale": ("the bias comes before the scale, and is scaled too",
+            {"change": PLAIN.change, "before": _added}),
+        "dropped": ("the bias is left out", {"change": PLAIN.change}),
+    }, "bias"),
+    "rotary": Variant(Attention(heads=2, causal=True, position=Rotary()),
+        Choices(prepare=partial(_turn, 0, "half"), open_=_causal), {
+        "other layout": ("neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2",
+            {"prepare": partial(_turn, 0, "interleaved")}),
+        "one place on": ("queries are one position too far from the keys", {"prepare": partial(_turn, 1, "half")}),
+        "left out": ("positions are left out", {"prepare": PLAIN.prepare}),
+    }),
+    "norm": Variant(Attention(heads=2, qk_norm="rms", eps=1e-6), Choices(prepare=partial(_norms, -1)), {
+        "over the tokens": ("mean and variance are taken over the tokens", {"prepare": partial(_norms, -2)}),
+        "left out": ("queries and keys are not normalised", {"prepare": PLAIN.prepare}),
+    }),
+    "slopes": Variant(Attention(heads=4, causal=True, position=Alibi(slopes="given")),
+        Choices(change=partial(_slopes, 1, 1), open_=_causal), {
+        "of another head": ("the slope is that of another head: heads are in the opposite order",
+            {"change": partial(_slopes, -1, 1)}),
+        "of the other sign": ("the sign of the linear bias is flipped: far keys are favoured",
+            {"change": partial(_slopes, 1, -1)}),
+    }, "slopes"),
+    "buckets": Variant(Attention(heads=2, scale=None, position=Buckets()), Choices(change=partial(_buckets, 0, 0)), {
+        "a boundary": ("the first wide bucket begins 1 later", {"change": partial(_buckets, 1, 0)}),
+        "a distance": (None, {"change": partial(_buckets, 0, 1)}),
+    }, "b_rel"),
 }  # fmt: skip
