@@ -16,6 +16,8 @@ def refusal(make: Callable[..., Any], *given: Any, kind: type[SymattnError] = In
     return str(caught.value)
 
 
-def refuses(make: Callable[..., Any], *given: Any, says: str, **named: Any) -> None:
+def refuses(
+    make: Callable[..., Any], *given: Any, says: str, kind: type[SymattnError] = InputError, **named: Any
+) -> None:
     """Assert that a call is refused in one line which holds these words."""
-    assert says in refusal(make, *given, **named)
+    assert says in refusal(make, *given, kind=kind, **named)

@@ -35,6 +35,11 @@ class Ran:
 Run = Callable[..., Ran]
 
 
+def running(capture: Any) -> Run:
+    """Return a function that runs a command; ``capture`` is a fixture of pytest for what is printed."""
+    return lambda *arguments: Ran(int(main(arguments)), *capture.readouterr())
+
+
 @pytest.fixture
 def run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
@@ -42,9 +47,4 @@ def run(
     """``run("derive", "--dk", "4")`` is a command with its exit code, stdout and stderr, and with an empty cache."""
     monkeypatch.delenv("SYMATTN_DEBUG", raising=False)
     monkeypatch.setenv("SYMATTN_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-    def ran(*arguments: str) -> Ran:
-        status = main(arguments)
-        return Ran(int(status), *capsys.readouterr())
-
-    return ran
+    return running(capsys)

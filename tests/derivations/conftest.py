@@ -7,20 +7,14 @@ from typing import Any
 
 import pytest
 
-from symattn_cli.main import main
-from tests.cli.conftest import Ran, Run
+from tests.cli.conftest import Run, running
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """``run("walk", "E1")`` is a command with its exit code, stdout and stderr."""
     monkeypatch.delenv("SYMATTN_DEBUG", raising=False)
-
-    def ran(*arguments: str) -> Ran:
-        status = main(arguments)
-        return Ran(int(status), *capsys.readouterr())
-
-    return ran
+    return running(capsys)
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """Running ``symattn`` on theorems, with a cache of the test's own."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from symattn_cli.main import main
-from tests.cli.conftest import Ran
+from tests.cli.conftest import Run, running
 
 STATED = """
 from symattn import theorem
@@ -31,13 +29,9 @@ def stated(
 
 
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Ran]:
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """``run("prove", "masks")`` in a folder and with a cache of its own."""
     monkeypatch.delenv("SYMATTN_DEBUG", raising=False)
     monkeypatch.setenv("SYMATTN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-
-    def ran(*arguments: str) -> Ran:
-        return Ran(int(main(arguments)), *capfd.readouterr())
-
-    return ran
+    return running(capfd)

@@ -17,6 +17,8 @@ from symattn.document.drawing.scene import WIDTH, Label, Line, Scene, plain, pow
 from symattn.document.drawing.svg import COLOURS, SHADE
 from symattn.drawing import names
 from symattn.verification.tolerances import drawing as error
+from tests.refusals import refuses
+from tests.shown.standard import contrast
 
 _SVG = "{http://www.w3.org/2000/svg}"
 CASES: tuple[tuple[str, dict[str, object]], ...] = (
@@ -113,18 +115,6 @@ def test_labels_without_room_are_found() -> None:
 
 def test_the_least_size_of_text(picture: Picture) -> None:
     assert min(label.size for label in picture.scene.labels) >= 13
-
-
-def luminance(colour: str) -> float:
-    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
-    return sum(weight * x for weight, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-def contrast(one: str, other: str) -> float:
-    """The contrast of two colours. Source: W3C, Web Content Accessibility Guidelines 2.2 (2023), contrast ratio."""
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
 
 
 def test_contrast_of_black_on_white() -> None:
@@ -262,11 +252,9 @@ def test_files(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == picture.svg()
     picture.save(path)  # symattn's own may be replaced
     path.write_text("<svg/>")
-    with pytest.raises(InputError, match="does not say that symattn wrote it"):
-        picture.save(path)
+    refuses(picture.save, path, says="does not say that symattn wrote it")
     picture.save(path, force=True)
-    with pytest.raises(InputError, match=r"\.svg, \.pdf or \.png"):
-        picture.save(tmp_path / "a.gif")
+    refuses(picture.save, tmp_path / "a.gif", says=".svg, .pdf or .png")
 
 
 @pytest.mark.deep
@@ -278,8 +266,7 @@ def test_other_forms(form: str, tmp_path: Path) -> None:
     path = picture.save(tmp_path / f"a.{form}")
     picture.save(path)
     path.write_bytes(path.read_bytes().replace(b"Made with symattn", b"Made with another"))
-    with pytest.raises(InputError, match="does not say that symattn wrote it"):
-        picture.save(path)
+    refuses(picture.save, path, says="does not say that symattn wrote it")
 
 
 def test_measured_widths_are_never_too_small() -> None:

@@ -25,6 +25,7 @@ from symattn.document.render.html_style import MATHEMATICS, STYLE, WHOLE
 from symattn.document.render.mathml import ROLES, mathml
 from symattn.document.tex import COLOURS
 from tests.document.render import samples
+from tests.shown.standard import contrast
 
 _VOID = {"meta", "input", "br", "mspace"}
 _CORE = {
@@ -182,19 +183,6 @@ def test_pages_and_documentation_say_the_same_of_a_grade(grade: Grade) -> None:
 
 def test_every_role_has_a_colour() -> None:
     assert set(ROLES) == set(COLOURS)
-
-
-def light(colour: str) -> float:
-    """The relative luminance of a colour, by WCAG 2."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    r, g, b = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-
-def contrast(one: str, other: str) -> float:
-    """The ratio of contrast of two colours, by WCAG 2."""
-    low, high = sorted((light(one), light(other)))
-    return (high + 0.05) / (low + 0.05)
 
 
 def test_colours_of_text_stand_out_from_both_papers() -> None:
