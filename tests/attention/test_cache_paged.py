@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention import masks
 from symattn.attention.spec import Attention
-from symattn.attention.streaming.cache import Paged, append, attend, beside, gather, held
+from symattn.attention.streaming.cache import Paged, append, attend, gather, held
 from symattn.document.errors import InputError
 from tests.attention.streaming_tools import drawn, exactly, legal
+from tests.attention.test_cache import decoded, window
 
 SIZE, HEADS = 2, 2
 TABLE = np.array([[4, 0, 6], [2, 5, 1]])
@@ -29,26 +29,13 @@ def pages(k: Any, v: Any, table: np.ndarray = TABLE) -> Paged:
     return Paged(*junk, table, np.zeros(2, dtype=np.int64))
 
 
-def decoded(bounds: Any, q: Any, k: Any, v: Any, mask: Any = masks.causal, before: bool = False) -> Any:
-    cache, outputs = pages(k, v), []
-    for lo, hi in pairwise(bounds):
-        new = (k[..., lo:hi, :], v[..., lo:hi, :])
-        slots = beside(cache, *new) if before else None
-        cache = append(cache, *new)
-        outputs.append(attend(SCORES, q[..., lo:hi, :], slots or held(cache), mask))
-    return namespace_of(q).concat(outputs, axis=-2)
-
-
-def window(at: masks.Places) -> Any:
-    return masks.window(at, 3)
-
-
+paged = partial(decoded, pages, heads=HEADS)
 FORMS = {
-    "tokens": (partial(decoded, range(NEW + 1)), CAUSAL),
-    "chunks": (partial(decoded, (0, 1, 4, 5)), CAUSAL),
-    "at once": (partial(decoded, (0, NEW)), CAUSAL),
-    "beside": (partial(decoded, (0, 1, 4, 5), before=True), CAUSAL),
-    "window": (partial(decoded, (0, 3, 5), mask=window), Attention(scale=1, heads=HEADS, causal=True, window=3)),
+    "tokens": (partial(paged, range(NEW + 1)), CAUSAL),
+    "chunks": (partial(paged, (0, 1, 4, 5)), CAUSAL),
+    "at once": (partial(paged, (0, NEW)), CAUSAL),
+    "beside": (partial(paged, (0, 1, 4, 5), before=True), CAUSAL),
+    "window": (partial(paged, (0, 3, 5), mask=window), Attention(scale=1, heads=HEADS, causal=True, window=3)),
 }
 
 

@@ -22,14 +22,6 @@ def _scores(q, k):
 
 
 # -- log-sum-exp -------------------------------------------------------------------------------------------------------
-def with_lse(q, k, v):
-    s = _scores(q, k)
-    top = s.max(-1, keepdims=True)
-    e = np.exp(s - top)
-    z = e.sum(-1, keepdims=True)
-    return e / z @ v, (top + np.log(z))[..., 0]
-
-
 def by_keys(q, k, v):
     s = _scores(q, k)
     top = np.full((*s.shape[:-1], 1), -np.inf, s.dtype)
@@ -61,12 +53,6 @@ def from_saved(q, k, v, o, lse, dout):
     return ds @ k * _scale(q), _t(ds) @ q * _scale(q), _t(p) @ dout
 
 
-def groups_summed(q, k, v, grad_output):
-    times = q.shape[-3] // k.shape[-3]
-    dq, dk, dv = backward(q, np.repeat(k, times, axis=-3), np.repeat(v, times, axis=-3), grad_output)
-    return dq, *(g.reshape(*k.shape[:-2], times, *g.shape[-2:]).sum(-3) for g in (dk, dv))
-
-
 def _turned(x, sign, late=0):
     """Columns l and l + r/2 rotated by the angles of their tokens, or back."""
     f = x.shape[-1] // 2
@@ -84,45 +70,19 @@ def rotated_back(q, k, v, dout):
 _TURNED = Gradient(Attention(causal=True, position=Rotary()))
 _BACK, _GROUPS = Gradient(Attention(causal=True)), Gradient(Attention(causal=True, heads=4, kv_heads=2))
 RIGHT = (
-    Program("with lse", with_lse, _LSE),
     Program("by keys", by_keys, _LSE),
     Program("backward", backward, _BACK),
     Program("from saved", from_saved, _BACK),
     Program("rotated back", rotated_back, _TURNED),
-    Program("groups summed", groups_summed, _GROUPS),
 )
 WRONG = wrong(
     globals(),
     RIGHT,
     """
-lse_base_two (with_lse), lse: the logarithm has the base 2
-    o, lse = with_lse(q, k, v)
-    return o, lse / np.log(q.dtype.type(2))
-lse_no_maximum (with_lse), lse: the maximum is not added to the logarithm of the sum
-    return with_lse(q, k, v)[0], with_lse(q, k, v)[1] - _scores(q, k).max(-1)
-lse_of_unscaled (with_lse), lse: it is of the scores before they are scaled
-    at precision="float64"
-    return with_lse(q, k, v)[0], with_lse(q / _scale(q), k, v)[1]
-lse_counts_all (with_lse), lse: keys that are forbidden are counted
-    return with_lse(q, k, v)[0], np.log(np.exp(q @ _t(k) * _scale(q)).sum(-1))
-lse_negative (with_lse), lse: lse has the other sign
-    at precision="float16"
-    o, lse = with_lse(q, k, v)
-    return o, -lse
-back_groups_first (groups_summed), backward: dK and dV are those of the first head of each group alone, not the sum
-        over the group
-    g.reshape(*k.shape[:-2], times, *g.shape[-2:]).sum(-3) for → g[..., ::times, :, :] for
-back_dk_not_scaled (backward), backward: dK is not scaled
-    _t(ds) @ q → _t(ds) @ q / _scale(q)
-back_no_row_sums (backward), backward: the sums over the rows, rowsum(P ⊙ dP), are not subtracted
-    (dp - (p * dp).sum(-1, keepdims=True)) → dp
 back_no_mask (backward), backward: the mask is left out of the backward pass
     at precision="float64"
     _scores(q, k) → q @ _t(k) * _scale(q)
 back_not_rotated (rotated_back), backward: dQ and dK are not rotated back: they are those of rotated queries and keys
     return backward(_turned(q, 1, k.shape[-2] - q.shape[-2]), _turned(k, 1), v, dout)
-back_signs (backward), backward: the signs of dQ and dK are changed
-    at precision="float16"
-    return ds @ k, _t(ds) @ q → return -(ds @ k), -(_t(ds) @ q)
 """,
 )

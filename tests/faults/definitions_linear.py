@@ -66,21 +66,14 @@ WRONG = wrong(
     globals(),
     RIGHT,
     """
-linear_not_normalised (in_parallel), normalize: it is not divided by the sum of the weights
-    a @ v / a.sum(-1, keepdims=True) → a @ v
 linear_over_heads (in_parallel), normalize: the normaliser is a cumulative sum over the heads, not over the tokens
     q, k = _phi(q), _phi(k)
     return np.tril(q @ _t(k)) @ v / (q * k.cumsum(-3)).sum(-1, keepdims=True)
-linear_not_causal (in_parallel), mask: later tokens are seen too: the state is that of all tokens
-    np.tril( → (
 linear_no_features (in_parallel), score: the feature map is left out
     at spec=LinearAttention(normalised=False)
     return np.tril(q @ _t(k)) @ v
 linear_late (gated), values: the state decays after a token is added, not before
     return _read(q, _states(k, v, g, late=True))
-linear_chunks_lost (gated), cache: the state is not carried over from one chunk of 4 tokens to the next
-    chunks = [slice(i, i + 4) for i in range(0, q.shape[-2], 4)]
-    return np.concatenate([gated(q[..., c, :], k[..., c, :], v[..., c, :], g[..., c]) for c in chunks], axis=-2)
 linear_delta_added (delta), values: the delta rule's correction has the other sign: β (v + k S) is added to the state
     state, rows = np.zeros((k.shape[-1], v.shape[-1]), q.dtype), []
     for t in range(len(q)):
