@@ -16,7 +16,7 @@ from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.notes import listening
 from symattn.arrays.planes import Size
-from symattn.document.errors import InputError, Refused
+from symattn.document.errors import Refused
 from tests.refusals import refuses
 
 pytestmark = pytest.mark.smoke
@@ -162,8 +162,7 @@ def test_a_cast_is_noted_and_makes_another_array(k: Any) -> None:
     assert notes == [f"astype(float32) kept {k.name}", f"sum(dtype=float64) kept {k.name}"]
     b[...] = 0
     assert (a == [1, 2]).all()
-    with pytest.raises(Refused, match="would round"):
-        a.astype(np.int32)
+    refuses(a.astype, np.int32, kind=Refused, says="would round")
     assert a.astype(bool).tolist() == [True, True]
 
 
@@ -301,8 +300,7 @@ def test_data_that_is_no_array_of_numbers_is_refused_in_one_line(name: str, data
 
 
 def test_an_unknown_kind_is_refused_with_those_known() -> None:
-    with pytest.raises(InputError, match="unknown kind of array 'quaternion'; known: exact, ball"):
-        kind("quaternion")
+    refuses(kind, "quaternion", says="unknown kind of array 'quaternion'; known: exact, ball")
 
 
 # -- formats ----------------------------------------------------------------------------------------------------------

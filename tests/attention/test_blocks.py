@@ -149,8 +149,7 @@ def test_roots_of_layers_and_a_second_exponential_are_refused_by_name_and_stay_f
         normed(**{n: kind("exact").lift(a) for n, a in small(normed).items()})
     gated = Block(attention=Attention(), norm=None, gated=True, activation="silu")
     given = {n: kind("exact").lift(a) for n, a in small(gated).items()}
-    with pytest.raises(Refused, match="a second layer of exponentials leaves the decided field; use ball"):
-        gated(**given)
+    refuses(gated, kind=Refused, says="a second layer of exponentials leaves the decided field; use ball", **given)
     formal = gated(**{n: kind("symbolic").lift(a) for n, a in small(gated).items()})
     balls = evaluate(gated, small(gated), digits=40)
     assert balls.evidence.grade.value == "enclosed"

@@ -1,5 +1,6 @@
 """Caches of every kind, token by token and in chunks, give the rows of causal attention over all tokens."""
 
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -27,6 +28,7 @@ from symattn.attention.streaming.cache import (
 )
 from symattn.document.errors import InputError
 from tests.attention.streaming_tools import drawn, exactly, legal, proved
+from tests.refusals import refuses
 
 pytestmark = pytest.mark.smoke
 
@@ -41,14 +43,16 @@ def window(at: masks.Places) -> Any:
     return masks.window(at, WINDOW)
 
 
-def decoded(start: Any, bounds: Any, q: Any, k: Any, v: Any, mask: Any = masks.causal, before: bool = False) -> Any:
+def decoded(
+    start: Any, bounds: Any, q: Any, k: Any, v: Any, mask: Any = masks.causal, before: bool = False, heads: int = 1
+) -> Any:
     """The outputs of all tokens: each chunk is appended, and attends; or attends beside the cache, and is appended."""
     cache, outputs = start(k, v), []
     for lo, hi in pairwise(bounds):
-        new = (k[lo:hi], v[lo:hi])
+        new = (k[..., lo:hi, :], v[..., lo:hi, :])
         slots = beside(cache, *new) if before else None
         cache = append(cache, *new)
-        outputs.append(attend(SCORES, q[lo:hi], slots or held(cache), mask))
+        outputs.append(attend(replace(SCORES, heads=heads), q[..., lo:hi, :], slots or held(cache), mask))
     return namespace_of(q).concat(outputs, axis=-2)
 
 
@@ -245,10 +249,8 @@ def test_keys_are_rotated_before_they_are_cached(start: Any) -> None:
 
 def test_no_room() -> None:
     two = np.zeros((2, 1))
-    with pytest.raises(InputError, match="3 tokens in a cache with room for 2"):
-        append(Static(two, two, 1), two, two)
-    with pytest.raises(InputError, match="a ring of 2 slots of which 2 are kept"):
-        append(Sliding(two, two, 0, 2), two, two)
+    refuses(append, Static(two, two, 1), two, two, says="3 tokens in a cache with room for 2")
+    refuses(append, Sliding(two, two, 0, 2), two, two, says="a ring of 2 slots of which 2 are kept")
 
 
 @pytest.mark.parametrize(

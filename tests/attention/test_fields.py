@@ -144,8 +144,7 @@ def test_keys_may_be_wider_than_queries_where_a_matrix_stands_between() -> None:
     w = {"w_s": np.ones((4, 2)), "u_s": np.ones((7, 2)), "v_s": np.ones(2)}
     assert Attention(score="additive")(Q, wide, V, **w).shape == (2, 3, 6)
     assert Attention(score="additive")(x=Q, y=wide, **w).shape == (2, 3, 7)
-    with pytest.raises(InputError, match="d_k differs"):
-        Attention()(Q, wide, V)
+    refuses(Attention(), Q, wide, V, says="d_k differs")
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------

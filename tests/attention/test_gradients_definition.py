@@ -22,6 +22,7 @@ from symattn.document.errors import InputError, Refused, Undecided
 from tests.attention.definition import parts
 from tests.attention.gradient_cases import CASES, MODEL_CASES, Case, close
 from tests.attention.pieces import feed_forward
+from tests.refusals import refuses
 
 BITS, STEP = 700, Fraction(1, 2**200)  # the quotient is off by 2^−400 or so, and its rounding by 2^−500
 BALL = kind("ball")
@@ -160,8 +161,7 @@ def test_relu_at_zero_is_refused_or_told() -> None:
     x, one = Exact.lift([[1, -1]]), Exact.lift([[1, 1]])
     w = Exact.lift([[1, 2], [1, 3]])  # x W = (0, −1)
     layer = {"x": x, "w_up": w, "w_down": Exact.lift([[1, 1], [1, 1]])}
-    with pytest.raises(Undecided, match="no one gradient"):
-        vjp(lambda **a: feed_forward(relu, **a), one, layer)
+    refuses(vjp, lambda **a: feed_forward(relu, **a), one, layer, kind=Undecided, says="no one gradient")
     assert vjp(lambda **a: feed_forward(relu, **a), one, layer, ties="second")["x"].tolist() == [[0, 0]]
 
 
@@ -190,8 +190,7 @@ def test_what_has_no_gradient_is_named() -> None:
         with pytest.raises(InputError, match=message):
             refused()
     letters = {n: Indexed.letters(n, "n", "d") for n in "qkv"}
-    with pytest.raises(Refused, match=r"symattn\.proof\.gradients"):
-        vjp(Attention(), letters["q"], letters)
+    refuses(vjp, Attention(), letters["q"], letters, kind=Refused, says="symattn.proof.gradients")
 
 
 def test_wrt_and_outputs_that_do_not_depend() -> None:

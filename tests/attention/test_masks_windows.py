@@ -12,9 +12,10 @@ from symattn.arrays.indexed import Indexed
 from symattn.attention import masks
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
-from symattn.document.errors import InputError, Refused
+from symattn.document.errors import Refused
 from symattn.proof.prover import prove
 from symattn.proof.statement import Declared, Letters
+from tests.refusals import refuses
 
 SIZES = [(3, 3), (2, 5), (5, 2), (1, 4), (4, 1), (7, 10)]
 ALIGNMENTS = ["bottom-right", "top-left"]
@@ -104,8 +105,7 @@ def test_the_sliding_window_is_one_with_sides() -> None:
 
 
 def test_a_window_without_sides_is_refused() -> None:
-    with pytest.raises(InputError, match="open on both sides"):
-        masks.sides(np.zeros((2, 2)))
+    refuses(masks.sides, np.zeros((2, 2)), says="open on both sides")
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -179,5 +179,4 @@ def test_a_window_that_reaches_the_start_is_causal_for_all_sizes() -> None:
 
 
 def test_blocks_of_a_number_of_keys_need_numbers_for_sizes() -> None:
-    with pytest.raises(Refused, match="the size n is a letter"):
-        masks.block_bounds(Indexed.letters("s", "n", "n"), 4)
+    refuses(masks.block_bounds, Indexed.letters("s", "n", "n"), 4, kind=Refused, says="the size n is a letter")

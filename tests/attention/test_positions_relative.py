@@ -28,8 +28,9 @@ from symattn.attention.positions.relative import (
     t5_starts,
     with_biases,
 )
-from symattn.document.errors import InputError, Refused
+from symattn.document.errors import Refused
 from tests.attention.by_loops_distances import logarithmic, t5
+from tests.refusals import refuses
 
 
 # -- buckets -----------------------------------------------------------------------------------------------------------
@@ -86,12 +87,9 @@ def test_buckets_of_deberta(buckets: int, most: int) -> None:
 
 
 def test_buckets_that_make_no_sense() -> None:
-    with pytest.raises(InputError, match="16 buckets up to the distance 8: there must be two or more, and 8 above 8"):
-        t5_starts(16, 8)
-    with pytest.raises(InputError, match="must be even for two directions, got 7"):
-        t5_bucket(np.arange(3), 7, 20)
-    with pytest.raises(InputError, match="3 buckets up to 20: there must be four or more"):
-        deberta_starts(3, 20)
+    refuses(t5_starts, 16, 8, says="16 buckets up to the distance 8: there must be two or more, and 8 above 8")
+    refuses(t5_bucket, np.arange(3), 7, 20, says="must be even for two directions, got 7")
+    refuses(deberta_starts, 3, 20, says="3 buckets up to 20: there must be four or more")
 
 
 def test_distances_are_cut() -> None:
@@ -103,8 +101,7 @@ def test_distances_are_cut() -> None:
 def test_the_last_query_stands_at_the_last_key() -> None:
     assert ahead(np.zeros((2, 4))).tolist() == [[-2, -1, 0, 1], [-3, -2, -1, 0]]
     letters = Indexed.letters("s", "n", "n")
-    with pytest.raises(Refused, match="indexed lacks"):
-        clipped(ahead(letters), 2)
+    refuses(clipped, ahead(letters), 2, kind=Refused, says="indexed lacks")
 
 
 # -- slopes ------------------------------------------------------------------------------------------------------------
@@ -122,8 +119,7 @@ def test_slopes_of_any_number_of_heads() -> None:
     roots = slopes(16, kind("exact").lift(0)).entries
     assert str(roots[0]) == "1/sqrt(2)"
     assert roots[1].rational() == Fraction(1, 2)
-    with pytest.raises(Refused, match="use ball"):
-        slopes(32, kind("exact").lift(0))
+    refuses(slopes, 32, kind("exact").lift(0), kind=Refused, says="use ball")
     np.testing.assert_allclose(slopes(32, np.zeros(())), 2.0 ** -(np.arange(1, 33) / 4), rtol=2**-50)
     assert slopes(12, np.zeros((), np.float16)).dtype == np.float16
 

@@ -38,6 +38,7 @@ from tests.arrays.evaluating import compare
 from tests.attention.by_loops import rotated
 from tests.attention.frequencies import BASE, BITS, ball, is_close, true_frequencies
 from tests.attention.pieces import Piece, agrees
+from tests.refusals import refuses
 
 
 # -- frequencies and what a kind can hold ------------------------------------------------------------------------------
@@ -54,8 +55,7 @@ def test_frequencies_are_exact_where_they_are_rational_or_square_roots() -> None
     assert [x.rational() for x in found.entries] == [1, Fraction(1, 10), Fraction(1, 100), Fraction(1, 1000)]
     roots = inverse_frequencies(4, 2, like)
     assert str(roots.entries[1]) == "1/sqrt(2)"
-    with pytest.raises(Refused, match="integer multiples only; use ball"):
-        inverse_frequencies(6, 10000, like)
+    refuses(inverse_frequencies, 6, 10000, like, kind=Refused, says="integer multiples only; use ball")
     letters = inverse_frequencies(6, 10000, kind("symbolic").lift(0)).entries
     assert letters[1] == sympy.Integer(10000) ** sympy.Rational(-1, 3)
 
@@ -89,8 +89,7 @@ def test_pi_is_held_or_refused() -> None:
         assert is_close(pi(dual(kind("ball")).lift(0)).value[None], [+mpmath.pi])
     assert pi(kind("symbolic").lift(0)).item() == sympy.pi
     assert pi(np.float32(0)) == np.float32(np.pi)
-    with pytest.raises(Refused, match="exact lacks π"):
-        pi(kind("exact").lift(0))
+    refuses(pi, kind("exact").lift(0), kind=Refused, says="exact lacks π")
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -105,16 +104,14 @@ def test_tables_of_far_positions_in_balls() -> None:
 
 
 def test_true_angles_leave_the_exact_field() -> None:
-    with pytest.raises(Refused, match="exact"):
-        tables(np.arange(2), inverse_frequencies(4, 10000, kind("exact").lift(0)))
+    refuses(tables, np.arange(2), inverse_frequencies(4, 10000, kind("exact").lift(0)), kind=Refused, says="exact")
 
 
 def test_frequencies_need_a_number_of_columns() -> None:
     letters = Indexed.letters("x", "n", "d")
     with pytest.raises(InputError, match="a number of columns is needed; hint: give cos and sin"):
         inverse_frequencies(letters.shape[-1], 10000, letters)
-    with pytest.raises(InputError, match="3 is not an even number"):
-        inverse_frequencies(3, 10000, np.zeros(()))
+    refuses(inverse_frequencies, 3, 10000, np.zeros(()), says="3 is not an even number")
 
 
 TRIPLES = ((4, 3, 5), (-5, 12, 13), (0, 1, 1))
@@ -135,10 +132,8 @@ def test_pythagorean_positions_are_powers(start: int, n: int) -> None:
 
 
 def test_what_is_no_triple_is_refused() -> None:
-    with pytest.raises(InputError, match="3, 4, 6 is not a Pythagorean triple"):
-        pythagorean_tables(2, [(3, 4, 6)], np.zeros(()))
-    with pytest.raises(InputError, match="0, 0, 0 is not a Pythagorean triple"):
-        pythagorean_tables(2, [(0, 0, 0)], np.zeros(()))
+    refuses(pythagorean_tables, 2, [(3, 4, 6)], np.zeros(()), says="3, 4, 6 is not a Pythagorean triple")
+    refuses(pythagorean_tables, 2, [(0, 0, 0)], np.zeros(()), says="0, 0, 0 is not a Pythagorean triple")
 
 
 # -- the rotation ------------------------------------------------------------------------------------------------------

@@ -18,8 +18,9 @@ from symattn.attention.positions.rotary_fields import (
     YarnScaling,
     correction_range,
 )
-from symattn.document.errors import InputError, Refused
+from symattn.document.errors import Refused
 from tests.attention.frequencies import BITS, LENGTH, ball, is_close
+from tests.refusals import refuses
 
 TURNS = partial(YarnScaling, factor=8, length=LENGTH, ramp="turns")
 
@@ -60,10 +61,8 @@ def test_the_range_of_the_ramp() -> None:
 
 def test_scaling_refuses_what_makes_no_sense() -> None:
     one = inverse_frequencies(2, 10000, np.zeros(()))
-    with pytest.raises(InputError, match="infinite for r = 2"):
-        NTKScaling(factor=2).frequencies(one, 10000, 0)
-    with pytest.raises(InputError, match="a factor for each of 1 pairs; 2 were given"):
-        _long((1, 2)).frequencies(one, 10000, 0)
+    refuses(NTKScaling(factor=2).frequencies, one, 10000, 0, says="infinite for r = 2")
+    refuses(_long((1, 2)).frequencies, one, 10000, 0, says="a factor for each of 1 pairs; 2 were given")
     with pytest.raises(Refused, match="exact lacks π"):
         TURNS().frequencies(inverse_frequencies(4, 10000, kind("exact").lift(0)), 10000, 0)
 

@@ -223,8 +223,7 @@ def test_shapes_of_other_kinds_are_said_as_plainly(name: str) -> None:
 
 
 def test_more_than_three_arrays_by_position_are_refused() -> None:
-    with pytest.raises(InputError, match="takes q, k, v by position, got 4 arrays"):
-        Attention()(*[ARRAYS[n] for n in ("q", "k", "v", "mask")])
+    refuses(Attention(), *[ARRAYS[n] for n in ("q", "k", "v", "mask")], says="takes q, k, v by position, got 4 arrays")
 
 
 # -- the document -----------------------------------------------------------------------------------------------------

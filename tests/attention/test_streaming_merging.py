@@ -25,8 +25,8 @@ from symattn.attention.streaming.states import (
     tile_state,
     tree,
 )
-from symattn.document.errors import InputError
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
+from tests.refusals import refuses
 
 BOUNDS = (0, 2, 3, 7)
 DATA = drawn(1, s=(3, 7), v=(7, 4))
@@ -123,8 +123,7 @@ def test_a_wrong_merge_is_refused(name: str) -> None:
 
 
 def test_without_tiles_there_is_nothing_to_merge() -> None:
-    with pytest.raises(InputError, match="no tiles"):
-        tree([], merge)
+    refuses(tree, [], merge, says="no tiles")
 
 
 def test_merged_states_may_have_any_maximum() -> None:
@@ -158,8 +157,7 @@ def test_the_state_of_no_allowed_key() -> None:
     assert (both.normaliser == 0).all()
     assert (finish(both, "zeros") == 0).all()
     assert EXACT.xp.isnan(finish(both)).all()
-    with pytest.raises(InputError, match="fully masked"):
-        finish(both, "error")
+    refuses(finish, both, "error", says="fully masked")
 
 
 def test_partial_outputs_of_no_allowed_key() -> None:

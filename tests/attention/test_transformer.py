@@ -212,8 +212,7 @@ def test_more_bits_are_taken_until_the_digits_are_proven(monkeypatch: pytest.Mon
     assert found.digits.tolist() == [["2.000000000e-90", "0"]]
     assert "416 bits" in found.evidence.where
     monkeypatch.setattr(evaluation, "LIMIT", 200)
-    with pytest.raises(Undecided, match="104 bits do not prove 10 digits"):
-        enclose(model, given, digits=10)
+    refuses(enclose, model, given, digits=10, kind=Undecided, says="104 bits do not prove 10 digits")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -238,8 +237,7 @@ def test_elements_that_are_no_numbers_are_said_and_two_arrays_are_refused() -> N
 
 
 def test_no_digits_are_refused() -> None:
-    with pytest.raises(InputError, match="digits must be an integer of at least 1, got 0"):
-        evaluate(GPT, ids(GPT) | parameters(GPT), digits=0)
+    refuses(evaluate, GPT, ids(GPT) | parameters(GPT), digits=0, says="digits must be an integer of at least 1, got 0")
 
 
 # -- meaning ----------------------------------------------------------------------------------------------------------

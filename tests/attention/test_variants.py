@@ -16,10 +16,11 @@ from symattn.attention.latent import Latent
 from symattn.attention.presets import PRESETS, like
 from symattn.attention.variants import VARIANTS, NamedVariant
 from symattn.derivations.variants import KINDS, Support, shapes_in_letters, support
-from symattn.document.errors import InputError, Refused
+from symattn.document.errors import Refused
 from tests.arrays.evaluating import compare
 from tests.arrays.residues import agree
 from tests.lanes import groups, one_in
+from tests.refusals import refuses
 
 WINDOW, SORTED, ROTARY = "indexed", "indexed symbolic modular", "indexed"
 REFUSED: dict[str, str] = {
@@ -102,8 +103,7 @@ def test_a_variant_names_its_inputs_and_no_others() -> None:
         example = Support(name, variant).example
         variant.spec(**example)
         lone = NamedVariant(variant.family, replace(variant.spec, padding=not variant.spec.padding), variant.given)
-        with pytest.raises(InputError, match="keep"):
-            lone.spec(**example)
+        refuses(lone.spec, says="keep", **example)
 
 
 # -- named models ------------------------------------------------------------------------------------------------------
@@ -126,13 +126,11 @@ def test_presets_differ_and_say_where_they_are_from() -> None:
     assert len({p.spec for p in PRESETS.values()}) == len(PRESETS)
     assert all(p.source[-1] in ")0123456789" and "(20" in p.source for p in PRESETS.values())
     assert like("deepseek-v3").latent == Latent(queries=True, norm="rms", eps=like("qwen3").eps)
-    with pytest.raises(InputError, match="unknown model 'gpt5'; known: gpt2, bert"):
-        like("gpt5")
+    refuses(like, "gpt5", says="unknown model 'gpt5'; known: gpt2, bert")
 
 
 def test_refusals_name_what_is_lacking() -> None:
-    with pytest.raises(Refused, match="indexed lacks exp2"):
-        support_raw("base 2")
+    refuses(support_raw, "base 2", kind=Refused, says="indexed lacks exp2")
 
 
 def support_raw(name: str) -> None:

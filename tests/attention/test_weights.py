@@ -25,9 +25,10 @@ from symattn.attention.softmax import (
     softmax,
     sparsemax,
 )
-from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.errors import Refused, Undecided
 from tests.attention.by_loops import simplex, tsallis
 from tests.attention.pieces import Piece, agrees, half, lift_of
+from tests.refusals import refuses
 
 
 def test_softmax_is_the_power_of_the_score_less_the_logarithm() -> None:
@@ -69,8 +70,7 @@ def test_a_row_that_is_fully_masked() -> None:
     for sparse in (sparsemax, entmax15):
         assert (sparse(s, "zeros")[0] == 0).all()
         assert ["0/0" in str(x) or "/0" in str(x) for x in sparse(s).entries[0]] == [True, True]
-        with pytest.raises(InputError, match="a row of scores is fully masked"):
-            sparse(s, "error")
+        refuses(sparse, s, "error", says="a row of scores is fully masked")
         assert (sparse(s[1:], "error") == sparse(exact.lift([[3, 4]]))).all()
     for weigh in (off_by_one, sigmoid_weights, relu_weights):
         assert (weigh(s)[0] == 0).all()
@@ -152,8 +152,7 @@ def test_the_mean_of_dropped_weights_is_the_weights(rate: Fraction) -> None:
 
 @pytest.mark.parametrize("rate", [-0.1, 1, 1.5])
 def test_a_rate_that_is_none(rate: float) -> None:
-    with pytest.raises(InputError, match="dropout: the rate"):
-        dropout(np.ones((2, 2)), np.ones((2, 2), dtype=bool), rate)
+    refuses(dropout, np.ones((2, 2)), np.ones((2, 2), dtype=bool), rate, says="dropout: the rate")
 
 
 SEEN = np.array([[True, True, True, True], [False, True, False, True], [False, False, False, False]])

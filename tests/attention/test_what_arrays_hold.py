@@ -12,6 +12,7 @@ from symattn.attention.layers.transformer import Transformer
 from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary, TransformerXL
 from symattn.attention.spec import Attention, check_fields
 from symattn.document.errors import InputError
+from tests.refusals import refuses
 
 Q, K, V = np.ones((3, 4)), np.ones((5, 4)), np.ones((5, 2))
 
@@ -80,8 +81,7 @@ def test_whole_numbers_of_any_size_are_finite() -> None:
 # -- a prefix is ahead of the query ------------------------------------------------------------------------------------
 @pytest.mark.parametrize("position", [Alibi(), Buckets(bidirectional=False)])
 def test_a_prefix_looks_ahead_as_much_as_no_mask(position: Any) -> None:
-    with pytest.raises(InputError, match="hint: causal=True without a prefix, or"):
-        Attention(causal=True, prefix=2, position=position)
+    refuses(Attention, causal=True, prefix=2, position=position, says="hint: causal=True without a prefix, or")
     Attention(causal=True, position=position)
 
 
@@ -89,8 +89,7 @@ def test_transformer_xl_with_a_prefix_needs_rows_for_keys_ahead() -> None:
     """n_k rows would give all keys ahead the row of the distance 0."""
     spec = Attention(causal=True, prefix=3, position=TransformerXL())
     given = {"w_r": np.ones((2, 4)), "b_u": np.ones((1, 4)), "b_w": np.ones((1, 4))}
-    with pytest.raises(InputError, match="r has 5 rows; 3 queries and 5 keys need 7"):
-        spec(Q, K, V, r=np.ones((5, 2)), **given)
+    refuses(spec, Q, K, V, r=np.ones((5, 2)), says="r has 5 rows; 3 queries and 5 keys need 7", **given)
     assert spec(Q, K, V, r=np.ones((7, 2)), **given).shape == (3, 2)
     with pytest.raises(InputError, match="r has 6 rows; 3 queries and 5 keys need 5 or 7"):
         Attention(causal=True, position=TransformerXL())(Q, K, V, r=np.ones((6, 2)), **given)

@@ -11,9 +11,9 @@ from symattn.campaigns.backends import run
 from symattn.campaigns.plan import Job, planned
 from symattn.campaigns.store import Store
 from symattn.campaigns.summary import summary
-from symattn.document.errors import InputError
 from symattn.document.evidence import Verdict
 from symattn.document.render import render
+from tests.refusals import refuses
 
 JOBS = planned(["a.py:f", "a.py:g"], {"plain": {}, "causal": {"causal": True}}, ["float32", "float16"], {}, {})
 FAULT = {"step": "scale", "cause": "scores are scaled by 1/d_k", "message": "…", "case": "abc"}
@@ -99,16 +99,12 @@ def test_the_summary_tells_verdicts_faults_and_errors(tmp_path: Path, form: str)
 def test_broken_results_are_refused(tmp_path: Path, text: str) -> None:
     Store(tmp_path).open(JOBS)
     (tmp_path / "results.jsonl").write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match="line 1 is not a result"):
-        Store(tmp_path).results()
+    refuses(Store(tmp_path).results, says="line 1 is not a result")
 
 
 @pytest.mark.parametrize("text", ["", "3", '[{"key": 1}]', "[1]"])
 def test_a_folder_without_a_plan_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(InputError, match="holds no campaign"):
-        summary(tmp_path / "none")
+    refuses(summary, tmp_path / "none", says="holds no campaign")
     (tmp_path / "plan.json").write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match="not a plan"):
-        summary(tmp_path)
-    with pytest.raises(InputError, match="cannot be used"):
-        Store(tmp_path / "plan.json").open(JOBS)
+    refuses(summary, tmp_path, says="not a plan")
+    refuses(Store(tmp_path / "plan.json").open, JOBS, says="cannot be used")

@@ -11,6 +11,7 @@ import pytest
 
 from symattn.document.errors import InputError
 from symattn.document.render import files
+from tests.refusals import refuses
 
 OURS = "% Made with symattn: symattn derive scaling\n"
 
@@ -46,8 +47,7 @@ def test_our_own_file_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
 def test_a_file_of_another_is_kept_unless_forced(tmp_path: Path, content: str) -> None:
     path = tmp_path / "a.tex"
     path.write_text(content)
-    with pytest.raises(InputError, match="--force"):
-        files.write(path, OURS, force=False)
+    refuses(files.write, path, OURS, force=False, says="--force")
     assert path.read_text() == content
     files.write(path, OURS, force=True)
     assert path.read_text() == OURS
@@ -61,18 +61,15 @@ def test_an_empty_file_may_be_filled(tmp_path: Path) -> None:
 
 
 def test_a_directory_and_a_missing_folder_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a directory"):
-        files.check(tmp_path, force=True)
-    with pytest.raises(InputError, match="does not exist"):
-        files.check(tmp_path / "no" / "a.tex", force=True)
+    refuses(files.check, tmp_path, force=True, says="is a directory")
+    refuses(files.check, tmp_path / "no" / "a.tex", force=True, says="does not exist")
 
 
 def test_a_file_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.tex"
     path.write_text(OURS)
     monkeypatch.setattr(os, "access", lambda found, mode: Path(found) != path)
-    with pytest.raises(InputError, match=r"a\.tex is not writable"):
-        files.write(path, OURS, force=True)
+    refuses(files.write, path, OURS, force=True, says="a.tex is not writable")
 
 
 def test_a_folder_that_may_not_be_written_is_named_before_any_work(
@@ -105,8 +102,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_half_one(tmp_path: Path, monkeyp
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fdopen", Full)
-    with pytest.raises(InputError, match="No space left"):
-        files.write(path, OURS + "new\n", force=False)
+    refuses(files.write, path, OURS + "new\n", force=False, says="No space left")
     assert path.read_text() == OURS + "old\n"
     assert [p.name for p in tmp_path.iterdir()] == ["a.tex"]
 
@@ -139,5 +135,4 @@ def test_a_device_is_written_to_and_stays() -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device there")
 def test_a_full_device_is_one_line() -> None:
-    with pytest.raises(InputError, match=r"/dev/full cannot be written: No space left"):
-        files.write(Path("/dev/full"), OURS, force=False)
+    refuses(files.write, Path("/dev/full"), OURS, force=False, says="/dev/full cannot be written: No space left")

@@ -109,10 +109,8 @@ def test_what_is_made_prints_and_has_every_form(name: str, tmp_path: Path) -> No
 def test_a_file_of_others_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "mine.md"
     path.write_text("mine")
-    with pytest.raises(InputError, match="does not say that symattn wrote it"):
-        derive("shift").save(path)
-    with pytest.raises(InputError, match="no format for the suffix"):
-        derive("shift").save(tmp_path / "page.docx")
+    refuses(derive("shift").save, path, says="does not say that symattn wrote it")
+    refuses(derive("shift").save, tmp_path / "page.docx", says="no format for the suffix")
     derive("shift").save(path, force=True)
     assert path.read_text(encoding="utf-8") == derive("shift").markdown()
 

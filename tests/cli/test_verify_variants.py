@@ -19,6 +19,7 @@ from symattn.document.errors import InputError
 from symattn.programs.verify import meant
 from symattn_cli.main import main
 from symattn_cli.variants import specified
+from tests.refusals import refuses
 
 GROUPED = """
     import numpy as np
@@ -96,12 +97,9 @@ def test_python_takes_a_configuration(here: None) -> None:
         return q
 
     assert meant(None, "config.json", 3, "self") == Attention(causal=True, heads=8, kv_heads=4, position=Rotary())
-    with pytest.raises(InputError, match="there are 4"):
-        verify(queries, config="config.json", layer=4)
-    with pytest.raises(InputError, match="two specifications"):
-        verify(queries, Attention(), config=TOLD)
-    with pytest.raises(InputError, match="belong to config"):
-        verify(queries, layer=1)
+    refuses(verify, queries, config="config.json", layer=4, says="there are 4")
+    refuses(verify, queries, Attention(), config=TOLD, says="two specifications")
+    refuses(verify, queries, layer=1, says="belong to config")
 
 
 @pytest.mark.deep

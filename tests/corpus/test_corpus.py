@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from symattn import InputError
 from symattn.faults.corpus import EVERYDAY, CorpusFault, corpus, drawn, export, named, packed, sample
 from symattn.faults.detection import RULES, detect, probed
 from symattn_cli.main import main
+from tests.refusals import refuses
 
 
 def families() -> list[CorpusFault]:
@@ -54,17 +54,13 @@ def test_an_export_holds_the_samples(tmp_path: Path) -> None:
     with np.load(tmp_path / "corpus" / entry["files"][1], allow_pickle=False) as held:
         assert set(held) == {"input_q", "input_k", "input_v", "input_keep", "exact", "right", "wrong"}
         assert np.array_equal(held["wrong"], sample(named("padding-inverted"), 1).wrong)
-    with pytest.raises(InputError, match="corpus"):
-        export(tmp_path / "corpus", 1, [named("no-scale")])
+    refuses(export, tmp_path / "corpus", 1, [named("no-scale")], says="corpus")
 
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="did you mean window-short"):
-        named("window-shrt")
-    with pytest.raises(InputError, match="seeds"):
-        export(tmp_path / "new", 101)
-    with pytest.raises(InputError, match="seed"):
-        drawn(named("no-scale").spec, -1, EVERYDAY)
+    refuses(named, "window-shrt", says="did you mean window-short")
+    refuses(export, tmp_path / "new", 101, says="seeds")
+    refuses(drawn, named("no-scale").spec, -1, EVERYDAY, says="seed")
 
 
 def test_rules_accept_what_is_right_and_refuse_what_is_not() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from symattn.document import notation as nt
-from symattn.document.errors import InputError
 from symattn.document.formulas import formula, running_text
 from symattn.document.model import Code, Emph
 from symattn.document.notation import Name, Node, Over, Product, equals, name, node
 from symattn.document.text import text
+from tests.refusals import refuses
 
 Q, K = Name("Q", role="query"), Name("K", role="key")
 
@@ -62,8 +62,7 @@ def test_a_formula_prints_as_it_was_typed(typed: str, printed: str) -> None:
     ],
 )
 def test_what_is_no_formula_is_refused(typed: str) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
-        formula(typed)
+    refuses(formula, typed, says="cannot be read")
 
 
 def test_letters_have_their_roles_but_not_as_indices() -> None:
@@ -113,8 +112,7 @@ def test_words_hold_formulas() -> None:
 
 
 def test_a_formula_that_does_not_end_is_refused() -> None:
-    with pytest.raises(InputError, match="none ends it"):
-        running_text("it costs $5")
+    refuses(running_text, "it costs $5", says="none ends it")
 
 
 def _names(x: Any) -> list[nt.Name]:

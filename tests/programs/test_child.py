@@ -14,11 +14,12 @@ import pytest
 
 from symattn import Attention
 from symattn.bounds.called_target import Runner
-from symattn.document.errors import CannotRun, InputError, MissingExtra
+from symattn.document.errors import CannotRun, MissingExtra
 from symattn.programs.loading import NoSuchAttribute, NotCallable
 from symattn.programs.process import Child, ProcessLimits
 from symattn.programs.request import Request
 from tests.programs.programs import RIGHT, Program
+from tests.refusals import refuses
 
 INPUTS = {"q": np.ones((2, 4)), "k": np.ones((3, 4)), "v": np.arange(15.0).reshape(3, 5)}
 NUMPY = Request(framework="numpy")
@@ -143,8 +144,7 @@ def test_cases_that_are_sent_ahead_are_called_in_order(program: Program) -> None
         assert [counted(INPUTS), counted(stuck), counted(INPUTS)] == [8, None, 1]
         lacking = {"q": INPUTS["q"]}
         runner.ahead([(lacking, "contiguous"), (INPUTS, "contiguous")])
-        with pytest.raises(InputError, match="needs the input k"):
-            runner.run(lacking)
+        refuses(runner.run, lacking, says="needs the input k")
         assert counted(INPUTS) == 2
 
 
@@ -272,16 +272,14 @@ def test_refusals_come_through(program: Program, target: str, kind: type[Excepti
 @pytest.mark.deep
 def test_torch_missing_comes_through(program: Program) -> None:
     program("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
-    with pytest.raises(MissingExtra, match=r"symattn\[torch\]"):
-        child("attention")
+    refuses(child, "attention", kind=MissingExtra, says="symattn[torch]")
 
 
 @pytest.mark.deep
 def test_bad_inputs_are_refused_and_the_child_lives_on(program: Program) -> None:
     program(WRONG)
     with child("once") as runner:
-        with pytest.raises(InputError, match="needs the input v"):
-            runner.run({name: a for name, a in INPUTS.items() if name != "v"})
+        refuses(runner.run, {name: a for name, a in INPUTS.items() if name != "v"}, says="needs the input v")
         outcome = runner.run(INPUTS)
     assert outcome.output is not None
     assert outcome.output.max() == 1

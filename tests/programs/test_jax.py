@@ -6,9 +6,9 @@ import pytest
 
 from symattn import Attention, LayerNorm, RMSNorm, verify
 from symattn.bounds.domain import Domain
-from symattn.document.errors import InputError
 from symattn.programs.target import target
 from symattn.programs.verify import requested
+from tests.refusals import refuses
 
 jax = pytest.importorskip("jax")
 eqx = pytest.importorskip("equinox")
@@ -104,10 +104,8 @@ def test_norms_are_judged_row_by_row() -> None:
 
 
 def test_float64_without_its_switch_is_one_line() -> None:
-    with pytest.raises(InputError, match="JAX_ENABLE_X64=1"):
-        verify(layer(False), Attention(heads=2), dtype="float64")
+    refuses(verify, layer(False), Attention(heads=2), dtype="float64", says="JAX_ENABLE_X64=1")
 
 
 def test_other_heads_are_one_line() -> None:
-    with pytest.raises(InputError, match="has 2 heads, and the specification 4"):
-        verify(layer(False), Attention(heads=4))
+    refuses(verify, layer(False), Attention(heads=4), says="has 2 heads, and the specification 4")

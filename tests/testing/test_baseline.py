@@ -8,6 +8,7 @@ from symattn.document.errors import InputError
 from symattn.document.evidence import Verdict
 from symattn.verification.baseline import added, compared, read
 from symattn.verification.report import Fault, Report
+from tests.refusals import refuses
 
 SCALE = Fault("scale", "scores are scaled by 1/d_k", "scores are scaled by 1/d_k; expected 1/√d_k")
 MASK = Fault("mask", None, 'no known mistake "explains" it\n')
@@ -95,7 +96,5 @@ def test_broken_files_are_refused(tmp_path: Path, text: str, words: str) -> None
 
 
 def test_a_file_that_is_not_there_and_no_reason_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
-        read(tmp_path / "none.toml")
-    with pytest.raises(InputError, match="needs a reason"):
-        added(report(SCALE), TARGET, " ")
+    refuses(read, tmp_path / "none.toml", says="cannot be read")
+    refuses(added, report(SCALE), TARGET, " ", says="needs a reason")

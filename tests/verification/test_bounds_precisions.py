@@ -11,6 +11,7 @@ from symattn.arrays.formats import TF32, Format, truncated
 from symattn.arrays.precision import NAMES, SHORT, Precision
 from symattn.bounds.plain_bound import allowed
 from symattn.document.errors import InputError
+from tests.refusals import refuses
 
 
 def _bound(p: Precision, size: float = 1.0) -> float:
@@ -87,9 +88,6 @@ def test_impossible_counts_are_refused(what: dict[str, int]) -> None:
 
 
 def test_unknown_names_and_tiles_are_refused() -> None:
-    with pytest.raises(InputError, match="known: fp64, fp32"):
-        Precision.of("fp31")
-    with pytest.raises(InputError, match="unknown precision 'fp33'"):
-        Precision.of("fp32", accumulate="fp33")
-    with pytest.raises(InputError, match="must be at least 1, got"):
-        Precision.of("fp32").in_tiles(8, 0)
+    refuses(Precision.of, "fp31", says="known: fp64, fp32")
+    refuses(Precision.of, "fp32", accumulate="fp33", says="unknown precision 'fp33'")
+    refuses(Precision.of("fp32").in_tiles, 8, 0, says="must be at least 1, got")

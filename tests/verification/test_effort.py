@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import symattn
-from symattn import Attention, InputError, Report, Verdict, verify
+from symattn import Attention, Report, Verdict, verify
 from symattn.arrays.precision import Precision
 from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.domain import Domain
@@ -28,6 +28,7 @@ from symattn.verification.probing import search
 from symattn.verification.reduce import reduce
 from tests.faults import programs
 from tests.faults.rewrites import softmax as _softmax
+from tests.refusals import refuses
 
 #: Modules that may look at a clock: the limits of processes and calls, and the upper limit that ``effort`` tells of.
 CLOCKS = {
@@ -201,16 +202,14 @@ def test_a_slow_function_is_called_as_a_quick_one(clock: Clock) -> None:
 
 def test_a_search_for_the_call_that_takes_too_long_says_so(clock: Clock) -> None:
     assert any("ended early, after 120 s; --layout" in note for note in _agreed(_padded(clock, 3.0)).notes)
-    with pytest.raises(InputError, match="was found within 120 s; hint: --layout"):
-        _agreed(_padded(clock, 50.0))
+    refuses(_agreed, _padded(clock, 50.0), says="was found within 120 s; hint: --layout")
 
 
 def test_a_search_for_the_call_that_takes_too_many_calls_says_so(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("symattn.programs.trial._CALLS", 80)
     assert any("ended early, after 80 calls; --layout" in note for note in _agreed(_padded(clock, 0.0)).notes)
     monkeypatch.setattr("symattn.programs.trial._CALLS", 1)
-    with pytest.raises(InputError, match="was found within 1 calls; hint: --layout"):
-        _agreed(_padded(clock, 0.0))
+    refuses(_agreed, _padded(clock, 0.0), says="was found within 1 calls; hint: --layout")
 
 
 @pytest.mark.deep

@@ -11,9 +11,9 @@ from symattn import Attention
 from symattn.arrays.modular import Modular
 from symattn.arrays.residues import primes
 from symattn.bounds.inputs import Sizes
-from symattn.document.errors import InputError
 from symattn.document.evidence import Grade
 from symattn.verification.semantics import SIZES, SPARE, IdentityResult, identity_test
+from tests.refusals import refuses
 
 ONE = (Sizes(),)
 
@@ -253,10 +253,8 @@ def test_only_the_given_numbers_are_tested_and_the_class_says_so() -> None:
 
 
 def test_unknown_inputs_are_refused() -> None:
-    with pytest.raises(InputError, match="unknown input 'w'"):
-        found_for(Attention(), names=("q", "k", "w"))
+    refuses(found_for, Attention(), names=("q", "k", "w"), says="unknown input 'w'")
 
 
 def test_errors_of_the_specification_are_raised_not_reported() -> None:
-    with pytest.raises(InputError, match="needs input 'mask'"):
-        found_for(Attention(), Attention(mask="boolean"))
+    refuses(found_for, Attention(), Attention(mask="boolean"), says="needs input 'mask'")

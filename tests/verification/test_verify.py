@@ -16,6 +16,7 @@ from tests.faults import programs, rewrites
 from tests.faults.programs import WRONG, Program
 from tests.faults.rewrites import MAKES
 from tests.lanes import one_in
+from tests.refusals import refuses
 
 # The mistakes that must be named in every run; the others are in the deep one.
 OFTEN = (programs.scaled_by_width, programs.sees_the_next_key)
@@ -249,10 +250,8 @@ def test_the_same_seed_gives_the_same_report() -> None:
 
 
 def test_what_is_wrong_with_the_call_is_said() -> None:
-    with pytest.raises(InputError, match="float31"):
-        verify(rewrites.plain, precision="float31")
-    with pytest.raises(InputError, match="max_abs_score"):
-        Domain(max_abs_score=-1)
+    refuses(verify, rewrites.plain, precision="float31", says="float31")
+    refuses(Domain, max_abs_score=-1, says="max_abs_score")
     for what in (3, "attn.py:attention", Domain):
         with pytest.raises(InputError, match="give the function itself"):
             verify(what)  # type: ignore[arg-type]
@@ -267,5 +266,4 @@ def _raises(q: Any, k: Any, v: Any) -> Any:
 
 @pytest.mark.deep
 def test_a_function_that_always_raises_is_no_fault_but_unusable() -> None:
-    with pytest.raises(CannotRun, match="not today"):
-        _verify(_raises, Attention())
+    refuses(_verify, _raises, Attention(), kind=CannotRun, says="not today")

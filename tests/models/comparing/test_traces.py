@@ -8,11 +8,11 @@ import pytest
 
 from symattn import Attention
 from symattn.bounds.sharp.sample import chosen
-from symattn.document.errors import InputError
 from symattn.models.comparing.traces import compare_traces
 from symattn.programs.traces import ROWS, verify_trace
 from symattn_cli.main import main
 from tests.programs.traces.files import HEADS, SHARED, made, write
+from tests.refusals import refuses
 
 CAUSAL = Attention(causal=True, heads=HEADS, kv_heads=SHARED)
 
@@ -113,14 +113,12 @@ def test_a_complaint_says_of_which_file_it_is(tmp_path: Path) -> None:
     names = [_file(tmp_path / "a.safetensors")]
     arrays = {n: a for n, a in made(np.float32, n=24).items() if n in ("q", "k", "v", "o")}
     names.append(write(tmp_path / "b.safetensors", arrays | {"o": np.ascontiguousarray(arrays["o"][..., :4])}))
-    with pytest.raises(InputError, match=r"b\.safetensors: o has the shape"):
-        compare_traces(*names, CAUSAL)
+    refuses(compare_traces, *names, CAUSAL, says="b.safetensors: o has the shape")
 
 
 def test_two_formats_ask_for_a_precision(tmp_path: Path) -> None:
     names = [_file(tmp_path / "a.safetensors"), _file(tmp_path / "b.safetensors", ml_dtypes.bfloat16)]
-    with pytest.raises(InputError, match=r"hint: --dtype float32"):
-        compare_traces(*names, CAUSAL)
+    refuses(compare_traces, *names, CAUSAL, says="hint: --dtype float32")
 
 
 def test_a_function_beside_a_trace_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from symattn.models.configurations.model_families import FAMILIES
 from symattn.models.configurations.promised_layers import block, parameters, promised
 from tests.models.auditing.families import layered as made
 from tests.models.auditing.families import path_of
+from tests.refusals import refuses
 
 _TOLD: dict[str, Any] = {
     "model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32,
@@ -29,8 +30,7 @@ def test_a_layer_is_told_by_its_fields() -> None:
 
 @pytest.mark.parametrize("changes", [{"hidden_act": "relu2"}, {"model_type": "mixtral", "sliding_window": None}])
 def test_what_a_block_cannot_say_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(CannotTell, match=r"cannot tell"):
-        block({**_TOLD, **changes})
+    refuses(block, {**_TOLD, **changes}, kind=CannotTell, says="cannot tell")
 
 
 def test_a_layer_of_which_only_parts_can_be_told_is_refused_as_a_whole() -> None:
@@ -46,8 +46,7 @@ def test_norms_of_queries_that_no_module_is_known_to_compute_are_refused(monkeyp
     told = {**_TOLD, "model_type": "qwen3"}
     assert block(told).attention.qk_norm == "rms"
     monkeypatch.setitem(LAYOUTS, "qwen3", LAYOUTS["llama"])  # whose paths name no such norms
-    with pytest.raises(CannotTell, match=r"by modules of the layer that are not described"):
-        block(told)
+    refuses(block, told, kind=CannotTell, says="by modules of the layer that are not described")
 
 
 def test_no_family_is_said_and_unsaid() -> None:

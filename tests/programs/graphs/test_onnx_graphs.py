@@ -12,12 +12,12 @@ import onnx
 from onnx import TensorProto, helper
 
 from symattn import Attention
-from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
 from symattn.programs.graphs.running import unknown
 from symattn.programs.program import read
 from symattn_cli.main import main
 from tests.programs.graphs.models import layer
+from tests.refusals import refuses
 
 pytestmark = pytest.mark.onnx
 CAUSAL = Attention(causal=True, heads=2)
@@ -82,8 +82,7 @@ def test_a_place_too_far_to_try_leaves_a_graph_undecided() -> None:
 def test_an_unknown_operator_raises_by_name() -> None:
     model = layer("unknown")
     assert unknown(read(model)) == ("Det",)
-    with pytest.raises(InputError, match="operator Det is not read"):
-        verify_graph(model, CAUSAL)
+    refuses(verify_graph, model, CAUSAL, says="operator Det is not read")
 
 
 def test_weights_whose_names_say_nothing_are_told() -> None:
@@ -91,8 +90,7 @@ def test_weights_whose_names_say_nothing_are_told() -> None:
     for node in model.graph.node:
         node.input[:] = ["blob" if name == "c_proj.weight" else name for name in node.input]
     model.graph.initializer[2].name = "blob"
-    with pytest.raises(InputError, match="what the weight 'blob' is"):
-        verify_graph(model, CAUSAL)
+    refuses(verify_graph, model, CAUSAL, says="what the weight 'blob' is")
     assert verify_graph(model, CAUSAL, names={"w_o": "blob"}, prove=False).verdict.value == "no fault"
 
 
