@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -277,7 +277,7 @@ def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype
     return ""
 
 
-def read_array(name: str, array: Tensor, narrow: bool = False, device: object = None) -> tuple[Any, str]:
+def read_array(name: str, array: Tensor, narrow: bool = False, device: object = None) -> tuple[Tensor, str]:
     """The numbers of an array of NumPy or torch as float64, or where they are ``narrow`` and of 16 bits as float32, and
     their type. They are NumPy's, or a tensor on the ``device``. Raises ``InputError`` for what is none."""
     half = narrow and dtype_name(array) in HALF
@@ -402,7 +402,7 @@ def _form(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray
 COPIED = ("cpu", "mps")
 
 
-def shared_device(inputs: Mapping[str, Any]) -> Any:
+def shared_device(inputs: Tensors) -> Any:
     """The device on which q, k and v are judged; None where they are copied."""
     arrays = [inputs[name] for name in "qkv" if name in inputs]
     if not all(is_tensor(a) and dtype_name(a) in HALF for a in arrays):

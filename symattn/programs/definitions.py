@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import plain
 from symattn.programs import frameworks
 from symattn.programs.calling import Agreement, meanings, open_ended
+from symattn.programs.frameworks import Tensor
 from symattn.programs.hosts import host_of
 from symattn.programs.layouts import documented, in_words, readings, undocumented
 from symattn.programs.modules import Held, HeldLayer, HeldNorm, is_layer
@@ -242,7 +243,7 @@ def _shown(subject: Definition, by_order: bool) -> tuple[Mapping[str, int], ...]
     return tuple({frozenset(sizes): sizes for sizes in larger}.values())
 
 
-def _agrees(subject: Definition, outcome: Outcome, right: tuple[Any, ...]) -> bool | None:
+def _agrees(subject: Definition, outcome: Outcome, right: tuple[Tensor, ...]) -> bool | None:
     """Return whether a call gave about the right values; None where not even the shapes are right."""
     got = [a for a in (outcome.output, *outcome.others) if a is not None]
     if len(got) < len(right):
@@ -253,7 +254,7 @@ def _agrees(subject: Definition, outcome: Outcome, right: tuple[Any, ...]) -> bo
     return all(_about(np.ravel(a), np.ravel(b)) for a, b in zip(got, right, strict=False))
 
 
-def _partly(outcome: Outcome, right: tuple[Any, ...]) -> bool:
+def _partly(outcome: Outcome, right: tuple[Tensor, ...]) -> bool:
     """Return whether the first output and some other are right, so that all are meant, and others are mistakes."""
     got = (outcome.output, *outcome.others)
     if len(got) < len(right):
@@ -342,7 +343,7 @@ class Adapted:
             result.append(right)
         self.right = all(result)
 
-    def __call__(self, *places: object, **keywords: object) -> Any:
+    def __call__(self, *places: object, **keywords: object) -> Tensor:
         if self._derived:
             ordered = [a for a in self._arguments if a.positional]
             arrays = {a.input: x for a, x in zip(ordered, places, strict=False)}
@@ -367,7 +368,7 @@ class Backpropagated:
         stars = [p for p in given if p.kind is Parameter.VAR_KEYWORD]
         self.__signature__ = Signature([*(p for p in given if p not in stars), do, *stars])
 
-    def __call__(self, *places: Any, do: Any, **keywords: Any) -> tuple[Any, ...]:
+    def __call__(self, *places: Tensor, do: Tensor, **keywords: Tensor) -> tuple[Tensor, ...]:
         leaves = [x.detach().requires_grad_() if _moves(x) else x for x in places]
         named = {n: x.detach().requires_grad_() if _moves(x) else x for n, x in keywords.items()}
         output = self._function(*leaves, **named)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.document.errors import InputError, MissingExtra
 from symattn.document.evidence import Evidence, Grade
+from symattn.programs.frameworks import Tensor, Tensors
 from symattn.programs.process import NotDone, apart
 from symattn.programs.program import Program
 from symattn.programs.target import Target, captured
@@ -58,7 +59,7 @@ def identity(
     batch = (2, 3)[: maker.batches]  # several, where the layout has an axis for it
     given = [replace(_fitted(maker, s), d_model=s.d_model, batch=batch) for s in sizes]
 
-    def masks(s: Sizes, random: Random) -> Mapping[str, Any]:
+    def masks(s: Sizes, random: Random) -> Tensors:
         rng = np.random.default_rng(random.getrandbits(32))
         labels = maker.labels(s, rng)
         return labels | maker.masks(s.n_q, s.n_k, rng, labels, s.batch)
@@ -89,7 +90,7 @@ def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain
     inputs = [i for i in definition.inputs if i.name in program.convention.inputs]
     results = {i.name: i.made for i in inputs if i.made is not None}
 
-    def compute(**keywords: object) -> Any:
+    def compute(**keywords: object) -> Tensor:
         outputs = definition.run(definition.ways[0], keywords)
         return outputs if len(outputs) > 1 else outputs[0]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -266,7 +265,7 @@ def _bounds_of(name: str, inputs: Inputs) -> np.ndarray:
     return np.concatenate([[0], np.searchsorted(inputs[name], every, side="right")]).astype(np.int32)
 
 
-_OTHERS: dict[str, Callable[[Any], Any]] = {
+_OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
     "lengths": _counted,
     "length": lambda keep: int(_counted(keep)[0]),
     "bounds": lambda doc: np.array([0, *(np.flatnonzero(np.diff(doc)) + 1), doc.shape[-1]], np.int32),

@@ -7,16 +7,16 @@ and JAX's by its jaxpr. A new language is one file with a ``Dialect``, and a row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from symattn.arrays.planes import Planes
 from symattn.bounds.called_target import Convention, Runner
 from symattn.document.errors import InputError
-from symattn.programs.frameworks import is_of_jax
+from symattn.programs.frameworks import Tensor, Tensors, is_of_jax
 from symattn.programs.names import Function
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Program(Runner, Protocol):
     """A program in this process: what it is (``describe``), how it is called (``convention``), and on which kinds of
     array it runs: on floats (``run``), and on others (``on``)."""
 
-    def on(self, kind: type[Planes]) -> Callable[[Mapping[str, Any]], Any]:
+    def on(self, kind: type[Planes]) -> Callable[[Tensors], Tensor]:
         """The program on another kind of array, of the inputs by name. What it cannot do there it refuses by name."""
 
 

@@ -46,7 +46,7 @@ class Question:
     lse: Tensor = None
     layout: Layout = _PLAIN
     do: Tensor = None
-    gradients: Sequence[Any] | None = None
+    gradients: Sequence[Tensor] | None = None
     power: Mapping[str, float] | None = None
 
     @classmethod

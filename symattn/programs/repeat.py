@@ -18,6 +18,7 @@ from symattn.bounds.case_result import Case, CaseResult, Expected, Part
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Grade, Verdict
 from symattn.programs.definitions import Formed
+from symattn.programs.frameworks import Tensor
 from symattn.programs.layouts import argument, to_layout
 from symattn.programs.loading import _package
 from symattn.programs.target import Wrapped
@@ -256,12 +257,12 @@ def _calls(attribute: str, one: Repeated) -> Iterator[str]:
         yield "result = result[0]"
 
 
-def _given(how: Convention, inputs: Inputs) -> dict[Argument, Any]:
+def _given(how: Convention, inputs: Inputs) -> dict[Argument, Tensor]:
     """Return the value of each argument that is made of inputs."""
     return {a: argument(a, how, inputs) for a in how.arguments if a.input in inputs or a.input in MADE}
 
 
-def _names(inputs: dict[Argument, Any]) -> str:
+def _names(inputs: dict[Argument, Tensor]) -> str:
     """The arrays among the arguments, as the inside of a tuple."""
     return "".join(f"{a.parameter}, " for a, values in inputs.items() if not isinstance(values, int)).rstrip()
 
@@ -275,7 +276,7 @@ def _afterwards(judged: CaseResult, convention: Convention) -> Iterator[str]:
         yield 'assert bool((earlier == kept).all()), "the result of the call before was overwritten"'
 
 
-def _arguments(convention: Convention, inputs: dict[Argument, Any]) -> str:
+def _arguments(convention: Convention, inputs: dict[Argument, Tensor]) -> str:
     words = []
     for a in convention.arguments:
         if a.input is None or a in inputs:

@@ -27,6 +27,7 @@ import numpy as np
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes, Size
+from symattn.programs.frameworks import Tensor
 from symattn.programs.names import Function, without_partial
 
 _CREATION = frozenset(["zeros", "ones", "empty", "full", "eye", "identity", "tri", "array", "copy"])
@@ -89,12 +90,12 @@ class _LogAddExp:
     def __init__(self, kind: type[Planes]) -> None:
         self._kind = kind
 
-    def __call__(self, a: object, b: object) -> Any:
+    def __call__(self, a: object, b: object) -> Tensor:
         xp = self._kind.xp
         m = xp.maximum(a, b)
         return m + xp.log(xp.exp(a - m) + xp.exp(b - m))
 
-    def reduce(self, a: object, axis: object = 0, keepdims: bool = False) -> Any:
+    def reduce(self, a: object, axis: object = 0, keepdims: bool = False) -> Tensor:
         return _Special(self._kind).logsumexp(a, axis, keepdims)
 
 
@@ -104,7 +105,7 @@ class _LinearAlgebra:
     def __init__(self, kind: type[Planes]) -> None:
         self._kind = kind
 
-    def norm(self, x: object, ord: object = None, axis: object = None, keepdims: bool = False) -> Any:
+    def norm(self, x: object, ord: object = None, axis: object = None, keepdims: bool = False) -> Tensor:
         if ord not in (None, 2):
             return self._kind.offer("norm")
         return self._kind.xp.sqrt(self._kind.xp.sum(self._kind.of(x) ** 2, axis=axis, keepdims=keepdims))
@@ -119,20 +120,20 @@ class _Special:
     def __init__(self, kind: type[Planes]) -> None:
         self._kind = kind
 
-    def _shifted(self, x: object, axis: object) -> tuple[Any, Any]:
+    def _shifted(self, x: object, axis: object) -> tuple[Tensor, Tensor]:
         xp = self._kind.xp
         a = self._kind.of(x)
         m = xp.max(a, axis=axis, keepdims=True)
         return a - m, m
 
-    def softmax(self, x: object, axis: object = None) -> Any:
+    def softmax(self, x: object, axis: object = None) -> Tensor:
         e = self._kind.xp.exp(self._shifted(x, axis)[0])
         return e / self._kind.xp.sum(e, axis=axis, keepdims=True)
 
-    def log_softmax(self, x: object, axis: object = None) -> Any:
+    def log_softmax(self, x: object, axis: object = None) -> Tensor:
         return self._kind.of(x) - self.logsumexp(x, axis, True)
 
-    def logsumexp(self, a: object, axis: object = None, keepdims: bool = False) -> Any:
+    def logsumexp(self, a: object, axis: object = None, keepdims: bool = False) -> Tensor:
         xp = self._kind.xp
         shifted, m = self._shifted(a, axis)
         total = m + xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
@@ -225,12 +226,12 @@ class _Substitution:
         return top == self._package or not installed
 
 
-def _created(of_kind: Function, plain: Function, *args: object, **kwargs: object) -> Any:
+def _created(of_kind: Function, plain: Function, *args: object, **kwargs: object) -> Tensor:
     """A new array of the kind; truth values, whose type may stand at a place, stay NumPy's."""
     return _with_plain_sizes(plain, *args, **kwargs) if args[1:2] == (bool,) else of_kind(*args, **kwargs)
 
 
-def _as_array(kind: type[Planes], x: Any, *args: Any, **kwargs: Any) -> Any:
+def _as_array(kind: type[Planes], x: Tensor, *args: Tensor, **kwargs: Tensor) -> Tensor:
     """The array of the kind; where tables of angles are read, positions stay NumPy's."""
     plain = hasattr(kind, "tables") and isinstance(x, np.ndarray)
     return np.asarray(x, *args, **kwargs) if plain else kind.xp.asarray(x, *args, **kwargs)
@@ -243,7 +244,7 @@ def _with_plain_sizes(function: Function, *args: object, **kwargs: object) -> An
     return function(*[int(x) if isinstance(x, Size) else x for x in args], **kwargs)
 
 
-def _square_root(kind: type[Planes], real: Function, x: Any, **kwargs: Any) -> Any:
+def _square_root(kind: type[Planes], real: Function, x: Tensor, **kwargs: Tensor) -> Tensor:
     """√x, of a plain number without rounding."""
     if isinstance(x, (np.ndarray, ArrayBase)):
         return np.sqrt(x, **kwargs)
@@ -252,7 +253,7 @@ def _square_root(kind: type[Planes], real: Function, x: Any, **kwargs: Any) -> A
     return real(float(number)) if exact else kind.xp.sqrt(kind.lift(number))
 
 
-def _turned(kind: type[Planes], real: Function, x: object, **kwargs: object) -> Any:
+def _turned(kind: type[Planes], real: Function, x: object, **kwargs: object) -> Tensor:
     """The cosine or sine, of known angles as what stands for it, where the kind has that."""
     tables = getattr(kind, "tables", None)
     if tables is None or isinstance(x, ArrayBase):
@@ -260,7 +261,7 @@ def _turned(kind: type[Planes], real: Function, x: object, **kwargs: object) -> 
     return tables(real.__name__, np.asarray(x, np.float64))
 
 
-def _element(kind: type[Planes], name: str, x: object) -> Any:
+def _element(kind: type[Planes], name: str, x: object) -> Tensor:
     """A function of module math, of an element; of plain numbers too where only the kind has it exactly.
 
     Where tables of angles are read as what they stand for, logarithms of a base are floats, as angles are.

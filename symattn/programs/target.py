@@ -63,7 +63,9 @@ class Target:
         self._function = self._own = function
         self._name = name or getattr(function, "__name__", type(function).__name__)
         self._arrays = frameworks.arrays(convention.framework)
-        self._before: tuple[Any, NDArray[np.float64]] | None = None  # what the last call returned, and its values then
+        self._before: tuple[Tensor, NDArray[np.float64]] | None = (
+            None  # what the last call returned, and its values then
+        )
         self.convention = convention
 
     def describe(self) -> str:
@@ -106,7 +108,7 @@ class Target:
 
         return on_kinds(self._own, self.convention)
 
-    def on(self, kind: type[Planes]) -> Callable[[Tensors], Any]:
+    def on(self, kind: type[Planes]) -> Callable[[Tensors], Tensor]:
         """The function on another kind of array, of the inputs by name, with its first output in their axes."""
         return partial(_called, self.made(kind), self.convention, kind)
 
@@ -173,7 +175,9 @@ def _called(function: Function, how: Convention, kind: type[Planes], inputs: Ten
     return (first, *others) if others else first
 
 
-def _shared(passed: dict[Argument, Tensor], inputs: Mapping[Argument, Any], memory: Memory) -> dict[Argument, Tensor]:
+def _shared(
+    passed: dict[Argument, Tensor], inputs: Mapping[Argument, Tensor], memory: Memory
+) -> dict[Argument, Tensor]:
     """Equal arrays as one array, where ``memory`` says so."""
     if memory != "shared":
         return passed

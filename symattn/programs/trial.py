@@ -21,6 +21,7 @@ from symattn.bounds.called_target import CAUSAL_MASK, PAST, Argument, Convention
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.document.errors import InputError, SymattnError
 from symattn.document.keywords import plain
+from symattn.programs.frameworks import Tensor
 from symattn.programs.layouts import documented, in_words, lengths, lettered, readings, undocumented
 from symattn.programs.names import AMBIGUOUS, Function, bound_keywords, meaning, parameters
 from symattn.programs.request import Request
@@ -86,7 +87,7 @@ class _LayoutTrial:
         self._optional_mask = [] if request.masks else _optional_masks(function)
         self._effort = Effort(_CALLS, _SECONDS)
         self._made: dict[tuple[Any, ...], Inputs | None] = {}
-        self._outputs: dict[int, tuple[Inputs, Any]] = {}  # by the identity of inputs, which are kept alive
+        self._outputs: dict[int, tuple[Inputs, Tensor]] = {}  # by the identity of inputs, which are kept alive
 
     def _call(self, convention: Convention, inputs: Inputs) -> Outcome:
         self._effort.spend()
@@ -303,10 +304,10 @@ class _LayoutTrial:
                 self._made[key] = None
         return self._made[key]
 
-    def _right(self, inputs: Inputs) -> Any:
+    def _right(self, inputs: Inputs) -> Tensor:
         """Return the output of the specification, in float64."""
         if id(inputs) not in self._outputs:
-            result: Any = None
+            result: Tensor = None
             with np.errstate(all="ignore"), suppress(SymattnError):
                 result = self._request.spec(**inputs)
             self._outputs[id(inputs)] = inputs, result[0] if isinstance(result, tuple) else result

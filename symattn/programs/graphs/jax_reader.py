@@ -19,7 +19,7 @@ from symattn.programs.frameworks import import_jax
 from symattn.programs.graphs import running
 from symattn.programs.graphs.jax_table import JAX
 from symattn.programs.graphs.running import MOST_NODES, Graph, GraphArray, GraphNode, Ref
-from symattn.programs.graphs.values import as_int64, type_name
+from symattn.programs.graphs.values import Value, as_int64, type_name
 from symattn.programs.hosts import flat
 from symattn.programs.loading import one_line
 from symattn.programs.names import PLACED, Function, meaning, parameters
@@ -51,7 +51,7 @@ def traced(function: Function, *args: object, layout: Axes = "bhnd", name: str =
     traceable = [hasattr(leaf, "shape") and hasattr(leaf, "dtype") for _, leaf in flat]
     own = [known for known, is_array in zip(flat, traceable, strict=True) if is_array]
 
-    def called(*arrays: object) -> Any:
+    def called(*arrays: object) -> Value:
         rest = iter(arrays)
         leaves = [next(rest) if is_array else leaf for (_, leaf), is_array in zip(flat, traceable, strict=True)]
         own_function, places, keywords = jax.tree_util.tree_unflatten(tree, leaves)
@@ -62,7 +62,7 @@ def traced(function: Function, *args: object, layout: Axes = "bhnd", name: str =
     return of_jaxpr(closed, label, names, layout)
 
 
-def on_kind(function: Function, kind: type[Planes], graphs: dict[Any, Graph] | None = None) -> Function:
+def on_kind(function: Function, kind: type[Planes], graphs: dict[str, Graph] | None = None) -> Function:
     """``function`` of JAX for arrays of ``kind``, as ``running.on_kind`` has it.
 
     Raises ``InputError`` where the function cannot be traced, or a primitive is not read.
@@ -130,10 +130,10 @@ class _JaxprReader:
         self.name = name
         self._inputs: list[GraphArray] = []
         self._weights: list[GraphArray] = []
-        self._constants: dict[str, Any] = {}
+        self._constants: dict[str, Value] = {}
         self._nodes: list[GraphNode] = []
         self._sizes: dict[str, Ref] = {}
-        self._maxima: set[Any] = set()
+        self._maxima: set[Ref] = set()
         self._count = 0
 
     def graph(self, outputs: Iterable[object]) -> Graph:
@@ -191,7 +191,7 @@ class _JaxprReader:
     def _turned(self, x: Ref) -> Ref:
         return self.add("transpose", [x], permutation=[0, 2, 1, 3])[0]
 
-    def returned(self, x: Any, aval: Any, layout: Axes) -> Any:
+    def returned(self, x: Value, aval: Any, layout: Axes) -> Value:
         """An output in the order of the specification."""
         return self._turned(x) if layout == "bnhd" and len(aval.shape) == 4 and isinstance(x, Ref) else x
 
@@ -203,7 +203,7 @@ class _JaxprReader:
                     self._sizes[n] = self.add("size", [Ref(g.name), axis])[0]
 
     # -- equations -----------------------------------------------------------------------------------------------------
-    def inlined(self, closed: Any, values: Sequence[Any]) -> list[Any]:
+    def inlined(self, closed: Any, values: Sequence[Value]) -> list[Value]:
         """The outputs of a jaxpr for these arguments."""
         jaxpr = getattr(closed, "jaxpr", closed)
         entries = [self.constant(x) for x in getattr(closed, "consts", ())]
@@ -214,10 +214,10 @@ class _JaxprReader:
             env.update((v, x) for v, x in zip(equation.outvars, results, strict=True))
         return [self._operand(env, v) for v in jaxpr.outvars]
 
-    def _operand(self, env: Mapping[Any, object], v: object) -> Any:
+    def _operand(self, env: Mapping[Any, object], v: object) -> Value:
         return self.constant(v.val) if hasattr(v, "val") else env[v]
 
-    def _equation(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
+    def _equation(self, equation: Any, operands: list[Value]) -> Sequence[Value]:
         name, outcome = equation.primitive.name, equation.params
         if name == "scan":
             return self._scanned(outcome, operands)
@@ -232,7 +232,7 @@ class _JaxprReader:
             self._maxima.update(result)
         return result
 
-    def _attribute(self, x: object) -> Any:
+    def _attribute(self, x: object) -> Value:
         """A parameter of an equation as plain values; a length that was left open as what computes it."""
         if hasattr(x, "_asdict"):
             return {k: self._attribute(v) for k, v in x._asdict().items()}
@@ -254,7 +254,7 @@ class _JaxprReader:
             raise InputError(f"the length {text[:60]} is not read; hint: sums and products of sizes that inputs have")
         return self.add("length", [list(self._sizes), list(self._sizes.values())], code=compile(tree, text, "eval"))[0]
 
-    def _scanned(self, results: Mapping[str, Any], operands: list[Any]) -> list[Any]:
+    def _scanned(self, results: Mapping[str, Any], operands: list[Value]) -> list[Value]:
         """A scan turn by turn. Raises ``InputError`` where the number of turns is open, or large."""
         count, consts, carries = results["length"], results["num_consts"], results["num_carry"]
         if not isinstance(count, int) or count > _LONGEST:
@@ -263,7 +263,7 @@ class _JaxprReader:
         if not count and len(results["jaxpr"].jaxpr.outvars) > carries:
             raise InputError(f"{self.name}: rows of a scan of 0 turns are not read")
         turns = range(count)[::-1] if results["reverse"] else range(count)
-        stacked: list[list[Any]] = []
+        stacked: list[list[Value]] = []
         for turn in turns:
             row = [self.add("scan.row", [x, turn])[0] for x in rows]
             result = self.inlined(results["jaxpr"], [*fixed, *carry, *row])

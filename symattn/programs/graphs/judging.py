@@ -22,6 +22,7 @@ from symattn.document.codec import changed_fields
 from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.programs.graphs.graph_program import GraphProgram
+from symattn.programs.graphs.values import Value
 from symattn.programs.program import read
 from symattn.verification.arithmetic.suspects import BitSample, explained
 from symattn.verification.definitions.gradients import WRT, Gradient, subject
@@ -92,7 +93,7 @@ def tested(program: GraphProgram, epsilon: float, seed: int) -> IdentityResult:
     """Test a program for semantics. Raises ``InputError`` for what was wrong with the graph when it ran."""
     wrong: list[InputError] = []
 
-    def run(inputs: Mapping[str, object]) -> Any:
+    def run(inputs: Mapping[str, object]) -> Value:
         try:
             return program(inputs)
         except InputError as error:
@@ -191,10 +192,10 @@ def _fault(program: GraphProgram, difference: Difference, seed: int) -> Fault | 
 _Floats = tuple[np.ndarray, Callable[[np.ndarray, tuple[int, ...]], bool], Callable[[np.ndarray, tuple[int, ...]], Any]]
 
 
-def _of_attention(program: GraphProgram, inputs: Mapping[str, Any]) -> _Floats:
+def _of_attention(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats:
     spec, batch = program.spec, len(program.sizes.batch)
 
-    def element(at: tuple[int, ...]) -> dict[str, Any]:
+    def element(at: tuple[int, ...]) -> dict[str, Value]:
         return {n: a[at[:batch]] if n in ("x", "q", "k", "v") else a for n, a in inputs.items()}
 
     def legal(got: np.ndarray, at: tuple[int, ...]) -> bool:
@@ -207,7 +208,7 @@ def _of_attention(program: GraphProgram, inputs: Mapping[str, Any]) -> _Floats:
     return spec(**inputs), legal, explain
 
 
-def _of_gradient(program: GraphProgram, inputs: Mapping[str, Any]) -> _Floats:
+def _of_gradient(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats:
     attention, number = cast(Derivative, program.spec).attention, len(program.graph.outputs)
     known = subject(Gradient(attention), "bhnd" if attention.head_axis else "nd")
     arrays = {"do": np.ones((*inputs["q"].shape[:-1], inputs["v"].shape[-1])), **inputs}
@@ -221,7 +222,7 @@ def _of_gradient(program: GraphProgram, inputs: Mapping[str, Any]) -> _Floats:
     return right.near, lambda got, at: not (right.ratios(got) > 1).any(), explain
 
 
-def inputs_of(program: GraphProgram, sizes: Sizes, seed: int) -> dict[str, Any]:
+def inputs_of(program: GraphProgram, sizes: Sizes, seed: int) -> dict[str, Value]:
     """Inputs of those sizes: normal numbers, and masks in which every query may see the first key."""
     shapes, masks = drawn(sizes, program.spec, program.names, Random(seed))
     random = np.random.default_rng(seed)
@@ -246,14 +247,14 @@ class Derivative:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.attention, name)
 
-    def __call__(self, do: Any = None, **keywords: Any) -> Any:
+    def __call__(self, do: Value = None, **keywords: Value) -> Value:
         if do is None:
             q, v = keywords["q"], keywords["v"]
             do = namespace_of(q).ones((*q.shape[:-1], v.shape[-1]), dtype=q.dtype)
         return vjp(self.attention, do, keywords, (self.by,))[self.by]
 
 
-def _is_explained(run: Any, inputs: Mapping[str, Any], got: list[Any]) -> bool:
+def _is_explained(run: Any, inputs: Mapping[str, Value], got: list[Value]) -> bool:
     """Return whether a mistake gives all that the graph gave."""
     try:
         with np.errstate(all="ignore"):

@@ -6,16 +6,19 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from symattn.document.errors import InputError, MissingExtra
 from symattn.programs.graphs.onnx_table import ONNX, TYPES
 from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref
-from symattn.programs.graphs.values import UNKNOWN, as_int64, type_name
+from symattn.programs.graphs.values import UNKNOWN, Value, as_int64, type_name
 from symattn.programs.loading import one_line
 from symattn.programs.onnx import FLOATS
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 MOST_BYTES = 2**28
 _SMALL = 2**16  # entries of a constant
@@ -50,7 +53,7 @@ def read(path: str | Path) -> Graph:
     return of_model(model, file)
 
 
-def of_model(model: Any, file: Path = Path("model.onnx")) -> Graph:
+def of_model(model: ModelProto, file: Path = Path("model.onnx")) -> Graph:
     """The graph of a ``ModelProto``; ``file`` is where it was, for its name and its external data."""
     g, name = model.graph, file.name
     arrays = {a.name: a for a in g.initializer}
@@ -72,7 +75,7 @@ def of_model(model: Any, file: Path = Path("model.onnx")) -> Graph:
     return Graph(ONNX, name, inputs, tuple(weights), constants, nodes, outputs[:1])
 
 
-def _opset(name: str, model: Any) -> int:
+def _opset(name: str, model: ModelProto) -> int:
     """The version of ONNX's own operators. Raises InputError for one whose operators are not known to be these."""
     result = {o.version for o in model.opset_import if o.domain in ("", "ai.onnx")}
     if len(result) != 1 or not result <= set(_OPSETS):
@@ -81,7 +84,7 @@ def _opset(name: str, model: Any) -> int:
     return int(result.pop())
 
 
-def _spelled(name: str, model: Any) -> Any:
+def _spelled(name: str, model: ModelProto) -> GraphProto:
     """The graph without its numbers, with the types of its values: operators that the table lacks are spelled out.
 
     What ONNX defines by other operators, it spells out itself. Functions of the model's own are left as they are, since
@@ -109,7 +112,7 @@ def _type(number: int) -> str:
     return type_name(TensorProto.DataType.Name(number).lower().replace("double", "float64")) if known else ""
 
 
-def _label(graph: Any, key: str) -> str:
+def _label(graph: GraphProto, key: str) -> str:
     """Return the label of a weight: its name, or the layer of the node that takes it if an exporter made that up."""
     if not key.startswith("onnx::"):
         return key
@@ -117,7 +120,7 @@ def _label(graph: Any, key: str) -> str:
     return ".".join([*user.strip("/").split("/")[:-1], "weight"])
 
 
-def _given(name: str, value: Any) -> GraphArray:
+def _given(name: str, value: ValueInfoProto) -> GraphArray:
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
         raise InputError(f"{name}: the input {value.name[:40]!r} is not a tensor of known axes")
@@ -131,7 +134,7 @@ def _given(name: str, value: Any) -> GraphArray:
     return GraphArray(value.name, tuple(shape), tensor.elem_type in FLOATS)
 
 
-def _shape(place: str, a: Any, file: Path) -> tuple[int, ...]:
+def _shape(place: str, a: TensorProto, file: Path) -> tuple[int, ...]:
     """The shape of an initializer, whose data must be as long, or in a file beside the model."""
     shape = tuple(a.dims)
     if len(shape) > _MOST_AXES or any(n < 0 for n in shape):
@@ -143,7 +146,7 @@ def _shape(place: str, a: Any, file: Path) -> tuple[int, ...]:
     return shape
 
 
-def _check_data(place: str, a: Any, shape: tuple[int, ...]) -> None:
+def _check_data(place: str, a: TensorProto, shape: tuple[int, ...]) -> None:
     """Raise InputError where an array of a type that is read holds another number of entries than its shape has."""
     from onnx import helper
 
@@ -165,7 +168,7 @@ def _check_external(place: str, results: Mapping[str, str], file: Path) -> None:
         raise InputError(f"{place} has its data at {results.get('location', '')[:80]!r}, outside of the model's folder")
 
 
-def _array(place: str, a: Any, shape: tuple[int, ...]) -> np.ndarray:
+def _array(place: str, a: TensorProto, shape: tuple[int, ...]) -> np.ndarray:
     """The numbers of a constant."""
     from onnx import numpy_helper
 
@@ -180,7 +183,7 @@ def _array(place: str, a: Any, shape: tuple[int, ...]) -> np.ndarray:
         raise InputError(f"{place} cannot be read: {str(error)[:80]}") from None
 
 
-def _node(name: str, proto: Any, opset: int, types: Mapping[str, str]) -> GraphNode:
+def _node(name: str, proto: NodeProto, opset: int, types: Mapping[str, str]) -> GraphNode:
     operator = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
     operands = tuple(Ref(i) if i else None for i in proto.input)
     attributes = dict(_attributes(f"{name}: {operator}", proto))
@@ -195,7 +198,7 @@ def _node(name: str, proto: Any, opset: int, types: Mapping[str, str]) -> GraphN
     )
 
 
-def _attributes(place: str, proto: Any) -> Iterator[tuple[str, Any]]:
+def _attributes(place: str, proto: NodeProto) -> Iterator[tuple[str, Value]]:
     from onnx import helper
 
     for attribute in proto.attribute:

@@ -16,7 +16,7 @@ from symattn.programs.frameworks import import_torch
 from symattn.programs.graphs import running
 from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref, unknown
 from symattn.programs.graphs.torch_table import RULES, TORCH
-from symattn.programs.graphs.values import as_int64, type_name
+from symattn.programs.graphs.values import Value, as_int64, type_name
 from symattn.programs.loading import one_line
 from symattn.programs.names import Function
 
@@ -50,7 +50,7 @@ def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
 
         called = running.on_kind(function, kind, export, lambda x: _constant(torch, x, dtype), graphs)
 
-        def without_bound(*places: object, **keywords: object) -> Any:
+        def without_bound(*places: object, **keywords: object) -> Value:
             result = called(*places, **keywords)
             if hasattr(kind, "field") and any(n.operator == _DOCUMENTED for g in graphs.values() for n in g.nodes):
                 kind.field.decisions.chance = UNKNOWN
@@ -70,7 +70,7 @@ def _constant(torch: Any, x: Any, dtype: str) -> Any:
 
 def _exported(torch: Any, function: Function, examples: list[Any], label: str) -> Any:
     class Exported(torch.nn.Module):  # type: ignore[misc]
-        def forward(self, *tensors: object) -> Any:
+        def forward(self, *tensors: object) -> Value:
             return function(*tensors)
 
     def export(module: Any) -> Any:
@@ -174,7 +174,7 @@ def _node(node: Any) -> Iterator[GraphNode]:
     yield GraphNode(_name(node.target), tuple(map(_operand, node.args)), (node.name,), keywords, (result,))
 
 
-def _operand(x: Any) -> Any:
+def _operand(x: Any) -> Value:
     if type(x).__name__ == "Node":
         return Ref(x.name)
     if isinstance(x, (list, tuple)):
