@@ -3,6 +3,7 @@ every implementation in the precision."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -123,19 +124,30 @@ def verify_trace(
     judged = _JudgedTrace(precision or held, contract, rows, alpha, count(spec, arrays), also or {})
     for piece in pieces(spec, arrays):
         judged.look(piece)
+    heads = judged.tallies.get("o", _Tally()).seen
     shapes = ", ".join(f"{n} {' × '.join(map(str, a.shape))}" for n, a in arrays.items())
     return Report(
-        Verdict.FAULT if judged.first else Verdict.NO_FAULT,
+        Verdict.FAULT if (faults := tuple(judged.faults())) else Verdict.NO_FAULT,
         Path(path).name,
         judged.precision.words,
-        f"{shapes}; {judged.looked} queries of each of {judged.seen.get('o', 0)} heads",
+        f"{shapes}; {judged.looked} queries of each of {heads} heads",
         0,
-        tuple(judged.faults()),
+        faults,
         tuple(judged.checks()),
         (_RAN, *judged.notes()),
         command=command,
         fields=changed_fields(spec),
     )
+
+
+@dataclass
+class _Tally:
+    """The pieces in which an array was judged, those of them that are wrong, and the first fault."""
+
+    seen: int = 0
+    wrong: int = 0
+    worst: float = 0.0
+    first: Fault | None = None
 
 
 @dataclass
@@ -148,10 +160,7 @@ class _JudgedTrace:
     whole: float  # the probability alpha for all pieces together
     pieces: int
     also: Mapping[tuple[int, ...], Sequence[int]]
-    first: dict[str, Fault] = field(default_factory=dict)
-    seen: dict[str, int] = field(default_factory=dict)
-    wrong: dict[str, int] = field(default_factory=dict)
-    worst: dict[str, float] = field(default_factory=dict)
+    tallies: dict[str, _Tally] = field(default_factory=lambda: defaultdict(_Tally))
     looked: int = 0
     left_out: dict[str, int] = field(default_factory=dict)
 
@@ -192,13 +201,10 @@ class _JudgedTrace:
 
     def _take(self, name: str, words: str, share: float, piece: TracePiece) -> None:
         """Note what came of a check of a piece."""
-        self.seen[name] = self.seen.get(name, 0) + 1
-        self.worst[name] = max(self.worst.get(name, 0.0), share)
-        if not words:
-            return
-        self.wrong[name] = self.wrong.get(name, 0) + 1
-        if self.wrong[name] == 1 or (share > 1 and not self.first[name].certified):
-            self.first[name] = replace(self._fault(name, words, piece), certified=share > 1)
+        tally = self.tallies[name]
+        tally.seen, tally.worst, tally.wrong = tally.seen + 1, max(tally.worst, share), tally.wrong + bool(words)
+        if words and (tally.first is None or (share > 1 and not tally.first.certified)):
+            tally.first = replace(self._fault(name, words, piece), certified=share > 1)
 
     def _fault(self, name: str, words: str, piece: TracePiece) -> Fault:
         """Describe what is wrong in the first head in which something is."""
@@ -213,17 +219,16 @@ class _JudgedTrace:
 
     def faults(self) -> Iterable[Fault]:
         """The first of each array, and in how many heads there is one."""
-        result = sorted(self.first.items(), key=lambda item: STEPS.index(item[1].step))
-        for name, fault in result:
-            count = f"; wrong in {self.wrong[name]} of {self.seen[name]} heads" if self.seen[name] > 1 else ""
+        result = [(tally, tally.first) for tally in self.tallies.values() if tally.first]
+        for tally, fault in sorted(result, key=lambda item: STEPS.index(item[1].step)):
+            count = f"; wrong in {tally.wrong} of {tally.seen} heads" if tally.seen > 1 else ""
             yield replace(fault, message=fault.message + count)
 
     def checks(self) -> Iterable[Check]:
         """A line for each array that was judged."""
-        for name, seen in self.seen.items():
-            wrong = self.wrong.get(name, 0)
-            grade = Grade.REFUTED if self.worst[name] > 1 else Grade.SAMPLED
-            yield Check(_NAMED[name], grade, seen, wrong, self.worst[name])
+        for name, tally in self.tallies.items():
+            grade = Grade.REFUTED if tally.worst > 1 else Grade.SAMPLED
+            yield Check(_NAMED[name], grade, tally.seen, tally.wrong, tally.worst)
 
     def notes(self) -> Iterable[str]:
         """Yield what a reader must not overlook."""

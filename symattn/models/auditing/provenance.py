@@ -109,13 +109,6 @@ class TracedWeights:
 
 
 @dataclass(frozen=True, eq=False)
-class Greatest:
-    """The greatest of scores over the keys, one for each row."""
-
-    scores: TracedScores
-
-
-@dataclass(frozen=True, eq=False)
 class Exponentials:
     """exp of scores, of which weights become by division by their sums."""
 
@@ -124,18 +117,14 @@ class Exponentials:
 
 
 @dataclass(frozen=True, eq=False)
-class TracedSums:
-    """The sums of exponentials over the keys, one for each row."""
+class OfRows:
+    """A number for each row of scores: the greatest over the keys, or the sum of their exponentials."""
 
-    of: Exponentials
-
-    @property
-    def scores(self) -> TracedScores:
-        """Return the scores of the exponentials."""
-        return self.of.scores
+    scores: TracedScores
+    summed: Exponentials | None = None
 
 
-Node = TracedScores | TracedWeights | Greatest | Exponentials | TracedSums
+Node = TracedScores | TracedWeights | Exponentials | OfRows
 
 
 @dataclass
@@ -280,11 +269,11 @@ def _scaled(known: KnownNodes, op: Operation, inverse: bool = False) -> Node | N
 
 def _divided(known: KnownNodes, op: Operation) -> Node | None:
     above, below = known.get(op.args[0]), known.get(op.args[1])
-    if not isinstance(above, Exponentials) or not isinstance(below, TracedSums):
+    if not isinstance(above, Exponentials) or not isinstance(below, OfRows) or below.summed is None:
         return _scaled(known, op, inverse=True)
     if below.scores is not above.scores or not _of_rows(op.args[1], op.args[0]):
         return None
-    return TracedWeights(above.scores, above.softmax, summed=below.of.softmax)
+    return TracedWeights(above.scores, above.softmax, summed=below.summed.softmax)
 
 
 def _plus(known: KnownNodes, op: Operation, sign: float = 1.0) -> Node | None:
@@ -303,7 +292,8 @@ def _plus(known: KnownNodes, op: Operation, sign: float = 1.0) -> Node | None:
 def _minus(known: KnownNodes, op: Operation) -> Node | None:
     x, y = op.args[:2]
     scores, taken = _scores(known, x), known.get(y) if hasattr(y, "shape") else None
-    if scores is not None and isinstance(taken, Greatest) and taken.scores is scores and _of_rows(y, x):
+    greatest = isinstance(taken, OfRows) and taken.summed is None and taken.scores is scores
+    if scores is not None and greatest and _of_rows(y, x):
         return replace(scores, moved=True)
     return _plus(known, op, sign=-1.0)
 
@@ -346,12 +336,12 @@ def _summed(known: KnownNodes, op: Operation) -> Node | None:
     node = known.get(op.args[0])
     if not isinstance(node, Exponentials) or not _floats(op._replace(args=op.args[:1])):
         return None
-    return TracedSums(node) if _over_keys(op) else None
+    return OfRows(node.scores, node) if _over_keys(op) else None
 
 
 def _greatest(known: KnownNodes, op: Operation) -> Node | None:
     scores = _scores(known, op.args[0])
-    return Greatest(scores) if scores is not None and _over_keys(op) else None
+    return OfRows(scores) if scores is not None and _over_keys(op) else None
 
 
 def _raised(known: KnownNodes, op: Operation) -> Node | None:

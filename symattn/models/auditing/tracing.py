@@ -8,10 +8,10 @@ counted. exp(S) / Σ exp(S) is a softmax, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from symattn.attention.spec import Attention
 from symattn.models.auditing.begun import defect
 from symattn.models.auditing.patches import doing, in_backward, reading
 from symattn.models.auditing.provenance import (
@@ -31,7 +31,7 @@ from symattn.models.auditing.provenance import (
     made_of,
     seeing,
 )
-from symattn.models.auditing.received import LAYERS, Received, UnreadCall, inside
+from symattn.models.auditing.received import LAYERS, Received, UnreadCall, inside, of_torch
 from symattn.models.auditing.setting import Module, Tensor
 from symattn.programs.modules import heads_of
 from symattn.programs.names import Function
@@ -193,13 +193,9 @@ class Tracer:
         if not FUSED[op.name]:
             self.audit.unread("fused operator", module, f"{op.name} is not read")
             return
-        (q, k, v), mask = op.args[:3], op.kwargs.get("attn_mask")
-        received = Received(
-            "fused operator", q, k, v, [] if mask is None else [mask], scale=op.kwargs.get("scale"),
-            places=Attention(causal=bool(op.argument(4, "is_causal")), alignment="top-left"),
-            dropout=float(op.argument(3, "dropout_p", 0.0)), module=module,
-        )  # fmt: skip
-        self._tell(received, out[0], out[0])
+        own = {"dropout_p": op.argument(3, "dropout_p", 0.0), "is_causal": op.argument(4, "is_causal")}
+        received = of_torch(op.args[:3], {**op.kwargs, **own, "enable_gqa": True})
+        self._tell(replace(received, via="fused operator", module=module), out[0], out[0])
 
 
 def _module() -> Module | None:
