@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from importlib import import_module
 from inspect import Parameter
 from math import prod
 from types import SimpleNamespace
@@ -83,11 +84,23 @@ class Host:
         return self
 
 
+#: The class by which the modules of a library are known, and the file and the class of their host. Those of Keras on
+#: PyTorch are modules of both, and Keras calls them.
+_HOSTS = {
+    ("keras", "Layer"): ("hosts", "KerasHost"),
+    ("torch", "Module"): ("hosts", "TorchHost"),
+    ("equinox", "Module"): ("hosts", "EquinoxHost"),
+}
+
+
 def host_of(function: object) -> Host | None:
     """Return the host of a module with weights of its own; None for any other function. No library is imported."""
     classes = {(c.__module__.partition(".")[0], c.__name__) for c in type(function).__mro__}
-    host = next((of_class(function) for known, of_class in _HOSTS.items() if known in classes), None)
-    return host if host is not None and host.weights() else None
+    for known, (file, name) in _HOSTS.items():
+        if known in classes:
+            host: Host = getattr(import_module(f"symattn.programs.{file}"), name)(function)
+            return host if host.weights() else None
+    return None
 
 
 # -- torch -------------------------------------------------------------------------------------------------------------
@@ -257,12 +270,3 @@ def _called(jax: Any, tree: Any, leaves: list[Tensor], tokens: Tensors, inputs: 
     for _ in range(x.ndim - len(module.shape)):
         module = jax.vmap(module)
     return module(x, **inputs)
-
-
-#: The class by which the modules of a library are known, and their host. Those of Keras on PyTorch are modules of both,
-#: and Keras calls them.
-_HOSTS: dict[tuple[str, str], type[Host]] = {
-    ("keras", "Layer"): KerasHost,
-    ("torch", "Module"): TorchHost,
-    ("equinox", "Module"): EquinoxHost,
-}
