@@ -39,7 +39,7 @@ from symattn.document import formulas, model
 from symattn.document.model import Assumption, Block, Document, Step, Text
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.section import Section
-from symattn.theorems.texts import letters_of, roles_of
+from symattn.theorems.texts import APART, letters_of, roles_of
 
 if TYPE_CHECKING:
     from symattn.derivations.cited import CitedTheorem
@@ -50,7 +50,6 @@ _NAMED = re.compile(r"(theorem|not|A of|insert) ([\w.-]+)")
 _HEAD = re.compile(r"(subtitle|hint): (.*)")
 _LETTERS = re.compile(r"letters(?: (\w+))?: (.*)|roles: (.*)")
 _OPTION = re.compile(r"(gap|sign|free) (.*): (.*)|keep")
-_APART = re.compile(r"; (?![^\[]*\])")  # and not between the rows of a matrix
 Line = tuple[str, list[str]]
 
 
@@ -143,7 +142,7 @@ class Telling:
 
     def _said(self, kind: str, section: Any, typed: str, options: list[str]) -> Iterator[Any]:
         if kind == "result":
-            rows = [tuple(map(self.formula, _APART.split(row))) for row in typed.split(" // ")]
+            rows = [tuple(map(self.formula, APART.split(row))) for row in typed.split(" // ")]
             yield section.result("Result", *rows, **self._shown(options))
             return
         first, *remark = map(self.words, typed.split(" :: "))

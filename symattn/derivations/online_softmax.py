@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import reduce
 from itertools import accumulate
-from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.attention.softmax import softmax
@@ -18,13 +16,18 @@ from symattn.document.formulas import formula
 from symattn.document.model import Column, Document, Table
 from symattn.document.notation import Node
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.reader import Reader
+from symattn.proof.relations.part_values import Value
 from symattn.theorems.streaming import BLOCK_LETTERS, STATE_LETTERS
 
 _TEXT = """
 Softmax in one pass
 hint: symattn derive shift             why any maximum will do
 hint: symattn prove streaming
+letters seen: states | s n, V n d_v, m | index j n, l n | where ℓ = sum(s, V, m); a = mix(s, V, m)
+letters more: states | t n, W n d_v, s, v d_v, m, m′ | where ℓ = sum(t, W, m); a = mix(t, W, m); ℓ' = sum((t, s), [W;
+    v], m'); a' = mix((t, s), [W; v], m')
+letters tiles: states | s n, V n d_v, t r, W r d_v, m₁, m₂, m | where ℓ_1 = sum(s, V, m_1); a_1 = mix(s, V, m_1); ℓ_2 =
+    sum(t, W, m_2); a_2 = mix(t, W, m_2); ℓ = sum((s, t), [V; W], m); a = mix((s, t), [V; W], m)
 letters example: new | s n, V n | index j n, l n | example
 roles: a none
 A1: One query, with scores $s_j$ and values $v_j$. The keys come in tiles of any sizes, one after the other
@@ -42,9 +45,9 @@ Tiles 1 and 2 with the states $m_1, ℓ_1, a_1$ and $m_2, ℓ_2, a_2$, and any $
 tiles- ℓ = ℓ_1 e^{m_1 - m} + ℓ_2 e^{m_2 - m} :: another maximum is a common factor
 tiles- a = a_1 e^{m_1 - m} + a_2 e^{m_2 - m} :: likewise
 States that agree in $ℓ e^m$ and $a e^m$ are equal up to the choice of $m$, and give the same output. In this sense:
-states- merge(merge(x, y), z) = merge(x, merge(y, z)) :: merging adds these numbers
-states- merge(x, y) = merge(y, x) :: likewise
-states- merge(x, (m, 0, 0)) = x :: a state of no keys
+merged- merge(merge(x, y), z) = merge(x, merge(y, z)) :: merging adds these numbers
+merged- merge(x, y) = merge(y, x) :: likewise
+merged- merge(x, (m, 0, 0)) = x :: a state of no keys
 not streaming.two-block-merge
 The state of a tile of keys and values is its $m, ℓ, a$; to finish is to divide $a$ by $ℓ$:
 theorem streaming.online-softmax
@@ -73,57 +76,24 @@ def derivation() -> Document:
     states, direct = list(accumulate(tiles, merge)), softmax(scores) @ values
     if not same(finish(reduce(merge, reversed(tiles))), direct):
         raise FalseStep("merged from the end, the output is another")
+    letters = {"states": _states(), "merged": STATE_LETTERS, "blocks": BLOCK_LETTERS}
     return Telling(
-        _letters(), table=[_table(states)], scores=nt.matrix(SCORES), values=nt.matrix(VALUES),
+        letters, table=[_table(states)], scores=nt.matrix(SCORES), values=nt.matrix(VALUES),
         output=_entry(finish(states[-1])), digits=nt.Decimal(direct.tolist()[0][0].decimal(6)),
     ).document("online-softmax", _TEXT)  # fmt: skip
 
 
-def _letters() -> dict[str, Glossary]:
-    """Some keys and any m; these and one more; two tiles, each with an m of its own, and one for both."""
-    seen = {"ℓ": _state("s", "V", "m", 1), "a": _state("s", "V", "m", 2)}
-    more = {"seen": "n", "held": "n d_v", "s": "", "v": "d_v", "m": "", "m′": ""}
-    new = ("seen", "s", "held", "v")
-    grown = {"ℓ": _state("seen", "held", "m", 1), "a": _state("seen", "held", "m", 2)}
-    grown |= {"ℓ′": _joined(new, "m′", 1), "a′": _joined(new, "m′", 2)}
-    two = {"s1": "n", "v1": "n d_v", "s2": "r", "v2": "r d_v", "m₁": "", "m₂": "", "m": ""}
-    both = ("s1", "s2", "v1", "v2")
-    each = {f"{letter}{i}": _state(s, v, f"m{i}", part) for i, s, v in (("₁", "s1", "v1"), ("₂", "s2", "v2"))
-            for letter, part in (("ℓ", 1), ("a", 2))}  # fmt: skip
-    each |= {"ℓ": _joined(both, "m", 1), "a": _joined(both, "m", 2)}
-    return {
-        "seen": Glossary({"s": "n", "V": "n d_v", "m": ""}, index={"j": "n", "l": "n"}, defined=seen, rows=True),
-        "more": Glossary(more, defined=grown, rows=True),
-        "tiles": Glossary(two, defined=each, rows=True),
-        "states": STATE_LETTERS,
-        "blocks": BLOCK_LETTERS,
+def _states() -> Glossary:
+    """The sum ℓ and the mixture a of keys with any maximum, as the implementation computes them."""
+
+    def state(s: Value, v: Value, m: Value) -> SoftmaxState:
+        return tile_state(s.array[None, :], v.array, m.array[None, None])
+
+    functions = {
+        "sum": lambda _, *of: Value(state(*of).normaliser[0, 0]),
+        "mix": lambda _, *of: Value(state(*of).accumulated[0, :], (), 1, True),
     }
-
-
-def _state(scores: str, values: str, maximum: str, part: int) -> Callable[[Reader], Any]:
-    """ℓ (``part`` 1) or a (2) of some keys, as the implementation computes them with any m."""
-
-    def computed(reader: Reader) -> Any:
-        s, v, m = (reader.arrays[x] for x in (scores, values, maximum))
-        return _part(tile_state(s[None, :], v, m[None, None]), part)
-
-    return computed
-
-
-def _joined(names: tuple[str, str, str, str], maximum: str, part: int) -> Callable[[Reader], Any]:
-    """Join a part of the state over two sets of keys."""
-
-    def computed(reader: Reader) -> Any:
-        s, t, v, w = (reader.arrays[x] for x in names)
-        t, w = (t, w) if t.shape else (t[None], w[None, :])
-        every, m = reader.xp.concat([s, t], axis=0), reader.arrays[maximum][None, None]
-        return _part(tile_state(every[None, :], reader.xp.concat([v, w], axis=0), m), part)
-
-    return computed
-
-
-def _part(state: SoftmaxState, part: int) -> Any:
-    return state.normaliser[0, 0] if part == 1 else state.accumulated[0, :]
+    return Glossary(functions=functions, rows=True)
 
 
 def _table(states: list[SoftmaxState]) -> Table:

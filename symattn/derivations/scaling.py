@@ -17,8 +17,6 @@ from symattn.document.evidence import Evidence
 from symattn.document.formulas import formula
 from symattn.document.model import Document, Result, Step
 from symattn.document.notation import At, Node, Row, Words, equals
-from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.section import Section
 
 OTHER_MEANS = "If the means are not zero"
@@ -32,6 +30,7 @@ subtitle: a complete derivation, specialised to $@at$
 hint: symattn derive scaling --dk @dk --mean mu     the means not zero
 hint: symattn derive jacobian                  how softmax answers its scores
 hint: symattn derive scaling --dk @dk -o scaling.tex
+letters uniform: new | s n | index j n
 A1: $q_1, …, q_{d_k}$ share mean $@mu$ and variance $σ²$; so do $k_1, …, k_{d_k}$
 A2: All $2 d_k$ components are independent :: no Gaussian shape is needed
 """
@@ -91,6 +90,8 @@ insert difference
 {jacobian.PROPERTIES}
 """
 _GAP = """
+letters gap: new | top, Δ, d r | sizes n 1+r | index i 1+r, j 1+r, ℓ 1+r, l r | places m 0 | positive Δ | nonnegative d
+    | where s = (top, (top − Δ) 𝟏 − d)
 with gap: $p = softmax(s)$
 # A large gap makes every entry of $J$ small
 let gap: Let the largest score $s_m$ lead all others by at least $Δ > 0$, and put $ε = 1 - p_m$.
@@ -109,7 +110,7 @@ def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
     setting = ScalingSetting(dk, None if mean is None else _mean(mean))
     comparison = numpy_section(setting, seed)
     letters = {
-        "": jacobian.letters(), "gap": _gap_letters(), "uniform": Glossary({"s": "n"}, index={"j": "n"}),
+        "": jacobian.letters(),
         "any": setting.score(), "main": setting.main(), "row": setting.row(), "end": setting.end(),
     }  # fmt: skip
     values: dict[str, Any] = {
@@ -151,17 +152,6 @@ def _mean(given: object) -> Fraction | str:
     if isinstance(value, Fraction) and max(abs(value.numerator), value.denominator) > _LARGEST_MEAN:
         raise InputError(f"--mean must be a number with at most 6 digits above and below the bar, got {given}")
     return value
-
-
-def _gap_letters() -> Glossary:
-    """The score s_m, which stands first, and others that are below it by Δ + d, where no d is negative."""
-
-    def scores(reader: Reader) -> Any:
-        top, delta, d = (reader.arrays[x] for x in ("top", "Δ", "d"))
-        return reader.xp.concat([top[None], top - delta - d], axis=0)
-
-    given, index = {"top": "", "Δ": "", "d": "r"}, {**dict.fromkeys("ijℓ", "1+r"), "l": "r"}
-    return Glossary(given, {"n": "1+r"}, index, {"s": scores}, places={"m": 0}, positive=("Δ",), nonnegative=("d",))
 
 
 def _written_out(setting: ScalingSetting) -> tuple[Step, ...]:

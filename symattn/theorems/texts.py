@@ -39,6 +39,7 @@ from symattn.proof.theorem import Method, Theorem
 from symattn.proof.together import Together
 from symattn.theorems.reading import AsPrinted, Following
 
+APART = re.compile(r"; (?![^\[]*\])")  # and not between the rows of a matrix
 _LINE = re.compile(r"(letters|for|source|why|false|rule|top|step): (.*)|(by|and|gap|step) (.*)")
 
 
@@ -120,7 +121,7 @@ def letters_of(typed: str, letters: Mapping[str, Glossary | None]) -> Glossary:
         if word == "but":
             result = result.but(*rest.split())
         elif word == "where":
-            result = result.where(*rest.split("; "))
+            result = result.where(*APART.split(rest))
         elif word == "laws":
             laws = _pairs(rest, lambda _, parameters: law_with(*parameters.split()))
             parameters = {key: "" for law in laws.values() for key in law.parameters}
