@@ -14,8 +14,7 @@ from symattn.proof.relations.reader import Reader
 from symattn.proof.rules import Fold, OfTheLargest, Repeat
 from symattn.proof.statement import Declared, Pair
 from symattn.proof.together import Together, bound, equations_by, identity
-from symattn.theorems.letters import eye, rows
-from symattn.theorems.sums import add_up, greatest, weights
+from symattn.theorems.letters import add_up, eye, greatest, rows, weights
 from symattn.theorems.texts import theorems
 
 

@@ -8,8 +8,8 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
 from symattn.theorems.letters import ATTENDING, CAUSAL, eye, scaled_scores
+from symattn.theorems.letters import weights as weights_of
 from symattn.theorems.rotations import positions, rotation_matrix
-from symattn.theorems.sums import weights as weights_of
 from symattn.theorems.texts import theorems
 
 _ROW = Glossary(

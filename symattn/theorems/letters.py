@@ -6,12 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.masks import forbid
 from symattn.attention.scores import dot_scores, scale_by_root
-from symattn.attention.softmax import softmax as soft
+from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.proof.relations.glossary import Glossary
-from symattn.theorems.sums import equal_places
 
 ATTENTION = Attention()  # softmax(Q Kᵀ / √d_k) V, of which most statements speak
 CAUSAL = Attention(causal=True, fully_masked="nan")
@@ -42,13 +40,12 @@ def rows(*arrays: Any) -> Any:
     return arrays[0].__array_namespace__().concat(list(arrays), axis=-2)
 
 
-def textbook(q: Array, k: Array, v: Array, allowed: Array | None = None) -> Any:
-    """Σ_j e^{s_ij} v_j / Σ_j e^{s_ij} over the allowed keys, with S = Q Kᵀ / √d_k: no maximum is subtracted.
+def textbook(q: Array, k: Array, v: Array) -> Any:
+    """Σ_j e^{s_ij} v_j / Σ_j e^{s_ij} with S = Q Kᵀ / √d_k: no maximum is subtracted.
 
     A statement about how arrays are laid out compares attention with this, so that its sides are written apart.
     """
-    s = scaled_scores(q, k)
-    return soft(s if allowed is None else forbid(s, allowed), stabilised=False) @ v
+    return weights(scaled_scores(q, k)) @ v
 
 
 def scaled_scores(q: Array, k: Array) -> Array:
@@ -56,6 +53,47 @@ def scaled_scores(q: Array, k: Array) -> Array:
     return scale_by_root(dot_scores(q, k), q)
 
 
-def weights(q: Array, k: Array) -> Any:
-    """softmax(Q Kᵀ / √d_k), as an array."""
-    return ATTENTION.trace(q, k, k)["weights"]
+def weights(s: Array) -> Any:
+    """softmax(s), no maximum subtracted."""
+    return softmax(s, stabilised=False)
+
+
+def add_up(x: Array) -> Array:
+    """Σ_j x_ij, as a column."""
+    return x.__array_namespace__().sum(x, axis=-1, keepdims=True)
+
+
+def exp(x: Array) -> Array:
+    """e^x."""
+    return x.__array_namespace__().exp(x)
+
+
+def total(x: Array) -> Array:
+    """The sum of all entries."""
+    return x.__array_namespace__().sum(x)
+
+
+def beside(*arrays: Any) -> Any:
+    """Blocks of columns one beside the other."""
+    return arrays[0].__array_namespace__().concat(list(arrays), axis=-1)
+
+
+def equal_places(places: Any) -> Any:
+    """[j = l]."""
+    return places[:, None] == places[None, :]
+
+
+def identity_like(x: Array) -> Array:
+    """I, as large as a square matrix is."""
+    xp = x.__array_namespace__()
+    return xp.astype(equal_places(xp.arange(x.shape[-1])), x.dtype)
+
+
+def squares(x: Array) -> Array:
+    """‖x_i‖², as a column."""
+    return add_up(x * x)
+
+
+def greatest(x: Array, axis: int | None = None) -> Array:
+    """max x, with axes of length one."""
+    return x.__array_namespace__().max(x, axis=axis, keepdims=True)

@@ -15,8 +15,7 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
 from symattn.proof.together import Positive, Together, identity
-from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, rows, scaled_scores
-from symattn.theorems.sums import beside
+from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, beside, rows, scaled_scores
 from symattn.theorems.texts import theorems
 
 MASKED = Attention(mask="boolean", fully_masked="nan")

@@ -15,8 +15,7 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.statement import Pair
 from symattn.proof.together import equations_by
-from symattn.theorems.letters import eye
-from symattn.theorems.sums import add_up, squares, total
+from symattn.theorems.letters import add_up, eye, squares, total
 from symattn.theorems.texts import theorems
 
 

@@ -16,9 +16,8 @@ from symattn.proof.relations.part_values import Value, spread
 from symattn.proof.relations.reader import Reader
 from symattn.proof.statement import Declared
 from symattn.proof.together import Fails, Together, identity
-from symattn.theorems.letters import CAUSAL, rows
+from symattn.theorems.letters import CAUSAL, add_up, rows
 from symattn.theorems.rotations import positions, rotation_matrix, turn, unit_vectors
-from symattn.theorems.sums import add_up
 from symattn.theorems.texts import theorems
 
 

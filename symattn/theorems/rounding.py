@@ -21,9 +21,9 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.printed_roundings import fl, overflow
 from symattn.proof.together import PositiveNumber, Together, bound
 from symattn.theorems import rounding_formats
+from symattn.theorems.letters import beside, exp, weights
 from symattn.theorems.rounding_formats import FORMAT_LETTERS, INFINITE, values
 from symattn.theorems.streaming import STATE_LETTERS, named_state
-from symattn.theorems.sums import beside, exp, weights
 from symattn.theorems.texts import theorems
 
 KEPT = (*INFINITE, "float8_e4m3fn")

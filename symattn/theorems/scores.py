@@ -11,8 +11,7 @@ from symattn.attention.softmax import sparsemax as sparse_weights
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.rules import Substitution
 from symattn.proof.statement import Declared
-from symattn.theorems.letters import rows
-from symattn.theorems.sums import squares, weights
+from symattn.theorems.letters import rows, squares, weights
 from symattn.theorems.texts import theorems
 
 LETTERS = Glossary(

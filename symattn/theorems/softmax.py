@@ -6,7 +6,7 @@ from typing import Any
 
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
-from symattn.theorems.sums import beside, weights
+from symattn.theorems.letters import beside, weights
 from symattn.theorems.texts import theorems
 
 LETTERS = Glossary(

@@ -26,8 +26,7 @@ from symattn.proof.relations.part_values import Several, Unread, Value, both
 from symattn.proof.relations.reader import Reader
 from symattn.proof.rules import Fold
 from symattn.proof.statement import Declared
-from symattn.theorems.letters import ATTENTION, CAUSAL, rows, scaled_scores
-from symattn.theorems.sums import add_up, exp
+from symattn.theorems.letters import ATTENTION, CAUSAL, add_up, exp, rows, scaled_scores
 from symattn.theorems.texts import theorems
 
 # Merging the states of tiles, in any bracketing, gives the state of all keys, and with it the output.

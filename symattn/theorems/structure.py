@@ -17,8 +17,7 @@ from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
 from symattn.proof.rules import Substitution
 from symattn.proof.statement import Declared
-from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, eye, rows
-from symattn.theorems.sums import identity_like
+from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, eye, identity_like, rows
 from symattn.theorems.texts import theorems
 
 

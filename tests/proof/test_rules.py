@@ -17,7 +17,7 @@ from symattn.proof.rules import Fold, MeanRule, OfTheLargest, Repeat, Substituti
 from symattn.proof.statement import Declared, Letters
 from symattn.proof.theorem import Method
 from symattn.proof.together import bound
-from symattn.theorems.sums import add_up, exp, greatest, weights
+from symattn.theorems.letters import add_up, exp, greatest, weights
 
 ROW = {"s": "n m"}
 
