@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.attention.positions.angles import rotate_half
 from symattn.attention.projections import grouped_attention, merge_heads, repeat_heads, tile_heads
 from symattn.document.formulas import ARRAY_ROLES
+from symattn.document.notation import name
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.statement import Pair
-from symattn.proof.together import equations_by
-from symattn.theorems.letters import ATTENTION, textbook
+from symattn.theorems.letters import ATTENTION
 from symattn.theorems.texts import theorems
-
-GROUPS = {"q": "g*r n_q d_k", "k": "g n_k d_k", "v": "g n_k d_v"}
-WEIGHTS = {"x": "n d", "w_q": "h d d_k", "w_k": "h d d_k", "w_v": "h d d_v", "w_o": "h d_v d"}
 
 
 def _blocks_of(matrix: str) -> Any:
@@ -30,38 +27,35 @@ def _of_each_head(matrices: str) -> Any:
     return lambda reader: Value(reader.array(matrices), ("t",), 2)
 
 
-def _sum(x: Any) -> Any:
-    """The sum over the heads."""
-    return x.sum(axis=0)
-
-
 def _blocks(x: Array, w: Array) -> Array:
     """W_O as one block of rows for each head."""
     return x.__array_namespace__().reshape(w, (x.shape[0], x.shape[-1], w.shape[-1]))
 
 
-@equations_by(
-    arrays=WEIGHTS,
-    false=lambda x, w_q, w_k, w_v, w_o, pi: (
-        _multi_head(x, w_q[pi], w_k[pi], w_v[pi], w_o),
-        _multi_head(x, w_q, w_k, w_v, w_o),
-    ),
-    permutations={"pi": "h"},
-)
-def head_permutation(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, pi: Any) -> Pair:
-    return _multi_head(x, w_q[pi], w_k[pi], w_v[pi], w_o[pi]), _multi_head(x, w_q, w_k, w_v, w_o)
+def _reordered(matrices: str) -> Any:
+    """A matrix for each head, with the heads in the order of Π."""
+
+    def permuted(reader: Reader) -> Value:
+        w = reader.array(matrices)
+        rows = reader.xp.reshape(w, (w.shape[0], w.shape[1] * w.shape[2]))
+        return Value(reader.xp.reshape(reader.one(name("Π")).array @ rows, w.shape), ("t",), 2)
+
+    return permuted
 
 
-def _multi_head(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Any:
-    """Σ_t Attention(X W_Q, X W_K, X W_V) W_O, each with block t."""
-    return _sum(ATTENTION(x @ w_q, x @ w_k, x @ w_v) @ w_o)
+PROJECTIONS = {"Q": "queries", "K": "keys", "V": "values", "O": "outputs"}
+
+
+def _grouped(reader: Reader) -> Any:
+    """The outputs of all query heads."""
+    return grouped_attention(ATTENTION, *map(reader.array, "QKV"))
 
 
 GROUPED = Glossary(
     {"Q": "g*r n_q d_k", "K": "g n_k d_k", "V": "g n_k d_v"},
     {"g": "g", "r": "r"},
     {"t": "g*r"},
-    {"O": lambda reader: grouped_attention(ATTENTION, *map(reader.array, "QKV"))},
+    {"O": _grouped},
     first=0,
 )
 """Grouped-query attention, whose output is O."""
@@ -72,24 +66,15 @@ def _repeated_beside(letter: str) -> Any:
     return lambda reader: merge_heads(repeat_heads(reader.array(letter), reader.length("r")))
 
 
-@equations_by(
-    arrays={**GROUPS, "w": "g*r d_v d"},
-    false=lambda q, k, v, r: (
-        ATTENTION(q, tile_heads(k, r), tile_heads(v, r)),
-        ATTENTION(q, repeat_heads(k, r), repeat_heads(v, r)),
-    ),
-)
-def gqa_tile_is_a_relabelling(q: Array, k: Array, v: Array, w: Array, g: Array, r: Array) -> list[Pair]:
-    tiled = ATTENTION(_relabelled(q, g, r), tile_heads(k, r), tile_heads(v, r))
-    repeated, stated = (f(q, repeat_heads(k, r), repeat_heads(v, r)) for f in (ATTENTION, textbook))
-    return [(tiled, _relabelled(stated, g, r)), (_sum(tiled @ _relabelled(w, g, r)), _sum(repeated @ w))]
+def _relabelled(of: Callable[[Reader], Any]) -> Callable[[Reader], Any]:
+    """What becomes of heads when head a r + b is head b g + a."""
 
+    def relabelled(reader: Reader) -> Any:
+        x, g, r = of(reader), reader.length("g"), reader.length("r")
+        apart = reader.xp.reshape(x, (g, r, *x.shape[1:]))
+        return reader.xp.reshape(reader.xp.permute_dims(apart, (1, 0, 2, 3)), (r * g, *x.shape[1:]))
 
-def _relabelled(x: Array, g: Array, r: Array) -> Array:
-    """Head a r + b becomes head b g + a."""
-    xp = x.__array_namespace__()
-    apart = xp.reshape(x, (g, r, *x.shape[1:]))
-    return xp.reshape(xp.permute_dims(apart, (1, 0, 2, 3)), (r * g, *x.shape[1:]))
+    return relabelled
 
 
 def _rotated(reader: Reader, x: Value) -> Value:
@@ -107,14 +92,18 @@ why: A product of a row of blocks and a column of blocks is the sum of the produ
 false: the sum of the heads times the first block: $[H_1, …, H_h] W_O = (Σ_{t=1}^h H_t) W_{O, 1}$
 
 head-permutation: Heads are permuted with their parts of the output projection
-the output does not change when the heads are permuted, each with its $W_Q$, $W_K$, $W_V$ and its block of $W_O$
+the output does not change when the heads are permuted, each with its $W_Q$, $W_K$, $W_V$ and its block of $W_O$:
+  $Σ_{t=1}^h Attention(X W′_{Q, t}, X W′_{K, t}, X W′_{V, t}) W′_{O, t} = Σ_{t=1}^h Attention(X W_{Q, t}, X W_{K, t}, X
+  W_{V, t}) W_{O, t}$
+for: the matrices W′ are the matrices W in any other order of the heads
 why: The output is a sum over heads.
-false: the same with $W_O$ as it was
-by head_permutation
+false: the same with $W_O$ as it was: $Σ_{t=1}^h Attention(X W′_{Q, t}, X W′_{K, t}, X W′_{V, t}) W_{O, t} = Σ_{t=1}^h
+  Attention(X W_{Q, t}, X W_{K, t}, X W_{V, t}) W_{O, t}$
 
 gqa-is-mha: Grouped heads are repeated heads
 $O_t = Attention(Q_t, K_{⌊t/r⌋}, V_{⌊t/r⌋})$: query head t reads head $⌊t/r⌋$ of keys and values, so it is multi-head
   attention with each of those heads repeated r times in a row
+letters: tiled
 for: g heads of keys and values, $h = g r$ of queries; heads are counted from 0
 source: Ainslie et al., GQA: Training Generalized Multi-Query Transformer Models (2023)
 why: Both take the same key head for each query head.
@@ -123,11 +112,13 @@ false: query head t reads head t mod g, as the heads of keys and values are tile
 
 gqa-tile-is-a-relabelling: Tiled heads of GQA are relabelled
 reading head t mod g gives the output that reading head ⌊t / r⌋ gives, once the query heads and their blocks of $W_O$
-  are permuted by a r + b ↦ b g + a
+  are permuted by a r + b ↦ b g + a: $Attention(Q′_t, K′_t, V′_t) = O′_t$ and $Σ_t Attention(Q′_t, K′_t, V′_t) W′_t =
+  Σ_t O_t W_t$
+letters: tiled
 for: 0 ≤ a < g and 0 ≤ b < r; heads are counted from 0
+for: K′ and V′ are K and V, tiled; Q′, O′ and W′ are the queries, the outputs and the blocks of $W_O$, permuted
 why: Head b g + a is a mod g, and head a r + b is a when divided by r.
-false: they agree without the permutation
-by gqa_tile_is_a_relabelling
+false: they agree without the permutation: $Attention(Q_t, K′_t, V′_t) = O_t$
 
 mqa-is-gqa-one: MQA is GQA with one group
 for $g = 1$: $O_t = Attention(Q_t, K_0, V_0)$, which is multi-query attention; for $r = 1$: $O_t = Attention(Q_t, K_t,
@@ -164,17 +155,26 @@ THEOREMS = theorems(
             roles={**ARRAY_ROLES, "H": "output"},
             defined={"W_{O,t}": _blocks_of("W_O"), "W_{O,1}": lambda reader: _blocks_of("W_O")(reader).array[0]},
         ),
-        "head-permutation": None,
-        "gqa-is-mha": GROUPED.also(
+        "head-permutation": Glossary(
+            {"X": "n d", "queries": "h d d_k", "keys": "h d d_k", "values": "h d d_v", "outputs": "h d_v d"},
+            index={"t": "h"},
+            defined={f"W_{{{letter},t}}": _of_each_head(of) for letter, of in PROJECTIONS.items()}
+            | {f"W′_{{{letter},t}}": _reordered(of) for letter, of in PROJECTIONS.items()},
+            permutations={"Π": "h"},
+        ),
+        "tiled": GROUPED.also(
+            {"W": "g*r d_v d"},
             defined={
                 "K′": lambda reader: tile_heads(reader.array("K"), reader.length("r")),
                 "V′": lambda reader: tile_heads(reader.array("V"), reader.length("r")),
-            }
+                "Q′": _relabelled(lambda reader: reader.array("Q")),
+                "W′": _relabelled(lambda reader: reader.array("W")),
+                "O′": _relabelled(_grouped),
+            },
         ),
-        "gqa-tile-is-a-relabelling": None,
         "mqa-is-gqa-one": GROUPED.also(
             defined={
-                "O′": lambda reader: merge_heads(grouped_attention(ATTENTION, *map(reader.array, "QKV"))),
+                "O′": lambda reader: merge_heads(_grouped(reader)),
                 "Q′": lambda reader: merge_heads(reader.array("Q")),
                 "K′": _repeated_beside("K"),
                 "V′": _repeated_beside("V"),

@@ -40,14 +40,6 @@ def rows(*arrays: Any) -> Any:
     return arrays[0].__array_namespace__().concat(list(arrays), axis=-2)
 
 
-def textbook(q: Array, k: Array, v: Array) -> Any:
-    """Σ_j e^{s_ij} v_j / Σ_j e^{s_ij} with S = Q Kᵀ / √d_k: no maximum is subtracted.
-
-    A statement about how arrays are laid out compares attention with this, so that its sides are written apart.
-    """
-    return weights(scaled_scores(q, k)) @ v
-
-
 def scaled_scores(q: Array, k: Array) -> Array:
     """Q Kᵀ / √d_k."""
     return scale_by_root(dot_scores(q, k), q)
