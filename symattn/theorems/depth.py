@@ -26,19 +26,6 @@ def _osc_of(_: Reader, x: Value) -> Value:
     return Value(xp.max(x.array, axis=-1) + xp.max(-x.array, axis=-1), x.letters)
 
 
-LETTERS = Glossary(
-    {"S": "n n", "T": "n m", "x": "n"},
-    {"n": "n"},
-    {"i": "n", "j": "n", "k": "m"},
-    {
-        "P": lambda reader: weights(reader.array("S")),
-        "Q": lambda reader: weights(reader.array("T")),
-        "I": eye("n"),
-    },
-    functions={"osc": _osc_of},
-)
-
-
 def row_with_sum_one(e: Array) -> Any:
     """e + (1 − Σ e) / n: every row with the sum 1 is of this form, with e the row itself."""
     n = add_up(e.__array_namespace__().ones_like(e))
@@ -268,7 +255,7 @@ _TEXT = """
 dobrushin-contraction: Averaging contracts (Dobrushin)
 $(P x)_i − (P x)_k ≤ 1/2 ‖P_i − P_k‖_1 (max(x) − min(x))$ and $1/2 ‖P_i − P_k‖_1 ≤ 1 − n min(P)$ for any rows i and k;
   so osc(P x) ≤ δ(P) osc(x) with the largest distance δ(P) of two rows, ½ ‖P_i − P_k‖₁
-letters: | E r n | but P | index i r, k r, j n, l n | where P_ij = E_ij + (1 − Σ_{l=1}^n E_il)/n
+letters: weights | E r n, S n n, x n | sizes n | index i r, k r, j n, l n | where P_ij = E_ij + (1 − Σ_{l=1}^n E_il)/n
 for: the rows of P sum to 1, as those of any E do with what they lack in equal parts; osc is the largest entry less the
   smallest
 source: Dobrushin, Central limit theorem for non-homogeneous Markov chains (1956)
@@ -303,8 +290,8 @@ by causal_collapse
 rollout-stochastic: Products of weights are weights
 $P Q 𝟏 = 𝟏$, $1/2 (I + P) 𝟏 = 𝟏$; and $(A B)_{i, k} ≥ 0$, $1/2 (I + A)_{i, j} ≥ 0$: so both are weights if P = A and
   Q = B are
-letters: | A n n, B n m, E n n, F n m | but P Q | nonnegative A B | sizes m | roles Q none, F none | where P_ij = E_ij +
-  (1 − Σ_{l=1}^n E_il)/n; Q_ik = F_ik + (1 − Σ_{l=1}^m F_il)/m
+letters: weights | A n n, B n m, E n n, F n m | nonnegative A B | sizes n, m | index i n, j n, k m | roles Q none, F
+  none | where P_ij = E_ij + (1 − Σ_{l=1}^n E_il)/n; Q_ik = F_ik + (1 − Σ_{l=1}^m F_il)/m
 for: the rows of P and Q sum to 1, as those of any E and F do with what they lack in equal parts
 for: no entry of A and B is negative
 source: Abnar, Zuidema, Quantifying Attention Flow in Transformers (2020)
@@ -325,7 +312,7 @@ THEOREMS = theorems(
     "depth",
     _TEXT,
     {
-        "": LETTERS,
+        "weights": Glossary(sizes={}, defined={"I": eye("n")}, functions={"osc": _osc_of}),
         "rank-collapse-averaging": _MANY_LAYERS.also(
             defined={"P": lambda reader: _with_at_least(reader, weights(reader.array("S")), 1, reader.length("n"))},
             sharp="apart",

@@ -176,6 +176,7 @@ false: $dQ = dS K$
 backward-norms: Backwards: norms
 $∂(G·u)/∂X_i = 1/‖X‖ (G_i − u_i {G·u})$ for $u = X/‖X‖$; $∂(G·RMS(X))/∂X_i = √d/‖X‖ (G_i − u_i {G·u})$; and for
   LayerNorm the same of $Π X$, times $Π$: $∂(G·LN(X))/∂X_i = √d/‖Π X‖ (Π (G − w wᵀ G))_i$ with $w = Π X/‖Π X‖$
+letters: norms | X d, G d | index i d | sizes d | where Π = I − 𝟏 𝟏ᵀ/d
 for: ε is 0; no row is 0, $‖X‖ ≠ 0$, or, for LayerNorm, constant, $‖Π X‖ ≠ 0$
 source: Zhang, Sennrich, Root Mean Square Layer Normalization (2019)
 why: What of the gradient is along x would change its length alone. Cosines are dot products of such u.
@@ -201,6 +202,8 @@ false: $dW = Xᵀ X W$
 
 backward-shared-heads: Backwards: shared heads
 $dK_h = Σ_{t=1}^r dK_h_t$ and $dV_h = Σ_{t=1}^r dV_h_t$
+letters: each head | Q h r n_q d_k, K h n_k d_k, V h n_k d_v, G h r n_q d_v | sizes H h, r, d_k | index h h, t r | loss
+  ℓ | where ℓ = Σ_{h=1}^H Σ_{t=1}^r G_h_t·Attention(Q_h_t, K_h, V_h)
 for: dX is the gradient by X, from dY by what was computed of it
 for: the head h of keys and values is read by the heads (h, 1), …, (h, r) of queries
 source: Ainslie et al., GQA (2023)
@@ -210,6 +213,8 @@ false: the mean over the heads in the place of the sum: $dV_h = (Σ_{t=1}^r dV_h
 backward-causal: Backwards: the causal mask
 the gradients of causal attention are those of $dV = Pᵀ G$, $dQ = 1/√d_k dS K$, $dK = 1/√d_k dSᵀ Q$ with its weights
   $P$
+letters: causal | Q n d_k, K n d_k, V n d_v, G n d_v | index i n, j n, l n, c d_v | sizes n, n_k n, d_k, d_v | loss ℓ |
+  where dP = G Vᵀ; O = P V; ℓ = Σ_{i=1}^n Σ_{c=1}^{d_v} G_i_c O_i_c
 for: dX is the gradient by X, from dY by what was computed of it
 for: $dS_ij = p_ij (dP_ij − D_i)$, $D_i = Σ_{j=1}^{n_k} p_ij dP_ij$
 source: Dao et al., FlashAttention (2022)
@@ -236,35 +241,22 @@ THEOREMS = theorems(
         "backward": LETTERS,
         "attending": ATTENDING,
         "step": ATTENDING.but(*ATTENDING.given, *ATTENDING.defined),
-        "backward-norms": Glossary(
-            {"X": "d", "G": "d"},
-            index={"i": "d"},
-            sizes={"d": "d"},
+        "norms": Glossary(
+            sizes={},
             defined={"I": eye("d")},
             functions={"RMS": lambda _, x: x.on(rms_norm), "LN": lambda _, x: x.on(layer_norm)},
-        ).where("Π = I − 𝟏 𝟏ᵀ/d"),
+        ),
         "backward-rotary": positions(
             {"x_p": "f*2", "g_p": "f*2"},
             "p",
             {"R": rotation_matrix},
             loss="ℓ",
         ).where("ℓ = R_p x_p·g_p"),
-        "backward-shared-heads": Glossary(
-            {"Q": "h r n_q d_k", "K": "h n_k d_k", "V": "h n_k d_v", "G": "h r n_q d_v"},
-            {"H": "h", "r": "r", "d_k": "d_k"},
-            {"h": "h", "t": "r"},
-            {"dK_ht": lambda reader: _each_head(reader).k, "dV_ht": lambda reader: _each_head(reader).v},
-            loss="ℓ",
-        ).where("ℓ = Σ_{h=1}^H Σ_{t=1}^r G_h_t·Attention(Q_h_t, K_h, V_h)"),
-        "backward-causal": Glossary(
-            {"Q": "n d_k", "K": "n d_k", "V": "n d_v", "G": "n d_v"},
-            index={"i": "n", "j": "n", "l": "n", "c": "d_v"},
-            sizes={"n": "n", "n_k": "n", "d_k": "d_k", "d_v": "d_v"},
-            loss="ℓ",
-            defined={
-                "P": lambda r: CAUSAL.trace(r.array("Q"), r.array("K"), r.array("V"))["weights"],
-            },
-        ).where("dP = G Vᵀ", "O = P V", "ℓ = Σ_{i=1}^n Σ_{c=1}^{d_v} G_i_c O_i_c"),
+        "each head": Glossary(
+            sizes={},
+            defined={"dK_ht": lambda reader: _each_head(reader).k, "dV_ht": lambda reader: _each_head(reader).v},
+        ),
+        "causal": Glossary(sizes={}, defined={"P": lambda r: CAUSAL.trace(*map(r.array, "QKV"))["weights"]}),
     },
     globals(),
 )

@@ -137,6 +137,8 @@ false: each of the two matrices summed over heads, and the sums multiplied: $Σ_
 
 mla-absorb: Latent keys are absorbed into the queries
 $Attention(Q, C U_K, C U_V) = softmax(Q U_Kᵀ Cᵀ/√d_k) C U_V$
+letters: rotated | Q n_q d_k, C n_k l, U_K l d_k, U_V l d_v, Y n_q f*2, W l f*2, cos n_k f, sin n_k f | sizes d_k, d f*2
+  | units cos sin
 for: the factor of the scores is that of the queries, not that of the latent width
 source: DeepSeek-AI, DeepSeek-V2 (2024)
 why: The product of three matrices may be taken in either order, so that only the latent need be kept.
@@ -186,15 +188,7 @@ THEOREMS = theorems(
             roles={**ARRAY_ROLES, "H": "output"},
             defined={"W_{V,t}": _of_each_head("values"), "W_{O,t}": _of_each_head("outputs")},
         ),
-        "mla-absorb": Glossary(
-            {
-                **{"Q": "n_q d_k", "C": "n_k l", "U_K": "l d_k", "U_V": "l d_v"},
-                **{"Y": "n_q f*2", "W": "l f*2", "cos": "n_k f", "sin": "n_k f"},
-            },
-            {"d_k": "d_k", "d": "f*2"},
-            functions={"R": _rotated},
-            units=(("cos", "sin"),),
-        ),
+        "rotated": Glossary(sizes={}, functions={"R": _rotated}),
     },
     globals(),
 )

@@ -135,6 +135,7 @@ exp-kernel-full-rank: Three features do not give softmax attention
 $det[e^{q_i k_j}] > 0$, tried up to the order 5, with $q_1 < q_2$ < … and $k_1 < k_2$ < …; so three features, or fewer,
   do not give softmax attention exactly; for all numbers of the order 2: $e^{x (y + b)} e^{(x + a) y} ≤ e^{x y} e^{(x +
   a) (y + b)}$
+letters: rising | x, u n, y, w n, a, b | sizes n 1+n | index i 1+n, j 1+n | positive u w a b
 for: of every order it is so by induction with Rolle's theorem, as a sum of n exponentials has fewer than n zeros, which
   is no identity; a and b are the differences of two numbers q and of two k, and both sides are equal only if one is 0
 why: A sum of n exponentials with distinct rates has fewer than n zeros. With R features the rank is at most R, and a
@@ -155,13 +156,7 @@ THEOREMS = theorems(
             rows=True,
         ),
         "performer-positive-features": Glossary({"q": "d", "k": "d"}, families={"E": mean_of_exponential("w")}),
-        "exp-kernel-full-rank": Glossary(
-            {"x": "", "u": "n", "y": "", "w": "n", "a": "", "b": ""},
-            {"n": "1+n"},
-            {"i": "1+n", "j": "1+n"},
-            {"q": _rising("x", "u"), "k": _rising("y", "w")},
-            positive=("u", "w", "a", "b"),
-        ),
+        "rising": Glossary(sizes={}, defined={"q": _rising("x", "u"), "k": _rising("y", "w")}),
     },
     globals(),
 )

@@ -10,7 +10,6 @@ from symattn.attention.masks import forbid, window
 from symattn.attention.norms import layer_norm
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
-from symattn.document.formulas import ARRAY_ROLES
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
@@ -160,6 +159,7 @@ fully-masked-row: A row without an allowed key
 without an allowed key, so with forbidden scores f, $Σ_{j=1}^{n_k} e^{f_j} = 0$ and $Σ_{j=1}^{n_k} e^{f_j} v_j = 0$: the
   row is 0/0, undefined; with one bias $−B$ on every key it is what it is without a mask: $softmax(s − B 𝟏) =
   softmax(s)$
+letters: forbidden | s n_k, V n_k d_v, B | index j n_k
 for: real numbers; B is any finite number, one for each row
 why: All exponentials are 0, and so is their sum. A bias that all keys share cancels.
 false: with one bias on every key the row is zero, $softmax(s − B 𝟏) = 0 s$; or it is the mean of the values, $softmax(s
@@ -179,6 +179,7 @@ gap |M| e^{max(x) − y_k − B}: {Σ_{i=1}^m e^{x_i − B} (e^{r_i} − 1) + m 
 
 causal-no-leak: Nothing leaks from the future
 $∂o_i/∂x_j = 0$ for $j > i$; $∂h_i/∂q_j = 0$, $∂h_i/∂k_j = 0$ and $∂h_i/∂v_j = 0$ for $j > i$
+letters: causal | X n d, W_Q d d_k, W_K d d_k, W_V d d_v, Q n d_k, K n d_k, V n d_v | index i n, j n | roles x input
 for: O is self-attention of X, H is attention of any Q, K and V; both are causal, with as many queries as keys
 source: Vaswani et al., Attention Is All You Need (2017)
 why: No key after a token enters its row; so nothing of later tokens gets through several layers either.
@@ -188,6 +189,8 @@ top: 2
 
 causal-first-row: The first token sees itself alone
 $o_1 = v_1$, $P_1_1 = 1$, so $dQ_1 = 0$
+letters: weights | Q 1+m d_k, K 1+m d_k, V 1+m d_v, G 1+m d_v | sizes n 1+m, d_v | index i 1+m, j 1+m, c d_v | loss ℓ |
+  where O = P V; ℓ = G·O
 for: attention is causal, and there are as many queries as keys
 why: The first token may attend to itself alone, and a single weight is 1; no other row sees its query.
 false: $o_1 = 1/n Σ_{j=1}^n v_j$
@@ -202,6 +205,7 @@ by window_receptive_field
 
 mask-transport: Masks move with their tokens
 $Attention(Π X, Π M Πᵀ) = Π Attention(X, M)$
+letters: added | X n d, M n n, W_Q d d_k, W_K d d_k, W_V d d_v | permutations Π n
 for: M is an additive mask with finite entries; or its entries are factors of the exponentials, 0 where it forbids,
   and no row of them is 0
 why: A mask that is permuted with the tokens forbids the same pairs of them.
@@ -228,38 +232,18 @@ THEOREMS = theorems(
                 ),
             },
         ),
-        "fully-masked-row": Glossary(
-            {"s": "n_k", "V": "n_k d_v", "B": ""},
-            index={"j": "n_k"},
-            defined={"f": lambda reader: forbid(reader.array("s"), reader.xp.arange(1) < 0)},
-        ),
-        "causal-no-leak": Glossary(
-            {
-                **{"X": "n d", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d_v"},
-                **{"Q": "n d_k", "K": "n d_k", "V": "n d_v"},
-            },
-            index={"i": "n", "j": "n"},
+        "forbidden": Glossary(defined={"f": lambda reader: forbid(reader.array("s"), reader.xp.arange(1) < 0)}),
+        "causal": Glossary(
             defined={
                 "O": _attended,
                 "H": lambda reader: CAUSAL(*map(reader.array, "QKV")),
                 "A": lambda reader: _over_tokens(reader.array("X")),
                 "B": lambda reader: _one_too_far(reader.array("X")),
             },
-            roles={**ARRAY_ROLES, "x": "input"},
         ),
-        "causal-first-row": Glossary(
-            {"Q": "1+m d_k", "K": "1+m d_k", "V": "1+m d_v", "G": "1+m d_v"},
-            {"n": "1+m", "d_v": "d_v"},
-            {"i": "1+m", "j": "1+m", "c": "d_v"},
-            {"P": lambda reader: CAUSAL.trace(*map(reader.array, "QKV"))["weights"]},
-            loss="ℓ",
-        ).where("O = P V", "ℓ = G·O"),
+        "weights": Glossary(sizes={}, defined={"P": lambda reader: CAUSAL.trace(*map(reader.array, "QKV"))["weights"]}),
         "window-receptive-field": None,
-        "mask-transport": Glossary(
-            {"X": "n d", "M": "n n", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d_v"},
-            permutations={"Π": "n"},
-            functions={"Attention": _with_added},
-        ),
+        "added": Glossary(functions={"Attention": _with_added}),
     },
     globals(),
 )

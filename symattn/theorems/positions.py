@@ -183,6 +183,7 @@ false: with RoPE, as without, the weights are the same, for two keys $e^{R_i q_i
 
 alibi-key-bias: ALiBi as a bias of the keys
 under the causal mask $softmax(s_ij − a (i − j)) = softmax(s_ij + a j)$
+letters: masked | S n n, a | index i n, j n, l n
 source: Press, Smith, Lewis, Train Short, Test Long (2022)
 why: The term −a i is one number for the whole row. The last rows of a matrix get the bias that they have in it.
 false: the same without a mask for $−a |i − j|$: $e^{s_ij − a |i − j|}/(Σ_{l=1}^n e^{s_il − a |i − l|}) = e^{s_ij + a
@@ -192,6 +193,7 @@ and later_rows
 alibi-tail: What ALiBi leaves to far keys
 $Σ_{j ≤ i − L} p_ij ≤ e^{w − a L}$ under the causal mask: the keys at distances of L and more have together no larger
   weight
+letters: alibi | S n n, a, u, steps L | sizes L | index i n, j n | nonnegative a u
 for: the raw scores of a row lie within a band of width w
 for: $a ≥ 0$, $L ≥ 1$
 why: A step of L in distance costs the factor $e^{−a L}$, and the raw scores can give back $e^w$.
@@ -232,15 +234,10 @@ THEOREMS = theorems(
         "rope-key-bias-not-redundant": positions(
             {"qᵢ": "f*2", "kⱼ": "f*2", "k_l": "f*2", "b": "f*2"}, "ijl", {"R": rotation_matrix}
         ),
-        "alibi-key-bias": Glossary(
-            {"S": "n n", "a": ""}, {"n": "n"}, {"i": "n", "j": "n", "l": "n"}, functions={"softmax": _masked_rows}
-        ),
-        "alibi-tail": Glossary(
-            {"S": "n n", "a": "", "u": "", "steps": "L"},
-            sizes={"L": "L"},
-            index={"i": "n", "j": "n"},
+        "masked": Glossary(functions={"softmax": _masked_rows}),
+        "alibi": Glossary(
+            sizes={},
             defined={"w": lambda reader: _band(reader.array("S")) + reader.array("u"), "p": _with_alibi},
-            nonnegative=("a", "u"),
         ),
         "nope-causal-counts": Glossary({"K": "1+n d"}, {"n": "1+n"}, {"i": "1+n"}, {"o": _marked_row}),
     },

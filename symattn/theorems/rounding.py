@@ -170,6 +170,7 @@ NUMBERS = {f"sum_{n}": 2 ** Format(n).digits for n in NARROW} | {
 _TEXT = """
 dot-product-error: The rounding error of a score
 $|fl(q·k) − q·k| ≤ γ_{d_k} {|q|·|k|}$ with $γ_{d_k} = d_k u/(1 − d_k u)$, in any order of summation
+letters: rounded | q d_k, k d_k, w | sharp attained far | where u = 1/(d_k + e^w)
 for: every operation is computed as $(x ∘ y) (1 + δ)$ with $|δ| ≤ u$, as rounding to nearest does where nothing
   overflows or underflows
 for: $d_k u < 1$; |q| and |k| are taken entry by entry
@@ -213,6 +214,7 @@ by underflow_threshold
 one-hot-saturation: Where weights become one-hot
 $fl(p_max) = 1$ for $Δ ≥ log(2/u) + log(n_k − 1)$, a gap of ≈ $@LOG_OF_HALF_U$ for two keys in float32; then p (1 − p),
   computed from it, is 0
+letters: largest | Δ, t r | sizes n_k 1+r | nonnegative t
 for: Δ is the gap between the largest score and all others; p is correctly rounded, ties to even
 why: The other keys together get less than half of the distance from 1 to the number below it.
 false: a gap of 88 is needed
@@ -240,6 +242,8 @@ gap w_c (e^η − 1)/(e^η + 1): w_c {Σ_{j=1}^{n_k} Σ_{l=1}^{n_k} e^{t_j + s_l
 
 shifted-softmax-error: The rounding error of shifted softmax
 $e^{−T_j} ≤ p̂_j/p_j ≤ e^{T_j}$ with $T_j = (|s_j − m| + max_l |s_l − m|) u + (n_k + 2 κ) û$ and $û = −log(1 − u)$
+letters: rounded | s n_k, w, κ | index j n_k, l n_k | nonnegative κ | sharp far | where p̂_j = fl(e^{s_j −
+  m}/Σ_{l=1}^{n_k} e^{s_l − m}); u = 1/(1 + e^w); m = max(s); p = softmax(s)
 for: every operation is computed as $(x ∘ y) (1 + δ)$ with $|δ| ≤ u$, as rounding to nearest does where nothing
   overflows or underflows
 for: the computed exponential of x is e^x times a factor between $(1 − u)^κ$ and $(1 − u)^{−κ}$
@@ -317,25 +321,9 @@ THEOREMS = theorems(
     _TEXT,
     {
         "": FORMAT_LETTERS,
-        "dot-product-error": Glossary(
-            {"q": "d_k", "k": "d_k", "w": ""},
-            families={"fl": fl},
-            sharp="attained far",
-        ).where("u = 1/(d_k + e^w)"),
+        "rounded": Glossary(families={"fl": fl}),
         "underflow-threshold": FORMAT_LETTERS.also(formats=KEPT),
-        "one-hot-saturation": FORMAT_LETTERS.also(
-            {"Δ": "", "t": "r"},
-            sizes={"n_k": "1+r"},
-            nonnegative=("t",),
-            defined={"p_max": _largest_weight},
-        ),
-        "shifted-softmax-error": Glossary(
-            {"s": "n_k", "w": "", "κ": ""},
-            index={"j": "n_k", "l": "n_k"},
-            families={"fl": fl},
-            nonnegative=("κ",),
-            sharp="far",
-        ).where("p̂_j = fl(e^{s_j − m}/Σ_{l=1}^{n_k} e^{s_l − m})", "u = 1/(1 + e^w)", "m = max(s)", "p = softmax(s)"),
+        "largest": FORMAT_LETTERS.also(defined={"p_max": _largest_weight}),
         "low-precision-sum-stagnates": None,
         "fp16-mask-constant": FORMAT_LETTERS.also({"s": ""}, formats=("float16",)),
         "masked-row-nan": FORMAT_LETTERS.also(

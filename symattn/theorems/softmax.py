@@ -115,6 +115,7 @@ gap 1/2 ‖x‖²: {Σ_{j=1}^{n_k} (1 − 2 p_j)² x_j² + Σ_{j=1}^{n_k} Σ_{l�
 softmax-limits: The limits of softmax, hot and cold
 $w_i = 1/(n + Σ_{j=1}^m e^{−β u_j})$ for the weights w of the n keys with the largest score; $1/(n + Σ_{j=1}^m e^{−β
   u_j}) → 1/n$ as $β → ∞$; and $softmax(β s) → 1/n_k 𝟏$ as $β → 0$
+letters: tied | β, u m, tie n | sizes n, m | index i n, j m
 for: the n largest scores are 0, as a shift makes them, and w are their weights; those of the other m keys, one at
   least, are −u with $u > 0$
 why: All keys but the largest lose weight exponentially in β.
@@ -182,12 +183,7 @@ THEOREMS = theorems(
     {
         "": LETTERS,
         "rows": ROWS,
-        "softmax-limits": LETTERS.also(
-            {"β": "", "u": "m", "tie": "n"},
-            sizes={"n": "n", "m": "m"},
-            index={"i": "n", "j": "m"},
-            defined={"w": _tied},
-        ),
+        "tied": LETTERS.also(defined={"w": _tied}),
     },
     globals(),
 )

@@ -17,7 +17,6 @@ from symattn.attention.streaming.states import (
     partial_output,
     tile_state,
 )
-from symattn.document.formulas import ARRAY_ROLES
 from symattn.document.notation import Node
 from symattn.document.text import text
 from symattn.proof.relations.functions import attending
@@ -253,6 +252,7 @@ false: the same without the mask: $A_1 = Attention(Q_1, K_1, V_1)$
 chunked-prefill-bottom-right: Prefill in chunks, aligned at the bottom right
 $o_i_c = (Σ_{j ≤ i + p} e^{s_ij} v_j_c)/(Σ_{j ≤ i + p} e^{s_ij})$ in the last n rows of causal attention over $p + n$
   tokens: the mask of the last n queries is aligned at the bottom right
+letters: last chunk | Q p+n d_k, K p+n d_k, V p+n d_v | sizes n, p | index i n, j p+n, c d_v | roles p none
 for: i counts the last $n$ tokens as queries, j all as keys
 source: FlashAttention, README, 2.1: Change behavior of causal flag
 why: Query i of the chunk is token i + p, and may attend to as many keys.
@@ -282,16 +282,13 @@ THEOREMS = theorems(
             rows=True,
         ),
         "chunks": CHUNKS,
-        "chunked-prefill-bottom-right": Glossary(
-            {"Q": "p+n d_k", "K": "p+n d_k", "V": "p+n d_v"},
-            {"n": "n", "p": "p"},
-            index={"i": "n", "j": "p+n", "c": "d_v"},
+        "last chunk": Glossary(
+            sizes={},
             defined={
                 "O": lambda reader: CAUSAL(*map(reader.array, "QKV"))[reader.length("p") :],
                 "A": lambda reader: TOP_LEFT(reader.array("Q")[reader.length("p") :], *map(reader.array, "KV")),
                 "S": _last_scores,
             },
-            roles={**ARRAY_ROLES, "p": None},
         ),
     },
     globals(),

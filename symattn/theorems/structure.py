@@ -114,6 +114,7 @@ gap max_j N(v_j): {Σ_{j=1}^{n_k} P_ij m_j} + r_i; m_j = max_l N(v_l) − N(v_j)
 
 permutation-equivariance: Permuted tokens give permuted outputs
 $a(Π X) = Π a(X)$ and $f(Π X) = Π f(X)$
+letters: layers | X n d, W_Q d d_k, W_K d d_k, W_V d d, W d e, U e d | permutations Π n
 for: a is self-attention, f a layer of it and of a network on each row, both with residuals; no mask and no positions
 for: $Π$ is a permutation matrix
 source: Lee et al., Set Transformer (2019)
@@ -159,6 +160,7 @@ false: the same with softmax-off-by-one: $Σ_{j=1}^{n_k} w_ij (v_j + b) = Σ_{j=
 
 dropout-unbiased: Dropout is unbiased
 $E[Σ_{j=1}^{n_k} P_ij B_ij/(1 − r) v_j_c] = Σ_{j=1}^{n_k} P_ij v_j_c$
+letters: dropped | B n_q n_k, S n_q n_k, V n_k d_v, r | index i n_q, j n_k, l n_k, c d_v | where P = softmax(S)
 for: the entries of B are 1 with probability 1 − r, else 0; 0 < r < 1
 why: The output is linear in B, so its mean is the output at the mean of B. Independence is not needed. The rows of
   the weights that are left do not sum to one: where all of B is 0 they sum to 0.
@@ -168,6 +170,7 @@ false: for scores, too: $E[Σ_{j=1}^{n_k} e^{S_ij B_ij/(1 − r)}/(Σ_{l=1}^{n_k
 qk-gauge: The freedom of queries and keys
 $(Q M) (K M⁻¹ᵀ)ᵀ = Q Kᵀ$, so attention of Q M, K M⁻¹ᵀ and V is that of Q, K and V; likewise only products of weights
   matter, $Attention(X W_Q, X W_K, X W_V) W_O = softmax(X (W_Q W_Kᵀ) Xᵀ/√d_k) X (W_V W_O)$
+letters: inverse | X n d, W_Q d d_k, W_K d d_k, W_V d d_v, W_O d_v e | where M = I + u wᵀ
 for: M is any invertible matrix; of one step, $M = I + u wᵀ$ and $1 + wᵀ u ≠ 0$
 source: Elhage et al., A Mathematical Framework for Transformer Circuits (2021)
 why: Only $Q M (K M⁻¹ᵀ)ᵀ$ is seen.
@@ -239,20 +242,13 @@ THEOREMS = theorems(
         "per-token-equals-matrix": ATTENDING.also(
             defined={"O": _of_matrices(ATTENTION), "T": _of_matrices(Attention(scale=3))}
         ),
-        "permutation-equivariance": Glossary(
-            {"X": "n d", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d", "W": "d e", "U": "e d"},
-            permutations={"Π": "n"},
+        "layers": Glossary(
             functions={"a": _attended(ATTENTION), "f": _layer(ATTENTION), "c": _layer(CAUSAL)},
         ),
-        "dropout-unbiased": Glossary(
-            {"B": "n_q n_k", "S": "n_q n_k", "V": "n_k d_v", "r": ""},
-            index={"i": "n_q", "j": "n_k", "l": "n_k", "c": "d_v"},
-            laws={"B": KEPT},
-        ).where("P = softmax(S)"),
-        "qk-gauge": ATTENDING.also(
-            {"u": "d_k", "w": "d_k", **{"X": "n d", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d_v", "W_O": "d_v e"}},
-            defined={"I": eye("d_k"), "M⁻¹": formula("I − u wᵀ/(1 + wᵀ u)")},
-        ).where("M = I + u wᵀ"),
+        "dropped": Glossary(laws={"B": KEPT}),
+        "inverse": ATTENDING.also(
+            {"u": "d_k", "w": "d_k"}, defined={"I": eye("d_k"), "M⁻¹": formula("I − u wᵀ/(1 + wᵀ u)")}
+        ),
         "duplicate-all-keys": ATTENDING.also(
             {"r": "r"},
             defined={
