@@ -108,24 +108,6 @@ def test_a_document_of_its_own_for_each_token_gives_its_value() -> None:
         assert (attended(s, same_document(of, of) & mask(document_places(of, of), "bottom-right"), v) == v).all()
 
 
-def test_masks_of_all_sorts_together() -> None:
-    """Allowed by all: documents, causal order, a window, a boolean mask and padding, beside an additive one."""
-    s, v = arrays(4, 4)
-    of, keep = np.array([0, 0, 0, 1]), np.array([True, False, True, True])
-    seen, added = DRAW.random((4, 4)) < 0.8, np.where(DRAW.random((4, 4)) < 0.8, 0.5, -np.inf)
-    at = document_places(of, of)
-    allowed = same_document(of, of) & masks.causal(at) & masks.sides(at, 1) & seen & masks.padding(keep)
-    found = attended(masks.add_mask(s, kind("exact").literal(added)), allowed, v)
-    for i in range(4):
-        ok = [
-            j
-            for j in range(4)
-            if of[i] == of[j] and i - 1 <= j <= i and seen[i, j] and keep[j] and added[i, j] != -np.inf
-        ]
-        alone = softmax(s[i : i + 1, ok]) @ v[ok] if ok else 0 * v[:1]
-        assert (found[i : i + 1] == alone).all()
-
-
 def test_every_rule_is_tried_where_it_forbids() -> None:
     for name, alignment in product(POSITIONAL, ("bottom-right", "top-left")):
         mask = POSITIONAL[name]

@@ -1,6 +1,7 @@
 """Windows, blocks, prefixes and padding: against the sentences that define them, place by place."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -15,75 +16,60 @@ from symattn.attention.spec import Attention
 from symattn.document.errors import Refused
 from symattn.proof.prover import prove
 from symattn.proof.statement import Declared, Letters
+from tests.attention.by_loops import may
 from tests.refusals import refuses
 
 SIZES = [(3, 3), (2, 5), (5, 2), (1, 4), (4, 1), (7, 10)]
 ALIGNMENTS = ["bottom-right", "top-left"]
-Rule = Callable[[int, int], bool]
 
 
-def window(left: int | None, right: int | None) -> Rule:
-    """``left`` keys before the place of the query, itself, and ``right`` keys after."""
-
-    def seen(i: int, j: int) -> bool:
-        return j == i or (j < i and (left is None or i - j <= left)) or (j > i and (right is None or j - i <= right))
-
-    return seen
-
-
-def block(size: int) -> Rule:
-    """The blocks are [0, b), [b, 2b), …: walk from the start of the query's block to its end."""
-
-    def seen(i: int, j: int) -> bool:
-        start = next((c for c in range(0, i + 1, size) if c <= i < c + size), None)
-        return start is not None and j in range(start, start + size)
-
-    return seen
-
-
-def prefix(length: int) -> Rule:
-    return lambda i, j: j in range(length) or j <= i
-
-
-def cases() -> Iterator[tuple[str, Any, Rule]]:
+def cases() -> Iterator[tuple[str, Any, Attention]]:
+    """A mask as a function of scores and an alignment, and the specification of which loops say what it lets in."""
     sides = [0, 1, 3, None]
     for left, right in product(sides, sides):
         if (left, right) != (None, None):
-            yield f"window {left} {right}", lambda s, a, p=(left, right): masks.sides(s, *p, a), window(left, right)
+            spec = Attention(window=(left, right))
+            yield f"window {left} {right}", lambda s, a, p=(left, right): masks.sides(s, *p, a), spec
     for size in (1, 2, 4, 30):
-        yield (f"blocks of {size}", lambda s, a, b=size: masks.blocks(s, masks.block_bounds(s, b), a), block(size))
+        yield (
+            f"blocks of {size}",
+            lambda s, a, b=size: masks.blocks(s, masks.block_bounds(s, b), a),
+            Attention(block=size),
+        )
     for length in (0, 1, 3, 30):
-        yield f"prefix of {length}", lambda s, a, p=length: masks.prefix(s, p, a), prefix(length)
-    yield "causal", masks.causal, window(None, 0)
+        spec = Attention(causal=True, prefix=length or None)
+        yield f"prefix of {length}", lambda s, a, p=length: masks.prefix(s, p, a), spec
+    yield "causal", masks.causal, Attention(causal=True)
 
 
-CASES = {name: (mask, rule) for name, mask, rule in cases()}
+CASES = {name: (mask, spec) for name, mask, spec in cases()}
 
 
-def by_rule(rule: Rule, n_q: int, n_k: int, alignment: str) -> np.ndarray:
-    first = 0 if alignment == "top-left" else n_k - n_q
-    return np.array([[rule(first + i, j) for j in range(n_k)] for i in range(n_q)])
+def by_loops(spec: Attention, n_q: int, n_k: int, alignment: Any) -> np.ndarray:
+    placed = replace(spec, alignment=alignment)
+    return np.array([[may(placed, {}, n_q, n_k, i, j) for j in range(n_k)] for i in range(n_q)])
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
 def test_a_mask_is_what_its_words_say(name: str, alignment: str) -> None:
-    mask, rule = CASES[name]
+    mask, spec = CASES[name]
     for n_q, n_k in SIZES:
         found = mask(np.zeros((2, n_q, n_k)), alignment)
         assert found.dtype == bool
-        assert np.array_equal(found, by_rule(rule, n_q, n_k, alignment))
+        assert np.array_equal(found, by_loops(spec, n_q, n_k, alignment))
 
 
 def test_other_words_are_told_apart() -> None:
     """A rule that is off by one somewhere gives another mask, and so does the other alignment."""
     wrong = {
-        "window 1 1": window(1, 2), "window 3 0": window(2, 0), "window None 1": window(None, 0),
-        "blocks of 2": block(3), "prefix of 3": prefix(4), "causal": window(None, 1),
+        "window 1 1": Attention(window=(1, 2)), "window 3 0": Attention(window=(2, 0)),
+        "window None 1": Attention(window=(None, 0)), "blocks of 2": Attention(block=3),
+        "prefix of 3": Attention(causal=True, prefix=4), "causal": Attention(window=(None, 1)),
     }  # fmt: skip
-    for name, rule in wrong.items():
+    for name, spec in wrong.items():
         mask, s = CASES[name][0], np.zeros((7, 10))
-        assert not np.array_equal(mask(s, "top-left"), by_rule(rule, 7, 10, "top-left"))
+        assert not np.array_equal(mask(s, "top-left"), by_loops(spec, 7, 10, "top-left"))
         assert not np.array_equal(mask(s, "top-left"), mask(s, "bottom-right"))
 
 
