@@ -19,7 +19,7 @@ from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import Mistake
-from symattn.bounds.reference import RIGHT, Variant, canonical, changed, trace
+from symattn.bounds.reference import RIGHT, Variant, variant_values
 from symattn.document.codec import changed_fields, record
 from symattn.document.errors import InputError, perhaps
 from symattn.document.render import files
@@ -130,9 +130,8 @@ def convention(spec: Attention) -> Convention:
 
 def _output(spec: Attention, inputs: Mapping[str, Array], variant: Variant) -> Array:
     """The definition or a variant of it, on NumPy's floats, in the type of q."""
-    attention, values = changed(canonical(spec), dict(inputs), variant)
     with np.errstate(all="ignore"):
-        output = trace(attention, dict(values), variant)["output"]
+        output = variant_values(spec, dict(inputs), variant)["output"]
     return np.asarray(output, dtype=inputs["q"].dtype)
 
 

@@ -220,10 +220,3 @@ def tiles(like: Array, n_k: int) -> list[int]:
     """Bounds of tiles of keys: of one key each, or as many tiles as the precision of the kind allows."""
     most = getattr(getattr(type(like), "precision", None), "tiles", None) or n_k
     return [*range(0, n_k, max(1, -(-n_k // most))), n_k]
-
-
-def plain(spec: Attention) -> bool:
-    """Return whether scores are dot products with a scale and weights their softmax, with nothing between but masks."""
-    usual = Attention()
-    fields = ("score", "truncate", "qk_norm", "softcap", "bias", "position", "base", "sink", "dropout", "normaliser")
-    return all(getattr(spec, f) == getattr(usual, f) for f in fields)

@@ -16,7 +16,7 @@ from symattn.verification.definitions.definition_mistakes import both, changes, 
 from symattn.verification.definitions.definition_subject import Definition, DefinitionMistake, Numbered
 from symattn.verification.definitions.judging import explains
 from symattn.verification.diagnosis import outofrange, screening
-from symattn.verification.diagnosis.causes import Cause, Outputs, Search, by_size, is_finite, where_made
+from symattn.verification.diagnosis.causes import Cause, Outputs, Search, Way, by_size, is_finite, where_made
 
 _FIRST = 4  # wrong cases by which mistakes are put aside
 _LEGAL = 8  # times what is legal for the right definition
@@ -48,15 +48,14 @@ class InDefinition(Search[DefinitionMistake]):
         yield from self.subject.numbered
         yield from of_outputs(self.subject)
 
-    def ways(self) -> Iterator[tuple[Callable[[], Iterable[DefinitionMistake]], bool]]:
+    def ways(self) -> Sequence[Way[DefinitionMistake]]:
         """Further ones come after those of the definition itself."""
-        yield self.known, True
-        yield lambda: self._likely(self.subject.others), True
-        yield lambda: self._likely(changes(self.subject)), True
-        yield self.with_numbers, True
-        yield lambda: self._likely(of_arrays(self.subject)), True
-        yield self.sometimes, True
-        yield self.pairs, True
+        subject = self.subject
+        others, beside, arrays = (
+            lambda: self._likely(subject.others), lambda: self._likely(changes(subject)),
+            lambda: self._likely(of_arrays(subject)),
+        )  # fmt: skip
+        return self.known, others, beside, self.with_numbers, arrays, self.sometimes, self.pairs
 
     def known(self) -> list[DefinitionMistake]:
         """Return the mistakes that are as near to the output as the definition is."""
@@ -133,11 +132,10 @@ class InDefinition(Search[DefinitionMistake]):
         for k in outputs:
             wrong = [r for r in self.wrong if k in r.wrong]
             right = [r for r in self.session.records if r.ratios is not None and k not in r.wrong]
-            search = InDefinition(self.session, wrong, by_size(right), frozenset([k]), computed=self.computed)
-            mistakes, sure = search.found()
-            if not sure:
+            cause = InDefinition(self.session, wrong, by_size(right), frozenset([k]), computed=self.computed).sure()
+            if cause is None:
                 return ()
-            causes.append(search.cause(mistakes, sure))
+            causes.append(cause)
         return tuple(causes)
 
     def _beyond_range(self, run: Callable[[called_target.Inputs], reference.Run]) -> tuple[Any, ...]:

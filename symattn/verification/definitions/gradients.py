@@ -24,7 +24,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import backward_by_tiles
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.mistake import before, root, step
-from symattn.bounds.reference import Change, Values, Variant, variant_values
+from symattn.bounds.reference import Change, Values, Variant, usual, variant_values
 from symattn.document import codec, errors, keywords
 from symattn.verification.definitions.attending import (
     axes,
@@ -34,7 +34,6 @@ from symattn.verification.definitions.attending import (
     inputs,
     of_attention,
     ordered,
-    plain,
     tiles,
 )
 from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input, Later
@@ -188,9 +187,9 @@ def _grouped(how: str, g: Any, times: int) -> Any:
 
 def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
     """In the formulas, where attention is plain but for a cap, a bias and a sink."""
-    if plain(replace(spec, softcap=None, bias=False, sink=None)) and spec.scale not in ("given", "1/d_k"):
+    if usual(replace(spec, softcap=None, bias=False, sink=None)) and spec.scale not in ("given", "1/d_k"):
         for cause, formulas in (*_formulas(spec), *(_OF_SINKS.items() if spec.sink else ())):
-            if plain(spec) or formulas.weights in (Formulas.weights, _without_sink):
+            if usual(spec) or formulas.weights in (Formulas.weights, _without_sink):
                 yield DefinitionMistake("backward", cause, partial(formulas, spec))
     steps = {step.name for step in spec.pipeline(_names(spec))}
     for cause, names in _PASSED.items():

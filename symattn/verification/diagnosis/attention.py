@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.verification import report, rules
 from symattn.verification.diagnosis import fitted, outofrange, rows, screening
-from symattn.verification.diagnosis.causes import SIZED, Cause, Outputs, Search, by_size, is_finite, where_made
+from symattn.verification.diagnosis.causes import SIZED, Cause, Outputs, Search, Way, by_size, is_finite, where_made
 from symattn.verification.diagnosis.screening import LITTLE, best, combined, left, ranked, shares
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.rules import softmaxes, tiling
@@ -101,18 +101,15 @@ class InAttention(Search[Mistake]):
         return not mistake.in_floats or not wrong or left(self.screen, wrong, mistake.variant) <= LITTLE
 
     # -- ways ----------------------------------------------------------------------------------------------------------
-    def ways(self) -> Iterator[tuple[Callable[[], Iterable[Mistake]], bool]]:
+    def ways(self) -> Sequence[Way[Mistake]]:
         """Besides those of every subject: dim mistakes, those by rule, formats, and what only floats show."""
-        yield self.known, True
-        yield self._dim, True
-        yield self._by_rule, False
-        yield self._stored, False
-        yield self.with_numbers, True
-        yield self._in_floats, True
-        yield self.sometimes, True
-        yield self._dim_sometimes, True
-        yield self._sometimes_in_floats, False
-        yield self.pairs, True
+        first = self.known, self._dim, self._by_rule, self._stored, self.with_numbers, self._in_floats
+        return *first, self.sometimes, self._dim_sometimes, self._sometimes_in_floats, self.pairs
+
+    @property
+    def decided(self) -> Sequence[Way[Mistake]]:
+        """Besides mistakes that give the same residues, those that floats alone show."""
+        return self.exactly, self._by_rule, self._stored, self._sometimes_in_floats
 
     def known(self) -> Iterator[Mistake]:
         """Yield the mistakes that float64 shows clearly."""
@@ -251,9 +248,8 @@ class InAttention(Search[Mistake]):
         if not symptom or not wrong:
             return ()
         right = by_size(r for r in records if r.finding is None)
-        search = InAttention(self.session, wrong, right, without_rows=True)
-        mistakes, sure = search.found()
-        return (search.cause(mistakes, sure, symptom),) if mistakes and sure else ()
+        cause = InAttention(self.session, wrong, right, without_rows=True).sure(symptom)
+        return (cause,) if cause else ()
 
     def _separately(self) -> tuple[Cause[Any], ...]:
         """A mistake that explains all finite outputs, and what is not finite beside it; none where none does."""
@@ -261,13 +257,11 @@ class InAttention(Search[Mistake]):
         lost = [r for r in self.wrong if r.ratios is not None and not is_finite(r)]
         if not lost or not finite:
             return ()
-        search = InAttention(self.session, finite, self.right)
-        mistakes, sure = search.found()
-        if not (mistakes and sure):
+        first = InAttention(self.session, finite, self.right).sure()
+        if first is None:
             return ()
-        first = search.cause(mistakes, sure)
-        lost = [r for r in lost if not any(self.screen.loses(r, m.variant) for m in mistakes if self.gives(m))]
-        if not lost or all(m.step == "max" for m in mistakes):  # what vanishes or overflows is its consequence
+        lost = [r for r in lost if not any(self.screen.loses(r, m.variant) for m in first.mistakes if self.gives(m))]
+        if not lost or all(m.step == "max" for m in first.mistakes):  # what vanishes or overflows is its consequence
             return (first,)
         seen = [r for r in self.session.records if r.ratios is not None]
         return Cause(tuple(lost), outofrange.out_of_range(self.session, lost, seen, beside=True), self), first

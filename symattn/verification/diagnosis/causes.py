@@ -11,8 +11,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, combinations, islice
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from itertools import accumulate, combinations, islice
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -55,6 +55,7 @@ class Known(Protocol):
 
 
 M = TypeVar("M", bound=Known)
+Way: TypeAlias = "Callable[[], Iterable[M]]"
 Outputs = list[np.ndarray] | None
 
 
@@ -160,9 +161,14 @@ class Search(ABC, Generic[M]):
         of which the first one is the plainest."""
         return True
 
-    def ways(self) -> Iterator[tuple[Callable[[], Iterable[M]], bool]]:
-        """The ways of searching, in order, and whether what they find is to be judged by balls yet."""
-        yield from ((way, True) for way in (self.known, self.with_numbers, self.sometimes, self.pairs))
+    @abstractmethod
+    def ways(self) -> Sequence[Way[M]]:
+        """The ways of searching, in order."""
+
+    @property
+    def decided(self) -> Sequence[Way[M]]:
+        """The ways of searching of which nothing is to be judged by balls yet."""
+        return (self.exactly,)
 
     def otherwise(self, found: tuple[M, ...]) -> tuple[Cause[Any], ...]:
         """Explain the wrong cases part by part, where nothing surely explains them all; none, where that does
@@ -218,11 +224,16 @@ class Search(ABC, Generic[M]):
         raises = bool(found) and all(self.explains(r, m) is True for m in found for r in self.raised)
         return Cause(tuple(self.wrong), found, self, raises, sure or not found, besides)
 
+    def sure(self, besides: str = "") -> Cause[M] | None:
+        """Return the cause that explained fresh inputs as well, if one did."""
+        mistakes, sure = self.found()
+        return self.cause(mistakes, sure, besides) if sure else None
+
     def found(self) -> tuple[tuple[M, ...], bool]:
         """The mistakes, and whether they explained fresh inputs as well."""
         doubtful: tuple[M, ...] = ()
-        for way, unjudged in chain([(self.exactly, False)] if self.witnesses else [], self.ways()):
-            candidates = self._judged(way()) if unjudged else tuple(way())
+        for way in (*([self.exactly] if self.witnesses else []), *self.ways()):
+            candidates = tuple(way()) if way in self.decided else self._judged(way())
             if not candidates:
                 continue
             sure, tried = self._tried(candidates)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from symattn.arrays import kind
+from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.document.drawing.plot import Plot, PlotAxis, Series, tens, whole_ticks
 from symattn.document.drawing.scene import Scene, plain, powered, wrapped
 from symattn.verification.tolerances.tolerance import bound
+from symattn.verification.tolerances.weighing import legal
 
 SEED = 2017
 DTYPES = ("float32", "float16", "bfloat16")
@@ -37,20 +38,10 @@ def scene(seed: int = SEED) -> Scene:
 
 def largest_error(n: int, d_k: int, dtype: str, seed: int) -> float:
     """max |c − o| on entries of ``dtype`` drawn from N(0, 1): c with sums in float32 and rounded, o in float64."""
-    rng = np.random.default_rng(seed)
-    format_, spec = kind(dtype), Attention()
+    rng, spec, precision = np.random.default_rng(seed), Attention(), Precision.of(dtype, "fused")
     shapes = {"q": (_QUERIES, d_k), "k": (n, d_k), "v": (n, _D_V)}
-    inputs = {name: _numbers(format_.lift(rng.standard_normal(shape))) for name, shape in shapes.items()}
-    exact = np.asarray(spec(**inputs))
-    single = {name: x.astype(np.float32) for name, x in inputs.items()}
-    values = _numbers(format_.lift(np.asarray(spec(**single), dtype=np.float64)))
-    return float(np.abs(values - exact).max())
-
-
-def _numbers(array: object) -> np.ndarray:
-    """The elements as float64, which holds those of every format drawn here."""
-    plain_ = array.numpy() if hasattr(array, "numpy") else array
-    return np.asarray(plain_).astype(np.float64)
+    inputs = {name: precision.input.rounded(rng.standard_normal(shape)) for name, shape in shapes.items()}
+    return float(np.abs(legal(spec, inputs, precision) - spec(**inputs)).max())
 
 
 def _panel(drawn: Scene, sizes: Sequence[tuple[int, int]], name: str, y: float, seed: int) -> str:

@@ -127,10 +127,7 @@ def drawn(
 ) -> dict[str, Array]:
     """Inputs from N(0, 1), changed by name, of at most ``ROWS`` queries and ``most`` keys."""
     rng = np.random.default_rng(seed)
-    wanted = required(spec)
-    masks = [n for n in ("mask", "keep") if n in wanted]
-    names = ("q", "k", "v", *(n for n in wanted if n not in masks))
-    arguments = tuple(Argument(n, n) for n in (*names, *masks))
+    arguments = tuple(Argument(n, n) for n in ("q", "k", "v", *required(spec)))
     keys = min(sizes.n_k, most)
     maker = Maker(spec, Convention(arguments), precision, Domain(max_tokens=keys, max_width=sizes.d_k))
     rows = keys if maker.square else min(sizes.n_q, ROWS)
