@@ -218,14 +218,17 @@ def with_zeros(v: NDArray[Any]) -> NDArray[Any]:
 
 def head_blocks(count: int, n_q: int, n_k: int) -> Iterator[slice]:
     """So many heads at a time that their scores are not too many."""
-    step = max(1, _TOGETHER // max(n_q * n_k, 1))
-    return (slice(start, min(count, start + step)) for start in range(0, count, step))
+    return pieces(count, max(1, _TOGETHER // max(n_q * n_k, 1)))
 
 
 def row_blocks(n_q: int, n_k: int) -> Iterator[slice]:
     """So many queries of a head at a time that their scores are not too many."""
-    step = max(1, _BLOCK // max(n_k, 1))
-    return (slice(start, min(n_q, start + step)) for start in range(0, n_q, step))
+    return pieces(n_q, max(1, _BLOCK // max(n_k, 1)))
+
+
+def pieces(n: int, size: int) -> Iterator[slice]:
+    """Cut n rows into pieces of this size, the last one perhaps smaller."""
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 def evaluate(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from symattn.bounds.plain_bound import pieces
 from symattn.bounds.sharp.limits import Floats
 from symattn.bounds.sharp.rows_in_float64 import QueryBlock, wide
 
@@ -44,12 +45,11 @@ def directions(b: QueryBlock) -> Iterator[Direction]:
         yield Direction(_part(words), _one(b, key, lost))
     n = len(b.values)
     width = max(_LEAST, -(-n // _BLOCKS))
-    for start in range(0, n, width):
-        keys = slice(start, min(start + width, n))
+    for keys in pieces(n, width):
         p = b.p[:, keys]
         whole = b.xp.sum(p, axis=1, keepdims=True)
         x = (whole * b.o - p @ wide(b.values[keys])) * _left(b, whole)
-        yield Direction(_part(f"keys {start} to {keys.stop - 1} were lost"), x)
+        yield Direction(_part(f"keys {keys.start} to {keys.stop - 1} were lost"), x)
 
 
 def _part(words: str) -> Callable[[float, float], str]:

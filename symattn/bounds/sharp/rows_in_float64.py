@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ _SCORES = 1 << 20  # of a block, at most, where more than _FEW rows have that ma
 _FEW = 8
 SLACK = 1 + 2.0**-6  # for what float32 does to squares of weights and their sums
 _V = 2.0**-53
+_parts = partial(plain_bound.pieces, size=_KEYS)
 
 
 @dataclass(frozen=True)
@@ -401,11 +402,6 @@ def narrow(a: Floats, copy: bool = False) -> Floats:
     return xp.astype(a, xp.float64 if is_tensor(a) else xp.float32, copy=copy)
 
 
-def _parts(n: int) -> Iterator[slice]:
-    """n keys, some at a time."""
-    return (slice(start, min(start + _KEYS, n)) for start in range(0, n, _KEYS))
-
-
 def blocks(spec: Attention, head: Head, rows: np.ndarray) -> Iterator[QueryBlock]:
     """The queries ``rows``, in ascending order, a block at a time."""
     for some in together(len(rows), len(head.k), QUERIES):
@@ -415,4 +411,4 @@ def blocks(spec: Attention, head: Head, rows: np.ndarray) -> Iterator[QueryBlock
 def together(n_q: int, n_k: int, most: int | None = None) -> Iterator[np.ndarray]:
     """Rows 0 to n_q − 1, as many at a time as their scores have room, and no more than ``most``."""
     count = min(most or n_q, max(_FEW, _SCORES // n_k))
-    return (np.arange(start, min(start + count, n_q)) for start in range(0, n_q, count))
+    return (np.arange(some.start, some.stop) for some in plain_bound.pieces(n_q, count))
