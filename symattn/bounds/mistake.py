@@ -267,3 +267,8 @@ def in_inputs(blamed: str, words: str, **read: Callable[[np.ndarray], np.ndarray
         return {**inputs, **{n: f(np.asarray(inputs[n])) for n, f in read.items() if n in inputs}}
 
     return Mistake(blamed, words, Variant(inputs=changed))
+
+
+def in_place_of(blamed: str, words: str, **of: str) -> Mistake:
+    """A mistake in which input is read: for some of them another one, by its name."""
+    return Mistake(blamed, words, Variant(inputs=lambda spec, inputs: {n: inputs[of.get(n, n)] for n in inputs}))

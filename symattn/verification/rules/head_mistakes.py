@@ -15,8 +15,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention import projections
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
-from symattn.bounds.mistake import At, Mistake, Wrong, in_fields, in_inputs, in_steps
-from symattn.bounds.reference import Variant
+from symattn.bounds.mistake import At, Mistake, Wrong, in_fields, in_inputs, in_place_of, in_steps
 from symattn.verification.rules.operators import one
 from symattn.verification.rules.rotating import OTHER_PAIRS
 
@@ -248,8 +247,7 @@ def _latents(spec: Attention) -> Iterator[Mistake]:
     for step, words, parts in _PARTS:
         yield in_steps(step, words, **parts)
     for (k, v), words in _MADE.items():
-        made: Any = lambda spec, inputs, k=k, v=v: {**inputs, "w_uk": inputs[k], "w_uv": inputs[v]}  # noqa: E731
-        yield Mistake("project", words, Variant(inputs=made))
+        yield in_place_of("project", words, w_uk=k, w_uv=v)
 
 
 def _nothing(at: At) -> Any:

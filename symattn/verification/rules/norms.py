@@ -17,8 +17,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.spec import Attention
-from symattn.bounds import called_target, reference
-from symattn.bounds.mistake import At, Mistake, in_inputs, in_steps
+from symattn.bounds.mistake import At, Mistake, in_inputs, in_place_of, in_steps
 
 Kind = Literal["layer", "rms", "l2"]
 Affine = Callable[[Any, Any, Any], Any]
@@ -177,7 +176,8 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         yield _of("qk", "1 is added to the gain", replace(good, affine=lambda y, g, b: affine(y, 1 + g, b)))
         words = "the gain, stored as an offset from one, is used without the 1"
         yield _of("qk", words, replace(good, affine=lambda y, g, b: affine(y, g - 1, b)))
-        yield Mistake("norm", "the gains of queries and keys are exchanged", reference.Variant(inputs=_exchanged))
+        exchanged = {"g_q": "g_k", "g_k": "g_q", "beta_q": "beta_k", "beta_k": "beta_q"}
+        yield in_place_of("norm", "the gains of queries and keys are exchanged", **exchanged)
         words = "gains of the norm are read from the last column to the first"
         yield in_inputs("norm", words, g_q=np.flip, g_k=np.flip)
 
@@ -196,11 +196,3 @@ def by_eps(eps: float, at: At) -> Any:
     """Queries or keys by their norm with another ε."""
     kind: Any = at.spec.qk_norm
     return _normed(replace(right(kind), eps=eps), at)
-
-
-def _exchanged(spec: Attention, inputs: called_target.Inputs) -> called_target.Inputs:
-    """The gain of the other one."""
-    if not {"g_q", "g_k"} <= inputs.keys():
-        raise KeyError("there are no gains")
-    names = {"g_q": "g_k", "g_k": "g_q", "beta_q": "beta_k", "beta_k": "beta_q"}
-    return {n: inputs.get(names.get(n, n), a) for n, a in inputs.items()}

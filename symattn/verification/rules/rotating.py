@@ -29,9 +29,7 @@ from symattn.attention.positions.rotary import (
     tables,
 )
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import Inputs
-from symattn.bounds.mistake import At, Mistake, Wrong, in_steps
-from symattn.bounds.reference import Variant
+from symattn.bounds.mistake import At, Mistake, Wrong, in_place_of, in_steps
 
 Tables = tuple[Any, Any]  # cosines and sines
 Turn = Callable[[Any, Any, Any, str], Any]  # of x, cosines, sines, layout
@@ -196,7 +194,8 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         if words not in ("cosines and sines are exchanged", "the vectors are not rotated"):
             yield _turning(words, "qk", turn=turn)
     if asked.given == "tables":
-        yield Mistake("position", "cosines and sines are exchanged", Variant(inputs=_cosines_and_sines))
+        exchanged = {"cos": "sin", "sin": "cos", "cos_q": "sin_q", "sin_q": "cos_q"}
+        yield in_place_of("position", "cosines and sines are exchanged", **exchanged)
     else:
         for words, change in of_tables(asked):
             if not words.startswith(_ALIKE[: len(_ALIKE) - (asked.given == "positions")]):
@@ -261,12 +260,6 @@ def _positions(role: str, first: bool, at: At, n: int) -> Any:
         return p if own or role == "k" else p[..., :n] if first else p[..., p.shape[-1] - n :]
     last = role == "q" and not first and at.spec.alignment == "bottom-right"
     return np.arange(n) + asked.start + (at.size("k", -2) - n if last else 0)
-
-
-def _cosines_and_sines(spec: Attention, inputs: Inputs) -> Inputs:
-    """Sines for cosines."""
-    names = {"cos": "sin", "sin": "cos", "cos_q": "sin_q", "sin_q": "cos_q"}
-    return {n: inputs[names.get(n, n)] for n in inputs}
 
 
 def _values(at: At) -> Any:
