@@ -195,7 +195,9 @@ def left(screen: Screen, cases: Sequence[CaseResult], variant: Variant) -> float
 
     Entries that are not finite say nothing here.
     """
-    shares = [share for judged in spread(cases) for share in _left(screen, judged, variant)]
+    outputs = ((judged, _outputs(screen, judged, variant)) for judged in spread(cases))
+    told = (share_left(*arrays, traced(judged).allowed) for judged, arrays in outputs if arrays is not None)
+    shares = [share for share in told if share is not None]
     return float(np.mean(shares)) if shares else float("inf")
 
 
@@ -204,17 +206,14 @@ def spread(cases: Sequence[CaseResult]) -> Sequence[CaseResult]:
     return cases[:: -(-len(cases) // _CASES)] if cases else cases
 
 
-def _left(screen: Screen, judged: CaseResult, variant: Variant) -> Iterable[float]:
+def _outputs(screen: Screen, judged: CaseResult, variant: Variant) -> tuple[Array, Array, Array] | None:
+    """What the function gave, what a variant gives, and the right output, where all have one shape."""
     got = judged.outcome.output
     try:
         wrong, right = (screen.run(judged, v)[0] for v in (variant, RIGHT))
     except UNFIT:
-        return
-    if got is None or not got.shape == wrong.shape == right.shape:
-        return
-    share = share_left(got, wrong, right, traced(judged).allowed)
-    if share is not None:
-        yield share
+        return None
+    return (got, wrong, right) if got is not None and got.shape == wrong.shape == right.shape else None
 
 
 def share_left(got: Array, wrong: Array, right: Array, allowed: Array) -> float | None:
@@ -272,16 +271,12 @@ def _stacked(parts: Sequence[np.ndarray | None]) -> np.ndarray:
 
 def _weighed(screen: Screen, judged: CaseResult, variant: Variant | None) -> np.ndarray | None:
     """Return the output, or a variant's, less the right one, in units of the legal error."""
-    try:
-        right = screen.run(judged, RIGHT)[0]
-        y = judged.outcome.output if variant is None else screen.run(judged, variant)[0]
-    except UNFIT:
+    outputs, allowed = _outputs(screen, judged, variant or RIGHT), traced(judged).allowed
+    if outputs is None or outputs[0].shape != allowed.shape:
         return None
-    got, allowed = judged.outcome.output, traced(judged).allowed
-    if y is None or got is None or not y.shape == got.shape == right.shape == allowed.shape:
-        return None
+    got, wrong, right = outputs
     with np.errstate(all="ignore"):
-        d = (y - right) / allowed
+        d = ((got if variant is None else wrong) - right) / allowed
         result = np.isfinite(right) & np.isfinite(got) & (allowed > 0)
     return None if not np.isfinite(d[result]).all() else np.where(result, d, 0.0).ravel()
 
