@@ -32,15 +32,13 @@ def general_scores(q: Array, k: Array, w: Array) -> Array:
     return dot_scores(q @ w, k)
 
 
-def cosine_scores(q: Array, k: Array, temperature: object = 1) -> Array:
-    """s_ij = cos(q_i, k_j) / τ = q_i · k_j / (τ ‖q_i‖ ‖k_j‖); undefined for a vector of zeros.
+def cosine_scores(q: Array, k: Array) -> Array:
+    """s_ij = cos(q_i, k_j) = q_i · k_j / (‖q_i‖ ‖k_j‖); undefined for a vector of zeros.
 
-    Shapes: q (…, n_q, d), k (…, n_k, d), τ a number, or one per head with the shape (h, 1, 1) → (…, n_q, n_k).
-    Source: Liu et al., Swin Transformer V2 (2022), equation 2; with a factor for 1/τ: Henry et al., Query-Key
-    Normalization for Transformers (2020), §3.
+    Shapes: q (…, n_q, d), k (…, n_k, d) → (…, n_q, n_k). Source: Liu et al., Swin Transformer V2 (2022), equation 2,
+    where τ is a scale; Henry et al., Query-Key Normalization for Transformers (2020), §3.
     """
-    xp = namespace_of(q)
-    return dot_scores(unit(q), unit(k)) / xp.asarray(temperature, dtype=q.dtype)
+    return dot_scores(unit(q), unit(k))
 
 
 def truncate(x: Array, width: int) -> Array:

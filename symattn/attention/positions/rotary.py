@@ -135,14 +135,12 @@ def for_queries(table: Array, n_q: object, alignment: str = "bottom-right") -> A
 
 
 # -- absolute positions: tables whose rows are added to the tokens -----------------------------------------------------
-def sinusoids(positions: object, width: int, like: Array, base: Number = 10000, layout: str = "interleaved") -> Array:
-    """The sinusoidal embeddings of positions: sin(p ω_l) and cos(p ω_l), ω_l = θ^(−2l/d).
+def sinusoids(positions: object, width: int, like: Array) -> Array:
+    """The sinusoidal embeddings of positions: sin(p ω_l) and cos(p ω_l) in columns 2l and 2l + 1, ω_l = 10000^(−2l/d).
 
-    ``interleaved``: columns 2l and 2l + 1; ``half``: all sines, then all cosines (tensor2tensor, Transformer-XL).
     Shapes: positions (…, n) → (…, n, d). Source: Vaswani et al., Attention Is All You Need (2017), §3.5.
     """
-    cos, sin = tables(positions, inverse_frequencies(width, base, like))
-    return sinusoidal(cos, sin) if layout == "interleaved" else namespace_of(like).concat([sin, cos], axis=-1)
+    return sinusoidal(*tables(positions, inverse_frequencies(width, 10000, like)))
 
 
 def rows(table: Array, index: Array) -> Array:
@@ -152,10 +150,10 @@ def rows(table: Array, index: Array) -> Array:
     return xp.reshape(picked, (*table.shape[:-2], *index.shape, table.shape[-1]))
 
 
-def learned(x: Array, table: Array, start: int = 0) -> Array:
-    """x_i + e_{p+i}: the rows of a learned table from the position p on.
+def learned(x: Array, table: Array) -> Array:
+    """x_i + e_i: the rows of a learned table.
 
-    Shapes: x (…, n, d), table (m, d) with p + n ≤ m. Source: Gehring et al., Convolutional Sequence to Sequence
+    Shapes: x (…, n, d), table (m, d) with n ≤ m. Source: Gehring et al., Convolutional Sequence to Sequence
     Learning (2017), §3.1; so in BERT and GPT-2.
     """
-    return x + table[..., start : start + x.shape[-2], :]
+    return x + table[..., : x.shape[-2], :]
