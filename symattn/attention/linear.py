@@ -201,11 +201,6 @@ def delta_chunk(state: Array, q: Array, k: Array, v: Array, beta: Array, g: Arra
 
 
 # -- feature maps ------------------------------------------------------------------------------------------------------
-def identity(x: Array) -> Array:
-    """φ(x) = x. Source: Schlag, Irie, Schmidhuber (2021), §3.2; gated linear attention and DeltaNet use it."""
-    return x
-
-
 def elu_plus_one(x: Array) -> Array:
     """φ(x) = elu(x) + 1: x + 1 for x > 0, else e^x. Source: Katharopoulos et al. (2020), equation 7."""
     xp = namespace_of(x)
@@ -216,11 +211,6 @@ def elu_plus_one(x: Array) -> Array:
 def relu(x: Array) -> Array:
     """φ(x) = max(x, 0). Source: Choromanski et al., Rethinking Attention with Performers (2021), Performer-ReLU."""
     return namespace_of(x).where(x > 0, x, 0)
-
-
-def exponential(x: Array) -> Array:
-    """φ(x) = e^x, entry by entry."""
-    return namespace_of(x).exp(x)
 
 
 def positive_random(x: Array, w: Array, shift: object = 0) -> Array:

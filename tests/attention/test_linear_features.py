@@ -10,7 +10,8 @@ import pytest
 from symattn.arrays import kind
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
-from symattn.attention.softmax import softmax
+from symattn.attention.layers.steps import identity
+from symattn.attention.softmax import powers, softmax
 from symattn.document.errors import Undecided
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 
@@ -24,10 +25,10 @@ def number(function: Any, x: Any) -> Any:
 
 
 ENTRIES = {
-    "identity": (linear.identity, lambda x: x),
+    "identity": (identity, lambda x: x),
     "elu + 1": (linear.elu_plus_one, lambda x: x + 1 if x > 0 else x.exp()),
     "relu": (linear.relu, lambda x: x if x > 0 else 0 * x),
-    "exponential": (linear.exponential, lambda x: x.exp()),
+    "exponential": (powers, lambda x: x.exp()),
 }
 
 
@@ -90,7 +91,7 @@ def test_many_directions_come_near_softmax() -> None:
     assert np.abs(linear.linear_attention(np.exp(q @ w.T), np.exp(k @ w.T), v) - wanted).max() > 5e-3
 
 
-@pytest.mark.parametrize("feature", [linear.elu_plus_one, linear.exponential, features])
+@pytest.mark.parametrize("feature", [linear.elu_plus_one, powers, features])
 def test_features_by_chunks_are_causal_linear_attention(feature: Any) -> None:
     def products(q: Any, k: Any, v: Any) -> Any:
         return linear.scan(linear.gated_chunk, linear.empty_state(k, v), (0, 1, 3, 4), q, k, v).output

@@ -14,6 +14,7 @@ from symattn.arrays.ball import precision
 from symattn.arrays.modular import modular
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear, masks
+from symattn.attention.softmax import powers
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles, row_states, score_and_value_gradients
 from symattn.attention.streaming.cache import Growing, Paged, Sliding, Static, append, attend, beside, held, prefill
@@ -96,7 +97,7 @@ FORMS: dict[str, tuple[Callable[..., Any], dict[str, tuple[int, ...]]]] = {
     "delta, tokens": (partial(linear.scan, linear.delta_token), {"state": (2, 2)} | SELF | {"b": (4, 1), "g": (4, 1)}),
     "delta, chunks": (partial(linear.scan, linear.delta_chunk), {"state": (2, 2)} | SELF | {"b": (4, 1), "g": (4, 2)}),
     "features": (linear.positive_random, {"x": (3, 2), "w": (4, 2)}),
-    "exponentials": (linear.exponential, {"x": (3, 2)}),
+    "exponentials": (powers, {"s": (3, 2)}),
 }
 
 

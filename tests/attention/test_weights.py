@@ -1,6 +1,7 @@
 """Weights of scores: against loops over plain numbers, on every kind of array, and what is true of each way."""
 
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -15,7 +16,6 @@ from symattn.attention.softmax import (
     dropout,
     entmax15,
     log_sum_exp,
-    off_by_one,
     powers,
     powers_of_two,
     relu_weights,
@@ -29,6 +29,8 @@ from symattn.document.errors import Refused, Undecided
 from tests.attention.by_loops import simplex, tsallis
 from tests.attention.pieces import Piece, agrees, half, lift_of
 from tests.refusals import refuses
+
+off_by_one = partial(sink_weights, sink=0)
 
 
 def test_softmax_is_the_power_of_the_score_less_the_logarithm() -> None:

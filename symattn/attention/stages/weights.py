@@ -288,7 +288,7 @@ def _weigh(spec: Attention) -> Callable[..., Any]:
 
 def _softmax(spec: Attention, fully_masked: str) -> Callable[..., Any]:
     if spec.sink == "zero":
-        return partial(softmax.off_by_one, stabilised=spec.stabilised, base=spec.base)
+        return partial(softmax.sink_weights, sink=0, stabilised=spec.stabilised, base=spec.base)
     if spec.sink == "given":
         return lambda s, sink: softmax.sink_weights(s, of_rows(spec, sink), spec.stabilised, spec.base)
     return partial(softmax.softmax, stabilised=spec.stabilised, fully_masked=fully_masked, base=spec.base)

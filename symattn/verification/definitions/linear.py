@@ -10,8 +10,8 @@ from typing import Any, Literal
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
 from symattn.attention.fields import brief, check
-from symattn.attention.layers.steps import gelu, sigmoid, silu, tanh
-from symattn.attention.softmax import softmax
+from symattn.attention.layers.steps import gelu, identity, sigmoid, silu, tanh
+from symattn.attention.softmax import powers, softmax
 from symattn.bounds.called_target import Layout
 from symattn.document.codec import called
 from symattn.document.errors import InputError
@@ -22,7 +22,7 @@ from symattn.verification.definitions.definition_subject import Compute, Definit
 from symattn.verification.definitions.drawing import FAMILIES
 
 FEATURES: dict[str, Callable[[Any], Any]] = {
-    "identity": linear.identity, "elu": linear.elu_plus_one, "relu": linear.relu, "exp": linear.exponential,
+    "identity": identity, "elu": linear.elu_plus_one, "relu": linear.relu, "exp": powers,
 }  # fmt: skip
 _SIZES = (
     (2, 2, 3), (3, 4, 2), (5, 3, 4), (1, 2, 2), (4, 1, 1), (8, 2, 3), (9, 3, 1), (17, 2, 2), (16, 4, 3), (33, 1, 1),
@@ -185,7 +185,7 @@ _OTHERS: dict[str, Callable[[Any], Any]] = {
     "silu": silu,
     "gelu": gelu,
     "tanh": tanh,
-    "e^(−x)": lambda x: linear.exponential(-x),
+    "e^(−x)": lambda x: powers(-x),
     "a softmax over the features": softmax,
     "a softmax over the tokens": lambda x: softmax(x.mT).mT,
 }
