@@ -23,6 +23,7 @@ import numpy as np
 import sympy
 
 from symattn.arrays.namespace import Namespace
+from symattn.arrays.notes import assigned
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.arrays.symbolic import Symbolic
 from symattn.document.errors import InputError, Refused, Undecided
@@ -225,11 +226,8 @@ def _paths(
         script: tuple[int, ...] | None = ()
         while script is not None:
             begun.append(path := Path(script, terms))
-            token = _path.set(path)
-            try:
+            with assigned(_path, path):
                 differences = _differences(pairs(sides, declared, letters))
-            finally:
-                _path.reset(token)
             yield path, letters, differences
             script = _next(script, path.counts)
 

@@ -16,7 +16,6 @@ numerator and divisors are simplified.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from symattn.arrays.index import expressions as ex
@@ -85,9 +84,7 @@ def _conclusions(every: Sequence[tuple[Expression, ...]], keys: tuple[str, ...])
 
 
 def _concluded(x: pr.Concluded) -> dict[str, Any]:
-    about: dict[str, Any] = {
-        key: written(value, {}) if isinstance(value, Expression) else value for key, value in x.about
-    }
+    about = {key: _field(value) for key, value in x.about.items()}
     summed = [_summed(**about)] if x.rule == "induction" else []
     conclusions = [*_conclusions(x.conclusions, PARTS.get(x.rule, _SIDES)), *summed]
     return {"rule": x.rule, **about, "premises": list(map(_any, x.premises)), "conclusions": conclusions}
@@ -106,9 +103,9 @@ def _alike(x: pr.Alike) -> dict[str, Any]:
 
 
 def _sign(x: pr.Sign) -> dict[str, Any]:
-    indices = bare(x.expression, *(x.sides or ()))
+    indices = bare(x.expression, *x.sides)
     return {
-        "conclusions": [_said(indices, smaller=x.sides[0], larger=x.sides[1])] if x.sides else [],
+        "conclusions": [_said(indices, smaller=x.sides[0], larger=x.sides[1])],
         "relation": x.relation,
         **_said(indices, expression=x.expression),
         "positive": sorted({name for y in _parts_of(x) for name in _positive(y)}),
@@ -117,7 +114,7 @@ def _sign(x: pr.Sign) -> dict[str, Any]:
         "rules": [list(pair) for pair in x.rules],
         "laws": [list(pair) for pair in x.laws],
         "meant": [{"letter": y.name, **_said(y.indices, expression=meant)} for y, meant in x.meant],
-        "equal": None if x.equal is None else written(x.equal, numbered(indices)),
+        "equal": written(x.equal, numbered(indices)),
         "hypotheses": [_hypothesis(d.relation, d.expression) for d in _needed(x)],
     }
 
@@ -130,24 +127,18 @@ def _needed(x: pr.Sign) -> tuple[Demand, ...]:
 
 def _parts_of(x: pr.Sign) -> list[Expression]:
     """All expressions of a sign."""
-    whole = () if x.equal is None else (x.equal,)
-    return [x.expression, *whole, *(x.sides or ()), *(body for _, body in x.meant)]
+    return [x.expression, x.equal, *x.sides, *(body for _, body in x.meant)]
 
 
-def _fields(x: Any) -> dict[str, Any]:
-    """Every field of a premise that is written as it stands."""
-    return {f.name: _field(getattr(x, f.name)) for f in fields(x)}
-
-
-def _field(value: Any) -> Any:
+def _field(value: object) -> Any:
     match value:
         case (str() as letter, Expression() as body, tuple() as indices):
             return {"letter": letter, **_said(indices, expression=body)}
         case tuple():
             return [_field(x) for x in value]
-        case str() | bool():
-            return value
-    return _any(value)
+        case Expression():
+            return written(value, {})
+    return value
 
 
 def _positive(x: Expression) -> set[str]:
@@ -173,10 +164,6 @@ def _equation(case: ElementEquation, left: Expression, right: Expression) -> dic
 
 _WRITERS: Mapping[type[pr.Premise], tuple[str, Callable[[Any], dict[str, Any]]]] = {
     pr.Differing: ("differing", _differing),
-    pr.Folding: ("fold", _fields),
-    pr.Substituted: ("substitution", _fields),
-    pr.Averaged: ("mean", _fields),
-    pr.ShrinkingMeasure: ("repeated", _fields),
     pr.Alike: ("bits", _alike),
     pr.Concluded: ("step", _concluded),
     pr.Sign: ("sign", _sign),

@@ -15,7 +15,6 @@ from itertools import count, permutations
 from math import perm
 from typing import Any
 
-from symattn.proof.checker_clearing import times
 from symattn.proof.checker_reading import (
     BINDERS,
     CheckedNode,
@@ -27,7 +26,6 @@ from symattn.proof.checker_reading import (
     form,
     holds_letter,
     in_place,
-    number,
     read,
     reindexed,
     renamed,
@@ -36,7 +34,7 @@ from symattn.proof.checker_reading import (
 )
 from symattn.proof.checker_simplifying import Simplifying
 
-_FRESH = ("one array", "another array", "one number", "another number")
+Same = Callable[[CheckedNode, CheckedNode, Mapping[str, str]], bool]
 
 
 @dataclass(frozen=True)
@@ -63,10 +61,10 @@ class Said:
         return (left.own_form, right.own_form) in self.instances(free)
 
 
-def substitute(record: Record, same: Callable[[CheckedNode, CheckedNode, Mapping[str, str]], bool]) -> None:
+def substitute(record: Record, same: Same) -> None:
     """Reject unless both sides are one expression, with equals in the place of its letters; ``same`` decides equality.
 
-    Where it is not said to be shown that they are equals, that is a hypothesis.
+    That they are equals is a hypothesis.
     """
     scope = scope_of(record["left"])
     if not record["equal"] or any(scope_of(record[key]) != scope for key in ("right", "through")):
@@ -77,94 +75,26 @@ def substitute(record: Record, same: Callable[[CheckedNode, CheckedNode, Mapping
         whole = read(in_place(record["through"]["expression"], meant), scope)
         if not same(whole, read(record[side]["expression"], scope), scope):
             raise Rejected(f"the {side} side is not what the substitution gives")
-    for equal, to in zip(record["equal"], record["to"], strict=True):
-        scope = scope_of(equal)
-        one, other = (read(p["expression"], scope) for p in (equal, to))
-        if record["shown"] is not False and not same(one, other, scope):
-            raise Rejected("what is put in for a letter is not equal to what it stood for")
 
 
-def average(record: Record, same: Callable[[CheckedNode, CheckedNode, Mapping[str, str]], bool]) -> None:
-    """Reject unless ``of`` is linear in the array of which a mean is given, and is ``result`` at that mean.
-
-    The mean of what is linear in random numbers is its value at their means, whether they are independent or not.
-    """
-    of, mean, result = (record[key] for key in ("of", "mean", "result"))
-    scope, own = scope_of(of), list(scope_of(mean))
-    if scope_of(result) != scope or holds_letter(mean["expression"], {str(mean["letter"])}):
-        raise Rejected("a mean that is random, or a result at other places")
-    if any(holds_letter(part["expression"], {name}) for part in (of, mean, result) for name in _FRESH):
-        raise Rejected("a letter that the checker keeps for itself")
-
-    def put(x: object) -> Any:
-        return in_place(of["expression"], {str(mean["letter"]): (own, x)})
-
-    one, other = (["letter", name, [[i] for i in own]] for name in _FRESH[:2])
-    a, b = (["letter", name, []] for name in _FRESH[2:])
-    mixed = put(["sum", ["product", a, one], ["product", b, other]])
-    parts = ["sum", ["product", a, put(one)], ["product", b, put(other)]]
-    expect(same(read(mixed, scope), read(parts, scope), scope), "it is not linear in the array")
-    if not same(read(put(mean["expression"]), scope), read(result["expression"], scope), scope):
-        raise Rejected("at the mean it is not what it is said to be")
-
-
-def repeat(record: Record) -> None:
-    """Reject unless a measure of a letter shrinks by a factor with each step, as two premises say.
-
-    They say that the measure after a step is at most the factor times that before, for any letter, and that the factor
-    is not negative; a third one, if the measure is said to tend to 0, that the factor is less than 1. Then after L
-    steps the measure is at most factor^L times that at first, by induction.
-    """
-    letter, array, of = str(record["letter"]), str(record["array"]), record["measure"]
-    scope = scope_of(of)
-    factor = read(record["factor"]["expression"], scope)
-    step, now = ((list(scope_of(record[k])), record[k]["expression"]) for k in ("step", "now"))
-    if now[1][:2] != ["letter", array] or [i[0] for i in now[1][2]] != now[0]:
-        raise Rejected("what is repeated does not start from a letter")
-    after, before = (read(in_place(of["expression"], {letter: x}), scope) for x in (step, now))
-    zero = number(0)
-    pairs = [(after, times(factor, before)), (zero, factor)]
-    if record["tends"] is not False:
-        pairs.append((factor, number(1)))
-    simplify = Simplifying(frozenset(_positive(record)))
-    wanted = [(scope, simplify(a), simplify(b)) for a, b in pairs]
-    result = [c for p in record["premises"] for c in claims(p)]
-    if not all(any(c.says(*w) for c in result) for w in wanted):
-        raise Rejected("the premises do not say that the measure shrinks by the factor")
-    below = record["tends"] is False or any(c.sign == "<" and c.says(*wanted[2]) for c in result)
-    expect(below, "the factor may be 1")
-    if any(holds_letter(record[part]["expression"], {array}) for part in ("factor", "measure")):
-        raise Rejected("the factor, or the measure, changes from step to step")
-    if any(assumes(p, array) for p in record["premises"]):
-        raise Rejected("something is assumed of what changes from step to step")
-
-
-def assumes(record: Record, array: str, positive: bool = True) -> bool:
+def assumes(record: Record, array: str) -> bool:
     """Return whether a premise assumes something of an array: a sign of its entries, or of what has them in it."""
     if record["kind"] != "sign":
-        return any(assumes(p, array, positive) for p in record["premises"])
+        return any(assumes(p, array) for p in record["premises"])
     lawful = {str(name) for name, _ in record["laws"]}
     names = set(map(str, record["not negative"])) - lawful
     meant = [m["expression"] for m in record["meant"] if array_of(str(m["letter"])) in names]
-    declared = positive if array in record["positive"] else array in names
-    return declared or any(holds_letter(x, {array}) for x in meant)
+    return array in {*record["positive"], *names} or any(holds_letter(x, {array}) for x in meant)
 
 
-def claims(record: Record, simplify: Simplifying | None = None) -> Iterator[Said]:
+def claims(record: Record, simplify: Simplifying) -> Iterator[Said]:
     """Yield the claims of a certificate of a sign, or of what is largest, simplified."""
     largest = record["kind"] == "step" and record["rule"] == "largest"
     expect(largest or record["kind"] == "sign", f"a premise of the kind {record['kind']!r} says nothing of two sides")
-    simplify = simplify or Simplifying(frozenset(_positive(record)))
     sign = "<" if record["kind"] == "sign" and record["relation"] == ">" else "≤"  # no rule is held to its relation
     for c in record["conclusions"]:
         scope = scope_of(c)
         yield Said(scope, simplify(read(c["smaller"], scope)), sign, simplify(read(c["larger"], scope)))
-
-
-def _positive(record: Record) -> Iterator[str]:
-    yield from map(str, record.get("positive", ()))
-    for p in record.get("premises", ()):
-        yield from _positive(p)
 
 
 def of_the_largest(conclusion: Said, premises: Sequence[Said]) -> None:
@@ -226,7 +156,7 @@ FIRST, SECOND = "first ", "second "
 _BLIND = "merging looks at what the states are of"
 
 
-def fold(record: Record, same: Any) -> None:
+def fold(record: Record, same: Same) -> None:
     """Reject unless the merged state of two blocks is the state of both; ``same`` decides equality in a scope."""
     state, merge = record["state"], record["merge"]
     arrays, numbers, sort = set(record["arrays"]), set(record["numbers"]), record["sort"]
@@ -253,7 +183,7 @@ def fold(record: Record, same: Any) -> None:
         _finished(outcome, result, meaning(state, FIRST, set(), sort), numbers, same)
 
 
-def _finished(record: Record, result: Record, state: Mapping[str, Any], numbers: set[str], same: Any) -> None:
+def _finished(record: Record, result: Record, state: Mapping[str, Any], numbers: set[str], same: Same) -> None:
     """Check that the end of a state is the result, in which no number that a state may choose occurs."""
     scope = scope_of(result)
     right = read(result["expression"], scope)

@@ -1,8 +1,8 @@
 """Show that terms are positive, or nonnegative, by their form, by hypothesis or by a law, for ``checker``.
 
-Laws say what is never negative because of what max, |x|, tanh and log are. ``sign(x) · x`` is |x|, and that is all that
-is known of sign, besides that it lies between −1 and 1. A law is only ever asked about an expression that a certificate
-holds; that the expression has the form of the law is decided here.
+Laws say what is never negative because of what max, |x|, tanh and norms are. ``sign(x) · x`` is |x|, and that is all
+that is known of sign, besides that it lies between −1 and 1. A law is only ever asked about an expression that a
+certificate holds; that the expression has the form of the law is decided here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ Same = Callable[[CheckedNode, CheckedNode], bool]
 Sign = Callable[[CheckedNode], bool]
 Scope = Mapping[str, str]
 BOUNDED = frozenset({"tanh", "sign", "cos", "sin", "erf"})
-GROWING = frozenset({"log", "sqrt", "tanh", "erf"})
 
 
 @dataclass(frozen=True)
@@ -209,38 +208,27 @@ def _occurring(x: CheckedNode) -> Iterator[str]:
 
 
 # -- laws of functions -------------------------------------------------------------------------------------------------
-def expect_law(
-    law: str, x: CheckedNode, scope: Scope, others: Mapping[str, CheckedNode], same: Same, sign: Sign
-) -> None:
-    """Reject unless ``x`` ≥ 0 by the law that is named.
-
-    ``others`` are what is known not to be negative, by name; ``sign`` says whether a form is not negative.
-    """
-    name, *more = law.split() or [law]
-    if law == "triangle":
-        holds = any(same(x, y) for y in _triangle(x, scope, sign))
-    elif name == "grows" and len(more) == 1:
-        holds = more[0] in others and _grows(x, others[more[0]], scope, same)
-    else:
-        holds = not more and name in _LAWS and any(same(x, y) for y in _LAWS[name](x, scope, same))
+def expect_law(law: str, x: CheckedNode, scope: Scope, same: Same, sign: Sign) -> None:
+    """Reject unless ``x`` ≥ 0 by the law that is named; ``sign`` says whether a form is not negative."""
+    holds = law in _LAWS and any(same(x, y) for y in _LAWS[law](x, scope, same, sign))
     expect(holds, f"the law {law!r} does not show that it is not negative")
 
 
-def _largest(x: CheckedNode, scope: Scope, same: Same) -> Iterator[CheckedNode]:
+def _largest(x: CheckedNode, scope: Scope, same: Same, _: Sign) -> Iterator[CheckedNode]:
     """max f − f at each place, and at what is no larger than f there."""
     for top in _functions(x, scope, "max"):
         for y in _below(top, scope, same):
             yield minus(top, y)
 
 
-def _bounded(x: CheckedNode, scope: Scope, same: Same) -> Iterator[CheckedNode]:
+def _bounded(x: CheckedNode, scope: Scope, *_: object) -> Iterator[CheckedNode]:
     """1 − f and 1 + f."""
     for f in _functions(x, scope, *BOUNDED):
         yield minus(number(1), f)
         yield minus(f, number(-1))
 
 
-def _magnitude(x: CheckedNode, scope: Scope, same: Same) -> Iterator[CheckedNode]:
+def _magnitude(x: CheckedNode, scope: Scope, *_: object) -> Iterator[CheckedNode]:
     """|z|, |z| − z and |z| + z."""
     for f in _functions(x, scope, "sign"):
         (z,) = f.below
@@ -249,10 +237,7 @@ def _magnitude(x: CheckedNode, scope: Scope, same: Same) -> Iterator[CheckedNode
         yield minus(times(f, z), times(number(-1), z))
 
 
-_LAWS = {"largest": _largest, "bounded": _bounded, "magnitude": _magnitude}
-
-
-def _triangle(x: CheckedNode, scope: Scope, sign: Sign) -> Iterator[CheckedNode]:
+def _triangle(x: CheckedNode, scope: Scope, _: Same, sign: Sign) -> Iterator[CheckedNode]:
     """Σ_j a_j ‖y_j‖ − ‖Σ_j a_j y_j‖ with a_j ≥ 0, for any norm; y_j are the factors that run along the row."""
     for whole in _functions(x, scope, "norm"):
         row = whole.below[0]
@@ -268,11 +253,12 @@ def _triangle(x: CheckedNode, scope: Scope, sign: Sign) -> Iterator[CheckedNode]
             yield minus(mean.of([product([*weights, one])]), whole)
 
 
-def _grows(x: CheckedNode, step: CheckedNode, scope: Scope, same: Same) -> bool:
-    """Return whether ``x`` = f(b) − f(a) and ``step`` = b − a, for a function that grows."""
-    result = [f for f in _functions(x, scope, *GROWING) if len(f.below) == 1]
-    pairs = [(a, b) for a in result for b in result if a.label == b.label and a is not b]
-    return any(same(x, minus(b, a)) and same(step, minus(b.below[0], a.below[0])) for a, b in pairs)
+_LAWS: Mapping[str, Callable[[CheckedNode, Scope, Same, Sign], Iterator[CheckedNode]]] = {
+    "largest": _largest,
+    "bounded": _bounded,
+    "magnitude": _magnitude,
+    "triangle": _triangle,
+}
 
 
 def _functions(x: CheckedNode, scope: Scope, *labels: str) -> list[CheckedNode]:

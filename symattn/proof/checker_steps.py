@@ -8,6 +8,8 @@
 *induction*  Σ_{t=1}^{n} b(t) = f(n) for every n if f(x) − f(x − 1) = b(x) for every number x, and f(0) = 0
 *limit*      x → c as a number β grows, or tends to 0, or as a size grows
 *instance*   x = c at a size, where a form with no sum over the size says what x is
+*repeated*   a measure is at most factor^L of what it was after L steps if each shrinks it by the factor
+*fold*, *substitution*: see ``checker_rules``
 
 Of a limit a premise says that x is a form f, which is made of sums, products, quotients and exponentials. As β grows,
 e^{−βu} with u > 0 tends to 0, and what has no β stays; as β tends to 0, f tends to what it is at 0. Quotients are
@@ -33,6 +35,8 @@ from symattn.proof.checker_reading import (
     array_of,
     expect,
     form,
+    holds_letter,
+    in_place,
     node,
     number,
     read,
@@ -40,9 +44,10 @@ from symattn.proof.checker_reading import (
     rewritten,
     scope_of,
 )
-from symattn.proof.checker_rules import Said, claims, of_the_largest
+from symattn.proof.checker_rules import Said, Same, assumes, claims, fold, of_the_largest, substitute
 from symattn.proof.checker_signs import Signs, hypotheses
 from symattn.proof.checker_simplifying import Simplifying
+from symattn.proof.checker_testing import are_same
 from symattn.proof.checker_values import Dice
 
 
@@ -69,8 +74,12 @@ class Given:
 def step(record: Record, dice: Dice) -> None:
     """Reject unless the rule gives every conclusion from what the premises, which are accepted, say."""
     rule = str(record["rule"])
-    expect(rule in _RULES or rule in _EQUATIONS, f"{rule!r} is not a rule")
-    expect(bool(record["conclusions"]), "a rule that concludes nothing")
+    expect(rule in _RULES or rule in _EQUATIONS or rule in _OF_PARTS, f"{rule!r} is not a rule")
+    of_parts = rule == "repeated" or rule in _OF_PARTS
+    expect(bool(record["conclusions"]) is not of_parts, "a rule that concludes nothing, or something else")
+    if rule in _OF_PARTS:
+        _OF_PARTS[rule](record, lambda left, right, scope: are_same(left, right, scope, dice))
+        return
     given = given_by(record, dice)
     if rule in _RULES:
         _RULES[rule](record, given)
@@ -113,6 +122,31 @@ def _induction(record: Record, given: Given) -> None:
     for side, own in (("left", total), ("right", at(closed, ["size", sort]))):
         expect(form(read(c[side], {}), {}) == form(own, {}), "the conclusion is another one")
         expect_defined([own], given)
+
+
+def _repeated(record: Record, given: Given) -> None:
+    """Reject unless a measure of a letter shrinks by a factor with each step, as two premises say.
+
+    They say that the measure after a step is at most the factor times that before, for any letter, and that the factor
+    is not negative; a third one, if the measure is said to tend to 0, that the factor is less than 1. Then after L
+    steps the measure is at most factor^L times that at first, by induction.
+    """
+    letter, array, of = str(record["letter"]), str(record["array"]), record["measure"]
+    scope = scope_of(of)
+    factor = given.simplify(read(record["factor"]["expression"], scope))
+    step, now = ((list(scope_of(record[k])), record[k]["expression"]) for k in ("step", "now"))
+    begun = now[1][:2] == ["letter", array] and [i[0] for i in now[1][2]] == now[0]
+    expect(begun, "what is repeated does not start from a letter")
+    after, before = (read(in_place(of["expression"], {letter: x}), scope) for x in (step, now))
+    bounds = [(given.simplify(after), given.simplify(times(factor, before)), "≤<"), (number(0), factor, "≤<")]
+    bounds += [(factor, number(1), "<")] if record["tends"] is not False else []
+    for smaller, larger, signs in bounds:
+        shown = any(given.shows(scope, smaller, sign, larger) for sign in signs)
+        expect(shown, "the premises do not say that the measure shrinks by the factor")
+    fixed = not any(holds_letter(record[part]["expression"], {array}) for part in ("factor", "measure"))
+    expect(fixed, "the factor, or the measure, changes from step to step")
+    assumed = any(assumes(p, array) for p in record["premises"])
+    expect(not assumed, "something is assumed of what changes from step to step")
 
 
 def put(x: object, what: object, value: object) -> Any:
@@ -376,4 +410,6 @@ _RULES: Mapping[str, Callable[[Record, Given], None]] = {
     "induction": _induction,
     "limit": _tends,
     "instance": _instance,
+    "repeated": _repeated,
 }
+_OF_PARTS: Mapping[str, Callable[[Record, Same], None]] = {"fold": fold, "substitution": substitute}

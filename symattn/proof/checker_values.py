@@ -10,12 +10,12 @@ primes, which gives both residues at once: a letter drawn there has independent 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from math import isqrt, prod
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from symattn.proof.checker_reading import MANY as MOST
 from symattn.proof.checker_reading import CheckedNode, Rejected, expect_few, form
@@ -24,11 +24,23 @@ PARTS = 12
 LOW, HIGH, MANY = 2**60, 2**61, 2**54
 Exponent = dict[tuple[Any, ...], Fraction]
 _ONE = Fraction(1)
+T = TypeVar("T")
 
 
 def _with_place(x: CheckedNode, at: Mapping[str, int]) -> tuple[Any, ...]:
     """Return the key of the value of ``x``. The indices are named, as the form leaves out those of what is 0 · y."""
     return (x.own_form, x.order, *[at[i] for i in x.order])
+
+
+def _kept(
+    known: dict[Any, T], x: CheckedNode, at: Mapping[str, int], work: Callable[[CheckedNode, Mapping[str, int]], T]
+) -> T:
+    """What ``work`` makes of ``x``, its free indices having the values ``at``: once at a place for one form."""
+    key = _with_place(x, at)
+    if key not in known:
+        expect_few(len(known))
+        known[key] = work(x, at)
+    return known[key]
 
 
 class Dice:
@@ -75,20 +87,15 @@ class RandomFunctions:
 
     def __call__(self, x: CheckedNode, at: Mapping[str, int]) -> tuple[str, int]:
         """The name of the function ``x``, its free indices having the values ``at``: it is the same at all sizes."""
-        key = _with_place(x, at)
-        results = self._found.get(key)
-        if results is None:
-            expect_few(len(self._found))
-            what = form(x, {i: ("at", at[i]) for i in x.free})
-            results = self._found[key] = ("function", self._forms.setdefault(what, len(self._forms)))
-        return results
+        return _kept(self._found, x, at, self._name)
+
+    def _name(self, x: CheckedNode, at: Mapping[str, int]) -> tuple[str, int]:
+        what = form(x, {i: ("at", at[i]) for i in x.free})
+        return "function", self._forms.setdefault(what, len(self._forms))
 
 
 class Point:
-    """A random point at given sizes: what every letter is there. ``inverses``: whether 1/Z means what it says.
-
-    What has one form is computed once at a place.
-    """
+    """A random point at given sizes: what every letter is there. ``inverses``: whether 1/Z means what it says."""
 
     def __init__(
         self,
@@ -127,12 +134,7 @@ class Point:
 
     def value(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         """``x`` at the point, its free indices having the values ``at``."""
-        key = _with_place(x, at)
-        results = self._known.get(key)
-        if results is None:
-            expect_few(len(self._known))
-            results = self._known[key] = self._value(x, at)
-        return results
+        return _kept(self._known, x, at, self._value)
 
     def _value(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         if x.kind == "number":
@@ -218,12 +220,7 @@ class Point:
 
     def power(self, x: CheckedNode, at: Mapping[str, int]) -> Exponent:
         """An exponent as a polynomial in letters: its monomials and their coefficients."""
-        key = _with_place(x, at)
-        result = self._powers.get(key)
-        if result is None:
-            expect_few(len(self._powers))
-            result = self._powers[key] = self._power(x, at)
-        return result
+        return _kept(self._powers, x, at, self._power)
 
     def _power(self, x: CheckedNode, at: Mapping[str, int]) -> Exponent:
         if x.kind == "number":

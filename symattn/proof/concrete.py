@@ -7,12 +7,13 @@ cos² + sin² = 1 for the letters named in ``rules``.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from itertools import product
 from operator import add, mul
-from typing import Any
+from typing import Any, TypeVar
 
 import flint
 
@@ -26,6 +27,7 @@ Key = tuple[Any, ...]
 Place = Mapping[ex.Index, int]
 Rules = tuple[tuple[str, str], ...]  # (cos, sin): letters of these names satisfy cos² + sin² = 1 at every place
 PARTS = 12
+T = TypeVar("T")
 
 
 class World:
@@ -46,22 +48,19 @@ class World:
             f = _with_rules(there, _with_reciprocals(there, f), rules)
         return bool(f == 0)
 
-    def exponentials(self, x: ex.Exponential, at: Place) -> list[tuple[Key, int]]:
+    def exponentials(self, x: ex.Expression, at: Place) -> list[tuple[Key, int]]:
         """e^x as letters and their powers."""
-        key = _memo_key(x, at)
-        if key not in self._exponentials:
-            powers = {m: c * PARTS for m, c in self.power(x.children[0], at).items()}
-            if broken := next((c for c in powers.values() if c.q != 1), None):
-                raise Refused(f"the coefficient {broken / PARTS} in an exponent")
-            self._exponentials[key] = [(("e", m, c > 0), abs(int(c.p))) for m, c in powers.items()]
-        return self._exponentials[key]
+        return _kept(self._exponentials, x, at, self._exponential)
+
+    def _exponential(self, x: ex.Expression, at: Place) -> list[tuple[Key, int]]:
+        powers = {m: c * PARTS for m, c in self.power(x.children[0], at).items()}
+        if broken := next((c for c in powers.values() if c.q != 1), None):
+            raise Refused(f"the coefficient {broken / PARTS} in an exponent")
+        return [(("e", m, c > 0), abs(int(c.p))) for m, c in powers.items()]
 
     def power(self, x: ex.Expression, at: Place) -> Polynomial:
         """An exponent as a polynomial in letters."""
-        key = _memo_key(x, at)
-        if key not in self._powers:
-            self._powers[key] = self._power(x, at)
-        return self._powers[key]
+        return _kept(self._powers, x, at, self._power)
 
     def _power(self, x: ex.Expression, at: Place) -> Polynomial:
         if isinstance(x, (ex.Letter, ex.Opaque)):
@@ -88,74 +87,56 @@ class World:
 
 
 class PlaceRing:
-    """The polynomials in the letters that an expression has at a place; its letters are collected first."""
+    """The polynomials in the letters that an expression has at a place.
+
+    Its letters are collected first, by computing it where each of them is 0.
+    """
 
     def __init__(self, world: World, x: ex.Expression, at: Place) -> None:
         self.world = world
         self.letters: dict[Key, int] = {}
         self.reciprocals: list[tuple[Key, ex.Expression, Place]] = []
         self._memo: dict[Any, Any] = {}
-        self._seen: set[Any] = set()
-        self._collect(x, at)
+        self.generators: Any = defaultdict(int)
+        self.constant: Callable[[Any], Any] = lambda _: 0
+        self.polynomial(x, at)
+        for _, below, there in self.reciprocals:  # more are found on the way
+            self.polynomial(below, there)
         names = tuple(f"x{i}" for i in range(max(len(self.letters), 1)))
         self.ring = flint.fmpq_mpoly_ctx.get(names, flint.Ordering.degrevlex)
-        self.generators = self.ring.gens()
-
-    def _collect(self, x: ex.Expression, at: Place) -> None:
-        if (key := _memo_key(x, at)) in self._seen:
-            return
-        self._seen.add(key)
-        if isinstance(x, ex.Total):
-            for a in range(self.world.sizes[x.index.sort]):
-                self._collect(x.body, {**at, x.index: a})
-        elif isinstance(x, ex.Exponential):
-            for letter, _ in self.world.exponentials(x, at):
-                self._note(letter)
-        elif isinstance(x, (ex.Letter, ex.Opaque)):
-            fresh = self._note(letter_of(x, at))
-            if fresh and self.world.inverses and is_reciprocal(x):
-                self.reciprocals.append((letter_of(x, at), x.children[0], at))
-                self._collect(x.children[0], at)
-        else:
-            for y in self._factors(x, at):
-                self._collect(y, at)
+        self.generators, self.constant, self._memo = self.ring.gens(), self.ring.constant, {}
 
     def _factors(self, x: ex.Expression, at: Place) -> tuple[ex.Expression, ...]:
         """The children of ``x``; none where a predicate among the factors is 0."""
         false = isinstance(x, ex.Product) and any(isinstance(y, ex.Predicate) and not holds(y, at) for y in x.children)
         return () if false else x.children
 
-    def _note(self, key: Key) -> bool:
-        fresh = key not in self.letters
-        self.letters.setdefault(key, len(self.letters))
-        return fresh
-
     def polynomial(self, x: ex.Expression, at: Place) -> Any:
         """``x`` at a place, in the ring."""
-        key = _memo_key(x, at)
-        if key not in self._memo:
-            self._memo[key] = self._polynomial(x, at)
-        return self._memo[key]
+        return _kept(self._memo, x, at, self._polynomial)
 
     def _polynomial(self, x: ex.Expression, at: Place) -> Any:
         if isinstance(x, (ex.Letter, ex.Opaque)):
-            return self.generator(letter_of(x, at))
+            key = letter_of(x, at)
+            if self.world.inverses and key not in self.letters and is_reciprocal(x):
+                self.reciprocals.append((key, x.children[0], at))
+            return self.generator(key)
         if isinstance(x, ex.Sum):
             return reduce(add, (self.polynomial(y, at) for y in x.children))
         if isinstance(x, ex.Total):
             places = ({**at, x.index: a} for a in range(self.world.sizes[x.index.sort]))
-            return sum((self.polynomial(x.body, there) for there in places), self.ring.constant(0))
+            return sum((self.polynomial(x.body, there) for there in places), self.constant(0))
         if isinstance(x, ex.Product):
             parts = self._factors(x, at)
-            return reduce(mul, (self.polynomial(y, at) for y in parts)) if parts else self.ring.constant(0)
+            return reduce(mul, (self.polynomial(y, at) for y in parts)) if parts else self.constant(0)
         if isinstance(x, ex.Exponential):
             powers = (self.generator(letter) ** times for letter, times in self.world.exponentials(x, at))
-            return reduce(mul, powers, self.ring.constant(1))
-        return self.ring.constant(self.world.value(x, at))
+            return reduce(mul, powers, self.constant(1))
+        return self.constant(self.world.value(x, at))
 
     def generator(self, key: Key) -> Any:
         """A letter in the ring."""
-        return self.generators[self.letters[key]]
+        return self.generators[self.letters.setdefault(key, len(self.letters))]
 
 
 def letter_of(x: ex.Expression, at: Place) -> Key:
@@ -178,9 +159,12 @@ def _seat(i: ex.Index, at: Place) -> Any:
     return (i.sort, *i.image, at[i._replace(image=())]) if i.image and i not in at else (i.sort, at[i])
 
 
-def _memo_key(x: ex.Expression, at: Place) -> Any:
-    """Return the key of the value of ``x``."""
-    return x, *[at[i] if i in at else at.get(i._replace(image=())) for i in x.order]
+def _kept(known: dict[Any, T], x: ex.Expression, at: Place, work: Callable[[ex.Expression, Place], T]) -> T:
+    """What ``work`` makes of ``x`` at a place, which is asked for once."""
+    key = x, *[at[i] if i in at else at.get(i._replace(image=())) for i in x.order]
+    if key not in known:
+        known[key] = work(x, at)
+    return known[key]
 
 
 @dataclass(frozen=True)
@@ -256,7 +240,7 @@ def _with_reciprocals(there: PlaceRing, f: Any) -> Any:
         for powers, c in f.to_dict().items():
             rows.setdefault(powers[n], {})[(*powers[:n], 0, *powers[n + 1 :])] = c
         top, z = max(rows, default=0), there.polynomial(below, at)
-        f = sum((there.ring.from_dict(row) * z ** (top - e) for e, row in rows.items()), there.ring.constant(0))
+        f = sum((there.ring.from_dict(row) * z ** (top - e) for e, row in rows.items()), there.constant(0))
         f = _inverse_free(there, f)
     return f
 
@@ -267,7 +251,7 @@ def _with_rules(there: PlaceRing, f: Any, rules: Rules) -> Any:
     for key, n in list(there.letters.items()):
         if key[0] == "letter" and key[1] in sine and ("letter", sine[key[1]], *key[2:]) in there.letters:
             s = there.generator(("letter", sine[key[1]], *key[2:]))
-            rest = there.ring.constant(0)
+            rest = there.constant(0)
             for powers, c in f.to_dict().items():
                 twice, once = divmod(powers[n], 2)
                 kept = there.ring.from_dict({(*powers[:n], once, *powers[n + 1 :]): c})

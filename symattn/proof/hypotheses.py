@@ -126,6 +126,5 @@ def _at_least(x: Expression) -> Node:
 
 
 def _is_negative(x: Expression) -> bool:
-    first = x.children[0] if isinstance(x, Product) else x
-    numbers = [y for y in (x.children if isinstance(x, Product) else (first,)) if isinstance(y, Constant)]
-    return any(y.value < 0 for y in numbers)
+    factors = x.children if isinstance(x, Product) else (x,)
+    return any(isinstance(y, Constant) and y.value < 0 for y in factors)

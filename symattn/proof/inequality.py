@@ -8,26 +8,27 @@ use the name as a letter that is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from operator import le, lt
 from typing import Any
 
-from symattn.arrays.index.expressions import Expression, Letter
+from symattn.arrays.index.expressions import Binder, Count, Expression, Letter
 from symattn.arrays.index.namespace import spread
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.text import equal_sizes
 from symattn.proof.certified import accepted
+from symattn.proof.counting import nodes
 from symattn.proof.hypotheses import declared_hypotheses
-from symattn.proof.listed import all_true
 from symattn.proof.premises import Sign
 from symattn.proof.prover import Proof, prove, sides_at, unsimplified
 from symattn.proof.refuting import spread_sizes
 from symattn.proof.signs import never_negative
-from symattn.proof.statement import Declared, Letters, Numbers, Pair, Sides, growing_sizes, pairs, run
-from symattn.proof.theorem import Decision, Refutation
+from symattn.proof.statement import Declared, Letters, Numbers, Pair, Sides, all_true, growing_sizes, pairs, run
+from symattn.proof.theorem import Decision, Refutation, all_proved
 
 SEEDS = 8
 SOME, MANY = 6, 400  # cases tried against the statement, and against its false variant
@@ -41,9 +42,9 @@ class Certificate:
     ``named`` is letters of any sign that the gap may use, each with the function that gives what it stands for.
     ``false`` gives pairs of which some must fail where the hypotheses hold, or is several such variants.
     ``laws`` is letters like ``assumed``, each with the law by which what it stands for is not negative: "largest",
-    "bounded", "magnitude" and "grows NAME" (see ``checker_signs``).
-    With ``strict`` the smaller is less than the larger. Both are equal only where the letters in ``only``, named,
-    assumed or lawful, are 0 throughout. The checker sees either by the form of the gap.
+    "bounded", "magnitude" and "triangle" (see ``checker_signs``).
+    With ``strict`` the smaller is less than the larger; a gap that is a number is then enclosed. Both are equal only
+    where the letters in ``only``, named, assumed or lawful, are 0 throughout. The checker sees either by the gap.
     ``chosen`` gives arrays that meet the hypotheses where numbers are tried: the bound b as the largest value, say.
     """
 
@@ -65,15 +66,15 @@ class Certificate:
         if wrong:
             return Decision(Evidence(Grade.REFUTED, wrong))
         try:
-            proofs, signs = self._proofs(), self._signs()
+            proofs, signs = tuple(self._proofs(self.sides)), self._signs()
         except (Refused, Undecided, InputError) as reason:
             return Decision(Evidence(Grade.UNDECIDED, str(reason)))
         if not proofs:
             return Decision(Evidence(Grade.UNDECIDED, "nothing is stated"))
         if all(p.proved for p in proofs) and signs is not None:
-            words = "larger − smaller is an expression in which nothing can be negative"
+            where, words = _IN_LETTERS if self.declared.arrays else _IN_NUMBERS
             said = declared_hypotheses(self.declared, self.assumed)
-            evidence = accepted(Evidence(Grade.PROVED, "all sizes"), proofs, signs)
+            evidence = accepted(Evidence(Grade.PROVED, where), proofs, signs)
             return Decision(evidence, ((words,),), (), proofs, said, signs)
         unsaid = "the form of the gap does not show its sign"
         return Decision(
@@ -94,61 +95,55 @@ class Certificate:
         """The first numbers that meet the hypotheses and at which the statement holds."""
         return next((case for case, holds in self._spread() if holds), "")
 
-    def _proofs(self) -> tuple[Proof, ...]:
-        """larger − smaller = gap for every pair."""
-        claimed = pairs(self.sides, self.declared, Letters())
-        return tuple(self._difference(pair, gap) for pair, gap in zip(claimed, self._gaps(), strict=True))
+    def _proofs(self, sides: Sides) -> Iterator[Proof]:
+        """larger − smaller = gap for every pair, of which a false variant may have less."""
+        claimed = pairs(sides, self.declared, Letters())
+        for (a, b), gap in zip(claimed, self._gaps(self._meant), strict=sides is self.sides):
+            yield prove(spread(b - a, gap), spread(gap, b - a), self.declared.units)
 
     def _shown(self, false: Sides) -> bool:
         """Return whether the gaps would show the false variant as well."""
         try:
-            claimed = pairs(false, self.declared, Letters())
-            gaps = self._gaps()[: len(claimed)]
-            return self._signs() is not None and all(map(lambda p, g: self._difference(p, g).proved, claimed, gaps))
+            return self._signs() is not None and all_proved(self._proofs(false))
         except (Refused, Undecided, InputError):
             return False
 
-    def _gaps(self) -> list[Any]:
-        """The gaps, with every name in ``assumed`` and ``named`` standing for its expression."""
-        names = self._names()
-        meant = {name: run(given, self.declared, Letters()) for name, (_, given) in names.items()}
-        return _several(run(self.gap, self.declared, Letters(), meant))
+    def _gaps(self, given: Mapping[str, object]) -> list[Any]:
+        """The gaps, with every name in ``assumed`` and ``named`` standing for what is given."""
+        gaps = run(self.gap, self.declared, Letters(), given)
+        return list(gaps) if isinstance(gaps, (list, tuple)) else [gaps]
 
+    @property
     def _names(self) -> dict[str, tuple[str, Sides]]:
         lawful = {name: (shape, given) for name, (shape, given, _) in self.laws.items()}
         return {**self.assumed, **self.named, **lawful}
 
-    def _difference(self, pair: Pair, gap: object) -> Proof:
-        a, b = pair
-        return prove(spread(b - a, gap), spread(gap, b - a), self.declared.units)
+    @property
+    def _meant(self) -> dict[str, Any]:
+        """The expressions that the names stand for."""
+        return {name: run(given, self.declared, Letters()) for name, (_, given) in self._names.items()}
 
     def _signs(self) -> tuple[Sign, ...] | None:
         """The gap is never negative by its form, every name in ``assumed`` being a letter that is not; None if not.
 
         Each sign says what the names stand for, and what the gap then is.
         """
-        world = Letters()
-        names = self._names()
-        letters = {name: world.array(name, shape, self.declared) for name, (shape, _) in names.items()}
-        meant = {name: run(given, self.declared, world) for name, (_, given) in names.items()}
-        meanings = tuple(pair for name in names for pair in _meanings(letters[name], meant[name]))
+        world, meant = Letters(), self._meant
+        letters = {name: world.array(name, shape, self.declared) for name, (shape, _) in self._names.items()}
+        meanings = tuple(pair for name in letters for pair in _meanings(letters[name], meant[name]))
         laws = tuple((name, law) for name, (_, _, law) in self.laws.items())
         known = frozenset((*self.assumed, *self.laws, *self.declared.positive, *self.declared.nonnegative))
         result = []
         claimed = pairs(self.sides, self.declared, world)
-        for gap, whole, pair in zip(
-            _several(run(self.gap, self.declared, world, letters)), self._gaps(), claimed, strict=True
-        ):
+        for gap, whole, pair in zip(self._gaps(letters), self._gaps(meant), claimed, strict=True):
             smaller, larger = (spread(side, gap) for side in pair)
             for places in spread(gap, smaller).places():
                 x = gap.at(places)
-                if not never_negative(x, known):
+                if not never_negative(x, known) and not (self.strict and _is_number(x)):
                     return None
                 sides = unsimplified(partial(sides_at, smaller, larger, places))
-                relation = ">" if self.strict else "≥"
-                result.append(
-                    Sign(relation, x, known, meanings, whole.at(places), laws, sides, self.only, self.declared.units)
-                )
+                relation, equal = ">" if self.strict else "≥", whole.at(places)
+                result.append(Sign(relation, x, equal, sides, known, meanings, laws, self.only, self.declared.units))
         return tuple(result)
 
     def _failure(self, false: Sides) -> str:
@@ -166,8 +161,8 @@ class Certificate:
             for seed in range(seeds):
                 result = self._case(sides, Numbers(sizes, seed)) or self._case(sides, Numbers(sizes, seed, balls=True))
                 if result:
-                    case = equal_sizes(sizes) + f" (seed {seed})"
-                    yield case, all_true([a <= b for a, b in result])
+                    case = (equal_sizes(sizes) or _IN_NUMBERS[0]) + f" (seed {seed})"
+                    yield case, all_true([self._related(a, b) for a, b in result])
 
     def _case(self, sides: Sides, world: Numbers) -> list[Pair]:
         """The pairs in these numbers; none if they do not meet the hypotheses or cannot be compared."""
@@ -176,10 +171,23 @@ class Certificate:
             if not all(all_true(run(f, self.declared, world, given) >= 0) for _, f in self.assumed.values()):
                 return []
             result = pairs(sides, self.declared, world, given)
-            all_true([a <= b for a, b in result])
+            all_true([self._related(a, b) for a, b in result])
         except (Refused, Undecided, InputError, ZeroDivisionError):
             return []
         return result
+
+    @property
+    def _related(self) -> Callable[[Any, Any], Any]:
+        return lt if self.strict else le
+
+
+_IN_LETTERS = "all sizes", "larger − smaller is an expression in which nothing can be negative"
+_IN_NUMBERS = "in numbers", "Arb balls show it, and the checker computes them anew"
+
+
+def _is_number(x: Expression) -> bool:
+    """Return whether ``x`` is made of numbers alone."""
+    return not any(isinstance(y, (Letter, Count, Binder)) for y in nodes(x, arguments=True))
 
 
 def _meanings(letters: Any, meant: object) -> Iterator[tuple[Letter, Expression]]:
@@ -187,7 +195,3 @@ def _meanings(letters: Any, meant: object) -> Iterator[tuple[Letter, Expression]
     whole = spread(meant, letters)
     for places in letters.places():
         yield letters.at(places), whole.at(places)
-
-
-def _several(x: object) -> list[Any]:
-    return list(x) if isinstance(x, (list, tuple)) else [x]

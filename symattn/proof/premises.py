@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -12,21 +13,21 @@ from symattn.proof.prover import Proof
 
 @dataclass(frozen=True)
 class Sign:
-    """``expression`` > 0, or ≥ 0, by its form, with the arrays in ``known`` never negative.
+    """``expression`` > 0, or ≥ 0, by its form, with the arrays in ``known`` never negative; > 0 also as a number.
 
     The letters in ``meant`` stand for expressions, each with its own indices; with these in their place it is
-    ``equal``, if that is given. ``laws`` names the law by which what an array in ``known`` stands for is not negative;
+    ``equal``. ``laws`` names the law by which what an array in ``known`` stands for is not negative;
     without one that is a hypothesis. ``sides`` are the smaller and the larger side of which it is the gap;
     they are equal only where every array in ``only`` is 0 throughout. For ``rules`` see ``Proof``.
     """
 
     relation: str
     expression: Expression
+    equal: Expression
+    sides: tuple[Expression, Expression]
     known: frozenset[str] = frozenset()
     meant: tuple[tuple[Letter, Expression], ...] = ()
-    equal: Expression | None = None
     laws: tuple[tuple[str, str], ...] = ()
-    sides: tuple[Expression, Expression] | None = None
     only: tuple[str, ...] = ()
     rules: tuple[tuple[str, str], ...] = ()
 
@@ -43,63 +44,6 @@ class Differing:
 
 
 Part = tuple[str, Expression, tuple[Index, ...]]
-
-
-@dataclass(frozen=True)
-class Folding:
-    """The parts of a state and of a merge: a letter, what it stands for, its indices.
-
-    ``made`` is what is made of a state at the end, and ``result`` what that is. For the rest see ``rules.Fold``.
-    """
-
-    sort: str
-    arrays: tuple[str, ...]
-    numbers: tuple[str, ...]
-    state: tuple[Part, ...]
-    merge: tuple[Part, ...]
-    made: tuple[Part, ...]
-    result: tuple[Part, ...]
-
-
-@dataclass(frozen=True)
-class Substituted:
-    """``left`` is ``through`` with ``equal`` for its letters, and ``right`` is that with ``to`` for them.
-
-    That ``equal`` and ``to`` are equal is a hypothesis, or is shown where ``shown``.
-    """
-
-    left: Part
-    right: Part
-    through: Part
-    equal: tuple[Part, ...]
-    to: tuple[Part, ...]
-    shown: bool
-
-
-@dataclass(frozen=True)
-class ShrinkingMeasure:
-    """``measure`` of a letter shrinks by ``factor`` as ``step`` takes the place of ``now``, which ``premises`` say.
-
-    It tends to 0 with the number of steps if ``tends``.
-    """
-
-    measure: Part
-    step: Part
-    now: Part
-    factor: Part
-    letter: str
-    array: str
-    tends: bool
-    premises: tuple[Sign | Concluded, ...]
-
-
-@dataclass(frozen=True)
-class Averaged:
-    """``of`` is linear in an array, whose letter and mean ``mean`` has, and at that mean it is ``result``."""
-
-    of: Part
-    mean: Part
-    result: Part
 
 
 @dataclass(frozen=True)
@@ -124,15 +68,21 @@ class Concluded:
     ``about`` is what else the rule needs, by name: of an *induction* the ``letter`` for a number, the ``sort`` of the
     size, and the expressions ``term`` and ``closed`` that its conclusion is made of; of a *limit* the ``letter``, where
     it tends ``to``, 0 or ∞, and whether it is that of a ``size``, which grows; of an *instance* a ``sort`` and its
-    ``length``.
+    ``length``. The conclusion of other rules is made of parts, each a letter, what it stands for, and its indices:
+
+    *fold*          a ``state`` along a ``sort``, its ``merge``, what is ``made`` of a state at the end, and the
+                    ``result``, which that is; for ``arrays`` and ``numbers`` see ``rules.Fold``
+    *substitution*  ``left`` is ``through`` with ``equal`` for its letters, and ``right`` is that with ``to`` for them;
+                    that ``equal`` and ``to`` are equal is a hypothesis
+    *repeated*      a ``measure`` of a ``letter`` shrinks by ``factor`` as ``step`` takes the place of ``now``, an
+                    ``array``; it ``tends`` to 0 or not
     """
 
     rule: str
-    premises: tuple[Proof | Premise, ...]
+    premises: tuple[Proof | Premise, ...] = ()
     conclusions: tuple[tuple[Expression, ...], ...] = ()
-    about: tuple[tuple[str, str | bool | Expression], ...] = ()
+    about: Mapping[str, About] = field(default_factory=dict, hash=False)
 
 
-Premise = (
-    Sign | Differing | Folding | Substituted | ShrinkingMeasure | Averaged | Alike | Concluded
-)  # fmt: skip
+About = str | bool | Expression | Part | tuple[str, ...] | tuple[Part, ...]
+Premise = Sign | Differing | Alike | Concluded

@@ -67,11 +67,6 @@ class ElementEquation:
         """Both sides before any simplification."""
         return unsimplified(self.at) if self.at else (self.left, self.right)
 
-    @property
-    def counted(self) -> Sizes:
-        """D_s, empty for a normal form."""
-        return self.limits.counted if self.limits else {}
-
 
 @dataclass(frozen=True)
 class Proof:
@@ -92,11 +87,6 @@ class Proof:
     rules: Rules = ()
     decisive: bool = False
     meaningless: bool = False
-
-    @property
-    def denominators(self) -> tuple[Expression, ...]:
-        """The nonzero conditions: the divisors of both sides as written that are not positive by their form."""
-        return tuple(d.expression for d in self.demands if d.relation == "≠")
 
 
 class _NotShown(Exception):

@@ -69,9 +69,9 @@ class CounterexampleSearch:
     first: dict[str, int] = field(default_factory=dict)
 
 
-def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2, tries: int = TRIES) -> CounterexampleSearch:
+def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2) -> CounterexampleSearch:
     """Run both sides on exact numbers at sizes 1, …, ``top``; the first difference is a counterexample."""
-    every = islice(growing_sizes(declared.sorts(), top), tries)
+    every = islice(growing_sizes(declared.sorts(), top), TRIES)
     return _looked(sides, declared, (Numbers(sizes, seed) for sizes in every for seed in range(seeds)))
 
 

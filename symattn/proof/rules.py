@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from symattn.arrays.index.expressions import Expression, Index, Letter
+from symattn.arrays.index.expressions import Expression, Index
 from symattn.arrays.index.namespace import spread
 from symattn.arrays.index.positions import as_number
 from symattn.arrays.indexed import Indexed, index_variables
@@ -20,7 +20,7 @@ from symattn.document.model import Text
 from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate
-from symattn.proof.premises import Averaged, Concluded, Folding, ShrinkingMeasure, Sign, Substituted
+from symattn.proof.premises import About, Concluded, Sign
 from symattn.proof.prover import Proof, prove, sides_at, unsimplified
 from symattn.proof.refuting import search
 from symattn.proof.statement import Declared, Letters, Sides, pairs, run
@@ -34,8 +34,6 @@ FOLDED: Text = (
     " gives the state of all, by induction over the tree of merges",
 )
 EQUALS: Text = ("equals are put for equals",)
-LINEAR: Text = ("the mean of what is linear is its value at the mean",)
-UNPROVED = Evidence(Grade.UNDECIDED, "at the mean it is not shown to be the result")
 REPEATED: Text = ("by induction over the steps, of which each shrinks it by the factor",)
 BLOCKS = ("first ", "second ")
 
@@ -51,12 +49,6 @@ class Rule:
 
     def _decided(self) -> Decision:
         raise NotImplementedError
-
-
-def refuted(false: Sides, declared: Declared, entries: int) -> Refutation:
-    """Numbers at which what the false variant says fails."""
-    counterexample = search(false, declared, entries).counterexample
-    return Refutation(bool(counterexample), str(counterexample or ""))
 
 
 def ruled(decision: Decision, premises: tuple[Any, ...], words: Text, *others: Decision, **more: Any) -> Decision:
@@ -150,7 +142,7 @@ class Fold(Rule):
     def witness(self) -> str:
         return "two blocks"
 
-    def _folding(self, merge: Merge) -> Folding:
+    def _folding(self, merge: Merge) -> Concluded:
         world = Letters()
         given = {name: world.array(name, shape, self.declared) for name, shape in self.declared.arrays.items()}
         state = [Indexed.lift(x) for x in run(self.state, self.declared, world)]
@@ -159,15 +151,13 @@ class Fold(Rule):
         parts = [_part(str(n), x) for n, x in enumerate(state)]
         ends = run(self.finish, self.declared, world, {"state": first}) if self.finish else ()
         along = tuple(name for name, shape in self.declared.arrays.items() if self.sort in shape.split())
-        return Folding(
-            self.sort,
-            along,
-            self.numbers,
-            tuple(parts),
-            tuple(_part(str(n), Indexed.lift(x)) for n, x in enumerate(merged)),
-            tuple(_part("", Indexed.lift(outcome)) for outcome, _ in ends),
-            tuple(_part("", Indexed.lift(result)) for _, result in ends),
-        )
+        about: dict[str, About] = {
+            **{"sort": self.sort, "arrays": along, "numbers": self.numbers, "state": tuple(parts)},
+            "merge": tuple(_part(str(n), Indexed.lift(x)) for n, x in enumerate(merged)),
+            "made": tuple(_part("", Indexed.lift(outcome)) for outcome, _ in ends),
+            "result": tuple(_part("", Indexed.lift(result)) for _, result in ends),
+        }
+        return Concluded("fold", about=about)
 
 
 @dataclass(frozen=True)
@@ -175,7 +165,7 @@ class Substitution(Rule):
     """Both sides are one expression, in which one array is put for another that is equal to it.
 
     ``through`` gives the expression with the array ``name``, of the shape ``shape``; it gives the left side where that
-    is ``equal``, and the right side where it is ``to``. ``shown``: that both are equal is decided, else a hypothesis.
+    is ``equal``, and the right side where it is ``to``. That both are equal is a hypothesis.
     """
 
     declared: Declared
@@ -186,8 +176,6 @@ class Substitution(Rule):
     equal: Sides
     to: Sides
     false: Sides
-    shown: bool = False
-    said: Text = ()
 
     def _decided(self) -> Decision:
         premises, proofs = self._substituted(), self._proofs()
@@ -195,11 +183,11 @@ class Substitution(Rule):
             return Decision(Evidence(Grade.UNDECIDED, next(p.why for p in proofs if not p.proved)))
         evidence = accepted(Evidence(Grade.PROVED, "all sizes"), proofs, premises)
         notes = tuple((n.removeprefix("hypothesis: "),) for p in proofs for n in p.notes)
-        declared = declared_hypotheses(self.declared)
-        return Decision(evidence, (EQUALS,), (*notes, *([self.said] if self.said else [])), proofs, declared, premises)
+        return Decision(evidence, (EQUALS,), notes, proofs, declared_hypotheses(self.declared), premises)
 
     def refute(self) -> Refutation:
-        return refuted(self.false, self.declared, 3)
+        counterexample = search(self.false, self.declared).counterexample
+        return Refutation(bool(counterexample), str(counterexample or ""))
 
     def witness(self) -> str:
         return "wherever both are equal"
@@ -215,50 +203,19 @@ class Substitution(Rule):
 
     def _proofs(self) -> tuple[Proof, ...]:
         (left, right), (equal, to) = pairs(self.sides, self.declared, Letters())[0], self._ends()
-        result = [prove(left, self._put(equal)), prove(self._put(to), right)]
-        return (*result, prove(equal, to)) if self.shown else tuple(result)
+        return prove(left, self._put(equal)), prove(self._put(to), right)
 
-    def _substituted(self) -> tuple[Substituted, ...]:
+    def _substituted(self) -> tuple[Concluded, ...]:
         ((left, right),) = pairs(self.sides, self.declared, Letters())
         letters = Letters().array(self.name, self.shape, self.declared)
         through, (equal, to) = self._put(letters), self._ends()
         put_in, put_out = (tuple(_at(letters, x, places) for places in letters.places()) for x in (equal, to))
         result = []
         for places in through.places():
-            a, b, c = (_at(through, x + 0 * through, places) for x in (left, right, through))
-            result.append(Substituted(a, b, c, put_in, put_out, self.shown))
+            sides = {"left": left, "right": right, "through": through}
+            parts = {key: _at(through, x + 0 * through, places) for key, x in sides.items()}
+            result.append(Concluded("substitution", about={**parts, "equal": put_in, "to": put_out}))
         return tuple(result)
-
-
-@dataclass(frozen=True)
-class MeanRule(Rule):
-    """The mean of ``of``, linear in the random array ``name``, is ``result``: ``of`` at the mean of the array."""
-
-    declared: Declared
-    name: str
-    mean: Sides
-    of: Sides
-    result: Sides
-    false: Sides
-
-    def _decided(self) -> Decision:
-        world = Letters()
-        letters = world.array(self.name, self.declared.arrays[self.name], self.declared)
-        of, result = (Indexed.lift(run(f, self.declared, world)) for f in (self.of, self.result))
-        mean = Indexed.lift(run(self.mean, self.declared, world)) + 0 * letters
-        at_mean = Indexed.lift(run(self.of, self.declared, world, {self.name: mean}))
-        proof = prove(at_mean, result)
-        (seat,), (place,) = letters.places(), of.places()
-        averaged = Averaged(_at(of, of, place), _at(letters, mean, seat), _at(of, result + 0 * of, place))
-        evidence = accepted(Evidence(Grade.PROVED, "all sizes"), (proof,), (averaged,)) if proof.proved else UNPROVED
-        declared = declared_hypotheses(self.declared)
-        return Decision(evidence, (LINEAR,), (), (proof,), declared, (averaged,))
-
-    def refute(self) -> Refutation:
-        return refuted(self.false, self.declared, 2)
-
-    def witness(self) -> str:
-        return "wherever the array has the mean"
 
 
 @dataclass(frozen=True)
@@ -295,7 +252,7 @@ class Repeat(Rule):
     def witness(self) -> str:
         return self.shrinks.witness() and self.floor.witness()
 
-    def _repeated(self, known: Known) -> ShrinkingMeasure:
+    def _repeated(self, known: Known) -> Concluded:
         declared, world = self.shrinks.premise.declared, Letters()
         now = world.array(self.name, declared.arrays[self.name], declared)
         state = Indexed.letters("state", *now.shape)
@@ -303,10 +260,12 @@ class Repeat(Rule):
         measure = Indexed.lift(run(self.measure, declared, world, {"state": state}))
         factor = Indexed.lift(run(self.factor, declared, world)) + 0 * measure
         (seat,), (place,) = now.places(), measure.places()
-        measured, shrunk = _at(measure, measure, place), _at(measure, factor, place)
-        after, before = _at(state, step, seat), _at(state, now, seat)
-        tends = self.below_one is not None
-        return ShrinkingMeasure(measured, after, before, shrunk, "state", self.name, tends, known)
+        about: dict[str, About] = {
+            **{"measure": _at(measure, measure, place), "factor": _at(measure, factor, place)},
+            **{"step": _at(state, step, seat), "now": _at(state, now, seat)},
+            **{"letter": "state", "array": self.name, "tends": self.below_one is not None},
+        }
+        return Concluded("repeated", known, about=about)
 
 
 def _at(letters: Indexed, x: Indexed, places: Any) -> tuple[str, Expression, tuple[Index, ...]]:
@@ -318,6 +277,4 @@ def _at(letters: Indexed, x: Indexed, places: Any) -> tuple[str, Expression, tup
 def _part(letter: str, x: Indexed) -> tuple[str, Expression, tuple[Index, ...]]:
     """A part of a state at any place, and the letter that stands for it there."""
     (places,) = x.places()
-    name = Indexed.letters(letter, *x.shape).at(places)
-    assert isinstance(name, Letter)
-    return name.name, as_number(x.at(places)), index_variables(places)
+    return _at(Indexed.letters(letter, *x.shape), x, places)

@@ -136,14 +136,7 @@ def _settled(x: ex.Expression) -> ex.Expression:
 
 def _within(sides: Iterable[ex.Expression]) -> Iterator[ex.Demand]:
     """Yield the demands of the forms of ``sides``, arguments of opaque functions included."""
-    seen: set[ex.Expression] = set()
-    open_ = list(sides)
-    while open_:
-        x = open_.pop()
-        if x in seen:
-            continue
-        seen.add(x)
-        open_.extend(x.children)
+    for x in dict.fromkeys(y for side in sides for y in nodes(side, arguments=True)):
         if isinstance(x, ex.Ratio):
             yield ex.Demand("≠", x.children[1])
         elif isinstance(x, ex.Opaque) and x.name in _OF_FUNCTION:

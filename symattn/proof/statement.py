@@ -2,7 +2,8 @@
 
 A statement declares its arrays by shapes in sorts, ``{"q": "n d", "k": "m d"}``: a shape is its axes, an axis a sum
 (``p+1``) of products (``h*d``) of sorts and numbers. Its function takes those arrays by name, and where it asks for
-them the length of a sort (``n``) and a declared permutation (``pi``); it gives pairs of arrays that are to be equal.
+them the length of a sort (``n``), a declared permutation (``pi``) and the namespace (``xp``); it gives pairs of arrays
+that are to be equal.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.met import meeting
-from symattn.document.errors import InputError, Meaningless, SymattnError, raised_in_symattn
+from symattn.document.errors import InputError, Meaningless, SymattnError, Undecided, raised_in_symattn
 from symattn.document.text import equal_sizes
 from symattn.proof import drawing
 
@@ -40,10 +41,13 @@ class Declared:
 
     def sorts(self) -> list[str]:
         """The letters for sizes, sorted."""
-        words = [
-            f for shape in self.arrays.values() for axis in shape.split() for b in axis.split("+") for f in b.split("*")
-        ]
-        return sorted({w for w in words if not w.isdigit()} | set(self.permutations.values()))
+        return sorted(sorts_in(self.arrays.values()) | set(self.permutations.values()))
+
+
+def sorts_in(shapes: Iterable[str]) -> set[str]:
+    """The letters for sizes in shapes."""
+    words = (f for shape in shapes for axis in shape.split() for b in axis.split("+") for f in b.split("*"))
+    return {w for w in words if not w.isdigit()}
 
 
 def pairs(
@@ -81,11 +85,20 @@ def _argument(name: str, values: Mapping[str, object], declared: Declared, world
         return world.permutation(name, declared.permutations[name])
     if name in declared.sorts():
         return world.length(name)
+    if name == "xp":
+        return world.xp
     raise InputError(f"the statement asks for {name!r}, which it declares neither as an array nor as a sort")
 
 
 class Letters:
     """The world in which sizes are letters."""
+
+    @property
+    def xp(self) -> Any:
+        """The namespace of its arrays."""
+        from symattn.arrays.indexed import Indexed
+
+        return Indexed.xp
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
         from symattn.arrays.indexed import Indexed
@@ -126,14 +139,24 @@ class Numbers:
         self.floats, self.literals = floats, literals
         self.readers: dict[Any, Any] = {}  # of formulas, at these numbers (see ``Compiled.stated``)
 
-    def lift(self, entries: object) -> Any:
-        """Rational entries as an array of this world."""
+    @property
+    def kind(self) -> Any:
+        """The kind of its arrays."""
         from symattn.arrays.ball import Ball
         from symattn.arrays.exact import Exact
         from symattn.arrays.floats import Float64
 
+        return Float64 if self.floats else Ball if self.balls else Exact
+
+    @property
+    def xp(self) -> Any:
+        """The namespace of its arrays."""
+        return self.kind.xp
+
+    def lift(self, entries: object) -> Any:
+        """Rational entries as an array of this world."""
         with meeting():  # what is drawn is not what a statement brings
-            return (Float64 if self.floats else Ball if self.balls else Exact).lift(entries)
+            return self.kind.lift(entries)
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
         lengths = [self.axis(a) for a in shape.split()]
@@ -143,12 +166,12 @@ class Numbers:
         else:
             sign = "positive" if name in declared.positive else "real"
             sign = "nonnegative" if sign == "real" and name in declared.nonnegative else sign
-            random = self._random(name)
-            if self.wild:
-                entries = drawing.wild(random, prod(lengths), sign, self.literals)
-            else:
-                entries = drawing.plain(random, prod(lengths), sign)
+            entries = self._entries(name, lengths, sign)
         return self.lift(np.array(entries, dtype=object).reshape(lengths))
+
+    def _entries(self, name: str, lengths: list[int], sign: drawing.Sign) -> list[Fraction]:
+        random, count = self._random(name), prod(lengths)
+        return drawing.wild(random, count, sign, self.literals) if self.wild else drawing.plain(random, count, sign)
 
     def _on_circle(self, name: str, count: int, of: str, cosine: bool, several: bool) -> list[Fraction]:
         """Cosines or sines; where only the squares are told, with signs of their own."""
@@ -180,3 +203,15 @@ def growing_sizes(sorts: Iterable[str], top: int) -> Iterable[dict[str, int]]:
     names = list(sorts)
     every = product(range(1, top + 1), repeat=len(names))
     return (dict(zip(names, sizes, strict=True)) for sizes in sorted(every, key=lambda s: (sum(s), max(s, default=0))))
+
+
+def all_true(x: object) -> bool:
+    """Return whether a truth value, an array or a sequence of them, is true throughout; Undecided if there is none."""
+    if isinstance(x, (list, tuple)):
+        every = list(map(all_true, x))
+        if not every:
+            raise Undecided("nothing is stated")
+        return all(every)
+    if getattr(x, "size", 1) == 0:
+        raise Undecided("nothing is stated: an array has no elements")
+    return bool(x.all()) if hasattr(x, "all") else bool(x)

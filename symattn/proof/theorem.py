@@ -9,7 +9,7 @@ can be met).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -142,7 +142,7 @@ class Identity:
     def proofs(self) -> tuple[tuple[Proof, ...], tuple[str, ...]]:
         """Return the prover's decision of each pair, and its notes."""
         with listening() as notes:
-            return _proofs(self.sides, self.declared), tuple(notes)
+            return tuple(proofs_of(self.sides, self.declared)), tuple(notes)
 
     def decide(self) -> Decision:
         proofs, notes = self.proofs
@@ -185,7 +185,7 @@ class Identity:
     def refute(self) -> Refutation:
         variants = self.false if isinstance(self.false, tuple) else (self.false,)
         result = [counterexample(false, self.declared, self.top) for false in variants]
-        accepted = any(_accepted(false, self.declared) for false in variants)
+        accepted = any(all_proved(proofs_of(false, self.declared)) for false in variants)
         return Refutation(all(result), "; ".join(str(c) for c in result if c), accepted)
 
     def witness(self) -> str:
@@ -216,7 +216,7 @@ def theorem(
 ) -> Callable[[Sides], Theorem]:
     """State a theorem: the decorated function returns the two sides, or a list of such pairs.
 
-    Formulas in text stand between dollar signs, as ``formulas`` reads them.
+    Formulas in text stand between dollar signs, as ``formulas`` reads them: "$softmax(s + t 𝟏) = softmax(s)$".
 
     >>> from symattn.attention.softmax import softmax
     >>> @theorem("shift", "softmax", "softmax(s + t) = softmax(s)", arrays={"s": "n m", "t": "n 1"},
@@ -228,41 +228,24 @@ def theorem(
     """
     declared = Declared(arrays, permutations or {}, positive, units)
 
+    roles = getattr(letters, "roles", ARRAY_ROLES)
+    said, refuted, idea, *assumed = (running_text(words, roles) for words in (says, false_says, why, *hypotheses))
+
     def make(sides: Sides) -> Theorem:
         method = Identity(declared, sides, false, running_text(rule), top)
-        return state(name, topic, says, method, source, false_says, why, hypotheses, letters)
+        return Theorem(name, topic, said, method, source, refuted, idea, tuple(assumed), letters)
 
     return make
 
 
-def state(
-    name: str,
-    topic: str,
-    says: Text | str,
-    method: Method,
-    source: str,
-    false_says: Text | str,
-    why: Text | str = (),
-    hypotheses: tuple[Text | str, ...] = (),
-    letters: object = None,
-) -> Theorem:
-    """State a theorem by its method. Formulas in text stand between dollar signs: "$softmax(s + t 𝟏) = softmax(s)$"."""
-    roles = getattr(letters, "roles", ARRAY_ROLES)
-    said, false, idea, *assumed = (running_text(words, roles) for words in (says, false_says, why, *hypotheses))
-    return Theorem(name, topic, said, method, source, false, idea, tuple(assumed), letters)
-
-
-def _proofs(sides: Sides, declared: Declared) -> tuple[Proof, ...]:
+def proofs_of(sides: Sides, declared: Declared) -> Iterator[Proof]:
+    """Yield the prover's decision of each pair."""
     try:
-        return tuple(prove(left, right, declared.units) for left, right in pairs(sides, declared, Letters()))
+        yield from (prove(left, right, declared.units) for left, right in pairs(sides, declared, Letters()))
     except (Refused, Undecided, InputError) as reason:
-        return (Proof(False, why=str(reason), meaningless=isinstance(reason, Meaningless)),)
+        yield Proof(False, why=str(reason), meaningless=isinstance(reason, Meaningless))
 
 
-def _accepted(false: Sides, declared: Declared) -> bool:
-    """Return whether the prover shows every pair; one that it does not show is enough to stop."""
-    try:
-        stated = pairs(false, declared, Letters())
-        return bool(stated) and all(prove(left, right, declared.units).proved for left, right in stated)
-    except (Refused, Undecided, InputError):
-        return False
+def all_proved(proofs: Iterator[Proof]) -> bool:
+    """Return whether there is a proof and each is one; the first that is none is enough to stop."""
+    return next((p.proved for p in proofs), False) and all(p.proved for p in proofs)

@@ -1,28 +1,22 @@
-"""Statements of several parts, and small methods: what is positive, by its form or as a number, and what fails."""
+"""Statements of several parts, what their parts are, and what fails."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import wraps
 
-from symattn.arrays.ball import Ball
-from symattn.arrays.index.building import known_positive
-from symattn.arrays.indexed import Indexed
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.formulas import running_text
 from symattn.document.model import Inline, Text
-from symattn.document.text import equal_sizes
 from symattn.proof.certified import accepted
-from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate
-from symattn.proof.listed import all_true
-from symattn.proof.premises import Differing, Sign
-from symattn.proof.prover import equations, unsimplified
+from symattn.proof.premises import Differing
+from symattn.proof.prover import equations
 from symattn.proof.refuting import search
-from symattn.proof.statement import Declared, Letters, Numbers, Sides, growing_sizes, pairs, run
-from symattn.proof.theorem import Decision, Identity, Method, Refutation, Theorem
+from symattn.proof.statement import Declared, Letters, Sides, pairs
+from symattn.proof.theorem import Decision, Identity, Method, Refutation
 
 ARRAYS = Mapping[str, str]
 DIFFER = "they differ at "
@@ -64,11 +58,6 @@ class Together:
         return result[0] if all(result) else ""
 
 
-def also(*methods: Method) -> Callable[[Theorem], Theorem]:
-    """Add parts to a theorem: what ``methods`` decide belongs to its statement."""
-    return lambda theorem: replace(theorem, method=Together((theorem.method, *methods)))
-
-
 def _joined(declared: Iterable[Text]) -> tuple[Text, ...]:
     """Join the parts' declarations into one hypothesis: their letters need not be those of the statement."""
     words: list[Inline] = []
@@ -82,27 +71,15 @@ def identity(
     sides: Sides,
     false: Sides | tuple[Sides, ...] | None = None,
     *,
-    positive: tuple[str, ...] = (),
-    units: tuple[tuple[str, str], ...] = (),
-    top: int = 3,
-) -> Identity:
-    """A part that is an identity; ``false`` where it has the theorem's false variant."""
-    return Identity(Declared(arrays, positive=positive, units=units), sides, false or _equal_sides, top=top)
-
-
-def equations_by(
-    arrays: ARRAYS,
-    false: Sides | tuple[Sides, ...],
-    *,
     permutations: Mapping[str, str] | None = None,
     positive: tuple[str, ...] = (),
     units: tuple[tuple[str, str], ...] = (),
     rule: Text | str = (),
     top: int = 3,
-) -> Callable[[Sides], Identity]:
-    """Decorate a function that returns the two sides, or pairs of sides, of what a theorem says."""
+) -> Identity:
+    """A part that is an identity; ``false`` where it has the theorem's false variant."""
     declared = Declared(arrays, permutations or {}, positive, units)
-    return lambda sides: Identity(declared, sides, false, running_text(rule), top)
+    return Identity(declared, sides, false or _equal_sides, running_text(rule), top)
 
 
 def bound(
@@ -134,87 +111,13 @@ def _equal_sides() -> list[tuple[int, int]]:
     return []
 
 
-@dataclass(frozen=True)
-class Positive:
-    """The claim that ``of`` is positive: numbers, sizes, exponentials, roots, positive letters, and +, ×, / of them."""
+def above_zero(arrays: ARRAYS, of: Sides, false: Sides | None = None, *, positive: tuple[str, ...] = ()) -> Certificate:
+    """A part that says that ``of`` is positive, by its form; of a number, without arrays, by balls."""
 
-    declared: Declared
-    of: Sides
-    false: Sides = _equal_sides
+    def sides(of: Sides) -> Sides:
+        return wraps(of)(lambda **given: (0, of(**given)))
 
-    def decide(self) -> Decision:
-        try:
-            x = run(self.of, self.declared, Letters())
-            every = [x.at(places) for places in x.places()]
-            shown = bool(every) and all(map(known_positive, every))
-        except (Refused, Undecided, InputError) as reason:
-            return Decision(Evidence(Grade.UNDECIDED, str(reason)))
-        if not shown:
-            return Decision(Evidence(Grade.UNDECIDED, "the form does not show that it is positive"))
-        said = declared_hypotheses(self.declared)
-        signs = tuple(Sign(">", e) for e in every)
-        evidence = accepted(Evidence(Grade.PROVED, "all sizes"), (), signs)
-        return Decision(evidence, (("it is made of what is positive",),), declared=said, premises=signs)
-
-    def refute(self) -> Refutation:
-        wrong = self._first(self.false, False)
-        return Refutation(bool(wrong), wrong)
-
-    def witness(self) -> str:
-        return self._first(self.of, True)
-
-    def _first(self, of: Sides, truth: bool) -> str:
-        """The first sizes and seed at which ``of`` is, or is not, positive throughout."""
-        for sizes in growing_sizes(self.declared.sorts(), 3):
-            for seed in range(4):
-                try:
-                    if all_true(run(of, self.declared, Numbers(sizes, seed)) > 0) is truth:
-                        return equal_sizes(sizes) + f" (seed {seed})"
-                except (Refused, Undecided, InputError, ZeroDivisionError):
-                    continue
-        return ""
-
-
-@dataclass(frozen=True)
-class PositiveNumber:
-    """The claim that the number ``of`` is positive, and ``false`` is not; both are functions of a namespace.
-
-    Arb's balls say so; the checker encloses the number by itself.
-    """
-
-    of: Callable[..., object]
-    false: Callable[..., object]
-
-    def decide(self) -> Decision:
-        value = _ball(self.of)
-        if value is None or not (value > 0 or value <= 0):
-            return Decision(Evidence(Grade.UNDECIDED, f"not decided {_IN_NUMBERS}"))
-        if not value > 0:
-            return Decision(Evidence(Grade.REFUTED, _IN_NUMBERS))
-        x, _ = unsimplified(lambda: 2 * (Indexed.lift(self.of(Indexed.xp)).at(()),))
-        sign = Sign(">", x)
-        evidence = accepted(Evidence(Grade.PROVED, _IN_NUMBERS), (), (sign,))
-        return Decision(evidence, (("Arb balls show it, and the checker computes them anew",),), premises=(sign,))
-
-    def refute(self) -> Refutation:
-        value = _ball(self.false)
-        refuted = value is not None and bool(value <= 0)
-        return Refutation(refuted, f"{_IN_NUMBERS}, by Arb balls" if refuted else "")
-
-    def witness(self) -> str:
-        value = _ball(self.of)
-        return _IN_NUMBERS if value is not None and value > 0 else ""
-
-
-_IN_NUMBERS = "in numbers"
-
-
-def _ball(of: Callable[..., object]) -> Any:
-    """The Arb ball of a number; None where it has none."""
-    try:
-        return Ball.lift(of(Ball.xp)).entries[()]
-    except (Refused, Undecided, ZeroDivisionError):
-        return None
+    return bound(arrays, sides(of), of, false and sides(false), positive=positive, strict=True)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from symattn.proof.coq.writing import HEAD, Lemma
 from symattn.proof.inequality import Certificate
 from symattn.proof.rules import Rule
 from symattn.proof.theorem import Identity, Method
-from symattn.proof.together import Fails, Positive, Together
+from symattn.proof.together import Fails, Together
 from symattn.theorems.documents import Decided
 from symattn.theorems.reading import AsPrinted
 
@@ -49,7 +49,7 @@ def states_it(method: Method) -> bool:
     """Return whether a statement's equations, signs and inferences stand alone, without words or the prover."""
     if isinstance(method, Together):
         return not method.rule and all(map(states_it, method.parts))
-    return isinstance(method, Certificate | Positive | Fails | Rule | AsPrinted) or (
+    return isinstance(method, Certificate | Fails | Rule | AsPrinted) or (
         isinstance(method, Identity) and not method.rule
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from symattn.arrays.array import Array
@@ -13,7 +14,7 @@ from symattn.proof.relations.part_values import Unread, Value
 from symattn.proof.relations.reader import Reader
 from symattn.proof.rules import Fold, OfTheLargest, Repeat
 from symattn.proof.statement import Declared, Pair
-from symattn.proof.together import Together, bound, equations_by, identity
+from symattn.proof.together import Together, bound, identity
 from symattn.theorems.letters import add_up, eye, greatest, rows, weights
 from symattn.theorems.texts import theorems
 
@@ -232,8 +233,9 @@ UPDATES_ADDED = Fold(
 """What a run of layers adds is the sum of what its parts add, down to single layers."""
 
 
-@equations_by(
-    arrays=LAYERS,
+@partial(
+    identity,
+    LAYERS,
     false=lambda x, w1, w2: (_second(x, w1, w2), x + x @ w1 + x @ w2),
 )
 def residual_unrolls(x: Array, u: Array, w: Array, y: Array, w1: Array, w2: Array) -> list[Pair]:

@@ -13,7 +13,7 @@ from symattn.attention.spec import Attention
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
-from symattn.proof.together import Positive, Together, identity
+from symattn.proof.together import Together, above_zero, identity
 from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, beside, rows, scaled_scores
 from symattn.theorems.texts import theorems
 
@@ -127,7 +127,7 @@ def _weights_in_window(q: Array, k: Array, f: Array, r: Array) -> Any:
 _RECEPTIVE = identity(_WINDOW_ARRAYS, _one_token, _one_token_more)
 
 window_receptive_field = Together(
-    (_RECEPTIVE, Positive(_RECEPTIVE.declared, _weights_in_window)),
+    (_RECEPTIVE, above_zero(_WINDOW_ARRAYS, _weights_in_window)),
     (
         "By induction over the layers: each reaches back w − 1 tokens and no further. Where all queries are 0 each"
         " layer takes means over windows, and the first of the tokens enters by one way only, with the weight 1/w"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from symattn.arrays.array import Array
@@ -14,7 +15,7 @@ from symattn.proof.gradients import gradient
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.statement import Pair
-from symattn.proof.together import equations_by
+from symattn.proof.together import identity
 from symattn.theorems.letters import add_up, eye, squares, total
 from symattn.theorems.texts import theorems
 
@@ -55,8 +56,9 @@ def _weight_gradient(x: Array, w: Array, g: Array) -> Array:
     return x.mT @ ((g - z * add_up(z * g) / squares(z)) / _root(squares(z) / _count(z)))
 
 
-@equations_by(
-    arrays=LAYER,
+@partial(
+    identity,
+    LAYER,
     false=lambda x, w, g, a: (_weight_gradient(x, a * w, g), _weight_gradient(x, w, g)),
     positive=("a",),
 )

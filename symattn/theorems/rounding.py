@@ -16,10 +16,10 @@ from symattn.attention.softmax import exponentials, row_max
 from symattn.attention.softmax import softmax as soft
 from symattn.document.formulas import formula
 from symattn.document.notation import Decimal
-from symattn.proof.listed import InFormats
+from symattn.proof.in_formats import InFormats
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.printed_roundings import fl, overflow
-from symattn.proof.together import PositiveNumber, Together, bound
+from symattn.proof.together import Together, above_zero, bound
 from symattn.theorems import rounding_formats
 from symattn.theorems.letters import beside, exp, weights
 from symattn.theorems.rounding_formats import FORMAT_LETTERS, INFINITE, values
@@ -152,8 +152,8 @@ def _largest_weight(reader: Any) -> Any:
 LOG_OF_HALF_U = nearest(lambda: -_log(Format("float32").u / 2))
 printed_digits = Together(
     (
-        PositiveNumber(lambda xp: _LAST_DIGIT + _off(xp), _eighteen_is_not_enough),
-        PositiveNumber(lambda xp: _LAST_DIGIT - _off(xp), _eighteen_is_not_enough),
+        above_zero({}, lambda xp: _LAST_DIGIT + _off(xp), _eighteen_is_not_enough),
+        above_zero({}, lambda xp: _LAST_DIGIT - _off(xp), _eighteen_is_not_enough),
     )
 )
 

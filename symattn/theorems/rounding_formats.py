@@ -14,7 +14,7 @@ from symattn.attention.masks import forbid
 from symattn.attention.softmax import exponentials, row_max
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.streaming.states import SoftmaxState, merge
-from symattn.proof.listed import InFormats
+from symattn.proof.in_formats import InFormats
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.printed_roundings import beyond, fl, of_format, overflow
 from symattn.proof.same_bits import SameBits

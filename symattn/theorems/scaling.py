@@ -7,7 +7,7 @@ from typing import Any
 
 from symattn.proof.expectation import NORMAL, EntryLaw
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.together import PositiveNumber
+from symattn.proof.together import above_zero
 from symattn.theorems.texts import theorems
 
 UNIT = EntryLaw((), lambda: (0, 1), lambda: [(-1, Fraction(1, 2)), (1, Fraction(1, 2))])
@@ -23,7 +23,7 @@ THREE_VALUES = EntryLaw(
 
 
 # -- unscaled-mean-gradient-decays-slowly ----------------------------------------------------------------------------
-def _mean_is_as_small_as_the_median(_: Any) -> Any:
+def _mean_is_as_small_as_the_median() -> Any:
     """e^{−0.95 τ} less a part of E[p₁p₂], that of |Δ| ≤ 20, at τ = 8."""
     import flint
 
@@ -36,8 +36,8 @@ def _mean_is_as_small_as_the_median(_: Any) -> Any:
 
 
 # twice 1/2 − P(|Δ| ≤ 0.95 τ) for Δ ∼ N(0, 2τ²)
-half_of_the_gaps = PositiveNumber(
-    lambda xp: 1 - 2 * xp.erf(xp.asarray(Fraction(19, 40))), _mean_is_as_small_as_the_median
+half_of_the_gaps = above_zero(
+    {}, lambda xp: 1 - 2 * xp.erf(xp.asarray(Fraction(19, 40))), _mean_is_as_small_as_the_median
 )
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.scores import dot_scores, scale_by_root
+from symattn.attention.scores import scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.document.formulas import formula
 from symattn.proof.expectation import EntryLaw
-from symattn.proof.listed import Listed
-from symattn.proof.relations.functions import rank_of
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
@@ -19,24 +17,6 @@ from symattn.proof.rules import Substitution
 from symattn.proof.statement import Declared
 from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, QKV, eye, identity_like, rows
 from symattn.theorems.texts import theorems
-
-
-def _line(q: Any) -> Any:
-    """Queries 0, 1, …, n − 1 on a line, in d dimensions."""
-    xp = q.__array_namespace__()
-    n, d = q.shape
-    first = type(q).lift([[i] for i in range(n)])
-    return xp.concat([first, xp.zeros((n, d - 1))], axis=-1) if d > 1 else first
-
-
-score_rank = Listed(
-    Declared({"q": "n d", "k": "n d"}),
-    lambda n, d, q, k: [rank_of(dot_scores(q, k)) <= d, rank_of(soft(_line(q) @ _line(q).mT)) == n],
-    lambda n, d, q: rank_of(soft(_line(q) @ _line(q).mT)) <= d,
-    tuple({"n": n, "d": d} for n, d in ((2, 1), (3, 1), (4, 1), (3, 2), (4, 2), (4, 3))),
-    ("The rank of a matrix whose size is a letter is no identity between its entries.",),
-    1,
-)
 
 
 def _of_matrices(attention: Attention) -> Any:
@@ -196,9 +176,9 @@ $rank(Q Kᵀ) ≤ d_k$, but $rank(softmax(x xᵀ)) = n$ with $x_i = i$, queries 
 letters: new | Q n d_k, K n d_k | sizes n, d_k | index i n | exact | where P = softmax(Q Kᵀ)
 source: Bhojanapalli et al., Low-Rank Bottleneck in Multi-head Attention Models (2020)
 why: A product has at most the rank of its factors. The exponential is not linear: distinct numbers x on the line as
-  queries and as keys give a matrix of exponentials that is invertible.
+  queries and as keys give a matrix of exponentials that is invertible. The rank of a matrix whose size is a letter is
+  no identity between its entries.
 false: $rank(P) ≤ d_k$
-by score_rank
 
 symmetric-scores-reversible: Symmetric scores give a reversible chain
 $Z_i P_ij = Z_j P_ji$

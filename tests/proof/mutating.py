@@ -17,14 +17,13 @@ from symattn.proof import theorem
 from symattn.proof.inequality import Certificate
 from symattn.proof.refuting import CounterexampleSearch
 from symattn.proof.theorem import Identity, Theorem
-from symattn.proof.together import Positive
 from tests.proof.mutation_copy import Part, Unit, fresh
 from tests.proof.mutation_operators import Function, Mutant, mutants
 from tests.proof.mutation_survivors import equivalent
 from tests.proof.mutation_truths import nearest_weights, true_all_the_same
 
 LEAST, TIMES = 5.0, 30.0  # processor seconds that a mutant may take: so many, or so many times the original's
-BY_PROOF = (Identity, Certificate, Positive)  # these end alike for functions that are proved equal
+BY_PROOF = (Identity, Certificate)  # these end alike for functions that are proved equal
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,9 @@ from symattn.arrays.exact import Exact
 from symattn.proof.certificate import certificate
 from symattn.proof.checker import check
 from symattn.proof.inequality import Certificate
-from symattn.proof.listed import all_true
 from symattn.proof.refuting import _differs
-from symattn.proof.statement import Declared, Numbers, run
+from symattn.proof.statement import Declared, Numbers
 from symattn.proof.theorem import Identity
-from symattn.proof.together import Positive
 from tests.proof.mutation_copy import COPY, Part, fresh
 
 # Sizes, by turns; the theorems themselves are tried up to 3, and larger ones come first.
@@ -50,14 +48,13 @@ def true_all_the_same(parts: list[Part]) -> str:
 
 
 def _shown(method: Any) -> str:
-    if not isinstance(method, (Identity, Certificate, Positive)):
+    if not isinstance(method, (Identity, Certificate)):
         return "decided in numbers"
     told = (holds for sizes in _sizes(method.declared) for holds in _tried(method, sizes))
     tried = list(islice(told, ENOUGH))
     if not tried or not all(tried):
         return ""
-    proofs = () if isinstance(method, Positive) else method.decide().proofs
-    accepted = all(check(certificate(p), Random(0)).accepted for p in proofs)
+    accepted = all(check(certificate(p), Random(0)).accepted for p in method.decide().proofs)
     return "true in exact numbers, its certificate accepted" if accepted else ""
 
 
@@ -67,8 +64,6 @@ def _tried(method: Any, sizes: dict[str, int]) -> Iterator[bool]:
         found, defined = _differs(method.sides, method.declared, Numbers(sizes, len(sizes) + 5))
         if defined:
             yield not found
-    elif isinstance(method, Positive):
-        yield all_true(run(method.of, method.declared, Numbers(sizes, 7)) > 0)
     else:
         yield from (holds for _, holds in method._cases(method.sides, [sizes], 4))
 

@@ -48,7 +48,7 @@ def nested(outer: str, permutation: str) -> Parts:
 def fold(of: Parts, merge: Parts) -> Record:
     parts = {k: [{"letter": "s", "free": [], "expression": e}] for k, e in (("state", of), ("merge", merge))}
     told = {"sort": "n", "arrays": ["x"], "numbers": [], "made": [], "result": []}
-    return {"schema": 1, "kind": "fold", **told, **parts}
+    return {"schema": 1, "kind": "step", "rule": "fold", "premises": [], "conclusions": [], **told, **parts}
 
 
 def differing(left: Parts, right: Parts, *rules: Parts) -> Record:

@@ -230,7 +230,7 @@ def test_what_holds_of_the_largest_entry_follows_and_no_more() -> None:
 def test_a_fold_over_tiles_follows_from_two_of_them_and_a_wrong_one_does_not() -> None:
     so, wrong = [], []
     for name in ("online-softmax", "residual-unrolls", "linear-recurrence"):
-        record = next(c for c in records(name) if c["kind"] == "fold")
+        record = next(c for c in records(name) if c.get("rule") == "fold")
         so += lemmas(f"so {name}", [record])
         for key in ("state", "merge", "made", "result"):
             if record[key]:
@@ -250,7 +250,7 @@ def spoiled(sign: Any) -> Any:
 
 @pytest.mark.coq
 def test_equals_may_be_put_for_equals_and_nothing_else() -> None:
-    record = next(c for c in records("equal-norm-keys-euclidean") if c["kind"] == "substitution")
+    record = next(c for c in records("equal-norm-keys-euclidean") if c.get("rule") == "substitution")
     two: Any = ["number", "2"]
     doubled = [{**x, "expression": ["product", two, x["expression"]]} for x in record["equal"]]
     wrong = [
@@ -314,7 +314,7 @@ SUM: Any = ["total", "j0", "n", ["letter", "x", [["j0"]]]]
 def sum_fold() -> Any:
     """The fold of a sum of x, which is multiplied by eps at the end."""
     return {
-        **{"schema": 1, "kind": "fold", "sort": "n", "arrays": ["x"], "numbers": []},
+        **{"schema": 1, "kind": "step", "rule": "fold", "sort": "n", "arrays": ["x"], "numbers": []},
         "state": only_part(*SUM),
         "merge": only_part("sum", FIRST_0, letter("second 0")),
         "made": only_part("product", FIRST_0, EPS),
@@ -359,7 +359,7 @@ def test_what_the_end_of_a_fold_takes_is_bound_and_spoken_of() -> None:
     (said,) = lemmas("so", [sum_fold()])
     assert said.readable
     assert "(eps : R) (n : nat)" in said.readable.statement
-    online = next(c for c in records("online-softmax") if c["kind"] == "fold")
+    online = next(c for c in records("online-softmax") if c.get("rule") == "fold")
     (said,) = lemmas("so", [online])
     assert said.readable
     assert said.readable.words[-1].startswith("Of max nothing is used")

@@ -9,7 +9,7 @@ from symattn.proof.coq.coq_judges import judged
 from symattn.proof.coq.inferences import lemmas
 from symattn.proof.coq.writing import Lemma
 from tests.proof.test_coq import records, wrong_side
-from tests.proof.test_coq_inferences import of_kind, with_text
+from tests.proof.test_coq_inferences import of_kind, same, small_mean, with_text
 
 SEVENTH: Any = ["number", "1/7"]
 
@@ -39,9 +39,10 @@ def of_fold(theorem: str) -> Iterator[Any]:
 
 
 def of_mean() -> Iterator[Any]:
-    record = of_kind("dropout-unbiased", "mean")
-    for key, change in (("of", more), ("result", more), ("of", twice), ("result", twice), ("mean", twice)):
+    record = small_mean(same, same, same)
+    for key, change in (("through", more), ("left", more), ("right", more), ("left", twice), ("right", twice)):
         yield {**record, key: change(record[key])}
+    yield {**record, "to": [twice(part) for part in record["to"]]}
 
 
 def of_norm() -> Iterator[Any]:

@@ -19,33 +19,42 @@ from symattn.proof import gaussian
 from symattn.proof.certified import certificates
 from symattn.proof.checker import check
 from symattn.proof.checker_balls import _RISING
-from symattn.proof.together import PositiveNumber
+from symattn.proof.inequality import Certificate
+from symattn.proof.together import above_zero
 
 
 def _minus_one(xp: Any) -> Any:
     return xp.asarray(-1)
 
 
-def _of(of: Callable[[Any, Any], Any]) -> PositiveNumber:
-    return PositiveNumber(lambda xp: of(xp, xp.asarray(2)), _minus_one)
+def _of(of: Callable[[Any, Any], Any]) -> Certificate:
+    return above_zero({}, lambda xp: of(xp, xp.asarray(2)), _minus_one)
 
 
-SHOWN = _of(lambda xp, x: xp.sqrt(x) + xp.log(x) + xp.erf(x) / xp.exp(x) - 2)
+def _shown(xp: Any, x: Any) -> Any:
+    return xp.sqrt(x) + xp.log(x) + xp.erf(x) / xp.exp(x) - 2
+
+
+SHOWN = _of(_shown)
 
 
 def test_what_holds_in_numbers_is_proved():
     assert SHOWN.decide().evidence.grade is Grade.PROVED
     assert SHOWN.refute().refuted
     assert SHOWN.witness()
-    assert not PositiveNumber(SHOWN.of, SHOWN.of).refute().refuted
+    assert not above_zero({}, SHOWN.gap, SHOWN.gap).refute().refuted
 
 
 def test_what_is_negative_is_refuted():
     assert _of(lambda xp, x: xp.sqrt(x) - x).decide().evidence.grade is Grade.REFUTED
 
 
-def test_what_is_zero_or_has_no_value_stays_open():
-    for of in (lambda xp, x: xp.exp(xp.log(x)) - x, lambda xp, x: 1 / (xp.sqrt(x) * xp.sqrt(x) - x)):
+def test_what_is_zero_or_has_no_value_is_not_proved():
+    assert _of(lambda xp, x: xp.exp(xp.log(x)) - x).decide().evidence.grade is Grade.REFUTED
+    for of in (
+        lambda xp, x: xp.erf(x) - xp.erf(x),
+        lambda xp, x: 1 / (xp.sqrt(x) * xp.sqrt(x) - x),
+    ):
         assert _of(of).decide().evidence.grade is Grade.UNDECIDED
 
 

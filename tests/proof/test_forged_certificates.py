@@ -63,15 +63,10 @@ def equation(left: Parts, right: Parts, free: Parts | None = None, hypotheses: P
     return {**record, "hypotheses": hypotheses or [], "equations": [stated]}
 
 
-def mean(of: Parts, result: Parts) -> Record:
-    """A certificate that the mean of ``of`` is ``result``, where x has the mean 0."""
-    parts = {"of": of, "mean": NOUGHT, "result": result}
-    return {"schema": 1, "kind": "mean", **{k: {"letter": "x", "free": [], "expression": e} for k, e in parts.items()}}
-
-
 def fold(state: Parts, merge: Parts) -> Record:
     """A certificate that ``merge`` makes the state of two blocks of what it makes of each."""
-    record = {"schema": 1, "kind": "fold", "sort": "n", "arrays": ["x"], "numbers": [], "made": [], "result": []}
+    record = {"schema": 1, "kind": "step", "rule": "fold", "premises": [], "conclusions": [], "sort": "n"}
+    record |= {"arrays": ["x"], "numbers": [], "made": [], "result": []}
     return {**record, **{k: [meaning("s", e)] for k, e in (("state", state), ("merge", merge))}}
 
 
@@ -80,7 +75,7 @@ def repeated(measure: Parts, step: Parts, *premises: Record) -> Record:
     parts = {"measure": measure, "step": step, "now": X, "factor": HALF}
     told = {k: {"letter": "", "free": [], "expression": e} for k, e in parts.items()}
     letters = {"letter": "z", "array": "x", "tends": False, "premises": list(premises)}
-    return {"schema": 1, "kind": "repeated", **told, **letters}
+    return {"schema": 1, "kind": "step", "rule": "repeated", "conclusions": [], **told, **letters}
 
 
 def difference(smaller: Parts, larger: Parts, expression: Parts) -> Record:
@@ -130,16 +125,7 @@ RECIPROCAL = ["function", "1/", X]
 ABOVE = [{"relation": ">", "free": [], "expression": z} for z in (X, Y)]
 A_BOUND = ["sum", ONE, minus(["function", "tanh", Y])]
 FIRST_SUM = ["total", "first k", "first n", letter("first x", "first k")]
-ROOT_OF_OTHERS = [
-    ["sum", X, minus(letter("one array"))],
-    ["sum", X, minus(letter("another array"))],
-    [
-        "sum",
-        X,
-        minus(["product", letter("one number"), letter("one array")]),
-        minus(["product", letter("another number"), letter("another array")]),
-    ],
-]
+
 
 Z, TWICE = letter("z"), ["product", ["number", "2"], X]
 TOP = ["function", "max", ONE, ONE]
@@ -230,29 +216,6 @@ FORGED: dict[str, tuple[Record, Record]] = {
         of_h(X, meant=[meaning("h", A_BOUND), meaning("h", X)], laws=[["h", "bounded"]]),
         of_h(A_BOUND, laws=[["h", "bounded"]]),
     ),
-    "two laws of each other": (
-        of_h(
-            ["sum", ["function", "log", Y], minus(["function", "log", X])],
-            laws=[["h", "grows g"], ["g", "bounded"]],
-            hypotheses=ABOVE,
-            **{"not negative": ["h", "g"]},
-            meant=[
-                meaning("h", ["sum", ["function", "log", Y], minus(["function", "log", X])]),
-                meaning("g", ["sum", Y, minus(X)]),
-            ],
-        ),
-        of_h(
-            ["sum", ["function", "log", Y], minus(["function", "log", X])],
-            laws=[["h", "grows g"]],
-            hypotheses=ABOVE,
-            **{"not negative": ["g", "h"]},
-            meant=[
-                meaning("g", ["sum", Y, minus(X)]),
-                meaning("h", ["sum", ["function", "log", Y], minus(["function", "log", X])]),
-            ],
-        ),
-    ),
-    "the mean of a product of three": (mean(["product", *ROOT_OF_OTHERS], NOUGHT), mean(["product", X, Y], NOUGHT)),
     "merging by the sum of the first block": (
         fold(["sum", total(letter("x", "j"))], ["sum", FIRST_SUM, letter("second s")]),
         fold(["sum", total(letter("x", "j"))], ["sum", letter("first s"), letter("second s")]),

@@ -8,7 +8,7 @@ import pytest
 from symattn.arrays.formats import NARROW, Format
 from symattn.document.errors import Refused
 from symattn.document.evidence import Grade
-from symattn.proof.listed import InFormats
+from symattn.proof.in_formats import InFormats
 from symattn.proof.same_bits import Operations, RoundedTerm, SameBits
 
 KNOWN = {  # digits, largest, smallest

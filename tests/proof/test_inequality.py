@@ -8,7 +8,7 @@ from symattn.document.evidence import Grade
 from symattn.proof.inequality import Certificate
 from symattn.proof.signs import never_negative
 from symattn.proof.statement import Declared, Numbers
-from symattn.proof.theorem import decide, state
+from symattn.proof.theorem import Theorem, decide
 from symattn.proof.together import bound
 
 XY = Declared({"x": "n", "y": "n"})
@@ -72,7 +72,7 @@ def test_letters_that_are_not_negative_count_and_are_also_tried_at_0():
 def test_of_several_false_variants_each_must_fail():
     def stated(*false):
         squares = bound({"x": "n"}, lambda x: (0 * x, x * x), lambda x: x * x, false)
-        return decide(state("squares", "test", "0 ≤ x²", squares, "folklore", "others"))
+        return decide(Theorem("squares", "test", ("0 ≤ x²",), squares, "folklore", ("others",)))
 
     assert stated(lambda x: (x * x, 0 * x), lambda x: (x, x * x)).sound
     assert not stated(lambda x: (x * x, 0 * x), lambda x: (-(x * x), 0 * x)).sound

@@ -16,7 +16,7 @@ from symattn.proof.inequality import Certificate
 from symattn.proof.prover import prove
 from symattn.proof.statement import Declared, Letters
 from symattn.proof.theorem import Identity
-from symattn.proof.together import Positive
+from symattn.proof.together import above_zero
 from symattn.theorems import TOPICS
 from tests.proof.mutating import Trial, drawn, mutated, summary, tried
 from tests.proof.mutation_copy import COPY, Unit, campaign, definition
@@ -121,7 +121,7 @@ def test_what_is_taken_for_true(units: dict[str, Unit]):
     for false in (
         Identity(column, lambda x: (x, 2 * x), lambda x: (x, x + 1)),
         Certificate(column, lambda x: (x * x, x), lambda x: x * x, lambda x: (x, x)),
-        Positive(column, lambda x: x),
+        above_zero({"x": "n 1"}, lambda x: x),
     ):
         assert not true_all_the_same([part, replace(part, method=false)])
 

@@ -13,7 +13,7 @@ from symattn.proof.gradients import gradient
 from symattn.proof.inequality import Certificate
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity, decide, theorem
-from symattn.proof.together import Fails, Positive, Together, bound, identity
+from symattn.proof.together import Fails, Together, above_zero, bound, identity
 from symattn.theorems.findings import finding
 from tests.proof.averaging import averaged
 
@@ -58,12 +58,14 @@ def test_no_parts_prove_nothing():
 
 
 def test_positive_needs_a_form_that_shows_it():
-    declared = Declared({**X, "p": "n"}, positive=("p",))
-    assert Positive(declared, lambda x, p: p * x.__array_namespace__().exp(x)).decide().evidence.grade is Grade.PROVED
-    for of in (lambda x: x, lambda x, p: p - x, lambda x, p: x * x * p):
-        assert Positive(declared, of).decide().evidence.grade is Grade.UNDECIDED
-    assert Positive(declared, lambda p: p, lambda x: x).refute().refuted
-    assert not Positive(declared, lambda p: p, lambda p: p + 1).refute().refuted
+    def grade(of):
+        return above_zero({**X, "p": "n"}, of, positive=("p",)).decide().evidence.grade
+
+    assert grade(lambda x, p, xp: p * xp.exp(x)) is Grade.PROVED
+    assert {grade(of) for of in (lambda x: x, lambda x, p: p - x)} == {Grade.REFUTED}
+    assert {grade(of) for of in (lambda x, p: x * x * p, lambda x: x * x - x + 1)} == {Grade.UNDECIDED}
+    for false, refuted in ((lambda x: x, True), (lambda p: p + 1, False)):
+        assert above_zero({**X, "p": "n"}, lambda p: p, false, positive=("p",)).refute().refuted is refuted
 
 
 def test_fails_needs_a_counterexample():

@@ -13,7 +13,7 @@ from symattn.proof.certified import accepted, certificates, verdicts
 from symattn.proof.checker_files import check_file
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
-from symattn.proof.together import Fails, Positive, bound
+from symattn.proof.together import Fails, above_zero, bound
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_a_letter_that_is_assumed_stands_for_what_the_hypothesis_says():
 
 
 def test_what_is_positive():
-    exp = Positive(Declared(X), lambda x: x.__array_namespace__().exp(x)).decide()
+    exp = above_zero(X, lambda x, xp: xp.exp(x)).decide()
     [sign] = certificates((), exp.premises)
     assert not _tampered(sign)
     assert "does not show the sign" in _tampered(sign, expression=["letter", "x", [["i0"]]])

@@ -274,10 +274,4 @@ Proof.
   assert (E0 : eval size letter function env why = 0) by lra.
   exact (forced_ok size letter function W L G why free env P E0 (more, x) J).
 Qed.
-
-(* An expression that is more than 0 by its form is so in all worlds. *)
-Definition above_0 (e : expr) : Prop := forall size letter function, world plus circles size letter ->
-  forall env, 0 < eval size letter function env e.
-Theorem above_0_ok e : positive plus e = true -> above_0 e.
-Proof. intros H size letter function W env. now apply (positive_ok plus circles size letter function W). Qed.
 End Bounding.

@@ -87,8 +87,6 @@ Ltac read_only forced equality size letter function env more :=
   apply (forces_ok _ _ _ _ _ _ _ _ _ _ _ _ _ _ forced size letter function ltac:(holds_in_world) ltac:(is_least)
     ltac:(is_given) ltac:(is_log) env ltac:(is_placed) ltac:(is_defined) ltac:(is_defined) equality more
     ltac:(is_placed)).
-Ltac read_sign accepted size letter function env :=
-  apply (above_0_ok _ nil _ accepted size letter function ltac:(holds_in_world) env).
 
 (* What holds of every entry holds of the largest, which is one of them. *)
 Ltac is_some := first [ discriminate | match goal with H : (0 < ?n)%nat |- context [seq 0 ?n] =>

@@ -11,21 +11,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from symattn.document.errors import Refused
-from symattn.proof.checker_reading import CheckedNode, Record, form
+from symattn.proof.checker_reading import CheckedNode, form
 from symattn.proof.checker_signs import Signs, without
-from symattn.proof.coq.readable import LAWS, Meant
+from symattn.proof.coq.readable import Meant
 from symattn.proof.coq.steps import in_order, is_positive
 from symattn.proof.coq.terms import Term, number
 
 Data = list[Any]
 ONE: Data = ["number", "1"]
 LESS: Data = ["number", "-1"]
-
-
-def unsupported(sign: Record) -> str:
-    """Why Coq is not asked for a sign; empty where it is."""
-    other = [str(law) for _, law in sign["laws"] if law not in LAWS]
-    return f"it rests on a law of a function: {', '.join(dict.fromkeys(other))}" if other else ""
 
 
 def shaped(x: CheckedNode, signs: Signs) -> Data:

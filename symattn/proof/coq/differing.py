@@ -46,7 +46,6 @@ def of_differing(name: str, record: Record) -> Lemma:
 
 
 def _statement(reader: CoqReader, said: Stated, places: Sequence[str]) -> str:
-    assert said.left
     names = typed_functions(reader)
     some = [f"({' '.join(reader.sizes.values())} : nat)"] if reader.sizes else []
     some += [f"({own} : {typed(reader, k)})" for k, own in reader.arrays.items()]

@@ -16,7 +16,6 @@ from symattn.proof.checker_reading import Record, in_place, read
 from symattn.proof.checker_rules import FIRST, SECOND, joined, meaning
 from symattn.proof.coq.printing import CoqReader, auxiliary, typed
 from symattn.proof.coq.readable import Readable, Stated, functions, reading
-from symattn.proof.coq.steps import steps
 from symattn.proof.coq.terms import Names, Term, term
 from symattn.proof.coq.writing import Lemma, equated, free_of
 
@@ -50,6 +49,11 @@ class Side:
     own: tuple[int, ...]  # arrays and sorts that are not its parameters
     split: int
 
+    @property
+    def sizes(self) -> list[str]:
+        """The sizes that are parameters."""
+        return [n for s, n in self.reader.sizes.items() if s != self.split]
+
 
 def _side_of(record: Record, parts: Sequence[Record], starts: Mapping[str, str]) -> Side:
     """Return the side of a definition's parts; an index of a sort in ``starts`` is counted from there."""
@@ -82,8 +86,7 @@ def _kept(side: Side) -> list[tuple[int, str]]:
 
 def _parameters(side: Side) -> str:
     """The sizes, arrays and functions of a definition, with their types."""
-    sizes = [n for s, n in side.reader.sizes.items() if s != side.split]
-    groups = [f"({' '.join(sizes)} : nat)"] if sizes else []
+    groups = [f"({' '.join(side.sizes)} : nat)"] if side.sizes else []
     groups += [f"({n} : {typed(side.reader, k)})" for k, n in _kept(side)]
     return " ".join((*groups, *[f"({own} : {_function(side.reader, f)})" for f, own in functions(side.reader)]))
 
@@ -94,18 +97,12 @@ def _function(reader: CoqReader, function: str) -> str:
 
 def _called(side: Side) -> str:
     """The parameters by name."""
-    sizes = [n for s, n in side.reader.sizes.items() if s != side.split]
-    return " ".join((*sizes, *[n for _, n in _kept(side)], *[own for _, own in functions(side.reader)]))
+    return " ".join((*side.sizes, *[n for _, n in _kept(side)], *[own for _, own in functions(side.reader)]))
 
 
 def _positive_sizes(side: Side) -> str:
     """State that the sizes are at least 1."""
-    return "".join(f" (0 < {n})%nat ->" for s, n in side.reader.sizes.items() if s != side.split)
-
-
-def _sized(side: Side) -> str:
-    """Names for these facts."""
-    return " ".join(f"size'{n}" for s, n in side.reader.sizes.items() if s != side.split)
+    return "".join(f" (0 < {n})%nat ->" for n in side.sizes)
 
 
 def _listed(reader: CoqReader, aside: Iterable[str] = ()) -> dict[Key, NamedEntry]:
@@ -170,7 +167,7 @@ def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
     result = [
         _equation(auxiliary(name, f"made_{n}"), r["free"], *pair) for n, (r, pair) in _numbered(record["result"], ends)
     ]
-    before = [equated(x, steps(x.free, x.sides, frozenset(), regroup), regroup) for x in (*merged, *result)]
+    before = [equated(x, regroup) for x in (*merged, *result)]
     known, in_merge, in_made = _occurring(record, tile, merge, merged, result)
     fold = _FoldWords(name, record, tile, merge, tuple(merged), tuple(result), _bound(in_merge), _bound(in_made))
     words = (*_WORDS, *_unknown({**known, **in_merge, **in_made}))
@@ -274,6 +271,7 @@ class _FoldWords:
         patterns = ([f"{x}'{n}" for n in letters] for x in "xyz")
         states = " ".join(reduce(lambda first, name: f"[{first} {name}]", names) for names in patterns)
         facts = " ".join(_facts(self.tile, x, letters) for x in "ABC")
+        sizes = " ".join(f"size'{n}" for n in self.tile.sizes)
         cases = []
         for n, said in zip(letters, self.merged, strict=True):
             rewritten = ", ".join(f"?{x}'{k}" for x in "AB" for k in letters)
@@ -288,7 +286,7 @@ class _FoldWords:
             f"  {tile} start size'1 x' -> {tile} (start + size'1) size'2 y' -> {both} x' y' z' ->\n"
             f"  {tile} start (size'1 + size'2) z'.\n"
             f"Proof. unfold {self._aux('tile')}, {self._aux('merge')}. cbv zeta.\n"
-            f"intros {self._given()} {_sized(self.tile)} start size'1 size'2 {states} positive'1 positive'2 {facts}. "
+            f"intros {self._given()} {sizes} start size'1 size'2 {states} positive'1 positive'2 {facts}. "
             f"{chosen}{_split(cases)}. Qed."
         )
 
@@ -335,7 +333,7 @@ class _FoldWords:
         facts = _facts(self.tile, "A", letters)
         known = f"unfold {self._aux('tile')} in tile'. pose proof tile' as {facts}"
         ends = f" split; [exact tile'|]. {known}. {_split(cases)}." if cases else " exact tile'."
-        sizes = " ".join("ltac:(assumption)" for _ in _sized(self.tile).split())
+        sizes = " ".join("ltac:(assumption)" for _ in self.tile.sizes)
         text = f"{self._aux('step')} {self._given()} {sizes}"
         return (
             f"Proof. intros. match goal with fold' : folded _ _ _ _ _ _ |- _ =>\n"

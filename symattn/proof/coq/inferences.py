@@ -3,17 +3,12 @@
 What holds of every entry holds of the largest one (``of_largest`` in ``Reading.v``), what one premise assumes another
 may show (``gap``), and equals may be put for equals (``same``). What e^x is gives x as a logarithm, by two bounds. The
 premises and what follows share their names, so that one may be applied to the other.
-
-E f is Σ_ω p(ω) f(ω), with p(ω) for the probability of the outcome ω, of which there are finitely many. What is linear
-has as its mean what it is at the mean: an equation takes the sum over outcomes to the array, in the place of which its
-mean is put.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count
 from typing import Any
 
 from symattn.document.errors import Refused
@@ -22,7 +17,7 @@ from symattn.proof.coq.differing import of_differing
 from symattn.proof.coq.folds import of_fold
 from symattn.proof.coq.printing import CoqReader, auxiliary, identifier
 from symattn.proof.coq.readable import Stated, Supposed, readable, reading, variables
-from symattn.proof.coq.steps import moved, renamed, steps
+from symattn.proof.coq.steps import renamed
 from symattn.proof.coq.terms import Names, Term, number, term
 from symattn.proof.coq.writing import (
     Lemma,
@@ -53,8 +48,7 @@ class _Claim:
 
 def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> Lemma:
     """The lemma of an inference, with those of its premises in its text; or why there is none."""
-    kind = str(record["kind"])
-    kind = str(record["rule"]) if kind == "step" else kind
+    kind = str(record.get("rule", record["kind"]))
     known = _INFERENCES.get(kind)
     if known is None:
         return Lemma(name, why=f"it rests on {_WORDS.get(kind, f'a step by {kind}')}, which the theory does not have")
@@ -92,24 +86,17 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
     both = {"left": conclusion["smaller"], "right": conclusion["larger"]}
     left, right = (term(x, scope, names) for x in simplified(both, sorts, positive))
     ways = " | ".join(f"{_applied(c)}; given" for c in premises)
-    said = Stated(name, names, free, "<=", left, right)
-    proof = f"of_largest ltac:(idtac; first [{ways}])"
-    return _resting(said, premises, [c.said for c in premises], proof, attained=True)
-
-
-def _resting(
-    said: Stated, premises: Sequence[_Claim], every: Sequence[Stated], proof: str, attained: bool = False
-) -> _Claim:
-    """A claim that rests on premises, and supposes what ``every`` statement does."""
-    laws = frozenset().union(*[s.supposed.laws for s in every])
-    said = replace(
-        said,
+    every = [c.said for c in premises]
+    said = Stated(
+        *(name, names, free, "<=", left, right),
         given=tuple(dict.fromkeys(m for s in every for m in s.given)),
-        supposed=Supposed(any(s.supposed.logarithms for s in every), laws, attained),
+        supposed=Supposed(
+            any(s.supposed.logarithms for s in every), frozenset().union(*[s.supposed.laws for s in every]), True
+        ),
     )
-    positive = tuple(dict.fromkeys(x for c in premises for x in c.positive))
     known = frozenset().union(*[c.known for c in premises])
     rules = tuple(r for c in premises for r in c.rules)
+    proof = f"of_largest ltac:(idtac; first [{ways}])"
     return _Claim(said, positive, known, rules, from_=tuple(premises), proof=proof)
 
 
@@ -132,42 +119,19 @@ def _substituted(name: str, record: Record, regroup: bool) -> Lemma:
     """Both sides are one expression, in which equals are put for equals; that they are equal is a hypothesis."""
     names, sorts, scope, free = free_of(record["through"])
     left, right, through = (written_term(record[side]["expression"], sorts, scope, names) for side in _SIDES)
-    pairs: list[tuple[str, tuple[int, ...], Term, Term]] = []
+    letters: dict[int, tuple[Term, Term]] = {}
+    equals = []
     for equal, to in zip(record["equal"], record["to"], strict=True):
         _, own, inside, kinds = free_of(equal, names)
         a, b = (written_term(x["expression"], own, inside, names) for x in (equal, to))
-        pairs.append((str(equal["letter"]), kinds, a, b))
-    every = [(names.with_name(letter), kinds, a, b) for letter, kinds, a, b in pairs]
-    return _equals_put(Stated(name, names, free, "=", left, right), through, every, regroup)
-
-
-def _averaged(name: str, record: Record, regroup: bool) -> Lemma:
-    """The mean of what is linear is what it is at the mean of its array, which is a hypothesis."""
-    names, sorts, scope, free = free_of(record["of"])
-    of, result = (written_term(record[x]["expression"], sorts, scope, names) for x in ("of", "result"))
-    _, own, inside, kinds = free_of(record["mean"], names)
-    to = written_term(record["mean"]["expression"], own, inside, names)
-    letter = str(record["mean"]["letter"])
-    mean = mean_of(of, letter, names)
-    said = Stated(name, names, free, "=", mean.whole, result)
-    outcome = _equals_put(said, of, [([mean.array], kinds, mean.of_array, to)], regroup)
-    assert outcome.readable
-    return replace(outcome, readable=replace(outcome.readable, words=(mean.words, *outcome.readable.words)))
-
-
-_Pair = tuple[Sequence[int], tuple[int, ...], Term, Term]
-
-
-def _equals_put(said: Stated, through: Term, pairs: Sequence[_Pair], regroup: bool) -> Lemma:
-    """Return a claim by way of an expression in which equals are put for equals: arrays, sorts, and both of them."""
-    names, free = said.names, said.free
-    letters = {n: (a, b) for arrays, _, a, b in pairs for n in arrays}
+        letters |= {n: (a, b) for n in names.with_name(str(equal["letter"]))}
+        equals.append((kinds, a, b))
     one, other = (_put(through, {n: both[k] for n, both in letters.items()}) for k in (0, 1))
     names.arrays = {key: n for key, n in names.arrays.items() if n not in letters}
-    said = replace(said, equals=tuple((kinds, a, b) for _, kinds, a, b in pairs))
-    first = replace(said, name=auxiliary(said.name, "from_1"), right=one, equals=())
-    second = replace(said, name=auxiliary(said.name, "from_2"), left=other, equals=())
-    before = [equated(x, steps(free, x.sides, frozenset(), regroup), regroup) for x in (first, second)]
+    said = Stated(name, names, free, "=", left, right, equals=tuple(equals))
+    first = replace(said, name=auxiliary(name, "from_1"), right=one, equals=())
+    second = replace(said, name=auxiliary(name, "from_2"), left=other, equals=())
+    before = [equated(x, regroup) for x in (first, second)]
     reader = reading(said)
     middle = [reader.text(x, reader.scope(free)) for x in (one, other)]
     result = readable(
@@ -176,7 +140,7 @@ def _equals_put(said: Stated, through: Term, pairs: Sequence[_Pair], regroup: bo
         f"transitivity ({middle[1]}); [same|apply ({second.name} {variables(reader)}); given]. Qed.",
     )
     text = f"{''.join(x.text for x in before)}{result.statement}\n{result.proof}\n"
-    return Lemma(said.name, text, result, names=names)
+    return Lemma(name, text, result, names=names)
 
 
 _SIDES = ("left", "right", "through")
@@ -192,9 +156,9 @@ def _put(x: Term, meant: Mapping[int, Term]) -> Term:
 def lemmas(theorem: str, certificates: Sequence[Record], regroup: bool = False) -> list[Lemma]:
     """All equations, signs and inferences of certificates; with ``regroup`` there are hints to put sums in order."""
     every = [(c, e) for c in certificates for e in c.get("equations", ())]
-    signs = [(c, e) for c in certificates if c["kind"] == "sign" for e in c["conclusions"] or (c,)]
+    signs = [(c, e) for c in certificates if c["kind"] == "sign" for e in c["conclusions"]]
     others = [
-        (c, e) for c in certificates if c["kind"] not in ("certificate", "sign") for e in c.get("conclusions", (c,))
+        (c, e) for c in certificates if c["kind"] not in ("certificate", "sign") for e in c.get("conclusions") or (c,)
     ]
     many = len(every) + len(signs) + len(others)
     names = [identifier(theorem) + ("" if many == 1 else f"_{n}") for n in range(1, many + 1)]
@@ -224,7 +188,7 @@ def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> 
             occurring.see(side)
         within = replace(names, functions={f: n for f, n in names.functions.items() if n in occurring.counts})
         part = replace(said, name=auxiliary(name, "from_1"), names=within, left=a, right=b, supposed=Supposed())
-        before = [equated(part, steps(free, (a, b), frozenset(part.plus), regroup), regroup)]
+        before = [equated(part, regroup)]
         proof = f"f_equal; apply ({part.name} {variables(reading(part))}); given"
     else:
         turned = ((left, right), (right, left))
@@ -258,58 +222,5 @@ _INFERENCES: Mapping[str, Callable[[str, Record, Record, bool], Lemma]] = {
     "substitution": lambda name, record, _, regroup: _substituted(name, record, regroup),
     "fold": lambda name, record, _, regroup: of_fold(name, record, regroup),
     "differing": lambda name, record, *_: of_differing(name, record),
-    "mean": lambda name, record, _, regroup: _averaged(name, record, regroup),
     **dict.fromkeys(("squares", "logarithm"), _concluded),
 }
-
-
-# -- means -------------------------------------------------------------------------------------------------------------
-_OF_MEANS = (
-    "{p} are the probabilities of finitely many outcomes. Of them nothing is used but what the mean of {array} is"
-)
-
-
-@dataclass(frozen=True)
-class Mean:
-    """The mean of an expression, that of the array numbered ``array``, and what they are in words."""
-
-    array: int
-    whole: Term
-    of_array: Term
-    words: str
-
-
-def mean_of(of: Term, letter: str, names: Names) -> Mean:
-    """The mean of what is linear in the array ``letter``, whose entries get the outcome as their first index.
-
-    Raises Refused where there is no one array of that name.
-    """
-    numbers = names.with_name(letter)
-    if len(numbers) != 1:
-        raise Refused(f"coq: a mean over {letter}, which is not one array")
-    (array,) = numbers
-    outcomes = names.sort(_fresh("outcomes", set(names.sorts)))
-    word = _fresh("p", {str(key[0]) for key in names.arrays})
-    probability = names.array((word, ()), (outcomes,))
-    sorts = names.arities[array]
-    drawn = names.array((letter, *((),) * (len(sorts) + 1)), (outcomes, *sorts))
-    entry = Term("Letter", (array, *range(len(sorts))))
-    whole, of_array = (_expected(x, outcomes, probability, {array: drawn}) for x in (of, entry))
-    return Mean(array, whole, of_array, _OF_MEANS.format(p=word, array=letter))
-
-
-def _fresh(word: str, taken: set[str]) -> str:
-    return next(w for w in chain([word], (f"{word}_{n}" for n in count(2))) if w not in taken)
-
-
-def _expected(x: Term, outcomes: int, probability: int, drawn: dict[int, int]) -> Term:
-    """Σ_ω p(ω) x(ω)."""
-    weight = Term("Letter", (probability, 0))
-    return Term("Sum", (outcomes,), (Term("Mul", (), (weight, _at(moved(x, 1), drawn, 0))),))
-
-
-def _at(x: Term, drawn: dict[int, int], depth: int) -> Term:
-    """Return the draw at the outcome that is bound outside of ``depth`` binders."""
-    if x.head == "Letter" and x.numbers[0] in drawn:
-        return Term("Letter", (drawn[x.numbers[0]], depth, *x.numbers[1:]))
-    return Term(x.head, x.numbers, tuple(_at(y, drawn, depth + x.binds()) for y in x.below))

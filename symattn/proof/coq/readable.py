@@ -21,8 +21,6 @@ from symattn.proof.coq.sharing import shared
 from symattn.proof.coq.steps import free_indices, is_positive
 from symattn.proof.coq.terms import Names, Term
 
-LAWS = frozenset({"largest", "bounded", "magnitude", "triangle"})
-"""The laws of ``checker_signs`` that Coq is asked for."""
 BOUNDED = ("tanh", "sign", "cos", "sin", "erf")
 
 
@@ -71,7 +69,7 @@ Meant = tuple[tuple[int, ...], Term]
 
 @dataclass(frozen=True)
 class Stated:
-    """``left`` = ``right``, ≤ or < it, or 0 < ``right`` where there is no left side, at places ``free``.
+    """``left`` = ``right``, ≤ or < it, at places ``free``.
 
     The arrays numbered in ``plus`` are positive, those in ``least`` not negative; ``circles`` are cosines and sines.
     The terms in ``given``, with the sorts of their indices, are assumed not to be negative, those in ``equals`` to be
@@ -84,7 +82,7 @@ class Stated:
     names: Names
     free: tuple[int, ...]
     relation: str
-    left: Term | None
+    left: Term
     right: Term
     plus: tuple[int, ...] = ()
     least: tuple[int, ...] = ()
@@ -97,15 +95,13 @@ class Stated:
 
     @property
     def sides(self) -> tuple[Term, ...]:
-        """Both, or the one."""
-        return (self.left, self.right) if self.left else (self.right,)
+        """Both."""
+        return self.left, self.right
 
     @property
     def tactic(self) -> str:
         """The tactic that derives the statement from the accepted terms."""
-        if self.relation == "=":
-            return "read"
-        return "read_bound" if self.left else "read_sign"
+        return "read" if self.relation == "=" else "read_bound"
 
 
 def readable(said: Stated, proof: str = "") -> Readable:
@@ -124,8 +120,7 @@ def readable(said: Stated, proof: str = "") -> Readable:
     result = shared(reader, said.free, () if "'" in said.name else said.sides)
     sides = result.sides or said.sides
     lines += [f"  {line}" for line in result.lets]
-    left = result.reader.text(sides[0], scope, 1) if said.left else "0"
-    right = result.reader.text(sides[-1], scope, 1)
+    left, right = (result.reader.text(x, scope, 1) for x in sides)
     lines += [f"  {left}", f"  {said.relation} {right}"]
     lines += [f"  /\\ ({left} = {right} -> {_only(reader, more, x, scope)})" for more, x in said.only]
     lines[-1] += "."

@@ -11,7 +11,7 @@ from symattn.proof.checker_means import bodies, read_means
 from symattn.proof.checker_reading import CheckedNode, Record, Rejected, array_of, in_place, read
 from symattn.proof.checker_signs import Signs
 from symattn.proof.checker_simplifying import Simplifying, sides
-from symattn.proof.coq.bounds import data, forced_to_0, shaped, unlogged, unsupported
+from symattn.proof.coq.bounds import data, forced_to_0, shaped, unlogged
 from symattn.proof.coq.printing import auxiliary
 from symattn.proof.coq.readable import Meant, Readable, Stated, Supposed, readable
 from symattn.proof.coq.steps import CoqStep, in_order, steps
@@ -54,20 +54,15 @@ def lemma(name: str, equation: Record, rules: Sequence[Any], positive: Sequence[
     except (Refused, Rejected) as reason:
         return Lemma(name, why=str(reason))
     said = Stated(name, names, free, "=", left, right, _named(names, positive), (), tuple(circles(rules, names)))
-    hints = steps(free, (left, right), frozenset(said.plus), regroup)
-    result = _lemma(said, "accepts", hints, regroup)
+    result = equated(said, regroup)
     means = any(bodies(read(equation[side], sorts)) for side in ("left", "right"))
     told = result.readable
     return replace(result, readable=replace(told, words=(_MEANS, *told.words))) if means and told else result
 
 
 def bound(name: str, sign: Record, conclusion: Mapping[str, object], regroup: bool = False) -> Lemma:
-    """An inequality that a certificate of a sign concludes, or where it concludes none, that its expression is > 0."""
+    """An inequality that a certificate of a sign concludes."""
     try:
-        if sign is conclusion:
-            names, sorts, scope, free = free_of(sign)
-            x = term(read(sign["expression"], sorts), scope, names)
-            return _positive(Stated(name, names, free, "<", None, x, _named(names, sign["positive"])))
         said, why = bounded(name, sign, conclusion, Names())
     except (Refused, Rejected) as reason:
         return Lemma(name, why=str(reason))
@@ -79,8 +74,6 @@ def bounded(name: str, sign: Record, conclusion: Record, names: Names) -> tuple[
 
     Raises Refused where Coq has no word for it.
     """
-    if reason := unsupported(sign):
-        raise Refused(f"coq: {reason}")
     _, sorts, scope, free = free_of(sign, names)
     positive = tuple(map(str, sign["positive"]))
     both = {"left": conclusion["smaller"], "right": conclusion["larger"]}
@@ -125,7 +118,6 @@ def with_arrays(said: Stated, positive: Sequence[str], known: Iterable[str], rul
 
 def shown_by(said: Stated, why: Term, regroup: bool) -> Lemma:
     """The lemma of a bound whose sides differ by ``why``."""
-    assert said.left
     gap = Term("Add", (), (said.right, Term("Mul", (), (number(-1), said.left))))
     plus = frozenset(said.plus)
     seen = unlogged(why, said.names.functions.get("log"), plus)
@@ -160,15 +152,9 @@ def _named(names: Names, words: Sequence[str]) -> tuple[int, ...]:
     return tuple(n for word in words for n in names.with_name(word))
 
 
-def _positive(said: Stated) -> Lemma:
-    accepted, right = (auxiliary(said.name, what) for what in ("accepted", "right"))
-    shown = f"Lemma {accepted} : positive {_list(map(str, said.plus))} {right} = true."
-    return _whole(said, f"{shown}\nProof. reflexivity. Qed.")
-
-
-def equated(said: Stated, hints: Sequence[CoqStep], regroup: bool) -> Lemma:
+def equated(said: Stated, regroup: bool) -> Lemma:
     """The lemma of an equation."""
-    return _lemma(said, "accepts", hints, regroup)
+    return _lemma(said, "accepts", steps(said.free, said.sides, frozenset(said.plus), regroup), regroup)
 
 
 def _lemma(said: Stated, by: str, hints: Sequence[CoqStep], regroup: bool, why: Term | None = None) -> Lemma:
@@ -200,11 +186,8 @@ def _computed(name: str, message: str) -> str:
 def _whole(said: Stated, shown: str) -> Lemma:
     """The text of a lemma, from its sides to the statement for readers."""
     result = readable(said)
-    sides = "".join(
-        f"Definition {auxiliary(said.name, side)} := {x}.\n"
-        for side, x in (("left", said.left), ("right", said.right))
-        if x
-    )
+    both = zip(("left", "right"), said.sides, strict=True)
+    sides = "".join(f"Definition {auxiliary(said.name, side)} := {x}.\n" for side, x in both)
     text = f"Open Scope nat_scope.\n{sides}{shown}\nClose Scope nat_scope.\nOpen Scope R_scope.\n"
     alike = said.left == said.right
     empty = alike and str(said.left) == "(Num 0)"

@@ -11,12 +11,10 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from math import ceil, exp, prod
 from random import Random
-from typing import Any
-
-import numpy as np
 
 from symattn.document import notation as nt
 from symattn.document.notation import Node
+from symattn.proof.drawing import Sign
 from symattn.proof.relations.draws import Drawn
 from symattn.proof.relations.glossary import Glossary, LetterDefinition
 from symattn.proof.relations.random_arrays import mentions
@@ -45,13 +43,11 @@ class Zero(Drawn):
 class OneRow(Drawn):
     """The first row is 1, and all others 0, or 1 where entries are positive; of a vector, the first entry."""
 
-    def array(self, name: str, shape: str, declared: Declared) -> Any:
-        lengths = [self.axis(axis) for axis in shape.split()]
-        if not lengths or any(name in pair for pair in declared.units):
-            return super().array(name, shape, declared)
-        entries = np.full(lengths, Fraction(int(name in declared.positive)), dtype=object)
-        entries[(0,) * max(len(lengths) - 1, 1)] = Fraction(1)
-        return self.lift(entries)
+    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+        if not lengths:
+            return super()._entries(name, lengths, sign)
+        first = lengths[-1] if len(lengths) > 1 else 1
+        return [Fraction(1)] * first + [Fraction(int(sign == "positive"))] * (prod(lengths) - first)
 
 
 class Large(Drawn):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import eq, ge, gt, le, lt, ne
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,12 @@ from symattn.arrays.ball import precision
 from symattn.document.errors import Undecided
 from symattn.document.text import equal_sizes, text
 from symattn.proof.relations.compiling import Compiled, Link
+from symattn.proof.relations.named import COMPARED
 from symattn.proof.statement import Numbers, Pair
 
 _CLOSER = 2**16  # bits, where two sides of a strict inequality are nearly equal
 _SMALL = 2.0**-80  # numbers below it may be rounding
 _WIDE = 2.0**-40  # balls wider than this, for numbers of size 1, tell nothing
-_EXACT: Mapping[str, Callable[[Any, Any], Any]] = {"=": eq, "≤": le, "<": lt, "≥": ge, ">": gt, "≠": ne}
 
 
 class FalseStep(AssertionError):
@@ -103,13 +102,13 @@ def _infinite_holds(x: object, sign: str, y: object) -> bool:
     """The order of ±∞, and NaN, which is equal to itself here and has no order."""
     if "nan" in (str(x), str(y)):
         return sign == "=" and str(x) == str(y)
-    return bool(_EXACT[sign](x, y))
+    return bool(COMPARED[sign](x, y))
 
 
 def _entry_holds(x: Any, sign: str, y: Any) -> bool:
     if not hasattr(x, "rad") or not hasattr(y, "rad"):
         try:
-            return bool(_EXACT[sign](x, y))
+            return bool(COMPARED[sign](x, y))
         except TypeError as reason:
             raise Undecided(f"there is no order between {x} and {y}") from reason
     if not (x.is_finite() and y.is_finite()):

@@ -3,7 +3,6 @@ those of theorems."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -22,7 +21,7 @@ from symattn.proof.prover import unsimplified
 from symattn.proof.relations.glossary import Glossary, spelt
 from symattn.proof.relations.part_values import Several, Unread, Value, beside, spread
 from symattn.proof.relations.reader import Reader
-from symattn.proof.statement import Declared, Letters, Numbers, Pair, fitting, run
+from symattn.proof.statement import Declared, Letters, Numbers, Pair, fitting, run, sorts_in
 
 _HIDDEN = "_unit"  # a letter that no formula has, so that there is an array to ask for its kind
 
@@ -105,8 +104,7 @@ class Compiled:
 
     @cached_property
     def _sorts(self) -> set[str]:
-        return {w for shape in self._given.values() for axis in shape.split() for b in axis.split("+")
-                for w in b.split("*") if not w.isdigit()}  # fmt: skip
+        return sorts_in(self._given.values())
 
     def _shape(self, shape: str) -> str:
         def sized(axis: str) -> str:
@@ -222,11 +220,11 @@ def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> 
     pairs_ = tuple(pair for pair in glossary.units if letters & {*pair})
     letters |= {name for pair in pairs_ for name in pair}
     given = {key: shape for key, shape in glossary.given.items() if key in letters}
-    missing = _words(" ".join(sorts)) - _words(" ".join(given.values()))
+    missing = sorts_in(sorts) - sorts_in(given.values())
     for key, shape in glossary.given.items():
-        if missing & _words(shape):
+        if missing & sorts_in([shape]):
             given[key] = shape
-            missing -= _words(shape)
+            missing -= sorts_in([shape])
     return replace(
         glossary,
         given=given,
@@ -237,7 +235,3 @@ def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> 
         nonnegative=tuple(key for key in glossary.nonnegative if key in given),
         units=pairs_,
     )
-
-
-def _words(shapes: str) -> set[str]:
-    return {w for w in re.findall(r"\w+", shapes) if not w.isdigit()}

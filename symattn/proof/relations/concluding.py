@@ -21,7 +21,7 @@ from symattn.document.text import text
 from symattn.proof.certified import accepted
 from symattn.proof.expectation import multiplied_out
 from symattn.proof.hypotheses import demanded
-from symattn.proof.premises import Concluded, Premise, Sign
+from symattn.proof.premises import About, Concluded, Premise, Sign
 from symattn.proof.prover import Proof, prove, unsimplified
 from symattn.proof.refuting import CounterexampleSearch, spot_check
 from symattn.proof.relations.comparing import FalseStep
@@ -31,7 +31,7 @@ from symattn.proof.relations.part_values import Unread, Value
 from symattn.proof.relations.reader import Reader
 from symattn.proof.rules import written
 from symattn.proof.statement import Declared, Letters, Sides, pairs
-from symattn.proof.theorem import Identity
+from symattn.proof.theorem import Identity, all_proved, proofs_of
 from symattn.proof.together import bound
 
 SMALLER = {"≤": False, "<": False, "≥": True, ">": True}  # sign → whether the right side is the smaller one
@@ -216,7 +216,12 @@ def _by_induction(_: Compiled, total: Node, closed: Node) -> ProvedRelation | No
     except Unread:
         return None
     shown = tuple(p for result in proofs for p in (result.by if result else ()))
-    about = (("letter", compiled.argument(text(n))), ("sort", text(n)), ("term", sides[0]), ("closed", sides[1]))
+    about: dict[str, About] = {
+        "letter": compiled.argument(text(n)),
+        "sort": text(n),
+        "term": sides[0],
+        "closed": sides[1],
+    }
     return _certified(Concluded("induction", shown, about=about)) if all(proofs) else None
 
 
@@ -241,7 +246,7 @@ def _instance(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | N
             if not all(p.proved for p in premises):
                 return None
             whole, value = unsimplified(lambda: (x.at(()), y.at(())))
-            about = (("sort", sort), ("length", str(length.value)))
+            about = {"sort": sort, "length": str(length.value)}
             return _certified(Concluded("instance", premises, ((whole, form, value),), about))
     return None
 
@@ -257,12 +262,8 @@ _RULES: tuple[Callable[[Compiled, Node, Node], ProvedRelation | None], ...] = (
 
 def by_letters(sides: Sides, declared: Declared) -> ProvedRelation | None:
     """How it is shown by proofs, if there are: asked first, as the search where there are none takes long."""
-    try:
-        proofs = tuple(prove(a, b, declared.units) for a, b in pairs(sides, declared, Letters()))
-    except (Refused, Undecided, InputError):
-        return None
-    shown = Evidence(Grade.PROVED)
-    proved = all(proof.proved for proof in proofs) and accepted(shown, proofs) is shown
+    proofs, shown = tuple(proofs_of(sides, declared)), Evidence(Grade.PROVED)
+    proved = all_proved(iter(proofs)) and accepted(shown, proofs) is shown
     return ProvedRelation(_needed(proofs), proofs) if proved else None
 
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import prod
 from random import Random
-from typing import Any
 
-import numpy as np
-
-from symattn.proof.statement import Declared, Numbers
+from symattn.proof.drawing import Sign
+from symattn.proof.statement import Numbers
 
 _TOPS = ((1,), (2,), (3, 2), (2, 3, 1), (4, 3, 5))
 KINDS = ("whole", "fractions", "large", "ties and zeros", "all equal", "small")
@@ -22,14 +20,10 @@ class Drawn(Numbers):
     def __init__(self, sizes: dict[str, int], seed: int) -> None:
         super().__init__(sizes, seed, balls=True)
 
-    def array(self, name: str, shape: str, declared: Declared) -> Any:
-        if any(name in pair for pair in declared.units):
-            return super().array(name, shape, declared)
-        lengths = [self.axis(axis) for axis in shape.split()]
+    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         random = Random(f"{self.seed} {name} {sorted(self.sizes.items())}")
-        low = 1 if name in declared.positive else 0 if name in declared.nonnegative else -40
-        entries = [self._entry(random, low) for _ in range(prod(lengths))]
-        return self.lift(np.array(entries, dtype=object).reshape(lengths))
+        low = {"positive": 1, "nonnegative": 0, "real": -40}[sign]
+        return [self._entry(random, low) for _ in range(prod(lengths))]
 
     def _entry(self, random: Random, low: int) -> Fraction:
         kind = KINDS[self.seed % len(KINDS)]
@@ -61,9 +55,9 @@ class TwoValues(Drawn):
     """Entries that are one of few numbers, where many bounds are equations; those that are not negative are 0, or
     large, or either."""
 
-    def array(self, name: str, shape: str, declared: Declared) -> Any:
+    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         self.several = Random(f"{self.seed} {name}").choice([[0], [0], [60], [0, 1, 60]])
-        return super().array(name, shape, declared)
+        return super()._entries(name, lengths, sign)
 
     def _entry(self, random: Random, low: int) -> Fraction:
         if low == 0:
@@ -81,10 +75,9 @@ class FarApart(TwoValues):
 class _Moderate(Drawn):
     """A number alone is neither 0 nor large, so that a weaker bound is not taken for one that it is equal to there."""
 
-    def array(self, name: str, shape: str, declared: Declared) -> Any:
-        if shape or any(name in pair for pair in declared.units):
-            return super().array(name, shape, declared)
-        return self.lift(np.array(Random(f"{self.seed} {name}").choice([Fraction(1), Fraction(2)])))
+    def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
+        one = [Random(f"{self.seed} {name}").choice([Fraction(1), Fraction(2)])]
+        return super()._entries(name, lengths, sign) if lengths else one
 
 
 class ModerateTwoValues(_Moderate, TwoValues):

@@ -41,7 +41,7 @@ class Gap:
     """Larger − smaller, in a form that shows its sign.
 
     ``letters`` are those of the form alone, each with what it stands for; ``laws``: letters → the law by which what
-    they stand for is not negative (see ``checker_laws``). Both sides are equal only where those in ``only`` are 0.
+    they stand for is not negative (see ``checker_signs``). Both sides are equal only where those in ``only`` are 0.
     """
 
     body: Node

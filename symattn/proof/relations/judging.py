@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 from symattn.arrays.ball import precision
 from symattn.arrays.met import meeting
-from symattn.arrays.notes import listening
+from symattn.arrays.notes import assigned, listening
 from symattn.document import notation as nt
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, both
@@ -94,15 +94,9 @@ class DecidedRelation:
 _ASKED: ContextVar[list[DecidedRelation] | None] = ContextVar("asked", default=None)
 
 
-@contextmanager
-def recorded() -> Iterator[list[DecidedRelation]]:
+def recorded() -> AbstractContextManager[list[DecidedRelation]]:
     """Every relation that is decided inside the block."""
-    requests: list[DecidedRelation] = []
-    token = _ASKED.set(requests)
-    try:
-        yield requests
-    finally:
-        _ASKED.reset(token)
+    return assigned(_ASKED, [])
 
 
 def record(relation: DecidedRelation) -> None:
@@ -123,15 +117,9 @@ class ShownRelations:
 _SHOWN: ContextVar[ShownRelations | None] = ContextVar("shown", default=None)
 
 
-@contextmanager
-def showing() -> Iterator[ShownRelations]:
+def showing() -> AbstractContextManager[ShownRelations]:
     """Collect the proofs of the relations that are decided inside the block."""
-    shown = ShownRelations()
-    token = _SHOWN.set(shown)
-    try:
-        yield shown
-    finally:
-        _SHOWN.reset(token)
+    return assigned(_SHOWN, ShownRelations())
 
 
 def note(by: Iterable[Proof | Premise], at: str = "") -> None:

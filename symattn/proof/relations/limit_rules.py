@@ -17,7 +17,7 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
 from symattn.proof.certified import accepted
-from symattn.proof.premises import Concluded
+from symattn.proof.premises import About, Concluded
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.compiling import Compiled, links
 from symattn.proof.relations.concluding import shown
@@ -58,7 +58,11 @@ def _expect_accepted(relation: Relation, tends: tuple[Name, Node], form: Node, t
     by = tuple(p for x in result if x for p in x.by)
     conclusions = compiled.entries((relation.first, form, wanted))
     sort = glossary.sizes.get(text(letter))
-    about = (("letter", sort or compiled.argument(text(letter))), ("to", text(value)), ("size", sort is not None))
+    about: dict[str, About] = {
+        "letter": sort or compiled.argument(text(letter)),
+        "to": text(value),
+        "size": sort is not None,
+    }
     step = Concluded("limit", by, conclusions, about)
     proved = Evidence(Grade.PROVED)
     if None in result or accepted(proved, (), (step,)) is not proved:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
-from operator import add, mul
+from operator import add, eq, ge, gt, le, lt, mul, ne
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from symattn.arrays.array import Array
@@ -22,14 +22,7 @@ from symattn.proof.relations.part_values import Found, Several, Unread, Value
 if TYPE_CHECKING:
     from symattn.proof.relations.reader import Reader
 
-COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
-    "<": lambda a, b: a < b,
-    "≤": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    "≥": lambda a, b: a >= b,
-    "≠": lambda a, b: a != b,
-    "=": lambda a, b: a == b,
-}
+COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {"=": eq, "≤": le, "<": lt, "≥": ge, ">": gt, "≠": ne}
 
 
 class LetterMeanings:
