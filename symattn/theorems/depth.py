@@ -302,6 +302,7 @@ false: I + P without the ½, $(I + P) 𝟏 = 𝟏$; products entry by entry, $(P
 
 residual-unrolls: A residual stream unrolls
 $x_L = x_0 + Σ_{l=0}^{L − 1} f_l(x_l)$ for $x_{l + 1} = x_l + f_l(x_l)$
+letters: layers | x₀ n d, W L d d | sizes L | index l L | roles x input
 for: the layers are any functions
 source: Veit, Wilber, Belongie, Residual Networks Behave Like Ensembles (2016)
 why: Each layer adds to the sum of what those before it added.
@@ -322,9 +323,7 @@ THEOREMS = theorems(
         "causal-collapse-to-first": _MANY_LAYERS.also(defined={"P": _first_key}, sharp="apart").where(
             "ε = 1/(1 + e^w)"
         ),
-        "residual-unrolls": Glossary(
-            {"x₀": "n d", "W": "L d d"}, {"L": "L"}, {"l": "L"}, functions={"f": _any_layers}
-        ).also(roles={"x": "input"}),
+        "layers": Glossary(sizes={}, functions={"f": _any_layers}),
     },
     globals(),
 )

@@ -8,7 +8,6 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.attention.positions.angles import rotate_half
 from symattn.attention.projections import grouped_attention, merge_heads, repeat_heads, tile_heads
-from symattn.document.formulas import ARRAY_ROLES
 from symattn.document.notation import name
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
@@ -85,6 +84,7 @@ def _rotated(reader: Reader, x: Value) -> Value:
 _TEXT = """
 heads-concat-is-sum: Heads side by side are a sum of heads
 $[H_1, …, H_h] W_O = Σ_{t=1}^h H_t W_{O, t}$
+letters: blocks | H h n d_v, W_O h*d_v d | index t h | roles H output
 for: $W_{O, t}$ is block t of the rows of $W_O$
 source: Elhage et al., A Mathematical Framework for Transformer Circuits (2021)
 why: A product of a row of blocks and a column of blocks is the sum of the products. The first equation is for any
@@ -130,6 +130,7 @@ false: for $g = 1$ it is attention in one head of width $d_k h$, all heads side 
 
 equal-patterns-merge: Heads of equal patterns merge
 $Σ_{t=1}^h P X W_{V, t} W_{O, t} = P X Σ_{t=1}^h W_{V, t} W_{O, t}$
+letters: each | P n m, X m d, values h d d_v, outputs h d_v e | index t h | roles H output
 for: all heads have the same weights P
 why: For given weights the layer is linear in the product of the two matrices.
 false: each of the two matrices summed over heads, and the sums multiplied: $Σ_{t=1}^h P X W_{V, t} W_{O, t} = P X
@@ -151,10 +152,7 @@ THEOREMS = theorems(
     _TEXT,
     {
         "": GROUPED,
-        "heads-concat-is-sum": Glossary(
-            {"H": "h n d_v", "W_O": "h*d_v d"},
-            index={"t": "h"},
-            roles={**ARRAY_ROLES, "H": "output"},
+        "blocks": Glossary(
             defined={"W_{O,t}": _blocks_of("W_O"), "W_{O,1}": lambda reader: _blocks_of("W_O")(reader).array[0]},
         ),
         "head-permutation": Glossary(
@@ -182,10 +180,7 @@ THEOREMS = theorems(
                 "V′": _repeated_beside("V"),
             }
         ),
-        "equal-patterns-merge": Glossary(
-            {"P": "n m", "X": "m d", "values": "h d d_v", "outputs": "h d_v e"},
-            index={"t": "h"},
-            roles={**ARRAY_ROLES, "H": "output"},
+        "each": Glossary(
             defined={"W_{V,t}": _of_each_head("values"), "W_{O,t}": _of_each_head("outputs")},
         ),
         "rotated": Glossary(sizes={}, functions={"R": _rotated}),

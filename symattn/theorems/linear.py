@@ -102,6 +102,7 @@ and STATES_ADDED
 delta-rule: The delta rule
 $S′ = S + β kᵀ (v − k S) = (I − β kᵀ k) S + β kᵀ v$; $k S′ = (1 − β ‖k‖²) k S + β ‖k‖² v$; this is $v$ for $‖k‖ = 1$
   and $β = 1$
+letters: updated | S f d_v, k f, v d_v, β | roles S none
 for: for the last part k is x/‖x‖ of any x that is not 0: its square is 1
 source: Schlag, Irie, Schmidhuber, Linear Transformers Are Secretly Fast Weight Programmers (2021)
 why: With k kᵀ = 1 the update replaces what is stored under k by v.
@@ -149,12 +150,7 @@ THEOREMS = theorems(
     _TEXT,
     {
         "": TOKENS,
-        "delta-rule": Glossary(
-            {"S": "f d_v", "k": "f", "v": "d_v", "β": ""},
-            defined={"S′": _new_state, "I": eye("f")},
-            roles={**ARRAY_ROLES, "S": None},
-            rows=True,
-        ),
+        "updated": Glossary(defined={"S′": _new_state, "I": eye("f")}, rows=True),
         "performer-positive-features": Glossary({"q": "d", "k": "d"}, families={"E": mean_of_exponential("w")}),
         "rising": Glossary(sizes={}, defined={"q": _rising("x", "u"), "k": _rising("y", "w")}),
     },

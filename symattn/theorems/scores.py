@@ -11,7 +11,7 @@ from symattn.attention.softmax import sparsemax as sparse_weights
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.rules import Substitution
 from symattn.proof.statement import Declared
-from symattn.theorems.letters import rows, squares, weights
+from symattn.theorems.letters import rows, squares
 from symattn.theorems.texts import theorems
 
 LETTERS = Glossary(
@@ -39,6 +39,8 @@ additive-score-floor: Weights of additive scores stay above a floor
 for $s_j = v·tanh(x_j)$ and $r_j = Σ_{l=1}^d v_l (e^{X_j_l} − e^{−X_j_l})/(e^{X_j_l} + e^{−X_j_l})$, which is the same:
   $r_j ≤ ‖v‖_1$, $r_j ≥ −‖v‖_1$ (strictly, unless v is 0), so $p_j ≥ e^{−2 ‖v‖_1}/n_k$; such are the scores $A_i_j =
   v·tanh(Wᵀ q_i + Uᵀ k_j)$
+letters: additive | but s t b V q | v d, X n_k d, Q n e, W e d, K n_k f, U f d | sizes d | index i n, l d, m n_k | roles
+  v none
 why: A tanh is bounded, and so is what a fixed v makes of it.
 false: additive attention can be arbitrarily sharp for a fixed v: $p_j ≤ e^{−4 ‖v‖_1}/n_k$
 gap ‖v‖_1: Σ_{l=1}^d (f_l e^{−X_j_l} + g_l e^{X_j_l})/(e^{X_j_l} + e^{−X_j_l}); f_l = |v_l| + v_l by magnitude; g_l =
@@ -116,6 +118,7 @@ sparsemax: Sparsemax is the nearest point of the simplex
 sparsemax gives the weights that are nearest to the scores, $‖sparsemax(s) − s‖² ≤ ‖p − s‖²$ for all weights p; it
   does not change when all scores are shifted, $sparsemax(s + c 𝟏) = sparsemax(s)$, and $‖sparsemax(s) − sparsemax(t)‖
   ≤ ‖s − t‖$
+letters: sparse | s n_k, t n_k, c, x n_k | index j n_k | sharp attained | where p = softmax(x)
 for: both p and q are weights: not negative, with the sum 1; λ is never negative, and 0 where p is not
 source: Martins, Astudillo, From Softmax to Sparsemax (2016)
 why: It is the projection to the simplex, which is convex.
@@ -147,13 +150,7 @@ THEOREMS = theorems(
     _TEXT,
     {
         "": LETTERS,
-        "additive-score-floor": LETTERS.but("s", "t", "b", "V", "q").also(
-            {"v": "d", "X": "n_k d", "Q": "n e", "W": "e d", "K": "n_k f", "U": "f d"},
-            sizes={"d": "d"},
-            index={"i": "n", "l": "d", "m": "n_k"},
-            defined={"A": lambda reader: additive_scores(*map(reader.array, "QKWUv"))},
-            roles={"v": None},
-        ),
+        "additive": LETTERS.also(defined={"A": lambda reader: additive_scores(*map(reader.array, "QKWUv"))}),
         "sink-is-extra-key": LETTERS.also(
             {"w": "1 d_v"},
             defined={
@@ -166,13 +163,7 @@ THEOREMS = theorems(
             {"t": ""},
             functions={"f": lambda reader, x, b: replace(x, array=sink_weights(x.array, b.array[None]))},
         ),
-        "sparsemax": Glossary(
-            {"s": "n_k", "t": "n_k", "c": "", "x": "n_k"},
-            index={"j": "n_k"},
-            defined={"p": lambda reader: weights(reader.array("x"))},
-            functions={"sparsemax": lambda reader, x: replace(x, array=sparse_weights(x.array))},
-            sharp="attained",
-        ),
+        "sparse": Glossary(functions={"sparsemax": lambda reader, x: replace(x, array=sparse_weights(x.array))}),
     },
     globals(),
 )
