@@ -100,7 +100,7 @@ def _limits(results: tuple[Block, ...]) -> list[Block]:
 
 
 def _ties() -> Glossary:
-    """What is defined for t keys with the largest score and values y_τ, and r others below them by u > 0."""
+    """Define weights and output for t keys with the largest score and values y_τ, and r keys lower by u > 0."""
     defined: dict[str, Any] = {
         "p_max": lambda reader: Value(_weights(reader)[: reader.length("t")], ("τ",)),
         "p": lambda reader: _weights(reader)[reader.length("t") :],

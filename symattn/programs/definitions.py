@@ -26,7 +26,7 @@ from symattn.programs.calling import Agreement, meanings, open_ended
 from symattn.programs.frameworks import Tensor
 from symattn.programs.hosts import host_of
 from symattn.programs.layouts import documented, in_words, readings, undocumented
-from symattn.programs.modules import Held, HeldLayer, HeldNorm, is_layer
+from symattn.programs.modules import HeldLayer, HeldModule, HeldNorm, is_layer
 from symattn.programs.names import Function, parameters
 from symattn.programs.request import Request
 from symattn.programs.target import Target, preferred, settled
@@ -86,7 +86,7 @@ def target(function: Function, request: Request, name: str = "", agreed: Convent
     result, note = preferred(function, request, lambda outcome: _laid(function, outcome, name))
     layout = result.place[0]
     notes: tuple[str, ...] = (_AUTOGRAD,) if isinstance(function, Backpropagated) else ()
-    notes += (function.note,) if isinstance(function, Held) else ()
+    notes += (function.note,) if isinstance(function, HeldModule) else ()
     if layout != "nd" and request.layout == "auto":
         notes += (f"The axes are {in_words(layout)}, determined by trial; --layout sets another order.",)
     notes += (*result.other_readings, *note)
@@ -177,7 +177,7 @@ def _laid(function: Function, request: Request, name: str) -> Adapted:
     failed: Failure | None = None
     for layout in orders if request.layout == "auto" else (request.layout,):
         try:
-            sizes = function.sizes if isinstance(function, Held) else {}
+            sizes = function.sizes if isinstance(function, HeldModule) else {}
             forms = tuple(_of_sizes(s, sizes) for s in subjects_of(request.spec, layout))
         except InputError as error:
             refused.append(error)
@@ -311,9 +311,9 @@ class Adapted:
     def formed(self, notes: tuple[str, ...]) -> Formed:
         """The convention, with the place of the subject among those of its specification."""
         how = self.convention
-        sizes = tuple(self.function.sizes.items()) if isinstance(self.function, Held) else ()
+        sizes = tuple(self.function.sizes.items()) if isinstance(self.function, HeldModule) else ()
         order, form = self.place
-        fills = bool(self._derived) or self._mapped or isinstance(self.function, (Held, Backpropagated))
+        fills = bool(self._derived) or self._mapped or isinstance(self.function, (HeldModule, Backpropagated))
         return Formed(
             how.arguments, how.framework, how.dtype, notes=notes, order=order, form=form, sizes=sizes, fills=fills
         )

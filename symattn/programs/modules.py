@@ -186,7 +186,7 @@ def _keyword(name: str) -> Parameter:
 _GAINS, _SHIFTS = ("weight", "gamma", "scale", "gain", "g"), ("bias", "beta", "shift")
 
 
-class Held(Wrapper):
+class HeldModule(Wrapper):
     """A module as a function of ``x`` and of weights by name, of its own sizes alone."""
 
     def __init__(
@@ -204,7 +204,7 @@ class Held(Wrapper):
         return self._host.run({**self.rest, **state}, {self._host.tokens()[0]: x}, self.more(x))
 
 
-class HeldNorm(Held):
+class HeldNorm(HeldModule):
     """A module of a norm as a function of ``x``, ``gain`` and ``bias``."""
 
     def __init__(self, host: Host, request: Request, label: str) -> None:
@@ -239,7 +239,7 @@ def is_layer(function: object) -> bool:
     return isinstance(function, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer))
 
 
-class HeldLayer(Held):
+class HeldLayer(HeldModule):
     """A ``TransformerEncoderLayer`` as a function of ``x``, ``w_q``, ``w_o``, ``w_up``, ``ln1_weight``, ….
 
     Raises InputError for a decoder's layer, and where the block is not of this kind.

@@ -35,7 +35,7 @@ def _with_place(x: CheckedNode, at: Mapping[str, int]) -> tuple[Any, ...]:
 def _kept(
     known: dict[Any, T], x: CheckedNode, at: Mapping[str, int], work: Callable[[CheckedNode, Mapping[str, int]], T]
 ) -> T:
-    """What ``work`` makes of ``x``, its free indices having the values ``at``: once at a place for one form."""
+    """Return ``work`` of ``x``, its free indices having the values ``at``; compute it once for each form and place."""
     key = _with_place(x, at)
     if key not in known:
         expect_few(len(known))

@@ -160,7 +160,7 @@ def _seat(i: ex.Index, at: Place) -> Any:
 
 
 def _kept(known: dict[Any, T], x: ex.Expression, at: Place, work: Callable[[ex.Expression, Place], T]) -> T:
-    """What ``work`` makes of ``x`` at a place, which is asked for once."""
+    """Return ``work`` of ``x`` at a place; compute it once."""
     key = x, *[at[i] if i in at else at.get(i._replace(image=())) for i in x.order]
     if key not in known:
         known[key] = work(x, at)

@@ -66,7 +66,7 @@ def _repeated_beside(letter: str) -> Any:
 
 
 def _relabelled(of: Callable[[Reader], Any]) -> Callable[[Reader], Any]:
-    """What becomes of heads when head a r + b is head b g + a."""
+    """Permute the heads so that head a r + b is head b g + a."""
 
     def relabelled(reader: Reader) -> Any:
         x, g, r = of(reader), reader.length("g"), reader.length("r")

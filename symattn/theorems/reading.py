@@ -481,7 +481,7 @@ class Following:
 
     @property
     def rule(self) -> Text:
-        """What follows from the relations, and how."""
+        """Return what follows from the relations, and by which rule."""
         return self.steps.rule
 
     def decide(self) -> Decision:

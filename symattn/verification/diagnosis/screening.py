@@ -207,7 +207,7 @@ def spread(cases: Sequence[CaseResult]) -> Sequence[CaseResult]:
 
 
 def _outputs(screen: Screen, judged: CaseResult, variant: Variant) -> tuple[Array, Array, Array] | None:
-    """What the function gave, what a variant gives, and the right output, where all have one shape."""
+    """Return the output of the function, that of a variant, and the correct one; None unless all have one shape."""
     got = judged.outcome.output
     try:
         wrong, right = (screen.run(judged, v)[0] for v in (variant, RIGHT))
