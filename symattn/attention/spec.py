@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from operator import is_not
 from textwrap import fill
 from typing import Any
@@ -32,12 +31,6 @@ def pipeline(spec: Attention, names: frozenset[str]) -> tuple[Step, ...]:
         if not asks or asks in names or getattr(spec, asks, None):
             stage(flow)
     return tuple(flow.steps)
-
-
-@lru_cache(maxsize=256)
-def _shared(written: str) -> dict[frozenset[str], tuple[Step, ...]]:
-    """Return the steps, by the names of inputs, of specifications that are written so; whoever makes one adds it."""
-    return {}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -135,13 +128,11 @@ class Attention(Fields, Described, Shown):
     def pipeline(self, input_names: Iterable[str]) -> tuple[Step, ...]:
         """The steps from the inputs named in ``input_names`` to the output."""
         names = frozenset(input_names)
-        # Those that are written alike share their steps; equal ones need not, as they may hold 1/2 and 0.5.
-        result = self.__dict__.get("_steps")
-        if result is None:
-            result = self.__dict__.setdefault("_steps", _shared(repr(self)))
+        # They stay with the object and not with its value: equal specifications may hold 1/2 and 0.5, of two types.
+        result: dict[frozenset[str], tuple[Step, ...]] = self.__dict__.setdefault("_steps", {})
         if names not in result:
             result[names] = pipeline(self, names)
-        return result[names]  # type: ignore[no-any-return]
+        return result[names]
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: steps can be made again, and hold functions that do not travel."""

@@ -49,7 +49,7 @@ class Together:
 
     def refute(self) -> Refutation:
         result = [p.refute() for p in self.parts if getattr(p, "false", _equal_sides) is not _equal_sides]
-        words = "; ".join(r.counterexample for r in result)
+        words = "; ".join(dict.fromkeys(r.counterexample for r in result))
         refuted = bool(result) and all(r.refuted for r in result)
         return Refutation(refuted, words, any(r.accepted for r in result))
 

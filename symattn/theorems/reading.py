@@ -463,7 +463,7 @@ class AsPrinted:
                 result.append(Refutation(False, str(holds), accepted=True))
             else:
                 result.append(Refutation(bool(read.evidence), read.evidence.where if read.evidence else read.reason))
-        words = "; ".join(r.counterexample for r in result)
+        words = "; ".join(dict.fromkeys(r.counterexample for r in result))
         return Refutation(all(r.refuted for r in result), words, any(r.accepted for r in result))
 
     def witness(self) -> str:

@@ -3,7 +3,6 @@
 import os
 import stat
 import sys
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,7 +16,8 @@ from symattn.proving import gathered, prove
 from symattn.theorems import kept as findings
 from symattn.theorems import runner
 from symattn.theorems.findings import TheoremFinding
-from tests.theorems.conftest import Ran, stated
+from tests.cli.conftest import Run
+from tests.theorems.conftest import stated
 
 FINDING = TheoremFinding(
     Evidence(Grade.PROVED, "all sizes"),
@@ -147,7 +147,7 @@ def test_an_installed_package_counts_by_its_version(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_copied_file_of_another_theorem_is_as_good_as_none(
-    run: Callable[..., Ran], folder: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("mine.py").write_text(stated())
     assert run("prove", "mine.py").status == 0

@@ -127,9 +127,7 @@ FORBIDS = -1e4
 
 def numbers(tensor: Tensor) -> Floats:
     """A copy as float64, of the same values."""
-    import torch
-
-    values: Floats = tensor.detach().to("cpu", torch.float64, copy=True).numpy()
+    values: Floats = tensor.detach().to("cpu", copy=True).double().numpy()
     return values
 
 

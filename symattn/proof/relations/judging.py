@@ -23,7 +23,7 @@ from symattn.proof.relations import beyond
 from symattn.proof.relations.comparing import FalseStep, NotRead, compared, compared_if_finite
 from symattn.proof.relations.compiling import Compiled, Link, links, pruned
 from symattn.proof.relations.concluding import SMALLER, ProvedRelation, is_zero, shown
-from symattn.proof.relations.draws import EXTREME, FarApart, draws, extreme, sizes
+from symattn.proof.relations.draws import EXTREME, FarApart, draws, extreme
 from symattn.proof.relations.examples import decide
 from symattn.proof.relations.glossary import Gap, Glossary
 from symattn.proof.relations.part_values import Unread
@@ -292,7 +292,7 @@ def _checked(
         _look_beyond(compiled, every, where)
         for alike in filter(None, (equations, bounds)):
             _walk_cells(compiled, alike, where)
-    largest = sizes(declared.sorts())[-2:][0]
+    largest = {sort: max(world.sizes[sort] for world in met) for sort in declared.sorts()}
     for number in range(_EXACT) if equations else ():
         there = {sort: 1 + (number + i) % 3 for i, sort in enumerate(declared.sorts())}
         with suppress(Unread, Refused, Undecided):  # exact numbers lack some functions that balls have
