@@ -11,7 +11,7 @@ from symattn import Attention, audit, bound, verify
 from symattn.models.auditing.examining import examine
 from symattn.programs import asserted
 from symattn.testing import assert_close_to_exact
-from symattn.verification.tolerances import tolerance
+from symattn.verification.tolerances import asked, tolerance
 
 ONES = np.ones((4, 2), np.float32)
 
@@ -34,7 +34,7 @@ def two() -> Iterator[None]:
     ("module", "name", "judge"),
     [
         (asserted, "close_to_exact", lambda: assert_close_to_exact(ONES, ONES, ONES, ONES)),
-        (tolerance, "beforehand", lambda: bound(n=8, d_k=2)),
+        (asked, "beforehand", lambda: bound(n=8, d_k=2)),
         (tolerance, "weigh", lambda: bound(n=8, d_k=2).document(compare=True)),
     ],
 )
