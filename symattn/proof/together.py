@@ -8,7 +8,6 @@ from functools import wraps
 
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, weakest
-from symattn.document.formulas import running_text
 from symattn.document.model import Inline, Text
 from symattn.proof.certified import accepted
 from symattn.proof.inequality import Certificate
@@ -71,15 +70,10 @@ def identity(
     sides: Sides,
     false: Sides | tuple[Sides, ...] | None = None,
     *,
-    permutations: Mapping[str, str] | None = None,
     positive: tuple[str, ...] = (),
-    units: tuple[tuple[str, str], ...] = (),
-    rule: Text | str = (),
-    top: int = 3,
 ) -> Identity:
     """A part that is an identity; ``false`` where it has the theorem's false variant."""
-    declared = Declared(arrays, permutations or {}, positive, units)
-    return Identity(declared, sides, false or _equal_sides, running_text(rule), top)
+    return Identity(Declared(arrays, positive=positive), sides, false or _equal_sides)
 
 
 def bound(
