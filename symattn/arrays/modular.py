@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from math import log, prod
+from math import log
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,7 +27,6 @@ from symattn.arrays.base import ArrayBase, offered
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.notes import note
 from symattn.arrays.planes import Planes, Typed, _boxed
-from symattn.arrays.reductions import _einsum_terms
 from symattn.arrays.residues import functions, primes
 from symattn.arrays.residues.degree import Chance
 from symattn.arrays.residues.field import Field
@@ -332,37 +331,6 @@ class ModularNamespace(Namespace):
         return self.kind.holding(chosen(np.array(condition, dtype=bool), x, y))
 
     where = offered("where", _where)
-
-    def _einsum(self, spec: str, *operands: object) -> Any:
-        """Contract two operands by a product of matrices where the spec names one."""
-        if len(operands) == 2:
-            x, y = map(self.kind.of, operands)
-            (a, b), out = _einsum_terms(spec, [x.ndim, y.ndim])
-            names = [set(a), set(b), set(out)]
-            plain = len(names[0]) == len(a) and len(names[1]) == len(b) and (names[0] ^ names[1]) <= names[2]
-            if plain and names[0] & names[1] - names[2]:
-                return self._contracted(x, a, y, b, out)
-        return Namespace.einsum(self, spec, *operands)
-
-    einsum = offered("einsum", _einsum)
-
-    def _contracted(self, x: Modular, a: str, y: Modular, b: str, out: str) -> Any:
-        """Σ over the letters that only x and y have, as a stack of products of matrices."""
-        batch = [c for c in a if c in b and c in out]
-        inner = [c for c in a if c in b and c not in out]
-        left, right = [c for c in a if c not in b], [c for c in b if c not in a]
-        p = self._grouped(x, a, batch, left, inner)
-        product = self.matmul(p, self._grouped(y, b, batch, inner, right))
-        sizes = dict(zip(a + b, (*x.plain_shape, *y.plain_shape), strict=True))
-        shape = (*product.plain_shape[:-2], *(sizes[c] for c in (*left, *right)))
-        letters = [*batch, *left, *right]
-        return product.reshape(shape).transpose([letters.index(c) for c in out])
-
-    def _grouped(self, x: Modular, names: str, batch: list[str], rows: list[str], columns: list[str]) -> Any:
-        """``x`` as a stack of matrices with these axes, each kind of axes in one."""
-        sorted_ = x.transpose([names.index(c) for c in (*batch, *rows, *columns)])
-        shape, k, n = sorted_.plain_shape, len(batch), len(rows)
-        return sorted_.reshape((*shape[:k], prod(shape[k : k + n]), prod(shape[k + n :])))
 
     def _moved(self, move: Callable[[Callable[[Any], Any]], object], values: list[Any]) -> Any:
         def run(*planes: object) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cmp_to_key
 from typing import Any
 
@@ -132,8 +132,60 @@ def _axes(a: Any, axis: Axes) -> list[int]:
 
 
 # -- products of arrays ------------------------------------------------------------------------------------------------
-class LinearReductions:
-    """``matmul``, ``einsum`` and their relatives."""
+class Contractions:
+    """``einsum``, of every kind that has products of matrices."""
+
+    kind: type[Any]
+
+    def einsum(self, spec: str, *operands: object) -> Any:
+        """The sum of products that ``spec`` names: a product of matrices where two operands share what is summed."""
+        arrays = [self.kind.of(x) for x in operands]
+        terms, out = _einsum_terms(spec, [x.ndim for x in arrays])
+        if len(terms) == 2 and set(terms[0]) ^ set(terms[1]) <= set(out) and set(terms[0]) & set(terms[1]) - set(out):
+            return self._contracted(arrays, terms, out)
+        letters = out + "".join(sorted(set("".join(terms)) - set(out)))
+        product = None
+        for term, x in zip(terms, arrays, strict=True):
+            spread = self._spread(x, term, letters)
+            product = spread if product is None else product * spread
+        summed = tuple(range(len(out), len(letters)))
+        return self.kind.offer("sum")(product, axis=summed) if summed else product
+
+    def _contracted(self, arrays: list[Any], terms: list[str], out: str) -> Any:
+        """Sum over the letters that both have: over one of them as a product of matrices.
+
+        Further letters stand in front, of length one where an operand lacks them, and are summed after that.
+        """
+        (a, b), xp = terms, self.kind.xp
+        *more, inner = sorted(set(a) & set(b) - set(out))
+        row, column = ([None, *(c for c in out if c not in other)][-1] for other in (b, a))  # None: it has none
+        front = [*more, *(c for c in out if c not in (row, column))]
+        left, right = (
+            self._spread(arrays[0], a, [*front, row, inner]),
+            self._spread(arrays[1], b, [*front, inner, column]),
+        )
+        product = left @ right
+        product = xp.sum(product, axis=tuple(range(len(more)))) if more else product
+        product = product[(..., *(slice(None) if c else 0 for c in (row, column)))]
+        letters = [c for c in (*front[len(more) :], row, column) if c]
+        return xp.permute_dims(product, tuple(map(letters.index, out)))
+
+    def _spread(self, x: Any, term: str, letters: Sequence[str | None]) -> Any:
+        """``x`` with axes in the order of ``letters``, length one for those it lacks; a letter twice is a diagonal."""
+        xp = self.kind.xp
+        for letter in sorted({c for c in term if term.count(c) > 1}):
+            i = term.index(letter)
+            j = term.index(letter, i + 1)
+            x, term = xp.diagonal(x, 0, i, j), term[:i] + term[i + 1 : j] + term[j + 1 :] + letter
+        x = xp.permute_dims(x, tuple(sorted(range(len(term)), key=lambda k: letters.index(term[k]))))
+        return x[tuple(slice(None) if c and c in term else None for c in letters)]
+
+
+offer_all(Contractions)
+
+
+class LinearReductions(Contractions):
+    """``matmul`` and its relatives."""
 
     kind: type[Planes]
 
@@ -163,28 +215,6 @@ class LinearReductions:
     def outer(self, a: object, b: object) -> Any:
         """a_i b_j of all elements of a and all of b."""
         return self.kind.of(a).reshape(-1, 1) * self.kind.of(b).reshape(1, -1)
-
-    def einsum(self, spec: str, *operands: object) -> Any:
-        """The sum of products that ``spec`` names; every operand is spread over all indices, multiplied and summed."""
-        arrays = [self.kind.of(x) for x in operands]
-        terms, out = _einsum_terms(spec, [x.ndim for x in arrays])
-        letters = out + "".join(sorted(set("".join(terms)) - set(out)))
-        product = None
-        for term, x in zip(terms, arrays, strict=True):
-            spread = self._spread(x, term, letters)
-            product = spread if product is None else product * spread
-        summed = tuple(range(len(out), len(letters)))
-        return self.kind.offer("sum")(product, axis=summed) if summed else product
-
-    def _spread(self, x: Any, term: str, letters: str) -> Any:
-        """``x`` with axes in the order of ``letters``, length one for those it lacks; a letter twice is a diagonal."""
-        xp = self.kind.xp
-        for letter in sorted({c for c in term if term.count(c) > 1}):
-            i = term.index(letter)
-            j = term.index(letter, i + 1)
-            x, term = xp.diagonal(x, 0, i, j), term[:i] + term[i + 1 : j] + term[j + 1 :] + letter
-        x = xp.permute_dims(x, tuple(sorted(range(len(term)), key=lambda k: letters.index(term[k]))))
-        return x[tuple(slice(None) if c in term else None for c in letters)]
 
 
 offer_all(LinearReductions)

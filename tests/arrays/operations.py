@@ -265,6 +265,7 @@ for _spec, _arrays in {
     "i,j->ij": (VECTOR, VECTOR),
     "ij->ji": (A,),
     "ij->": (A,),
+    "ij->i": (A,),
     "ii->i": (SQUARE,),
     "ii": (SQUARE,),
     "i,ij,j->": (VECTOR, SQUARE, VECTOR),

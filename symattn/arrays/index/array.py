@@ -91,6 +91,17 @@ class Indexed(ArrayBase):
 
     of = lift
 
+    @classmethod
+    def literal(cls, values: np.ndarray) -> Indexed:
+        """An array of known numbers, whose lengths are numbers."""
+
+        def at(places: Places) -> Expression:
+            index = tuple(int(np.ravel_multi_index(t, [n] if n != 1 else [])) if t else 0
+                          for (_, t), n in zip(places, values.shape, strict=True))  # fmt: skip
+            return cls.lift(values[index]).at(())
+
+        return cls(values.shape, at)
+
     def __getitem__(self, key: object) -> Indexed:
         keys = key if isinstance(key, tuple) else (key,)
         if any(isinstance(k, Permutation) for k in keys):
@@ -174,6 +185,18 @@ class Indexed(ArrayBase):
             tuple((b, tuple(fresh(i) if isinstance(i, str) else i for i in entry)) for b, entry in chosen)
             for chosen in itertools.product(*every)
         ]
+
+    def holds_conditions(self) -> bool:
+        """Return whether all elements are conditions on places. Raises ``Refused`` where letters may be conditions."""
+        elements = [self.at(places) for places in self.places()]
+        if all(map(build.is_truth, elements)):
+            return True
+        while elements:
+            x = elements.pop()
+            if isinstance(x, Letter):
+                raise Refused("a mask of letters may be of booleans or of numbers: that is undecided for all sizes")
+            elements += x.children
+        return False
 
 
 def _fitting(place: Place, a: Axis) -> tuple[Any, ...]:

@@ -36,6 +36,7 @@ from symattn.arrays.index.expressions import (
     fresh,
 )
 from symattn.arrays.notes import note
+from symattn.arrays.reductions import Contractions
 from symattn.document.errors import InputError, Refused, Undecided
 
 Step = Callable[..., Expression]
@@ -50,7 +51,7 @@ def _opaque(name: str) -> Callable[[Any, Any], Indexed]:
     return run
 
 
-class IndexedNamespace(structure.IndexStructure):
+class IndexedNamespace(structure.IndexStructure, Contractions):
     """Elementwise functions, reductions and products of arrays whose sizes are letters."""
 
     inf, nan, newaxis = np.inf, np.nan, None

@@ -7,6 +7,7 @@ arrays within an argument (the tree of parameters of flax, a module of equinox) 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -247,8 +248,9 @@ class _JaxprReader:
         return self._length(str(x)) if type(x).__name__ == "_DimExpr" else str(x)
 
     def _length(self, text: str) -> Ref:
-        """``2*n - 1``, as JAX prints a length. Raises ``InputError`` for quotients, and unknown letters."""
-        tree = ast.parse(text[:_MOST], mode="eval")
+        """``2*n^2 - 1``, as JAX prints a length. Raises ``InputError`` for quotients, and unknown letters."""
+        product = re.sub(r"(\w+)\^(\d{1,2})\b", lambda power: "*".join([power[1]] * int(power[2])), text[:_MOST])
+        tree = ast.parse(product, mode="eval")
         known = all(isinstance(part, _SUMS) and getattr(part, "id", "n") in self._sizes for part in ast.walk(tree))
         if len(text) > _MOST or not known:
             raise InputError(f"the length {text[:60]} is not read; hint: sums and products of sizes that inputs have")

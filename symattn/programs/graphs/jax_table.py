@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from string import ascii_letters
 
 import numpy as np
 
@@ -191,42 +192,17 @@ def _reverse(c: Context, x: Value, dimensions: Sequence[int]) -> Value:
 def _dot_general(c: Context, a: Value, b: Value, dimension_numbers: Value) -> Value:
     """Σ over the contracted axes; the axes of batches, then those of a, then those of b, are left.
 
-    Both are brought to (axes of batches and of a sum, free axes, one free axis, one contracted axis) and multiplied as
-    matrices: free axes beside the last one meet axes of length 1. Source: JAX, ``jax.lax.dot_general``.
+    Source: JAX, ``jax.lax.dot_general``.
     """
     (of_a, of_b), (batch_a, batch_b) = dimension_numbers
     if isinstance(b, Joined) and not b.turned and (list(of_a), list(of_b), list(batch_a)) == ([a.ndim - 1], [0], []):
         return Joined(tuple(c.lifted(a) @ part for part in b.parts))
     a, b = (c.lifted(x.whole(c) if isinstance(x, Joined) else x) for x in (a, b))
-    if not of_a:
-        a, b = op.unsqueeze(c, a, [a.ndim]), op.unsqueeze(c, b, [b.ndim])
-        of_a, of_b = [a.ndim - 1], [b.ndim - 1]
-    taken = (a, (*of_a, *batch_a)), (b, (*of_b, *batch_b))
-    free_a, free_b = ([k for k in range(x.ndim) if k not in axes] for x, axes in taken)
-    summed = len(of_a) - 1
-    left = op.transpose(c, a, [*of_a[:-1], *batch_a, *free_a, of_a[-1]])
-    right = op.transpose(c, b, [*of_b[:-1], *batch_b, *free_b, of_b[-1]])
-    front = summed + len(batch_a)
-    left = left if free_a else op.unsqueeze(c, left, [front])
-    right = right if free_b else op.unsqueeze(c, right, [front])
-    more_a, more_b = max(len(free_a) - 1, 0), max(len(free_b) - 1, 0)
-    left = op.unsqueeze(c, left, range(front + more_a, front + more_a + more_b)) if more_b else left
-    right = op.unsqueeze(c, right, range(front, front + more_a)) if more_a else right
-    result = left @ c.xp.matrix_transpose(right)
-    for _axis in range(summed):
-        result = op.reduce("sum")(c, result, [0], False)
-    return _in_order(c, result, len(batch_a), (len(free_a), more_a), (len(free_b), more_b))
-
-
-def _in_order(c: Context, x: Value, batch: int, of_a: tuple[int, int], of_b: tuple[int, int]) -> Value:
-    """(…, free of a but one, free of b but one, one of a, one of b) as (…, free of a, free of b)."""
-    (count_a, more_a), (count_b, more_b) = of_a, of_b
-    first, second = batch, batch + more_a
-    last = second + more_b
-    order = [*range(batch), *range(first, second), last, *range(second, last), last + 1]
-    x = op.transpose(c, x, order) if more_b else x
-    gone = [k for k, none in ((batch + more_a, not count_a), (x.ndim - 1, not count_b)) if none]
-    return op.squeeze(c, x, gone) if gone else x
+    left, right = list(ascii_letters[: a.ndim]), list(ascii_letters[a.ndim : a.ndim + b.ndim])
+    for i, j in zip((*of_a, *batch_a), (*of_b, *batch_b), strict=True):
+        right[j] = left[i]
+    result = [*(left[i] for i in batch_a), *(x for x in (*left, *right) if (x in left) != (x in right))]
+    return c.xp.einsum(f"{''.join(left)},{''.join(right)}->{''.join(result)}", a, b)
 
 
 _KEPT = "stop_gradient copy copy_p name reduce_precision sharding_constraint"

@@ -16,7 +16,6 @@ import ml_dtypes
 import numpy as np
 
 from symattn.arrays.base import ArrayBase
-from symattn.arrays.indexed import Indexed
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.notes import note
 from symattn.document.errors import InputError, Refused
@@ -40,6 +39,7 @@ class Context:
         self.kind: Any = type(like) if isinstance(like, ArrayBase) else None
         self.xp: Any = like.__array_namespace__()
         self.dtype = None if self.kind else like.dtype
+        self.in_letters = self.kind is not None and like.dtype is None  # of which booleans are conditions on places
         self.in_floats = hasattr(self.kind, "tables")  # where tables of angles are read, what leads to them
 
     def lifted(self, x: Value) -> Value:
@@ -49,8 +49,8 @@ class Context:
         if self.kind is None:
             x = np.asarray(x)
             return x.astype(self.dtype) if x.dtype.kind == "f" else x
-        if isinstance(x, np.ndarray) and x.dtype == bool:
-            return x if self.kind is not Indexed else _indexed(x)
+        if isinstance(x, np.ndarray) and x.dtype == bool and not self.in_letters:
+            return x
         entries = np.asarray(x, dtype=object)
         values = np.empty(entries.shape, dtype=object)
         for at in np.ndindex(entries.shape):
@@ -60,20 +60,17 @@ class Context:
 
     def _joined(self, entries: np.ndarray) -> Value:
         """An array of numbers."""
-        if self.kind is Indexed:
-            return _indexed(entries)
+        if self.in_letters:
+            return self.kind.literal(entries)
         flat = [entries[at] for at in np.ndindex(entries.shape)]
         return self.xp.reshape(self.xp.stack([self.kind.of(x) for x in flat]), entries.shape)
 
-    def _forbidden(self) -> Value:
-        return self.kind.of(-np.inf) if self.kind is Indexed else self.kind.literal(np.asarray(-np.inf))
-
     def _meant(self, x: float) -> Value:
         if x == -np.inf:
-            return self._forbidden()
+            return self.kind.literal(np.asarray(-np.inf))
         if x in _LEAST or x <= _FORBIDS:
             note(f"hypothesis: {x:.4g} forbids as −∞ does, in every row in which some key is allowed")
-            return self._forbidden()
+            return self.kind.literal(np.asarray(-np.inf))
         k, inverse = root(x)
         if not k:
             return self.kind.of(decimal(x))
@@ -149,17 +146,6 @@ def decimal(x: float) -> float:
     return result
 
 
-def _indexed(entries: np.ndarray) -> Indexed:
-    """Numbers as an array of ``indexed`` whose lengths are numbers."""
-
-    def at(places: Value) -> Value:
-        index = tuple(int(np.ravel_multi_index(t, [int(n)] if n != 1 else [])) if t else 0
-                      for (_, t), n in zip(places, entries.shape, strict=True))  # fmt: skip
-        return Indexed.lift(entries[index]).at(())
-
-    return Indexed([int(n) for n in entries.shape], at)
-
-
 def is_plain(x: object) -> bool:
     """Return whether a value is no array of a kind."""
     return not isinstance(x, ArrayBase)
@@ -173,19 +159,7 @@ def are_booleans(mask: Value) -> bool:
     """
     if mask.dtype is not None:
         return bool(namespace_of(mask).isdtype(mask.dtype, "bool"))
-    from symattn.arrays.index.building import is_truth
-    from symattn.arrays.index.expressions import Letter
-
-    elements = [mask.at(places) for places in mask.places()]
-    if all(map(is_truth, elements)):
-        return True
-    pending = list(elements)
-    while pending:
-        result = pending.pop()
-        if isinstance(result, Letter):
-            raise Refused("a mask of letters may be of booleans or of numbers: that is undecided for all sizes")
-        pending += result.children
-    return False
+    return bool(mask.holds_conditions())
 
 
 def length(x: Value) -> Value:

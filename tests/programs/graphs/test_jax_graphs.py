@@ -106,6 +106,16 @@ def test_what_is_spelled_out_is_proved_for_all_sizes(least: Any) -> None:
     assert report.checks[1].grade.value == "proved"
 
 
+def test_lengths_that_are_printed_as_powers_are_read() -> None:
+    def flattened(q: Any, k: Any, v: Any) -> Any:
+        n = q.shape[0]
+        s = (q @ k.T / jnp.sqrt(q.shape[-1])).reshape(n * n)
+        return jax.nn.softmax(s.reshape(n, n)) @ v
+
+    report = verify_graph(traced(flattened, *[shaped("n", 4)] * 3), Attention())
+    assert [check.grade.value for check in report.checks] == ["tested", "proved"]
+
+
 @pytest.mark.parametrize(("fault", "step"), [("scale", "scale"), ("flipped", "mask")])
 def test_faults_are_named(fault: str, step: str) -> None:
     q = shaped("b", "n", 4)
