@@ -218,8 +218,8 @@ def _enclosed(x: Floats, w: Floats, b: Floats | None) -> Any:
 
 
 def _beyond(f: Format) -> float:
-    """Return the least number that is rounded to infinity: half a step more than the largest number."""
-    return float((f.largest + f.power_beyond) / 2)
+    """Return the least number that is rounded to infinity: half a step more than the largest; ∞ for float64."""
+    return np.inf if f.largest > 2**1023 else float((f.largest + f.power_beyond) / 2)
 
 
 def _wide(f: Format) -> Format:

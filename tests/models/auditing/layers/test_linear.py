@@ -46,3 +46,7 @@ def test_a_fault_beside_an_overflow_is_found() -> None:
     exact: Floats = np.array([[np.inf, 12500.0]])
     assert part_judge.judged_linear("q", exact, x, w, None, "float16").state == "pass"
     assert part_judge.judged_linear("q", exact + np.array([[0.0, 100.0]]), x, w, None, "float16").state == "wrong"
+
+
+def test_a_layer_in_float64_is_judged() -> None:
+    assert [told([1.0, 2.0], got, dtype="float64") for got in (3.0, 3.1, np.inf)] == ["pass", "wrong", "wrong"]
