@@ -14,43 +14,27 @@ from symattn.arrays.precision import Precision
 from symattn.bounds.growth import growth_of, power_up
 from symattn.bounds.rule import Counts, NumberKind, RuleGivens, exponents
 from symattn.document import notation as nt
-from symattn.document.notation import (
-    Fence,
-    Name,
-    Node,
-    Power,
-    Relation,
-    Row,
-    call,
-    commas,
-    equals,
-    name,
-    node,
-    relation,
-)
+from symattn.document.formulas import formula as read
+from symattn.document.notation import Fence, Name, Node, Power, Relation, Row, call, equals, name
 from symattn.document.text import text
 
 if TYPE_CHECKING:
     from symattn.bounds.priori import InputLimits
 
-E, V, W, P, G, S, U, M, X, Y, D, F = (Name(letter) for letter in "eVWPGSUMXYDF")
-SUMS = Name("E")
-_A, _S, _B, _N, _H, _RHO = (Name(letter) for letter in "asbnhρ")
-LAMBDA_S, LAMBDA_A, LAMBDA_F, LAMBDA_P, PATH = (name("λ", of) for of in "saFP+")
-EVERY, STORED = name("η", "e"), name("η", "P")
-
-
-def _e(exponent: Node) -> Node:
-    return Power(E, exponent)
-
-
-def _grown(exponent: Node) -> Node:
-    """e^x − 1."""
-    return _fence(_e(exponent) - 1)
-
-
-def _fence(x: Node) -> Node:
-    return Fence("round", x)
+_BOUND = "|y − o| ≤ (1 + ρ) (M + g_O (V + M) + η_O)"
+#: What each letter of the bound is made of, by letters before it; those of one line in print stand in one line here.
+_MADE_OF = {
+    "W": "min(V e^a (e^a − 1), 2 V)",
+    "X": "V e^{2 a}", "S": "V e^{2 a} (e^s − 1)",
+    "G": "e^{2 a + 2 λ_P} (e^b − 1)",
+    "Y": "X + V",
+    "P": "(e^{λ_P} − 1) max((Y + W) e^{λ_P}, X + S)",
+    "E": "(e^{λ_+} − 1) (X + S)",
+    "F": "(1 + G) e^{s + λ_+ + 2 λ_P}", "D": "(1 − 2^{−30})/e^b − (η_e + η_P) n",
+    "U": "((η_e + η_P) n V (1 + F) + η_e n)/D",
+    "M": "W + P + G (V + W + P) + (1 + G) e^{2 λ_P} (S + E) + U",
+}  # fmt: skip
+_FEW_EVENTS = "min((e^{λ_+} − 1) (X + S), {h/(1 − h)} {(X + 2 S + V + W + P)/2})"
 
 
 class Equations(NamedTuple):
@@ -73,6 +57,11 @@ class Equations(NamedTuple):
         return (self.bound, *rows, *reversed(self.exponents))
 
 
+def letter(typed: str) -> str:
+    """Return the name under which the value of a letter is known."""
+    return text(read(typed, {}))
+
+
 def defined(definitions: Iterable[Relation], letters: Mapping[str, float]) -> dict[str, float]:
     """Every letter, those given and those defined, each by those before it."""
     result = dict(letters)
@@ -89,11 +78,14 @@ def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, 
         outcome[letter] = x
         return Name(letter)
 
+    def grown(n: int, _: object) -> Node:
+        return Fence("round", Power(Name("e"), n * name("λ", "s")) - 1)
+
     t, top, fall, times, tau = map(Name, ("T", "m", "Δ", "B", "τ"))
-    factors = 0 if precision.factors is None else LAMBDA_F
+    factors = 0 if precision.factors is None else name("λ", "F")
     rule_givens = RuleGivens(tau, t, fall, times, top, tau, call("ln", "n"), Name("ε"), factors)
-    larger: Any = lambda x, y: call("max", commas(x, y))  # noqa: E731
-    numbers = NumberKind(lambda n, _: _grown(n * LAMBDA_S), lambda _: LAMBDA_A, larger, named=named)
+    larger: Any = lambda x, y: call("max", x, y)  # noqa: E731
+    numbers = NumberKind(grown, lambda _: name("λ", "a"), larger, named=named)
     below, merges = int(counts.below.max()), counts.merges
     counted: Any = SimpleNamespace(below=below, alone=counts.alone, merges=merges, room=lambda each: 1 - merges * each)
     result = exponents(rule_givens, precision, counted, numbers)
@@ -112,26 +104,9 @@ def equations(wide: bool, events: bool, exponents: tuple[Relation, ...] = ()) ->
     ``wide``: weights are stored as precisely as sums, so that distances of values are not computed; ``events``: few
     partial sums round, so that their sizes tell more than their number.
     """
-    centre = _fence(V + W + P)
-    lost = _fence(EVERY + STORED)
-    each, by_sums = _grown(PATH) * _fence(X + S), _fence(X + 2 * S + V + W + P) / 2
-    definitions = (
-        equals(W, call("min", commas(V * _e(_A) * _grown(_A), 2 * V))),
-        equals(X, V * _e(2 * _A)),
-        equals(S, V * _e(2 * _A) * _grown(_S)),
-        equals(G, _e(2 * _A + 2 * LAMBDA_P) * _grown(_B)),
-        equals(Y, X + V if wide else X),
-        equals(P, _grown(LAMBDA_P) * call("max", commas(_fence(Y + W) * _e(LAMBDA_P), X + S))),
-        equals(SUMS, call("min", commas(each, _H / _fence(1 - _H) * by_sums)) if events else each),
-        equals(F, _fence(1 + G) * _e(_S + PATH + 2 * LAMBDA_P)),
-        equals(D, _fence(1 - node(2) ** -node(30)) / _e(_B) - lost * _N),
-        equals(U, _fence(lost * _N * V * _fence(1 + F) + EVERY * _N) / D),
-        equals(M, W + P + G * centre + _fence(1 + G) * _e(2 * LAMBDA_P) * _fence(S + SUMS) + U),
-    )
-    y, o = Name("y"), Name("o")
-    last = M + name("g", "O") * _fence(V + M) + name("η", "O")
-    bound = relation(Fence("abs", y - o), "≤", _fence(1 + _RHO) * _fence(last))
-    return Equations(definitions, bound, exponents)
+    made_of = _MADE_OF | ({} if wide else {"Y": "X"}) | ({"E": _FEW_EVENTS} if events else {})
+    bound: Any = read(_BOUND, {})
+    return Equations(tuple(equals(letter, read(typed, {})) for letter, typed in made_of.items()), bound, exponents)
 
 
 def value(x: Node, letters: Mapping[str, float]) -> float:
@@ -157,7 +132,7 @@ def value(x: Node, letters: Mapping[str, float]) -> float:
             return float(base ** int(value(exponent, letters)))
         case nt.Fence("round", body, None):
             return value(body, letters)
-        case nt.Call(Name("min" | "max" as word), (nt.Commas(parts),)):
+        case nt.Call(Name("min" | "max" as word), parts):
             return (min if word == "min" else max)(value(part, letters) for part in parts)
     raise ValueError(f"{text(x)} has no value here")
 
@@ -171,53 +146,54 @@ def formula() -> tuple[Node, ...]:
 
 def quantities(sizes: InputLimits, p: Precision, values: Mapping[str, float]) -> tuple[tuple[Node, str, float], ...]:
     """Each letter: how it is written, in words, value."""
-    result: list[tuple[Node, str, float]] = [
-        (Name("n"), "keys", float(sizes.n)),
-        (name("d", "k"), "width of queries and keys", float(sizes.d_k)),
-        (Name("T"), "largest sum of absolute values of a score, scaled", sizes.score_max),
-        (V, "largest absolute value", sizes.v_max),
-        (call("ln", "n"), "largest logarithm of a sum of exponentials", log(sizes.n)),
-        (name("u", "s"), f"unit roundoff of scores and exponentials ({p.score.name})", float(p.score.u)),
-        (name("u", "a"), f"unit roundoff of sums ({p.accumulate.name})", float(p.accumulate.u)),
-        (name("u", "P"), f"unit roundoff of stored weights ({p.stored.name})", float(p.stored.u)),
-        (name("u", "O"), f"unit roundoff of the output ({p.returned.name})", float(p.returned.u)),
-    ]
-    letters: list[tuple[Node, str]] = [
-        (Name("τ"), "error of a stored score"),
-        (Name("m"), "largest absolute value of the largest score"),
-        (Name("Δ"), "largest distance of a score from the largest"),
-        (Name("B"), "rescalings of a term"),
-        (Name("ε"), f"error of the exponential, {p.exp_ulps:g} ulps, as an exponent"),
-        (LAMBDA_S, "rounding of a score or an exponential, as an exponent"),
-        (LAMBDA_A, "rounding of a sum, as an exponent"),
-        (LAMBDA_F, "rounding of a value to the format of factors, as an exponent"),
-        (Name("r"), "error of an exponential, apart from that of its score"),
-        (Name("β"), "error of a sum of exponentials"),
-        (Name("r′"), "error of an exponential of a score less a log-sum-exp"),
-        (Name("μ"), "error of merging parts by their log-sum-exps"),
-        (Name("a"), "error of an exponent that numerator and denominator share"),
-        (Name("s"), "error of a numerator term alone, except its sum"),
-        (Name("b"), "error of a denominator term alone"),
-        (W, "shift of the mean of the values"),
-        (P, "storing weights"),
-        (G, "relative error of the denominator"),
-        (X, "sum of weights times absolute values"),
-        (Y, "sum of weights times distances from the mean, at most"),
-        (S, "roundings of single terms"),
-        (SUMS, "roundings of sums"),
-        (U, "what underflows"),
-        (F, "growth of a term"),
-        (D, "smallest sum that terms are divided by"),
-        (LAMBDA_P, "rounding of a stored weight, as an exponent"),
-        (PATH, "roundings of the additions of a term, as an exponent"),
-        (_H, "relative loss of a sum by its additions"),
-        (EVERY, "loss of an exponential by underflow"),
-        (STORED, "loss of a stored weight by underflow"),
-        (name("g", "O"), "rounding of the output"),
-        (name("η", "O"), "loss of the output by underflow"),
-        (_RHO, "allowance for rounding in this evaluation"),
-    ]
-    return (*result, *((letter, words, values[text(letter)]) for letter, words in letters if text(letter) in values))
+    known: dict[str, tuple[str, float]] = {
+        "n": ("keys", float(sizes.n)),
+        "d_k": ("width of queries and keys", float(sizes.d_k)),
+        "T": ("largest sum of absolute values of a score, scaled", sizes.score_max),
+        "V": ("largest absolute value", sizes.v_max),
+        "ln(n)": ("largest logarithm of a sum of exponentials", log(sizes.n)),
+        "u_s": (f"unit roundoff of scores and exponentials ({p.score.name})", float(p.score.u)),
+        "u_a": (f"unit roundoff of sums ({p.accumulate.name})", float(p.accumulate.u)),
+        "u_P": (f"unit roundoff of stored weights ({p.stored.name})", float(p.stored.u)),
+        "u_O": (f"unit roundoff of the output ({p.returned.name})", float(p.returned.u)),
+    }
+    words = {
+        "τ": "error of a stored score",
+        "m": "largest absolute value of the largest score",
+        "Δ": "largest distance of a score from the largest",
+        "B": "rescalings of a term",
+        "ε": f"error of the exponential, {p.exp_ulps:g} ulps, as an exponent",
+        "λ_s": "rounding of a score or an exponential, as an exponent",
+        "λ_a": "rounding of a sum, as an exponent",
+        "λ_F": "rounding of a value to the format of factors, as an exponent",
+        "r": "error of an exponential, apart from that of its score",
+        "β": "error of a sum of exponentials",
+        "r′": "error of an exponential of a score less a log-sum-exp",
+        "μ": "error of merging parts by their log-sum-exps",
+        "a": "error of an exponent that numerator and denominator share",
+        "s": "error of a numerator term alone, except its sum",
+        "b": "error of a denominator term alone",
+        "W": "shift of the mean of the values",
+        "P": "storing weights",
+        "G": "relative error of the denominator",
+        "X": "sum of weights times absolute values",
+        "Y": "sum of weights times distances from the mean, at most",
+        "S": "roundings of single terms",
+        "E": "roundings of sums",
+        "U": "what underflows",
+        "F": "growth of a term",
+        "D": "smallest sum that terms are divided by",
+        "λ_P": "rounding of a stored weight, as an exponent",
+        "λ_+": "roundings of the additions of a term, as an exponent",
+        "h": "relative loss of a sum by its additions",
+        "η_e": "loss of an exponential by underflow",
+        "η_P": "loss of a stored weight by underflow",
+        "g_O": "rounding of the output",
+        "η_O": "loss of the output by underflow",
+        "ρ": "allowance for rounding in this evaluation",
+    }
+    known |= {typed: (said, values[letter(typed)]) for typed, said in words.items() if letter(typed) in values}
+    return tuple((read(typed, {}), said, x) for typed, (said, x) in known.items())
 
 
 def derivation(precision: Precision) -> tuple[str, ...]:

@@ -25,12 +25,12 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.bounds import formula as formula_of
 from symattn.bounds.exponents import stored
+from symattn.bounds.formula import letter
 from symattn.bounds.growth import FARTHEST, g, power_up, rate
 from symattn.bounds.rule import Counts, limit, shared_out
 from symattn.bounds.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 from symattn.document.errors import InputError, Undecided
-from symattn.document.notation import Node, name
-from symattn.document.text import text
+from symattn.document.notation import Node
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ class _Formula:
         self.counts.room(g(6, p.score) + 2 * self.eps)
         letters = {
             "τ": self.tau, "T": t, "m": t, "Δ": 2 * t, "B": self.times, "ln(n)": self.log_n, "ε": self.eps,
-            text(formula_of.LAMBDA_S): rate(p.score), text(formula_of.LAMBDA_A): self.lam,
-            **({} if p.factors is None else {text(formula_of.LAMBDA_F): rate(p.factors)}),
+            letter("λ_s"): rate(p.score), letter("λ_a"): self.lam,
+            **({} if p.factors is None else {letter("λ_F"): rate(p.factors)}),
         }  # fmt: skip
         self.definitions = formula_of.exponent_equations(p, self.counts)
         self.known = formula_of.defined(self.definitions, letters)
@@ -134,7 +134,7 @@ class _Formula:
         result = every.values({**self._letters(), **({"h": share} if share < 0.5 else {})})
         if result["D"] <= 0:
             raise Undecided("a sum that may underflow to nothing")
-        up, factor = 1 + result["ρ"], (1 + result["G"]) * power_up(2 * result[text(formula_of.LAMBDA_P)])
+        up, factor = 1 + result["ρ"], (1 + result["G"]) * power_up(2 * result[letter("λ_P")])
         parts = self._parts(result["W"], factor * result["S"], result["G"] * (result["V"] + result["W"] + result["P"]))
         parts["sums"] += factor * result["E"]
         last = result["bound"] / up - result["M"]
@@ -156,10 +156,9 @@ class _Formula:
         rise = power_up(min(max(-self.sizes.lowest_max, 0.0), lowest + 1))
         return {
             "n": self.sizes.n, "V": self.sizes.v_max, "a": self.a, "s": self.alone, "b": self.below,
-            text(formula_of.LAMBDA_P): rate(p.stored), text(formula_of.PATH): float(c.path[0, 0]) * self.lam,
-            text(formula_of.EVERY): rise * float(max(p.score.eta, p.accumulate.eta)) * c.underflowing,
-            text(formula_of.STORED): rise * p.lost, text(name("g", "O")): g(1, p.returned),
-            text(name("η", "O")): float(p.returned.eta),
+            letter("λ_P"): rate(p.stored), letter("λ_+"): float(c.path[0, 0]) * self.lam,
+            letter("η_e"): rise * float(max(p.score.eta, p.accumulate.eta)) * c.underflowing,
+            letter("η_P"): rise * p.lost, letter("g_O"): g(1, p.returned), letter("η_O"): float(p.returned.eta),
             "ρ": 2.0**-10 + self.sizes.n * 2.0**-22,
         }  # fmt: skip
 
