@@ -9,25 +9,11 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from symattn.attention import inputs
 from symattn.attention.flow import Step as Part
-from symattn.attention.letters_of_attention import ARRAYS, N_K, SIZES, SYMBOLS, H, N
+from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS, H, N
 from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Position, Rotary, Shaw
+from symattn.document.formulas import Roles, running_text
 from symattn.document.model import Block, Code, Document, Heading, Items, Step, Steps, Table, Text, headers
-from symattn.document.notation import (
-    Big,
-    Name,
-    Node,
-    Over,
-    Power,
-    Product,
-    Root,
-    call,
-    commas,
-    equals,
-    name,
-    node,
-    relation,
-    replaced,
-)
+from symattn.document.notation import Node, Product, equals, node, replaced
 from symattn.document.text import text
 
 if TYPE_CHECKING:
@@ -136,111 +122,101 @@ def parameters(spec: Any) -> dict[str, Any]:
 
 
 # -- the conventions, sentence by sentence: what a weight is, and what masks and sinks do ------------------------------
-_A, _S = name("a", "i", "j", role="weight"), name("s", "i", "j", role="score")
-_OTHER, _L = name("s", "i", "ℓ", role="score"), name("ℓ")
+_ROLES: Roles = {"a": "weight", "s": "score", "q": "query"}
 
 
-def conventions(spec: Attention) -> Iterable[Text]:
+def conventions(spec: Attention) -> Iterator[Text]:
     """The sentences, for a list."""
+    return (running_text(typed, _ROLES) for typed in _typed(spec))
+
+
+def _typed(spec: Attention) -> Iterator[str]:
     yield from _heads(spec)
     yield from _vectors(spec)
     yield from _positions(spec)
     yield from _order(spec)
     yield from _weights(spec)
     if spec.masks_anything:
-        yield "a score that is masked is ", -Name("∞"), ", and its weight 0"
+        yield "a score that is masked is $−∞$, and its weight 0"
         ends = {"zeros": "gives zeros", "nan": "gives 0/0, which is undefined", "error": "is an error"}
-        yield (f"a row in which every key is masked {ends[spec.fully_masked]}",)
+        yield f"a row in which every key is masked {ends[spec.fully_masked]}"
     if spec.mask == "boolean" or spec.padding:
-        yield ("boolean masks hold True where a query may attend",)
+        yield "boolean masks hold True where a query may attend"
     if spec.documents:
-        yield ("tokens with the same label are of one document; places are counted from its first token",)
+        yield "tokens with the same label are of one document; places are counted from its first token"
     if spec.dropout:
-        yield (f"weights that are kept are divided by {1 - Fraction(str(spec.dropout))}",)
+        yield f"weights that are kept are divided by {1 - Fraction(str(spec.dropout))}"
     if spec.lse:
-        yield (
-            "the second result is ",
-            equals(name("L", "i"), call(name("log", 2) if spec.base else "log", _total(spec))),
-        )
+        yield f"the second result is $L_i = log{'_2' if spec.base else ''}({_total(spec)})$"
 
 
-def _weights(spec: Attention) -> Iterator[Text]:
+def _weights(spec: Attention) -> Iterator[str]:
     match spec.normaliser:
         case "softmax":
-            yield "softmax is taken over the keys: ", equals(_A, _power(spec, _S) / _total(spec))
+            yield f"softmax is taken over the keys: $a_ij = {spec.base or 'e'}^{{s_ij}}/{{{_total(spec)}}}$"
             if spec.stabilised:
                 yield _shift(spec)
         case "sigmoid":
-            x = _S if spec.bias else _S - call("log", N_K)
-            yield "each score by itself has its weight: ", equals(_A, Over(node(1), node(1) + Power(Name("e"), -x)))
+            x = "s_ij" if spec.bias else "{s_ij − log(n_k)}"
+            yield f"each score by itself has its weight: $a_ij = 1/{{1 + e^{{−{x}}}}}$"
         case "relu":
-            yield "each score by itself has its weight: ", equals(_A, call("max", commas(_S, 0)) / N_K)
+            yield "each score by itself has its weight: $a_ij = max(s_ij, 0)/n_k$"
         case "sparsemax" | "entmax":
-            half = spec.normaliser == "entmax"
-            weight: Node = call("max", commas((Over(_S, node(2)) if half else _S) - name("τ", "i"), 0))
-            yield "with the threshold for which a row sums to one: ", equals(_A, weight**2 if half else weight)
+            weight = "max(s_ij/2 − τ_i, 0)²" if spec.normaliser == "entmax" else "max(s_ij − τ_i, 0)"
+            yield f"with the threshold for which a row sums to one: $a_ij = {weight}$"
         case other:
             assert_never(other)
 
 
-def _power(spec: Attention, s: Node) -> Node:
-    return Power(node(2) if spec.base else Name("e"), s)
-
-
-def _total(spec: Attention) -> Node:
+def _total(spec: Attention) -> str:
     """The sum over the keys, and over the sink."""
-    keys = Big("sum", _L, None, None, _power(spec, _OTHER))
+    base = spec.base or "e"
+    return {"zero": "1 + ", "given": f"{base}^z + ", None: ""}[spec.sink] + f"Σ_ℓ {base}^{{s_iℓ}}"
+
+
+def _shift(spec: Attention) -> str:
     if spec.sink is None:
-        return keys
-    return (node(1) if spec.sink == "zero" else _power(spec, SYMBOLS["sink"])) + keys
+        return "before exponentiating, the row maximum is subtracted: $s_ij → s_ij − max_ℓ s_iℓ$"
+    sink = "0" if spec.sink == "zero" else "z"
+    return f"the largest of row and sink is subtracted first: $s_ij → s_ij − max({sink}, max_ℓ s_iℓ)$"
 
 
-def _shift(spec: Attention) -> Text:
-    largest = Big("max", _L, None, None, _OTHER)
-    if spec.sink is None:
-        return "before exponentiating, the row maximum is subtracted: ", relation(_S, "→", _S - largest)
-    sink = node(0) if spec.sink == "zero" else SYMBOLS["sink"]
-    both = call("max", commas(sink, largest))
-    return "the largest of row and sink is subtracted first: ", relation(_S, "→", _S - both)
-
-
-def _heads(spec: Attention) -> Iterator[Text]:
+def _heads(spec: Attention) -> Iterator[str]:
     if spec.packed:
-        yield ("the columns of packed projections are those of queries, keys, values, head by head",)
+        yield "the columns of packed projections are those of queries, keys, values, head by head"
     if 1 == spec.key_heads < spec.heads:
-        yield ("all query heads read the one head of keys and values",)
+        yield "all query heads read the one head of keys and values"
     elif spec.key_heads < spec.heads:
         times = spec.group
-        yield (f"the first {times} query heads read the first head of keys and values, the next {times} the second",)
+        yield f"the first {times} query heads read the first head of keys and values, the next {times} the second"
     if spec.latent is None:
         return
-    yield ("the part with positions stands after the part without, and is one for all heads",)
+    yield "the part with positions stands after the part without, and is one for all heads"
     if spec.latent.absorbed:
-        yield ("with the matrices absorbed, no key and no value is made",)
+        yield "with the matrices absorbed, no key and no value is made"
     if spec.latent.norm:
-        yield "latents are divided by ", _root(name("c", "l"), spec.latent.eps), ", then multiplied by their gain"
+        yield f"latents are divided by ${_root('c_l', spec.latent.eps)}$, then multiplied by their gain"
 
 
-def _root(x: Node, eps: int | float | Fraction) -> Node:
+def _root(x: str, eps: int | float | Fraction) -> str:
     """√(mean(x²) + ε)."""
-    mean = call("mean", x**2)
-    return Root(mean + node(Fraction(eps)) if eps else mean)
+    return f"√{{mean({x}²){f' + {{{Fraction(eps)}}}' if eps else ''}}}"
 
 
-def _vectors(spec: Attention) -> Iterator[Text]:
+def _vectors(spec: Attention) -> Iterator[str]:
     if spec.qk_norm == "l2":
-        yield ("queries and keys are divided by their lengths, head by head",)
+        yield "queries and keys are divided by their lengths, head by head"
     elif spec.qk_norm:
-        root = _root(name("q", "l", role="query"), spec.eps)
         less = "less its mean, " if spec.qk_norm == "layer" else ""
-        yield f"each query and key, head by head and before positions, is {less}divided by ", root
+        root = _root("q_l", spec.eps)
+        yield f"each query and key, head by head and before positions, is {less}divided by ${root}$"
     if spec.truncate:
-        yield (f"scores see the first {spec.truncate} columns of queries and keys, d_k is the width of the whole",)
+        yield f"scores see the first {spec.truncate} columns of queries and keys, d_k is the width of the whole"
     if spec.score == "cosine":
-        yield ("unit(·) divides each row by its length",)
+        yield "unit(·) divides each row by its length"
 
 
-def _order(spec: Attention) -> Iterator[Text]:
+def _order(spec: Attention) -> Iterator[str]:
     """In which order scores are changed, where there is more than one thing to be done."""
     by_distance = isinstance(spec.position, Alibi | Buckets)
     done = [("scaled", spec.scale != 1 and (spec.scale is not None or spec.score == "dot")),
@@ -248,23 +224,23 @@ def _order(spec: Attention) -> Iterator[Text]:
             ("masked", spec.masks_anything)]  # fmt: skip
     words = [word for word, happens in done if happens]
     if len(words) > 2 or (len(words) > 1 and words != ["scaled", "masked"]):
-        yield (f"scores are {', then '.join(words)}",)
+        yield f"scores are {', then '.join(words)}"
 
 
-def _positions(spec: Attention) -> Iterator[Text]:
+def _positions(spec: Attention) -> Iterator[str]:
     asked = spec.position
     end = "last" if spec.alignment == "bottom-right" else "first"
     if isinstance(asked, Rotary):
         yield from _rotary(asked, end)
     elif isinstance(asked, Alibi):
         slopes = "given" if asked.slopes == "given" else "powers of two, by the number of heads"
-        yield (f"slopes are {slopes}; distances are counted so that the {end} ones stand together",)
+        yield f"slopes are {slopes}; distances are counted so that the {end} ones stand together"
     elif isinstance(asked, Buckets):
-        yield (f"distances are counted so that the {end} ones stand together; they are in {asked.number} buckets",)
-        yield from _buckets(asked)
+        yield f"distances are counted so that the {end} ones stand together; they are in {asked.number} buckets"
+        yield _buckets(asked)
     elif asked is not None:
-        row = "rel(·) multiplies each row with the row of a table for the distance of query "
-        yield row, name("i"), " and key ", name("j"), _cut(asked)
+        row = "rel(·) multiplies each row with the row of a table for the distance of query $i$ and key $j$"
+        yield row + _cut(asked)
 
 
 def _cut(position: Position) -> str:
@@ -273,24 +249,24 @@ def _cut(position: Position) -> str:
     return f", cut to −{position.span} … {position.span - 1}" if isinstance(position, Disentangled) else ""
 
 
-def _buckets(buckets: Buckets) -> Iterator[Text]:
+def _buckets(buckets: Buckets) -> str:
     each = buckets.number // 2 if buckets.bidirectional else buckets.number
     few = each // 2
     single = "the distance 0 has a bucket" if few == 1 else f"the distances 0 to {few - 1} have a bucket each"
     ahead = (
         f"keys ahead have {each} buckets of their own" if buckets.bidirectional else "keys ahead are in the first one"
     )
-    yield (f"{single}, those from {buckets.max_distance} on one together; {ahead}",)
+    return f"{single}, those from {buckets.max_distance} on one together; {ahead}"
 
 
-def _rotary(rotary: Rotary, end: str) -> Iterator[Text]:
+def _rotary(rotary: Rotary, end: str) -> Iterator[str]:
     pairs = "ℓ and ℓ + r/2" if rotary.layout == "half" else "2ℓ and 2ℓ + 1"
     width = 2 * len(rotary.triples) if rotary.triples else rotary.width
     what = f"the first r = {width} columns" if width else "all r columns"
     what = "the first r columns, twice as many as the tables have" if rotary.given == "tables" else what
-    yield (f"rotate turns {what}; {pairs} are a pair, counted from 0",)
+    yield f"rotate turns {what}; {pairs} are a pair, counted from 0"
     if rotary.given is None:
         numbers = f"{rotary.start}, {rotary.start + 1}, …"
-        yield (f"keys have the positions {numbers}; the {end} query has that of the {end} key",)
+        yield f"keys have the positions {numbers}; the {end} query has that of the {end} key"
     else:
-        yield (f"{rotary.given} are given; without those of queries, the {end} query has that of the {end} key",)
+        yield f"{rotary.given} are given; without those of queries, the {end} query has that of the {end} key"

@@ -4,72 +4,81 @@ A stage is a function of the flow, which adds steps by the specification and by 
 field of ``Attention``, the row of its array in ``letters_of_attention``, and its stage, which says what runs
 and how it is written.
 
-Entries are typed as ``out[i,l] = 0[i,l] for $condition$ -- reason``, of which condition and reason may be missing:
-``out`` is the array of the step and ``0`` the first one that it is made of, ``width_0`` the length of its last axis and
-``rows_0`` that of its first; ``a?,`` and ``a?·d +``, which is (a − 1)d +, stand where there are several heads. Of
-``⟨this|that⟩`` the first stands where n_q and n_k differ, ``⟦…⟧`` where some query may see no key, and ``⌈…⌉`` where
-pairs as many as the columns of array 1 leave columns of array 0 over.
+What a document says of a step is typed, and read when one asks. Formulas name the arrays that the step is made of by
+their places: ``@0 @1ᵀ``; ``@name`` is one of the step's ``values``. Entries are lines ``out[i,j] = 0[i,j] for
+$condition$ -- reason``, of which condition and reason may be missing: ``out`` is the array of the step and ``0`` the
+first one that it is made of, ``width_0`` the length of its last axis and ``rows_0`` that of its first; ``a?,`` and
+``a?·d +``, which is (a − 1)d +, stand where there are several heads. Of ``⟨this|that⟩`` the first stands where n_q and
+n_k differ, ``⟦…⟧`` where some query may see no key, and ``⌈…⌉`` where pairs as many as the columns of array 1 leave
+columns of array 0 over.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from symattn.attention.letters_of_attention import ARRAYS
+from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
 from symattn.document.model import Block, Code, Document, Paragraph, Text
-from symattn.document.notation import Like, Node
+from symattn.document.notation import Like, Node, Role
 from symattn.document.printable import Shown
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
-Reason = str | Text | Callable[[], Text]
-
-
-class EntryLines(NamedTuple):
-    """The entries of an array, line by line; ``@name`` in them is one of ``letters``."""
-
-    lines: tuple[str, ...]
-    letters: Mapping[str, Like]
-
-
-def entries(*lines: str, **letters: Like) -> EntryLines:
-    """Return lines of entries with the letters that they name."""
-    return EntryLines(lines, letters)
+Typed = str | Callable[[], str]
+_ROLES: dict[str, Role] = {"q_i": "query", "k_j": "key", "s_i": "score"}
+EACH = "entry by entry"  # the entries of a step whose formula holds for each entry
 
 
 @dataclass(frozen=True)
 class Step:
     """``name`` is computed by ``run`` from the arrays named in ``of``, and written as ``symbol`` = ``formula``.
 
-    ``writes`` and ``says`` make the formula and the reason when a document asks for them; ``typed`` are its entries.
+    ``written``, ``says`` and ``typed`` are its formula, its reason and its entries as they are typed; ``letters`` are
+    those of arrays by their names.
     """
 
     name: str
     of: tuple[str, ...]
     run: Callable[..., Any]
     symbol: Node
-    writes: Callable[[], Node]
-    says: Reason = ()
-    typed: str | Callable[[], EntryLines] = ""
+    written: Typed
+    letters: Mapping[str, Node]
+    says: Typed = ""
+    typed: Typed = ""
+    values: Mapping[str, Like] = field(default_factory=dict)
 
     @cached_property
     def formula(self) -> Node:
         """The right side of the step's equation."""
-        return self.writes()
+        from symattn.document.formulas import formula
 
-    @property
-    def entries(self) -> EntryLines:
-        """The formulas of the step's entries; without a line for a step that says none."""
-        return self.typed() if callable(self.typed) else entries(*([self.typed] if self.typed else ()))
+        return formula(_text(self.written), {}, self._named)
 
     @cached_property
     def reason(self) -> Text:
         """Why the step is there, in words and formulas; empty where the formula says all."""
-        words = self.says() if callable(self.says) else self.says
-        return ((words,) if words else ()) if isinstance(words, str) else words
+        from symattn.document.formulas import running_text
+
+        return running_text(_text(self.says), _ROLES, self._named)
+
+    @property
+    def entries(self) -> list[str]:
+        """The formulas of the step's entries, line by line; none for a step that says none."""
+        if self.typed == EACH:
+            return ["out[i,j] = " + re.sub(r"@([0-9])", r"\1[i,j]", _text(self.written)) + f" -- {EACH}"]
+        return _text(self.typed).splitlines()
+
+    @property
+    def _named(self) -> dict[str, Like]:
+        return {**{str(place): self.letters[name] for place, name in enumerate(self.of)}, **self.values}
+
+
+def _text(typed: Typed) -> str:
+    return typed() if callable(typed) else typed
 
 
 def run_steps(steps: Iterable[Step], inputs: Mapping[str, object]) -> dict[str, Any]:
@@ -101,25 +110,20 @@ class Flow:
         self,
         name: str,
         run: Callable[..., object],
-        writes: Callable[..., Node],
+        written: Typed,
         of: Sequence[str],
         *,
         role: str = "",
-        reason: Reason = (),
-        entries: str | Callable[[], EntryLines] = "",
+        reason: Typed = "",
+        entries: Typed = "",
+        values: Mapping[str, Like] | None = None,
     ) -> None:
-        """A step called ``name``, from arrays or roles ``of``; from now on it plays ``role``.
-
-        ``run`` is a function of the arrays, and ``writes`` one of their letters: both take them in the order of ``of``.
-        """
+        """A step called ``name``, from arrays or roles ``of``, which ``run`` takes in their order; from now on it plays
+        ``role``."""
         of = tuple(map(self.now.get, of, of))
-        self.steps.append(Step(name, of, run, ARRAYS[name].symbol, partial(_written, writes, of), reason, entries))
+        self.steps.append(Step(name, of, run, ARRAYS[name].symbol, written, SYMBOLS, reason, entries, values or {}))
         if role:
             self.now[role] = name
-
-
-def _written(writes: Callable[..., Node], of: Iterable[str]) -> Node:
-    return writes(*[ARRAYS[name].symbol for name in of])
 
 
 def traced(description: Any, inputs: Mapping[str, object], check: Callable[[Any, dict[str, Any]], None]) -> Trace:

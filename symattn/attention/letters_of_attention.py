@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 from symattn.attention.positions.position_fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.document.notation import (
     Name,
     Node,
-    Over,
-    Relation,
     Role,
-    Root,
-    Row,
-    Words,
     call,
     name,
-    node,
-    relation,
 )
 
 D_K, D_V, D_MODEL = name("d", "k"), name("d", "v"), name("d", "model")
@@ -200,41 +192,12 @@ ARRAYS: dict[str, Named] = {
 SYMBOLS: dict[str, Node] = {array: named.symbol for array, named in ARRAYS.items()}
 
 
-def affine(x: Node, w: Node, b: Node | None = None) -> Node:
-    """X W, or X W + b."""
-    return x * w if b is None else x * w + b
+def query_place(alignment: str, more: int = 0) -> str:
+    """The place of the query among the keys, and so many further, as it is typed."""
+    place = "i" if alignment == "top-left" else "i + n_k − n_q"
+    return f"{place} {'+' if more > 0 else '−'} {abs(more)}" if more else place
 
 
-def scale_formula(scale: int | float | Fraction | str | None, scores: Node, terms: int = 1) -> Node:
-    """S/√d_k, S/√(t d_k) for scores of t terms, S/d_k, c S with a number c or one for each head, or S for c = 1."""
-    if scale is None:
-        return Over(scores, Root(D_K if terms == 1 else terms * D_K))
-    if isinstance(scale, str):
-        return SYMBOLS["scale"] * scores if scale == "given" else Over(scores, D_K)
-    if scale == 1:
-        return scores
-    return node(Fraction(scale)) * scores
-
-
-def causal_condition(alignment: str) -> Relation:
+def causal_condition(alignment: str) -> str:
     """j ≤ i + n_k − n_q, or j ≤ i."""
-    return relation(name("j"), "≤", query_place(alignment))
-
-
-def window_condition(alignment: str, left: int | None, right: int | None) -> Relation:
-    """i + n_k − n_q − left ≤ j ≤ i + n_k − n_q + right, without a side that is open."""
-    after = (("≤", query_place(alignment, right)),) if right is not None else ()
-    j = name("j")
-    return Relation(j, after) if left is None else Relation(query_place(alignment, -left), (("≤", j), *after))
-
-
-def prefix_condition(alignment: str, length: int) -> Row:
-    """j < length or j ≤ i + n_k − n_q."""
-    return Row((relation(name("j"), "<", length), Words("or"), causal_condition(alignment)))
-
-
-def query_place(alignment: str, more: int = 0) -> Node:
-    """The place of the query among the keys, and so many further."""
-    i: Node = name("i")
-    place = i if alignment == "top-left" else i + N_K - N_Q
-    return place + node(more) if more > 0 else place - node(-more) if more else place
+    return f"j ≤ {query_place(alignment)}"

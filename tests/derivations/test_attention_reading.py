@@ -98,7 +98,7 @@ def test_a_false_formula_of_a_step_is_not_told(monkeypatch: pytest.MonkeyPatch) 
 
     def wrong(spec: Attention, given: frozenset[str]) -> tuple[Part, ...]:
         steps = honest(spec, given)
-        return tuple(replace(s, writes=lambda s=s: 2 * s.formula) if s.name == "scores" else s for s in steps)
+        return tuple(replace(s, written=f"2 {s.written}") if s.name == "scores" else s for s in steps)
 
     monkeypatch.setattr("symattn.attention.spec.pipeline", wrong)
     with pytest.raises(FalseStep, match="not what scores gives"):

@@ -45,7 +45,7 @@ def test_a_step_without_a_proof_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     from symattn.attention.stages import weights
 
     def squared(flow: Flow) -> None:
-        flow.add("squared", lambda s: s * s, lambda s: s, ("scores",), role="scores")
+        flow.add("squared", lambda s: s * s, "@0", ("scores",), role="scores")
 
     monkeypatch.setitem(letters_of_attention.ARRAYS, "squared", letters_of_attention.ARRAYS["capped"])
     at = [stage.__name__ for _, stage in weights.STAGES].index("masking")

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import add
 from typing import TYPE_CHECKING, Any
 
 from symattn.arrays.array import Array
 from symattn.attention import norms
-from symattn.attention.flow import Reason
 from symattn.attention.flow import Step as Part
 from symattn.attention.layers import steps as layers
 from symattn.attention.layers.block_inputs import below, own_arrays, sublayers
 from symattn.attention.layers.steps import ACTIVATIONS
-from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS, affine
+from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
 from symattn.attention.projections import project
 from symattn.attention.sizes import same, written
 from symattn.document.errors import InputError
-from symattn.document.notation import Name, Node, Over, Product, Root, call, name, replaced
+from symattn.document.notation import Name, Node, name, replaced
 
 if TYPE_CHECKING:
     from symattn.attention.layers.block import Block
@@ -33,7 +31,6 @@ ORDERS: dict[str, tuple[str, ...]] = {
 }
 TITLES = {"layer": "LayerNorm", "rms": "RMSNorm"}
 _NORMS: dict[str, Callable[..., Any]] = {"layer": norms.layer_norm, "rms": norms.rms_norm}
-HADAMARD = name("⊙")
 
 
 def block_parts(block: Block, names: Mapping[str, str], prefix: str = "") -> list[Part]:
@@ -65,12 +62,12 @@ class Stream:
         run: Callable[..., object],
         of: list[str],
         symbol: Node,
-        writes: Callable[..., Node],
-        reason: Reason = (),
+        written: str,
+        reason: str = "",
     ) -> None:
         """Add a step called ``name``; ``of`` names inputs, by their keys in ``names``, or arrays computed before."""
-        where, letters = tuple(self.names.get(n, n) for n in of), [self.letters[n] for n in of]
-        self.append(Part(self.prefix + name, where, run, symbol, partial(writes, *letters), reason))
+        letters = {self.names.get(n, n): self.letters[n] for n in of}
+        self.append(Part(self.prefix + name, tuple(letters), run, symbol, written, letters, reason))
 
     def append(self, part: Part) -> None:
         """Add a step, whose array the next one reads."""
@@ -81,9 +78,9 @@ class Stream:
         """Add the norm called ``norm`` of the tokens as they are now, with those of its parameters that are given."""
         keys = [n for n in ("gain", "bias") if f"{norm}.{n}" in self.names]
         run = partial(_by_keyword, partial(_NORMS[kind], eps=eps), keys)
-        writes = partial(_by_keyword, partial(norm_formula, kind), keys)
+        parameters = [f"{norm}.{n}" for n in keys]
         self.add(
-            result, run, [self.now, *(f"{norm}.{n}" for n in keys)], letter, writes, f"{TITLES[kind]} of each token"
+            result, run, [self.now, *parameters], letter, _norm_formula(kind, keys), f"{TITLES[kind]} of each token"
         )
 
 
@@ -100,7 +97,7 @@ def _sublayer(block: Block, stream: Stream, part: str, source: str, result: str,
         norm(after, f"{after}.output", name("N"))
     added = result if "outside" not in where else f"{part}_sum"
     sum_ = letter if "outside" not in where else name("R")
-    stream.add(added, partial(_added, part), [x, stream.now], sum_, add, "residual")
+    stream.add(added, partial(_added, part), [x, stream.now], sum_, "@0 + @1", "residual")
     if "outside" in where:
         norm(f"{part}_norm", result, letter)
 
@@ -115,15 +112,10 @@ def _by_keyword(function: Callable[..., object], keywords: Sequence[str], x: obj
     return function(x, **dict(zip(keywords, arguments, strict=True)))
 
 
-def norm_formula(norm: str, x: Node, gain: Node | None = None, bias: Node | None = None) -> Node:
+def _norm_formula(norm: str, keys: Sequence[str]) -> str:
     """g ⊙ (x − mean(x)) / √(var(x) + ε) + b, or g ⊙ x / √(mean(x²) + ε) + b."""
-    eps = Name("ε")
-    if norm == "layer":
-        formula: Node = Over(x - call("mean", x), Root(call("var", x) + eps))
-    else:
-        formula = Over(x, Root(call("mean", x**2) + eps))
-    formula = formula if gain is None else Product((gain, HADAMARD, formula))
-    return formula if bias is None else formula + bias
+    formula = "{@0 − mean(@0)}/√{var(@0) + ε}" if norm == "layer" else "@0/√{mean(@0²) + ε}"
+    return (f"@1 ⊙ {{{formula}}}" if "gain" in keys else formula) + f" + @{len(keys)}" * ("bias" in keys)
 
 
 def _attention(block: Block, stream: Stream, part: str) -> None:
@@ -133,17 +125,16 @@ def _attention(block: Block, stream: Stream, part: str) -> None:
     where = {n: stream.names[full] for n, full in names.items()} | {"x": stream.now}
     if part == "cross":
         where |= {"y": stream.names["y"]}
-    letters = attention_letters(part)
-    tokens = {SYMBOLS["x"]: stream.letters[stream.now]}
+    tokens = {"x": stream.letters[stream.now]}
+    own = {array: replaced(symbol, attention_letters(part)) for array, symbol in SYMBOLS.items()} | tokens
+
+    def called(array: str) -> str:
+        return where.get(array, f"{stream.prefix}{part}.{array}")
+
+    letters = {called(array): letter for array, letter in own.items()}
     for step in spec.pipeline(where):
-        of = tuple(where.get(n, f"{stream.prefix}{part}.{n}") for n in step.of)
-        result, symbol = f"{stream.prefix}{part}.{step.name}", replaced(step.symbol, letters)
-        stream.append(Part(result, of, step.run, symbol, partial(_relettered, step, letters, tokens), step.says))
-
-
-def _relettered(step: Part, letters: dict[Node, Node], tokens: dict[Node, Node]) -> Node:
-    formula: Node = replaced(replaced(step.formula, letters), tokens)
-    return formula
+        of, result = tuple(map(called, step.of)), called(step.name)
+        stream.append(replace(step, name=result, of=of, symbol=letters[result], letters=letters))
 
 
 def attention_letters(part: str) -> dict[Node, Node]:
@@ -166,15 +157,11 @@ def _mlp(block: Block, stream: Stream, part: str) -> None:
     _linear(stream, "up", z, name("U"))
     run = partial(layers.gated, activation.run) if block.gated else activation.run
     of = [f"{stream.prefix}mlp.{n}" for n in ("gate", "up") if block.gated or n == "up"]
-    written = partial(_hidden_formula, activation.sign)
+    written = f"{activation.sign}(@0){' ⊙ @1' * block.gated}"
     stream.add("mlp.hidden", run, of, name("F"), written, f"{'gated, ' * block.gated}number by number")
     _linear(stream, "down", stream.now, name("M"), "output")
 
 
-def _hidden_formula(sign: Node, gate: Node, *up: Node) -> Node:
-    return Product((call(sign, gate), HADAMARD, *up)) if up else call(sign, gate)
-
-
 def _linear(stream: Stream, which: str, x: str, letter: Node, result: str = "") -> None:
     names = [n for n in (f"mlp.w_{which}", f"mlp.b_{which}") if n in stream.names]
-    stream.add(f"mlp.{result or which}", project, [x, *names], letter, affine)
+    stream.add(f"mlp.{result or which}", project, [x, *names], letter, "@0 @1" + " + @2" * (len(names) > 1))

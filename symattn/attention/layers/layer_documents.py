@@ -16,9 +16,10 @@ from symattn.attention.layers.steps import ACTIVATIONS
 from symattn.attention.layers.transformer import stacks
 from symattn.attention.letters_of_attention import N_Q, SIZES, SYMBOLS, N
 from symattn.attention.spec import Attention
+from symattn.document.formulas import formula, running_text
 from symattn.document.model import Block as Piece
 from symattn.document.model import Document, Heading, Items, Paragraph, Step, Steps, Text
-from symattn.document.notation import Name, Node, call, equals, name, node, replaced
+from symattn.document.notation import Node, name, replaced
 
 if TYPE_CHECKING:
     from symattn.attention.layers.block import Block
@@ -67,16 +68,17 @@ def _attention_names(spec: Attention) -> list[str]:
 def whole_formulas(block: Block) -> Iterator[Node]:
     """One formula for each part: X' = X + Attention(LayerNorm(X))."""
     where = ORDERS[block.order] if block.norm else ()
-    norm = Name(TITLES[block.norm]) if block.norm else None
-    x: Node = SYMBOLS["x"]
-    for index, part in enumerate(sublayers(block), 1):
-        read = SYMBOLS["x"] if block.parallel and part == "mlp" else x
-        inner = call(norm, read) if norm and "before" in where else read
-        function = Name({"attention": "Attention", "cross": "CrossAttention", "mlp": "FeedForward"}[part])
-        got: Node = call(function, inner, SYMBOLS["y"]) if part == "cross" else call(function, inner)
-        got = x + (call(norm, got) if norm and "after" in where else got)
-        after = Name("X" + "'" * index, role="input")
-        yield equals(after, call(norm, got) if norm and "outside" in where else got)
+    words = {"attention": "Attention({})", "cross": "CrossAttention({}, Y)", "mlp": "FeedForward({})"}
+    x = "X"
+
+    def normed(place: str, inner: str) -> str:
+        return f"{TITLES[str(block.norm)]}({inner})" if place in where else inner
+
+    for part in sublayers(block):
+        read = "X" if block.parallel and part == "mlp" else x
+        got = f"{x} + {normed('after', words[part].format(normed('before', read)))}"
+        after = f"{x}'"
+        yield formula(f"{after} = {normed('outside', got)}", {"X": "input", "Y": "input"})
         x = after
 
 
@@ -126,7 +128,7 @@ def block_conventions(block: Block) -> list[Text]:
     result: list[Text] = []
     if block.activation:
         activation = ACTIVATIONS[block.activation]
-        result.append((equals(call(activation.sign, name("x")), activation.formula),))
+        result.append(running_text(f"${activation.sign}(x) = {activation.formula}$"))
     if block.norm:
         result.append(norm_convention(block.norm, block.eps))
     for part in ("attention", "cross"):
@@ -137,10 +139,8 @@ def block_conventions(block: Block) -> list[Text]:
 
 def norm_convention(norm: str, eps: int | float | Fraction) -> Text:
     """Return the convention of a norm."""
-    value = equals(name("ε"), node(Fraction(eps)))
-    if norm == "rms":
-        return (value, ": the mean is that of each token")
-    return (value, ": mean and variance are those of each token, the variance with the divisor ", SIZES["d_model"])
+    words = "mean and variance are those of each token, the variance with the divisor $d_model$"
+    return running_text(f"$ε = {Fraction(eps)}$: {'the mean is that of each token' if norm == 'rms' else words}")
 
 
 # -- a Transformer: what goes in, its blocks as far as they differ, the conventions ------------------------------------

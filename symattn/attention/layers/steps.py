@@ -16,7 +16,6 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import pi
-from symattn.document.notation import Name, Node, Over, Power, Root, call, commas, name, node
 
 
 def embed(table: Array, ids: Array) -> Array:
@@ -112,23 +111,16 @@ class Activation:
     """A function of each number, the sign it is written with, and its formula at x."""
 
     run: Callable[[Any], Any]
-    sign: Node
-    formula: Node
+    sign: str
+    formula: str
 
 
-_X = name("x")
-_DECAY = 1 + Power(Name("e"), -_X)
-_CUBIC = _X + Name("0.044715") * _X**3
 ACTIVATIONS: dict[str, Activation] = {
-    "relu": Activation(relu, Name("ReLU"), call("max", commas(_X, 0))),
-    "gelu": Activation(gelu, Name("GELU"), Over(_X, node(2)) * (1 + call("erf", Over(_X, Root(node(2)))))),
-    "gelu_tanh": Activation(
-        gelu_tanh,
-        name("GELU", "tanh"),
-        Over(_X, node(2)) * (1 + call("tanh", Root(Over(node(2), name("π"))) * _CUBIC)),
-    ),
-    "silu": Activation(silu, Name("SiLU"), Over(_X, _DECAY)),
-    "sigmoid": Activation(sigmoid, Name("σ"), Over(node(1), _DECAY)),
-    "tanh": Activation(tanh, Name("tanh"), call("tanh", _X)),
-    "identity": Activation(identity, Name("id"), _X),
+    "relu": Activation(relu, "ReLU", "max(x, 0)"),
+    "gelu": Activation(gelu, "GELU", "{x/2} {1 + erf(x/√2)}"),
+    "gelu_tanh": Activation(gelu_tanh, "GELU_tanh", "{x/2} {1 + tanh(√{2/π} {x + 0.044715 x³})}"),
+    "silu": Activation(silu, "SiLU", "x/{1 + e^{−x}}"),
+    "sigmoid": Activation(sigmoid, "σ", "1/{1 + e^{−x}}"),
+    "tanh": Activation(tanh, "tanh", "tanh(x)"),
+    "identity": Activation(identity, "id", "x"),
 }

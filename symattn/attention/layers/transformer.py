@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from operator import add
 from typing import Any, Literal, NamedTuple
 
 from symattn.arrays.array import Array
@@ -20,14 +19,14 @@ from symattn.attention.layers import steps as layers
 from symattn.attention.layers.block import EPS, Block, Norm
 from symattn.attention.layers.block_inputs import below, norm_arrays, place_named
 from symattn.attention.layers.block_parts import Stream, block_parts
-from symattn.attention.letters_of_attention import D_MODEL, Named, affine
+from symattn.attention.letters_of_attention import Named
 from symattn.attention.positions.rotary import learned, sinusoids
 from symattn.attention.projections import project
 from symattn.attention.scores import softcap
 from symattn.attention.sizes import AxisLengths, check_holds, written
 from symattn.document.errors import InputError
 from symattn.document.model import Document
-from symattn.document.notation import Name, Node, Root, Transposed, call, name
+from symattn.document.notation import Name, name
 from symattn.document.printable import Shown
 
 
@@ -150,12 +149,9 @@ def _embedded(model: Transformer, stream: Stream, stack: str) -> None:
         rows = layers.embed(table, ids)
         return layers.widen(rows) if model.scaled else rows
 
-    def writes(table: Name, ids: Node) -> Node:
-        rows = Name(table.base, (ids,))
-        return Root(D_MODEL) * rows if model.scaled else rows
-
-    of = [embedding_of(stream.names, ids), ids]
-    stream.add(f"{stack}.embedded", run, of, _E, writes, "one row of the table for each token")
+    table = embedding_of(stream.names, ids)
+    written = "√d_model " * model.scaled + ("E'_{@1}" if table == "source_embedding" else "E_{@1}")
+    stream.add(f"{stack}.embedded", run, [table, ids], _E, written, "one row of the table for each token")
     if model.positions:
         _positioned(model, stream, stack)
     if model.embedding_norm:
@@ -166,10 +162,10 @@ def _positioned(model: Transformer, stream: Stream, stack: str) -> None:
     result, letter = f"{stack}.positioned", _X if not model.embedding_norm else name("X'", role="input")
     if model.positions == "sinusoidal":
         reason = "sinusoidal positions: sines and cosines of the place, at falling frequencies"
-        stream.add(result, _add_sinusoidal, [stream.now], letter, lambda x: x + name("P"), reason)
+        stream.add(result, _add_sinusoidal, [stream.now], letter, "@0 + P", reason)
     else:
         of = [stream.now, positions_of(stream.names, ids_of(model, stack))]
-        stream.add(result, learned, of, letter, add, "one row of positions for each place")
+        stream.add(result, learned, of, letter, "@0 + @1", "one row of positions for each place")
 
 
 def _add_sinusoidal(x: Array) -> Any:
@@ -180,15 +176,15 @@ def _add_sinusoidal(x: Array) -> Any:
 def _logits(model: Transformer, stream: Stream) -> None:
     bias = ["unembedding_bias"] if "unembedding_bias" in stream.names else []
     table = embedding_of(stream.names, ids_of(model, stacks(model)[-1])) if model.tied else "unembedding"
-    run, writes, reason = (project, affine, "one logit for each word")
+    run, reason = project, "one logit for each word"
     if model.tied:  # Press, Wolf, Using the Output Embedding to Improve Language Models (2017)
         run, reason = (lambda x, table, *bias: project(x, table.mT, *bias)), "the embeddings again"
-        writes = lambda x, table, *bias: affine(x, Transposed(table), *bias)  # noqa: E731
     result = "logits" if model.softcap is None else "logits_uncapped"
-    stream.add(result, run, [stream.now, table, *bias], _L, writes, reason)
+    written = f"@0 @1{'ᵀ' * model.tied}{' + @2' * len(bias)}"
+    stream.add(result, run, [stream.now, table, *bias], _L, written, reason)
     if model.softcap is not None:
         cap, words = partial(softcap, cap=model.softcap), f"softcap: c tanh(L/c), c = {model.softcap}"
-        stream.add("logits", cap, [result], name("L'", role="output"), partial(call, "softcap"), words)
+        stream.add("logits", cap, [result], name("L'", role="output"), "softcap(@0)", words)
 
 
 # -- which inputs it takes, and whether the given arrays fit each other ------------------------------------------------

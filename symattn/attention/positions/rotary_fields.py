@@ -4,7 +4,7 @@ and sines, when n is s times the length L that was trained on. There are f frequ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cache
 from typing import Any, Literal, TypeAlias
@@ -15,8 +15,6 @@ from symattn.attention.constants import Number, number, numbers, pi
 from symattn.attention.fields import Described, check, finite, refusal
 from symattn.attention.positions.rotary import powers_of
 from symattn.document.errors import InputError, Undecided
-from symattn.document.model import Text
-from symattn.document.notation import Node, Over, Power, Root, call, equals, name, node
 
 
 class _Scaling(Described):
@@ -32,13 +30,15 @@ class _Scaling(Described):
         return number(1, like)
 
     @property
-    def multiplier(self) -> Node | None:
-        """Return the factor of cosines and sines as a formula; None where it is 1."""
-        return None
+    def multiplier(self) -> str:
+        """Return the factor of cosines and sines as a formula is typed; "" where it is 1."""
+        return ""
 
-
-def _written(x: Number) -> Node:
-    return node(Fraction(x))
+    @property
+    def numbers(self: Any) -> dict[str, Fraction]:
+        """Return the fields that are numbers; ``@factor`` stands for one in formulas and words."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: Fraction(x) for name, x in values.items() if finite(x)}
 
 
 def _check_numbers(spec: object, *fields: str) -> None:
@@ -69,9 +69,10 @@ class LinearScaling(_Scaling):
         """ω_l / s."""
         return frequencies / number(self.factor, frequencies)
 
-    def words(self, wave: Node) -> Text:
-        """ω_l / s."""
-        return (Over(wave, _written(self.factor)),)
+    @property
+    def words(self) -> str:
+        """What becomes of the frequency φ_ℓ, as words and formulas are typed: ω_l / s."""
+        return "$φ_ℓ/@factor$"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -114,13 +115,13 @@ class NTKScaling(_Scaling):
             raise InputError("NTK-aware scaling of one frequency: the exponent r/(r − 2) is infinite for r = 2 columns")
         return frequencies * powers_of(self.grown(n), [Fraction(-pair, f - 1) for pair in range(f)], frequencies)
 
-    def words(self, wave: Node) -> Text:
+    @property
+    def words(self) -> str:
         """ω_l s^(−2l/(r−2))."""
-        s, power = name("s"), -Over(2 * name("ℓ"), name("r") - 2)
         if self.length is None:
-            return (wave * Power(_written(self.factor), power),)
-        grown = _written(self.factor) * Over(name("n"), node(self.length)) - _written(Fraction(self.factor) - 1)
-        return (wave * Power(s, power), ", ", equals(s, grown), f" for n > {self.length} positions, else 1")
+            return "$φ_ℓ @factor^{−2 ℓ/{r − 2}}$"
+        grown = f"@factor {{n/@length}} − {{{Fraction(self.factor) - 1}}}"
+        return f"$φ_ℓ s^{{−2 ℓ/{{r − 2}}}}$, $s = {grown}$ for n > {self.length} positions, else 1"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -195,27 +196,29 @@ class YarnScaling(_Scaling):
         return m / shared[0] if shared else m
 
     @property
-    def multiplier(self) -> Node | None:
+    def multiplier(self) -> str:
         """1 + w log(s) / 10, over the same of the shared weight."""
         if self.factor <= 1 or self.weight == self.shared:
-            return None
-        log = call("log", _written(self.factor))
-        above, below = (1 + Over(log, node(10 / Fraction(w))) if w else node(1) for w in (self.weight, self.shared))
-        return Over(above, below) if self.shared else above
+            return ""
+        weights = (self.weight, self.shared) if self.shared else (self.weight,)
+        sides = (f"{{1 + log(@factor)/{{{10 / Fraction(w)}}}}}" if w else "1" for w in weights)
+        return "/".join(sides)
 
-    def words(self, wave: Node) -> Text:
+    @property
+    def words(self) -> str:
         """((1 − γ) / s + γ) ω_l, where γ is 1 and where 0, and the factor of cosines and sines."""
-        share = name("γ", "ℓ")
         slow, fast = f"{self.slow} times or less", f"{self.fast} times or more"
         even = "the number of turns" if self.ramp == "turns" else "ℓ"
         ends = ", from one whole number to another" if self.ramp == "index" and self.whole else ""
-        mixed = wave * (Over(1 - share, _written(self.factor)) + share)
-        where = f"1 for pairs that turn {fast} in {self.length} positions, 0 for {slow}, even in {even} between{ends}"
+        ramp = f"1 for pairs that turn {fast} in {self.length} positions, 0 for {slow}, even in {even} between{ends}"
+        where = f"$φ_ℓ {{{{1 − γ_ℓ}}/@factor + γ_ℓ}}$, $γ_ℓ$: {ramp}"
         if not self.weight and not self.shared:
-            return (mixed, ", ", share, f": {where}")
+            return where
         weights = f"weight {self.weight}" + (f", divided by that of the weight {self.shared}" if self.shared else "")
-        m = 1 + Over(name("w") * call("log", _written(self.factor)), node(10))
-        return (mixed, ", ", share, f": {where}; cosines and sines times ", m, f", {weights}")
+        return f"{where}; cosines and sines times $1 + w log(@factor)/10$, {weights}"
+
+
+_LONG_ROPE = "√{1 + log(@factor)/log(@length)}"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -264,19 +267,16 @@ class LongRopeScaling(_Scaling):
         return namespace_of(like).sqrt(1 + log(number(self.factor, like)) / log(number(self.length, like)))
 
     @property
-    def multiplier(self) -> Node | None:
+    def multiplier(self) -> str:
         """√(1 + log s / log L)."""
-        return None if self.factor <= 1 else self._root
+        return "" if self.factor <= 1 else _LONG_ROPE
 
     @property
-    def _root(self) -> Node:
-        return Root(1 + Over(call("log", _written(self.factor)), call("log", self.length)))
-
-    def words(self, wave: Node) -> Text:
+    def words(self) -> str:
         """ω_l / λ_l, and which factors those are."""
-        lists = [", ".join(map(str, factors)) for factors in (self.short, self.long)]
-        which = f" = {lists[0]} up to {self.length} positions, else {lists[1]}; cosines and sines times "
-        return (Over(wave, name("λ", "ℓ")), ", ", name("λ", "ℓ"), which, self._root)
+        short, long = (", ".join(map(str, factors)) for factors in (self.short, self.long))
+        which = f"{short} up to {self.length} positions, else {long}; cosines and sines times ${_LONG_ROPE}$"
+        return f"$φ_ℓ/λ_ℓ$, $λ_ℓ$ = {which}"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -301,9 +301,10 @@ class ProportionalScaling(_Scaling):
         f = len(frequencies)
         return frequencies * numbers([int(pair < int(Fraction(self.share) * f)) for pair in range(f)], frequencies)
 
-    def words(self, wave: Node) -> Text:
+    @property
+    def words(self) -> str:
         """ω_l or 0."""
-        return (wave, f" for a share of {self.share} of the pairs, else 0")
+        return f"$φ_ℓ$ for a share of {self.share} of the pairs, else 0"
 
 
 Scaling: TypeAlias = LinearScaling | NTKScaling | YarnScaling | LongRopeScaling | ProportionalScaling

@@ -6,16 +6,13 @@ matrices of keys and values go into the queries and the outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 from symattn.arrays.array import Array
 from symattn.attention import latent, norms, projections
-from symattn.attention.flow import EntryLines, Flow, entries
-from symattn.attention.letters_of_attention import ARRAYS, affine
-from symattn.document.notation import Node, Transposed, call, commas
+from symattn.attention.flow import Flow
+from symattn.attention.letters_of_attention import ARRAYS
 
 
 def roles(flow: Flow) -> None:
@@ -30,14 +27,7 @@ def roles(flow: Flow) -> None:
             project(flow, role, source, f"w_{role}", f"b_{role}", heads=heads, role=role, reason=reason)
         elif flow.spec.latent is None:
             reason = "no parameters: the tokens themselves"
-            flow.add(role, _same, _same, (source,), role=role, reason=reason, entries=_SAME)
-
-
-_SAME = "out[i,l] = 0[i,l]"
-
-
-def _same(x: object) -> Any:
-    return x
+            flow.add(role, lambda x: x, "@0", (source,), role=role, reason=reason, entries="out[i,l] = 0[i,l]")
 
 
 def _unpacked(flow: Flow) -> None:
@@ -46,18 +36,17 @@ def _unpacked(flow: Flow) -> None:
         for role in "qkv":
             name = f"{packed[0]}_{role}"
             run = partial(projections.unpack, role=role, heads=flow.spec.heads, key_heads=flow.spec.key_heads)
-            writes, heads = partial(call, "columns"), (flow.spec.heads, flow.spec.key_heads)
-            typed = partial(_columns_entries, name, *heads)
-            flow.add(name, run, writes, (packed,), role=name, reason=f"the columns of {role}", entries=typed)
+            typed = partial(_columns_entries, name, flow.spec.heads, flow.spec.key_heads)
+            flow.add(name, run, "columns(@0)", (packed,), role=name, reason=f"the columns of {role}", entries=typed)
             flow.given |= {name}
 
 
-def _columns_entries(name: str, heads: int, key_heads: int) -> EntryLines:
+def _columns_entries(name: str, heads: int, key_heads: int) -> str:
     """w_ml = w_{in,m,l+start}."""
     before = {"q": 0, "k": heads, "v": heads + key_heads}[name[-1]]
     start = f" + {before if before > 1 else ''} width_w_in" if before else ""
     row = "m," if name[0] == "w" else ""
-    return entries(f"out[{row}l] = 0[{row}l{start}] -- columns q, k, v in order")
+    return f"out[{row}l] = 0[{row}l{start}] -- columns q, k, v in order"
 
 
 def project(
@@ -69,17 +58,18 @@ def project(
         return projections.split_heads(projections.project(x, w, b), heads)
 
     run = to_heads if flow.spec.heads > 1 else projections.project
-    names = (source, weight, bias) if bias in flow.given else (source, weight)
-    typed = partial(_product_entries, name, flow.spec.heads > 1, len(names) > 2)
-    flow.add(name, run, affine, names, role=role, reason=reason, entries=typed)
+    biased = bias in flow.given
+    names, written = (source, weight, *[bias] * biased), "@0 @1" + " + @2" * biased
+    typed = partial(_product_entries, name, flow.spec.heads > 1, biased)
+    flow.add(name, run, written, names, role=role, reason=reason, entries=typed)
 
 
-def _product_entries(name: str, several: bool, biased: bool = False) -> EntryLines:
+def _product_entries(name: str, several: bool, biased: bool = False) -> str:
     """q_il = Σ_m x_im w_ml, or for head a the columns from (a − 1)d_k + 1 on."""
     by_head = "[" in ARRAYS[name].shape
     head, column = ("a?,", "a?·width + l") if by_head else ("", "l")
     right = f"Σ_{{m=1}}^rows_1 0[i,m] 1[m,{column}]" + f" + 2[{column}]" * biased
-    return entries(f"out[{head}i,l] = {right}{' -- head $a$, column $l$' * (by_head and several)}")
+    return f"out[{head}i,l] = {right}{' -- head $a$, column $l$' * (by_head and several)}"
 
 
 def sharing(flow: Flow) -> None:
@@ -90,9 +80,8 @@ def sharing(flow: Flow) -> None:
     for role, words in (("k", "keys"), ("v", "values")):
         run = partial(projections.repeat_heads, times=times)
         reason = f"each head of {words} is read by {times} heads of queries"
-        writes: Callable[..., Node] = lambda x: call("repeat", x, times)  # noqa: E731
-        typed = f"out[a,j,l] = 0[b,j,l] -- $b = a/{times}$, rounded up"
-        flow.add(f"{role}_shared", run, writes, (role,), role=role, reason=reason, entries=typed)
+        written, typed = f"repeat(@0, {times})", f"out[a,j,l] = 0[b,j,l] -- $b = a/{times}$, rounded up"
+        flow.add(f"{role}_shared", run, written, (role,), role=role, reason=reason, entries=typed)
 
 
 # -- latents -----------------------------------------------------------------------------------------------------------
@@ -108,12 +97,11 @@ def latents(flow: Flow) -> None:
     _compressed(flow, "c_kv", source, "w_dkv", "g_ckv")
     reason = "the part of the keys with positions, shared by all heads"
     of_keys = partial(_product_entries, "k_r", False)
-    flow.add("k_r", projections.project, affine, (source, "w_kr"), role="k_r", reason=reason, entries=of_keys)
+    flow.add("k_r", projections.project, "@0 @1", (source, "w_kr"), role="k_r", reason=reason, entries=of_keys)
     for index, (part, words) in enumerate((("first", "without"), ("last", "with positions"))):
         name, run = f"q_{'nr'[index]}", partial(_part, index)
-        writes: Callable[..., Node] = lambda q, _, part=part: call(part, q)  # noqa: E731
-        typed = f"out[i,l] = 0[i,l{' + width_q_n' * index}]"
-        flow.add(name, run, writes, ("q", "k_r"), role=name, reason=f"the part {words}", entries=typed)
+        written, typed = f"{part}(@0)", f"out[i,l] = 0[i,l{' + width_q_n' * index}]"
+        flow.add(name, run, written, ("q", "k_r"), role=name, reason=f"the part {words}", entries=typed)
     flow.now["width"] = "q"
     flow.rotated = ("q_r", "k_r")
     if not asked.absorbed:
@@ -125,22 +113,20 @@ def _compressed(flow: Flow, name: str, source: str, weight: str, gain: str) -> N
     asked = flow.spec.latent
     assert asked is not None
     if asked.norm is None:
-        run, reason, typed = projections.project, "a latent for each token", partial(_product_entries, name, False)
-        flow.add(name, run, affine, (source, weight), role=name, reason=reason, entries=typed)
+        entries, reason = partial(_product_entries, name, False), "a latent for each token"
+        flow.add(name, projections.project, "@0 @1", (source, weight), role=name, reason=reason, entries=entries)
         return
     eps = asked.eps
 
     def normed(x: Array, w: Array, gain: Array | None = None) -> Array:
         return norms.rms_norm(projections.project(x, w), eps, gain)
 
-    def formula(x: Node, w: Node, *gain: Node) -> Node:
-        return call("RMSNorm", x * w, *gain)
-
-    names = (source, weight, gain) if gain in flow.given else (source, weight)
+    gained = gain in flow.given
+    names, written = (source, weight, *[gain] * gained), f"RMSNorm(@0 @1{', @2' * gained})"
     before = "r_il = Σ_{m=1}^rows_1 0[i,m] 1[m,l] -- before it is normalised"
-    after = f"out[i,l] = {root_entries('r_il', 'r_im', eps, '2[l]' * (len(names) > 2))}"
-    typed, reason = partial(entries, before, after, eps=Fraction(eps)), "a latent for each token, normalised"
-    flow.add(name, normed, formula, names, role=name, reason=reason, entries=typed)
+    typed = f"{before}\nout[i,l] = {root_entries('r_il', 'r_im', eps, '2[l]' * gained)}"
+    reason = "a latent for each token, normalised"
+    flow.add(name, normed, written, names, role=name, reason=reason, entries=typed, values={"eps": Fraction(eps)})
 
 
 def root_entries(x: str, member: str, eps: object, gain: str) -> str:
@@ -162,22 +148,16 @@ def joining(flow: Flow) -> None:
         absorb = partial(latent.absorb, heads=heads)
         reason = "what makes keys of latents goes into the queries"
         typed = "out[a?,i,l] = Σ_{m=1}^width_q_n 0[i,m] 1[l,a?·width_q_n + m]"
-        writes: Callable[..., Node] = lambda q, w: q * Transposed(w)  # noqa: E731
-        flow.add("q_absorbed", absorb, writes, ("q_n", "w_uk"), role="q_n", reason=reason, entries=typed)
+        flow.add("q_absorbed", absorb, "@0 @1ᵀ", ("q_n", "w_uk"), role="q_n", reason=reason, entries=typed)
     own = "c_kv" if asked.absorbed else "k_n"
     for role, part, run in (("q", "q_n", latent.join), ("k", own, partial(_beside, heads, asked.absorbed))):
         names = (part, f"{role}_r")
-        reason, beside = "both parts, side by side", partial(_joined_entries, "j" if role == "k" else "i")
-        writes = lambda own, positional: call("concat", commas(own, positional))  # noqa: E731
-        flow.add(f"{role}_joined", run, writes, names, role=role, reason=reason, entries=beside)
+        reason, i = "both parts, side by side", "j" if role == "k" else "i"
+        typed = f"out[{i},l] = 0[{i},l] for $l ≤ width_0$\nout[{i},l] = 1[{i},l − width_0] for $l > width_0$"
+        flow.add(f"{role}_joined", run, "concat(@0, @1)", names, role=role, reason=reason, entries=typed)
     if asked.absorbed:
         run, typed = partial(_alike, heads), "out[j,l] = 0[j,l] -- the same for every head"
-        flow.add("v_absorbed", run, _same, ("c_kv",), role="v", reason="in place of the values", entries=typed)
-
-
-def _joined_entries(i: str) -> EntryLines:
-    first = f"out[{i},l] = 0[{i},l] for $l ≤ width_0$"
-    return entries(first, f"out[{i},l] = 1[{i},l − width_0] for $l > width_0$")
+        flow.add("v_absorbed", run, "@0", ("c_kv",), role="v", reason="in place of the values", entries=typed)
 
 
 def _beside(heads: int, absorbed: bool, own: Array, positional: Array) -> Array:

@@ -15,25 +15,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
-from itertools import chain
-from operator import add, mul
+from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from symattn.arrays.array import Array
 from symattn.attention import latent, masks, norms, projections, scores, softmax
-from symattn.attention import letters_of_attention as letters
-from symattn.attention.flow import EntryLines, Flow, Reason, entries
+from symattn.attention.flow import EACH, Flow
+from symattn.attention.letters_of_attention import causal_condition, query_place
 from symattn.attention.positions.position_fields import Shaw
 from symattn.attention.stages import positions, tokens
-from symattn.document.model import Text
-from symattn.document.notation import Fence, Name, Node, Over, Power, Transposed, call, commas, equals, name, node
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
-_OF = letters.SYMBOLS
 _WORDS = {"rms": "RMSNorm", "layer": "LayerNorm", "l2": "unit"}
-_Q, _K, _S = name("q", "i", role="query"), name("k", "j", role="key"), name("s", "i", "j", role="score")
 
 
 # -- queries and keys --------------------------------------------------------------------------------------------------
@@ -44,21 +39,23 @@ def normed(flow: Flow) -> None:
         names = [n for n in (f"g_{role}", f"beta_{role}") if n in flow.given]
         run = norms.unit if kind == "l2" else partial(_normalised, kind, flow.spec.eps, tuple(n[0] for n in names))
         reason = "of length 1, head by head" if kind == "l2" else "head by head"
-        writes, typed = partial(call, _WORDS[kind]), partial(_normed_entries, kind, flow.spec.eps, role, names)
-        flow.add(f"{role}_normed", run, writes, (role, *names), role=role, reason=reason, entries=typed)
+        written = f"{_WORDS[kind]}({', '.join(f'@{place}' for place in range(1 + len(names)))})"
+        typed, of = partial(_normed_entries, kind, bool(flow.spec.eps), role, names), (role, *names)
+        values = {"eps": Fraction(flow.spec.eps)}
+        flow.add(f"{role}_normed", run, written, of, role=role, reason=reason, entries=typed, values=values)
 
 
-def _normed_entries(kind: str, eps: Any, role: str, names: list[str]) -> EntryLines:
+def _normed_entries(kind: str, eps: bool, role: str, names: list[str]) -> str:
     i = "j" if role == "k" else "i"
     x, member = f"0[{i},l]", f"0[{i},m]"
     if kind == "l2":
-        return entries(f"out[{i},l] = {x}/√(Σ_{{m=1}}^width {member}²)")
+        return f"out[{i},l] = {x}/√(Σ_{{m=1}}^width {member}²)"
     first = f"r_{i}l = {x} − (Σ_{{m=1}}^width {member})/width -- less the mean"
     if kind == "layer":
         x, member = f"r_{i}l", f"r_{i}m"
     gain, bias = (f"{n}[l]" if n in names else "" for n in (f"g_{role}", f"beta_{role}"))
     whole = f"out[{i},l] = {tokens.root_entries(x, member, eps, gain)}{f' + {bias}' if bias else ''}"
-    return entries(*([first] if kind == "layer" else []), whole, eps=Fraction(eps))
+    return f"{first}\n{whole}" if kind == "layer" else whole
 
 
 def _normalised(kind: str, eps: Any, which: tuple[str, ...], x: Array, *parameters: Any) -> Array:
@@ -74,8 +71,8 @@ def truncating(flow: Flow) -> None:
     flow.now.setdefault("width", flow.now["q"])
     for role in "qk":
         run, reason = partial(scores.truncate, width=width), f"the first {width} columns"
-        cut: Callable[..., Node] = lambda x: call("first", x, width)  # noqa: E731
-        flow.add(f"{role}_cut", run, cut, (role,), role=role, reason=reason, entries="out[i,l] = 0[i,l]")
+        written, typed = f"first(@0, {width})", "out[i,l] = 0[i,l]"
+        flow.add(f"{role}_cut", run, written, (role,), role=role, reason=reason, entries=typed)
 
 
 # -- scores ------------------------------------------------------------------------------------------------------------
@@ -83,38 +80,34 @@ class _Score(NamedTuple):
     """How scores are computed and written, the inputs beside queries and keys, and how one of them is made."""
 
     run: Callable[..., Any]
-    writes: Callable[..., Node]
+    written: str
     names: tuple[str, ...]
-    reason: Reason
-    entries: str | Callable[[], EntryLines]
+    reason: str
+    entries: str
 
 
 _DOT = "Σ_{l=1}^width_0 0[i,l] 1[j,l]"
 _SCORES = {
     "dot": _Score(
-        scores.dot_scores, lambda q, k: q * Transposed(k), (), "one dot product for each query and key",
+        scores.dot_scores, "@0 @1ᵀ", (), "one dot product for each query and key",
         f"out[i,j] = {_DOT}",
     ),
     "general": _Score(
-        scores.general_scores, lambda q, k, w: q * w * Transposed(k), ("w_s",), "a dot product with the matrix between",
+        scores.general_scores, "@0 @2 @1ᵀ", ("w_s",), "a dot product with the matrix between",
         "out[i,j] = Σ_{l=1}^width_0 Σ_{m=1}^width_1 0[i,l] w_s[l,m] 1[j,m]",
     ),
     "additive": _Score(
-        scores.additive_scores, lambda q, k, *_: call("additive", q, k), ("w_s", "u_s", "v_s"),
-        lambda: (equals(_S, call("tanh", _Q * _OF["w_s"] + _K * _OF["u_s"]) * Transposed(_OF["v_s"])),),
-        partial(
-            entries, "x_i_j_m = Σ_{l=1}^width_0 0[i,l] w_s[l,m] + Σ_{l=1}^width_1 1[j,l] u_s[l,m]"
-            " -- of each unit of the hidden layer", "out[i,j] = Σ_{m=1}^width_v_s v_s[m] tanh(x_i_j_m)",
-        ),
+        scores.additive_scores, "additive(@0, @1)", ("w_s", "u_s", "v_s"), "$s_ij = tanh(q_i @2 + k_j @3) @4ᵀ$",
+        "x_i_j_m = Σ_{l=1}^width_0 0[i,l] w_s[l,m] + Σ_{l=1}^width_1 1[j,l] u_s[l,m] -- of each unit of the hidden "
+        "layer\nout[i,j] = Σ_{m=1}^width_v_s v_s[m] tanh(x_i_j_m)",
     ),
     "cosine": _Score(
-        scores.cosine_scores, lambda q, k: call("unit", q) * Transposed(call("unit", k)), (),
+        scores.cosine_scores, "unit(@0) unit(@1)ᵀ", (),
         "the cosine of the angle between query and key",
         f"out[i,j] = ({_DOT})/(‖0[i]‖ ‖1[j]‖) -- by the lengths of query and key",
     ),
     "distance": _Score(
-        scores.distance_scores, lambda q, k: call("distance", q, k), (),
-        lambda: (equals(_S, -Over(Power(Fence("norm", _Q - _K), node(2)), node(2))),),
+        scores.distance_scores, "distance(@0, @1)", (), "$s_ij = −‖q_i − k_j‖²/2$",
         "out[i,j] = −(Σ_{l=1}^width_0 (0[i,l] − 1[j,l])²)/2",
     ),
 }  # fmt: skip
@@ -122,8 +115,8 @@ _SCORES = {
 
 def scoring(flow: Flow) -> None:
     """The scores of every query and key."""
-    run, writes, names, reason, typed = _SCORES[flow.spec.score]
-    flow.add("scores", run, writes, ("q", "k", *names), role="scores", reason=reason, entries=typed)
+    run, written, names, reason, typed = _SCORES[flow.spec.score]
+    flow.add("scores", run, written, ("q", "k", *names), role="scores", reason=reason, entries=typed)
 
 
 def scaling(flow: Flow) -> None:
@@ -132,42 +125,30 @@ def scaling(flow: Flow) -> None:
     if scale is None and flow.spec.score != "dot":
         return
     width = "width" if "width" in flow.now else "q"  # of queries that are absorbed or truncated it is another
-    of: tuple[str, ...] = ("scores", width)
+    several, of = flow.spec.heads > 1, ["scores", width]
     run: Callable[..., Any]
+    typed, values = EACH, {}
     if scale is None:
         run, reason = partial(scores.scale_by_root, terms=terms), "keeps the variance of the scores"
+        written = f"@0/√{{{terms} d_k}}" if terms > 1 else "@0/√d_k"
     elif scale == "1/d_k":
-        run, reason = scores.scale_by_width, "by the width itself"
+        run, reason, written = scores.scale_by_width, "by the width itself", "@0/d_k"
     elif scale == "given":
-        run = scores.scale_by_heads if flow.spec.heads > 1 else mul
-        reason, of = "a factor for each head", ("scores", "scale")
+        run, reason = scores.scale_by_heads if several else mul, "a factor for each head"
+        written, of = "@1 @0", ["scores", "scale"]
+        typed = "out[i,j] = scale[a] 0[i,j] -- head $a$" if several else "out[i,j] = t 0[i,j]"
     else:
-        run, reason, of = partial(scores.scale_by, factor=scale), "as specified", ("scores",)
-    writes: Callable[..., Node] = lambda s, *_: letters.scale_formula(scale, s, terms)  # noqa: E731
-    typed = partial(_scaled_entries, flow.spec.heads > 1, scale, terms)
-    flow.add("scaled", run, writes, of, role="scores", reason=reason, entries=typed)
-
-
-def _scaled_entries(several: bool, scale: Any, terms: int) -> EntryLines:
-    if scale == "given":
-        return entries("out[i,j] = " + ("scale[a] 0[i,j] -- head $a$" if several else "t 0[i,j]"))
-    words = {None: f"0[i,j]/√({f'{terms} ' * (terms > 1)}d_k)", "1/d_k": "0[i,j]/d_k", 1: "0[i,j]"}
-    right = words.get(scale, "@scale 0[i,j]")
-    return entries(f"out[i,j] = {right} -- entry by entry", scale=0 if right in words.values() else Fraction(scale))
+        run, reason, of = partial(scores.scale_by, factor=scale), "as specified", ["scores"]
+        written, values = "@0" if scale == 1 else "@scale @0", {"scale": Fraction(scale)}
+    flow.add("scaled", run, written, of, role="scores", reason=reason, entries=typed, values=values)
 
 
 def capping(flow: Flow) -> None:
     """The scores between −c and c."""
     cap = flow.spec.softcap
     assert cap is not None
-
-    def formula(s: Node) -> Node:
-        c = node(Fraction(cap))
-        return c * call("tanh", Over(s, c))
-
-    run = partial(scores.softcap, cap=cap)
-    typed = partial(entries, "out[i,j] = @cap tanh(0[i,j]/@cap) -- entry by entry", cap=Fraction(cap))
-    flow.add("capped", run, formula, ("scores",), role="scores", reason="capped softly", entries=typed)
+    run, written, values = partial(scores.softcap, cap=cap), "@cap tanh(@0/@cap)", {"cap": Fraction(cap)}
+    flow.add("capped", run, written, ["scores"], role="scores", reason="capped softly", entries=EACH, values=values)
 
 
 def biasing(flow: Flow) -> None:
@@ -177,8 +158,7 @@ def biasing(flow: Flow) -> None:
     def run(s: Array, bias: Array) -> Array:
         return masks.add_mask(s, masks.for_heads(bias, s) if several else bias)
 
-    typed = "out[i,j] = 0[i,j] + bias[i,j] -- entry by entry"
-    flow.add("biased", run, add, ("scores", "bias"), role="scores", reason="bias given", entries=typed)
+    flow.add("biased", run, "@0 + @1", ("scores", "bias"), role="scores", reason="bias given", entries=EACH)
 
 
 # -- masks: the scores that no query may use become −∞ -----------------------------------------------------------------
@@ -188,45 +168,46 @@ def masking(flow: Flow) -> None:
     names = [n for n, used in (("mask", spec.mask), ("keep", spec.padding)) if used]
     if spec.documents:
         names += ["doc_q", "doc_k"] if "doc_q" in flow.given else ["doc", "doc"]
-    run, reason = partial(_mask, spec, tuple(names)), partial(_mask_reason, spec)
-    writes: Callable[..., Node] = lambda s, *_: call("mask", s)  # noqa: E731
-    typed = partial(_masked_entries, spec)
-    flow.add("masked", run, writes, ("scores", *names), role="scores", reason=reason, entries=typed)
+    run, reason, typed = partial(_mask, spec, tuple(names)), partial(_mask_reason, spec), partial(_masked_entries, spec)
+    flow.add("masked", run, "mask(@0)", ("scores", *names), role="scores", reason=reason, entries=typed)
 
 
-def _masked_entries(spec: Attention) -> EntryLines:
+def _masked_entries(spec: Attention) -> str:
     """s″_ij = s′_ij where the query may see the key, −∞ elsewhere."""
     seen = "out[i,j] = 0[i,j]" + " + mask[i,j]" * (spec.mask == "additive")
     by_place = spec.causal or spec.window is not None or spec.block is not None or spec.documents
     if not (by_place or spec.padding or spec.mask == "boolean"):
-        return entries(f"{seen} -- entry by entry")
+        return f"{seen} -- entry by entry"
     plain = not (spec.padding or spec.mask or spec.documents or spec.block or spec.prefix or spec.window is not None)
-    when = "for $@behind$" if spec.causal and plain else '"for a key that may be seen"'
-    others = 'out[i,j] = −∞ "for all other keys"'
-    return entries(f"{seen} {when}", others, behind=letters.causal_condition(spec.alignment))
+    behind = causal_condition(spec.alignment)
+    when = f"for ${behind}$" if spec.causal and plain else '"for a key that may be seen"'
+    return f'{seen} {when}\nout[i,j] = −∞ "for all other keys"'
 
 
-def _mask_reason(spec: Attention) -> Text:
+def _mask_reason(spec: Attention) -> str:
     """Return the rules of the masks, one after the other."""
-    first, *rest = _mask_reasons(spec)
-    return (*first, *chain.from_iterable(("; ", *words) for words in rest))
+    return "; ".join(_mask_reasons(spec))
 
 
-def _mask_reasons(spec: Attention) -> Iterator[Text]:
+def _mask_reasons(spec: Attention) -> Iterator[str]:
+    behind = causal_condition(spec.alignment)
     if spec.prefix is not None:
-        yield "causal after a prefix: ", letters.prefix_condition(spec.alignment, spec.prefix)
+        yield f'causal after a prefix: $j < {spec.prefix} "or" {behind}$'
     elif spec.causal:
-        yield "causal: ", letters.causal_condition(spec.alignment)
+        yield f"causal: ${behind}$"
     if spec.window is not None:
-        yield "window: ", letters.window_condition(spec.alignment, *spec.sides)
+        left, right = spec.sides
+        first = "" if left is None else f"{query_place(spec.alignment, -left)} ≤ "
+        last = "" if right is None else f" ≤ {query_place(spec.alignment, right)}"
+        yield f"window: ${first}j{last}$"
     if spec.block is not None:
-        yield (f"blocks of {spec.block} places",)
+        yield f"blocks of {spec.block} places"
     if spec.documents:
-        yield ("within its own document, where places are counted",)
+        yield "within its own document, where places are counted"
     if spec.mask:
-        yield (f"{spec.mask} mask given",)
+        yield f"{spec.mask} mask given"
     if spec.padding:
-        yield ("padded keys are forbidden",)
+        yield "padded keys are forbidden"
 
 
 def _mask(spec: Attention, names: tuple[str, ...], s: Array, *inputs: Array) -> Array:
@@ -264,8 +245,8 @@ def weighing(flow: Flow) -> None:
     """The weights of the keys for each query."""
     spec = flow.spec
     names = ("scores", "sink") if spec.sink == "given" else ("scores",)
-    run, writes, reason = _weigh(spec), partial(_weights_formula, spec), partial(_weights_reason, spec)
-    flow.add("weights", run, writes, names, role="weights", reason=reason, entries=partial(_weights_entries, spec))
+    written, reason, typed = (partial(f, spec) for f in (_weights_formula, _weights_reason, _weights_entries))
+    flow.add("weights", _weigh(spec), written, names, role="weights", reason=reason, entries=typed)
 
 
 def _weigh(spec: Attention) -> Callable[..., Any]:
@@ -299,47 +280,44 @@ def of_rows(spec: Attention, sink: Array) -> Array:
     return scores.per_head(sink) if spec.heads > 1 else sink
 
 
-def _weights_formula(spec: Attention, s: Node, *sink: Node) -> Node:
+def _weights_formula(spec: Attention) -> str:
     if spec.normaliser == "sigmoid":
-        return call("sigmoid", s if spec.bias else s - call("log", letters.N_K))
+        return "sigmoid(@0)" if spec.bias else "sigmoid(@0 − log(n_k))"
     if spec.normaliser == "relu":
-        return Over(call("relu", s), letters.N_K)
-    if spec.normaliser == "entmax":
-        return call(name("entmax", Fraction(3, 2)), s)
-    return call(name(spec.normaliser, 2) if spec.base else Name(spec.normaliser), _sink_formula(spec, s, *sink))
+        return "relu(@0)/n_k"
+    return "entmax_{3/2}(@0)" if spec.normaliser == "entmax" else _with_sink(spec, spec.normaliser)
 
 
-def _sink_formula(spec: Attention, s: Node, *sink: Node) -> Node:
-    keys = (node(0),) if spec.sink == "zero" else sink
-    return commas(s, *keys) if keys else s
+def _with_sink(spec: Attention, word: str) -> str:
+    return word + "_2" * bool(spec.base) + {"zero": "(@0, 0)", "given": "(@0, @1)", None: "(@0)"}[spec.sink]
 
 
-def _weights_reason(spec: Attention) -> Text:
+def _weights_reason(spec: Attention) -> str:
     if spec.normaliser in ("sigmoid", "relu"):
-        return ("score by score; rows need not sum to one",)
+        return "score by score; rows need not sum to one"
     if not spec.is_softmax:
-        return ("row by row; keys with low scores get nothing",)
+        return "row by row; keys with low scores get nothing"
     words = ["row by row"]
     if spec.sink:
         words += ["the sink takes its share, and gives nothing"]
     if spec.stabilised:
         words += ["the row maximum is subtracted first" + (", the sink's logit included" if spec.sink else "")]
-    return ("; ".join(words),)
+    return "; ".join(words)
 
 
-def _weights_entries(spec: Attention) -> EntryLines:
+def _weights_entries(spec: Attention) -> str:
     """a_ij = e^{s_ij}/Σ_l e^{s_il}, or a function of one score; projections to the simplex are not written so."""
     reason = " -- $e^{−∞} = 0$" * spec.masks_anything
     if spec.normaliser == "sigmoid":
-        return entries(f"out[i,j] = 1/(1 + e^{{−{'0[i,j]' if spec.bias else '{0[i,j] − log(n_k)}'}}}){reason}")
+        return f"out[i,j] = 1/(1 + e^{{−{'0[i,j]' if spec.bias else '{0[i,j] − log(n_k)}'}}}){reason}"
     if spec.normaliser == "relu":
-        return entries("out[i,j] = max(0[i,j], 0)/n_k")
+        return "out[i,j] = max(0[i,j], 0)/n_k"
     if not spec.is_softmax:
-        return entries()
+        return ""
     quotient = f"out[i,j] = {spec.base or 'e'}^0[i,j]/({_total_entries(spec, 'l')})"
     if not spec.masks_anything or spec.sink or spec.fully_masked != "zeros":
-        return entries(quotient + reason)
-    return entries(f"{quotient}⟦ for a query that sees a key⟧{reason}", "⟦out[i,j] = 0 for all others⟧")
+        return quotient + reason
+    return f"{quotient}⟦ for a query that sees a key⟧{reason}\n⟦out[i,j] = 0 for all others⟧"
 
 
 def _total_entries(spec: Attention, letter: str) -> str:
@@ -353,13 +331,9 @@ def summing(flow: Flow) -> None:
     """The logarithm of the sums that rows are divided by."""
     spec = flow.spec
     names = ("scores", "sink") if spec.sink == "given" else ("scores",)
-    reason = "the logarithm of what each row is divided by"
-
-    def formula(s: Node, *sink: Node) -> Node:
-        return call(name("lse", 2) if spec.base else "lse", _sink_formula(spec, s, *sink))
-
+    written, reason = _with_sink(spec, "lse"), "the logarithm of what each row is divided by"
     typed = f"out[i] = log{'_2' if spec.base else ''}({_total_entries(spec, 'j')})"
-    flow.add("lse", partial(_log_sums, spec), formula, names, role="lse", reason=reason, entries=typed)
+    flow.add("lse", partial(_log_sums, spec), written, names, role="lse", reason=reason, entries=typed)
 
 
 def _log_sums(spec: Attention, s: Array, sink: Any = None) -> Array:
@@ -378,12 +352,9 @@ def dropping(flow: Flow) -> None:
     def run(a: Array, keep: Array) -> Array:
         return softmax.dropout(a, masks.for_heads(keep, a) if several else keep, rate)
 
-    def formula(a: Node, keep: Node) -> Node:
-        return Over(a * letters.TIMES * keep, node(1 - rate))
-
-    typed = partial(entries, "out[i,j] = weights[i,j]/@kept for a weight that is kept", "out[i,j] = 0 for all others",
-                    kept=1 - rate)  # fmt: skip
-    flow.add("dropped", run, formula, ("weights", "drop"), role="weights", reason=reason, entries=typed)
+    of, typed = ("weights", "drop"), "out[i,j] = 0[i,j]/@kept for a weight that is kept\nout[i,j] = 0 for all others"
+    kept = {"kept": 1 - rate}
+    flow.add("dropped", run, "@0 ⊙ @1/@kept", of, role="weights", reason=reason, entries=typed, values=kept)
 
 
 # -- output: A V, the heads side by side, and the output projection where one is given ---------------------------------
@@ -394,26 +365,25 @@ def closing(flow: Flow) -> None:
     absorbed = spec.latent is not None and spec.latent.absorbed
     last = not merge and "w_o" not in flow.given and not absorbed
     reason = f"each output is a weighted {'mean' if spec.averages else 'sum'} of the values"
-    run: Callable[..., Any] = scores.weighted_values
-    writes: Callable[..., Node] = letters.affine
-    of: tuple[str, ...] = ("weights", "v")
+    run, written, of = scores.weighted_values, "@0 @1", ["weights", "v"]
     if isinstance(spec.position, Shaw) and spec.position.values:
-        run, writes, of = positions.valued(spec.position, spec.alignment)
+        run, written = partial(positions.valued, spec.position.most, spec.alignment), "@0 @1 + rel(@0, @2)"
+        of += ["a_v"]
     attended = "output" if last else "attended_latents" if absorbed else "attended"
     typed = "out[i,l] = Σ_{j=1}^n_k 0[i,j] " + ("{1[j,l] + 2[@distance]}" if len(of) > 2 else "1[j,l]")
     typed += " -- in each head" * (spec.heads > 1 and not last)
-    flow.add(attended, run, writes, of, role="output", reason=reason, entries=typed)
+    flow.add(attended, run, written, of, role="output", reason=reason, entries=typed)
     if absorbed:
         reason = "values are made of the weighted latents alone"
         run = partial(latent.expand, heads=spec.heads)
         typed = "out[a?,i,l] = Σ_{m=1}^rows_1 0[i,m] 1[m,a?·d_v + l]"
-        flow.add("attended", run, letters.affine, ("output", "w_uv"), role="output", reason=reason, entries=typed)
+        flow.add("attended", run, "@0 @1", ("output", "w_uv"), role="output", reason=reason, entries=typed)
     if not last:
         names = [n for n in ("w_o", "b_o") if n in flow.given]
         reason = "output projection" if names else "the heads side by side" if merge else ""
-        run, writes = partial(_merged, merge), partial(_merged_formula, merge)
+        written = ("concat(@0)" if merge else "@0") + "".join((" @1", " + @2")[: len(names)])
         typed = _merged_entries(spec.heads > 1, names)
-        flow.add("output", run, writes, ("output", *names), reason=reason, entries=typed)
+        flow.add("output", partial(_merged, merge), written, ("output", *names), reason=reason, entries=typed)
 
 
 def _merged_entries(several: bool, names: Sequence[str]) -> str:
@@ -426,11 +396,6 @@ def _merged_entries(several: bool, names: Sequence[str]) -> str:
 def _merged(merge: bool, x: Array, w: Array | None = None, b: Array | None = None) -> Array:
     heads = projections.merge_heads(x) if merge else x
     return heads if w is None else projections.project(heads, w, b)
-
-
-def _merged_formula(merge: bool, x: Node, *parameters: Node) -> Node:
-    heads = call("concat", x) if merge else x
-    return letters.affine(heads, *parameters) if parameters else heads
 
 
 #: The stages in order, each with the field, property or input that asks for it; the others are there for all.

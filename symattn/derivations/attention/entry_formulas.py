@@ -23,8 +23,8 @@ _PLACE = re.compile(r"(?P<array>\w+)\[(?P<index>[^]]*)\]|\b(?P<axis>rows|width)(
 
 def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
     """Read the entries of a step, as ``symattn.attention.flow`` says that they are typed; none that no textbook has."""
-    typed, many, differ = step.entries, request.spec.heads > 1, request.n_q != request.n_k
-    known: dict[str, Like] = {"head": Name("a") if many else 1, "distance": commas("δ", "l"), **typed.letters}
+    many, differ = request.spec.heads > 1, request.n_q != request.n_k
+    known: dict[str, Like] = {"head": Name("a") if many else 1, "distance": commas("δ", "l"), **step.values}
 
     def left_over(match: re.Match[str]) -> str:
         width, pairs = (lengths(name, request.spec, request.names, request.lengths)[-1] for name in step.of[:2])
@@ -57,7 +57,7 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
         whole = Row((read(relation), Words("for"), condition)) if when else read(relation)
         return whole, running_text(reason, {}, known)
 
-    return [line(each) for each in map(chosen, typed.lines) if each]
+    return [line(each) for each in map(chosen, step.entries) if each]
 
 
 def _size(request: DerivationRequest, array: str, axis: int) -> Node:
