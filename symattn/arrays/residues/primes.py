@@ -7,8 +7,10 @@ every sum of exponents to a product. Both primes are 3 mod 4, which makes a squa
 from __future__ import annotations
 
 from functools import cache
+from math import isqrt
 from random import Random
 
+import flint
 import numpy as np
 
 from symattn.document.errors import InputError, Refused
@@ -27,11 +29,20 @@ class NoRoot(Refused):
 @cache
 def pairs(roots: tuple[int, ...] = ()) -> tuple[tuple[int, int], ...]:
     """Every pair with 2²² < p < 2²³ and p, q ≡ 3 mod 4 in which the primes ``roots`` have square roots, by a sieve."""
-    sieve = _sieve(BELOW)
     q = np.arange(LEAST // 2 + 3, BELOW // 2, 4)
-    q = q[sieve[q] & sieve[2 * q + 1]]
-    result = [(int(2 * x + 1), int(x)) for x in q]
+    small, prime = np.ones(isqrt(BELOW) + 1, dtype=bool), np.ones(q.size, dtype=bool)
+    for n in range(3, small.size, 2):
+        if small[n]:
+            small[n::n] = False
+            for remainder in (0, n // 2):  # of q, where n divides q or 2q + 1
+                prime[(remainder - int(q[0])) * pow(4, -1, n) % n :: n] = False
+    result = zip((2 * q[prime] + 1).tolist(), q[prime].tolist(), strict=True)
     return tuple(pair for pair in result if all(has_root(f, m) for f in roots for m in pair))
+
+
+def is_pair(p: int, q: int) -> bool:
+    """Return whether (p, q) is among all ``pairs``."""
+    return LEAST < p < BELOW and p == 2 * q + 1 and q % 4 == 3 and all(flint.fmpz(n).is_prime() for n in (p, q))
 
 
 def draw(count: int, random: Random, roots: tuple[int, ...] = ()) -> list[tuple[int, int]]:
@@ -76,11 +87,3 @@ def factors(n: int) -> list[tuple[int, int]]:
             raise Refused(f"modular: the root of {n}, which has no small prime factor")
     return [*result, (n, 1)] if n > 1 else result
 
-
-def _sieve(below: int) -> np.ndarray:
-    prime = np.ones(below, dtype=bool)
-    prime[:2] = False
-    for n in range(2, int(below**0.5) + 1):
-        if prime[n]:
-            prime[n * n :: n] = False
-    return prime
