@@ -62,7 +62,7 @@ class Elementwise:
         return self.kind._div(self.kind.of(a), self.kind.of(b))
 
     def negative(self, a: object) -> Planes:
-        return self.kind._mul(self.kind.of(a), self.kind.lift(-1))
+        return self.kind._negative(self.kind.of(a))
 
     def positive(self, a: Any) -> Any:
         return a.copy()

@@ -14,6 +14,7 @@ A kind gives these primitives and nothing else:
     _less _equal                  elementwise, to boolean NumPy arrays; raise Undecided rather than guess
     _forbidden(a) _undefined(a)   where −∞ and undefined elements are
     _matmul(a, b)                 optional: of arrays with two axes or more
+    _negative(a)                  optional
 """
 
 from __future__ import annotations
@@ -70,6 +71,10 @@ class Planes(ArrayBase):
     _undefined: Callable[[Self], np.ndarray]
 
     @classmethod
+    def _negative(cls, a: Self) -> Self:
+        return cls._mul(a, cls.lift(-1))
+
+    @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
         products = cls._mul(a[..., :, :, None], b[..., None, :, :])
         return cls._sum(products, products.ndim - 2)
@@ -79,6 +84,10 @@ class Planes(ArrayBase):
     def plain_shape(self) -> tuple[int, ...]:
         """The shape as plain integers."""
         return self.planes[0].shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.plain_shape)
 
     @property
     def shape(self) -> tuple[Size, ...]:

@@ -103,7 +103,7 @@ class Reductions:
         out = a if axes else a.copy()
         for k in axes:
             out = step(out, k)
-        return self.kind.offer("expand_dims")(out, tuple(sorted(axes))) if keepdims and axes else out
+        return out[tuple(None if k in axes else slice(None) for k in range(a.ndim))] if keepdims and axes else out
 
     def _prod(self, a: object, axis: int) -> Planes:
         rows = self._to_front(a, axis)

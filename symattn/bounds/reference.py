@@ -43,7 +43,7 @@ class Variant:
 RIGHT = Variant()
 _PLAIN = Attention()
 _ANGLES: dict[tuple[Any, ...], Enclosure] = {}
-_MOST_ANGLES, _ROWS = 128, 64  # tables that are kept, and how many places they have at least
+_MOST_ANGLES, _ROWS = 128, 16  # tables that are kept, and how many places they have at least
 _MOST_NUMBERS = 1 << 24  # in all tables that are kept: 256 MiB
 _CLOSING = ("attended", "attended_latents", "output")  # where weights meet values
 _LATER = ("capped", "biased", "masked")  # what becomes of scores that are scaled

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite, prod
 from typing import Any, ClassVar, Self
 from weakref import WeakSet
 
@@ -102,7 +103,7 @@ class Core(Planes):
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.plain_shape, dtype=int))
+        return prod(self.plain_shape)
 
     @property
     def mid(self) -> np.ndarray:
@@ -129,7 +130,7 @@ class Core(Planes):
 
     @property
     def parts(self) -> Parts:
-        return Parts(self.raw.mid, self.rad, self.raw.finite)
+        return self.raw if self.common is None else Parts(self.raw.mid, self.rad, self.raw.finite)
 
     @property
     def source(self) -> Parts | EnclosedWork:
@@ -178,6 +179,12 @@ class Core(Planes):
                 mid[index], rad[index] = _pair(x)
         return cls(mid, rad)
 
+    @classmethod
+    def in_balls(cls, make: Callable[[Ball], Ball]) -> Self:
+        """What is made of constants in balls; ``make`` receives a ball."""
+        with flint.ctx.workprec(max(_BITS, flint.ctx.prec)):
+            return cls.of_balls(make(Ball.lift(0)))
+
     def told(self) -> Callable[[tuple[int, ...]], Text]:
         from symattn.arrays.shown import element
 
@@ -207,10 +214,10 @@ def _as_floats(data: object) -> np.ndarray | None:
         plain = np.asarray(data)
     except (TypeError, ValueError, Refused):
         return None
-    if plain.dtype.name.startswith(("bfloat", "float8")) or plain.dtype.kind == "b":
-        return plain.astype(np.float64)
     if plain.dtype.kind == "f" and plain.dtype.itemsize <= 8:
         return np.array(plain, dtype=np.float64, order="C")
+    if plain.dtype.kind == "b" or plain.dtype.name.startswith(("bfloat", "float8")):
+        return plain.astype(np.float64)
     if plain.dtype.kind in "iu" and not ((plain > 2**53) | (plain < -(2**53))).any():
         return plain.astype(np.float64)
     return None
@@ -223,9 +230,9 @@ def _pair(x: Any) -> tuple[float, float]:
     if isinstance(x, Undefined):
         return np.nan, 0.0
     c = float(x.mid())
-    if not np.isfinite(c) or not x.is_finite():
+    if not isfinite(c) or not x.is_finite():
         return 0.0, np.inf
-    off = abs(x - flint.arb(c))
+    off = abs(x - c)
     return c, 0.0 if off == 0 else float(off.upper()) * (1 + 4 * U) + 2.0**-1074
 
 

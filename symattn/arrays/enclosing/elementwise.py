@@ -6,6 +6,7 @@ is written on the right of ≤ is computed, inflated and kept.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Self
 
 import numpy as np
@@ -37,7 +38,7 @@ class EnclosedElementwise(Core):
             if _is_shift(y, shape) and x.plain_shape[-1] == shape[-1]:
                 common = Common(object(), y.rad.copy(), True)
                 return cls._later(kernels.shifted, shape, x, y.mid.copy(), forbidden=masked, common=common)
-        kernel = kernels.exact_sum if int(np.prod(shape, dtype=int)) <= SMALL else kernels.sum
+        kernel = kernels.exact_sum if prod(shape) <= SMALL else kernels.sum
         either = lambda x, y: (x.mid == -np.inf) | (y.mid == -np.inf)  # noqa: E731
         return cls.made(computed(kernel, shape, (a.parts, b.parts), forbidden=either))
 
@@ -49,8 +50,14 @@ class EnclosedElementwise(Core):
         x, y = (b, a) if a.size == 1 else (a, b)
         if y.size == 1 and _is_power(y.parts):
             return cls._times_power(x, y, shape)
-        kernel = kernels.exact_product if int(np.prod(shape, dtype=int)) <= SMALL else kernels.product
+        kernel = kernels.exact_product if prod(shape) <= SMALL else kernels.product
         return cls.made(computed(kernel, shape, (x.parts, y.parts), forbidden=_product))
+
+    @classmethod
+    def _negative(cls, a: Self) -> Self:
+        if np.any(masked(a.raw)):
+            raise Refused(_REFUSED)
+        return cls.made(Parts(-a.mid, a.rad.copy(), a.raw.finite))
 
     @classmethod
     def _times_power(cls, x: Self, y: Self, shape: tuple[int, ...]) -> Self:

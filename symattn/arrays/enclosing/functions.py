@@ -6,8 +6,7 @@ NumPy's own exp, tanh, log, … are not used: nothing is promised of their error
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Self
+from typing import Self
 
 import flint
 import numpy as np
@@ -181,19 +180,20 @@ def _tanh_of(x: np.ndarray) -> np.ndarray:
 # -- the others -------------------------------------------------------------------------------------------------------
 def _by_arb(kind: str, name: str, a: Parts) -> Parts:
     """Compute by Arb, one element after the other, in some microseconds each."""
-    mid, rad = np.empty(a.mid.shape), np.empty(a.mid.shape)
-    bounded: Callable[[Any], Any] = (lambda x: flint.arb(0, 1)) if name != "log" else (lambda x: flint.arb("nan"))
+
+    def result(c: float, r: float) -> tuple[float, float]:
+        if c != c:
+            return c, r
+        x = _ball(c, r)
+        if name == "log" and not x > 0:
+            if x < 0:
+                raise Refused(f"{kind}: log of the negative number {c}")
+            return math.nan, math.inf
+        if r == math.inf:
+            return 0.0, 1.0
+        return _pair(getattr(x, name)())
+
     with flint.ctx.workprec(96):
-        for index, c in np.ndenumerate(a.mid):
-            r = float(a.rad[index])
-            if c != c:
-                mid[index], rad[index] = c, r
-                continue
-            x = _ball(float(c), r)
-            if name == "log" and x < 0:
-                raise Refused(f"{kind}: log of the negative number {float(c)}")
-            if name == "log" and not x > 0:
-                mid[index], rad[index] = np.nan, np.inf
-                continue
-            mid[index], rad[index] = _pair(getattr(x, name)() if np.isfinite(r) else bounded(x))
+        pairs = list(map(result, a.mid.reshape(-1).tolist(), a.rad.reshape(-1).tolist()))
+    mid, rad = np.array(pairs).reshape(-1, 2).T.reshape(2, *a.mid.shape)
     return Parts(mid, rad)

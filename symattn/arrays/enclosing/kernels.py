@@ -29,13 +29,9 @@ def exact_sum(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np
 
 def product(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray) -> None:
     np.multiply(a, b, out=c)
-    t = np.abs(a)
-    t += ra
-    np.multiply(t, rb, out=r)
-    np.abs(b, out=t)
-    t *= ra
-    r += t
-    np.abs(c, out=t)
+    np.multiply(np.abs(a) + ra, rb, out=r)
+    r += np.abs(b) * ra
+    t = np.abs(c)
     t *= U
     r += t
     r *= UP

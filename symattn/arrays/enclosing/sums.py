@@ -42,10 +42,12 @@ class EnclosedSums(Core):
         """c̃ = max c_l; max x_l − c̃ is at most max(r_l − (c̃ − c_l)), and at least −r_l where c_l = c̃, one of these."""
         if not a.plain_shape[axis]:
             raise InputError(f"{cls.name}: max over an empty axis (are there no keys?)")
-        x = a.source if a.common is None and axis in (-1, a.ndim - 1) else a.parts
-        if isinstance(x, Parts):
+        last = axis in (-1, a.ndim - 1)
+        x = a.source if a.common is None and last else a.parts
+        if isinstance(x, Parts) and not last:
             x = Parts(np.moveaxis(x.mid, axis, -1), np.moveaxis(x.rad, axis, -1))
-        mid, rad = _tops(x, tuple(np.delete(a.plain_shape, axis).tolist()), a.plain_shape[axis])
+        shape = list(a.plain_shape)
+        mid, rad = _tops(x, shape.pop(axis), tuple(shape))
         if np.isfinite(mid).all():
             return cls.made(Parts(mid, rad, True))
         undefined = (np.isnan(a.mid) & (a.rad == 0)).any(axis=axis)
@@ -92,7 +94,7 @@ def _summed(a: Parts, axis: int, keep: bool) -> Parts:
     return mended(out, (bad,))
 
 
-def _tops(x: Parts | EnclosedWork, shape: tuple[int, ...], n: int) -> tuple[np.ndarray, np.ndarray]:
+def _tops(x: Parts | EnclosedWork, n: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """c̃ and max(r_l − (c̃ − c_l)) over the last axis, of length n; the differences of midpoints are rounded down."""
     mid, rad = np.empty(shape), np.zeros(shape)
     with np.errstate(all="ignore"):

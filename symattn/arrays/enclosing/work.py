@@ -6,12 +6,13 @@ is put right by ``mended``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from symattn.arrays.enclosing.bounds import blocks
+from symattn.arrays.enclosing.bounds import BLOCK, blocks
 
 Kernel = Callable[..., None]
 Forbidden = Callable[..., Any]
@@ -42,8 +43,8 @@ def _spread(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 class EnclosedWork:
     """The result of ``kernel`` for the operands and ``more`` arrays, block by block.
 
-    Operands are arrays, or the work that makes them, of the shape of the result. ``forbidden`` says of a block of the
-    operands where the result is −∞, or refuses them.
+    Operands are arrays, or the work that makes them, of the shape of the result or spread to it. ``forbidden`` says of
+    a block of the operands where the result is −∞, or refuses them.
     """
 
     def __init__(
@@ -56,15 +57,15 @@ class EnclosedWork:
     ) -> None:
         self.kernel, self.shape, self.forbidden = kernel, shape, forbidden
         self.boxed = shape or (1,)
-        self.operands = [x if isinstance(x, EnclosedWork) else x.spread(self.boxed) for x in operands]
-        self.more = [_spread(np.asarray(x), self.boxed) for x in more]
+        self.operands, self.more = list(operands), [np.asarray(x) for x in more]
+        if not shape or prod(shape) > BLOCK:  # else there is one block, in which NumPy spreads what is shorter
+            self.operands = [x if isinstance(x, EnclosedWork) else x.spread(self.boxed) for x in operands]
+            self.more = [_spread(x, self.boxed) for x in self.more]
         self.reads = 0
         self.done: Parts | None = None
-        self.dummy = np.broadcast_to(np.zeros(()), self.boxed)
 
-    def write(self, block: Any, c: np.ndarray, r: np.ndarray) -> bool:
+    def _write(self, operands: Sequence[Parts], block: Any, c: np.ndarray, r: np.ndarray) -> bool:
         """Compute a block. Whether all came out finite."""
-        operands = [x.read(block) for x in self.operands]
         self.kernel(c, r, *(z for x in operands for z in x.pair), *(x[block] for x in self.more))
         if not r.size or r.max() < np.inf:
             return True
@@ -76,18 +77,21 @@ class EnclosedWork:
 
     def read(self, block: Any) -> Parts:
         """A block, which is computed if the whole is not."""
-        if self.done is not None:
-            return self.done.read(block)
-        c, r = np.empty((2, *self.dummy[block].shape))
-        return Parts(c, r, self.write(block, c, r) or None)
+        if self.done is not None or prod(self.boxed) <= BLOCK:
+            return self.settled().read(block)
+        operands = [x.read(block) for x in self.operands]
+        c, r = np.empty((2, *operands[0].mid.shape))
+        return Parts(c, r, self._write(operands, block, c, r) or None)
 
     def settled(self) -> Parts:
         """The whole, which is computed once."""
         if self.done is None:
             mid, rad = np.empty(self.boxed), np.empty(self.boxed)
             with np.errstate(all="ignore"):
-                whole = all([self.write(b, mid[b], rad[b]) for b in blocks(self.boxed)])
-            self.done = Parts(mid.reshape(self.shape), rad.reshape(self.shape), whole or None)
+                each = [
+                    self._write([x.read(b) for x in self.operands], b, mid[b], rad[b]) for b in blocks(self.boxed)
+                ]
+            self.done = Parts(mid.reshape(self.shape), rad.reshape(self.shape), all(each) or None)
             self.operands, self.more = [], []
         return self.done
 

@@ -33,6 +33,8 @@ def powers_of(base: Number, exponents: Sequence[Fraction], like: Array) -> Array
     if isinstance(like, np.ndarray):
         frequencies: Array = _floats(Fraction(base), tuple(exponents), like.dtype)
         return frequencies
+    if in_balls := getattr(like, "in_balls", None):  # operations on single numbers cost less there
+        return in_balls(lambda ball: powers_of(base, exponents, ball))  # type: ignore[no-any-return]
     return namespace_of(like).stack([power(base, e, like) for e in exponents])
 
 
