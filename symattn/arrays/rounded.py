@@ -98,13 +98,11 @@ class RoundedSums(ComputedNumber):
         a, b = a.name_errors(), b.name_errors()
         shape = (*np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2]), a.plain_shape[-2], b.plain_shape[-1])
         largest = max(int(np.prod(shape)), *(z.size for z in (a, b) if radii(z.rows).any()), 0)
-        ids = common_ids([a.rows, b.rows], largest)
-        value, shared = np.empty(shape, dtype=object), np.empty((*shape, ids.size))
-        rest, size, count = np.zeros((3, *shape))
-        x, y = (z.map(lambda p: np.broadcast_to(p, (*shape[:-2], *p.shape[-2:]))) for z in (a, b))
+        ids, value = common_ids([a.rows, b.rows], largest), np.empty(shape, dtype=object)
+        x, y = (np.broadcast_to(z.planes[0], (*shape[:-2], *z.plain_shape[-2:])) for z in (a, b))
         for i in np.ndindex(*shape[:-2]):
-            value[i] = Ball._matmul(x[i].value, y[i].value).entries
-            shared[i], rest[i], size[i], count[i] = cls._product(x[i], y[i], ids)
+            value[i] = Ball._matmul(Ball(x[i]), Ball(y[i])).entries
+        shared, rest, size, count = cls._product(a, b, ids, (*shape, ids.size))
         return cls.made(
             Ball(value),
             LinearErrors(shared, ids, rest, np.zeros(shape)),
@@ -115,20 +113,21 @@ class RoundedSums(ComputedNumber):
         )
 
     @classmethod
-    def _product(cls, a: Self, b: Self, ids: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return a product's coefficients, other errors, Σ|x̂_l ŷ_l|, and the number of products that are not 0.
+    def _product(cls, a: Self, b: Self, ids: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+        """Return a product's coefficients, in this shape, other errors, Σ|x̂_l ŷ_l|, and how many products are not 0.
 
         x̂ŷ − xy = y (x̂ − x) + x (ŷ − y) + (x̂ − x)(ŷ − y).
         """
         (s, p, e), (t, q, f), x, y = cls._operand(a, ids), cls._operand(b, ids), a.near, b.near
-        shared = np.zeros((*x.near.shape[:1], *y.near.shape[1:], ids.size))
+        shared, (*batch, rows, columns, n) = np.zeros(shape), shape
         if t is not None:
-            shared += np.tensordot(x.near, t, 1)
+            shared += (x.near @ t.reshape(*t.shape[:-2], columns * n)).reshape(shape)
         if s is not None:
-            shared += np.moveaxis(np.tensordot(s, y.near, (1, 0)), 1, -1)
-        slack = SLACK * a.plain_shape[-1]
-        rest = x.size @ q + p @ y.size + e @ f + (x.off + slack * x.size) @ f + e @ (y.off + slack * y.size)
-        u, v = up(x.size + e), up(y.size + f)
+            lines = np.moveaxis(s, -1, -2).reshape(*s.shape[:-3], rows * n, s.shape[-2]) @ y.near
+            shared += np.moveaxis(lines.reshape(*batch, rows, n, columns), -2, -1)
+        slack, (c, d) = SLACK * a.plain_shape[-1], (x.size, y.size)
+        rest = c @ q + p @ d + e @ f + (x.off + slack * c) @ f + e @ (y.off + slack * d)
+        u, v = up(c + e), up(d + f)
         return shared, rest, u @ v, (u > 0).astype(float) @ (v > 0).astype(float)
 
     @classmethod

@@ -141,6 +141,14 @@ _RADIUS, _OWN = (np.frompyfunc(attrgetter(name), 1, 1) for name in ("radius", "o
 _BOUNDED = np.frompyfunc(lambda r: RowErrors(NONE.ids, NONE.coefficients, 0.0, r) if r else NONE, 1, 1)
 
 
+_NEGATED = np.frompyfunc(lambda r: RowErrors(r.ids, -r.coefficients, r.radius, r.own) if r.ids.size else r, 1, 1)
+
+
+def negated(rows: np.ndarray) -> np.ndarray:
+    """The errors of the numbers with the other sign."""
+    return np.asarray(_NEGATED(rows), dtype=object)
+
+
 def bounded(own: np.ndarray) -> np.ndarray:
     """Rows that have nothing in common."""
     return np.asarray(_BOUNDED(own), dtype=object)

@@ -12,7 +12,19 @@ import numpy as np
 from symattn.arrays.ball import Ball
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.rounding.array import SPECIAL, ComputedNumber, sharply, special
-from symattn.arrays.rounding.bounds import SLACK, Floats, bounded, floats, growth, holds, product, rounding, times, up
+from symattn.arrays.rounding.bounds import (
+    SLACK,
+    Floats,
+    bounded,
+    floats,
+    growth,
+    holds,
+    negated,
+    product,
+    rounding,
+    times,
+    up,
+)
 from symattn.document.errors import InputError, Undecided
 
 
@@ -83,8 +95,9 @@ class RoundedElementwise(ComputedNumber):
         roundings in ``accumulate`` instead of m, those of y instead of none or n.
         """
         value = a.value + b.value
-        x, y = (np.where(z.terms > 0, z.terms, z.reach) for z in (a, b))
-        m, n, zero = a.count, b.count, (a.reach == 0) | (b.reach == 0)
+        reach = a.reach, b.reach
+        x, y = (np.where(z.terms > 0, z.terms, most) for z, most in zip((a, b), reach, strict=True))
+        m, n, zero = a.count, b.count, (reach[0] == 0) | (reach[1] == 0)
         joined = (m + n > 0) & ~zero
         all_, f = np.maximum(m, 1) + np.maximum(n, 1), cls.precision.accumulate
         more = (growth(f, all_) - growth(f, m)) * x + (growth(f, all_) - growth(f, n)) * y
@@ -98,6 +111,14 @@ class RoundedElementwise(ComputedNumber):
             terms=np.where((a.terms > 0) | (b.terms > 0), x + y, 0),
             count=np.where(joined, all_, m + n),
         )
+
+    @classmethod
+    @sharply
+    def _negative(cls, a: Self) -> Self:
+        """−x, with the errors of x but for their signs."""
+        _, rows, *bounds, near, off = a.planes
+        value = Ball._negative(a.value).entries
+        return cls(value, negated(rows), *(p.copy() for p in bounds), np.asarray(-near), off.copy())
 
     def as_input(self) -> Self:
         """These numbers stored in the input's format, where the arithmetic is a wider one: rounded once more."""
