@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -34,6 +34,13 @@ Pull = Callable[[Any], Any]
 Ties = Literal["refuse", "second"]
 
 
+class Unread(NamedTuple):
+    """The shape of a value, and what makes it where it is read: the way back through one step may not need it."""
+
+    shape: tuple[int, ...]
+    make: Callable[[], Any]
+
+
 class Taped(ArrayBase):
     """A ``value`` of the kind below, and its ``sources``: each an operand with the pull of gradients back to it."""
 
@@ -43,7 +50,7 @@ class Taped(ArrayBase):
     ties: ClassVar[Ties]
 
     def __init__(self, value: Any, sources: Sequence[tuple[Taped, Pull]] = (), moves: bool = False) -> None:
-        self.value = value
+        self._value = value
         self.sources = tuple((x, pull) for x, pull in sources if x.moves)
         self.moves: bool = moves or bool(self.sources)
 
@@ -73,8 +80,16 @@ class Taped(ArrayBase):
     @classmethod
     def _matmul(cls, a: Taped, b: Taped) -> Self:
         xp, x, y = cls.under, a.value, b.value
+        shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
         left = (a, lambda g: to_shape(xp, xp.matmul(g, y.mT), x.shape))
-        return cls(xp.matmul(x, y), [left, (b, lambda g: to_shape(xp, xp.matmul(x.mT, g), y.shape))])
+        right = (b, lambda g: to_shape(xp, xp.matmul(x.mT, g), y.shape))
+        return cls(Unread(shape, lambda: xp.matmul(x, y)), [left, right])
+
+    @property
+    def value(self) -> Any:
+        if isinstance(self._value, Unread):
+            self._value = self._value.make()
+        return self._value
 
     def told(self) -> Callable[[tuple[int, ...]], Text] | None:
         from symattn.arrays.shown import teller
@@ -88,7 +103,7 @@ class Taped(ArrayBase):
     @property
     def plain_shape(self) -> tuple[int, ...]:
         """The shape as plain integers."""
-        return tuple(map(int, self.value.shape))
+        return tuple(map(int, self._value.shape))
 
     @property
     def size(self) -> int:
