@@ -111,10 +111,6 @@ class Entries(Planes):
         return cls(_object(np.multiply(a.entries, b.entries)))
 
     @classmethod
-    def _negative(cls, a: Self) -> Self:
-        return cls(_object(np.negative(a.entries)))
-
-    @classmethod
     def _div(cls, a: Self, b: Self) -> Self:
         quotients = cls.each(cls._quotient, a, b)
         for index, x in np.ndenumerate(quotients):
