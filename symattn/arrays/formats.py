@@ -71,12 +71,12 @@ class Format:
         """The largest finite number."""
         return Fraction(float(self._info.max))
 
-    @property
+    @cached_property
     def smallest(self) -> Fraction:
         """The smallest positive number, a subnormal one."""
         return Fraction(float(self._info.smallest_subnormal))
 
-    @property
+    @cached_property
     def smallest_normal(self) -> Fraction:
         """The smallest positive number with all its digits."""
         return Fraction(float(self._info.smallest_normal))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from symattn.arrays.formats import FORMATS, TF32, WIDE, Format, truncated
@@ -136,17 +137,17 @@ class Precision(Answering):
         """The format of the output."""
         return self.output or self.input
 
-    @property
+    @cached_property
     def lost(self) -> float:
         """η of stored weights."""
         return float(self.stored.eta) / self.times
 
-    @property
+    @cached_property
     def roughest(self) -> Format:
         """The format with the largest unit roundoff."""
         return max((self.input, self.score, self.accumulate, self.stored), key=lambda f: f.u)
 
-    @property
+    @cached_property
     def between(self) -> Format:
         """The roughest arithmetic that scores are computed in."""
         return max((self.score, self.accumulate), key=lambda f: f.u) if self.contract == "fused" else self.roughest

@@ -217,10 +217,10 @@ def in_buckets(fall: Floats, reach: Floats, open_: NDArray[np.bool_] | None = No
     factor = (_BUCKETS / (np.minimum(_DEEPEST, deepest) + 1e-30)).astype(kind)
     place = fall * factor
     np.minimum(place, kind.type(_BUCKETS), out=place)
-    index = place.astype(np.int64)
-    index += np.arange(rows).reshape(deepest.shape) * (_BUCKETS + 1)
+    index, first = place.astype(np.int64), np.arange(rows).reshape(deepest.shape) * (_BUCKETS + 1)
+    index += first
     counts = np.bincount(index.ravel() if open_ is None else index[open_], minlength=rows * (_BUCKETS + 1))
     above = np.cumsum(counts.reshape(*deepest.shape[:-1], -1), axis=-1) - 1
     further = np.minimum(np.ceil(reach.astype(np.float64) * factor) + 1, _BUCKETS).astype(np.int64)
-    shifted = np.take_along_axis(above, np.minimum(np.arange(_BUCKETS + 1) + further, _BUCKETS), axis=-1)
-    return np.asarray(np.maximum(shifted, 0).astype(kind).ravel()[index])
+    shifted = np.take(above, np.minimum(np.arange(_BUCKETS + 1) + further, _BUCKETS) + first)
+    return np.asarray(np.take(np.maximum(shifted, 0).astype(kind), index))

@@ -194,7 +194,8 @@ class Rows:
         """e^{−m} where no maximum need be subtracted and the largest exponential is below 1, else 1."""
         p, e = self.precision, self.exponents
         lowest = log(float(min(p.score.smallest_normal, p.accumulate.smallest_normal)))
-        return exp(np.where(e.m >= lowest - e.r, np.maximum(e.r - e.m, 0.0), 0.0)) * (1 + 4 * EPSILON)
+        least = np.where(e.m >= lowest - e.r, np.maximum(e.r - e.m, 0.0), 0.0)
+        return (exp(least) if least.any() else np.ones_like(least)) * (1 + 4 * EPSILON)
 
 
 _NUMBERS = NumberKind(

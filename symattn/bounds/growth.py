@@ -34,6 +34,7 @@ def g(n: int, f: Format) -> float:
     return growth_of(n * rate_of(f.u))
 
 
+@lru_cache(4096)
 def growth_of(x: Fraction | float) -> float:
     """e^x − 1 of one number, rounded up."""
     exact = Fraction(x)
