@@ -88,9 +88,7 @@ class EnclosedWork:
         if self.done is None:
             mid, rad = np.empty(self.boxed), np.empty(self.boxed)
             with np.errstate(all="ignore"):
-                each = [
-                    self._write([x.read(b) for x in self.operands], b, mid[b], rad[b]) for b in blocks(self.boxed)
-                ]
+                each = [self._write([x.read(b) for x in self.operands], b, mid[b], rad[b]) for b in blocks(self.boxed)]
             self.done = Parts(mid.reshape(self.shape), rad.reshape(self.shape), all(each) or None)
             self.operands, self.more = [], []
         return self.done

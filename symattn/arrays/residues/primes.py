@@ -86,4 +86,3 @@ def factors(n: int) -> list[tuple[int, int]]:
         if prime > 1 << 16:
             raise Refused(f"modular: the root of {n}, which has no small prime factor")
     return [*result, (n, 1)] if n > 1 else result
-
