@@ -197,10 +197,11 @@ class _Scores:
         """Part b."""
         cos, sin = (size(self.run.values[n]) for n in step.of[1:])
         off = self._lift(self._tables(cos, step.of[1])) + self._g(3, self.f) * self.xp.maximum(cos, sin)
-        grown = a + e
-        moved = _around(step, grown, off, off) - _around(step, grown, off * 0, off * 0)
-        rounded_ = _around(step, grown, cos, sin) * self._g(3, self.f)
-        return _around(step, a, cos, sin), _around(step, e, cos, sin) + moved + rounded_
+        moved = _around(step, a + e, off, off)
+        if 2 * extents(cos)[-1] < extents(a)[-1]:  # the columns that no rotation reaches
+            moved = moved - _around(step, a + e, off * 0, off * 0)
+        a, e = _around(step, a, cos, sin), _around(step, e, cos, sin)
+        return a, e + moved + (a + e) * self._g(3, self.f)
 
     def _tables(self, cos: Balls, name: str) -> np.ndarray:
         """E without what storing costs."""
