@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from operator import neg
 from typing import Any, Self, TypeVar
 
 import flint
@@ -101,10 +100,6 @@ class Ball(Entries):
         out = np.empty(len(result), dtype=object)
         out[:] = result[::-1] if descending else result
         return cls(out)
-
-    @classmethod
-    def _negative(cls, a: Self) -> Self:
-        return cls(cls.each(neg, a))
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from operator import neg
 from typing import Any, Self
 
 import flint
@@ -117,8 +118,7 @@ class RoundedElementwise(ComputedNumber):
     def _negative(cls, a: Self) -> Self:
         """−x, with the errors of x but for their signs."""
         _, rows, *bounds, near, off = a.planes
-        value = Ball._negative(a.value).entries
-        return cls(value, negated(rows), *(p.copy() for p in bounds), np.asarray(-near), off.copy())
+        return cls(Ball.each(neg, a.value), negated(rows), *(p.copy() for p in bounds), np.asarray(-near), off.copy())
 
     def as_input(self) -> Self:
         """These numbers stored in the input's format, where the arithmetic is a wider one: rounded once more."""
