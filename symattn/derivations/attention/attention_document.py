@@ -32,6 +32,7 @@ from symattn.document.notation import Name, Node, equals
 from symattn.document.text import plain_text, text
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import DecidedRelation, record, relations
+from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.section import Section
 
@@ -156,11 +157,10 @@ def _check(request: DerivationRequest, part: Part, values: Mapping[str, object],
     """Raise FalseStep unless the formulas of a step give every entry, as the step does."""
     try:
         agrees = expressions.agrees(request, part, values, array)
-    except Refused as reason:
+    except (Unread, Refused) as reason:
         raise FalseStep(f"{part.name}: {reason}") from reason
     if not agrees:
-        what = "do not give every entry" if agrees is None else "give other entries than the step"
-        raise FalseStep(f"{part.name}: its formulas {what}")
+        raise FalseStep(f"{part.name}: its formulas give other entries than the step")
 
 
 def _of_weights(writing: _Page, part: Part, array: Array, where: Evidence) -> list[Step]:

@@ -39,11 +39,11 @@ def run(step: Step, inputs: Mapping[str, object]) -> Any:
     return step.run(*(inputs[name] for name in step.of))
 
 
-def agrees(request: DerivationRequest, step: Step, inputs: Mapping[str, object], found: Array) -> bool | None:
-    """Return whether every entry that the step gave is what its formulas say; None where they do not say every one."""
+def agrees(request: DerivationRequest, step: Step, inputs: Mapping[str, object], found: Array) -> bool:
+    """Return whether every entry that the step gave is what its formulas say. Raises Unread, Refused."""
     result = pairs(request, step, inputs, found, Symbolic)
-    if result is None or any(isinstance(x, Forbidden) != isinstance(y, Forbidden) for x, y in result):
-        return None if result is None else False
+    if any(isinstance(x, Forbidden) != isinstance(y, Forbidden) for x, y in result):
+        return False
     return _equal([(x, y) for x, y in result if not isinstance(x, Forbidden)])
 
 
@@ -72,8 +72,7 @@ def agrees_on_numbers(request: DerivationRequest, step: Step) -> bool:
     """Return whether a step gives on rational numbers what its formulas say."""
     shapes = {name: lengths(name, request.spec, request.names, request.sizes) for name in step.of}
     given = {name: Exact.lift(_numbers(shape)) for name, shape in shapes.items()}
-    result = pairs(request, step, given, run(step, given), Exact)
-    return result is not None and all(same(x, y) for x, y in result)
+    return all(same(x, y) for x, y in pairs(request, step, given, run(step, given), Exact))
 
 
 def _numbers(shape: tuple[int, ...]) -> np.ndarray:

@@ -27,11 +27,11 @@ from symattn.proof.relations.part_values import Unread
 Pairs = list[tuple[Any, Any]]
 
 
-def pairs(request: DerivationRequest, step: Step, values: Mapping[str, Any], array: Any, kind: Any) -> Pairs | None:
-    """Each entry of ``array`` beside the one that the formulas of the step give; None where they do not give them all.
+def pairs(request: DerivationRequest, step: Step, values: Mapping[str, Any], array: Any, kind: Any) -> Pairs:
+    """Pair each entry of ``array`` with the one that the formulas of the step give.
 
     ``values`` are the arrays of the step and its masks: NumPy arrays of truth values and whole numbers, others of the
-    ``kind``. Raises Refused for what the kind lacks.
+    ``kind``. Raises Unread for formulas that cannot be read or leave entries out, Refused for what the kind lacks.
     """
     own = len(lengths(step.name, request.spec, request.names, request.lengths))
     own += request.spec.heads > 1 and step.name == "output" and not step.of[0].startswith("attended")
@@ -39,10 +39,7 @@ def pairs(request: DerivationRequest, step: Step, values: Mapping[str, Any], arr
     result: Pairs = []
     for batch in np.ndindex(*front):
         item = {name: _of_batch(request, name, x, batch) for name, x in values.items()}
-        of_item = _of_item(request, step, item, array.entries[batch], kind)
-        if of_item is None:
-            return None
-        result += of_item
+        result += _of_item(request, step, item, array.entries[batch], kind)
     return result
 
 
@@ -63,7 +60,7 @@ def _of_batch(request: DerivationRequest, name: str, x: Array, batch: tuple[int,
 
 def _of_item(
     request: DerivationRequest, step: Step, values: Mapping[str, object], array: np.ndarray, kind: Any
-) -> Pairs | None:
+) -> Pairs:
     spec = request.spec
     if step.name == "weights" and spec.normaliser in ("sparsemax", "entmax"):
         return _projected(spec, values[step.of[0]], array, kind)
@@ -78,15 +75,13 @@ def _of_item(
     for (before, _), read, (formula, _) in zip(formulas, readings[1:], formulas[1:], strict=False):
         if defines(step, formula):
             continue
-        try:
-            sides = sides_of(request, alone, arrays, read.definitions, formula, before, kind)
-        except Unread:
-            return None
-        for side in sides:
+        for side in sides_of(request, alone, arrays, read.definitions, formula, before, kind):
             places, entries, where = np.broadcast_arrays(*side)
             result += [(array.flat[at], x) for at, x in zip(places[where], entries[where], strict=True)]
             covered |= {*places[where]}
-    return result if len(covered) == array.size else None
+    if len(covered) != array.size:
+        raise Unread("formulas that do not give every entry")
+    return result
 
 
 def _permits(mask: object) -> Any:

@@ -178,16 +178,19 @@ def weights_known(walk: Walk) -> Evidence | None:
 
 
 def row_sums(walk: Walk) -> Evidence:
-    """Check that each row of weights sums to 1 exactly, but for rows without any key and undefined ones."""
+    """Check that each row of weights sums to 1 exactly, but for rows without any key and undefined ones.
+
+    Raises FalseStep where one has another sum.
+    """
     weights = walk.arrays["weights"].reshape(-1, walk.arrays["weights"].shape[-1])
     defined = [row for row in weights if not any(isinstance(x, Undefined) for x in row)]
     full = [row for row in defined if any(not x.is_zero() for x in row)]
-    other = next((s for row in full if (s := sum(row, Quotient.of(0))) != 1), None)
-    total = text((other or Quotient.of(1)).notation())
+    if any(sum(row, Quotient.of(0)) != 1 for row in full):
+        raise FalseStep("the weights of a row do not sum to 1")
     rows = f"each of {counted(len(full), 'row')}" if len(full) > 1 else "the row" if full else "no row is there that"
     rest = [(len(defined) - len(full), "fully masked"), (len(weights) - len(defined), "undefined")]
     others = "".join(f"; {n} {word}" for n, word in rest if n)
-    return Evidence(Grade.REFUTED if other else Grade.CHECKED, f"{rows} sums to {total} exactly{others}")
+    return Evidence(Grade.CHECKED, f"{rows} sums to 1 exactly{others}")
 
 
 def _products(walk: Walk, i: int) -> Iterator[Block]:
@@ -280,7 +283,9 @@ def _the_other_way(walk: Walk) -> Iterator[Block]:
     remaining = name("W", "UK"), " in the queries and ", name("W", "UV"), " in the outputs, no key and no value is made"
     yield Paragraph(("With ", *(remaining if absorbed else ("keys and values made of the latent",)), ":"))
     where = "every entry" if exact else "every entry, in balls"
-    grade = Grade.REFUTED if not agrees else Grade.CHECKED if exact else Grade.ENCLOSED
+    if not agrees:
+        raise FalseStep("the output is another with matrices absorbed than with keys and values made")
+    grade = Grade.CHECKED if exact else Grade.ENCLOSED
     title = "the same with matrices absorbed" if absorbed else "the same with keys and values made"
     other_output = name("O", "absorbed" if absorbed else "made", role="output")
     yield Result(title, (equals(SYMBOLS["output"], other_output),), (Evidence(grade, where),))

@@ -27,6 +27,7 @@ from symattn.derivations.attention.reading import ReadingRun
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.printed_elements import digits, nested
 from symattn.derivations.sheets.sheet import Sheet
+from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import run as walks_run
 from symattn.derivations.walks import walk_entries
 from symattn.derivations.walks.run import TINY
@@ -35,6 +36,7 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Text, Values
 from symattn.document.notation import Name, Node, Words
 from symattn.document.text import text
+from symattn.proof.relations.part_values import Unread
 
 _DIGITS = {"float64": 17, "float32": 9}  # of decimals beside a format's own; enough to tell its numbers apart
 _LONGEST = 55  # characters of an exact entry that a line of 80 holds beside its place and label
@@ -135,30 +137,36 @@ class Walk:
         return self.evidence("scores")
 
     def evidence(self, name: str) -> Evidence | None:
-        """How an array is known: its entries are those of the textbook, or lie in the balls of the same step."""
+        """How an array is known: its entries are those of the textbook, or lie in the balls of the same step.
+
+        Raises FalseStep where formulas give other entries, or cannot be read.
+        """
         if name not in self._evidence:
             step = self.mixing if name == "weighted" else self.pipeline.get(name)
             self._evidence[name] = None if step is None else self._known(name, step)
         return self._evidence[name]
 
     def _known(self, name: str, step: Step) -> Evidence | None:
-        if name == "weighted":
-            result = walk_entries.products_agree(self.arrays, step)
-        else:
-            result = walk_entries.step_agrees(self.arrays, self.request, step)
+        try:
+            if name == "weighted":
+                result = walk_entries.products_agree(self.arrays, step)
+            else:
+                result = walk_entries.step_agrees(self.arrays, self.request, step)
+        except Unread as reason:
+            raise FalseStep(f"{name}: {reason}") from reason
         if result is None:
             return self._in_balls(name, step)
+        if not result:
+            raise FalseStep(f"{name}: its formulas give other entries than the step")
         sizes = listed(self.main_sizes)
         where = f"token by token, {sizes if len(sizes) <= _ONE_LINE else 'every entry'}"
         proven = walk_entries.digits_proven(self.arrays, step if name != "weighted" else replace(step, name=name))
-        if not result:
-            return Evidence(Grade.REFUTED, where)
         if proven is None:
             return Evidence(Grade.CHECKED, where)
         return Evidence(Grade.ENCLOSED, f"token by token in balls, {counted(proven, 'digit')} proven")
 
     def _in_balls(self, name: str, step: Step) -> Evidence | None:
-        """Check that the balls of the same step hold the entries: weak, for entries without a textbook form."""
+        """Check that the balls of the same step hold the entries: weak, for more entries than formulas are read for."""
         if any(isinstance(x, Enclosed) for x in self.arrays[name].flat):
             proven = walk_entries.digits_proven(self.arrays, step)
             return Evidence(Grade.ENCLOSED, f"in balls, {counted(proven or 0, 'digit')} proven")

@@ -30,7 +30,7 @@ _BITS = 256  # of what leaves the decided field here
 
 
 def step_agrees(arrays: Arrays, request: DerivationRequest, step: Step) -> bool | None:
-    """Return whether the entries of one step are those of its formulas; None where there are none, or too many."""
+    """Return whether the entries of one step are those of its formulas; None where they are too many. Raises Unread."""
     if step.name not in arrays or any(name not in arrays for name in step.of):
         return False
     result, first = arrays[step.name], arrays[step.of[0]]
@@ -46,10 +46,9 @@ def step_agrees(arrays: Arrays, request: DerivationRequest, step: Step) -> bool 
         return _agrees(given, request, step, Ball)
 
 
-def _agrees(arrays: Arrays, derivation_request: DerivationRequest, step: Step, kind: object) -> bool | None:
+def _agrees(arrays: Arrays, derivation_request: DerivationRequest, step: Step, kind: object) -> bool:
     lifted = {name: _lifted(x, kind) for name, x in arrays.items()}
-    result = pairs(derivation_request, step, lifted, lifted[step.name], kind)
-    return None if result is None else all(same(x, y) for x, y in result)
+    return all(same(x, y) for x, y in pairs(derivation_request, step, lifted, lifted[step.name], kind))
 
 
 def _lifted(array: np.ndarray, kind: Any) -> Any:

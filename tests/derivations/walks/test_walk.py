@@ -8,6 +8,7 @@ import pytest
 
 from symattn.attention.spec import Attention
 from symattn.derivations import examples
+from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import run as walks_run
 from symattn.derivations.walks import walk
 from symattn.derivations.walks.printed import digits_right, follows
@@ -186,11 +187,12 @@ def test_the_token_by_token_check_says_no_to_a_mask_off_by_one() -> None:
         assert not agrees(walk, Attention(causal=True))
 
 
-def test_a_row_that_does_not_sum_to_one_is_refuted() -> None:
+def test_a_row_that_does_not_sum_to_one_is_a_false_step() -> None:
     made = Walk(examples.load("E1"), "float32")
     assert row_sums(made).grade is Grade.CHECKED
     made.arrays["weights"][0, 0] += 1
-    assert row_sums(made).grade is Grade.REFUTED
+    with pytest.raises(FalseStep, match="sum to 1"):
+        row_sums(made)
 
 
 def test_digits_are_right_only_to_the_last_one() -> None:

@@ -3,9 +3,8 @@
     python -m tests.proof.statement.strings [NAME…]
 
 NAME is a derivation, ``walk``, ``claim`` or ``bound``. What reads like a formula is changed: a digit, a sign, a letter
-that stands alone or has an index. A mutant is refused if the document is not made, or bears no grade, or the grade
-``refuted``, where it had one. It survives if something else stands in a box or a label that bears another grade, in a
-table's head or in its caption. Other words are prose, not read.
+that stands alone or has an index. A mutant is refused if the document is not made, and survives if something else
+stands in a box or a label that bears a grade, in a table's head or in its caption. Other words are prose, not read.
 """
 
 import inspect
@@ -22,7 +21,6 @@ from symattn.derivations import derive
 from symattn.derivations.claims import claim
 from symattn.derivations.examples import names as examples
 from symattn.derivations.walks import walk
-from symattn.document.evidence import Grade
 from symattn.document.model import Document, Inline, Result, Steps, Table, Text, Values
 from symattn.document.notation import Node
 from symattn.document.text import text
@@ -94,7 +92,7 @@ def _changed(code: Any, old: str, new: str) -> Any:
 
 
 def graded(document: Document) -> list[str]:
-    """All that stands in the boxes and labels that bear a grade but ``refuted``, and over and under tables."""
+    """All that stands in the boxes and labels that bear a grade, and over and under tables."""
     found: list[str] = []
     for block in document.blocks:
         match block:
@@ -102,7 +100,7 @@ def graded(document: Document) -> list[str]:
                 found += [_words((s.formula, *s.reason, str(s.evidence))) for s in items if s.evidence]
             case Result():
                 found += [block.title, _words(block.text), *map(text, block.formulas), *map(str, block.evidence)]
-            case Values() if block.evidence and block.evidence.grade is not Grade.REFUTED:
+            case Values() if block.evidence:
                 found += [block.title, text(block.symbol), _words(block.reason), str(block.evidence), *block.others]
             case Table():
                 found += [*(_words((*c.group, *c.title)) for c in block.columns), _words(block.caption)]
@@ -156,7 +154,7 @@ def _bound(told: dict[str, Any]) -> Document:
 
 
 def survivors(making: Making, share: float = 1.0, seed: int = 7) -> Iterator[str]:
-    """The mutants with which the document is made and grades something else; of a share, drawn by a seed."""
+    """The mutants with which the document is made and something that is graded differs; of a share, drawn by a seed."""
     _, make, modules = making
     random, honest = Random(seed), graded(make())
     for module in map(import_module, modules):
@@ -164,9 +162,9 @@ def survivors(making: Making, share: float = 1.0, seed: int = 7) -> Iterator[str
                  for function, old in literals(module) for new in mutants(old))  # fmt: skip
         typed = ((module, name, new, _line_apart(vars(module)[name], new)) for name, new in texts(module))
         for place, name, mutant, words in (*coded, *typed):
-            if random.random() < share:
-                others = [f for f in _outcome(make, place, name, mutant) or () if f not in honest]
-                yield from (f"{module.__name__}: {words}: {other}" for other in others[:1])
+            if random.random() < share and (seen := _outcome(make, place, name, mutant)) not in (None, honest):
+                changed = next((f for f in seen if f not in honest), "something is gone")
+                yield f"{module.__name__}: {words}: {changed}"
 
 
 def _line_apart(old: str, new: str) -> str:
