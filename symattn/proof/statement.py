@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.index.axes import withheld
 from symattn.arrays.met import meeting
-from symattn.document.errors import InputError, Meaningless, SymattnError, Undecided, raised_in_symattn
+from symattn.arrays.notes import assigned
+from symattn.document.errors import InputError, Meaningless, Refused, SymattnError, Undecided, raised_in_symattn
 from symattn.document.text import equal_sizes
 from symattn.proof import drawing
 
@@ -62,10 +64,20 @@ def pairs(
 
 
 def run(function: Sides, declared: Declared, world: Letters | Numbers, more: Mapping[str, object] | None = None) -> Any:
-    """Run ``function`` in ``world``; it takes by name what is declared, and what ``more`` holds."""
+    """Run ``function`` in ``world``; it takes by name what is declared, and what ``more`` holds.
+
+    Raises what letters refuse, even where the function itself goes on without it.
+    """
     given = {name: world.array(name, shape, declared) for name, shape in declared.arrays.items()} | dict(more or {})
-    taken = {name: _argument(name, given, declared, world) for name in inspect.signature(function).parameters}
-    return fitting(world, lambda: function(**taken))
+    parameters = inspect.signature(function).parameters
+    taken = {name: _argument(name, given, declared, world) for name in parameters}
+    by_place = [taken.pop(name) for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
+    refusals: list[Refused] = []
+    with assigned(withheld, refusals if isinstance(world, Letters) else None):
+        result = fitting(world, lambda: function(*by_place, **taken))
+    if refusals:
+        raise refusals[0]
+    return result
 
 
 def fitting(world: Letters | Numbers, work: Callable[[], object]) -> Any:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -158,6 +159,45 @@ def test_most_of_them_are_refuted(name: str):
     hard = ("a cast", "double", "pi is", "sixth moment")
     if not any(words in name for words in hard):
         assert Identity(declared, sides, sides).decide().evidence.grade is Grade.REFUTED
+
+
+def swallowed(x: Any, n: Any) -> Any:
+    try:
+        return x + (int(n) > 3), x
+    except Exception:
+        return x, x
+
+
+@lru_cache
+def looked_up(n: Any) -> int:
+    return n == 33
+
+
+ASKED_OF_SIZES: dict[str, Callable[..., Any]] = {
+    "a table": lambda x, n: (x + {101: 1}.get(n, 0), x),
+    "a set of shapes": lambda x: (x + (x.shape in {(77,)}), x),
+    "a cache": lambda x, n: (x + looked_up(n), x),
+    "its text": lambda x, n: (x + (str(n) == "106"), x),
+    "a text with it": lambda x, n: (x + (f"{n}" == "107"), x),
+    "its type": lambda x, n: (x + (isinstance(n, int) and n > 70), x),
+    "an attribute of numbers": lambda x, n: (x + (hasattr(n, "bit_length") and n > 70), x),
+    "a number, and else it goes on": swallowed,
+}
+
+
+@pytest.mark.parametrize("name", ASKED_OF_SIZES)
+def test_what_letters_for_sizes_cannot_answer_is_never_proved(name: str) -> None:
+    sides = ASKED_OF_SIZES[name]
+    evidence = Identity(Declared(VECTOR), sides, sides).decide().evidence
+    assert evidence.grade in (Grade.REFUTED, Grade.UNDECIDED), evidence
+    assert evidence.grade is Grade.REFUTED or re.search("the code asks for .* of n|n,", evidence.where)
+
+
+def test_statements_may_take_parameters_by_place() -> None:
+    def sides(x: Any, n: Any, /) -> Any:
+        return x * n, n * x
+
+    assert Identity(Declared(VECTOR), sides, sides).decide().evidence.grade is Grade.PROVED
 
 
 UNLIKE = {"x": "n m", "y": "k m"}

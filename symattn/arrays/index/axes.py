@@ -6,18 +6,39 @@ into an axis is the number of a block and one entry for each of its factors.
 
 from __future__ import annotations
 
+import sys
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from math import prod
+from types import FrameType
 from typing import Any
 
 from symattn.arrays.index.building import add, as_written, constant, multiply
 from symattn.arrays.index.expressions import Count, Expression
 from symattn.arrays.met import any_way, meet_branch, meet_remainder
-from symattn.document.errors import Refused, Undecided
+from symattn.document.errors import Meaningless, Refused, Undecided
 
 Factor = str | int
 Block = tuple[Factor, ...]
+
+
+withheld: ContextVar[list[Refused] | None] = ContextVar("symattn_withheld", default=None)
+"""What a statement asked of lengths in vain. Its code may compute with them and compare them; where it asks for what a
+letter and a number have differently, and goes on, a proof would be about letters alone."""
+
+
+def _asked() -> list[Refused] | None:
+    """Return where to note what is refused, if the code of a statement asks; symattn may ask all of lengths."""
+    frame = sys._getframe(3) if withheld.get() is not None else None  # of what asks a method of lengths
+    while frame and _package(frame) in sys.stdlib_module_names:
+        frame = frame.f_back
+    return withheld.get() if frame and _package(frame) != "symattn" else None
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 class Compared:
@@ -72,7 +93,32 @@ class Compared:
     def __bool__(self) -> bool:
         return self != 0
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # ``isinstance`` asks for it where the type alone says no
+        self._withhold("the type")
+        return type(self)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__"):
+            self._withhold(name)
+        raise AttributeError(name)
+
+    def __repr__(self) -> str:
+        self._withhold("the text")
+        return self.words()
+
+    def _withhold(self, what: str) -> None:
+        """Raise Meaningless unless symattn itself asks."""
+        if (asked := _asked()) is not None:
+            asked.append(Meaningless(f"indexed: the code asks for {what} of {self.words()}, a letter; hint: compare"))
+            raise asked[-1]
+
+    @abstractmethod
+    def words(self) -> str:
+        """Write the length in its letters."""
+
     def __hash__(self) -> int:
+        self._withhold("the hash")
         # By words: lengths that are not equal must not be asked whether they are, as numbers with one hash would be.
         return hash(repr(sorted(linear(self).coefficients.items())))
 
@@ -114,7 +160,7 @@ class Linear(Compared):
         """Return whether it is > 0 for all sizes from 1 on, by its form."""
         return all(c > 0 for k, c in self.coefficients.items() if k) and sum(self.coefficients.values()) > 0
 
-    def __repr__(self) -> str:
+    def words(self) -> str:
         words = ["·".join([str(c)] * (c != 1 or not k) + list(k)) for k, c in sorted(self.coefficients.items())]
         return " + ".join(words) or "0"
 
@@ -221,16 +267,22 @@ class Axis(Compared):
         return 0
 
     def __int__(self) -> int:
-        if not any(isinstance(f, str) for b in self.blocks for f in b):
-            return sum(prod(f for f in b if isinstance(f, int)) for b in self.blocks)
-        raise Refused(f"indexed: the size {self} is a letter, and the code needs a number")
+        return self._number()
 
     __index__ = __int__
 
     def __float__(self) -> float:
-        return float(int(self))
+        return float(self._number())
 
-    def __repr__(self) -> str:
+    def _number(self) -> int:
+        if not any(isinstance(f, str) for b in self.blocks for f in b):
+            return sum(prod(f for f in b if isinstance(f, int)) for b in self.blocks)
+        reason = Refused(f"indexed: the size {self.words()} is a letter, and the code needs a number")
+        if (asked := _asked()) is not None:
+            asked.append(reason)
+        raise reason
+
+    def words(self) -> str:
         return " + ".join("·".join(map(str, b)) or "1" for b in self.blocks) or "0"
 
 
