@@ -8,6 +8,8 @@ The first line is the title. Then, a line each (an indented line goes on with th
     roles: …                        colours of letters that are not the usual ones
     # …                             a heading
     A1: … :: …                      a hypothesis, which may define letters, and a remark
+    A1 (x y): …                     the same, of these arrays, or of what laws assume: ``independent``, ``moments``,
+                                    ``centred``, ``shape``; grades of means and variances name it
     A of TOPIC.NAME                 the hypotheses of a theorem, by its topic and its name
     let: …                          a paragraph whose formulas define letters, or give them their numbers
     with: …                         the same, which is not printed
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from symattn.derivations.cited import CitedTheorem
 
 _STEP = re.compile(r"(\w*)(-|:=|→) (.*)")
-_SAID = re.compile(r"(let|with|result|caveat|A\d)(?: (\w+))?: (.*)")
+_SAID = re.compile(r"(let|with|result|caveat|A\d)(?: (\w+))?(?: \(([\w ]+)\))?: (.*)")
 _NAMED = re.compile(r"(theorem|not|A of|insert) ([\w.-]+)")
 _HEAD = re.compile(r"(subtitle|hint): (.*)")
 _LETTERS = re.compile(r"letters(?: (\w+))?: (.*)|roles: (.*)")
@@ -62,13 +64,14 @@ class Telling:
 
     def __init__(self, letters: Mapping[str, Glossary] | None = None, /, **values: Any) -> None:
         self.letters = dict(letters or {})
+        self.labels: Mapping[str, str] = {}
         self.sections = {name: Section(x) for name, x in self.letters.items()}
         self.roles, self.values = {**formulas.ROLES, "a": "weight", "A": "weight"}, values
         self._cited: dict[str, CitedTheorem] = {}
 
     def document(self, name: str, typed: str, **more: Any) -> Document:
         """The whole document that a text says."""
-        (title, _), *lines = _lines(typed)
+        (title, _), *lines = lines_of(typed)
         heads = [match.groups() for line, _ in lines if (match := _HEAD.fullmatch(line))]
         hints = tuple(said for kind, said in heads if kind == "hint")
         below = "".join(said for kind, said in heads if kind == "subtitle")
@@ -77,7 +80,7 @@ class Telling:
 
     def blocks(self, typed: str) -> tuple[Block, ...]:
         """The blocks of a part of a document."""
-        return self._blocks(_lines(typed))
+        return self._blocks(lines_of(typed))
 
     def theorem(self, name: str) -> CitedTheorem:
         """A theorem of the catalogue, decided once in a text."""
@@ -99,6 +102,9 @@ class Telling:
 
     def _blocks(self, lines: list[Line]) -> tuple[Block, ...]:
         """Steps that follow each other are one group, and so are hypotheses."""
+        if labels := labels_of(lines):
+            self.labels = labels
+            self.sections = {name: self._section(x) for name, x in self.letters.items()}
         result: list[Any] = []
         for kind, group in groupby((part for line in lines for part in self._parts(*line)), type):
             if kind is Step:
@@ -116,7 +122,7 @@ class Telling:
         elif letters := _LETTERS.fullmatch(line):
             self._letters(letters[1] or "", letters[2], letters[3])
         elif said := _SAID.fullmatch(line):
-            yield from self._said(said[1], self.sections.get(said[2] or ""), said[3], options)
+            yield from self._said(said[1], self.sections.get(said[2] or ""), said[4], options)
         elif line.startswith("# "):
             yield model.Heading(self.words(line[2:]))
         elif named := _NAMED.fullmatch(line):
@@ -129,7 +135,11 @@ class Telling:
             self.roles |= roles_of(roles)
         if letters:
             self.letters[section] = letters_of(letters, self.letters)
-            self.sections[section] = Section(self.letters[section])
+            self.sections[section] = self._section(self.letters[section])
+
+    def _section(self, letters: Glossary) -> Section:
+        """The section of these letters, with the assumptions that the text states."""
+        return Section(letters.also(labels=self.labels))
 
     def _step(self, section: Section, mark: str, parts: list[str], options: list[str]) -> Any:
         formula, reason, form = self.formula(parts[0]), self.words("".join(parts[1:2])), parts[2:]
@@ -171,7 +181,13 @@ class Telling:
         return {f"{kind}s": sides or None for kind, sides in shown.items()}
 
 
-def _lines(typed: str) -> list[Line]:
+def labels_of(lines: list[Line]) -> Mapping[str, str]:
+    """Return the assumptions that grades name, by their labels: what they are about."""
+    every = (_SAID.fullmatch(line) for line, _ in lines)
+    return {said[1]: said[3] for said in every if said and said[3]}
+
+
+def lines_of(typed: str) -> list[Line]:
     """The lines with those that go on with them, and their options."""
     result: list[Line] = []
     for line in typed.strip().splitlines():

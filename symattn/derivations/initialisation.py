@@ -18,12 +18,12 @@ How large scores are at the start
 subtitle: the table is for $d_k = @dk$, $d_model = @dmodel$
 hint: symattn derive scaling           the score of random queries and keys
 letters: new | x m, y m, z m, W_Q m d_k, W_K m d_k | sizes d_model m, d_k | index i m, l d_k, r d_k | laws W_Q σ, W_K σ
-    | labels x A1, y A1, z A1, W_Q A2, W_K A2 | rows
+    | rows
 letters fixed: weights | t n_k, σ | index j n_k, l n_k
-letters drawn: fixed | v n_k | laws v σ μ | labels p A3, v A4
+letters drawn: fixed | v n_k | laws v σ μ
 roles: x input, y input, z input
-A1: The tokens $x$, $y$ and $z$ are fixed
-A2: All entries of $W_Q$ and $W_K$ are independent, with mean 0 and variance $σ²$ :: any law
+A1 (x y z): The tokens $x$, $y$ and $z$ are fixed
+A2 (W_Q W_K): All entries of $W_Q$ and $W_K$ are independent, with mean 0 and variance $σ²$ :: any law
 # One component of a query
 := q_l = Σ_{i=1}^{d_model} x_i (W_Q)_il
 - E[q_l] = 0 :: the weights have no mean
@@ -39,8 +39,8 @@ A2: All entries of $W_Q$ and $W_K$ are independent, with mean 0 and variance $σ
 result: Var(s) = d_k σ⁴ ‖x‖² ‖y‖²
 not scaling.projected-score-variance
 # The output
-A3: The weights $p_j$ are fixed, positive, and sum to 1
-A4: The values $v_j$ are independent, with one mean and the variance $σ²$ :: any law
+A3 (p): The weights $p_j$ are fixed, positive, and sum to 1
+A4 (v): The values $v_j$ are independent, with one mean and the variance $σ²$ :: any law
 drawn- Var(Σ_{j=1}^{n_k} p_j v_j) = σ² Σ_{j=1}^{n_k} p_j² :: variances add up
 fixed- σ²/n_k ≤ σ² Σ_{j=1}^{n_k} p_j² ≤ σ² :: of equal weights, and of one key alone
     gap σ²/n_k: σ² {Σ_{j=1}^{n_k} (n_k p_j - 1)²}/n_k²

@@ -8,7 +8,7 @@ from typing import Any
 from symattn.derivations import jacobian
 from symattn.derivations.derivation_texts import Telling
 from symattn.derivations.parameters import number_or_letter
-from symattn.derivations.scaling_numpy import D_K, ScalingSetting, at_size, evidence, numpy_section
+from symattn.derivations.scaling_numpy import ASSUMED, D_K, ZERO, ScalingSetting, at_size, evidence, numpy_section
 from symattn.derivations.scaling_typical import TYPICAL, typical
 from symattn.derivations.steps import of_all
 from symattn.document.codec import command
@@ -31,10 +31,7 @@ hint: symattn derive scaling --dk @dk --mean mu     the means not zero
 hint: symattn derive jacobian                  how softmax answers its scores
 hint: symattn derive scaling --dk @dk -o scaling.tex
 letters uniform: new | s n | index j n
-A1: $q_1, …, q_{d_k}$ share mean $@mu$ and variance $σ²$; so do $k_1, …, k_{d_k}$
-A2: All $2 d_k$ components are independent :: no Gaussian shape is needed
 """
-_ZERO = "A3: Zero mean, $@mu = 0$"
 _NORMAL = "A4: $Δ = s_1 - s_2$ is normal, with mean 0 and variance $2 d_k σ⁴$"
 _SECOND = "$E[q_1²] = σ² + @mu²$"
 _SCORE = """
@@ -134,8 +131,8 @@ def _typed(setting: ScalingSetting) -> str:
     means = f"# {OTHER_MEANS if centred else 'The mean still grows'}"
     spread = _GENERAL.format("the moments of the components") + "any- @here = @spread :: at one size" if centred else ""
     parts = (
-        _BEGINS.replace("@dk", str(setting.d_k)),
-        (f"{_ZERO}{dropped}\n{_NORMAL}" if centred else f"{_NORMAL}, as at $@mu = 0$") + f" :: for “{TYPICAL}” alone",
+        _BEGINS.replace("@dk", str(setting.d_k)), ASSUMED,
+        (f"{ZERO}{dropped}\n{_NORMAL}" if centred else f"{_NORMAL}, as at $@mu = 0$") + f" :: for “{TYPICAL}” alone",
         _SCORE, "main- E[s] = 0 :: no mean" if centred else "",
         _VARIANCE, _CENTRED if centred else _GENERAL.format(_SECOND),
         _DIVISORS, *((means, spread, _MEANS) if setting.mean != 0 else ()),

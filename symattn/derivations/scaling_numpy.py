@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.derivations.derivation_texts import labels_of, lines_of
 from symattn.derivations.exactly import value
 from symattn.derivations.steps import FalseStep, checked, together
 from symattn.document import notation as nt
@@ -26,6 +27,12 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import DecidedRelation, record
 
 D_K = formula("d_k")
+ASSUMED = """
+A1 (moments): $q_1, …, q_{d_k}$ share mean $@mu$ and variance $σ²$; so do $k_1, …, k_{d_k}$
+A2 (independent): All $2 d_k$ components are independent :: no Gaussian shape is needed
+"""
+ZERO = "A3 (centred): Zero mean, $@mu = 0$"
+_LABELS = labels_of(lines_of(ASSUMED + ZERO))
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class ScalingSetting:
         law = law_with("σ", mean) if mean else law_with("σ")
         return Glossary(
             {**drawn, "σ": "", **({mean: ""} if mean else {})}, {"d_k": "d_k"}, {"i": "d_k", "j": "2"},
-            laws=dict.fromkeys(drawn, law), labels=dict.fromkeys(drawn, "A1 A2 A3" if centred else "A1 A2"), rows=True,
+            laws=dict.fromkeys(drawn, law), labels=_LABELS, rows=True,
         )  # fmt: skip
 
 

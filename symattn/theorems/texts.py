@@ -172,7 +172,6 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(("positive", "nonnegative"), lambda typed: tuple(typed.split())),
     **dict.fromkeys(("sharp", "loss"), str),
     "units": lambda typed: tuple(_pairs(typed, lambda _, sine: sine).items()),
-    "labels": lambda typed: _pairs(typed, lambda _, label: label),
     **dict.fromkeys(("rows", "example", "exact"), lambda _: True),
     "first": int,
 }

@@ -315,7 +315,7 @@ def test_a_grade_names_the_assumptions_and_sizes_that_its_values_used(
 def sections(module: Any) -> dict[str, Section]:
     """The sections whose letters stand in the text of a derivation."""
     telling = Telling({"weights": Glossary(defined={"p": lambda reader: softmax(reader.arrays["t"])})})
-    telling.blocks("\n".join(re.findall(r"^letters.*(?:\n    .*)*", module._TEXT, re.MULTILINE)))
+    telling.blocks("\n".join(re.findall(r"^(?:letters|A\d \().*(?:\n    .*)*", module._TEXT, re.MULTILINE)))
     return telling.sections
 
 
@@ -336,4 +336,4 @@ def test_a_variance_is_claimed_of_arrays_alone_whose_law_is_an_assumption() -> N
     assert evidence is not None
     assert evidence.where == "all sizes, under A4"
     with pytest.raises(FalseStep, match="no assumption says how v is drawn"):
-        Section(replace(glossary, labels={"p": "A3"})).claim(formula, "")
+        Section(replace(glossary, labels={"A3": "p"})).claim(formula, "")

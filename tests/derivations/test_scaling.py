@@ -1,5 +1,6 @@
 """The figures of the derivation of the scaling, against other computations."""
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -9,10 +10,13 @@ import numpy as np
 import pytest
 
 from symattn.derivations import derive
-from symattn.derivations.scaling_numpy import cube, estimate, moments
+from symattn.derivations.scaling_numpy import ScalingSetting, cube, estimate, moments
+from symattn.document.formulas import formula
 from symattn.document.model import Document, Heading, Paragraph, Result, Steps, Table
 from symattn.document.render import render
 from symattn.document.text import text
+from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.section import Section
 from tests.lanes import one_row_in
 
 
@@ -118,3 +122,21 @@ def test_standard_errors() -> None:
 def test_paragraphs_name_the_seed() -> None:
     words = [b.text[0] for b in scaling(dk=64, seed=7).blocks if isinstance(b, Paragraph)]
     assert any("seed 7" in str(w) for w in words)
+
+
+@pytest.mark.parametrize("part", ["moments", "independent", "centred"])
+def test_no_grade_goes_without_an_assumption_that_its_law_makes(part: str) -> None:
+    setting = ScalingSetting(4)
+    made = setting.main()
+    claim = formula("Var(s) = d_k σ⁴")
+    assert str(Section(made).claim(claim, "").evidence) == "proved: all sizes, under A1–A3"
+    fewer = {label: words for label, words in made.labels.items() if words != part}
+    with pytest.raises(FalseStep, match=rf"no assumption says how . is drawn \({part}\)"):
+        Section(replace(made, labels=fewer)).claim(claim, "")
+
+
+def test_any_mean_does_not_need_that_it_is_zero() -> None:
+    claim = formula("E[s] = d_k μ²")
+    assert str(Section(ScalingSetting(4).score().where("s = q·k")).claim(claim, "").evidence).endswith(
+        "under A1 and A2"
+    )

@@ -26,7 +26,7 @@ SKEW = EntryLaw(("μ",), lambda μ: (μ, 2, 2, -6), lambda μ: [(μ - 1, Fractio
 
 def letters(law: EntryLaw, **more: str) -> Glossary:
     given = {"q": "d_k", "k": "d_k", **dict.fromkeys(law.parameters, ""), **more}
-    labels = {"q": "A1", "k": "A2"}
+    labels = {"A1": "q", "A2": "k"}
     index = {"i": "d_k", "j": "d_k"}
     return Glossary(given, {"d_k": "d_k"}, index, laws={"q": law, "k": law}, labels=labels, rows=True).where("s = q·k")
 
@@ -97,7 +97,7 @@ def test_the_variance_at_a_fourth_size() -> None:
 ANY, CENTRED = letters(law_with("σ", "μ")), letters(law_with("σ"))
 TWO = replace(
     ANY, given={"q": "d_k", "K": "2 d_k", "σ": "", "μ": ""}, index={"i": "d_k", "j": "2"}, defined={},
-    laws=dict.fromkeys("qK", law_with("σ", "μ")), labels={"q": "A1", "K": "A2"},
+    laws=dict.fromkeys("qK", law_with("σ", "μ")), labels={"A1": "q", "A2": "K"},
 ).where("s_j = q·k_j")  # fmt: skip
 P = {n: f"Σ_{{i=1}}^{{d_k}} q_i{'' if n == 1 else f'^{n}'}" for n in (1, 2, 3)}
 NEWTON = f"E[{{{P[1]}}}³ - 3 {{{P[1]}}} {{{P[2]}}} + 2 {{{P[3]}}}]"

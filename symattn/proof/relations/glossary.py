@@ -68,8 +68,9 @@ class Glossary:
     ``formats``: the number formats that a statement is about, in each of which it is checked. ``first`` is the number
     of the first row, 0 where rows are counted from 0. ``alike``: what must be equal for several things to be so.
     ``rows``: vectors before a matrix are rows. ``fixed`` are the numbers of an ``example``, ``places`` the places of
-    index letters that stand for one index. ``labels``: given arrays → the assumptions of a document that are made of
-    them, "A1" or "A1 A2", for claims of means and variances. ``roles`` are the colours of letters.
+    index letters that stand for one index. ``labels``: the assumptions of a document, by what they are about: arrays,
+    or what a law assumes, such as "A3" → "centred"; claims of means and variances name them. ``roles`` are the colours
+    of letters.
     """
 
     given: Mapping[str, str] = field(default_factory=dict)

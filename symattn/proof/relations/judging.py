@@ -192,8 +192,28 @@ def _where(question: RelationQuestion, compiled: Compiled) -> str:
             where = text(condition)
     if not question.sized and any(shapes.values()) and not compiled.declared.sorts():
         where = "all entries, " + ", ".join(f"{key} of shape {shape}" for key, shape in shapes.items() if shape)
-    used = {word for key, label in g.labels.items() if mentions(question.relation, key, g) for word in label.split()}
-    return f"{where}, under {both(sorted(used))}" if used and averages(question.relation) else where
+    used = assumptions(question.relation, g) if g.labels and averages(question.relation) else []
+    return f"{where}, under {both(used)}" if used else where
+
+
+def assumptions(relation: nt.Relation, g: Glossary) -> list[str]:
+    """Return the labels of all that is assumed of the arrays of a relation, and of their laws.
+
+    Raises FalseStep where no assumption has what a law assumes.
+    """
+    about = {label: words.split() for label, words in g.labels.items()}
+    used: set[str] = set()
+    for key in {*g.laws, *(word for words in about.values() for word in words if g.knows(word))}:
+        if not mentions(relation, key, g):
+            continue
+        named = {label for label, words in about.items() if key in words}
+        for part in g.laws[key].assumes if key in g.laws and not named else ():
+            by_law = {label for label, words in about.items() if part in words}
+            if not by_law:
+                raise FalseStep(f"{text(relation)}: no assumption says how {key} is drawn ({part})")
+            used |= by_law
+        used |= named
+    return sorted(used)
 
 
 def _proved(where: str, results: Sequence[ProvedRelation | None]) -> Evidence:

@@ -17,9 +17,9 @@ from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.compiling import Link, links
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.judging import DecidedRelation, RelationQuestion, judged, record, relations
+from symattn.proof.relations.judging import DecidedRelation, RelationQuestion, assumptions, judged, record, relations
 from symattn.proof.relations.limit_rules import limit
-from symattn.proof.relations.random_arrays import averages, mentions
+from symattn.proof.relations.random_arrays import averages
 
 
 class Section:
@@ -64,7 +64,8 @@ class Section:
         if not isinstance(formula, Relation):
             raise FalseStep(f"{text(formula)}: no relation to decide")
         question = RelationQuestion(formula, glossary, sized, gaps or {}, signs or {})
-        self._assumptions(formula, glossary)
+        if averages(formula):
+            assumptions(formula, glossary)  # else the grade could not name them
         evidence = judged(question, {} if free else self.known)
         if evidence.grade is Grade.PROVED and not sized and not free:
             self.known |= dict.fromkeys(links(formula), evidence)
@@ -98,12 +99,6 @@ class Section:
         steps = [self.claim(formula, (), gaps=gaps, signs=signs) for row in rows for formula in row]
         evidence = dict.fromkeys(step.evidence for step in steps if step.evidence)
         return Result(title, tuple(nt.Row(row) if len(row) > 1 else row[0] for row in rows), tuple(evidence), said)
-
-    def _assumptions(self, formula: Relation, glossary: Glossary) -> None:
-        """Refuse means and variances of arrays whose law stands in no assumption, as the grade would not name it."""
-        for key in glossary.laws if averages(formula) else ():
-            if key not in glossary.labels and mentions(formula, key, glossary):
-                raise FalseStep(f"{text(formula)}: no assumption says how {key} is drawn")
 
     def _reasons(self, said: Text, sized: Mapping[str, int]) -> None:
         """Decide a reason's relations between letters with a meaning; for other letters it is a definition."""

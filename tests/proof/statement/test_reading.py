@@ -176,7 +176,7 @@ def test_indices_that_count_in_groups() -> None:
 def drawn() -> Section:
     given = {"x": "n", "w": "n", "u": "n", "σ": ""}
     laws = {"w": law_with("σ"), "u": law_with("σ")}
-    made = Section(Glossary(given, {"n": "n"}, {"i": "n"}, laws=laws, labels={"w": "A1", "u": "A2"}))
+    made = Section(Glossary(given, {"n": "n"}, {"i": "n"}, laws=laws, labels={"A1": "w", "A2": "u"}))
     made.let((equals("y", total("i", 1, Name("n"), name("x", "i") * name("w", "i"))),))
     return made
 
