@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from symattn.arrays.index.building import add, negate
 from symattn.arrays.index.expressions import Constant, Expression, Product, Sum
@@ -32,8 +32,7 @@ def declared_hypotheses(
 ) -> tuple[Text, ...]:
     """Signs, pairs on the circle, permutations, shapes that leave sizes out, what is ``assumed`` not negative, laws."""
     result = [
-        *_signs(declared, declared.positive, ">", "positive"),
-        *_signs(declared, declared.nonnegative, "≥", "not negative"),
+        *signs(declared.arrays, declared.positive, declared.nonnegative),
         *((equals(letter(c) ** 2 + letter(s) ** 2, 1), ", place by place") for c, s in declared.units),
         *((letter(p), " is a permutation of the ", size(sort), " places") for p, sort in declared.permutations.items()),
         *_shapes(declared),
@@ -73,10 +72,11 @@ def _cumulants(law: EntryLaw) -> Text:
     return (*(w for w in words if w != ""), ", and any further moments")
 
 
-def _signs(declared: Declared, names: tuple[str, ...], sign: str, word: str) -> Iterator[Text]:
-    for array in names:
-        if array in declared.arrays:
-            one = not declared.arrays[array].split()
+def signs(shapes: Mapping[str, str], positive: Iterable[str], nonnegative: Iterable[str]) -> Iterator[Text]:
+    """The signs that are declared of arrays of these shapes."""
+    for names, sign, word in ((positive, ">", "positive"), (nonnegative, "≥", "not negative")):
+        for array in (name for name in names if name in shapes):
+            one = not shapes[array].split()
             yield (relation(letter(array), sign, 0),) if one else ("all entries of ", letter(array), f" are {word}")
 
 

@@ -33,8 +33,8 @@ from symattn.proof.statement import Declared, Letters, Sides, pairs
 class Decision:
     """The evidence for a statement; ``argument`` says in words how it was reached, ``hypotheses`` what it needed.
 
-    ``declared`` is what the statement declares, as hypotheses. ``proofs`` and ``premises`` hold what certificates are
-    made of.
+    ``declared`` is what the statement declares, or ``in_parts`` what its parts do. ``proofs`` and ``premises`` hold
+    what certificates are made of.
     """
 
     evidence: Evidence
@@ -43,6 +43,7 @@ class Decision:
     proofs: tuple[Proof, ...] = ()
     declared: tuple[Text, ...] = ()
     premises: tuple[Premise, ...] = ()
+    in_parts: bool = False
 
 
 @dataclass(frozen=True)

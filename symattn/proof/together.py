@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import wraps
 
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, weakest
-from symattn.document.model import Inline, Text
+from symattn.document.model import Text
 from symattn.proof.certified import accepted
 from symattn.proof.inequality import Certificate
 from symattn.proof.premises import Differing
@@ -42,8 +42,9 @@ class Together:
             tuple(dict.fromkeys([*[a for d in result for a in d.argument], *([self.rule] if self.rule else [])])),
             tuple(dict.fromkeys(h for d in result for h in d.hypotheses)),
             tuple(p for d in result for p in d.proofs),
-            result[0].declared if len(result) == 1 else _joined(dict.fromkeys(h for d in result for h in d.declared)),
+            tuple(dict.fromkeys(h for d in result for h in d.declared)),
             tuple(p for d in result for p in d.premises),
+            len(result) > 1 or result[0].in_parts,
         )
 
     def refute(self) -> Refutation:
@@ -55,14 +56,6 @@ class Together:
     def witness(self) -> str:
         result = [part.witness() for part in self.parts]
         return result[0] if all(result) else ""
-
-
-def _joined(declared: Iterable[Text]) -> tuple[Text, ...]:
-    """Join the parts' declarations into one hypothesis: their letters need not be those of the statement."""
-    words: list[Inline] = []
-    for one in declared:
-        words += [", " if words else "the parts are shown where ", *one]
-    return (tuple(words),) if words else ()
 
 
 def identity(

@@ -15,7 +15,8 @@ from symattn.document.notation import Node, Relation, commas, relation
 from symattn.proof.certificate import by_definition
 from symattn.proof.hypotheses import demanded
 from symattn.proof.prover import ElementEquation, Proof
-from symattn.proof.theorem import TheoremOutcome
+from symattn.proof.relations.judging import relations
+from symattn.proof.theorem import Decision, Theorem, TheoremOutcome
 from symattn.proof.together import DIFFER
 from symattn.theorems.reading import Reading
 
@@ -59,21 +60,33 @@ def finding(outcome: TheoremOutcome, reading: Reading | None = None) -> TheoremF
     if evidence.grade is Grade.REFUTED:
         refuted = ("a counterexample: ", *_counterexamples(evidence.where))
         evidence = Evidence(Grade.REFUTED, evidence.where.partition(":")[0])
-    demands = tuple(t for p in decision.proofs for t in demanded(p))
     return TheoremFinding(
         evidence,
         (refuted,) if refuted else (*_reductions(decision.proofs), *map(_argued, decision.argument)),
-        tuple(
-            dict.fromkeys(
-                (*decision.declared, *decision.hypotheses, *demands, *(reading.hypotheses if reading else ()))
-            )
-        ),
+        _hypotheses(outcome.theorem, decision, reading),
         Grade.PROVED if refutation.accepted else Grade.REFUTED if refutation.refuted else Grade.UNDECIDED,
         _counterexamples(refutation.counterexample),
         _spaced(_SEED.sub("", outcome.witness)),
         round(outcome.seconds, 3),
         reading,
     )
+
+
+def _hypotheses(theorem: Theorem, decision: Decision, reading: Reading | None) -> tuple[Text, ...]:
+    """What was declared and demanded, each once, and not what the theorem's own hypotheses state.
+
+    What parts declare is one hypothesis: their letters need not be those of the statement.
+    """
+    demands = (t for p in decision.proofs for t in demanded(p))
+    others = [*decision.hypotheses, *demands, *(reading.hypotheses if reading else ())]
+    said = {*theorem.hypotheses, *((r,) for words in theorem.hypotheses for r in relations(words))}
+    if not decision.in_parts:
+        return tuple(h for h in dict.fromkeys((*decision.declared, *others)) if h not in said)
+    joined: list[Inline] = []
+    for one in decision.declared:
+        if one not in said and one not in others:
+            joined += [", " if joined else "the parts are shown where ", *one]
+    return tuple(h for h in dict.fromkeys((tuple(joined), *others)) if h and h not in said)
 
 
 def crashed(told: str) -> TheoremFinding:

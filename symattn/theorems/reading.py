@@ -15,7 +15,7 @@ from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.model import Block, Paragraph, Result, Text
 from symattn.document.notation import Relation
 from symattn.document.text import plain_text, text
-from symattn.proof.hypotheses import declared_hypotheses
+from symattn.proof.hypotheses import declared_hypotheses, signs
 from symattn.proof.prover import Proof
 from symattn.proof.relations.comparing import FalseStep, NotRead
 from symattn.proof.relations.compiling import Compiled, links, pruned
@@ -232,9 +232,7 @@ class Statement:
     ) -> Evidence:
         more = (("=", side) for x in where for side in (x.first, *(s for _, s in x.rest)))
         used = pruned(glossary, Relation(relation.first, (*relation.rest, *more)), sized)
-        for sign, letters in ((">", self.declared.positive), ("≥", self.declared.nonnegative)):
-            results = (nt.relation(nt.name(letter), sign, 0) for letter in letters if letter in used.given)
-            self._answer.signs += [(formula,) for formula in results]
+        self._answer.signs += signs(used.given, self.declared.positive, self.declared.nonnegative)
         for letter, meaning in used.defined.items():
             if isinstance(meaning, LetterDefinition) and self.declared.defined.get(letter) is meaning:
                 self._answer.letters.append(nt.equals(nt.name(*letter.split("_"), *meaning.letters), meaning.body))

@@ -1,5 +1,6 @@
 """What is printed of a theorem is read, decided, and refused where it is not so."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from symattn.proof.coq.inferences import lemmas
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import recorded
 from symattn.proof.theorem import Theorem, theorem
-from symattn.theorems import TOPICS, of_topic
+from symattn.theorems import TOPICS, catalogue, of_topic
 from symattn.theorems.coq import _why_not
 from symattn.theorems.documents import blocks
 from symattn.theorems.reading import AsPrinted, Statement, read
@@ -199,3 +200,13 @@ def test_coq_grades_nothing_of_which_it_sees_zero_alone() -> None:
     asked = lemmas(masked.name, found.certificates)
     judgement = CoqJudgement(accepted=frozenset(x.name for x in asked))
     assert "0 = 0" in _why_not(found, asked, asked, judgement)
+
+
+@pytest.mark.parametrize("name", ["one-hot-saturation", "softmax-log-ratio", "softcap", "scale-before-norm-cancels"])
+def test_a_sign_is_a_hypothesis_once(name: str) -> None:
+    theorem = catalogue()[name]
+    said = [plain_text(x) for x in (*theorem.hypotheses, *decide_one(theorem).finding.hypotheses)]
+    pattern = r"(?:all entries of (\w+) are|(?:^|, |where )(\w+) [>≥] 0)"
+    letters = [a or b for words in said for a, b in re.findall(pattern, words)]
+    assert letters
+    assert len(letters) == len(set(letters)), said
