@@ -90,21 +90,22 @@ def article(word: str) -> str:
 
 def near(word: str, known: Iterable[str]) -> str:
     """`` Did you mean 'scaling'?``, or nothing where no known word is near: what follows a sentence."""
-    result = _nearest(word, known)
-    return f" Did you mean {result[0]!r}?" if result else ""
+    result = nearest_of(word, known)
+    return f" Did you mean {result!r}?" if result else ""
 
 
 def perhaps(word: str, known: Iterable[str]) -> str:
     """``; did you mean scaling?``, or nothing where no known word is near: the end of a line of error."""
-    result = _nearest(word, known)
-    return f"; did you mean {result[0]}?" if result else ""
+    result = nearest_of(word, known)
+    return f"; did you mean {result}?" if result else ""
 
 
-def _nearest(word: str, known: Iterable[str]) -> list[str]:
+def nearest_of(word: str, known: Iterable[str]) -> str:
+    """Return the known word that is nearest in spelling, or an empty string."""
     from difflib import get_close_matches
 
     spellings = {name.lower(): name for name in known}
-    return [spellings[name] for name in get_close_matches(word.lower(), spellings, n=1)]
+    return next((spellings[name] for name in get_close_matches(word.lower(), spellings, n=1)), "")
 
 
 def raised_in_symattn(error: BaseException) -> bool:

@@ -7,14 +7,14 @@ from functools import cache, wraps
 from inspect import Signature, signature
 from typing import Any, Self, TypeVar, cast
 
-from symattn.document.errors import InputError, perhaps
+from symattn.document.errors import InputError, nearest_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 #: The fields of ``Attention``, each with what else it is called: on the command line, in Python, in code of users.
 FIELDS = {
     "score": "", "scale": "softmax_scale sm_scale scaling", "truncate": "",
-    "softcap": "soft_cap logit_softcap logits_soft_cap attn_logit_softcapping",
+    "softcap": "soft_cap logit_softcap logits_soft_cap attn_logit_softcapping logit_softcapping attn_softcap",
     "bias": "attn_bias attention_bias position_bias", "causal": "is_causal use_causal use_causal_mask",
     "alignment": "", "window": "window_size sliding_window", "block": "", "prefix": "",
     "mask": "attn_mask attention_mask allowed", "padding": "", "documents": "",
@@ -93,9 +93,11 @@ def unknown(
         return InputError(f"{first}; {PICKED}")
     if right := other_name(word, known):
         return InputError(f"{first}; it is called {right}")
-    if of_attention and (field := other_name(word, FIELDS)):
+    fields = [name for name in FIELDS if of_attention and name not in known]
+    nearest = nearest_of(word, (*known, *fields))
+    if field := other_name(word, fields) or (nearest if nearest in fields else ""):
         return InputError(f"{first}; it is a field: write Attention({field}=…)")
-    return InputError(first + (perhaps(word, known) or f"; it takes {', '.join(known) or 'none'}"))
+    return InputError(first + (f"; did you mean {nearest}?" if nearest else f"; it takes {', '.join(known) or 'none'}"))
 
 
 @cache

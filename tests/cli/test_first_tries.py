@@ -35,7 +35,7 @@ from symattn import (
     walk,
 )
 from symattn.document.keywords import FIELDS
-from symattn.testing import assert_attention
+from symattn.testing import assert_attention, assert_close_to_exact
 from symattn_cli.main import main
 from tests.refusals import refuses
 
@@ -194,6 +194,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a mistyped field": (lambda: Attention(casual=True), "did you mean causal?"),
     "a field by its place": (lambda: Attention(True), "too many positional"),
     "a field in place of a specification": (lambda: verify(print, is_causal=True), "write Attention(causal=…)"),
+    "a mistyped field in place of a specification": (lambda: verify(print, casual=True), "write Attention(causal=…)"),
+    "a mistyped field of an assertion": (lambda: assert_close_to_exact(EYE, EYE, EYE, EYE, causl=1), "causal=…"),
+    "a cap as checkpoints name it": (lambda: Attention(logit_softcapping=30), "it is called softcap"),
     "a tolerance": (lambda: verify(print, atol=1e-3), "no tolerance is picked"),
     "a size as the command line has it": (lambda: bound(n=256, dk=64), "it is called d_k"),
     "a field of an attention with a gradient": (lambda: symattn.Gradient(causal=True), "Attention(causal=…)"),
