@@ -13,6 +13,7 @@ from typing import Any, Literal
 from symattn.document.evidence import Evidence, Grade, Verdict, at_least_checked, weakest
 from symattn.document.notation import Node
 from symattn.document.printable import Printable as Printable
+from symattn.document.printable import WithVerdict as WithVerdict
 
 
 @dataclass(frozen=True, slots=True)

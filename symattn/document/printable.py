@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from symattn.document.evidence import Verdict
     from symattn.document.model import Document
 
 _SHOWN = count(1)  # a notebook is one page: what is shown twice must not share names within it
@@ -83,3 +84,20 @@ class Printable(Shown, ABC):
     def _brief(self, words: str) -> str:
         """Return what ``repr`` shows in place of everything that is in it."""
         return f"<{words}; print it, or .latex(), .markdown(), .html(), .json(), .save(path)>"
+
+
+class WithVerdict(Printable):
+    """A report that decides: its verdict is what the command line exits with."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # a field of some reports, a property of others
+
+        @property
+        def verdict(self) -> Verdict:
+            """What was decided."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 no fault, 1 a fault, 3 undecided."""
+        return self.verdict.exit_code

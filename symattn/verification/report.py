@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from symattn.document.evidence import Evidence, Grade, Verdict
-from symattn.document.model import Document, Printable
+from symattn.document.model import Document, WithVerdict
 from symattn.verification.diagnosis.observe import ObservedScale
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Arithmetic:
 
 
 @dataclass(frozen=True, repr=False)
-class Report(Printable):
+class Report(WithVerdict):
     """The result of ``verify``: a verdict, the faults, the checks, and important notes.
 
     ``fields`` are the fields of the specification that differ from the defaults, in words. ``power`` gives for each
@@ -170,11 +170,6 @@ class Report(Printable):
     sought: tuple[Sought, ...] = ()
 
     RECORD = "faults, checks, notes, power, missing, arithmetic, sought, domain, fields"
-
-    @property
-    def exit_code(self) -> int:
-        """0 no fault, 1 a fault, 3 undecided."""
-        return self.verdict.exit_code
 
     @property
     def cases(self) -> int:

@@ -10,7 +10,7 @@ from typing import Literal
 from symattn.document.codec import record
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade, Verdict
-from symattn.document.model import Block, Document, Note, Paragraph, Printable, Table, headers
+from symattn.document.model import Block, Document, Note, Paragraph, Table, WithVerdict, headers
 from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.call_judge import ALPHA, CallJudgement
 from symattn.models.auditing.layers.part_judge import LayerFinding
@@ -134,7 +134,7 @@ class AuditFault(SymattnError, AssertionError):
 
 
 @dataclass(repr=False)
-class AuditReport(Printable):
+class AuditReport(WithVerdict):
     """The findings of an audit, in the order of the calls; it fills while the model runs.
 
     ``layers`` are passes through whole layers, where ``whole`` asks for them.
@@ -174,11 +174,6 @@ class AuditReport(Printable):
         if not states or "cannot tell" in states or self.suspect:
             return Verdict.UNDECIDED
         return Verdict.AS_GIVEN if "pass as given" in states else Verdict.NO_FAULT
-
-    @property
-    def exit_code(self) -> int:
-        """0 no fault, 1 a fault, 3 undecided."""
-        return self.verdict.exit_code
 
     @property
     def coverage(self) -> str:

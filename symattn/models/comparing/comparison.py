@@ -16,7 +16,7 @@ from symattn.bounds.threads import one_blas_thread
 from symattn.document.codec import record
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade, Verdict
-from symattn.document.model import Block, Code, Document, Heading, Listing, Note, Paragraph, Printable, Table, headers
+from symattn.document.model import Block, Code, Document, Heading, Listing, Note, Paragraph, Table, WithVerdict, headers
 from symattn.verification.engine import Session
 from symattn.verification.report import Fault, Report
 from symattn.verification.report_document import sentence, typeset
@@ -214,7 +214,7 @@ class ComparedSide:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Printable):
+class Comparison(WithVerdict):
     """The answer of ``compare``: the report on each side, and what both give for the same inputs.
 
     ``exit_code`` is 1 where a side is wrong, 3 where nothing is wrong and a side is undecided, else 0: then the two
@@ -245,11 +245,6 @@ class Comparison(Printable):
             return Verdict.FAULT
         no_fault = all(side.report.verdict is Verdict.NO_FAULT for side in self.sides)
         return Verdict.NO_FAULT if no_fault and self.together.cases else Verdict.UNDECIDED
-
-    @property
-    def exit_code(self) -> int:
-        """0 no fault, 1 a fault, 3 undecided."""
-        return self.verdict.exit_code
 
     @property
     def words(self) -> str:

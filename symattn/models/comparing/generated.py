@@ -10,7 +10,7 @@ import numpy as np
 from symattn.arrays.formats import Format
 from symattn.document.codec import record
 from symattn.document.evidence import Grade, Verdict
-from symattn.document.model import Block, Code, Document, Note, Paragraph, Printable, Table, headers
+from symattn.document.model import Block, Code, Document, Note, Paragraph, Table, WithVerdict, headers
 from symattn.models.comparing.cache_losses import Lost
 from symattn.models.comparing.generation_ways import CONTINUATION, PREFIX, Array, States
 
@@ -238,7 +238,7 @@ class WayResult:
 
 
 @dataclass(frozen=True, repr=False)
-class Generation(Printable):
+class Generation(WithVerdict):
     """The answer of ``generation``: a row for each way. It prints as text, and has the forms of a document.
 
     ``verdict`` is a fault where a way is wrong, and undecided where none is and one could not be run that was asked
@@ -271,11 +271,6 @@ class Generation(Printable):
             return Verdict.UNDECIDED
         missing = {row.way for row in self.rows if row.reason and not row.stored}
         return Verdict.UNDECIDED if len(missing) == len(self.rows) or missing & self.asked else Verdict.NO_FAULT
-
-    @property
-    def exit_code(self) -> int:
-        """0 no fault, 1 a fault, 3 undecided."""
-        return self.verdict.exit_code
 
     def __getitem__(self, way: str) -> WayResult:
         """The row of a way."""
