@@ -52,10 +52,17 @@ class Cache:
 
 
 # -- content -----------------------------------------------------------------------------------------------------------
-# What runs or reads a file of which nothing is known before.
+# What runs, reads or draws something of which nothing is known before.
 _UNSEEN = {
+    *("random", "input", "breakpoint", "globals", "vars", "locals", "id"),
     *("importlib", "import_module", "__import__", "runpy", "pkgutil", "modules", "builtins", "__builtins__"),
     *("exec", "eval", "open", "read_text", "read_bytes", "load", "loadtxt", "genfromtxt", "fromfile", "memmap"),
+}
+# Python's own modules that say the same in each run; of others, such as os, pathlib and time, nothing is known.
+_STEADY = {
+    *("__future__", "abc", "bisect", "cmath", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum"),
+    *("fractions", "functools", "heapq", "inspect", "itertools", "json", "math", "numbers", "operator", "re"),
+    *("statistics", "string", "textwrap", "types", "typing", "warnings"),
 }
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, Fraction, type(...), range)
 
@@ -196,8 +203,10 @@ class _Walk:
 
     def _imported(self, name: str, near: Path) -> None:
         """The files of a module or package of the user's by content, an installed package by its version."""
-        if name in sys.stdlib_module_names or name == stored_results.ROOT.name:
+        if name in _STEADY or name == stored_results.ROOT.name:
             return
+        if name in sys.stdlib_module_names:
+            raise UnknownValue(name)
         spec = getattr(sys.modules.get(name), "__spec__", None) or PathFinder.find_spec(
             name, [str(near.parent), *sys.path]
         )

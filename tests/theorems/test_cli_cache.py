@@ -132,6 +132,10 @@ def test_a_module_that_runs_is_part_of_the_digest(how: str, monkeypatch: pytest.
         "return eval('s + s'), 2 * s",
         "return float(open('number.txt').read()) * s, 2 * s",
         "import not_there_at_all; return s + s, 2 * s",
+        "import os; return int(os.environ.get('FACTOR', '2')) * s, 2 * s",
+        "import time; return (2 + (time.time() > 2e9)) * s, 2 * s",
+        "from pathlib import Path; return (2 + Path('flag').exists()) * s, 2 * s",
+        "import numpy; return (2 + (numpy.random.rand() > 0.5)) * s, 2 * s",
     ],
 )
 def test_what_runs_something_unknown_has_no_digest(body: str) -> None:
