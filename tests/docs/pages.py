@@ -49,14 +49,19 @@ def typed(text: str) -> list[str]:
 
 
 def unmade(text: str) -> list[str]:
-    """Commands of fences that read a file which the page does not make."""
-    made = files(text)
+    """Commands, in fences that are not run and in sentences, that read a file which the page does not make.
+
+    A name in capitals is one that a reader fills in.
+    """
+    fences = _FENCE.findall(text)
+    made = files(text).keys() | set(re.findall(r'"([^"\n]+)"', "".join(body for _, _, body in fences)))
+    lines = [line for _, kind, body in fences if kind in ("", "sh", "text") for line in body.split("\n")]
+    lines += [" ".join(words.split()) for words in _INLINE.findall(_FENCE.sub("", text))]
     found = []
-    for body in (body for _, kind, body in _FENCE.findall(text) if kind in ("", "sh", "text")):
-        for line in body.split("\n"):
-            words = re.sub(r"(-o|--output) \S+", "", line).split() if line.startswith("symattn ") else []
-            names = {word.partition(":")[0] for word in words if _NAMED.search(word)}
-            found += [line] * bool(names - {n for n in names if n in made or f'"{n}"' in "".join(made.values())})
+    for line in (line for line in lines if line.startswith("symattn ")):
+        words = re.sub(r"(-o|--output) \S+", "", line).split()
+        names = {word.partition(":")[0] for word in words if _NAMED.search(word)}
+        found += [line] * bool({n for n in names if not re.match(r"[A-Z]+\b", n)} - made)
     return found
 
 

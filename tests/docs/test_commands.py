@@ -115,6 +115,8 @@ def test_a_command_that_cannot_be_typed_is_seen() -> None:
     assert [unreadable(line) for line in typed(text)] == [["--casual"], ["wlak"]]
     assert unmade(text) == ["symattn verify a.py:f --casual"]
     assert unmade(f"```{{symattn-file}} a.py\nf\n```\n{text}") == []
+    assert unmade("Run `symattn audit script.py`, `symattn audit SCRIPT.py`.") == ["symattn audit script.py"]
+    assert unmade("Run `symattn generation ./model`.\n") == ["symattn generation ./model"]
     assert [unreadable(line) for line in ("symattn derive --dk 4", "symattn claim weights .5 -.5", "symattn -h")] == [
         [],
         [],

@@ -53,7 +53,7 @@ HELD = {
     "`Attention()`": f"{PYTHON}::test_representations_are_short_and_are_read_back",
     "`help(symattn.walk)`": f"{PYTHON}::test_public_names_have_an_example",
     "`verify(torch": "programs/test_modules.py::test_right_modules_have_no_fault",
-    "`symattn check page.md`": f"{RELEASE}::test_fresh_documents_are_told_from_stale_ones",
+    "`symattn check PAGE.md`": f"{RELEASE}::test_fresh_documents_are_told_from_stale_ones",
     "`symattn cache`": f"{RELEASE}::test_the_cache_says_where_it_is_and_is_cleared",
     "`[tool.symattn]`": f"{RELEASE}::test_defaults_come_from_the_project",
     "a hook for pre-commit": f"{RELEASE}::test_hook_and_action_call_commands_that_there_are",
