@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from math import isqrt
 from typing import NamedTuple
 
-from symattn.proof.checker_reading import CheckedNode, Rejected, expect, expect_few
+from symattn.proof.checker_reading import MANY, CheckedNode, Rejected, expect, expect_few
 
 BITS = 128
 _FINE = 1 << 256  # series are summed in whole multiples of its reciprocal
@@ -43,6 +44,7 @@ def is_positive_number(x: CheckedNode) -> bool:
         return False
 
 
+@lru_cache(MANY)
 def enclosure(x: CheckedNode) -> Interval:
     """An interval with the value of ``x``. Raises Rejected where it has none."""
     if x.kind == "number":

@@ -199,7 +199,7 @@ def _all_one(part: Sequence[CheckedNode]) -> Iterator[CheckedNode]:
     for other in part[1:]:
         expect(other.sorts == first.sorts, "entries of one array with indices of other sorts")
         for i, j, sort in zip(first.indices, other.indices, first.sorts, strict=True):
-            yield CheckedNode("is", "=", (i, j), (sort, sort), (), frozenset({i[0], j[0]}))
+            yield node("is", (), "=", (sort, sort), (i, j))
 
 
 def _partitions(xs: Sequence[CheckedNode]) -> Iterator[list[list[CheckedNode]]]:

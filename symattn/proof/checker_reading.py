@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import count
@@ -42,7 +42,7 @@ def expect_few(n: int) -> None:
 class CheckedNode:
     """An expression. ``label`` is its number, name or relation; a binder binds ``label``, of the sort ``sorts[0]``.
 
-    ``indices`` are those of a letter or a relation, with their sorts in ``sorts``; ``free`` is the names not bound.
+    ``indices`` are those of a letter or a relation, with their sorts in ``sorts``. ``node`` makes all of them.
     """
 
     kind: str
@@ -50,7 +50,12 @@ class CheckedNode:
     indices: tuple[tuple[str, ...], ...]
     sorts: tuple[str, ...]
     below: tuple[CheckedNode, ...]
-    free: frozenset[str]
+
+    @cached_property
+    def free(self) -> frozenset[str]:
+        """The names not bound."""
+        names = frozenset(i[0] for i in self.indices).union(*[x.free for x in self.below])
+        return names - {self.label} if self.kind in BINDERS else names
 
     @cached_property
     def order(self) -> tuple[str, ...]:
@@ -68,29 +73,40 @@ class CheckedNode:
         return (self.kind in BINDERS) + max((y.height for y in self.below), default=0)
 
     def all(self, into_functions: bool = False) -> list[CheckedNode]:
-        """This node and all below it; the arguments of functions only if asked for."""
-        result, open_ = [], [self]
+        """This node and all different ones below it; the arguments of functions only if asked for."""
+        result, open_ = dict[CheckedNode, None](), [self]
         while open_:
             x = open_.pop()
-            result.append(x)
-            if x.kind != "function" or into_functions:
-                open_.extend(x.below)
-        return result
+            if x not in result:
+                result[x] = None
+                open_.extend(x.below if x.kind != "function" or into_functions else ())
+        return list(result)
 
     def letters(self) -> list[CheckedNode]:
         """Its letters, those in the arguments of functions included."""
         return [x for x in self.all(into_functions=True) if x.kind == "letter"]
 
-    def of(self, below: Iterable[CheckedNode]) -> CheckedNode:
+    def of(self, below: Iterable[CheckedNode], indices: Indices = ()) -> CheckedNode:
         """Return the node with other parts."""
-        return node(self.kind, below, self.label, self.sorts)
+        return node(self.kind, below, self.label, self.sorts, indices)
 
 
-def node(kind: str, below: Iterable[CheckedNode], label: str = "", sorts: tuple[str, ...] = ()) -> CheckedNode:
-    """An expression of parts; a binder binds its label."""
-    parts = tuple(below)
-    free = frozenset().union(*[x.free for x in parts])
-    return CheckedNode(kind, label, (), sorts, parts, free - {label} if kind in BINDERS else free)
+Indices = tuple[tuple[str, ...], ...]
+_shared = lru_cache(MANY)(CheckedNode)
+
+
+def node(
+    kind: str,
+    below: Iterable[CheckedNode] = (),
+    label: object = "",
+    sorts: tuple[str, ...] = (),
+    indices: Indices = (),
+) -> CheckedNode:
+    """An expression of parts; a binder binds its label.
+
+    Equal expressions are one object, unless there are very many, so that what is computed of one is known of all.
+    """
+    return _shared(kind, label, indices, sorts, tuple(below))
 
 
 def scope_of(part: Record) -> dict[str, str]:
@@ -113,10 +129,10 @@ def read(data: object, scope: Mapping[str, str]) -> CheckedNode:
     try:
         if kind == "number":
             (text,) = rest
-            return _leaf(kind, _fraction(text))
+            return node(kind, label=_fraction(text))
         if kind == "size":
             (sort,) = rest
-            return _leaf(kind, str(sort))
+            return node(kind, label=str(sort))
         if kind == "letter":
             name, indices = rest
             return _indexed(kind, str(name), indices, scope)
@@ -138,11 +154,7 @@ def _fraction(text: str) -> Fraction:
 
 def number(c: int | Fraction) -> CheckedNode:
     """A number."""
-    return _leaf("number", Fraction(c))
-
-
-def _leaf(kind: str, label: object) -> CheckedNode:
-    return CheckedNode(kind, label, (), (), (), frozenset())
+    return node("number", label=Fraction(c))
 
 
 def _indexed(kind: str, label: str, indices: Any, scope: Mapping[str, str]) -> CheckedNode:
@@ -150,7 +162,7 @@ def _indexed(kind: str, label: str, indices: Any, scope: Mapping[str, str]) -> C
     for i in results:
         if not i or i[0] not in scope:
             raise Rejected(f"the index {i} of {label} is bound nowhere")
-    return CheckedNode(kind, label, results, tuple(scope[i[0]] for i in results), (), frozenset(i[0] for i in results))
+    return node(kind, (), label, tuple(scope[i[0]] for i in results), results)
 
 
 def _relation(rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
@@ -252,8 +264,7 @@ def renamed(x: CheckedNode, to: Mapping[str, str]) -> CheckedNode:
         return x
     expect(x.kind not in BINDERS or x.label not in mapped.values(), "an index is bound twice")
     indices = tuple((mapped.get(i[0], i[0]), *i[1:]) for i in x.indices)
-    free = frozenset(mapped.get(i, i) for i in x.free)
-    return replace(x, indices=indices, below=tuple(renamed(y, mapped) for y in x.below), free=free)
+    return x.of((renamed(y, mapped) for y in x.below), indices)
 
 
 # -- expressions as they are written -----------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class Signs:
             rest = [y for y in x.below if not self._is_nonzero(y)]
             even = all(counted[y.own_form] % 2 == 0 for y in x.below if y not in rest)
             return len(rest) < len(x.below) and even and all(map(self.shows_positive, rest))
-        if x.kind == "sum" and self._above_tangent(x):
+        if x.kind == "sum" and self.above_tangent(x):
             return any(y.kind == "exp" and self._is_nonzero(y.below[0]) for y in x.below)
         return self._is_nonzero(x) and self._is_known(x)
 
@@ -91,9 +91,8 @@ class Signs:
         """
         if x.kind != "sum":
             return self._has_every_entry(x)
-        others = [plus([z for z in x.below if z is not y]) for y in x.below]
         return any(
-            self._has_every_entry(y) and self.shows_not_negative(z) for y, z in zip(x.below, others, strict=True)
+            self._has_every_entry(y) and all(map(self.shows_not_negative, others(x.below, y))) for y in x.below
         )
 
     def _has_every_entry(self, x: CheckedNode, bound: tuple[str, ...] = ()) -> bool:
@@ -128,19 +127,16 @@ class Signs:
         reflexive = len(others) == 1 and apart and all(f.label in ("≤", "=") for f in relations)
         return reflexive and all(self.shows_positive(f) for f in factors if f.kind != "is")
 
-    def _above_tangent(self, x: CheckedNode) -> bool:
-        """Return whether ``x`` is e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0, and the rest ≥ 0 by their forms."""
+    def above_tangent(self, x: CheckedNode) -> tuple[CheckedNode, list[CheckedNode]] | None:
+        """Return u and what ``x`` is beyond e^u − 1 − u, all of it ≥ 0 by its form; None if ``x`` is no such sum."""
         if [y.label for y in x.below if y.kind == "number"] != [-1]:
-            return False
+            return None
         for power in (y for y in x.below if y.kind == "exp"):
-            u = power.below[0]
-            rest = [y for y in x.below if y is not power and y.kind != "number"]
-            if self.shows_not_negative(u) and all(map(self.shows_not_negative, rest)):
-                return True
-            beyond = without(rest, u.below if u.kind == "sum" else (u,))
-            if beyond is not None and all(map(self.shows_not_negative, beyond)):
-                return True
-        return False
+            u, rest = power.below[0], [y for y in others(x.below, power) if y.kind != "number"]
+            for beyond in ([u, *rest], without(rest, u.below if u.kind == "sum" else (u,))):
+                if beyond is not None and all(map(self.shows_not_negative, beyond)):
+                    return u, beyond
+        return None
 
     def _complement(self, x: CheckedNode) -> bool:
         """Return whether ``x`` is 1 − a product of relations."""
@@ -159,13 +155,20 @@ class Signs:
         if x.kind == "product":
             counted = Counter(y.own_form for y in x.below)
             return all(self.shows_not_negative(y) for y in x.below if counted[y.own_form] % 2)
-        if x.kind == "sum" and (self._above_tangent(x) or self._complement(x)):
+        if x.kind == "sum" and (self.above_tangent(x) or self._complement(x)):
             return True
         if x.kind in ("sum", "ratio", "total"):
             return all(map(self.shows_not_negative, x.below))
         if x.kind == "function":
             return x.label in ("sqrt", "rsqrt")
         return x.kind in ("size", "exp", "is") or (x.kind == "letter" and self._is_known(x))
+
+
+def others(parts: Iterable[CheckedNode], one: CheckedNode) -> list[CheckedNode]:
+    """Return the parts but for one of them."""
+    result = list(parts)
+    result.remove(one)
+    return result
 
 
 def without(terms: Iterable[CheckedNode], minus_these: Iterable[CheckedNode]) -> list[CheckedNode] | None:

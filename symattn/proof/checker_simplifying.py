@@ -20,7 +20,6 @@ looked at in what is written (``demands``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from math import isqrt, prod
 
@@ -69,7 +68,7 @@ class Simplifying:
 
     def _divided(self, a: CheckedNode, b: CheckedNode) -> CheckedNode:
         roots = [f for f in factors(b) if _is_root(f)]
-        above = _multiplied([a, *[replace(f, label=_ROOTS[f.label]) for f in roots]])
+        above = _multiplied([a, *[node("function", f.below, _ROOTS[f.label]) for f in roots]])
         below = _multiplied([f for f in factors(b) if f not in roots])
         if below.kind == "number":
             expect(below.label, "a division by zero")
@@ -115,7 +114,7 @@ class Simplifying:
             left, right = left[:-1], right[:-1]
         if left == right:
             return number(int(x.label != "<"))
-        return replace(x, indices=(left, right))
+        return x.of((), (left, right))
 
     def _totalled(self, x: CheckedNode, body: CheckedNode) -> CheckedNode:
         body = _unpermuted(body, x.label)
@@ -207,9 +206,7 @@ def _moved(x: CheckedNode, name: str, old: tuple[str, ...], new: tuple[str, ...]
         return x
     expect(x.kind not in BINDERS or x.label != new[0], "an index is bound twice")
     indices = tuple((*new, *i[len(old) :]) if i[: len(old)] == old else i for i in x.indices)
-    return replace(
-        x, indices=indices, below=tuple(_moved(y, name, old, new) for y in x.below), free=x.free - {name} | {new[0]}
-    )
+    return x.of((_moved(y, name, old, new) for y in x.below), indices)
 
 
 def _unpermuted(x: CheckedNode, name: str) -> CheckedNode:

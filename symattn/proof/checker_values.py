@@ -167,10 +167,15 @@ class Point:
         """√x, where x is the square of a rational number at these sizes."""
         if x.free or any(y.kind not in ("number", "size", "product") for y in x.all()):
             return None
-        parts = [self.sizes[y.label] if y.kind == "size" else y.label for y in x.all() if y.kind != "product"]
-        square = prod(parts, start=Fraction(1))
+        square = self._whole(x)
         root = Fraction(isqrt(square.numerator), isqrt(square.denominator))
         return root if root > 0 and root * root == square else None
+
+    def _whole(self, x: CheckedNode) -> Fraction:
+        """A product of numbers and sizes."""
+        if x.kind == "product":
+            return prod(map(self._whole, x.below), start=Fraction(1))
+        return Fraction(self.sizes[x.label] if x.kind == "size" else x.label)
 
     def _product(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         if any(y.kind == "is" and not holds(y, at) for y in x.below):

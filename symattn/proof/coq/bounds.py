@@ -12,7 +12,7 @@ from typing import Any
 
 from symattn.document.errors import Refused
 from symattn.proof.checker_reading import CheckedNode, form
-from symattn.proof.checker_signs import Signs, without
+from symattn.proof.checker_signs import Signs
 from symattn.proof.coq.readable import Meant
 from symattn.proof.coq.steps import in_order, is_positive
 from symattn.proof.coq.terms import Term, number
@@ -45,18 +45,11 @@ def _squares(x: CheckedNode, signs: Signs) -> Data:
 
 def _tangent(x: CheckedNode, signs: Signs) -> Data | None:
     """e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0, where the rest is not negative."""
-    if [y.label for y in x.below if y.kind == "number"] != [-1]:
+    seen = signs.above_tangent(x)
+    if seen is None:
         return None
-    for power in (y for y in x.below if y.kind == "exp"):
-        u = power.below[0]
-        gap = ["sum", data(power), ["product", LESS, ["sum", data(u), ONE]]]
-        rest = [y for y in x.below if y is not power and y.kind != "number"]
-        if signs.shows_not_negative(u) and all(map(signs.shows_not_negative, rest)):
-            return ["sum", gap, shaped(u, signs), *[shaped(y, signs) for y in rest]]
-        beyond = without(rest, u.below if u.kind == "sum" else (u,))
-        if beyond is not None and all(map(signs.shows_not_negative, beyond)):
-            return ["sum", gap, *[shaped(y, signs) for y in beyond]]
-    return None
+    u, beyond = data(seen[0]), [shaped(y, signs) for y in seen[1]]
+    return ["sum", ["sum", ["exp", u], ["product", LESS, ["sum", u, ONE]]], *beyond]
 
 
 def forced(x: Term) -> Iterator[tuple[tuple[int, ...], Term]]:

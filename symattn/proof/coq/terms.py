@@ -9,14 +9,14 @@ the mask times ``exp``. A maximum over two indices is the largest of maxima over
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, reduce
 from math import prod
 from typing import Any
 
 from symattn.document.errors import Refused
-from symattn.proof.checker_reading import CheckedNode
+from symattn.proof.checker_reading import CheckedNode, node
 
 RELATIONS = {"=": "Equal", "≤": "AtMost", "<": "Below"}
 
@@ -146,7 +146,7 @@ def masks(x: CheckedNode) -> tuple[list[CheckedNode], CheckedNode]:
         return [x.below[0], *allowed], inside
     if x.kind == "sum":
         parts = [masks(y) for y in x.below]
-        return [a for allowed, _ in parts for a in allowed], replace(x, below=tuple(inside for _, inside in parts))
+        return [a for allowed, _ in parts for a in allowed], x.of(inside for _, inside in parts)
     return [], x
 
 
@@ -178,7 +178,7 @@ def _nested(x: CheckedNode) -> CheckedNode:
     if x.kind != "bound" or x.below[0].kind != "bound" or any(y.kind == "masked" for y in x.below[0].all()):
         return x
     inside = _nested(x.below[0])
-    return replace(x, below=(replace(inside, kind="function", label="max", sorts=(), below=(inside,)),))
+    return x.of([node("function", [inside], "max")])
 
 
 def _argument(x: CheckedNode, scope: Scope, names: Names) -> Term:
