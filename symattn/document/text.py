@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from symattn.document import characters
@@ -24,6 +25,7 @@ _BIG = {"sum": "Σ", "prod": "Π", "max": "max", "min": "min"}
 _BIG_ASCII = {"sum": "sum", "prod": "prod", "max": "max", "min": "min"}
 
 
+@lru_cache(maxsize=4096)
 def text(x: nt.Node, *, ascii: bool = False, colours: bool = False) -> str:
     """``x`` on one line. ``ascii``: every product has its ``*``, e to a power is ``exp()``; ``colours``: ANSI."""
     return _Printer(ascii, colours).show(x, flat=True)

@@ -20,7 +20,7 @@ the checker's own dice, that any of its random tests, those of all premises incl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random, SystemRandom
 from typing import Any
@@ -95,9 +95,10 @@ def _equations(e: Record, dice: Dice) -> None:
     rules, simplify = _rules(e), Simplifying(frozenset(map(str, e["positive"])))
     signs = hypotheses(e["hypotheses"], simplify, dice)
     expect(bool(e["equations"]), "a certificate of nothing")
-    expect_laws([(x[side], scope_of(x)) for x in e["equations"] for side in ("left", "right")], told_of(e))
-    for equation in e["equations"]:
-        _equation(equation, rules, signs, simplify, dice)
+    written = [[read(x[side], scope_of(x)) for side in ("left", "right")] for x in e["equations"]]
+    expect_laws((side for both in written for side in both), told_of(e))
+    for equation, both in zip(e["equations"], written, strict=True):
+        _equation(equation, both, rules, signs, simplify, dice)
 
 
 def _rules(e: Record) -> list[tuple[str, ...]]:
@@ -108,9 +109,10 @@ def _rules(e: Record) -> list[tuple[str, ...]]:
     return rules
 
 
-def _equation(e: Record, rules: Rules, signs: Signs, simplify: Simplifying, dice: Dice) -> None:
+def _equation(
+    e: Record, written: Sequence[CheckedNode], rules: Rules, signs: Signs, simplify: Simplifying, dice: Dice
+) -> None:
     scope = scope_of(e)
-    written = [read(e[side], scope) for side in ("left", "right")]
     taken = [without_means(x, scope) for x in written]
     for said in (*taken, *bodies(written[0]), *bodies(written[1])):
         for x, enough in simplify.demands(said):

@@ -96,6 +96,8 @@ def total(x: CheckedNode, body: CheckedNode) -> CheckedNode:
 
 def _cancelled(numerator: CheckedNode, divisors: Divisors) -> tuple[CheckedNode, Divisors]:
     """Z / Z = 1, also where 1/Z is a letter."""
+    if not divisors and not any(_is_reciprocal(f) for f in factors(numerator)):
+        return numerator, divisors
     left, below = list(factors(numerator)), dict(divisors)
     for f in list(left):
         if f not in left:  # a reciprocal that has been used
@@ -107,13 +109,15 @@ def _cancelled(numerator: CheckedNode, divisors: Divisors) -> tuple[CheckedNode,
                 below[key] = (base, times - 1)
             left.remove(f)
             continue
-        letter = next(
-            (g for g in left if g.kind == "function" and g.label == "1/" and g.below[0].own_form == key), None
-        )
+        letter = next((g for g in left if _is_reciprocal(g) and g.below[0].own_form == key), None)
         if letter is not None:
             left.remove(f)
             left.remove(letter)
     return product(left), below
+
+
+def _is_reciprocal(x: CheckedNode) -> bool:
+    return x.kind == "function" and x.label == "1/"
 
 
 def _split(x: CheckedNode) -> Divisors:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, product
-from typing import Any
 
 from symattn.proof.checker_clearing import plus
 from symattn.proof.checker_clearing import product as multiplied
@@ -31,7 +30,6 @@ from symattn.proof.checker_reading import (
     number,
     read,
     renamed,
-    written_parts,
 )
 
 _NUMBERS = re.compile("[0-9]+")
@@ -58,14 +56,14 @@ def without_means(x: CheckedNode, scope: Mapping[str, str]) -> CheckedNode:
     return _taken(x, count())
 
 
-def expect_laws(sides: Sequence[tuple[object, Mapping[str, str]]], told: Iterable[str]) -> None:
+def expect_laws(sides: Iterable[CheckedNode], told: Iterable[str]) -> None:
     """Each random array has one law on all sides and in all means, and is not among what else is ``told`` of."""
-    laws: dict[str, Any] = {}
-    for law in (x for data, _ in sides for x in written_parts(data) if x[0] == "function"):
-        if str(law[1]).startswith(_LAW):
-            expect(laws.setdefault(law[1], law) == law, "two laws of one array")
+    laws: dict[str, str] = {}
+    every = dict.fromkeys(y for x in sides for y in x.all(into_functions=True))
+    for law in (y for y in every if y.kind == "function" and y.label.startswith(_LAW)):
+        expect(laws.setdefault(law.label, law.own_form) == law.own_form, "two laws of one array")
     names = {name.removeprefix(_LAW) for name in laws}
-    for mean in (y for data, scope in sides if laws for y in _means_in(read(data, scope))):
+    for mean in filter(_is_mean, every):
         arrays = {array_of(y.label) for y in mean.below[0].letters()}
         own = {x.label.removeprefix(_LAW) for x in mean.below[1:]}
         expect(not arrays & (names - own), "a mean in which what is random elsewhere is not")

@@ -268,17 +268,11 @@ def renamed(x: CheckedNode, to: Mapping[str, str]) -> CheckedNode:
 
 
 # -- expressions as they are written -----------------------------------------------------------------------------------
-def written_parts(data: object) -> Iterator[list[Any]]:
-    """Yield an expression and all below it, as they are written; indices are no parts."""
-    if isinstance(data, list) and data:
-        yield data
-        for x in () if data[0] in ("letter", "is") else data:
-            yield from written_parts(x)
-
-
 def holds_letter(data: object, names: Container[str]) -> bool:
-    """Return whether one of these letters occurs."""
-    return any(x[0] == "letter" and x[1] in names for x in written_parts(data))
+    """Return whether one of these letters occurs. Indices are no parts: they may be written as letters are."""
+    if not isinstance(data, list) or not data or data[0] in ("letter", "is"):
+        return isinstance(data, list) and data[:1] == ["letter"] and data[1] in names
+    return any(holds_letter(x, names) for x in data)
 
 
 def rewritten(data: object, change: Callable[[list[Any]], object]) -> Any:

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from math import isqrt, prod
 
 from symattn.proof.checker_clearing import factors, product, total
 from symattn.proof.checker_clearing import plus as flat_sum
-from symattn.proof.checker_reading import BINDERS, CheckedNode, expect, node, number
+from symattn.proof.checker_reading import BINDERS, MANY, CheckedNode, expect, node, number
 
 _ROOTS = {"sqrt": "rsqrt", "rsqrt": "sqrt"}
 _NEEDED = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥"), "1/": ("≠", ">")}
@@ -36,8 +37,7 @@ class Simplifying:
     """Simplifies expressions, where the letters named in ``positive`` are positive numbers."""
 
     def __init__(self, positive: frozenset[str]) -> None:
-        self.positive = positive
-        self._known: dict[CheckedNode, CheckedNode] = {}
+        self.positive, self._known = positive, _simplified(positive)
 
     def __call__(self, x: CheckedNode) -> CheckedNode:
         """``x`` simplified. Raises ``Rejected`` where −∞ is no argument of e or max."""
@@ -50,7 +50,10 @@ class Simplifying:
             return x
         result = self._known.get(x)
         if result is None:
-            result = self._known[x] = self._rules[x.kind](self, x)
+            result = self._rules[x.kind](self, x)
+            if len(self._known) > MANY:
+                self._known.clear()
+            self._known[x] = result
         return result
 
     def demands(self, x: CheckedNode) -> Iterator[Demand]:
@@ -178,6 +181,12 @@ class Simplifying:
         "bound": lambda self, x: x.of([self._step(x.below[0])]),
         **{"exp": _exp, "masked": _masked, "is": _is, "function": _function},
     }
+
+
+@lru_cache(maxsize=16)
+def _simplified(positive: frozenset[str]) -> dict[CheckedNode, CheckedNode]:
+    """Return what is simplified already where these letters are positive, in any certificate."""
+    return {}
 
 
 def sides(left: CheckedNode, right: CheckedNode, scope: Iterable[str]) -> tuple[CheckedNode, CheckedNode]:

@@ -325,7 +325,7 @@ def _expect_unbounded(record: Record, letter: str) -> None:
 def _expect_laws(record: Record, keys: tuple[str, ...]) -> None:
     """Each random array has one law in all conclusions, and no premise says more of it."""
     result = [name for p in every_premise(record) for name in told_of(p)]
-    expect_laws([(c[key], scope_of(c)) for c in record["conclusions"] for key in keys], result)
+    expect_laws((read(c[key], scope_of(c)) for c in record["conclusions"] for key in keys), result)
 
 
 def _instance(record: Record, given: Given) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import isqrt, prod
 from random import Random
 from typing import Any, NamedTuple, TypeVar
@@ -27,16 +27,11 @@ _ONE = Fraction(1)
 T = TypeVar("T")
 
 
-def _with_place(x: CheckedNode, at: Mapping[str, int]) -> tuple[Any, ...]:
-    """Return the key of the value of ``x``. The indices are named, as the form leaves out those of what is 0 · y."""
-    return (x.own_form, x.order, *[at[i] for i in x.order])
-
-
 def _kept(
     known: dict[Any, T], x: CheckedNode, at: Mapping[str, int], work: Callable[[CheckedNode, Mapping[str, int]], T]
 ) -> T:
-    """Return ``work`` of ``x``, its free indices having the values ``at``; compute it once for each form and place."""
-    key = _with_place(x, at)
+    """Return ``work`` of ``x``, its free indices having the values ``at``; compute it once for each place."""
+    key = (x, *[at[i] for i in x.order])
     if key not in known:
         expect_few(len(known))
         known[key] = work(x, at)
@@ -325,6 +320,7 @@ def random_prime(random: Random) -> int:
             return n
 
 
+@lru_cache(maxsize=1000)
 def _is_prime(n: int) -> bool:
     """Miller and Rabin's test with the bases that decide it below 2^64 (Sinclair 2011)."""
     odd, twos = n - 1, 0

@@ -126,12 +126,16 @@ def cut_off(
     )
 
 
-def nodes(x: ex.Expression, arguments: bool = False) -> Iterator[ex.Expression]:
-    """``x`` and all below; the ``arguments`` of opaque functions, which are letters, only if they are asked for."""
-    yield x
-    if arguments or not isinstance(x, ex.Opaque):
-        for y in x.children:
-            yield from nodes(y, arguments)
+def nodes(x: ex.Expression, arguments: bool = False) -> list[ex.Expression]:
+    """``x`` and all different expressions below, in order; the ``arguments`` of opaque functions, which are letters,
+    only if they are asked for."""
+    result, open_ = dict[ex.Expression, None](), [x]
+    while open_:
+        y = open_.pop()
+        if y not in result:
+            result[y] = None
+            open_.extend(y.children[::-1] if arguments or not isinstance(y, ex.Opaque) else ())
+    return list(result)
 
 
 @lru_cache(maxsize=100_000)

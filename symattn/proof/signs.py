@@ -184,7 +184,7 @@ def _impossible(x: ex.Expression) -> bool:
 
 def _sorts(x: ex.Expression) -> set[str]:
     """The sorts that sums run over, and those whose size stands in ``x`` as a number."""
-    every = list(nodes(x, arguments=True))
+    every = nodes(x, arguments=True)
     return {y.index.sort for y in every if isinstance(y, ex.Binder)} | {
         y.sort for y in every if isinstance(y, ex.Count)
     }

@@ -36,11 +36,13 @@ def fresh(sort: str) -> Index:
 
 
 class Expression:
-    """Base of all nodes. ``parts`` are its arguments, ``free`` the index variables that are not bound in it."""
+    """Base of all nodes. ``parts`` are its arguments, ``children`` the expressions directly below, and ``free`` the
+    index variables that are not bound in it."""
 
-    __slots__ = ("__weakref__", "_order", "free", "parts")
+    __slots__ = ("__weakref__", "_order", "children", "free", "parts")
     _table: ClassVar[WeakValueDictionary[tuple[Any, ...], Expression]] = WeakValueDictionary()
     parts: tuple[Any, ...]
+    children: tuple[Expression, ...]
     free: frozenset[Index]
     _order: tuple[Index, ...]
 
@@ -49,10 +51,14 @@ class Expression:
         result = Expression._table.get(key)
         if result is None:
             result = object.__new__(cls)
-            result.parts = parts
+            result.parts, result.children = parts, cls._below(parts)
             result.free = result._free()
             Expression._table[key] = result
         return result
+
+    @staticmethod
+    def _below(parts: tuple[Any, ...]) -> tuple[Expression, ...]:
+        return tuple([x for x in parts if isinstance(x, Expression)])
 
     def _free(self) -> frozenset[Index]:
         return frozenset().union(*[x.free for x in self.children])
@@ -65,11 +71,6 @@ class Expression:
         except AttributeError:
             self._order = tuple(sorted(self.free))
             return self._order
-
-    @property
-    def children(self) -> tuple[Expression, ...]:
-        """The expressions directly below."""
-        return tuple(x for x in self.parts if isinstance(x, Expression))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}{self.parts!r}"
@@ -126,7 +127,11 @@ class Many(Expression):
     """Two children or more."""
 
     __slots__ = ()
-    children: tuple[Expression, ...] = _part(0)
+
+    @staticmethod
+    def _below(parts: tuple[Any, ...]) -> tuple[Expression, ...]:
+        children: tuple[Expression, ...] = parts[0]
+        return children
 
 
 class Sum(Many):
