@@ -79,19 +79,14 @@ def bound(
     assumed: Mapping[str, tuple[str, Sides]] | None = None,
     named: Mapping[str, tuple[str, Sides]] | None = None,
     chosen: Mapping[str, Sides] | None = None,
-    units: tuple[tuple[str, str], ...] = (),
     top: int = 3,
-    nonnegative: tuple[str, ...] = (),
     laws: Mapping[str, tuple[str, Sides, str]] | None = None,
     only: tuple[str, ...] = (),
     strict: bool = False,
 ) -> Certificate:
     """A part that is an inequality with a certificate; ``false`` where it has the theorem's false variant."""
-    declared = Declared(arrays, positive=positive, units=units, nonnegative=nonnegative)
-    chosen, laws, named = chosen or {}, laws or {}, named or {}
-    return Certificate(
-        declared, sides, gap, false or _equal_sides, assumed or {}, top, named, chosen, laws, only, strict
-    )
+    letters = assumed or {}, top, named or {}, chosen or {}, laws or {}
+    return Certificate(Declared(arrays, positive=positive), sides, gap, false or _equal_sides, *letters, only, strict)
 
 
 def _equal_sides() -> list[tuple[int, int]]:

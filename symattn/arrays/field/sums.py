@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 
 import flint
 
-from symattn.arrays.field.surds import K, Surd, enclosure, integer_terms, inverse, plain
+from symattn.arrays.field.surds import K, Surd, enclosure, integer_terms, inverse, plain, reduced, root_of_product
 
 Sum = dict[K, K]
 ONE: Sum = {0: 1}
@@ -116,11 +116,32 @@ def times(f: Sum, g: Sum) -> Sum:
         return times(g, f)
     if len(f) * len(g) > _PAIRS_BY_HAND and (product := _dense_product(f, g)) is not None:
         return product
+    if any(c.__class__ is not int for h in (f, g) for c in h.values()):
+        return _product_of_surds(f, g)
     out: Sum = {}
     for k, c in f.items():
         for b, d in g.items():
             out[k + b] = out.get(k + b, 0) + c * d
     return {k: c for k, c in out.items() if c}
+
+
+def _product_of_surds(f: Sum, g: Sum) -> Sum:
+    """f g in whole multiples of roots over one common denominator, each coefficient in lowest terms at the end."""
+    (left, p), (right, q) = _over_one_denominator(f), _over_one_denominator(g)
+    out: dict[K, dict[int, int]] = {}
+    for k, a, c in left:
+        for b, e, d in right:
+            s, radicand = root_of_product(a, e)
+            terms = out.setdefault(k + b, {})
+            terms[radicand] = terms.get(radicand, 0) + s * c * d
+    return {k: c for k, terms in out.items() if (c := reduced(terms, p * q))}
+
+
+def _over_one_denominator(f: Sum) -> tuple[list[tuple[K, int, int]], int]:
+    """The keys, radicands and whole coefficients of all terms, and their denominator."""
+    parts = [(k, *integer_terms(c)) for k, c in f.items()]
+    den = lcm(*[d for _, _, d in parts])
+    return [(k, a, c * (den // d)) for k, terms, d in parts for a, c in terms.items()], den
 
 
 def content(f: Sum) -> Fraction:

@@ -49,7 +49,7 @@ class Surd:
         out = {a: c * mine for a, c in self.terms.items()}
         for a, c in terms.items():
             out[a] = out.get(a, 0) + c * its
-        return _reduced(out, common)
+        return reduced(out, common)
 
     __radd__ = __add__
 
@@ -67,10 +67,9 @@ class Surd:
         out: dict[int, int] = {}
         for a, c in self.terms.items():
             for b, e in terms.items():
-                g = gcd(a, b)
-                radicand = (a // g) * (b // g)
-                out[radicand] = out.get(radicand, 0) + c * e * g
-        return _reduced(out, self.den * den)
+                s, radicand = root_of_product(a, b)
+                out[radicand] = out.get(radicand, 0) + c * e * s
+        return reduced(out, self.den * den)
 
     __rmul__ = __mul__
 
@@ -110,7 +109,7 @@ def root(x: int | Fraction) -> K:
     x = Fraction(x)
     s, a = square_part(x.numerator)
     t, b = square_part(x.denominator)
-    return _reduced({a * b: s}, t * b)
+    return reduced({a * b: s}, t * b)
 
 
 @lru_cache(maxsize=4096)
@@ -149,7 +148,15 @@ def enclosure(x: K) -> flint.arb:
     return ball if den == 1 else ball / den
 
 
-def _reduced(terms: dict[int, int], den: int) -> K:
+@lru_cache(maxsize=4096)
+def root_of_product(a: int, b: int) -> tuple[int, int]:
+    """(s, c) with √a √b = s √c, for squarefree a and b."""
+    g = gcd(a, b)
+    return g, (a // g) * (b // g)
+
+
+def reduced(terms: dict[int, int], den: int) -> K:
+    """Return (Σ c_a √a) / den in lowest terms, without those that are 0."""
     g = gcd(den, *terms.values())
     terms = {a: c // g for a, c in terms.items() if c}
     den //= g

@@ -15,10 +15,10 @@ from random import Random
 
 from symattn.document.errors import Refused
 from symattn.proof.checker_reading import Record
-from symattn.proof.coq.printing import CoqReader, typed
-from symattn.proof.coq.readable import Readable, Stated, circle, divisors, reading, typed_functions
+from symattn.proof.coq.printing import CoqReader, typed_arrays, typed_functions
+from symattn.proof.coq.readable import Readable, Stated, circle, divisors, reading
 from symattn.proof.coq.terms import Term, circles
-from symattn.proof.coq.writing import Lemma, free_of, written_term
+from symattn.proof.coq.writing import Lemma, free_of, resting, written_term
 
 _TRIED = (1, 0)
 _MANY = 12  # arrays
@@ -42,13 +42,12 @@ def of_differing(name: str, record: Record) -> Lemma:
     sizes = {n: result[sort] for sort, n in names.sorts.items()}
     statement = _statement(reader, said, places)
     proof = _proof(reader, _found(said, sizes), sizes)
-    return Lemma(name, f"{statement}\n{proof}\n", Readable(statement, proof, _WORDS), names=names)
+    return resting(said, Readable(statement, proof, _WORDS))
 
 
 def _statement(reader: CoqReader, said: Stated, places: Sequence[str]) -> str:
     names = typed_functions(reader)
-    some = [f"({' '.join(reader.sizes.values())} : nat)"] if reader.sizes else []
-    some += [f"({own} : {typed(reader, k)})" for k, own in reader.arrays.items()]
+    some = typed_arrays(reader, reader.sizes.values(), reader.arrays)
     where = [f"(0 < {own})%nat" for own in reader.sizes.values()] + [circle(reader, c, s) for c, s in said.circles]
     known = "".join(f"{x} /\\ " for x in where)
     bounds = [f"({i} < {reader.sizes[s]})%nat /\\ " for i, s in zip(places, said.free, strict=True)]

@@ -14,8 +14,8 @@ from typing import Any
 from symattn.document.errors import Refused
 from symattn.proof.checker_reading import Record, in_place, read
 from symattn.proof.checker_rules import FIRST, SECOND, joined, meaning
-from symattn.proof.coq.printing import CoqReader, auxiliary, typed
-from symattn.proof.coq.readable import Readable, Stated, functions, reading
+from symattn.proof.coq.printing import CoqReader, auxiliary, typed, typed_arrays, typed_function, typed_functions
+from symattn.proof.coq.readable import Readable, Stated, reading
 from symattn.proof.coq.terms import Names, Term, term
 from symattn.proof.coq.writing import Lemma, equated, free_of
 
@@ -74,30 +74,23 @@ def _side_of(record: Record, parts: Sequence[Record], starts: Mapping[str, str])
 
 def _over(reader: CoqReader, part: StatePart) -> str:
     """The places of a part of a state."""
-    if not part.indices:
-        return ""
-    bounds = "".join(f"({i} < {reader.sizes[s]})%nat -> " for i, s in zip(part.indices, part.sorts, strict=True))
-    return f"forall {' '.join(part.indices)}, {bounds}"
+    bounds = reader.bounds(zip(part.indices, part.sorts, strict=True))
+    return f"forall {' '.join(part.indices)}, {bounds}" if part.indices else ""
 
 
-def _kept(side: Side) -> list[tuple[int, str]]:
-    return [(k, n) for k, n in side.reader.arrays.items() if k not in side.own]
+def _kept(side: Side) -> list[int]:
+    return [k for k in side.reader.arrays if k not in side.own]
 
 
 def _parameters(side: Side) -> str:
     """The sizes, arrays and functions of a definition, with their types."""
-    groups = [f"({' '.join(side.sizes)} : nat)"] if side.sizes else []
-    groups += [f"({n} : {typed(side.reader, k)})" for k, n in _kept(side)]
-    return " ".join((*groups, *[f"({own} : {_function(side.reader, f)})" for f, own in functions(side.reader)]))
-
-
-def _function(reader: CoqReader, function: str) -> str:
-    return f"{'R -> ' * reader.takes(reader.names.functions[function]) or 'list R -> '}R"
+    return " ".join((*typed_arrays(side.reader, side.sizes, _kept(side)), *typed_functions(side.reader)))
 
 
 def _called(side: Side) -> str:
     """The parameters by name."""
-    return " ".join((*side.sizes, *[n for _, n in _kept(side)], *[own for _, own in functions(side.reader)]))
+    arrays = (side.reader.arrays[k] for k in _kept(side))
+    return " ".join((*side.sizes, *arrays, *side.reader.functions.values()))
 
 
 def _positive_sizes(side: Side) -> str:
@@ -115,7 +108,9 @@ def _listed(reader: CoqReader, aside: Iterable[str] = ()) -> dict[Key, NamedEntr
         if not _of_one(str(key[0])) and key[0] not in aside:
             places = tuple(sorts[s] for s in reader.names.arities[n])
             out["array", *key[:-1], places] = NamedEntry(reader.arrays[n], typed(reader, n))
-    return {**out, **{("function", f): NamedEntry(own, _function(reader, f)) for f, own in functions(reader)}}
+    for f, n in reader.names.functions.items():
+        out["function", f] = NamedEntry(reader.functions[n], typed_function(reader, n))
+    return out
 
 
 def _of_one(word: str) -> bool:
@@ -355,7 +350,7 @@ class _FoldWords:
         words = [sizes.get(key, reader.sizes[n]) for key, n in said.names.sorts.items()]
         for key, n in said.names.arrays.items():
             words.append(self._array(str(key[0]), said.names.arities[n], said, bool(second), reader.arrays[n]))
-        return " ".join((said.name, *words, *[own for _, own in functions(reader)]))
+        return " ".join((said.name, *words, *reader.functions.values()))
 
     def _array(self, key: str, sorts: tuple[int, ...], said: Stated, two: bool, own: str) -> str:
         """Return an array of an equation: a number that a tile chose, or entries of it."""

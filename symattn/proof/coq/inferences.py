@@ -26,6 +26,7 @@ from symattn.proof.coq.writing import (
     equated,
     free_of,
     lemma,
+    resting,
     shown_by,
     simplified,
     with_arrays,
@@ -105,10 +106,8 @@ def _whole(claim: _Claim, regroup: bool) -> Lemma:
     said = with_arrays(claim.said, claim.positive, claim.known, claim.rules)
     if claim.why is not None:
         return shown_by(said, claim.why, regroup)
-    before = [_whole(c, regroup) for c in claim.from_]
     result = readable(said, f"Proof. intros. {claim.proof}. Qed.")
-    text = "".join(x.text for x in before)
-    return Lemma(said.name, f"{text}{result.statement}\n{result.proof}\n", result, names=said.names)
+    return resting(said, result, [_whole(c, regroup) for c in claim.from_])
 
 
 def _applied(claim: _Claim) -> str:
@@ -139,8 +138,7 @@ def _substituted(name: str, record: Record, regroup: bool) -> Lemma:
         f"Proof. intros. transitivity ({middle[0]}); [apply ({first.name} {variables(reader)}); given|].\n"
         f"transitivity ({middle[1]}); [same|apply ({second.name} {variables(reader)}); given]. Qed.",
     )
-    text = f"{''.join(x.text for x in before)}{result.statement}\n{result.proof}\n"
-    return Lemma(name, text, result, names=names)
+    return resting(said, result, before)
 
 
 _SIDES = ("left", "right", "through")
@@ -199,8 +197,7 @@ def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> 
         before = [shown_by(x, _tangent(*both), regroup) for x, both in zip(parts, turned, strict=True)]
         ways = " | ".join(f"apply ({x.name} {variables(reading(x))}); given" for x in parts)
         proof = f"apply Rle_antisym; [{ways}]"
-    result = readable(said, f"Proof. intros. {proof}. Qed.")
-    return Lemma(name, f"{''.join(x.text for x in before)}{result.statement}\n{result.proof}\n", result, names=names)
+    return resting(said, readable(said, f"Proof. intros. {proof}. Qed."), before)
 
 
 def _tangent(x: Term, y: Term) -> Term:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, count
@@ -82,6 +82,10 @@ class CoqReader:
         for _ in free:
             scope = (*scope, self.index(scope))
         return scope
+
+    def bounds(self, places: Iterable[tuple[str, int]]) -> str:
+        """The condition that indices, each with its sort, are below their sizes."""
+        return "".join(f"({i} < {self.sizes[s]})%nat -> " for i, s in places)
 
     def see(self, x: Term) -> None:
         """Note with how many numbers each function is used; 0 is a list."""
@@ -169,3 +173,20 @@ def _own(word: str, used: set[str]) -> str:
 def typed(reader: CoqReader, array: int) -> str:
     """The type of an array."""
     return f"{'nat -> ' * len(reader.names.arities[array])}R"
+
+
+def typed_function(reader: CoqReader, function: int) -> str:
+    """The type of a function."""
+    return f"{'R -> ' * reader.takes(function) or 'list R -> '}R"
+
+
+def typed_arrays(reader: CoqReader, sizes: Iterable[str], arrays: Iterable[int]) -> list[str]:
+    """Sizes and arrays as parameters, with their types."""
+    lengths = " ".join(sizes)
+    groups = [f"({lengths} : nat)"] if lengths else []
+    return [*groups, *[f"({reader.arrays[k]} : {typed(reader, k)})" for k in arrays]]
+
+
+def typed_functions(reader: CoqReader) -> list[str]:
+    """Functions as parameters, with their types."""
+    return [f"({own} : {typed_function(reader, n)})" for n, own in reader.functions.items()]

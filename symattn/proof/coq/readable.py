@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from itertools import chain
 
-from symattn.proof.coq.printing import CoqReader, auxiliary, typed
+from symattn.proof.coq.printing import CoqReader, auxiliary, typed_arrays, typed_functions
 from symattn.proof.coq.sharing import shared
 from symattn.proof.coq.steps import free_indices, is_positive
 from symattn.proof.coq.terms import Names, Term
@@ -114,8 +114,8 @@ def readable(said: Stated, proof: str = "") -> Readable:
     lines = [f"Theorem {said.name} : {_arrays(reader)}"]
     lines += [f"  {g} ->" for g in given]
     if scope:
-        bounds = " -> ".join(f"({i} < {reader.sizes[s]})%nat" for i, s in zip(scope, said.free, strict=True))
-        lines.append(f"  forall {' '.join(scope)} : nat, {bounds} ->")
+        bounds = reader.bounds(zip(scope, said.free, strict=True))
+        lines.append(f"  forall {' '.join(scope)} : nat, {bounds.rstrip()}")
     lines += [f"  {c} ->" for c in conditions]
     result = shared(reader, said.free, () if "'" in said.name else said.sides)
     sides = result.sides or said.sides
@@ -162,16 +162,8 @@ def functions(reader: CoqReader) -> Iterator[tuple[str, str]]:
 
 
 def _arrays(reader: CoqReader) -> str:
-    groups = [f"({' '.join(reader.sizes.values())} : nat)"] if reader.sizes else []
-    for number, name in reader.arrays.items():
-        groups.append(f"({name} : {typed(reader, number)})")
-    groups += typed_functions(reader)
+    groups = [*typed_arrays(reader, reader.sizes.values(), reader.arrays), *typed_functions(reader)]
     return f"forall {' '.join(groups)}," if groups else ""
-
-
-def typed_functions(reader: CoqReader) -> list[str]:
-    """The functions with their types."""
-    return [f"({own} : {'R -> ' * reader.takes(n) or 'list R -> '}R)" for n, own in reader.functions.items()]
 
 
 def _suppositions(reader: CoqReader, said: Stated) -> Iterator[str]:
@@ -202,7 +194,7 @@ def circle(reader: CoqReader, c: int, s: int) -> str:
 def _assumed(reader: CoqReader, sorts: Sequence[int], words: str, *terms: Term) -> str:
     """Return the assumptions at all places of these sorts."""
     scope = reader.scope(sorts)
-    over = "".join(f"forall {i}, ({i} < {reader.sizes[s]})%nat -> " for i, s in zip(scope, sorts, strict=True))
+    over = "".join(f"forall {i}, {reader.bounds([(i, s)])}" for i, s in zip(scope, sorts, strict=True))
     return f"({over}{words.format(*[reader.text(x, scope, 1) for x in terms])})"
 
 
@@ -217,8 +209,7 @@ def _only(reader: CoqReader, more: Sequence[int], x: Term, scope: tuple[str, ...
     """State that an expression is 0 at all places of these sorts."""
     inside = _below(reader, more, scope)
     pairs = list(zip(inside, more, strict=False))[::-1]
-    bounds = "".join(f"({i} < {reader.sizes[s]})%nat -> " for i, s in pairs)
-    over = f"forall {' '.join(i for i, _ in pairs)} : nat, {bounds}" if pairs else ""
+    over = f"forall {' '.join(i for i, _ in pairs)} : nat, {reader.bounds(pairs)}" if pairs else ""
     return f"{over}{reader.text(x, inside, 1)} = 0"
 
 
@@ -228,9 +219,7 @@ def variables(reader: CoqReader) -> str:
 
 
 def _entry(reader: CoqReader, array: int) -> tuple[str, str]:
-    scope: tuple[str, ...] = ()
-    for _ in reader.names.arities[array]:
-        scope = (*scope, reader.index(scope))
+    scope = reader.scope(reader.names.arities[array])
     over = f"forall {' '.join(scope)}, " if scope else ""
     return over, " ".join([reader.arrays[array], *scope])
 
@@ -247,7 +236,7 @@ def divisors(
         yield from divisors(reader, y, inside, more, plus)
     if x.head == "Div" and not is_positive(x.below[1], plus):
         entries = {scope[i] for i in free_indices(x.below[1])}
-        over = "".join(f"forall {i}, ({i} < {reader.sizes[s]})%nat -> " for i, s in bound.items() if i in entries)
+        over = "".join(f"forall {i}, {reader.bounds([(i, s)])}" for i, s in bound.items() if i in entries)
         words = f"{over}{reader.text(x.below[1], scope, 1)} <> 0"
         yield f"({words})" if over else words
 

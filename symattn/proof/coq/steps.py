@@ -7,7 +7,7 @@ denominator, so that e^(x/2) e^(x/2) = e^x is seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -252,11 +252,7 @@ def _expanded(x: Term) -> _Sum:
     if x.head == "Num":
         return {_CoqMonomial((), ()): Fraction(x.numbers[0])} if x.numbers[0] else {}
     if x.head == "Add":
-        out: dict[_CoqMonomial, Fraction] = {}
-        for y in x.below:
-            for m, c in _expanded(y).items():
-                out[m] = out.get(m, Fraction(0)) + c
-        return _few({m: c for m, c in out.items() if c})
+        return _few(_collected(term for y in x.below for term in _expanded(y).items()))
     if x.head == "Mul":
         return _product(*map(_expanded, x.below))
     if x.head == "Div":
@@ -283,6 +279,14 @@ def _inverse(x: Term) -> _Sum:
     return {_CoqMonomial((), (Term("Div", (), (number(1), _written(terms, 1))),)): Fraction(1)}
 
 
+def _collected(terms: Iterable[tuple[_CoqMonomial, Fraction]]) -> _Sum:
+    """The sum of terms, of which some may be multiples of one monomial."""
+    out: dict[_CoqMonomial, Fraction] = {}
+    for m, c in terms:
+        out[m] = out.get(m, Fraction(0)) + c
+    return {m: c for m, c in out.items() if c}
+
+
 def _few(x: _Sum) -> _Sum:
     if len(x) > _MANY:
         raise Refused("too many terms")
@@ -292,12 +296,7 @@ def _few(x: _Sum) -> _Sum:
 def _product(a: _Sum, b: _Sum) -> _Sum:
     if len(a) * len(b) > _MANY:
         raise Refused("too many terms")
-    out: dict[_CoqMonomial, Fraction] = {}
-    for m, c in a.items():
-        for n, d in b.items():
-            p = _multiplied(m, n)
-            out[p] = out.get(p, Fraction(0)) + c * d
-    return {m: c for m, c in out.items() if c}
+    return _collected((_multiplied(m, n), c * d) for m, c in a.items() for n, d in b.items())
 
 
 def _multiplied(m: _CoqMonomial, n: _CoqMonomial) -> _CoqMonomial:
@@ -308,31 +307,23 @@ def _multiplied(m: _CoqMonomial, n: _CoqMonomial) -> _CoqMonomial:
 
 
 def moved(x: Term, by: int, above: int = 0) -> Term:
-    """A term with its indices from ``above`` on moved."""
-    if x.head == "Letter" or x.head.startswith("Is"):
-        at = 1 if x.head == "Letter" else 0
-        seats = tuple(i + by if i >= above else i for i in x.numbers[at:])
-        return Term(x.head, (*x.numbers[:at], *seats))
-    return Term(x.head, x.numbers, tuple(moved(y, by, above + x.binds()) for y in x.below))
+    """A term with its free indices from ``above`` on moved."""
+    return _reseated(x, lambda i: i + by if i >= above else i, False)
 
 
 def _summed(sort: int, x: _Sum) -> _Sum:
-    out: dict[_CoqMonomial, Fraction] = {}
-    for m, c in x.items():
+    def over(m: _CoqMonomial) -> _CoqMonomial:
         bound = len(m.sorts)
         if any(_holds(f, bound) for f in m.factors):
-            new = _ordered((sort, *m.sorts), m.factors)
-        else:
-            new = _ordered(m.sorts, (*[moved(f, -1, bound) for f in m.factors], Term("Size", (sort,))))
-        out[new] = out.get(new, Fraction(0)) + c
-    return {m: c for m, c in out.items() if c}
+            return _ordered((sort, *m.sorts), m.factors)
+        return _ordered(m.sorts, (*[moved(f, -1, bound) for f in m.factors], Term("Size", (sort,))))
+
+    return _collected((over(m), c) for m, c in x.items())
 
 
-def free_indices(x: Term, depth: int = 0) -> frozenset[int]:
+def free_indices(x: Term) -> frozenset[int]:
     """The indices of a term that are not bound in it."""
-    if x.head == "Letter" or x.head.startswith("Is"):
-        return frozenset(i - depth for i in x.numbers[1 if x.head == "Letter" else 0 :] if i >= depth)
-    return frozenset().union(*[free_indices(y, depth + x.binds()) for y in x.below])
+    return frozenset(_occurring(x))
 
 
 @lru_cache(_KEPT)
@@ -352,9 +343,8 @@ def order_of(x: Term) -> list[int]:
 
 
 def _occurring(x: Term, depth: int = 0) -> list[int]:
-    if x.head == "Letter" or x.head.startswith("Is"):
-        return [i - depth for i in x.numbers[1 if x.head == "Letter" else 0 :] if i >= depth]
-    return [i for y in x.below for i in _occurring(y, depth + x.binds())]
+    own = [i - depth for i in x.seats if i >= depth]
+    return own + [i for y in x.below for i in _occurring(y, depth + x.binds())]
 
 
 def _holds(x: Term, index: int) -> bool:
@@ -385,13 +375,17 @@ def _contracted(sorts: tuple[int, ...], factors: Sequence[Term]) -> tuple[tuple[
     return sorts, factors
 
 
-def renamed(x: Term, to: Mapping[int, int], depth: int = 0, turns: bool = True) -> Term:
+def renamed(x: Term, to: Mapping[int, int], turns: bool = True) -> Term:
     """A term with other numbers for its free indices."""
-    if x.head == "Letter" or x.head.startswith("Is"):
-        at = 1 if x.head == "Letter" else 0
-        seats = tuple(to.get(i - depth, i - depth) + depth if i >= depth else i for i in x.numbers[at:])
-        return Term(x.head, (*x.numbers[:at], *(sorted(seats) if turns and x.head == "Is Equal" else seats)))
-    return Term(x.head, x.numbers, tuple(renamed(y, to, depth + x.binds(), turns) for y in x.below))
+    return _reseated(x, lambda i: to.get(i, i), turns)
+
+
+def _reseated(x: Term, to: Callable[[int], int], turns: bool, depth: int = 0) -> Term:
+    if not x.seats:
+        return Term(x.head, x.numbers, tuple(_reseated(y, to, turns, depth + x.binds()) for y in x.below))
+    seats = [to(i - depth) + depth if i >= depth else i for i in x.seats]
+    own = x.numbers[: -len(seats)]
+    return Term(x.head, (*own, *(sorted(seats) if turns and x.head == "Is Equal" else seats)))
 
 
 def _written(x: _Sum, common: int) -> Term:

@@ -51,6 +51,11 @@ class Term:
         numbers = [f"({n})" if n < 0 else str(n) for n in self.numbers]
         return f"({' '.join([self.head, *numbers, *map(str, self.below)])})"
 
+    @property
+    def seats(self) -> tuple[int, ...]:
+        """The indices that the node itself holds."""
+        return self.numbers[1:] if self.head == "Letter" else self.numbers if self.head.startswith("Is") else ()
+
     def binds(self) -> bool:
         """Return whether an index is bound in what stands below."""
         return self.head in ("Sum", "Over")

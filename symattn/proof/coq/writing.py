@@ -46,6 +46,14 @@ class Lemma:
         return self.readable.statement.partition(f"Theorem {self.name} :")[2] if self.readable else " False."
 
 
+def resting(said: Stated, result: Readable, before: Iterable[Lemma] = (), shown: str = "") -> Lemma:
+    """The lemma of a statement, after those that it rests on and what is ``shown``."""
+    text = "".join((*[x.text for x in before], shown, f"{result.statement}\n{result.proof}\n"))
+    alike = said.left == said.right
+    empty = alike and str(said.left) == "(Num 0)"
+    return Lemma(said.name, text, result, names=said.names, alike=alike, empty=empty)
+
+
 def lemma(name: str, equation: Record, rules: Sequence[Any], positive: Sequence[str], regroup: bool = False) -> Lemma:
     """An equation of a certificate; ``rules`` are the pairs (cos, sin), ``positive`` the arrays that are positive."""
     names, sorts, scope, free = free_of(equation)
@@ -189,11 +197,7 @@ def _whole(said: Stated, shown: str) -> Lemma:
     both = zip(("left", "right"), said.sides, strict=True)
     sides = "".join(f"Definition {auxiliary(said.name, side)} := {x}.\n" for side, x in both)
     text = f"Open Scope nat_scope.\n{sides}{shown}\nClose Scope nat_scope.\nOpen Scope R_scope.\n"
-    alike = said.left == said.right
-    empty = alike and str(said.left) == "(Num 0)"
-    return Lemma(
-        said.name, f"{text}{result.statement}\n{result.proof}\n", result, names=said.names, alike=alike, empty=empty
-    )
+    return resting(said, result, (), text)
 
 
 def simplified(equation: Record, sorts: Mapping[str, str], positive: Sequence[str]) -> tuple[CheckedNode, CheckedNode]:

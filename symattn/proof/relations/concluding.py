@@ -21,6 +21,7 @@ from symattn.document.text import text
 from symattn.proof.certified import accepted
 from symattn.proof.expectation import multiplied_out
 from symattn.proof.hypotheses import demanded
+from symattn.proof.inequality import Certificate
 from symattn.proof.premises import About, Concluded, Premise, Sign
 from symattn.proof.prover import Proof, prove, unsimplified
 from symattn.proof.refuting import CounterexampleSearch, spot_check
@@ -32,7 +33,6 @@ from symattn.proof.relations.reader import Reader
 from symattn.proof.rules import written
 from symattn.proof.statement import Declared, Letters, Sides, pairs
 from symattn.proof.theorem import Identity, all_proved, proofs_of
-from symattn.proof.together import bound
 
 SMALLER = {"≤": False, "<": False, "≥": True, ">": True}  # sign → whether the right side is the smaller one
 
@@ -296,29 +296,26 @@ def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, s
 
 def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, strict: bool) -> ProvedRelation | None:
     """How smaller ≤ larger is shown by their difference in a form that shows its sign; smaller < larger if strict."""
-    d, pair, g = compiled.declared, [(smaller, larger)], compiled.glossary
+    pair, g = [(smaller, larger)], compiled.glossary
     gap = gap if isinstance(gap, Gap) else Gap(gap)
     shapes = {key: " ".join(g.index[i] for i in x.letters) for key, x in gap.letters.items()}
     beside = replace(compiled, glossary=replace(g, given={**g.given, **shapes}))
     meanings = replace(compiled, glossary=replace(g, defined={**g.defined, **gap.letters}))
     letters: dict[str, Any] = {key: (shapes[key], meanings.function(partial(_meant, key))) for key in shapes}
-    decision = bound(
-        d.arrays,
+    decision = Certificate(
+        compiled.declared,
         compiled.sides(pair, True),
         beside.gaps(pair, [gap.body]),
+        (),
         named={beside.argument(key): x for key, x in letters.items() if key not in gap.laws},
         laws={beside.argument(key): (*letters[key], law) for key, law in gap.laws.items()},
         only=tuple(map(beside.argument, gap.only)),
-        positive=d.positive,
-        nonnegative=d.nonnegative,
-        units=d.units,
         strict=strict,
     ).decide()
-    if decision.evidence.grade is Grade.REFUTED:
+    grade = decision.evidence.grade
+    if grade is Grade.REFUTED:
         raise FalseStep(f"refuted: {decision.evidence.where}")
-    return (
-        ProvedRelation(_needed(decision.proofs), decision.premises) if decision.evidence.grade is Grade.PROVED else None
-    )
+    return ProvedRelation(_needed(decision.proofs), decision.premises) if grade is Grade.PROVED else None
 
 
 def _meant(key: str, reader: Reader) -> Any:
