@@ -31,21 +31,37 @@ T = TypeVar("T")
 
 
 class World:
-    """Expressions at given sizes, of which exponents are read once for all places."""
+    """An expression at places of given sizes, in the ring of the letters that it has there.
 
-    def __init__(self, sizes: Mapping[str, int], inverses: bool = False) -> None:
-        self.sizes = sizes
+    Its letters are collected first, by computing it where each of them is 0. What places share is read once.
+    """
+
+    def __init__(
+        self, x: ex.Expression, places: Iterable[Place], sizes: Mapping[str, int], inverses: bool = False
+    ) -> None:
+        self.x, self.places, self.sizes = x, list(places), sizes
         self.inverses = inverses  # whether R Z = 1 is to be used, so that the letters of every Z are needed
+        self.letters: dict[Key, int] = {}
+        self.reciprocals: list[tuple[Key, ex.Expression, Place]] = []
+        self._memo: dict[Any, Any] = {}
         self._powers: dict[Any, Polynomial] = {}
         self._exponentials: dict[Any, list[tuple[Key, int]]] = {}
         self._numbers: dict[Key, int] = {}  # of the letters that stand in exponents
+        self.generators: Any = defaultdict(int)
+        self.constant: Callable[[Any], Any] = lambda _: 0
+        for at in self.places:
+            self.polynomial(x, at)
+        for _, below, there in self.reciprocals:  # more are found on the way
+            self.polynomial(below, there)
+        names = tuple(f"x{i}" for i in range(max(len(self.letters), 1)))
+        self.ring = flint.fmpq_mpoly_ctx.get(names, flint.Ordering.degrevlex)
+        self.generators, self.constant, self._memo = self.ring.gens(), self.ring.constant, {}
 
-    def zero(self, x: ex.Expression, at: Place, rules: Rules) -> bool:
-        """Return whether x = 0 at a place, in the ring of the letters that it has there."""
-        there = PlaceRing(self, x, at)
-        f = _with_rules(there, _inverse_free(there, there.polynomial(x, at)), rules)
-        if f != 0 and there.reciprocals:
-            f = _with_rules(there, _with_reciprocals(there, f), rules)
+    def zero(self, at: Place, rules: Rules = ()) -> bool:
+        """Return whether the expression is 0 at a place."""
+        f = _with_rules(self, _inverse_free(self, self.polynomial(self.x, at)), rules)
+        if f != 0 and self.reciprocals:
+            f = _with_rules(self, _with_reciprocals(self, f), rules)
         return bool(f == 0)
 
     def exponentials(self, x: ex.Expression, at: Place) -> list[tuple[Key, int]]:
@@ -85,27 +101,6 @@ class World:
             return flint.fmpq(holds(x, at))
         raise Refused(f"no polynomial for {type(x).__name__.lower()}")
 
-
-class PlaceRing:
-    """The polynomials in the letters that an expression has at a place.
-
-    Its letters are collected first, by computing it where each of them is 0.
-    """
-
-    def __init__(self, world: World, x: ex.Expression, at: Place) -> None:
-        self.world = world
-        self.letters: dict[Key, int] = {}
-        self.reciprocals: list[tuple[Key, ex.Expression, Place]] = []
-        self._memo: dict[Any, Any] = {}
-        self.generators: Any = defaultdict(int)
-        self.constant: Callable[[Any], Any] = lambda _: 0
-        self.polynomial(x, at)
-        for _, below, there in self.reciprocals:  # more are found on the way
-            self.polynomial(below, there)
-        names = tuple(f"x{i}" for i in range(max(len(self.letters), 1)))
-        self.ring = flint.fmpq_mpoly_ctx.get(names, flint.Ordering.degrevlex)
-        self.generators, self.constant, self._memo = self.ring.gens(), self.ring.constant, {}
-
     def _factors(self, x: ex.Expression, at: Place) -> tuple[ex.Expression, ...]:
         """The children of ``x``; none where a predicate among the factors is 0."""
         false = isinstance(x, ex.Product) and any(isinstance(y, ex.Predicate) and not holds(y, at) for y in x.children)
@@ -118,21 +113,21 @@ class PlaceRing:
     def _polynomial(self, x: ex.Expression, at: Place) -> Any:
         if isinstance(x, (ex.Letter, ex.Opaque)):
             key = letter_of(x, at)
-            if self.world.inverses and key not in self.letters and is_reciprocal(x):
+            if self.inverses and key not in self.letters and is_reciprocal(x):
                 self.reciprocals.append((key, x.children[0], at))
             return self.generator(key)
         if isinstance(x, ex.Sum):
             return reduce(add, (self.polynomial(y, at) for y in x.children))
         if isinstance(x, ex.Total):
-            places = ({**at, x.index: a} for a in range(self.world.sizes[x.index.sort]))
+            places = ({**at, x.index: a} for a in range(self.sizes[x.index.sort]))
             return sum((self.polynomial(x.body, there) for there in places), self.constant(0))
         if isinstance(x, ex.Product):
             parts = self._factors(x, at)
             return reduce(mul, (self.polynomial(y, at) for y in parts)) if parts else self.constant(0)
         if isinstance(x, ex.Exponential):
-            powers = (self.generator(letter) ** times for letter, times in self.world.exponentials(x, at))
+            powers = (self.generator(letter) ** times for letter, times in self.exponentials(x, at))
             return reduce(mul, powers, self.constant(1))
-        return self.constant(self.world.value(x, at))
+        return self.constant(self.value(x, at))
 
     def generator(self, key: Key) -> Any:
         """A letter in the ring."""
@@ -191,8 +186,8 @@ def vanishes_at(
     indices = tuple(free)
 
     def answer() -> bool:
-        world = World(sizes, inverses)
-        return all(world.zero(x, at, rules) for at in _places(indices, sizes))
+        world = World(x, _places(indices, sizes), sizes, inverses)
+        return all(world.zero(at, rules) for at in world.places)
 
     seats = {i: n for n, i in enumerate(indices)}
     names = {i: ("free", seats.get(i._replace(image=()), i), *i.image) for i in x.free}
@@ -202,8 +197,8 @@ def vanishes_at(
 
 def zero_somewhere(x: ex.Expression, free: Iterable[ex.Index], sizes: Mapping[str, int]) -> bool:
     """Return whether x = 0 whatever the letters are, at some place of these sizes."""
-    world = World(sizes)
-    return any(world.zero(x, at, ()) for at in _places(free, sizes))
+    world = World(x, _places(free, sizes), sizes)
+    return any(map(world.zero, world.places))
 
 
 def _places(free: Iterable[ex.Index], sizes: Mapping[str, int]) -> Iterator[dict[ex.Index, int]]:
@@ -212,7 +207,7 @@ def _places(free: Iterable[ex.Index], sizes: Mapping[str, int]) -> Iterator[dict
         yield dict(zip(indices, values, strict=True))
 
 
-def _inverse_free(there: PlaceRing, f: Any) -> Any:
+def _inverse_free(there: World, f: Any) -> Any:
     """f with E_μ E_{−μ} = 1 used in every monomial."""
     pairs = [
         (n, there.letters[("e", key[1], False)])
@@ -232,10 +227,12 @@ def _inverse_free(there: PlaceRing, f: Any) -> Any:
     return there.ring.from_dict({k: c for k, c in out.items() if c})
 
 
-def _with_reciprocals(there: PlaceRing, f: Any) -> Any:
+def _with_reciprocals(there: World, f: Any) -> Any:
     """f times a power of each Z, so that every reciprocal R of Z is gone; zero iff f is zero with R Z = 1."""
     for key, below, at in there.reciprocals:
         n = there.letters[key]
+        if not f.degrees()[n]:
+            continue
         rows: dict[int, dict[tuple[int, ...], Any]] = {}
         for powers, c in f.to_dict().items():
             rows.setdefault(powers[n], {})[(*powers[:n], 0, *powers[n + 1 :])] = c
@@ -245,7 +242,7 @@ def _with_reciprocals(there: PlaceRing, f: Any) -> Any:
     return f
 
 
-def _with_rules(there: PlaceRing, f: Any, rules: Rules) -> Any:
+def _with_rules(there: World, f: Any, rules: Rules) -> Any:
     """f with cos² replaced by 1 − sin², and only the first power of each cosine left."""
     sine = dict(rules)
     for key, n in list(there.letters.items()):

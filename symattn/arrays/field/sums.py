@@ -134,7 +134,7 @@ def _product_of_surds(f: Sum, g: Sum) -> Sum:
             s, radicand = root_of_product(a, e)
             terms = out.setdefault(k + b, {})
             terms[radicand] = terms.get(radicand, 0) + s * c * d
-    return {k: c for k, terms in out.items() if (c := reduced(terms, p * q))}
+    return {k: whole for k, terms in out.items() if (whole := reduced(terms, p * q))}
 
 
 def _over_one_denominator(f: Sum) -> tuple[list[tuple[K, int, int]], int]:
