@@ -36,7 +36,6 @@ from symattn.proof.checker_reading import (
     array_of,
     expect,
     expect_few,
-    form,
     in_place,
     read,
     scope_of,
@@ -119,11 +118,10 @@ def _equation(
             signs.expect(x, enough)
     left, right = sides(simplify(taken[0]), simplify(taken[1]), scope)
     if e["how"] == "normal form":
-        names = {i: ("free", i) for i in scope}
-        expect(form(left, names) == form(right, names), "the normal forms differ")
+        expect(left.own_form == right.own_form, "the normal forms differ")
         return
     numerator = simplify(read(e["numerator"], scope))
-    result = [(form(simplify(read(d, scope)), {i: i for i in scope}), times) for d, times in e["divisors"]]
+    result = [(simplify(read(d, scope)).own_form, times) for d, times in e["divisors"]]
     divisors = dict(result)
     expect(set(result) == set(divisors.items()), "two powers of one divisor")
     needed = needed_sizes(e, numerator, scope, bool(rules))
@@ -131,8 +129,8 @@ def _equation(
     own, own_divisors = difference(left, right)
     expect(divisors == own_divisors, "left − right has other divisors")
     expect_equal(left, right, scope, rules, dice)
-    same, rows = {i: i for i in scope}, e["how"] == "rows"
-    if form(own, same) != form(numerator, same):
+    rows = e["how"] == "rows"
+    if own.own_form != numerator.own_form:
         expect_zero(own, scope, own_sizes(own, scope, rows, bool(rules)), rules, rows, dice)
     expect_zero(numerator, scope, needed, rules, rows, dice)
 

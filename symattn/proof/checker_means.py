@@ -156,7 +156,7 @@ class _Mean:
             return [(sum((i for i, _ in c), ()), sum((f for _, f in c), ())) for c in product(*parts)]
         if x.kind == "total":
             name = f"{_OWN}{next(self.fresh)}"
-            inner = self._expanded(renamed(x.below[0], {x.label: name}))
+            inner = self._expanded(renamed(x.below[0], x.label, name))
             return [(((name, x.sorts[0]), *indices), factors) for indices, factors in inner]
         if x.kind == "ratio" and not self._is_random(x.below[1]):
             over = x.of([number(1), x.below[1]])

@@ -257,14 +257,18 @@ def _factors(x: CheckedNode) -> list[CheckedNode]:
     return [f for y in x.below for f in _factors(y)] if x.kind == "product" else [x]
 
 
-def renamed(x: CheckedNode, to: Mapping[str, str]) -> CheckedNode:
-    """``x`` with other names for its free indices; none of them may be bound in it."""
-    mapped = {old: new for old, new in to.items() if old in x.free}
-    if not mapped:
+def renamed(x: CheckedNode, old: str, new: str) -> CheckedNode:
+    """``x`` with another name for a free index, which may not be bound in it."""
+    return moved(x, old, (old,), (new,))
+
+
+def moved(x: CheckedNode, name: str, old: tuple[str, ...], new: tuple[str, ...]) -> CheckedNode:
+    """``x`` with an index in the place of what starts with ``old``, which are all that there are of ``name``."""
+    if old == new or name not in x.free:
         return x
-    expect(x.kind not in BINDERS or x.label not in mapped.values(), "an index is bound twice")
-    indices = tuple((mapped.get(i[0], i[0]), *i[1:]) for i in x.indices)
-    return x.of((renamed(y, mapped) for y in x.below), indices)
+    expect(x.kind not in BINDERS or x.label != new[0], "an index is bound twice")
+    indices = tuple((*new, *i[len(old) :]) if i[: len(old)] == old else i for i in x.indices)
+    return x.of((moved(y, name, old, new) for y in x.below), indices)
 
 
 # -- expressions as they are written -----------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def _entries(
         while one.kind == "bound":
             name = next(fresh)
             inside[name] = one.sorts[0]
-            one = renamed(one.below[0], {one.label: name})
+            one = renamed(one.below[0], one.label, name)
         expect(one.kind != "masked", "a maximum over what a mask allows may be over nothing")
         if one.kind == "function" and one.label == "max":
             yield from _entries(one, inside, fresh)

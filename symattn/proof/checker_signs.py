@@ -288,4 +288,4 @@ def instances(x: CheckedNode, scope: Scope) -> Iterator[CheckedNode]:
         return
     for name, sort in scope.items():
         if sort == x.sorts[0]:
-            yield from instances(renamed(x.below[0], {x.label: name}), scope)
+            yield from instances(renamed(x.below[0], x.label, name), scope)

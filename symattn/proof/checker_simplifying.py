@@ -26,7 +26,7 @@ from math import isqrt, prod
 
 from symattn.proof.checker_clearing import factors, product, total
 from symattn.proof.checker_clearing import plus as flat_sum
-from symattn.proof.checker_reading import BINDERS, MANY, CheckedNode, expect, node, number
+from symattn.proof.checker_reading import MANY, CheckedNode, expect, moved, node, number
 
 _ROOTS = {"sqrt": "rsqrt", "rsqrt": "sqrt"}
 _NEEDED = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥"), "1/": ("≠", ">")}
@@ -132,7 +132,7 @@ class Simplifying:
                 if other[0] == x.label:  # j = π(j)
                     continue
                 rest = product(g for g in parts if g is not f)
-                return self(_moved(rest, x.label, (x.label,), other))
+                return self(moved(rest, x.label, (x.label,), other))
         return _multiplied(list(factors(total(x, body))))
 
     def _function(self, x: CheckedNode) -> CheckedNode:
@@ -194,7 +194,7 @@ def sides(left: CheckedNode, right: CheckedNode, scope: Iterable[str]) -> tuple[
     for i in scope:
         if len(images := _images(left, i) | _images(right, i)) == 1:
             (image,) = images
-            left, right = (_moved(x, i, image, (i,)) for x in (left, right))
+            left, right = (moved(x, i, image, (i,)) for x in (left, right))
     return left, right
 
 
@@ -209,19 +209,10 @@ def _images(x: CheckedNode, name: str) -> set[tuple[str, ...]]:
     return {i for i in x.indices if i[0] == name}.union(*[_images(y, name) for y in x.below])
 
 
-def _moved(x: CheckedNode, name: str, old: tuple[str, ...], new: tuple[str, ...]) -> CheckedNode:
-    """``x`` with an index in the place of what starts with ``old``, which are all that there are of ``name``."""
-    if old == new or name not in x.free:
-        return x
-    expect(x.kind not in BINDERS or x.label != new[0], "an index is bound twice")
-    indices = tuple((*new, *i[len(old) :]) if i[: len(old)] == old else i for i in x.indices)
-    return x.of((_moved(y, name, old, new) for y in x.below), indices)
-
-
 def _unpermuted(x: CheckedNode, name: str) -> CheckedNode:
     """``x`` with π(j) as j for what runs over all j, where j occurs in no other form."""
     images = list(_images(x, name))
-    return _moved(x, name, images[0], (name,)) if len(images) == 1 else x
+    return moved(x, name, images[0], (name,)) if len(images) == 1 else x
 
 
 def _in_any_order(x: CheckedNode) -> CheckedNode:

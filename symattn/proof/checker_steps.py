@@ -34,7 +34,6 @@ from symattn.proof.checker_reading import (
     Record,
     array_of,
     expect,
-    form,
     holds_letter,
     in_place,
     node,
@@ -120,7 +119,7 @@ def _induction(record: Record, given: Given) -> None:
     expect(scope_of(c) == {}, "a sum at places")
     total = read(["total", "t", sort, put(term, ["letter", letter, []], place)], {})
     for side, own in (("left", total), ("right", at(closed, ["size", sort]))):
-        expect(form(read(c[side], {}), {}) == form(own, {}), "the conclusion is another one")
+        expect(read(c[side], {}).own_form == own.own_form, "the conclusion is another one")
         expect_defined([own], given)
 
 
@@ -254,8 +253,7 @@ def _equals(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, giv
 
 def _alike(x: CheckedNode, y: CheckedNode, scope: Mapping[str, str], given: Given, fresh: Iterator[int]) -> bool:
     """Return whether they are written alike but for parts that are equal."""
-    names = {i: i for i in scope}
-    if form(x, names) == form(y, names):
+    if x.own_form == y.own_form:
         return True
     plain = not any(z.kind in ("masked", "bound") for z in (x, y))
     if plain and given.shows(scope, given.simplify(x), "=", given.simplify(y)):
@@ -266,13 +264,12 @@ def _alike(x: CheckedNode, y: CheckedNode, scope: Mapping[str, str], given: Give
         name = f"place {next(fresh)}"
         expect(name not in scope, "an index with a name that the checker keeps for itself")
         inside = {**scope, name: x.sorts[0]}
-        return _alike(renamed(x.below[0], {x.label: name}), renamed(y.below[0], {y.label: name}), inside, given, fresh)
+        return _alike(renamed(x.below[0], x.label, name), renamed(y.below[0], y.label, name), inside, given, fresh)
     return x.label == y.label and all(_alike(a, b, scope, given, fresh) for a, b in zip(x.below, y.below, strict=True))
 
 
 def _chain(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:
-    names = {i: i for i in scope}
-    start, end = (form(given.simplify(x), names) for x in (left, right))
+    start, end = (given.simplify(x).own_form for x in (left, right))
     pairs = [sides for s in given.equations() for sides in s.instances(scope)]
     reached, open_ = {start}, [start]
     while open_:
@@ -306,8 +303,7 @@ def _tends(record: Record, given: Given) -> None:
     for c in record["conclusions"]:
         scope = scope_of(c)
         of, shown, value = (read_defined(c[key], scope, given) for key in ("of", "form", "value"))
-        same = form(of, {i: i for i in scope}) == form(shown, {i: i for i in scope})
-        expect(same or given.shows(scope, of, "=", shown), "no premise says what it is")
+        expect(of.own_form == shown.own_form or given.shows(scope, of, "=", shown), "no premise says what it is")
         expect(not _has(value, letter), "a limit that has the letter in it")
         there = given.simplify(_limit(shown, letter, record["to"] == "∞", signs))
         expect(given.shows(scope, there, "=", value), "the premises do not say that this is the limit")

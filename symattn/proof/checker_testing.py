@@ -25,8 +25,7 @@ Monomial = tuple[tuple[str, ...], bool, frozenset[str]]  # letters, whether the 
 
 def expect_same(left: CheckedNode, right: CheckedNode, scope: Scope, dice: Dice, rules: Rules = ()) -> None:
     """Reject unless left = right for all sizes, as the checker itself decides it."""
-    names = {i: ("free", i) for i in scope}
-    if form(left, names) == form(right, names):
+    if left.own_form == right.own_form:
         return
     own, _ = difference(left, right)
     try:

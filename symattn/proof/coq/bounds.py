@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from symattn.document.errors import Refused
-from symattn.proof.checker_reading import CheckedNode, form
+from symattn.proof.checker_reading import CheckedNode
 from symattn.proof.checker_signs import Signs
 from symattn.proof.coq.readable import Meant
 from symattn.proof.coq.steps import in_order, is_positive
@@ -37,8 +37,8 @@ def shaped(x: CheckedNode, signs: Signs) -> Data:
 
 def _squares(x: CheckedNode, signs: Signs) -> Data:
     """A product with equal factors in pairs."""
-    by_form = {form(y, {i: i for i in y.free}): y for y in x.below}
-    times = Counter(form(y, {i: i for i in y.free}) for y in x.below)
+    by_form = {y.own_form: y for y in x.below}
+    times = Counter(y.own_form for y in x.below)
     pairs = [["product", data(by_form[key]), data(by_form[key])] for key, n in times.items() for _ in range(n // 2)]
     return ["product", *pairs, *[shaped(by_form[key], signs) for key, n in times.items() if n % 2]]
 
