@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import total_ordering
 from numbers import Rational
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 from symattn.arrays.field import approximation
 from symattn.arrays.field.quotient import ONE_ELEMENT, Quotient, brief, constant, rational_times_power
@@ -51,13 +51,13 @@ class Logarithm:
         return self
 
     def __sub__(self, other: object) -> Quotient | Logarithm:
-        return self + -cast(Any, other) if isinstance(other, Logarithm) or _exact(other) else NotImplemented
+        return self + -other if _is_number(other) else NotImplemented
 
     def __rsub__(self, other: object) -> Quotient | Logarithm:
         return -self + other if _exact(other) else NotImplemented
 
     def __mul__(self, other: object) -> Quotient | Logarithm:
-        if not (isinstance(other, Logarithm) or _exact(other)):
+        if not _is_number(other):
             return NotImplemented
         r = None if isinstance(other, Logarithm) else Quotient.of(other).rational()
         if r is None or r.denominator != 1:
@@ -110,14 +110,10 @@ class Logarithm:
         return (self - other).sign() < 0
 
     def __eq__(self, other: object) -> bool:
-        if not (isinstance(other, Logarithm) or _exact(other)):
-            return NotImplemented
-        return self.same(cast("Quotient | Logarithm", other))
+        return self.same(other) if _is_number(other) else NotImplemented
 
     def __lt__(self, other: object) -> bool:
-        if not (isinstance(other, Logarithm) or _exact(other)):
-            return NotImplemented
-        return self.less(cast("Quotient | Logarithm", other))
+        return self.less(other) if _is_number(other) else NotImplemented
 
     def constant(self) -> K | None:
         """None: the number is not in K, or not known to be."""
@@ -190,3 +186,8 @@ def logarithm(c: Quotient, f: Quotient) -> Quotient | Logarithm:
 
 def _exact(x: object) -> bool:
     return isinstance(x, (Quotient, int, Rational))
+
+
+def _is_number(x: object) -> TypeGuard[Quotient | Logarithm]:
+    """Return whether an operand is a logarithm, or exact as whole numbers are."""
+    return isinstance(x, Logarithm) or _exact(x)

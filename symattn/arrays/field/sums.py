@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import lru_cache
+from itertools import product
 from math import gcd, lcm
 from typing import Any, NamedTuple, cast
 
 import flint
 
-from symattn.arrays.field.surds import K, Surd, enclosure, integer_terms, inverse, plain, reduced, root_of_product
+from symattn.arrays.field.surds import K, Surd, enclosure, integer_terms, inverse, plain, reduced, with_product
 
 Sum = dict[K, K]
 ONE: Sum = {0: 1}
@@ -114,8 +115,8 @@ def times(f: Sum, g: Sum) -> Sum:
         return f if d == 1 else {k: c * d for k, c in f.items()}
     if len(f) == 1:
         return times(g, f)
-    if len(f) * len(g) > _PAIRS_BY_HAND and (product := _dense_product(f, g)) is not None:
-        return product
+    if len(f) * len(g) > _PAIRS_BY_HAND and (dense := _dense_product(f, g)) is not None:
+        return dense
     if any(c.__class__ is not int for h in (f, g) for c in h.values()):
         return _product_of_surds(f, g)
     out: Sum = {}
@@ -127,21 +128,12 @@ def times(f: Sum, g: Sum) -> Sum:
 
 def _product_of_surds(f: Sum, g: Sum) -> Sum:
     """f g in whole multiples of roots over one common denominator, each coefficient in lowest terms at the end."""
-    (left, p), (right, q) = _over_one_denominator(f), _over_one_denominator(g)
+    p, q = (lcm(*[integer_terms(c)[1] for c in h.values()]) for h in (f, g))
+    left, right = ([(k, integer_terms(c * den)[0]) for k, c in h.items()] for h, den in ((f, p), (g, q)))
     out: dict[K, dict[int, int]] = {}
-    for k, a, c in left:
-        for b, e, d in right:
-            s, radicand = root_of_product(a, e)
-            terms = out.setdefault(k + b, {})
-            terms[radicand] = terms.get(radicand, 0) + s * c * d
+    for (k, x), (b, y) in product(left, right):
+        with_product(out.setdefault(k + b, {}), x, y)
     return {k: whole for k, terms in out.items() if (whole := reduced(terms, p * q))}
-
-
-def _over_one_denominator(f: Sum) -> tuple[list[tuple[K, int, int]], int]:
-    """The keys, radicands and whole coefficients of all terms, and their denominator."""
-    parts = [(k, *integer_terms(c)) for k, c in f.items()]
-    den = lcm(*[d for _, _, d in parts])
-    return [(k, a, c * (den // d)) for k, terms, d in parts for a, c in terms.items()], den
 
 
 def content(f: Sum) -> Fraction:

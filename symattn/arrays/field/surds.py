@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache, total_ordering
+from itertools import count
 from math import gcd, isqrt, lcm
 from typing import TypeAlias
 
@@ -64,12 +65,7 @@ class Surd:
 
     def __mul__(self, other: K) -> K:
         terms, den = integer_terms(other)
-        out: dict[int, int] = {}
-        for a, c in self.terms.items():
-            for b, e in terms.items():
-                s, radicand = root_of_product(a, b)
-                out[radicand] = out.get(radicand, 0) + c * e * s
-        return reduced(out, self.den * den)
+        return reduced(with_product({}, self.terms, terms), self.den * den)
 
     __rmul__ = __mul__
 
@@ -128,15 +124,11 @@ def sign(x: K) -> int:
         return (x > 0) - (x < 0)
     if len(x.terms) == 1:
         return 1 if next(iter(x.terms.values())) > 0 else -1
-    precision = 64
-    while True:
-        with flint.ctx.workprec(precision):
-            ball = enclosure(x)
-            if ball > 0:
-                return 1
-            if ball < 0:
-                return -1
-        precision *= 2
+    for bits in count(6):
+        with flint.ctx.workprec(1 << bits):
+            if (ball := enclosure(x)) != 0:
+                return 1 if ball > 0 else -1
+    raise AssertionError
 
 
 def enclosure(x: K) -> flint.arb:
@@ -148,11 +140,14 @@ def enclosure(x: K) -> flint.arb:
     return ball if den == 1 else ball / den
 
 
-@lru_cache(maxsize=4096)
-def root_of_product(a: int, b: int) -> tuple[int, int]:
-    """(s, c) with √a √b = s √c, for squarefree a and b."""
-    g = gcd(a, b)
-    return g, (a // g) * (b // g)
+def with_product(out: dict[int, int], x: dict[int, int], y: dict[int, int]) -> dict[int, int]:
+    """Add the product of Σ c_a √a and Σ d_b √b to ``out``, which is returned."""
+    for a, c in x.items():
+        for b, d in y.items():
+            g = gcd(a, b)
+            radicand = (a // g) * (b // g)
+            out[radicand] = out.get(radicand, 0) + c * d * g
+    return out
 
 
 def reduced(terms: dict[int, int], den: int) -> K:

@@ -35,9 +35,8 @@ def notation(x: Quotient) -> nt.Node:
     p, q = form.ratio.numerator, form.ratio.denominator
     whole = form.denominator == [(0, 1)]
     above = _multiple(p, form.numerator, distribute=whole and q == 1)
-    if whole:
-        return _signed(form.sign, _over(above, nt.node(q) if q != 1 else None))
-    return _signed(form.sign, _over(above, _multiple(q, form.denominator, distribute=False)))
+    below = None if whole and q == 1 else nt.node(q) if whole else _multiple(q, form.denominator, distribute=False)
+    return _signed(form.sign, _over(above, below))
 
 
 def text(formula: nt.Node) -> str:

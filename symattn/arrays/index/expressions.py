@@ -51,14 +51,11 @@ class Expression:
         result = Expression._table.get(key)
         if result is None:
             result = object.__new__(cls)
-            result.parts, result.children = parts, cls._below(parts)
+            below: Any = parts[0] if issubclass(cls, Many) else parts
+            result.parts, result.children = parts, tuple([x for x in below if isinstance(x, Expression)])
             result.free = result._free()
             Expression._table[key] = result
         return result
-
-    @staticmethod
-    def _below(parts: tuple[Any, ...]) -> tuple[Expression, ...]:
-        return tuple([x for x in parts if isinstance(x, Expression)])
 
     def _free(self) -> frozenset[Index]:
         return frozenset().union(*[x.free for x in self.children])
@@ -127,11 +124,6 @@ class Many(Expression):
     """Two children or more."""
 
     __slots__ = ()
-
-    @staticmethod
-    def _below(parts: tuple[Any, ...]) -> tuple[Expression, ...]:
-        children: tuple[Expression, ...] = parts[0]
-        return children
 
 
 class Sum(Many):
