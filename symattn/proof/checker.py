@@ -113,9 +113,7 @@ def _equation(
 ) -> None:
     scope = scope_of(e)
     taken = [without_means(x, scope) for x in written]
-    for said in (*taken, *bodies(written[0]), *bodies(written[1])):
-        for x, enough in simplify.demands(said):
-            signs.expect(x, enough)
+    signs.expect_defined((*taken, *bodies(written[0]), *bodies(written[1])), simplify)
     left, right = sides(simplify(taken[0]), simplify(taken[1]), scope)
     if e["how"] == "normal form":
         expect(left.own_form == right.own_form, "the normal forms differ")
@@ -147,25 +145,29 @@ def _sign(e: Record, dice: Dice) -> None:
     shown = {">": signs.shows_positive, "≥": signs.shows_not_negative}
     by_form = e["relation"] in shown and shown[e["relation"]](x)
     expect(by_form or (e["relation"] == ">" and is_positive_number(x)), "the form does not show the sign")
-    meanings = _expect_meanings(e, x)
-    _expect_defined(e, x, meanings, simplify, signs)
+    meanings, inside = _expect_meanings(e, x)
+    equal = read(e["equal"], scope)
+    signs.expect_defined((x, *inside, equal), simplify)
     _expect_laws(e, meanings, signs, dice)
     for name in e["only"]:
         alone = replace(signs, nonzero=str(name))
         expect(alone.shows_equal_only_at_zero(x), f"equality may hold where {name} is not 0")
     expect_few(sum(len(str(m["expression"])) for m in e["meant"]))
     expect_few(str(e["expression"]).count("letter") * max((len(str(m["expression"])) for m in e["meant"]), default=1))
-    meant = {name: (list(inside), body) for name, (inside, body) in meanings.items()}
-    whole, equal = (simplify(read(said, scope)) for said in (in_place(e["expression"], meant), e["equal"]))
-    expect_same(whole, equal, scope, dice)
+    meant = {name: (list(places), body) for name, (places, body) in meanings.items()}
+    equal = simplify(equal)
+    expect_same(simplify(read(in_place(e["expression"], meant), scope)), equal, scope, dice)
     for c in e["conclusions"]:
         expect(scope_of(c) == scope, "a conclusion about other indices")
         gap = simplify(minus(read(c["larger"], scope), read(c["smaller"], scope)))
         expect_same(gap, equal, scope, dice, _rules(e))
 
 
-def _expect_meanings(e: Record, x: CheckedNode) -> dict[str, tuple[dict[str, str], Any]]:
-    """Check the meanings of letters: numbers in letters that mean themselves, and all entries of an array or none."""
+def _expect_meanings(e: Record, x: CheckedNode) -> tuple[dict[str, tuple[dict[str, str], Any]], list[CheckedNode]]:
+    """Check the meanings of letters: numbers in letters that mean themselves, and all entries of an array or none.
+
+    What they mean, and then both sides of each conclusion, are returned as well as they are read.
+    """
     meant = {str(m["letter"]): (scope_of(m), m["expression"]) for m in e["meant"]}
     arrays = {array_of(name) for name in meant}
     expect(len(meant) == len(e["meant"]), "a letter that stands for two things")
@@ -173,21 +175,11 @@ def _expect_meanings(e: Record, x: CheckedNode) -> dict[str, tuple[dict[str, str
     entries = {y.label for y in x.letters() if array_of(y.label) in arrays}
     expect(entries <= meant.keys(), "an entry stands for nothing")
     others = [(scope_of(c), c[side]) for c in e["conclusions"] for side in ("smaller", "larger")]
-    for scope, body in (*meant.values(), *others):
-        inside = read(body, scope)
-        Simplifying(frozenset())(inside)  # which refuses −∞
-        expect(all(y.label not in meant for y in inside.letters()), "a letter stands for what has such letters in it")
-    return meant
-
-
-def _expect_defined(
-    e: Record, x: CheckedNode, meant: Mapping[str, tuple[dict[str, str], Any]], simplify: Simplifying, signs: Signs
-) -> None:
-    """Whatever is divided by, rooted or the argument of a logarithm, is positive by its form or by hypothesis."""
-    pairs = [(scope_of(c), c[side]) for c in e["conclusions"] for side in ("smaller", "larger")]
-    for said in (x, *(read(body, scope) for scope, body in (*meant.values(), *pairs, (scope_of(e), e["equal"])))):
-        for y, enough in simplify.demands(said):
-            signs.expect(y, enough)
+    inside = [read(body, scope) for scope, body in (*meant.values(), *others)]
+    for y in inside:
+        Simplifying(frozenset())(y)  # which refuses −∞
+        expect(all(z.label not in meant for z in y.letters()), "a letter stands for what has such letters in it")
+    return meant, inside
 
 
 def _expect_laws(e: Record, meant: Mapping[str, tuple[dict[str, str], Any]], signs: Signs, dice: Dice) -> None:

@@ -45,11 +45,13 @@ class Signs:
     known: frozenset[str] = frozenset()
     nonzero: str = ""
 
-    def expect(self, x: CheckedNode, enough: tuple[str, ...]) -> None:
-        """Reject unless ``x`` stands in one of the relations by its form or by hypothesis."""
-        if not (self.shows_positive(x) or ("≥" in enough and self.shows_not_negative(x))):
-            relation = self.relations.get(form(x, _in_order(x)))
-            expect(relation in enough, "what is divided by, or rooted, is no hypothesis")
+    def expect_defined(self, every: Iterable[CheckedNode], simplify: Simplifying) -> None:
+        """Reject unless what is written is defined: what it divides by, or takes roots and logarithms of, stands in the
+        relation to 0 that this needs, by its form or by hypothesis."""
+        for x, enough in (demand for written in every for demand in simplify.demands(written)):
+            if not (self.shows_positive(x) or ("≥" in enough and self.shows_not_negative(x))):
+                relation = self.relations.get(form(x, _in_order(x)))
+                expect(relation in enough, "what is divided by, or rooted, is no hypothesis")
 
     def shows_positive(self, x: CheckedNode) -> bool:
         """Return whether ``x`` > 0 by its form, at sizes from 1 on."""

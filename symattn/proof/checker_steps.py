@@ -21,7 +21,7 @@ A conclusion holds under the hypotheses of its premises; what it divides by or t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -120,7 +120,7 @@ def _induction(record: Record, given: Given) -> None:
     total = read(["total", "t", sort, put(term, ["letter", letter, []], place)], {})
     for side, own in (("left", total), ("right", at(closed, ["size", sort]))):
         expect(read(c[side], {}).own_form == own.own_form, "the conclusion is another one")
-        expect_defined([own], given)
+        given.signs.expect_defined([own], given.simplify)
 
 
 def _repeated(record: Record, given: Given) -> None:
@@ -192,7 +192,7 @@ def _statements(p: Record, simplify: Simplifying) -> Iterator[Said]:
 
 
 def _expect_sides_defined(written: Sequence[CheckedNode], given: Given, rule: str) -> None:
-    """As ``expect_defined``, but that a premise shows that the argument of a logarithm is positive.
+    """As ``Signs.expect_defined``, but that a premise shows that the argument of a logarithm is positive.
 
     Means stand in equations alone, in which they are taken.
     """
@@ -200,21 +200,14 @@ def _expect_sides_defined(written: Sequence[CheckedNode], given: Given, rule: st
     expect(not means, "a step about means")
     if rule == "logarithm" and written[1].kind == "function":
         written = (written[0], *written[1].below)
-    expect_defined(written, given)
-
-
-def expect_defined(written: Iterable[CheckedNode], given: Given) -> None:
-    """Reject unless what is divided by or rooted is positive, by its form or by a hypothesis of a premise."""
-    for side in written:
-        for x, enough in given.simplify.demands(side):
-            given.signs.expect(x, enough)
+    given.signs.expect_defined(written, given.simplify)
 
 
 def read_defined(data: object, scope: Mapping[str, str], given: Given) -> CheckedNode:
     """An expression, simplified, with its means taken; rejected where it may have no value."""
     x = read(data, scope)
     whole = without_means(x, scope)
-    expect_defined((whole, *bodies(x)), given)
+    given.signs.expect_defined((whole, *bodies(x)), given.simplify)
     return given.simplify(whole)
 
 
@@ -294,16 +287,12 @@ def _tends(record: Record, given: Given) -> None:
     letter = str(record["letter"])
     expect(record["to"] in ("0", "∞"), "a limit that is neither 0 nor ∞")
     _expect_unbounded(record, letter)
-    _expect_laws(record, ("of", "form", "value"))
     if record["size"] is not False:
         _of_size(record, given)
         return
     expect(letter in given.signs.positive or letter not in given.signs.known, "something else is assumed of it")
     signs = Signs({}, given.signs.positive - {letter}, given.signs.known)
-    for c in record["conclusions"]:
-        scope = scope_of(c)
-        of, shown, value = (read_defined(c[key], scope, given) for key in ("of", "form", "value"))
-        expect(of.own_form == shown.own_form or given.shows(scope, of, "=", shown), "no premise says what it is")
+    for _, scope, shown, value in _conclusions(record, given, ("of", "form", "value")):
         expect(not _has(value, letter), "a limit that has the letter in it")
         there = given.simplify(_limit(shown, letter, record["to"] == "∞", signs))
         expect(given.shows(scope, there, "=", value), "the premises do not say that this is the limit")
@@ -318,10 +307,20 @@ def _expect_unbounded(record: Record, letter: str) -> None:
         expect(not any(_has(x, letter) for x in assumed), "what is assumed may end on the way")
 
 
-def _expect_laws(record: Record, keys: tuple[str, ...]) -> None:
-    """Each random array has one law in all conclusions, and no premise says more of it."""
-    result = [name for p in every_premise(record) for name in told_of(p)]
-    expect_laws((read(c[key], scope_of(c)) for c in record["conclusions"] for key in keys), result)
+def _conclusions(
+    record: Record, given: Given, keys: tuple[str, str, str]
+) -> Iterator[tuple[Record, Mapping[str, str], CheckedNode, CheckedNode]]:
+    """Yield each conclusion on x with its places, the form that a premise says x has, and the value.
+
+    Each random array has one law in all conclusions, and no premise says more of it.
+    """
+    known = [name for p in every_premise(record) for name in told_of(p)]
+    expect_laws((read(c[key], scope_of(c)) for c in record["conclusions"] for key in keys), known)
+    for c in record["conclusions"]:
+        scope = scope_of(c)
+        of, shown, value = (read_defined(c[key], scope, given) for key in keys)
+        expect(of.own_form == shown.own_form or given.shows(scope, of, "=", shown), "no premise says what it is")
+        yield c, scope, shown, value
 
 
 def _instance(record: Record, given: Given) -> None:
@@ -329,12 +328,9 @@ def _instance(record: Record, given: Given) -> None:
     sort, length = str(record["sort"]), read(["number", record["length"]], {})
     expect(length.label >= 1 and length.label.denominator == 1, "a size is a whole number from 1 on")
     _expect_unbounded(record, "")
-    _expect_laws(record, ("left", "form", "right"))
     expect(not given.signs.relations, "an instance under a condition")
-    for c in record["conclusions"]:
-        expect(scope_of(c) == {}, "an instance at places")
-        left, shown, value = (read_defined(c[key], {}, given) for key in ("left", "form", "right"))
-        expect(given.shows({}, left, "=", shown), "no premise says what it is")
+    for c, scope, shown, value in _conclusions(record, given, ("left", "form", "right")):
+        expect(not scope, "an instance at places")
         expect(not any(sort in y.sorts for y in shown.all(into_functions=True)), "a sum over the size")
         expect(not _counts(value, sort), "a value that has the size in it")
         there = given.simplify(read(put(c["form"], ["size", sort], ["number", record["length"]]), {}))
@@ -346,10 +342,7 @@ def _of_size(record: Record, given: Given) -> None:
     sort = str(record["letter"])
     expect(record["to"] == "∞", "a size grows, and tends to nothing else")
     expect(not given.signs.relations, "what is assumed may end on the way")
-    for c in record["conclusions"]:
-        scope = scope_of(c)
-        of, shown, value = (read_defined(c[key], scope, given) for key in ("of", "form", "value"))
-        expect(given.shows(scope, of, "=", shown), "no premise says what it is")
+    for _, _, shown, value in _conclusions(record, given, ("of", "form", "value")):
         expect(value.kind == "number" and value.label == 0, "the limit is 0")
         terms = shown.below if shown.kind == "sum" else (shown,)
         expect(all(_shrinks(t, sort, given.signs) for t in terms), "a term that is not seen to tend to 0")
