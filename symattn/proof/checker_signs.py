@@ -93,7 +93,7 @@ class Signs:
         """
         if x.kind != "sum":
             return self._has_every_entry(x)
-        return any(self._has_every_entry(y) and all(map(self.shows_not_negative, others(x.below, y))) for y in x.below)
+        return any(self._has_every_entry(y) and self.shows_not_negative(plus(others(x.below, y))) for y in x.below)
 
     def _has_every_entry(self, x: CheckedNode, bound: tuple[str, ...] = ()) -> bool:
         if x.kind == "ratio":
