@@ -27,7 +27,7 @@ class Reductions:
         return self._over(self.kind._sum, a, axis, keepdims)
 
     def max(self, a: object, axis: Axes = None, keepdims: bool = False) -> Any:
-        return self._over(self.kind._max, a, axis, keepdims)
+        return self._over(self._max, a, axis, keepdims)
 
     def min(self, a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
         return -self.max(-a, axis, keepdims)
@@ -86,8 +86,7 @@ class Reductions:
 
     def _first(self, a: Any, axis: int | None, keepdims: bool, descending: bool) -> Any:
         flat, k = (a.reshape(-1), 0) if axis is None else (a, axis)
-        if not flat.plain_shape[k]:
-            raise InputError(f"{self.kind.name}: the largest or smallest of an empty axis (are there no keys?)")
+        self._check_some(flat, k)
         result = np.take(self.argsort(flat, k, descending), 0, axis=k)
         return result if not keepdims else result.reshape((1,) * a.ndim) if axis is None else np.expand_dims(result, k)
 
@@ -104,6 +103,14 @@ class Reductions:
         for k in axes:
             out = step(out, k)
         return out[tuple(None if k in axes else slice(None) for k in range(a.ndim))] if keepdims and axes else out
+
+    def _max(self, a: Planes, axis: int) -> Any:
+        self._check_some(a, axis)
+        return self.kind._max(a, axis)
+
+    def _check_some(self, a: Planes, axis: int) -> None:
+        if not a.plain_shape[axis]:
+            raise InputError(f"{self.kind.name}: max over an empty axis (are there no keys?)")
 
     def _prod(self, a: object, axis: int) -> Planes:
         rows = self._to_front(a, axis)

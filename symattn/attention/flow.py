@@ -121,7 +121,7 @@ class Flow:
         """A step called ``name``, from arrays or roles ``of``, which ``run`` takes in their order; from now on it plays
         ``role``."""
         of = tuple(map(self.now.get, of, of))
-        self.steps.append(Step(name, of, run, ARRAYS[name].symbol, written, SYMBOLS, reason, entries, values or {}))
+        self.steps.append(Step(name, of, run, SYMBOLS[name], written, SYMBOLS, reason, entries, values or {}))
         if role:
             self.now[role] = name
 

@@ -38,7 +38,6 @@ _SCALE: dict[Scale, str] = {
     "base 2": "the scale times log₂ e is a number of the format",
     "reciprocal": "the scale is a number of the format, made of a divisor that is one",
 }
-_LOG2E = 1 / log(2)
 _SCORES = {"scores": "scores", "scaled": "scaled scores", "capped": "capped scores", "biased": "biased scores"}
 #: Arrays before the scores and after the values: a model keeps them, and a kernel may.
 _AROUND = ("q", "k", "v", "q_rotated", "k_rotated", "q_normed", "k_normed", "attended")
@@ -196,29 +195,22 @@ def _scaled(contract: Contract, spec: Attention, values: dict[str, np.ndarray], 
     c = float(x[place] / s[place]) if s[place] else 1 / sqrt(size(values, "q"))
     if not np.allclose(x, s * c, rtol=_ONE, atol=_ONE * float(np.abs(x).max())):
         raise ValueError("these scores are not scaled by one number")
-    c = _stored_scale(contract.format, contract.scale, c) if contract.scale else c
+    c = float(stored_scales(contract.format, c)[contract.scale]) if contract.scale else c
     if not contract.queries:
         return np.asarray(s * c)
     q, k = (values[n] for n in step(spec, values, "scores").of[:2])
     return np.asarray(rounded(contract.format, q * c).astype(x.dtype) @ k.mT)
 
 
-def stored_scales(f: Format, c: float) -> list[float]:
-    """Return the stored values of the scale c, as fractions of c, for each of the ways to store it.
+def stored_scales(f: Format, c: Any, unit: float = log(2)) -> dict[str, Any]:
+    """The scale c, or an array of scales, as it is stored in each of the ways; ``base 2`` stands for c/``unit``.
 
-    >>> [round(x, 5) for x in stored_scales(Format("bfloat16"), 80**-0.5)]
-    [1.00012, 1.00076, 0.99897, 1.00012]
+    >>> {way: round(float(x) / 80**-0.5, 5) for way, x in stored_scales(Format("bfloat16"), 80**-0.5).items()}
+    {'factor': 1.00012, 'divisor': 1.00076, 'base 2': 0.99897, 'reciprocal': 1.00012}
     """
-    return [_stored_scale(f, way, c) / c for way in _SCALE]
-
-
-def _stored_scale(f: Format, way: Scale, c: float) -> float:
-    unit = _LOG2E if way == "base 2" else 1.0
-    x = 1 / c if way in ("divisor", "reciprocal") else c * unit
-    stored = float(f.rounded(np.asarray(x)))
-    if way == "reciprocal":
-        return float(f.rounded(np.asarray(1 / stored)))
-    return 1 / stored if way == "divisor" else stored / unit
+    with np.errstate(all="ignore"):
+        factor, below, base = f.rounded(np.stack([c, 1 / c, c / unit]))
+        return {"factor": factor, "divisor": 1 / below, "base 2": base * unit, "reciprocal": f.rounded(1 / below)}
 
 
 def _of_type(name: str, a: object) -> Any:

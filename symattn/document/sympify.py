@@ -19,7 +19,7 @@ _NAME = re.compile(r"(?P<letter>[^\W\d_]+)(?P<number>\d*)(?P<subs>(?:_.+)?)")
 
 
 def from_sympy(expression: object, roles: dict[str, nt.Role] | None = None) -> nt.Node:
-    """A SymPy expression or matrix as a node.
+    """A SymPy expression as a node.
 
     Negative powers make one fraction, surds and exponentials move to where their coefficient is smallest
     (4/√3, 1/(1 + 2e²)), factors stand in the order of the roles (q, k, v). Raises ``TypeError`` for what has no
@@ -90,13 +90,6 @@ class _Converter:
         for i, n in zip(places, wanted, strict=True):
             nodes[i] = n
         return nodes
-
-    def matrix_product(self, x: Any) -> nt.Node:
-        """Matrices keep their order; a scalar in front makes the one fraction."""
-        scalar, matrices = x.as_coeff_mmul()
-        above, below = _parts(scalar)
-        top = nt.Product(self.all((*above, *(matrices.args if matrices.is_MatMul else (matrices,)))))
-        return nt.Over(top, self.factors(below)) if below else top
 
     def power(self, x: Any) -> nt.Node:
         import sympy
@@ -227,13 +220,8 @@ def _letter(x: nt.Node) -> nt.Name:
 
 
 # By the name of the class, or of one that it inherits from, so that SymPy need not be imported to read this table.
-_SIGNS = {
-    "Equality": "=", "Unequality": "≠", "LessThan": "≤", "StrictLessThan": "<", "GreaterThan": "≥",
-    "StrictGreaterThan": ">",
-}  # fmt: skip
 _WRITERS: dict[str, Callable[[_Converter, Any], nt.Node]] = {
     "Symbol": lambda c, x: symbol_name(x.name, c.roles),
-    "MatrixSymbol": lambda c, x: symbol_name(x.name, c.roles),
     "Pi": lambda c, x: nt.Name("π"),
     "Exp1": lambda c, x: nt.Name("e"),
     "Infinity": lambda c, x: nt.Name("∞"),
@@ -242,8 +230,6 @@ _WRITERS: dict[str, Callable[[_Converter, Any], nt.Node]] = {
     "Pow": _Converter.power,
     "Mul": _Converter.product,
     "Add": _Converter.sum,
-    "MatrixBase": lambda c, x: nt.Matrix(tuple(c.all(row) for row in x.tolist())),
-    "Relational": lambda c, x: nt.relation(c.node(x.lhs), _SIGNS[type(x).__name__], c.node(x.rhs)),
     "Abs": lambda c, x: nt.Fence("abs", c.node(x.args[0])),
     "KroneckerDelta": lambda c, x: nt.Name("δ", c.all(x.args)),
     "Derivative": _Converter.derivative,
@@ -252,10 +238,5 @@ _WRITERS: dict[str, Callable[[_Converter, Any], nt.Node]] = {
     "Max": lambda c, x: nt.call("max", *c.all(_sorted(x.args))),
     "Min": lambda c, x: nt.call("min", *c.all(_sorted(x.args))),
     "Indexed": _Converter.indexed,
-    "Transpose": lambda c, x: nt.Transposed(c.node(x.arg)),
-    "MatMul": lambda c, x: c.matrix_product(x),
-    "MatAdd": lambda c, x: nt.Sum(c.all(x.args)),
-    "OneMatrix": lambda c, x: nt.Name("1", bold=True),
-    "DiagMatrix": lambda c, x: nt.call("diag", c.node(x.args[0])),
     "Function": _Converter.call,
 }

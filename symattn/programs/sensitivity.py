@@ -126,7 +126,7 @@ class _Look:
         c = scale_of(self.of.spec, self.of.inputs["q"].shape[-1])
         if aim.step != "scale" or not c or self._filtered is None:
             return ""
-        off = [abs(x - 1) for x in stored_scales(self.of.precision.input, c)]
+        off = [abs(x / c - 1) for x in stored_scales(self.of.precision.input, c).values()]
         near = [x for x in off if abs(x - aim.share) < aim.share / 2]
         name = self.of.precision.input.name
         return f"A scale stored in {name}, which is allowed, has an error of {in_percent(near[0])}" if near else ""

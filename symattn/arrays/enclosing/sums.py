@@ -9,7 +9,7 @@ import numpy as np
 from symattn.arrays.enclosing.array import Core
 from symattn.arrays.enclosing.bounds import BLOCK, DOWN, ETA, SMALL, TINY, UP, blocks, gamma, grid, sums_exactly
 from symattn.arrays.enclosing.work import EnclosedWork, Parts, fine, masked, mended
-from symattn.document.errors import InputError, Refused
+from symattn.document.errors import Refused
 
 RUN = 256  # numbers summed in one go; sums of these are summed again, so that a sum of n passes 256 + n/256 roundings
 
@@ -40,8 +40,6 @@ class EnclosedSums(Core):
     @classmethod
     def _max(cls, a: Self, axis: int) -> Self:
         """c̃ = max c_l; max x_l − c̃ is at most max(r_l − (c̃ − c_l)), and at least −r_l where c_l = c̃, one of these."""
-        if not a.plain_shape[axis]:
-            raise InputError(f"{cls.name}: max over an empty axis (are there no keys?)")
         last = axis in (-1, a.ndim - 1)
         x = a.source if a.common is None and last else a.parts
         if isinstance(x, Parts) and not last:

@@ -20,7 +20,6 @@ from symattn.document.model import Document
 from symattn.document.printable import Shown
 
 Norm: TypeAlias = Literal["layer", "rms"] | None
-NORMS: tuple[Norm, ...] = ("layer", "rms", None)
 EPS = Fraction(1, 10**5)
 
 

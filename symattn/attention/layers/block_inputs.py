@@ -10,7 +10,6 @@ from symattn.attention import inputs
 from symattn.attention.letters_of_attention import Named
 from symattn.attention.sizes import AxisLengths, check_batches, check_holds
 from symattn.document.errors import InputError
-from symattn.document.notation import name
 
 if TYPE_CHECKING:
     from symattn.attention.layers.block import Block
@@ -18,24 +17,24 @@ if TYPE_CHECKING:
 
 _WORDS = {"n": "the number of tokens"}
 TOKENS: dict[str, Named] = {
-    "x": Named(name("X", role="input"), "Tokens", "… n d_model"),
-    "y": Named(name("Y", role="input"), "Tokens of the other sequence", "… n_k d_y"),
+    "x": Named("X", "Tokens", "… n d_model", "input"),
+    "y": Named("Y", "Tokens of the other sequence", "… n_k d_y", "input"),
 }
 MLP: dict[str, Named] = {
-    "mlp.w_up": Named(name("W", "up"), "Up: to the width of the feed-forward layer", "d_model d_ff"),
-    "mlp.b_up": Named(name("b", "up"), "Its bias", "d_ff"),
-    "mlp.w_gate": Named(name("W", "gate"), "Gate of the feed-forward layer", "d_model d_ff"),
-    "mlp.b_gate": Named(name("b", "gate"), "Its bias", "d_ff"),
-    "mlp.w_down": Named(name("W", "down"), "Down: back to the width of the model", "d_ff d_model"),
-    "mlp.b_down": Named(name("b", "down"), "Its bias", "d_model"),
+    "mlp.w_up": Named("W_up", "Up: to the width of the feed-forward layer", "d_model d_ff"),
+    "mlp.b_up": Named("b_up", "Its bias", "d_ff"),
+    "mlp.w_gate": Named("W_gate", "Gate of the feed-forward layer", "d_model d_ff"),
+    "mlp.b_gate": Named("b_gate", "Its bias", "d_ff"),
+    "mlp.w_down": Named("W_down", "Down: back to the width of the model", "d_ff d_model"),
+    "mlp.b_down": Named("b_down", "Its bias", "d_model"),
 }
 
 
 def norm_arrays(norm: str, index: str | int) -> dict[str, Named]:
     """The gain and the bias of the norm called ``norm``, with an index to their letters."""
     return {
-        f"{norm}.gain": Named(name("g", index), "Gain of the norm", "d_model"),
-        f"{norm}.bias": Named(name("b", index), "Bias of the norm", "d_model"),
+        f"{norm}.gain": Named(f"g_{index}", "Gain of the norm", "d_model"),
+        f"{norm}.bias": Named(f"b_{index}", "Bias of the norm", "d_model"),
     }
 
 

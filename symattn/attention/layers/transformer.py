@@ -26,7 +26,7 @@ from symattn.attention.scores import softcap
 from symattn.attention.sizes import AxisLengths, check_holds, written
 from symattn.document.errors import InputError
 from symattn.document.model import Document
-from symattn.document.notation import Name, name
+from symattn.document.notation import name
 from symattn.document.printable import Shown
 
 
@@ -190,16 +190,16 @@ def _logits(model: Transformer, stream: Stream) -> None:
 # -- which inputs it takes, and whether the given arrays fit each other ------------------------------------------------
 STACKS = ("encoder", "decoder")
 IDS: dict[str, Named] = {
-    "tokens": Named(name("t", role="input"), "Numbers of the tokens", "… n", "whole numbers"),
-    "source": Named(name("s", role="input"), "Numbers of the encoder's tokens", "… n_k", "whole numbers"),
+    "tokens": Named("t", "Numbers of the tokens", "… n", "input", holds="whole numbers"),
+    "source": Named("s", "Numbers of the encoder's tokens", "… n_k", "input", holds="whole numbers"),
 }
 ARRAYS: dict[str, Named] = IDS | {
-    "embedding": Named(name("E"), "Embeddings", "vocabulary d_model"),
-    "source_embedding": Named(Name("E'"), "Embeddings of the encoder's tokens", "source_vocabulary d_model"),
-    "position_embedding": Named(name("P"), "Positions, one row each", "rows d_model"),
-    "source_position_embedding": Named(Name("P'"), "Positions of the encoder's tokens", "source_rows d_model"),
-    "unembedding": Named(name("W", "U", role="output"), "Unembedding", "d_model words"),
-    "unembedding_bias": Named(name("b", "U", role="output"), "Its bias", "words"),
+    "embedding": Named("E", "Embeddings", "vocabulary d_model"),
+    "source_embedding": Named("E'", "Embeddings of the encoder's tokens", "source_vocabulary d_model"),
+    "position_embedding": Named("P", "Positions, one row each", "rows d_model"),
+    "source_position_embedding": Named("P'", "Positions of the encoder's tokens", "source_rows d_model"),
+    "unembedding": Named("W_U", "Unembedding", "d_model words", "output"),
+    "unembedding_bias": Named("b_U", "Its bias", "words", "output"),
 }
 
 

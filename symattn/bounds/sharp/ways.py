@@ -19,7 +19,7 @@ import numpy as np
 from symattn.arrays.formats import Format
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
-from symattn.bounds.contracts import Contract, Made, family, replay
+from symattn.bounds.contracts import Contract, Made, family, replay, stored_scales
 from symattn.bounds.sharp.limits import Floats, Stores
 from symattn.bounds.sharp.rows_in_float64 import QueryBlock, applies, every_head, wide
 from symattn.bounds.storing import rounded
@@ -63,10 +63,8 @@ def _constants(s: float, f: Format, unit: float) -> list[float]:
 
 def constants(s: Floats, f: Format, unit: float) -> Floats:
     """Return ``_constants`` for each of some scales, in rows: s itself in the place of what is far from it."""
+    result = np.stack([*stored_scales(f, s, unit).values()])
     with np.errstate(all="ignore"):
-        result = f.rounded(np.stack([s, s / unit, 1 / s])) * np.array([1, unit, 1]).reshape(-1, *[1] * s.ndim)
-        result[2] = 1 / result[2]
-        result = np.concatenate([result, f.rounded(result[2:])])
         return np.where(np.abs(result / s - 1) <= 3 * f.u, result, s)
 
 

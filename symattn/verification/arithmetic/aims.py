@@ -169,7 +169,8 @@ class _Search:
             return SIZES.d_k
 
         def apart(width: int) -> float:
-            legal = stored_scales(self.session.precision.input, width**-0.5)
+            c: float = width**-0.5
+            legal = [float(x) / c for x in stored_scales(self.session.precision.input, c).values()]
             return min(abs(x - wrong) for x in legal for wrong in (1 + aim.share, 1 - aim.share))
 
         return max(_WIDTHS, key=apart) if self.session.spec.scale is None else SIZES.d_k
