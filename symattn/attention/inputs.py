@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
 Form = tuple[tuple[str, type, tuple[int, ...], Any], ...]
-_FORMS = 64  # that are kept for one specification and one set of inputs
+_FORMS = 256  # that are kept for one specification and one set of inputs
 
 TOKENS = ("x", "y", "q", "k", "v")
 _WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
@@ -71,7 +71,12 @@ def _form(inputs: Mapping[str, Any]) -> Form | None:
     """The types and shapes of arrays, which decide whether they fit each other; None where a length is no plain int."""
     if any(type(n) is not int for array in inputs.values() for n in getattr(array, "shape", (None,))):
         return None
-    return tuple((name, type(array), tuple(array.shape), array.dtype) for name, array in inputs.items())
+    return tuple((name, type(array), tuple(array.shape), _sort(array.dtype)) for name, array in inputs.items())
+
+
+def _sort(dtype: Any) -> object:
+    """The kind of a type of NumPy's own, as floats of any width fit alike; else the type."""
+    return dtype.kind if getattr(dtype, "isbuiltin", None) == 1 else dtype
 
 
 def _check_arrays(spec: Attention, inputs: dict[str, Any]) -> None:
