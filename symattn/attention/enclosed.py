@@ -73,8 +73,11 @@ def enclose(spec: Attention, inputs: Mapping[str, object], *, tight: bool = Fals
     shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
     out = EnclosedOutput(np.empty(shape), np.empty(shape))
     with np.errstate(all="ignore"):  # what overflows ends in the hull
+        ready: Prepared | None = None
         for head in heads(spec, given):
-            ready, of = prepare(spec, head, tight), _Spreads(head.v, head.sink is not None)
+            if ready is None or ready.values is not head.v:
+                of = _Spreads(head.v, head.sink is not None)
+            ready = prepare(spec, head, tight, ready)
             for start in range(0, head.seen.n_q, QUERIES):
                 rows = slice(start, min(start + QUERIES, head.seen.n_q))
                 own = EnclosedOutput(out.centre[head.index][rows], out.radius[head.index][rows])

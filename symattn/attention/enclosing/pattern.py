@@ -102,12 +102,15 @@ def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
     arrays = ((inputs[name], to) for name, to in (("q", axes), ("k", shared), ("v", shared)))
     q, k, v = (xp.broadcast_to(x, (*to, *x.shape[-2:])) for x, to in arrays)
     allowed, n_q, n_k = _allowed(spec, inputs, axes), q.shape[-2], k.shape[-2]
+    last: tuple[int, ...] | None = None
     for index in np.ndindex(axes):
         read = index
         if spec.heads > 1:
             read = (*index[:-1], index[-1] * spec.key_heads // spec.heads)
+        if read != last:  # else the same arrays, by which those who read them know that they are shared
+            last, keys, values = read, k[read], v[read]
         seen = Seen(spec, n_q, n_k, None if allowed is None else allowed[index], namespace_of(q))
-        yield Head(index, q[index], k[read], v[read], seen, _sink(spec, inputs, index))
+        yield Head(index, q[index], keys, values, seen, _sink(spec, inputs, index))
 
 
 def _allowed(spec: Attention, inputs: Mapping[str, Any], axes: tuple[int, ...]) -> Array | None:

@@ -7,7 +7,7 @@ with c = scale · N / ln 2, or scale · N for the base 2. How far they are off i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -66,19 +66,21 @@ class Sums:
     empty: np.ndarray
 
 
-def prepare(spec: Attention, head: Head, tight: bool) -> Prepared:
-    """Scale the queries and put the columns together."""
+def prepare(spec: Attention, head: Head, tight: bool, before: Prepared | None = None) -> Prepared:
+    """Scale the queries and put the columns together, or take those of the head ``before`` that has the same."""
     n_k, width = head.v.shape
     factor = steps_factor(spec.scale, spec.base, int(head.q.shape[1]))
+    queries, reach = head.q * factor, norms(head.q) * (abs(factor) * UNIT)
+    sink = None if head.sink is None else head.sink * steps_factor(1, spec.base, 1)
+    if before is not None and before.values is head.v:
+        return replace(before, queries=queries, reach=reach, seen=head.seen, sink=sink)
     lengths = norms(head.k)
     columns = np.empty((n_k, width * (2 if tight else 1) + 2))
     columns[:, :width], columns[:, width], columns[:, width + 1] = head.v, 1.0, lengths
     if tight:
         np.abs(head.v, out=columns[:, width + 2 :])
-    reach = norms(head.q) * (abs(factor) * UNIT)
-    sink = None if head.sink is None else head.sink * steps_factor(1, spec.base, 1)
     keys, room = np.ascontiguousarray(head.k).T, np.empty(QUERIES * KEYS)
-    return Prepared(head.q * factor, keys, columns, lengths, reach, head.v, room, head.seen, sink)
+    return Prepared(queries, keys, columns, lengths, reach, head.v, room, head.seen, sink)
 
 
 #: L = ln 2 / N, rounded up.
