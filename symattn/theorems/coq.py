@@ -17,8 +17,8 @@ from symattn.proof.inequality import Certificate
 from symattn.proof.rules import Rule
 from symattn.proof.theorem import Identity, Method
 from symattn.proof.together import Fails, Together
+from symattn.theorems.as_printed import AsPrinted
 from symattn.theorems.documents import Decided
-from symattn.theorems.reading import AsPrinted
 
 _UNSEEN = (
     "what divides below a sum is not positive by its form, or Coq's computation does not see that both sides agree"

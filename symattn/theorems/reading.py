@@ -1,12 +1,11 @@
-"""The printed statement of a theorem, read with its letters and decided: the method below it speaks of code, and what
-is printed must hold as well."""
+"""The printed statement of a theorem, read with its letters: each claim is decided under the hypotheses, and printed in
+a box or as words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain
 
 from symattn.document import notation as nt
@@ -14,9 +13,8 @@ from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.model import Block, Paragraph, Result, Text
 from symattn.document.notation import Relation
-from symattn.document.text import plain_text, text
-from symattn.proof.hypotheses import declared_hypotheses, signs
-from symattn.proof.prover import Proof
+from symattn.document.text import text
+from symattn.proof.hypotheses import signs
 from symattn.proof.relations.comparing import FalseStep, NotRead
 from symattn.proof.relations.compiling import Compiled, links, pruned
 from symattn.proof.relations.glossary import Glossary, LetterDefinition
@@ -34,12 +32,9 @@ from symattn.proof.relations.judging import (
 from symattn.proof.relations.limit_rules import limit
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.sentences import PrintedClaim, assumed, claims, conditions, defined, is_mask
-from symattn.proof.statement import Letters, Sides, run
-from symattn.proof.theorem import Decision, Identity, Method, Refutation, Theorem
-from symattn.proof.together import Fails, Together
+from symattn.proof.statement import Letters, run
+from symattn.proof.together import Fails
 from symattn.proof.words import statement, told
-
-_UNTOLD = "what its letters stand for is not declared"
 
 
 @dataclass(frozen=True)
@@ -68,31 +63,6 @@ class Reading:
     hypotheses: tuple[Text, ...] = ()
     letters: tuple[Relation, ...] = ()
     wrong: str = ""
-
-
-def read(theorem: Theorem) -> Reading | None:
-    """Read and decide what a theorem and its false variant print; None where there is no formula.
-
-    Without letters all formulas are words.
-    """
-    if not isinstance(theorem.letters, Glossary):
-        results, false = (
-            tuple(ReadRelation(c.relation, None, _UNTOLD) for c in claims(x))
-            for x in (theorem.says, theorem.false_says)
-        )
-        return Reading(results, false) if results else None
-    try:
-        return _statement(theorem).reading(theorem)
-    except FalseStep as wrong:
-        return Reading(wrong=str(wrong))
-
-
-def _statement(theorem: Theorem) -> Statement:
-    """Return the statement as it is printed, that of the method where this decides the print itself."""
-    method = theorem.method
-    first = method.parts[0] if isinstance(method, Together) else method
-    printed = first.printed if isinstance(first, Following) else first
-    return printed.statement if isinstance(printed, AsPrinted) else Statement(theorem)
 
 
 _CONNECTING = ("and", "or", "for", "if", "with", "where", "as", "iff", "so", "hence", "is", "but", "then")
@@ -149,27 +119,25 @@ class _Answer:
 class Statement:
     """The meanings of a theorem's letters, with its hypotheses and its statement."""
 
-    def __init__(self, theorem: Theorem | AsPrinted) -> None:
-        assert isinstance(theorem.letters, Glossary)
-        self.glossary = theorem.letters
-        self.declared = theorem.letters
+    def __init__(self, letters: Glossary, hypotheses: Iterable[Text], says: Text, false_says: Text) -> None:
+        self.glossary = self.declared = letters
         self.sized: dict[str, int] = {}
         self.definitions: list[Relation] = []
         self.where: list[Relation] = []
         self._assumed = self._answer = _Answer()  # that of the hypotheses, and the one that is being made
         self._known: dict[PrintedClaim, _Answer] = {}
-        for words in theorem.hypotheses:
-            self._explain(relations(words), assuming=True)
-        self._explain([*conditions(theorem.says), *conditions(theorem.false_says)], assuming=False)
-        others = [r for words in theorem.hypotheses for r in relations(words) if not self._sizes(r)]
+        assumed_ = [r for words in hypotheses for r in relations(words)]
+        self._explain(assumed_, assuming=True)
+        self._explain([*conditions(says), *conditions(false_says)], assuming=False)
+        others = [r for r in assumed_ if not self._sizes(r)]
         with showing(), recorded() as self._assumed.asked:  # what shows a hypothesis is no part of what shows a claim
             self.where = [r for r in others if _chooses(r) and self._chosen(r, self.glossary, self.sized)]
             for relation in others:
                 self._must_hold(relation)
 
-    def reading(self, theorem: Theorem) -> Reading:
-        """Each claim of the statement and of the false variant. Raises FalseStep."""
-        stated, denied = claims(theorem.says), claims(theorem.false_says)
+    def reading(self, says: Text, false_says: Text) -> Reading:
+        """Read each claim of the statement and of the false variant. Raises FalseStep."""
+        stated, denied = claims(says), claims(false_says)
         self._tell(self._assumed)
         results, false = tuple(map(self.decided, stated)), tuple(map(self.refuted, denied))
         every = [self._assumed, *(self._known[claim] for claim in (*stated, *denied))]
@@ -360,136 +328,6 @@ class Statement:
                 self._judged(condition, glossary, sized)
         except FalseStep as reason:
             raise NotRead(f"the condition {text(condition)} is not met by the letters") from reason
-
-
-@dataclass(frozen=True)
-class AsPrinted:
-    """The method of a theorem whose print is all that is stated, and so is that of its false variant.
-
-    Equations without conditions are compiled and decided as one ``Identity``; other claims are read one by one.
-    """
-
-    says: Text
-    false_says: Text
-    hypotheses: tuple[Text, ...]
-    letters: Glossary
-    top: int = 3
-
-    @cached_property
-    def identity(self) -> Identity:
-        """The equations of the statement, and each of the false variant, that need no reading of their own."""
-        compiled, used = self._compiled
-
-        def function(every: Sequence[PrintedClaim]) -> Sides:
-            result = compiled.sides([(x.left, x.right) for claim in every for x in links(claim.relation)])
-            result.laws = {compiled.argument(key): law for key, law in used.laws.items()}  # type: ignore[attr-defined]
-            return result
-
-        stated, false = ([c for c in every if self._is_plain(c)] for every in (claims(self.says), self.false))
-        return Identity(compiled.declared, function(stated), tuple(function([c]) for c in false), top=self.top)
-
-    @cached_property
-    def false(self) -> list[PrintedClaim]:
-        """The claims of the false variant, none where another part of the theorem has it."""
-        result = claims(self.false_says)
-        if not claims(self.says) or (self.false_says and not result):
-            raise InputError(f"{plain_text(self.says)}: its print and that of its false variant are to be relations")
-        return result
-
-    @cached_property
-    def statement(self) -> Statement:
-        return Statement(self)
-
-    def _is_plain(self, claim: PrintedClaim) -> bool:
-        """Return whether it is an equation with no condition but definitions."""
-        equal = all(sign == "=" for sign, _ in claim.relation.rest) and not claim.denied and not claim.only
-        return equal and {*claim.conditions} <= {*self.statement.definitions} and self.statement.reads(claim.relation)
-
-    @cached_property
-    def _plain(self) -> list[PrintedClaim]:
-        """The claims that are decided together: plain equations, if the prover shows them all."""
-        result = [c for c in claims(self.says) if self._is_plain(c)]
-        others = self.letters.laws or not result or all(proof.proved for proof in self.identity.proofs[0])
-        return result if others else []
-
-    @cached_property
-    def _compiled(self) -> tuple[Compiled, Glossary]:
-        """All claims that can be read as functions of the letters that they are about."""
-        statement = self.statement
-        read = (c.relation for c in (*claims(self.says), *self.false) if statement.reads(c.relation))
-        every = [x for relation in read for x in links(relation)]
-        sides = nt.equals(0, *(side for x in every for side in (x.left, x.right)))
-        used = pruned(statement.glossary, sides, statement.sized)
-        return Compiled(used, statement.sized), used
-
-    @cached_property
-    def _read(self) -> list[tuple[Evidence, ShownRelations]]:
-        """The other claims, read one by one."""
-        result = []
-        for claim in claims(self.says):
-            if claim not in self._plain:
-                with showing() as shown:
-                    try:
-                        read = self.statement.decided(claim)
-                        evidence = read.evidence or Evidence(Grade.UNDECIDED, read.reason)
-                    except FalseStep as wrong:
-                        evidence = Evidence(Grade.REFUTED, str(wrong))
-                result.append((replace(evidence, where=evidence.where.partition("; ")[0]), shown))
-        return result
-
-    def decide(self) -> Decision:
-        identity = self.identity.decide() if self._plain else None
-        evidence = [*([identity.evidence] if identity else []), *(e for e, _ in self._read)]
-        grade = weakest(evidence)
-        where = "; ".join(dict.fromkeys(e.where for e in evidence if e.grade is grade))
-        by = [p for _, shown in self._read for p in shown.by]
-        return Decision(
-            Evidence(grade, where),
-            identity.argument if identity else (),
-            identity.hypotheses if identity else (),
-            (*(identity.proofs if identity else ()), *(p for p in by if isinstance(p, Proof))),
-            identity.declared if identity else declared_hypotheses(self._compiled[0].declared),
-            tuple(p for p in by if not isinstance(p, Proof)),
-        )
-
-    def refute(self) -> Refutation:
-        result = [self.identity.refute()] if self.identity.false else []
-        for claim in (c for c in self.false if not self._is_plain(c)):
-            try:
-                read = self.statement.refuted(claim)
-            except FalseStep as holds:
-                result.append(Refutation(False, str(holds), accepted=True))
-            else:
-                result.append(Refutation(bool(read.evidence), read.evidence.where if read.evidence else read.reason))
-        words = "; ".join(dict.fromkeys(r.counterexample for r in result))
-        return Refutation(all(r.refuted for r in result), words, any(r.accepted for r in result))
-
-    def witness(self) -> str:
-        result = [self.identity.witness()] if self._plain else []
-        result += [f"exact numbers at {shown.at}" if shown.at else "" for _, shown in self._read]
-        return result[0] if all(result) else ""
-
-
-@dataclass(frozen=True)
-class Following:
-    """The method of a theorem that follows, by a rule in words, from relations that are decided in its place."""
-
-    printed: Method
-    steps: Together
-
-    @property
-    def rule(self) -> Text:
-        """Return what follows from the relations, and by which rule."""
-        return self.steps.rule
-
-    def decide(self) -> Decision:
-        return self.steps.decide()
-
-    def refute(self) -> Refutation:
-        return self.printed.refute()
-
-    def witness(self) -> str:
-        return self.steps.witness()
 
 
 def _shown(claim: PrintedClaim) -> nt.Node:

@@ -17,11 +17,11 @@ from typing import Any
 from symattn.document.errors import SymattnError, raised_in_symattn
 from symattn.document.model import Block
 from symattn.proof.theorem import Theorem, decide
+from symattn.theorems.as_printed import read
 from symattn.theorems.documents import Decided
 from symattn.theorems.explaining import certificates, explained, stated
 from symattn.theorems.findings import DEFECT, TheoremFinding, crashed, finding
 from symattn.theorems.kept import Cache
-from symattn.theorems.reading import read
 
 Source = Callable[[], Mapping[str, Theorem]]
 Progress = Callable[[int, int, str], None]

@@ -37,7 +37,7 @@ from symattn.proof.expectation import law_with
 from symattn.proof.relations.glossary import Gap, Glossary, LetterDefinition
 from symattn.proof.theorem import Method, Theorem
 from symattn.proof.together import Together
-from symattn.theorems.reading import AsPrinted, Following
+from symattn.theorems.as_printed import AsPrinted, Following
 
 APART = re.compile(r"; (?![^\[]*\])")  # and not between the rows of a matrix
 _LINE = re.compile(r"(letters|for|source|why|false|rule|top|step): (.*)|(by|and|gap|step) (.*)")

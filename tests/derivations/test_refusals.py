@@ -48,7 +48,7 @@ from symattn.proof.relations.section import Section
 from symattn.proof.rules import Fold
 from symattn.proof.together import Together
 from symattn.theorems import theorem_of
-from symattn.theorems.reading import AsPrinted
+from symattn.theorems.as_printed import AsPrinted
 from tests.letters import MU, SIGMA, mean, q, s, var
 
 SCORE = ScalingSetting(4, "μ").main()

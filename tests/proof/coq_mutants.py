@@ -21,7 +21,7 @@ from symattn.proof.prover import equations
 from symattn.proof.statement import Letters, pairs
 from symattn.proof.theorem import Identity
 from symattn.theorems import catalogue
-from symattn.theorems.reading import AsPrinted
+from symattn.theorems.as_printed import AsPrinted
 from tests.proof.coq_values import World, parsed
 
 LONGEST = 6000  # characters of an equation

@@ -24,7 +24,7 @@ import symattn
 from symattn.proof.inequality import Certificate
 from symattn.proof.theorem import Method, Theorem
 from symattn.proof.together import Together
-from symattn.theorems.reading import Following
+from symattn.theorems.as_printed import Following
 from tests.proof.mutation_operators import Function
 
 COPY = "mutated"
@@ -45,7 +45,8 @@ SLOPES = (
 )
 ROOMS = ("attention", "theorems", "proof.relations")
 STATED = "test_gradients_for_all_sizes"  # in tests/attention
-UNMARKED = ("theorems.reading", "theorems.texts", "proof", "test_")  # read or check statements, and are none
+# What reads or checks statements, and is none.
+UNMARKED = ("theorems.reading", "theorems.as_printed", "theorems.texts", "proof", "test_")
 UNMEANT = ("false", "chosen")  # what is given under these names is no part of a statement
 
 

@@ -25,7 +25,7 @@ from symattn.proof.statement import Declared, Letters, Numbers, pairs
 from symattn.proof.theorem import Identity
 from symattn.proof.together import Together
 from symattn.theorems import catalogue
-from symattn.theorems.reading import AsPrinted, Following
+from symattn.theorems.as_printed import AsPrinted, Following
 from tests.proof.coq_values import FUNCTIONS, World, parsed
 
 _LABEL = re.compile(r"(?P<name>[^@\[]*)(@(?P<blocks>[\d,]+))?(\[(?P<fixed>[\d, ]+)\])?")

@@ -17,8 +17,8 @@ from symattn.proof.statement import Declared, Numbers
 from symattn.proof.theorem import Method, Theorem, decide
 from symattn.proof.together import Together
 from symattn.theorems import TOPICS, catalogue, of_topic
+from symattn.theorems.as_printed import AsPrinted, Following
 from symattn.theorems.explaining import certificates
-from symattn.theorems.reading import AsPrinted, Following
 from tests.golden.freeze import stored
 from tests.lanes import one_in
 

@@ -17,9 +17,10 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import recorded
 from symattn.proof.theorem import Theorem, theorem
 from symattn.theorems import TOPICS, catalogue, of_topic
+from symattn.theorems.as_printed import AsPrinted, read
 from symattn.theorems.coq import _why_not
 from symattn.theorems.documents import blocks
-from symattn.theorems.reading import AsPrinted, Statement, read
+from symattn.theorems.reading import Statement
 from symattn.theorems.runner import decide_one
 from symattn.theorems.texts import theorems
 from tests.lanes import one_in
@@ -188,7 +189,10 @@ def test_words_stand_below_the_box_and_conditions_of_what_was_read_in_it() -> No
         assert "transposed" in plain_text(below.text)
     scaled = relation(call("lse", S), "≤", call("max", S) + name("a"))
     condition = relation(name("a"), "≥", call("log", name("n")))
-    (claim,) = Statement(stated()).reading(stated("for ", condition, ": ", scaled)).claims
+    one, other = stated(), stated("for ", condition, ": ", scaled)
+    assert isinstance(one.letters, Glossary)
+    statement = Statement(one.letters, one.hypotheses, one.says, one.false_says)
+    (claim,) = statement.reading(other.says, other.false_says).claims
     assert claim.shown is not None
     assert text(claim.shown) == f"{text(scaled)}  for {text(condition)}"
 

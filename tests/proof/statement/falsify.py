@@ -22,6 +22,7 @@ from symattn.document.evidence import Grade
 from symattn.document.notation import At, Big, Call, Fence, Name, Node, Product, Relation
 from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import DecidedRelation, recorded
 from symattn.proof.relations.sentences import claims
 from symattn.proof.theorem import Theorem
@@ -81,9 +82,9 @@ def walked(name: str) -> list[DecidedRelation]:
 
 def printed(theorem: Theorem) -> list[DecidedRelation]:
     """What the statement of a theorem claims and is decided from its print, each relation once."""
-    if theorem.letters is None:
+    if not isinstance(theorem.letters, Glossary):
         return []
-    statement = Statement(theorem)
+    statement = Statement(theorem.letters, theorem.hypotheses, theorem.says, theorem.false_says)
     with recorded() as asked:
         for claim in claims(theorem.says):
             if not claim.denied:

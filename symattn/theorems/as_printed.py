@@ -1,0 +1,175 @@
+"""Theorems that are what they print: the method that decides the print, and the reading of a theorem's print, whatever
+method it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from symattn.document import notation as nt
+from symattn.document.errors import InputError
+from symattn.document.evidence import Evidence, Grade, weakest
+from symattn.document.model import Text
+from symattn.document.text import plain_text
+from symattn.proof.hypotheses import declared_hypotheses
+from symattn.proof.prover import Proof
+from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.compiling import Compiled, links, pruned
+from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.judging import ShownRelations, showing
+from symattn.proof.relations.sentences import PrintedClaim, claims
+from symattn.proof.statement import Sides
+from symattn.proof.theorem import Decision, Identity, Method, Refutation, Theorem
+from symattn.proof.together import Together
+from symattn.theorems.reading import Reading, ReadRelation, Statement
+
+_UNTOLD = "what its letters stand for is not declared"
+
+
+@dataclass(frozen=True)
+class AsPrinted:
+    """The method of a theorem whose print is all that is stated, and so is that of its false variant.
+
+    Equations without conditions are compiled and decided as one ``Identity``; other claims are read one by one.
+    """
+
+    says: Text
+    false_says: Text
+    hypotheses: tuple[Text, ...]
+    letters: Glossary
+    top: int = 3
+
+    @cached_property
+    def identity(self) -> Identity:
+        """The equations of the statement, and each of the false variant, that need no reading of their own."""
+        compiled, used = self._compiled
+
+        def function(every: Sequence[PrintedClaim]) -> Sides:
+            result = compiled.sides([(x.left, x.right) for claim in every for x in links(claim.relation)])
+            result.laws = {compiled.argument(key): law for key, law in used.laws.items()}  # type: ignore[attr-defined]
+            return result
+
+        stated, false = ([c for c in every if self._is_plain(c)] for every in (claims(self.says), self.false))
+        return Identity(compiled.declared, function(stated), tuple(function([c]) for c in false), top=self.top)
+
+    @cached_property
+    def false(self) -> list[PrintedClaim]:
+        """The claims of the false variant, none where another part of the theorem has it."""
+        result = claims(self.false_says)
+        if not claims(self.says) or (self.false_says and not result):
+            raise InputError(f"{plain_text(self.says)}: its print and that of its false variant are to be relations")
+        return result
+
+    @cached_property
+    def statement(self) -> Statement:
+        return Statement(self.letters, self.hypotheses, self.says, self.false_says)
+
+    def _is_plain(self, claim: PrintedClaim) -> bool:
+        """Return whether it is an equation with no condition but definitions."""
+        equal = all(sign == "=" for sign, _ in claim.relation.rest) and not claim.denied and not claim.only
+        return equal and {*claim.conditions} <= {*self.statement.definitions} and self.statement.reads(claim.relation)
+
+    @cached_property
+    def _plain(self) -> list[PrintedClaim]:
+        """The claims that are decided together: plain equations, if the prover shows them all."""
+        result = [c for c in claims(self.says) if self._is_plain(c)]
+        others = self.letters.laws or not result or all(proof.proved for proof in self.identity.proofs[0])
+        return result if others else []
+
+    @cached_property
+    def _compiled(self) -> tuple[Compiled, Glossary]:
+        """All claims that can be read as functions of the letters that they are about."""
+        statement = self.statement
+        read = (c.relation for c in (*claims(self.says), *self.false) if statement.reads(c.relation))
+        every = [x for relation in read for x in links(relation)]
+        sides = nt.equals(0, *(side for x in every for side in (x.left, x.right)))
+        used = pruned(statement.glossary, sides, statement.sized)
+        return Compiled(used, statement.sized), used
+
+    @cached_property
+    def _read(self) -> list[tuple[Evidence, ShownRelations]]:
+        """The other claims, read one by one."""
+        result = []
+        for claim in claims(self.says):
+            if claim not in self._plain:
+                with showing() as shown:
+                    try:
+                        read = self.statement.decided(claim)
+                        evidence = read.evidence or Evidence(Grade.UNDECIDED, read.reason)
+                    except FalseStep as wrong:
+                        evidence = Evidence(Grade.REFUTED, str(wrong))
+                result.append((replace(evidence, where=evidence.where.partition("; ")[0]), shown))
+        return result
+
+    def decide(self) -> Decision:
+        identity = self.identity.decide() if self._plain else None
+        evidence = [*([identity.evidence] if identity else []), *(e for e, _ in self._read)]
+        grade = weakest(evidence)
+        where = "; ".join(dict.fromkeys(e.where for e in evidence if e.grade is grade))
+        by = [p for _, shown in self._read for p in shown.by]
+        return Decision(
+            Evidence(grade, where),
+            identity.argument if identity else (),
+            identity.hypotheses if identity else (),
+            (*(identity.proofs if identity else ()), *(p for p in by if isinstance(p, Proof))),
+            identity.declared if identity else declared_hypotheses(self._compiled[0].declared),
+            tuple(p for p in by if not isinstance(p, Proof)),
+        )
+
+    def refute(self) -> Refutation:
+        result = [self.identity.refute()] if self.identity.false else []
+        for claim in (c for c in self.false if not self._is_plain(c)):
+            try:
+                read = self.statement.refuted(claim)
+            except FalseStep as holds:
+                result.append(Refutation(False, str(holds), accepted=True))
+            else:
+                result.append(Refutation(bool(read.evidence), read.evidence.where if read.evidence else read.reason))
+        words = "; ".join(dict.fromkeys(r.counterexample for r in result))
+        return Refutation(all(r.refuted for r in result), words, any(r.accepted for r in result))
+
+    def witness(self) -> str:
+        result = [self.identity.witness()] if self._plain else []
+        result += [f"exact numbers at {shown.at}" if shown.at else "" for _, shown in self._read]
+        return result[0] if all(result) else ""
+
+
+@dataclass(frozen=True)
+class Following:
+    """The method of a theorem that follows, by a rule in words, from relations that are decided in its place."""
+
+    printed: Method
+    steps: Together
+
+    @property
+    def rule(self) -> Text:
+        """Return what follows from the relations, and by which rule."""
+        return self.steps.rule
+
+    def decide(self) -> Decision:
+        return self.steps.decide()
+
+    def refute(self) -> Refutation:
+        return self.printed.refute()
+
+    def witness(self) -> str:
+        return self.steps.witness()
+
+
+def read(theorem: Theorem) -> Reading | None:
+    """Read and decide what a theorem and its false variant print; None where there is no formula.
+
+    Without letters all formulas are words. A method that decides the print itself is asked for its own reading.
+    """
+    letters, method, both = theorem.letters, theorem.method, (theorem.says, theorem.false_says)
+    if not isinstance(letters, Glossary):
+        results, false = (tuple(ReadRelation(c.relation, None, _UNTOLD) for c in claims(x)) for x in both)
+        return Reading(results, false) if results else None
+    first = method.parts[0] if isinstance(method, Together) else method
+    printed = first.printed if isinstance(first, Following) else first
+    try:
+        own = printed.statement if isinstance(printed, AsPrinted) else None
+        return (own or Statement(letters, theorem.hypotheses, *both)).reading(*both)
+    except FalseStep as wrong:
+        return Reading(wrong=str(wrong))
