@@ -178,7 +178,7 @@ def _numbers(x: object, under: object) -> bool:
 
 
 def _shaped(values: Array, like: Array, what: str, whose: str) -> Array:
-    wanted, got = (tuple(map(int, np.shape(x))) for x in (like, values))
+    wanted, got = (tuple(map(int, x.shape if isinstance(x, ArrayBase) else np.shape(x))) for x in (like, values))
     if wanted != got:
         raise InputError(f"{what} has shape {got}, and {whose} {wanted}; they must be equal")
     return values
