@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from math import inf, isfinite
 from operator import attrgetter
@@ -35,13 +36,18 @@ TINY = 1e-300
 
 
 def up(x: Any) -> np.ndarray:
-    """Upper bounds of what was computed in float64; exact zeros stay. A caller ignores that the largest overflow."""
-    return np.asarray(x * UP + (x != 0) * TINY)
+    """Upper bounds of what was computed in float64, x ≥ 0; zeros stay. A caller ignores that the largest overflow."""
+    return np.asarray(x * UP + np.sign(x) * TINY)
 
 
 def growth(f: Format, n: object) -> np.ndarray:
     """g(n), rounded up."""
-    return up(np.expm1(np.asarray(n) * np.log1p(float(f.u))))
+    return _growth(f, n) if isinstance(n, int) else up(np.expm1(np.asarray(n) * np.log1p(float(f.u))))
+
+
+@lru_cache(256)
+def _growth(f: Format, n: int) -> np.ndarray:
+    return growth(f, np.asarray(n))
 
 
 def rounding(size: np.ndarray, low: np.ndarray, relative: np.ndarray, f: Format, small: int = 1) -> np.ndarray:
