@@ -31,7 +31,48 @@ def _unary(name: str) -> Callable[..., Any]:
     return run
 
 
-class Elementwise:
+class Composed:
+    """Functions of each element that are made of others."""
+
+    kind: type[Any]
+    multiply: Callable[..., Any]
+    divide: Callable[..., Any]
+    less: Callable[..., Any]
+    less_equal: Callable[..., Any]
+    sqrt: Callable[..., Any]
+
+    def square(self, a: object) -> Any:
+        return self.multiply(a, a)
+
+    def reciprocal(self, a: object) -> Any:
+        return self.divide(1, a)
+
+    def greater(self, a: object, b: object) -> Any:
+        return self.less(b, a)
+
+    def greater_equal(self, a: object, b: object) -> Any:
+        return self.less_equal(b, a)
+
+    def pow(self, a: object, b: object) -> Any:
+        """a**b for a number b that is a multiple of one half, by products and a root."""
+        exponent = _number(b)
+        if exponent is None:
+            raise Refused(f"{self.kind.name}: a power with an array in the exponent")
+        twice = 2 * Fraction(exponent)
+        if twice.denominator != 1:
+            raise Refused(f"{self.kind.name}: the power {b}")
+        if twice < 0:
+            return self.divide(1, self.pow(a, -exponent))
+        whole, half = divmod(int(twice), 2)
+        base = self.kind.of(a)
+        factors = [base] * whole + ([self.sqrt(base)] if half else [])
+        return reduce(self.multiply, factors, self.kind.offer("full")(base.shape, 1))
+
+
+offer_all(Composed)
+
+
+class Elementwise(Composed):
     """``FUNCTIONS``, and ``add`` to ``where``: what acts on each element alone.
 
     Operands are lifted; comparisons give boolean arrays.
@@ -40,7 +81,6 @@ class Elementwise:
     kind: type[Planes]
     exp: Callable[..., Any]
     log: Callable[..., Any]
-    sqrt: Callable[..., Any]
 
     def add(self, a: object, b: object) -> Planes:
         return self.kind._add(self.kind.written(a), self.kind.written(b))
@@ -66,12 +106,6 @@ class Elementwise:
 
     def positive(self, a: Any) -> Any:
         return a.copy()
-
-    def square(self, a: object) -> Planes:
-        return self.multiply(a, a)
-
-    def reciprocal(self, a: object) -> Planes:
-        return self.divide(1, a)
 
     def maximum(self, a: object, b: object) -> Planes:
         return self.kind._maximum(self.kind.written(a), self.kind.written(b))
@@ -103,32 +137,11 @@ class Elementwise:
         low = a if min is None else self.maximum(a, min)
         return low if max is None else self.minimum(low, max)
 
-    def pow(self, a: object, b: object) -> Planes:
-        """a**b for a number b that is a multiple of one half, by products and a root."""
-        exponent = _number(b)
-        if exponent is None:
-            raise Refused(f"{self.kind.name}: a power with an array in the exponent")
-        twice = 2 * Fraction(exponent)
-        if twice.denominator != 1:
-            raise Refused(f"{self.kind.name}: the power {b}")
-        if twice < 0:
-            return self.divide(1, self.pow(a, -exponent))
-        whole, half = divmod(int(twice), 2)
-        base = self.kind.of(a)
-        factors = [base] * whole + ([self.sqrt(base)] if half else [])
-        return reduce(self.multiply, factors, self.kind.lift(np.ones(base.plain_shape)))
-
     def less(self, a: object, b: object) -> np.ndarray:
         return self.kind._less(self.kind.written(a), self.kind.written(b))
 
-    def greater(self, a: object, b: object) -> np.ndarray:
-        return self.less(b, a)
-
     def less_equal(self, a: object, b: object) -> Any:
         return ~(self.less(b, a) | self.isnan(a) | self.isnan(b))
-
-    def greater_equal(self, a: object, b: object) -> Any:
-        return self.less_equal(b, a)
 
     def equal(self, a: object, b: object) -> np.ndarray:
         return self.kind._equal(self.kind.written(a), self.kind.written(b))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from fractions import Fraction
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from symattn.arrays.array import Array
+from symattn.arrays.elementwise import Composed
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.index import building as build
 from symattn.arrays.index import positions, structure
@@ -51,7 +51,7 @@ def _opaque(name: str) -> Callable[[Any, Any], Indexed]:
     return run
 
 
-class IndexedNamespace(structure.IndexStructure, Contractions):
+class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
     """Elementwise functions, reductions and products of arrays whose sizes are letters."""
 
     inf, nan, newaxis = np.inf, np.nan, None
@@ -83,12 +83,6 @@ class IndexedNamespace(structure.IndexStructure, Contractions):
     def divide(self, a: object, b: object) -> Indexed:
         return each(lambda x, y: build.divide(positions.as_number(x), positions.as_number(y)), a, b)
 
-    def square(self, a: object) -> Indexed:
-        return self.multiply(a, a)
-
-    def reciprocal(self, a: object) -> Indexed:
-        return self.divide(1, a)
-
     def exp(self, a: Array) -> Indexed:
         return each(lambda x: build.exponential(positions.as_number(x)), a)
 
@@ -105,18 +99,6 @@ class IndexedNamespace(structure.IndexStructure, Contractions):
     def sign(self, a: object) -> Indexed:
         return each(_sign, a)
 
-    def pow(self, a: Array, b: int) -> Indexed:
-        twice = 2 * Fraction(b)
-        if twice.denominator != 1:
-            raise Refused(f"indexed: the power {b}")
-        if twice < 0:
-            return self.divide(1, self.pow(a, -b))
-        whole, half = divmod(int(twice), 2)
-        result = Indexed.lift(1)
-        for factor in [a] * whole + ([self.sqrt(a)] if half else []):
-            result = self.multiply(result, factor)
-        return result
-
     def maximum(self, a: object, b: object) -> Indexed:
         """An opaque function of both: softmax does not depend on it."""
         return each(_larger, a, b)
@@ -130,12 +112,6 @@ class IndexedNamespace(structure.IndexStructure, Contractions):
 
     def less(self, a: object, b: object) -> Indexed:
         return each(lambda x, y: positions.at_most(x, y, True), a, b)
-
-    def greater_equal(self, a: object, b: object) -> Indexed:
-        return self.less_equal(b, a)
-
-    def greater(self, a: object, b: object) -> Indexed:
-        return self.less(b, a)
 
     def equal(self, a: object, b: object) -> Indexed:
         return each(_equal, a, b)
