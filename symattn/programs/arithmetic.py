@@ -101,14 +101,14 @@ def _spec(spec: Told | None, how: Options) -> Told:
     return replace(result, lse=False) if isinstance(result, Attention) else result
 
 
-def _check_keys(keys: int) -> None:
-    if isinstance(keys, bool) or not isinstance(keys, int) or not LEAST <= keys <= MOST:
-        raise InputError(f"keys must be an integer from {LEAST} to {MOST}, got {keys!r}")
+def _check_count(name: str, count: int, least: int, most: int) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= most:
+        raise InputError(f"{name} must be an integer from {least} to {most}, got {count!r}")
 
 
 @one_blas_thread
 def _answer(function: Function | str, spec: Told, how: Options, keys: int) -> Answer:
-    _check_keys(keys)
+    _check_count("keys", keys, LEAST, MOST)
     dtype = how.precision.input.name
     with how.opened(function, spec) as runner:
         if not isinstance(spec, Attention):
@@ -152,8 +152,7 @@ def summation(
     """
     if kind not in ("sum", "product"):
         raise InputError(f"kind is {kind!r}; hint: sum or product")
-    if isinstance(terms, bool) or not isinstance(terms, int) or not _FEWEST <= terms <= _MOST_TERMS:
-        raise InputError(f"terms must be an integer from {_FEWEST} to {_MOST_TERMS}, got {terms!r}")
+    _check_count("terms", terms, _FEWEST, _MOST_TERMS)
     dtype = format_name(dtype)
     if dtype not in SUMMED:
         raise InputError(f"dtype is {dtype!r}; its bits do not identify an arithmetic; hint: {' or '.join(SUMMED)}")

@@ -114,7 +114,7 @@ def arrays(framework: Framework) -> Arrays:
     return TorchArrays() if framework == "torch" else NumpyArrays()
 
 
-def read(output: Tensor, kind: type[np.floating[Any]] = np.float64) -> tuple[np.ndarray, str, tuple[int, ...]]:
+def read(output: Tensor, kind: type[np.floating] = np.float64) -> tuple[np.ndarray, str, tuple[int, ...]]:
     """Values as float64 or another ``kind``, name of the dtype, shape.
 
     Raises ``TypeError`` for what is no array of real numbers.
@@ -137,7 +137,7 @@ def read(output: Tensor, kind: type[np.floating[Any]] = np.float64) -> tuple[np.
 
 def _exported(output: Tensor) -> Tensor:
     """An array of another library as one of NumPy, by ``__array__`` or DLPack; what has neither as it is."""
-    ways: dict[str, Callable[[Any], Any]] = {"__array__": np.asarray, "__dlpack__": np.from_dlpack}
+    ways: dict[str, Callable[[Tensor], Tensor]] = {"__array__": np.asarray, "__dlpack__": np.from_dlpack}
     offered = [convert for name, convert in ways.items() if hasattr(type(output), name)]
     for convert in offered[:-1]:
         try:
@@ -162,7 +162,7 @@ def exactly(values: np.ndarray, dtype: str) -> np.ndarray:
     return narrow
 
 
-def numpy_dtype(name: str) -> np.dtype[Any]:
+def numpy_dtype(name: str) -> np.dtype:
     """The NumPy dtype of that name. Raises ``InputError`` for one that symattn does not know."""
     if name not in DTYPES:
         hint = perhaps(name, DTYPES) or f"; choose one of {', '.join(DTYPES)}"
@@ -171,7 +171,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         return np.dtype(name)
     import ml_dtypes
 
-    result: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    result: np.dtype = np.dtype(getattr(ml_dtypes, name))
     return result
 
 

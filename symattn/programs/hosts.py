@@ -8,7 +8,7 @@ from importlib import import_module
 from inspect import Parameter
 from math import prod
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,7 +16,12 @@ from symattn.bounds.called_target import Framework
 from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, plain
 from symattn.programs.frameworks import Tensor, Tensors, check_wide, import_jax, import_torch
-from symattn.programs.names import STARS, meaning, parameters
+from symattn.programs.names import STARS, Function, meaning, parameters
+
+if TYPE_CHECKING:
+    from equinox import Module as EquinoxModule
+    from keras import Layer
+    from torch.nn import Module as TorchModule
 
 Order = Literal["out in", "in out"]
 #: What a layer calls its own arrays.
@@ -54,7 +59,7 @@ class Host:
         """The weights by name; of those that keep heads apart, the shape in which heads are side by side."""
         raise NotImplementedError
 
-    def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
+    def order(self, key: str) -> Order | None:
         """The order of the axes of a weight, if it is known."""
         return None
 
@@ -75,9 +80,10 @@ class Host:
         raise NotImplementedError
 
     @property
-    def text(self) -> Any:
+    def text(self) -> Function:
         """The function in whose text the axes may be told."""
-        return getattr(type(self.module), self.call)
+        result: Function = getattr(type(self.module), self.call)
+        return result
 
     def prepared(self, dtype: str) -> Host:
         """A copy of the module for inputs of that format. Raises ``InputError`` where there is none."""
@@ -113,7 +119,7 @@ class TorchHost(Host):
     framework: Framework = "torch"
     call = "forward"
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: TorchModule) -> None:
         super().__init__(module)
         self.xp = import_torch()
         attention = getattr(module, "self_attn", module)  # a layer of torch has its order there
@@ -122,7 +128,7 @@ class TorchHost(Host):
     def weights(self) -> Tensors:
         return dict(self.module.named_parameters())
 
-    def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
+    def order(self, key: str) -> Order | None:
         """Return the order that the class of the layer has."""
         path, _, last = key.rpartition(".")
         layer = self.module.get_submodule(path)
@@ -164,7 +170,7 @@ class KerasHost(Host):
     left_out = ("training", "return_attention_scores", "query_mask", "value_mask")
     may_be_left = True
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Layer) -> None:
         import keras
 
         super().__init__(module)
@@ -182,7 +188,7 @@ class KerasHost(Host):
         keys = ((v.path.partition("/")[2] or v.name).replace("/", ".") for v in variables)
         return {key: tuple(map(int, v.shape)) for key, v in zip(keys, variables, strict=True)}
 
-    def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
+    def order(self, key: str) -> Order | None:
         """A kernel multiplies from the right."""
         return "in out" if plain(key.rpartition(".")[2]) == "kernel" else None
 
@@ -215,16 +221,16 @@ class EquinoxHost(Host):
 
     left_out = ("key", "inference", "deterministic", "process_heads", "state")  # random numbers, and for training
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: EquinoxModule) -> None:
         super().__init__(module)
         self._jax = import_jax()
         self.xp = self._jax.numpy
-        self._call: Any = None
+        self._call: Function | None = None
 
     def weights(self) -> Tensors:
         return {key: leaf for key, leaf in self._leaves() if key}
 
-    def _leaves(self) -> list[tuple[str, Any]]:
+    def _leaves(self) -> list[tuple[str, Tensor]]:
         """All leaves in order; those that are no arrays of floats have no name."""
         import equinox
 
@@ -232,7 +238,7 @@ class EquinoxHost(Host):
         name = partial(self._jax.tree_util.keystr, simple=True, separator=".")
         return [(name(path) if equinox.is_inexact_array(leaf) else "", leaf) for path, leaf in result]
 
-    def order(self, key: str, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:
+    def order(self, key: str) -> Order | None:
         """Return the order that the class of the layer has."""
         path, _, last = key.rpartition(".")
         layer = self.module
@@ -247,12 +253,12 @@ class EquinoxHost(Host):
         result = {n: self.xp.asarray(x) if hasattr(x, "shape") else x for n, x in inputs.items()}
         return self._compiled()(leaves, arrays, result)
 
-    def _compiled(self) -> Any:
+    def _compiled(self) -> Function:
         import equinox
 
         if self._call is None:
             tree = self._jax.tree_util.tree_structure(self.module)
-            self._call = equinox.filter_jit(partial(_called, self._jax, tree))
+            self._call = equinox.filter_jit(partial(_called, tree))
         return self._call
 
     def prepared(self, dtype: str) -> EquinoxHost:
@@ -262,7 +268,8 @@ class EquinoxHost(Host):
         return EquinoxHost(equinox.nn.inference_mode(self.module))
 
 
-def _called(jax: Any, tree: Any, leaves: list[Tensor], tokens: Tensors, inputs: Tensors) -> Tensor:
+def _called(tree: object, leaves: list[Tensor], tokens: Tensors, inputs: Tensors) -> Tensor:
+    jax = import_jax()
     module = jax.tree_util.tree_unflatten(tree, leaves)
     if type(module).__name__ not in ("LayerNorm", "RMSNorm"):
         return module(**tokens, **inputs)

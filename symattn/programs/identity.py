@@ -108,21 +108,17 @@ def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain
     return settle(runs, program.on, EPSILON)
 
 
-def understood(program: Target, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult:
-    """The identity test in a copy of this process, within ``seconds``; at larger sizes too where it goes well.
-
-    What stands in the way is the ``reason`` of an identity that neither agrees nor differs.
-    """
-    return tried_apart(program, lambda sizes: identity(program, spec, sizes, domain=domain), seconds)
-
-
 def tried_apart(
     program: Target,
     test: Callable[[Sequence[Sizes]], IdentityResult],
     seconds: float,
     stages: Sequence[Sequence[Sizes]] = (SIZES, LARGE),
 ) -> IdentityResult:
-    """Make a test of a program at usual sizes and, where it agrees, at larger ones."""
+    """Make a test of a program at usual sizes and, where it agrees, at larger ones, within ``seconds``.
+
+    It runs in a copy of this process where the program can. What stands in the way is the ``reason`` of an identity
+    that neither agrees nor differs.
+    """
     try:
         copied = program.kinds.copied
     except (InputError, MissingExtra) as error:

@@ -82,7 +82,7 @@ def _slot(host: Host, key: str, shape: tuple[int, ...], label: str) -> ModuleSlo
             f"{label} holds {key} {shape}, which is not a projection that is known by its name; "
             "give a function of x, w_q, w_k, w_v instead"
         )
-    order = host.order(key, shape, ROLES[word]) if kind == "w" else "in out"
+    order = host.order(key) if kind == "w" else "in out"
     if order is None and len(shape) == 2 and len(ROLES[word]) > 1 and shape[0] != shape[1]:
         order = "out in" if shape[0] > shape[1] else "in out"  # by which side is that of several projections
     return ModuleSlot(key, tuple(f"{kind}_{role}" for role in ROLES[word]), shape, order)

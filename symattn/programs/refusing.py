@@ -27,11 +27,9 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from types import FrameType, ModuleType, TracebackType
-from typing import Any
 
 from symattn.bounds.called_target import APART, Failure, Memory, Refusal
 from symattn.programs.loading import installed, one_line, own_frame
-from symattn.programs.names import Function
 
 _OWN = (ValueError, TypeError, AssertionError, NotImplementedError)
 _LIBRARYS = (RuntimeError, ValueError, AssertionError)
@@ -51,7 +49,7 @@ _LIES = re.compile(r"\bstrides?\b|\bcontiguous\b")
 _SLIPS = ("NameError", "UnboundLocalError", "AttributeError", "KeyError", "ImportError", "ModuleNotFoundError")
 
 
-def refuses(error: BaseException, function: Function | None = None) -> Refusal:
+def refuses(error: BaseException, function: object = None) -> Refusal:
     """Who says that the function does not take such inputs: it itself, a library that it calls, or nobody."""
     if isinstance(error, _ENDS) or error.__traceback__ is None:
         return ""
@@ -93,7 +91,7 @@ def _last(error: BaseException) -> FrameType:
     return list(_frames(error.__traceback__))[-1][0]
 
 
-def _inner(function: object) -> Any:
+def _inner(function: object) -> object:
     """Return what partials, decorators and symattn's own adapters wrap."""
     while True:
         name = "func" if isinstance(function, partial) else "__wrapped__"
@@ -130,9 +128,7 @@ def _raises(frame: FrameType, at: int) -> bool:
     return dis.opname[frame.f_code.co_code[at]] == "RAISE_VARARGS"
 
 
-def _on_arrays(
-    below: list[tuple[FrameType, int]], caller: tuple[FrameType, int] | None, function: Function | None
-) -> bool:
+def _on_arrays(below: list[tuple[FrameType, int]], caller: tuple[FrameType, int] | None, function: object) -> bool:
     """Return whether the outermost call of ``below`` works on arrays, or is unknown and belongs to no library."""
     called = _called(*caller) if caller is not None else function if not below else None
     if called is not None and not isinstance(called, ModuleType):
@@ -152,7 +148,7 @@ def _elementary(module: str) -> bool:
     return module in _ALONE or any(module == m or module.startswith(f"{m}.") for m in _ARRAYS)
 
 
-def _called(frame: FrameType, at: int) -> Any:
+def _called(frame: FrameType, at: int) -> object:
     """The function of a library that this instruction calls, read from the source; None where it calls none."""
     where = next(islice(frame.f_code.co_positions(), at // 2, None), None)
     if where is None or None in where:
@@ -170,7 +166,7 @@ def _called(frame: FrameType, at: int) -> Any:
     return _resolved(call.func, frame) if isinstance(call, ast.Call) else None
 
 
-def _resolved(node: ast.expr, frame: FrameType) -> Any:
+def _resolved(node: ast.expr, frame: FrameType) -> object:
     """A name, or an attribute of a module, as the frame knows it."""
     if isinstance(node, ast.Name):
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id))

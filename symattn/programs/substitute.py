@@ -55,7 +55,7 @@ class _Numpy:
         self.logaddexp = _LogAddExp(kind)
         self.linalg = _LinearAlgebra(kind)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         result = getattr(np, name)
         if name in _AS_ARRAY:
             return functools.partial(_as_array, self._kind)
@@ -80,7 +80,7 @@ class _Math:
             setattr(self, name, functools.partial(_element, kind, name))
         self.cos, self.sin = (functools.partial(_turned, kind, getattr(np, name)) for name in ("cos", "sin"))
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(math, name)
 
 
@@ -110,7 +110,7 @@ class _LinearAlgebra:
             return self._kind.offer("norm")
         return self._kind.xp.sqrt(self._kind.xp.sum(self._kind.of(x) ** 2, axis=axis, keepdims=keepdims))
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(np.linalg, name)
 
 
@@ -139,7 +139,7 @@ class _Special:
         total = m + xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
         return total if keepdims else xp.squeeze(total, axis=axis if axis is not None else tuple(range(total.ndim)))
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(importlib.import_module("scipy.special"), name)
 
 
@@ -149,7 +149,7 @@ class _Module:
     def __init__(self, module: types.ModuleType, value: Callable[[Any], Any]) -> None:
         self._module, self._value = module, value
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return self._value(getattr(self._module, name))
 
 
@@ -161,7 +161,7 @@ class _Substitution:
         self._package = (getattr(getattr(bare, "__func__", bare), "__module__", None) or "").partition(".")[0]
         self._numpy, self._math, self._special = _Numpy(kind), _Math(kind), _Special(kind)
         self._functions: dict[types.FunctionType, types.FunctionType] = {}
-        self._globals: dict[int, dict[str, Any]] = {}
+        self._globals: dict[int, dict[str, object]] = {}
 
     def value(self, x: Any) -> Any:
         """Return the substitute of ``x``."""
@@ -179,7 +179,7 @@ class _Substitution:
             return x.copy()
         return self._library(x)
 
-    def _module(self, module: types.ModuleType) -> Any:
+    def _module(self, module: types.ModuleType) -> object:
         if module is np:
             return self._numpy
         if module is math:
@@ -188,7 +188,7 @@ class _Substitution:
             return self._special
         return _Module(module, self.value) if self._followed(module.__name__) else module
 
-    def _library(self, x: object) -> Any:
+    def _library(self, x: object) -> object:
         """A function of NumPy, math or scipy.special that was imported by its name."""
         name, home = getattr(x, "__name__", ""), getattr(x, "__module__", None) or ""
         if not callable(x) or isinstance(x, type):
@@ -212,7 +212,7 @@ class _Substitution:
                 cell.cell_contents = self.value(given.cell_contents)
         return result
 
-    def _names(self, namespace: dict[str, Any]) -> dict[str, Any]:
+    def _names(self, namespace: dict[str, object]) -> dict[str, object]:
         if id(namespace) not in self._globals:
             names = self._globals[id(namespace)] = dict(namespace)
             names.update({k: self.value(v) for k, v in namespace.items() if not k.startswith("__")})
@@ -237,7 +237,7 @@ def _as_array(kind: type[Planes], x: Tensor, *args: Tensor, **kwargs: Tensor) ->
     return np.asarray(x, *args, **kwargs) if plain else kind.xp.asarray(x, *args, **kwargs)
 
 
-def _with_plain_sizes(function: Function, *args: object, **kwargs: object) -> Any:
+def _with_plain_sizes(function: Function, *args: object, **kwargs: object) -> object:
     """``function``, which hands arrays on to their kind; for plain arguments sizes are plain integers."""
     if any(isinstance(x, ArrayBase) for x in (*args, *kwargs.values())):
         return function(*args, **kwargs)

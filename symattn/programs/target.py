@@ -96,10 +96,10 @@ class Target:
         return outcome if seen.error else self._with_output(outcome, seen.output, inputs)
 
     def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult:
-        """The identity test on residues, in a copy of this process: see ``identity.understood``."""
-        from symattn.programs.identity import understood  # residues take a while to import
+        """The identity test on residues, in a copy of this process: at the usual sizes, then at larger ones."""
+        from symattn.programs.identity import identity, tried_apart  # residues take a while to import
 
-        return understood(self, spec, seconds, domain)
+        return tried_apart(self, lambda sizes: identity(self, spec, sizes, domain=domain), seconds)
 
     @cached_property
     def kinds(self) -> OnKinds:

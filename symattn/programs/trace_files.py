@@ -33,7 +33,7 @@ MOST_HEADER = 2**22  # bytes: some ten thousand arrays
 _MOST_AXES = 16
 _MOST_ENTRIES = 2**60  # by the lengths other than 0: NumPy makes no array beyond
 _LENGTH = 8  # bytes of the number in front
-DTYPES: dict[str, np.dtype[Any]] = {
+DTYPES: dict[str, np.dtype] = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
     "F16": np.dtype(np.float16),
@@ -52,7 +52,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 class TensorRange(NamedTuple):
     """Where an array stands: its type, its shape, and its first byte and the one after its last behind the header."""
 
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     shape: tuple[int, ...]
     start: int
     end: int
@@ -87,7 +87,7 @@ def _header(path: Path) -> tuple[dict[str, TensorRange], int]:
     return entries, _LENGTH + length
 
 
-def _parsed(path: Path, header: bytes) -> dict[str, Any]:
+def _parsed(path: Path, header: bytes) -> dict[str, object]:
     try:
         result = json.loads(header.decode("utf-8"), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
@@ -97,7 +97,7 @@ def _parsed(path: Path, header: bytes) -> dict[str, Any]:
     return result
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result = dict(pairs)
     if len(result) < len(pairs):
         raise ValueError("a name occurs in it twice")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from symattn.bounds.sharp.backward import NAMES
 from symattn.models.auditing.begun import Draws, defect, factors
@@ -16,6 +16,10 @@ from symattn.models.auditing.call_gradients import SYMBOLS, Backward, Passed, ju
 from symattn.models.auditing.patches import in_backward, reading
 from symattn.models.auditing.received import Received
 from symattn.models.auditing.setting import Args, Floats, Kwargs, Tensor, heads_apart
+
+if TYPE_CHECKING:
+    from torch.autograd.graph import Node
+    from torch.utils.hooks import RemovableHandle
 
 _NAMES = dict(zip(NAMES, ("query", "key", "value"), strict=True))
 _WAITING = "no gradient of its output came while the audit ran; hint: let backward() run inside of it"
@@ -39,7 +43,7 @@ class WatchedCall:
         masks = [("the mask", m) for m in received.masks if hasattr(m, "_version")]
         arrays = [("q", received.q), ("k", received.k), ("v", received.v), *masks]
         self._versions = [(name, t, t._version) for name, t in arrays]
-        self._handles: list[Any] = []
+        self._handles: list[RemovableHandle] = []
         self._factors: Floats | None = None
 
     def given(self, args: Args, kwargs: Kwargs, first: int) -> tuple[Args, Kwargs]:
@@ -153,7 +157,7 @@ class WatchedCall:
 _UNSEEN = "it is spelled out in operators, and its scores do not come from one product alone, in one way"
 _FIRST = {"BmmBackward0": 0, "MmBackward0": 0, "BaddbmmBackward0": 1}  # which of the inputs are the queries
 _MOST = 64  # nodes between both products
-Way = list[tuple[Any, int, int]]
+Way: TypeAlias = "list[tuple[Node, int, int]]"
 
 
 class Followed(WatchedCall):
@@ -165,7 +169,7 @@ class Followed(WatchedCall):
         self._wanted = {"dq", "dk", "dv"}
         self._gave: Tensor = None  # what the last node gave for its input on the way
 
-    def tie(self, node: Any) -> None:
+    def tie(self, node: Node) -> None:
         """Wait at the node of the product with the values, or of the one operator; without one nothing is to come."""
         if node is None:
             self._end(None)
@@ -182,7 +186,7 @@ class Followed(WatchedCall):
                 self._at(step, partial(self._between, number, index))
             self._at(way[-1][0], partial(self._of_scores, _FIRST[way[-1][0].name()]))
 
-    def _at(self, node: Any, act: Callable[..., None]) -> None:
+    def _at(self, node: Node, act: Callable[..., None]) -> None:
         self._handles.append(node.register_hook(partial(self._safely, act)))
 
     def _end(self, backward: Backward | None) -> None:
@@ -219,15 +223,15 @@ class Followed(WatchedCall):
         self._end(self._judged())
 
 
-def way_back(node: Any) -> Way | None:
+def way_back(node: Node) -> Way | None:
     """From the weights of a product to the one product that they come from: nodes, and at which of their outputs a
     gradient comes in and for which of their inputs it goes on.
 
     None where they come from none, from several, or on several ways.
     """
     result: Way | None = None
-    todo: list[tuple[tuple[Any, int], Way]] = [(node.next_functions[0], [])]
-    seen: list[Any] = []
+    todo: list[tuple[tuple[Node, int], Way]] = [(node.next_functions[0], [])]
+    seen: list[Node] = []
     while todo:
         (at, number), before = todo.pop()
         if at is None or not at.next_functions:

@@ -16,7 +16,8 @@ from symattn.models.auditing.examining import examine
 from symattn.models.auditing.promises import Intent, ModelCall, NoPromise, Promise, intended, promised
 from symattn.models.auditing.provenance import Operation, seeing
 from symattn.models.auditing.received import AttentionCall, Received, UnreadCall, cast, read
-from symattn.models.auditing.setting import Floats, Mask, Module, Tensor, dtype_of
+from symattn.models.auditing.setting import Floats, Mask, Module, Tensor
+from symattn.programs.frameworks import dtype_name
 from symattn.programs.loading import one_line
 from symattn.programs.names import Function
 
@@ -47,7 +48,7 @@ class Draws:
         In float16 small weights are 0, too, so that nothing is told there.
         """
         for array in out[1:] if isinstance(out, tuple) else ():
-            if hasattr(array, "shape") and self._fits(array) and dtype_of(array) != "float16":
+            if hasattr(array, "shape") and self._fits(array) and dtype_name(array) != "float16":
                 self._add(array != 0)
 
     def _fits(self, array: Tensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,13 +31,16 @@ from symattn.verification.definitions.gradients import dropping, mistakes, of_wr
 # errors of dS (``verification.sharp.backward``), by (w (3 m + 48) + u) Σ (|dS| + δ) + m η, and by half an ulp.
 
 
+Bounded = tuple[Attention, dict[str, np.ndarray]]  # a specification and inputs that a bound speaks of
+
+
 class Group(NamedTuple):
     """Heads of queries (1, h, n, d) that share one of keys, of one item; ``heads`` are their places in the call."""
 
     item: int
     heads: slice
     spec: Attention
-    inputs: Mapping[str, Any]
+    inputs: dict[str, np.ndarray]
     do: Floats
     how: Stores
     factors: Floats | None = None
@@ -58,7 +61,7 @@ def ratio(groups: Sequence[Group], came: Tensor) -> float:
     return best
 
 
-def _exact(groups: Sequence[Group], taken: Sequence[tuple[Attention, Any]], shape: tuple[int, ...]) -> SharpGradient:
+def _exact(groups: Sequence[Group], taken: Sequence[Bounded], shape: tuple[int, ...]) -> SharpGradient:
     """Return the exact sums, and how far what came may be from them."""
     value, error, size = (np.zeros(shape) for _ in range(3))
     terms = 0
@@ -272,7 +275,7 @@ def judge_gradients(passed: Passed) -> Backward:
     return Backward(most if groups else {}, cause(first) if first is not None else "", reason, len(groups), b * g)
 
 
-def bounded(call_setting: CallSetting) -> tuple[Attention, dict[str, Any]]:
+def bounded(call_setting: CallSetting) -> Bounded:
     """The specification and inputs of a call that the bound speaks of. Raises ``UnreadCall`` for others."""
     spec, inputs = replace(call_setting.spec(), fully_masked="zeros"), call_setting.inputs()
     if not all(np.isfinite(a).all() for a in (call_setting.q, call_setting.k, call_setting.v)):

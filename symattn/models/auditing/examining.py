@@ -72,7 +72,7 @@ def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
-def _shared(call: AttentionCall, masking: Masking) -> Any:
+def _shared(call: AttentionCall, masking: Masking) -> tuple[object, ...] | None:
     """Return a key for the comparison of two masks in a call of the model; None where an array may change."""
     masks = call.received.masks
     if any(not hasattr(m, "shape") or m.is_inference() for m in masks):

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from symattn.models.auditing.promises import ModelCall, context_of
-from symattn.models.auditing.setting import Module
+from symattn.models.auditing.setting import Module, Tensor
 from symattn.programs.names import Function
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Doing(threading.local):
         self.models: list[ModelCall] = []
         self.functions = 0  # functions of torch's own kind whose forward pass runs, with a backward pass to come
         self.reading = 0
-        self.followed: list[Any] = []
+        self.followed: list[Audit] = []
 
 
 doing = Doing()
@@ -126,7 +126,7 @@ def _functions() -> None:
 
     own = vars(Function)["apply"].__func__
 
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply(cls: type, /, *args: object, **kwargs: object) -> Tensor:
         trained = torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in args)
         inside = trained and cls.__name__ != "CheckpointFunction"
         doing.functions += inside
@@ -145,11 +145,11 @@ def _transformers() -> None:
         return
     own, called = AttentionInterface.get_interface, PreTrainedModel.__call__
 
-    def get_interface(self: Any, name: str, default: Function) -> Function:
+    def get_interface(self: AttentionInterface, name: str, default: Function) -> Function:
         seen = lambda watcher, function: lambda *a, **k: watcher.interface(function, name, a, k)  # noqa: E731
         return _told(own(self, name, default), seen)
 
-    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: Module, *args: Tensor, **kwargs: Tensor) -> Tensor:
         doing.models.append(context_of(self, args, kwargs))
         try:
             return called(self, *args, **kwargs)
@@ -165,7 +165,7 @@ def _told(function: Function, seen: Callable[[Audit, Function], Function]) -> Fu
     import torch
 
     @wraps(function)
-    def attention(*args: Any, **kwargs: Any) -> Any:
+    def attention(*args: object, **kwargs: object) -> Tensor:
         inner = function
         if not (doing.reading or torch.compiler.is_compiling()):
             for watcher in tuple(_watchers):

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from symattn.models.auditing.setting import FORBIDS, Args, Module, Tensor
+from symattn.models.auditing.setting import FORBIDS, Args, Kwargs, Module, Tensor
 from symattn.programs.names import Function
+
+if TYPE_CHECKING:
+    from torch.multiprocessing.reductions import StorageWeakRef
+    from torch.utils._python_dispatch import TorchDispatchMode
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +135,7 @@ Node = TracedScores | TracedWeights | Exponentials | OfRows
 class KnownNodes:
     """The nodes of storages that are alive."""
 
-    _nodes: dict[int | None, tuple[Any, int, Node]] = field(default_factory=dict)
+    _nodes: dict[int | None, tuple[StorageWeakRef, int, Node]] = field(default_factory=dict)
 
     def get(self, tensor: Tensor) -> Node | None:
         """The node of an array; None for a part of one, or for another order of its axes."""
@@ -203,12 +207,14 @@ class Operation(NamedTuple):
         return self.args[place] if place < len(self.args) else self.kwargs.get(name, otherwise)
 
 
-def seeing(see: Callable[[Any, Operation, Function], Any]) -> Any:
+def seeing(see: Callable[[TorchDispatchMode, Operation, Function], Tensor]) -> TorchDispatchMode:
     """A dispatch mode in which ``see`` runs every operator: it gets the mode, the call and the function."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Seeing(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
+        ) -> Tensor:
             return see(self, Operation.of(func, args, kwargs), func)
 
     return Seeing()

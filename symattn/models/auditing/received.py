@@ -22,7 +22,6 @@ from symattn.models.auditing.setting import (
     Module,
     Tensor,
     allowed_of,
-    dtype_of,
     heads_apart,
     joined,
     looked_at,
@@ -31,6 +30,7 @@ from symattn.models.auditing.setting import (
     summed,
     visible,
 )
+from symattn.programs.frameworks import dtype_name
 from symattn.programs.names import Function
 
 
@@ -170,12 +170,12 @@ def _check(received: Received, q: Tensor, k: Tensor, v: Tensor, dropping: bool) 
 
 def _roughest(received: Received, *arrays: object) -> str:
     """The format that the call is held to: code that is spelled out may widen some of its arrays."""
-    formats = {dtype_of(t) for t in arrays}
+    formats = {dtype_name(t) for t in arrays}
     for dtype in formats:
         if dtype not in FORMATS:
             raise UnreadCall(f"an input is of {dtype}, whose arithmetic is unknown")
     if len(formats) > 1 and received.via != "operators":
-        raise UnreadCall(f"q, k, v are of {', '.join(dtype_of(t) for t in arrays)}")
+        raise UnreadCall(f"q, k, v are of {', '.join(dtype_name(t) for t in arrays)}")
     return max(formats, key=lambda dtype: Format(dtype).u)
 
 
@@ -425,4 +425,4 @@ def _mask(mask: Tensor, kind: int | None, sizes: tuple[int, int]) -> Tensor:
     if kind != _WHOLE and tuple(mask.shape) != forms.get(-1 if kind is None else kind):
         raise UnreadCall(f"its mask has the shape {tuple(mask.shape)}, an unknown form")
     whole = mask[:, None, None] if kind == _ITEM else mask
-    return ~whole if dtype_of(whole) == "bool" else whole
+    return ~whole if dtype_name(whole) == "bool" else whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from symattn.attention.enclosing.pattern import heads
 from symattn.attention.spec import Attention
 from symattn.bounds.sharp.rows_in_float64 import allowed
 from symattn.bounds.sharp.sample import chosen
+from symattn.programs.frameworks import dtype_name
 from symattn.verification.rules.masking import wrong_places
 
 if TYPE_CHECKING:
@@ -69,9 +70,9 @@ class CallSetting:
             bias=self.bias is not None,
         )
 
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> dict[str, np.ndarray]:
         """The inputs of ``spec``, by name."""
-        arrays: dict[str, Any] = {"q": self.q, "k": self.k, "v": self.v}
+        arrays: dict[str, np.ndarray] = {"q": self.q, "k": self.k, "v": self.v}
         if self.allowed is not None:
             arrays["mask"] = self.whole(self.allowed)
         if self.bias is not None:
@@ -80,7 +81,7 @@ class CallSetting:
             arrays["sink"] = self.sink
         return arrays
 
-    def whole(self, array: NDArray[Any]) -> NDArray[Any]:
+    def whole(self, array: np.ndarray) -> np.ndarray:
         """An array for each score, (b, h, r, n)."""
         return np.ascontiguousarray(np.broadcast_to(array, (*self.q.shape[:3], self.k.shape[2])))
 
@@ -131,11 +132,6 @@ def numbers(tensor: Tensor) -> Floats:
     return values
 
 
-def dtype_of(tensor: Tensor) -> str:
-    """``float32``, …"""
-    return str(tensor.dtype).removeprefix("torch.")
-
-
 def heads_apart(tensor: Tensor) -> Tensor:
     """With axes (b, h, n, d): axes that are missing in front have length 1, more than four are joined."""
     if tensor.ndim > 4:
@@ -160,7 +156,7 @@ def mask_of(tensor: Tensor, rows: Sequence[int], keys: int) -> tuple[Mask | None
     """
     array = tensor(rows) if callable(tensor) else rows_of(tensor, rows, keys)
     allowed = _open(array)
-    bias = None if dtype_of(array) == "bool" else np.where(allowed, numbers(array), 0.0)
+    bias = None if dtype_name(array) == "bool" else np.where(allowed, numbers(array), 0.0)
     return (None if allowed.all() else allowed), (bias if bias is not None and bias.any() else None)
 
 
@@ -170,7 +166,7 @@ def allowed_of(tensor: Tensor, rows: Sequence[int], keys: int) -> Mask:
 
 
 def _open(array: Tensor) -> Mask:
-    allowed: Mask = (array if dtype_of(array) == "bool" else ~(array <= FORBIDS)).detach().cpu().numpy().copy()
+    allowed: Mask = (array if dtype_name(array) == "bool" else ~(array <= FORBIDS)).detach().cpu().numpy().copy()
     return allowed
 
 
@@ -270,7 +266,7 @@ class Masking:
         same = self._own(block)[:, None, :, None] == block[:, None, None, :]
         return np.asarray(same & visible(replace(self.spec, block=None), self.rows, self.n_q, self.total))
 
-    def _own(self, of_tokens: NDArray[Any]) -> NDArray[Any]:
+    def _own(self, of_tokens: np.ndarray) -> np.ndarray:
         """The columns (b, r) of the queries among those of all tokens."""
         return of_tokens[:, [self.total - self.n_q + i for i in self.rows]]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from symattn.models.auditing.begun import defect
 from symattn.models.auditing.patches import doing, in_backward, reading
@@ -37,16 +37,20 @@ from symattn.programs.modules import heads_of
 from symattn.programs.names import Function
 
 if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.autograd.graph import Node as GradientNode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
     from symattn.models.auditing.audit import Audit
 
 
-def mode(audit: Audit) -> Any:
+def mode(audit: Audit) -> TorchDispatchMode:
     """The dispatch mode that follows one thread."""
     import torch
 
     tracer = Tracer(audit)
 
-    def follow(mode: Any, op: Operation, func: Any) -> Any:
+    def follow(mode: TorchDispatchMode, op: Operation, func: OpOverload) -> Tensor:
         if doing.reading or (in_backward() and not torch.is_grad_enabled()):  # weights that are computed again
             return func(*op.args, **op.kwargs)
         if _composed(func):  # in inference mode, and there alone, such operators come here as one
@@ -65,9 +69,9 @@ class Tracer:
     def __init__(self, audit: Audit) -> None:
         self.audit, self.known = audit, KnownNodes()
         self.softmaxes: list[TracedSoftmax] = []
-        self._pending: list[tuple[Callable[[Any], None], Tensor]] = []
+        self._pending: list[tuple[Callable[[GradientNode], None], Tensor]] = []
 
-    def called(self, op: Operation, func: Function) -> Tensor:
+    def called(self, op: Operation, func: OpOverload) -> Tensor:
         """Run an operator, and say what its result is. The operator alone may raise, and raises what it does unseen."""
         self.tie()
         node = self._node(op)
@@ -210,7 +214,7 @@ def _layer() -> Module | None:
     return inner[-1] if inner else None
 
 
-def _composed(func: Any) -> bool:
+def _composed(func: OpOverload) -> bool:
     """Return whether an operator, such as matmul, is one of others by torch's own kernel."""
     import torch
 

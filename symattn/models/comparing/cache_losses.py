@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.models.auditing.setting import Tensor, dtype_of, numbers
+from symattn.models.auditing.setting import Tensor, numbers
 from symattn.models.comparing.generation_ways import Array
+from symattn.programs.frameworks import dtype_name
 
 _NAMES = ("keys", "values")
 _ROUNDINGS = 8  # of numbers up to the largest: of the range and the step, and of what is made of them again
@@ -67,7 +68,7 @@ class Recorded:
                     for call in self.calls[layer]
                 ]
                 first = next(call[0][which] for call in self.calls[layer] if not isinstance(call, int))
-                u = float(Format(dtype_of(first)).u)
+                u = float(Format(dtype_name(first)).u)
                 if words := _lost(calls, self.steps[layer], u, _NAMES[which]):
                     return Lost(layer, words)
         return None

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from symattn.document.errors import InputError, MissingExtra
-from symattn.models.auditing.setting import Module, Tensor, numbers
+from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor, numbers
+from symattn.programs.names import Function
 
 Array = np.ndarray
 MOST = 200_000_000  # parameters: a copy in float64 takes 1.6 GB
@@ -177,11 +178,13 @@ def _widened() -> Iterator[None]:
     narrow = (torch.float32, torch.bfloat16, torch.float16)
     casts = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16)
 
-    def wider(x: object) -> Any:
+    def wider(x: object) -> object:
         return torch.float64 if isinstance(x, torch.dtype) and x in narrow else x
 
     class Widened(TorchFunctionMode):  # type: ignore[misc]
-        def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
+        ) -> Tensor:
             if func in casts:
                 return args[0].double()
             keywords = {name: wider(x) for name, x in (kwargs or {}).items()}
@@ -256,7 +259,7 @@ def _ran(
             wrong = (rows[:, start:end].repeat(1, way.drafts)[:, : way.drafts] + way.draft) % 7
             model.step(wrong, past_key_values=cache, use_cache=True, **besides)
             cache.crop(-way.drafts)
-        arguments: dict[str, Any] = {"use_cache": cache is not None, **besides}
+        arguments: dict[str, object] = {"use_cache": cache is not None, **besides}
         arguments |= {} if cache is None else {"past_key_values": cache}
         if way.padding:
             arguments |= {"attention_mask": seen[:, :end], "position_ids": positions(seen[:, :end], start)}

@@ -211,7 +211,7 @@ def _known(name: str, found: Configuration) -> None:
         raise InputError(f"{found.model_type} has no field {name}{meant}")
 
 
-def _deep(data: Any) -> tuple[str, int] | None:
+def _deep(data: Mapping[str, object]) -> tuple[str, int] | None:
     """The first count of layers or experts, at any depth, that is beyond the limit."""
     for name, value in data.items():
         if isinstance(value, int) and value > _DEEPEST and _COUNT.search(name):

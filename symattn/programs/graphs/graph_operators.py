@@ -177,9 +177,9 @@ def full(c: Context, shape: Value, value: object) -> Value:
     return c.xp.broadcast_to(c.lifted(plain if plain.ndim else plain.item()), wanted)
 
 
-def triangle(c: Context, x: Value, diagonal: Value, upper: bool) -> Value:
-    """The entries with j − i ≥ ``diagonal`` (upper) or ≤ (lower), others 0 or False."""
-    k = whole(diagonal, "the diagonal of a triangle")
+def triangle(c: Context, x: Value, k: Value = 0, upper: int = 1) -> Value:
+    """The entries with j − i ≥ k (upper) or ≤ k (lower), others 0 or False."""
+    k = whole(k, "the diagonal of a triangle")
     i, j = (arange(c, 0, n) for n in x.shape[-2:])
     seen = j[None, :] >= i[:, None] + k if upper else j[None, :] <= i[:, None] + k
     if isinstance(x, np.ndarray) and x.dtype == bool:
@@ -240,7 +240,7 @@ def expand(c: Context, x: Array, shape: Value) -> Value:
     return _namespace(c, x).broadcast_to(x, tuple(remaining))
 
 
-def concat(c: Context, arrays: Sequence[Value], axis: Value) -> Value:
+def concat(c: Context, arrays: Sequence[Value], axis: Value = 0) -> Value:
     """Side by side along an axis; parts of length 0 are left out."""
     arrays = [a for a in arrays if np.ndim(a) == 0 or length(a.shape[place(axis, a.ndim)]) != 0] or arrays[:1]
     if len(arrays) == 1 and np.ndim(arrays[0]) != 0:
@@ -254,7 +254,7 @@ def concat(c: Context, arrays: Sequence[Value], axis: Value) -> Value:
     return c.xp.stack([one for a in lifted for one in _slices(a, k, range(int(a.shape[k])))], axis=k)
 
 
-def part(c: Context, x: Value, axis: int, start: Value, stop: Value, step: Value = 1) -> Value:
+def part(c: Context, x: Value, axis: int = 0, start: Value = None, stop: Value = None, step: Value = 1) -> Value:
     """The elements from ``start`` to before ``stop`` of an axis."""
     k, by = place(axis, x.ndim), whole(step, "the step of a slice")
     first, last = length(0 if start is None else start), length(_LAST if stop is None else stop)
@@ -321,13 +321,13 @@ def gather(c: Context, x: Value, index: Value, axis: int = 0) -> Value:
     return rows if at.ndim == 1 else c.xp.reshape(rows, (*x.shape[:k], *at.shape, *x.shape[k + 1 :]))
 
 
-def split(c: Context, x: object, counts: Sequence[Value], axis: int) -> tuple[Value, ...]:
+def split(c: Context, x: object, counts: Sequence[Value], axis: int = 0) -> tuple[Value, ...]:
     """Parts of these lengths, one after another."""
     ends = [0, *np.cumsum([whole(n, "the length of a part") for n in counts])]
     return tuple(part(c, x, axis, int(a), int(b)) for a, b in pairwise(ends))
 
 
-def chunk(c: Context, x: Array, count: int, axis: int) -> tuple[Value, ...]:
+def chunk(c: Context, x: Array, count: int, axis: int = 0) -> tuple[Value, ...]:
     """``count`` parts of one length."""
     size = whole(x.shape[axis], "the length of an axis that is divided")
     each = -(-size // count)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -24,6 +24,10 @@ from symattn.programs.graphs.values import Value, as_int64, type_name
 from symattn.programs.hosts import flat
 from symattn.programs.loading import one_line
 from symattn.programs.names import PLACED, Function, meaning, parameters
+
+if TYPE_CHECKING:
+    from jax.core import ShapedArray
+    from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"))
@@ -59,7 +63,7 @@ def traced(function: Function, *args: object, layout: Axes = "bhnd", name: str =
         return own_function(*places, **keywords)
 
     closed = _jaxpr(label, called, [leaf for _, leaf in own])
-    names = [_named(jax, path, function, len(args)) for path, _ in own]
+    names = [_named(path, function, len(args)) for path, _ in own]
     return of_jaxpr(closed, label, names, layout)
 
 
@@ -77,7 +81,7 @@ def on_kind(function: Function, kind: type[Planes], graphs: dict[str, Graph] | N
     return running.on_kind(function, kind, export, graphs=graphs)
 
 
-def _jaxpr(label: str, function: Function, arrays: Sequence[object]) -> Any:
+def _jaxpr(label: str, function: Function, arrays: Sequence[object]) -> ClosedJaxpr:
     """The jaxpr. Raises ``InputError`` with what JAX says where the function cannot be traced."""
     try:
         return import_jax().make_jaxpr(function)(*arrays)
@@ -88,12 +92,12 @@ def _jaxpr(label: str, function: Function, arrays: Sequence[object]) -> Any:
         raise InputError(f"{label} cannot be traced: {one_line(error)}{hint}") from error
 
 
-def _named(jax: Any, path: Any, function: Any, places: int) -> tuple[str, bool]:
+def _named(path: Sequence[Value], function: Function, places: int) -> tuple[str, bool]:
     """Return the name of an array, and whether it is a weight: one that stands within a tree."""
     which, *inner = path
     deeper = inner if which.idx == 0 else inner[1:]
     if which.idx == 0 or deeper:
-        return jax.tree_util.keystr(tuple(deeper), simple=True, separator="."), True
+        return str(import_jax().tree_util.keystr(tuple(deeper), simple=True, separator=".")), True
     if which.idx == 2:
         return str(inner[0].key), False
     named = [p.name for p in parameters(function) or () if p.kind in PLACED]
@@ -101,7 +105,10 @@ def _named(jax: Any, path: Any, function: Any, places: int) -> tuple[str, bool]:
 
 
 def of_jaxpr(
-    closed: Any, name: str = "the function", names: Sequence[tuple[str, bool]] | None = None, layout: Axes = "bhnd"
+    closed: ClosedJaxpr,
+    name: str = "the function",
+    names: Sequence[tuple[str, bool]] | None = None,
+    layout: Axes = "bhnd",
 ) -> Graph:
     """The graph of a ``ClosedJaxpr``; ``names`` are those of its arguments, each with whether it is a weight.
 
@@ -168,7 +175,7 @@ class _JaxprReader:
         return f"%{self._count}"
 
     # -- inputs and outputs --------------------------------------------------------------------------------------------
-    def given(self, aval: Any, called: str, weight: bool, layout: Axes) -> Ref:
+    def given(self, aval: ShapedArray, called: str, weight: bool, layout: Axes) -> Ref:
         """An argument, and the nodes that bring it from the order of the specification to that of the function."""
         shape, floats = (
             tuple(int(n) if isinstance(n, (int, np.integer)) else str(n) for n in aval.shape),
@@ -192,7 +199,7 @@ class _JaxprReader:
     def _turned(self, x: Ref) -> Ref:
         return self.add("transpose", [x], permutation=[0, 2, 1, 3])[0]
 
-    def returned(self, x: Value, aval: Any, layout: Axes) -> Value:
+    def returned(self, x: Value, aval: ShapedArray, layout: Axes) -> Value:
         """An output in the order of the specification."""
         return self._turned(x) if layout == "bnhd" and len(aval.shape) == 4 and isinstance(x, Ref) else x
 
@@ -204,7 +211,7 @@ class _JaxprReader:
                     self._sizes[n] = self.add("size", [Ref(g.name), axis])[0]
 
     # -- equations -----------------------------------------------------------------------------------------------------
-    def inlined(self, closed: Any, values: Sequence[Value]) -> list[Value]:
+    def inlined(self, closed: ClosedJaxpr | Jaxpr, values: Sequence[Value]) -> list[Value]:
         """The outputs of a jaxpr for these arguments."""
         jaxpr = getattr(closed, "jaxpr", closed)
         entries = [self.constant(x) for x in getattr(closed, "consts", ())]
@@ -215,10 +222,10 @@ class _JaxprReader:
             env.update((v, x) for v, x in zip(equation.outvars, results, strict=True))
         return [self._operand(env, v) for v in jaxpr.outvars]
 
-    def _operand(self, env: Mapping[Any, object], v: object) -> Value:
+    def _operand(self, env: Mapping[Var, object], v: object) -> Value:
         return self.constant(v.val) if hasattr(v, "val") else env[v]
 
-    def _equation(self, equation: Any, operands: list[Value]) -> Sequence[Value]:
+    def _equation(self, equation: JaxprEqn, operands: list[Value]) -> Sequence[Value]:
         name, outcome = equation.primitive.name, equation.params
         if name == "scan":
             return self._scanned(outcome, operands)
@@ -256,7 +263,7 @@ class _JaxprReader:
             raise InputError(f"the length {text[:60]} is not read; hint: sums and products of sizes that inputs have")
         return self.add("length", [list(self._sizes), list(self._sizes.values())], code=compile(tree, text, "eval"))[0]
 
-    def _scanned(self, results: Mapping[str, Any], operands: list[Value]) -> list[Value]:
+    def _scanned(self, results: Mapping[str, Value], operands: list[Value]) -> list[Value]:
         """A scan turn by turn. Raises ``InputError`` where the number of turns is open, or large."""
         count, consts, carries = results["length"], results["num_consts"], results["num_carry"]
         if not isinstance(count, int) or count > _LONGEST:

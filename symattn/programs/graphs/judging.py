@@ -18,13 +18,16 @@ from symattn.attention.derivative import vjp
 from symattn.attention.spec import Attention
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.judge import expected
+from symattn.bounds.mistake import Mistake
 from symattn.document.codec import changed_fields
 from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.programs.graphs.graph_program import GraphProgram
 from symattn.programs.graphs.values import Value
+from symattn.programs.names import Function
 from symattn.programs.program import read
 from symattn.verification.arithmetic.suspects import BitSample, explained
+from symattn.verification.definitions.definition_subject import DefinitionMistake
 from symattn.verification.definitions.gradients import WRT, Gradient, subject
 from symattn.verification.definitions.judging import expected as expected_gradients
 from symattn.verification.report import Check, Fault, Report
@@ -189,19 +192,24 @@ def _fault(program: GraphProgram, difference: Difference, seed: int) -> Fault | 
 
 
 #: The right output; whether one is legal, and the mistake that explains it, where it is farthest from the right one.
-_Floats = tuple[np.ndarray, Callable[[np.ndarray, tuple[int, ...]], bool], Callable[[np.ndarray, tuple[int, ...]], Any]]
+_Place = tuple[int, ...]
+_Floats = tuple[
+    np.ndarray,
+    Callable[[np.ndarray, _Place], bool],
+    Callable[[np.ndarray, _Place], Mistake | DefinitionMistake | None],
+]
 
 
 def _of_attention(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats:
     spec, batch = program.spec, len(program.sizes.batch)
 
-    def element(at: tuple[int, ...]) -> dict[str, Value]:
+    def element(at: _Place) -> dict[str, Value]:
         return {n: a[at[:batch]] if n in ("x", "q", "k", "v") else a for n, a in inputs.items()}
 
-    def legal(got: np.ndarray, at: tuple[int, ...]) -> bool:
+    def legal(got: np.ndarray, at: _Place) -> bool:
         return not (expected(spec, element(at), _JUDGED).ratios(got[at[:batch]]) > 1).any()
 
-    def explain(got: np.ndarray, at: tuple[int, ...]) -> Any:
+    def explain(got: np.ndarray, at: _Place) -> Mistake | None:
         result = explained(BitSample(spec, element(at), got[at[:batch]], Format("float32")), _LEFT)
         return result and result[0]
 
@@ -214,7 +222,7 @@ def _of_gradient(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats:
     arrays = {"do": np.ones((*inputs["q"].shape[:-1], inputs["v"].shape[-1])), **inputs}
     right = expected_gradients(known, arrays, _JUDGED, known.ways[:1])[program.output]
 
-    def explain(got: np.ndarray, at: tuple[int, ...]) -> Any:
+    def explain(got: np.ndarray, at: _Place) -> DefinitionMistake | None:
         every = [replace(program, output=k).run(inputs).output for k in range(number)]
         mistakes = (*known.mistakes, *known.others)
         return next((m for m in mistakes if _is_explained(partial(known.run, m.run), arrays, every)), None)
@@ -254,7 +262,7 @@ class Derivative:
         return vjp(self.attention, do, keywords, (self.by,))[self.by]
 
 
-def _is_explained(run: Any, inputs: Mapping[str, Value], got: list[Value]) -> bool:
+def _is_explained(run: Function, inputs: Mapping[str, Value], got: list[Value]) -> bool:
     """Return whether a mistake gives all that the graph gave."""
     try:
         with np.errstate(all="ignore"):

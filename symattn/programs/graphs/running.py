@@ -96,11 +96,6 @@ class Graph:
         _check(self.name, self.nodes, known, self.outputs)
 
     @property
-    def rules(self) -> Mapping[str, Rule]:
-        """The operators that are read."""
-        return self.dialect.rules
-
-    @property
     def used(self) -> frozenset[str]:
         """The values that some node takes, or that are outputs."""
         return frozenset(r.name for node in self.nodes for r in node.refs()) | frozenset(self.outputs)
@@ -193,7 +188,7 @@ def as_function(graph: Graph) -> Function:
 
 def unknown(graph: Graph) -> tuple[str, ...]:
     """The operators of a graph that are not read, each once."""
-    return tuple(dict.fromkeys(node.operator for node in graph.nodes if node.operator not in graph.rules))
+    return tuple(dict.fromkeys(node.operator for node in graph.nodes if node.operator not in graph.dialect.rules))
 
 
 def check_operators(graph: Graph) -> None:
@@ -219,7 +214,7 @@ def run(graph: Graph, inputs: Mapping[str, Value], like: object) -> tuple[Value,
     if lacking is not None:
         raise InputError(f"{graph.name}: no array is given for {lacking}")
     for node in (_typed(graph, node) for node in graph.nodes):
-        if node.operator not in graph.rules:
+        if node.operator not in graph.dialect.rules:
             check_operators(graph)
         result = _made(graph.dialect, context, node, values)
         several = result if isinstance(result, tuple) and not graph.dialect.tuples else (result,)
@@ -234,7 +229,8 @@ def run(graph: Graph, inputs: Mapping[str, Value], like: object) -> tuple[Value,
 def _typed(graph: Graph, node: GraphNode) -> GraphNode:
     """The node; one that may be of truth values or of bits by the name that it has for what it makes."""
     of_bits = f"{node.operator}.bits"
-    return replace(node, operator=of_bits) if of_bits in graph.rules and node.types[:1] != ("bool",) else node
+    known = of_bits in graph.dialect.rules and node.types[:1] != ("bool",)
+    return replace(node, operator=of_bits) if known else node
 
 
 def _made(dialect: Dialect, context: Context, node: GraphNode, values: Mapping[str, object]) -> Value:

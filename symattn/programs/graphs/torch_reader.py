@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from symattn.programs.graphs.torch_table import RULES, TORCH
 from symattn.programs.graphs.values import Value, as_int64, type_name
 from symattn.programs.loading import one_line
 from symattn.programs.names import Function
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.export import ExportedProgram
+    from torch.fx import Node
 
 _LEFT_OUT = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size")
 _TYPES = {"bool": "bool", "int64": "int", "int32": "int", "int16": "int", "int8": "int", "uint8": "int"}
@@ -43,12 +48,12 @@ def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
 
         def export(of_tensors: Function, shapes: Sequence[tuple[int, ...]]) -> Graph:
             examples = [torch.zeros(shape, dtype=getattr(torch, dtype)) for shape in shapes]
-            graph = of_program(_exported(torch, of_tensors, examples, label), label, every=True)
+            graph = of_program(_exported(of_tensors, examples, label), label, every=True)
             if others := unknown(graph):
                 raise InputError(f"{label}: torch's operator {others[0]} is not read")
             return graph
 
-        called = running.on_kind(function, kind, export, lambda x: _constant(torch, x, dtype), graphs)
+        called = running.on_kind(function, kind, export, lambda x: _constant(x, dtype), graphs)
 
         def without_bound(*places: object, **keywords: object) -> Value:
             result = called(*places, **keywords)
@@ -61,19 +66,22 @@ def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
     return make
 
 
-def _constant(torch: Any, x: Any, dtype: str) -> Any:
+def _constant(x: Value, dtype: str) -> Value:
     if not isinstance(x, np.ndarray):
         return x
+    torch = import_torch()
     tensor = torch.from_numpy(np.array(x))
     return tensor.to(getattr(torch, dtype)) if x.dtype.kind == "f" else tensor
 
 
-def _exported(torch: Any, function: Function, examples: list[Any], label: str) -> Any:
-    class Exported(torch.nn.Module):  # type: ignore[misc]
+def _exported(function: Function, examples: list[Tensor], label: str) -> ExportedProgram:
+    torch = import_torch()
+
+    class Exported(torch.nn.Module):  # type: ignore[misc, name-defined]
         def forward(self, *tensors: object) -> Value:
             return function(*tensors)
 
-    def export(module: Any) -> Any:
+    def export(module: Function) -> ExportedProgram:
         return torch.export.export(module, tuple(examples), strict=False)
 
     try:
@@ -89,7 +97,7 @@ def _exported(torch: Any, function: Function, examples: list[Any], label: str) -
         raise InputError(f"{label} cannot be exported: {one_line(error)}") from error
 
 
-def _spelled(program: Any, name: str) -> Any:
+def _spelled(program: ExportedProgram, name: str) -> ExportedProgram:
     """The program in operators of the table, as far as torch spells the others out, and without those that write."""
     called = {node.target for node in program.graph.nodes if node.op == "call_function" and not _is_check(node)}
     if all(_name(target) in RULES and not _writes(target) for target in called):
@@ -103,7 +111,7 @@ def _spelled(program: Any, name: str) -> Any:
 
 
 @cache
-def _spellings() -> Mapping[Any, Any]:
+def _spellings() -> Mapping[object, Function]:
     """Return torch's ways to spell an operator in others, of operators that are not in the table."""
     every = import_torch().export.default_decompositions()
     return {target: spelling for target, spelling in every.items() if _name(target) not in RULES}
@@ -115,7 +123,7 @@ def _name(target: object) -> str:
     return str(packet) if packet is not None else str(getattr(target, "__name__", target))
 
 
-def _is_check(node: Any) -> bool:
+def _is_check(node: Node) -> bool:
     return _name(node.target).rpartition(".")[2] in _LEFT_OUT
 
 
@@ -127,10 +135,10 @@ def _writes(target: object) -> bool:
 def warm() -> None:
     """Export something once, as what that imports takes seconds, which copies of this process then share."""
     torch = import_torch()
-    of_program(_exported(torch, lambda x: x.add_(1), [torch.zeros(1)], "nothing"))
+    of_program(_exported(lambda x: x.add_(1), [torch.zeros(1)], "nothing"))
 
 
-def of_program(program: Any, name: str = "the program", every: bool = False) -> Graph:
+def of_program(program: ExportedProgram, name: str = "the program", every: bool = False) -> Graph:
     """The graph of an ``ExportedProgram``, of its first output or of ``every`` one.
 
     Parameters are weights, buffers and constants what they are.
@@ -166,7 +174,7 @@ def of_program(program: Any, name: str = "the program", every: bool = False) -> 
     return Graph(TORCH, name, tuple(inputs), tuple(weights), constants, tuple(nodes), outputs)
 
 
-def _node(node: Any) -> Iterator[GraphNode]:
+def _node(node: Node) -> Iterator[GraphNode]:
     if _is_check(node):
         return
     keywords = {k: _operand(v) for k, v in node.kwargs.items() if k not in _PLACED}
@@ -174,7 +182,7 @@ def _node(node: Any) -> Iterator[GraphNode]:
     yield GraphNode(_name(node.target), tuple(map(_operand, node.args)), (node.name,), keywords, (result,))
 
 
-def _operand(x: Any) -> Value:
+def _operand(x: Value) -> Value:
     if type(x).__name__ == "Node":
         return Ref(x.name)
     if isinstance(x, (list, tuple)):
@@ -184,12 +192,12 @@ def _operand(x: Any) -> Value:
     return x
 
 
-def _shape(shape: Any) -> tuple[int | str, ...]:
+def _shape(shape: Iterable[object]) -> tuple[int | str, ...]:
     """Lengths, a word for each that was left open."""
     return tuple(n if isinstance(n, int) else str(n) for n in shape)
 
 
-def _held(program: Any, target: str) -> np.ndarray:
+def _held(program: ExportedProgram, target: str) -> np.ndarray:
     tensor = program.state_dict.get(target, program.constants.get(target))
     if tensor is None:
         raise InputError(f"the program holds no values of {target}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -180,8 +181,8 @@ RULES: Mapping[str, Rule] = {
     "aten.zeros": lambda c, shape, *_, dtype="float", **__: _full(c, shape, 0, dtype),
     "aten.full": _full,
     "aten.arange": lambda c, *ends, **_: op.arange(c, *((0, *ends) if len(ends) == 1 else ends)),
-    "aten.triu": lambda c, x, k=0: op.triangle(c, x, k, True),
-    "aten.tril": lambda c, x, k=0: op.triangle(c, x, k, False),
+    "aten.triu": op.triangle,
+    "aten.tril": partial(op.triangle, upper=0),
     **dict.fromkeys(("aten.sym_size", "aten.size"), op.size),
     **dict.fromkeys(("aten.view", "aten.reshape", "aten._unsafe_view"), op.reshape),
     "aten.flatten": lambda c, x, start=0, end=-1: op.reshape(
@@ -193,17 +194,17 @@ RULES: Mapping[str, Rule] = {
     "aten.unsqueeze": op.unsqueeze,
     "aten.squeeze": op.squeeze,
     "aten.expand": op.expand,
-    "aten.cat": lambda c, xs, dim=0: op.concat(c, xs, dim),
+    "aten.cat": op.concat,
     "aten.split": lambda c, x, size, dim=0: op.chunk(c, x, -(-int(length(x.shape[dim])) // int(size)), dim),
-    "aten.split_with_sizes": lambda c, x, sizes, dim=0: op.split(c, x, sizes, dim),
-    "aten.chunk": lambda c, x, count, dim=0: op.chunk(c, x, count, dim),
-    "aten.slice": lambda c, x, dim=0, start=None, end=None, step=1: op.part(c, x, dim, start, end, step),
+    "aten.split_with_sizes": op.split,
+    "aten.chunk": op.chunk,
+    "aten.slice": op.part,
     "aten.select": lambda c, x, dim, index: op.gather(c, x, np.asarray(index), dim),
     "getitem": lambda c, xs, index: xs[index],
     "aten.sum": _reduce("sum"),
     "aten.mean": _reduce("mean"),
     "aten.amax": _reduce("max"),
-    **dict.fromkeys(("aten.matmul", "aten.bmm", "aten.mm"), lambda c, a, b: op.product(c, a, b)),
+    **dict.fromkeys(("aten.matmul", "aten.bmm", "aten.mm"), op.product),
     "aten.linear": lambda c, x, w, b=None: op.product(c, x, w, b, transB=1),
     "aten.addmm": lambda c, b, x, w: op.product(c, x, w, b),
     **dict.fromkeys(("aten.softmax", "aten._softmax"), _softmax),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from symattn.document.errors import SymattnError
@@ -17,6 +17,10 @@ from symattn.models.auditing.patches import doing, reading
 from symattn.models.auditing.received import Received
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.models.configurations.promised_layers import Promised, promised
+from symattn.programs.names import Function
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
 
 _SEARCHED = 4  # wrong passes whose causes are looked for: those of further layers mostly have the same
 
@@ -26,7 +30,7 @@ class Layers:
 
     def __init__(self, told: Callable[[LayerFinding], None]) -> None:
         self._told = told
-        self._handles: list[Any] = []
+        self._handles: list[RemovableHandle] = []
         self._known: WeakSet[Module] = WeakSet()
         self._running = threading.local()
         self._searched = 0
@@ -71,7 +75,7 @@ class Layers:
             else:
                 self._hook(module, partial(self._took, part), partial(self._gave, part))
 
-    def _hook(self, module: Module, before: Any, after: Any) -> None:
+    def _hook(self, module: Module, before: Function | None, after: Function | None) -> None:
         if before is not None:
             run = partial(self._quietly, before)
             self._handles.append(module.register_forward_pre_hook(run, with_kwargs=True))

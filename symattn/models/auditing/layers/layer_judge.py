@@ -7,6 +7,7 @@ nothing is rounded: what one gives is what the next one receives, bit for bit, i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
 from functools import wraps
 from math import sqrt
 
@@ -72,7 +73,7 @@ class LayerParts:
             yield from self._wire(name, x, source)
         yield self._normed(name, self.promised.block.eps, x, y)
 
-    def _normed(self, name: str, eps: object, x: TokenRows, y: TokenRows) -> PartFinding:
+    def _normed(self, name: str, eps: float | Fraction, x: TokenRows, y: TokenRows) -> PartFinding:
         results = self.layout.norm, eps, self.layout.one_plus
         held = self.modules[name]
         inputs = {"x": x.values}

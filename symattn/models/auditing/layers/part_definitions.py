@@ -7,14 +7,14 @@ that of ``symattn.attention``, run on the kind ``rounded``, which proves how far
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.formats import Format
 from symattn.attention.layers.steps import ACTIVATIONS, gated, residual
 from symattn.attention.positions.position_fields import Rotary
@@ -34,7 +34,7 @@ def _definition(
     step: str,
     names: tuple[str, ...],
     outputs: tuple[str, ...],
-    ways: Any,
+    ways: Iterable[Function],
     mistakes: Iterator[DefinitionMistake],
 ) -> Definition:
     """A definition for arrays that are there: no inputs are drawn for it."""
@@ -43,7 +43,7 @@ def _definition(
 
 
 # -- norms -------------------------------------------------------------------------------------------------------------
-def norm(kind: str, eps: Any, one_plus: bool) -> Definition:
+def norm(kind: str, eps: float | Fraction, one_plus: bool) -> Definition:
     """A norm of tokens, and beside its known mistakes ε ten times too large or small, and no norm at all."""
     spec = (LayerNorm if kind == "layer" else RMSNorm)(eps=eps, one_plus=one_plus)
     definition = norms.subject(spec)
@@ -54,16 +54,16 @@ def norm(kind: str, eps: Any, one_plus: bool) -> Definition:
     return replace(definition, mistakes=(*definition.mistakes, *more))
 
 
-def near_norm(kind: str, eps: object, one_plus: bool) -> tuple[DefinitionMistake, ...]:
+def near_norm(kind: str, eps: float | Fraction, one_plus: bool) -> tuple[DefinitionMistake, ...]:
     """An ε that is ten times too large, which changes little unless tokens are small."""
     return (_other_eps(kind, eps, one_plus, 10),)
 
 
-def _other_eps(kind: str, eps: Any, one_plus: bool, times: int | Fraction) -> DefinitionMistake:
+def _other_eps(kind: str, eps: float | Fraction, one_plus: bool, times: int | Fraction) -> DefinitionMistake:
     """Words as those of the rules, which know some other values."""
     other = float(Fraction(str(float(eps))) * times)
 
-    def run(x: Any, gain: Any = None, bias: Any = None) -> Any:
+    def run(x: Array, gain: Array | None = None, bias: Array | None = None) -> object:
         gain = 1 + gain if one_plus and gain is not None else gain
         return right("layer" if kind == "layer" else "rms")(x, other, gain, bias)
 
@@ -78,7 +78,7 @@ def angles(spec: Rotary, dtype: str) -> Definition:
 
 
 def _of_angles(spec: Rotary, dtype: str) -> Iterator[DefinitionMistake]:
-    def changed(change: Function, positions: object, x: object) -> Any:
+    def changed(change: Function, positions: Array, x: Array) -> object:
         return change(spec, positions, x, tables_of)
 
     for cause, change in of_tables(spec):
@@ -94,7 +94,7 @@ def _of_angles(spec: Rotary, dtype: str) -> Iterator[DefinitionMistake]:
     )
 
 
-def _roughly(spec: Rotary, name: str, positions: Any, x: Any) -> Any:
+def _roughly(spec: Rotary, name: str, positions: np.ndarray, x: Array) -> tuple[Array, Array]:
     """Tables by frequencies that a narrow format holds."""
     plain = inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, np.zeros(1))
     if spec.scaling is not None:
@@ -121,15 +121,17 @@ def near_hidden(activation: str) -> tuple[DefinitionMistake, ...]:
     return (DefinitionMistake("project", words, partial(_hidden, ACTIVATIONS[other].run)),)
 
 
-def _hidden(activation: Callable[[Any], Any], up: Any, gate: Any = None) -> Any:
+def _hidden(activation: Callable[[Array], Array], up: Array, gate: Array | None = None) -> Array:
     if gate is None:
         return activation(up)
 
-    def stored(x: object) -> Any:
+    def stored(x: Array) -> Array:
         activated = activation(x)
-        return activated.as_input() if hasattr(activated, "as_input") else activated
+        rounded: Array = activated.as_input() if hasattr(activated, "as_input") else activated
+        return rounded
 
-    return gated(stored, gate, up)
+    result: Array = gated(stored, gate, up)
+    return result
 
 
 def of_erf(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -168,7 +170,7 @@ def stream(parts: int) -> Definition:
     return _definition("residual", "residual", (*names, "normed"), ("output",), ways, _of_stream(names))
 
 
-def _added(order: tuple[str, ...], **keywords: Any) -> Any:
+def _added(order: tuple[str, ...], **keywords: Array) -> Array:
     total = keywords[order[0]]
     for name in order[1:]:
         total = residual(total, keywords[name])

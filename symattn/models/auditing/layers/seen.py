@@ -10,7 +10,8 @@ import numpy as np
 from symattn.arrays.formats import FORMATS, Format
 from symattn.models.auditing.promises import ModelCall
 from symattn.models.auditing.received import Received
-from symattn.models.auditing.setting import Floats, Module, Tensor, dtype_of, numbers
+from symattn.models.auditing.setting import Floats, Module, Tensor, numbers
+from symattn.programs.frameworks import dtype_name
 
 _ENTRIES = 2048  # of the tokens that are looked at, and of arrays of which each number stands alone
 _FEWEST, _MOST = 2, 8
@@ -56,10 +57,10 @@ class Pass:
         if not hasattr(tensor, "shape") or tensor.ndim < 2:
             return None
         if tuple(tensor.shape[:2]) == (self.batch, self.n):
-            return TokenRows(numbers(tensor[self.items, self.places]), dtype_of(tensor))
+            return TokenRows(numbers(tensor[self.items, self.places]), dtype_name(tensor))
         if tensor.shape[0] == self.batch * self.n:
             at = [i * self.n + t for i, t in zip(self.items, self.places, strict=True)]
-            return TokenRows(numbers(tensor[at]), dtype_of(tensor))
+            return TokenRows(numbers(tensor[at]), dtype_name(tensor))
         return None
 
     def by_head(self, tensor: Tensor, first: int = 0) -> TokenRows | None:
@@ -67,7 +68,7 @@ class Pass:
         if tensor.ndim != 4 or tensor.shape[0] != self.batch or first < 0 or first + self.n > tensor.shape[-2]:
             return None
         at = [first + t for t in self.places]
-        return TokenRows(numbers(tensor[self.items, :, at]), dtype_of(tensor))
+        return TokenRows(numbers(tensor[self.items, :, at]), dtype_name(tensor))
 
     def of_tables(self, tables: object) -> tuple[TokenRows, TokenRows] | None:
         """Cosines and sines of the tokens looked at, from arrays (b or 1, n, f)."""
@@ -166,7 +167,7 @@ def matrix(module: Module) -> tuple[Floats, Floats | None]:
     code = f"{forward.__module__}.{forward.__qualname__}"
     entries = [getattr(module, name, None) for name in ("weight", "bias")]
     plain = all(
-        type(t) in (torch.Tensor, torch.nn.Parameter) and dtype_of(t) in FORMATS for t in entries if t is not None
+        type(t) in (torch.Tensor, torch.nn.Parameter) and dtype_name(t) in FORMATS for t in entries if t is not None
     )
     if code not in _PLAIN or not plain or entries[0] is None:
         raise Open(f"it is {type(module).__name__}, whose matrix is unknown")
