@@ -21,9 +21,9 @@ from symattn.programs.names import (
     TILE,
     Function,
     bound_keywords,
+    called,
     meaning,
     parameters,
-    printed,
 )
 from symattn.programs.request import Request
 from symattn.verification.definitions.definition_subject import Definition
@@ -52,7 +52,7 @@ class Parameters:
 
     def __init__(self, function: Function, request: Request, name: str, places: Iterable[str]) -> None:
         results = parameters(function)
-        self.label = name if results is None else f"{name}({', '.join(map(printed, results))})"
+        self.label = called(name, results)
         self.request, self.told = request, dict(request.call)
         self.mask_name = (request.mask_arg or "").removeprefix("~")
         if results is None or open_ended(results):

@@ -16,7 +16,7 @@ from symattn.bounds.called_target import Framework
 from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, plain
 from symattn.programs.frameworks import Tensor, Tensors, check_wide, import_jax, import_torch
-from symattn.programs.names import STARS, Function, meaning, parameters
+from symattn.programs.names import STARS, Function, meaning, on_first, parameters
 
 if TYPE_CHECKING:
     from equinox import Module as EquinoxModule
@@ -60,8 +60,13 @@ class Host:
         raise NotImplementedError
 
     def order(self, key: str) -> Order | None:
-        """The order of the axes of a weight, if it is known."""
-        return None
+        """The order of the axes of a weight, if the class of its layer has one."""
+        path, _, last = key.rpartition(".")
+        layer = self.module
+        for part in path.split(".") if path else ():
+            layer = getattr(layer, part) if hasattr(layer, part) else layer[int(part)]
+        names = {c.__name__ for c in type(layer).__mro__} if plain(last) in OWN else set()
+        return "in out" if "Conv1D" in names else "out in" if "Linear" in names else None
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the parameters that a call may be given: tokens, masks, settings."""
@@ -128,13 +133,6 @@ class TorchHost(Host):
     def weights(self) -> Tensors:
         return dict(self.module.named_parameters())
 
-    def order(self, key: str) -> Order | None:
-        """Return the order that the class of the layer has."""
-        path, _, last = key.rpartition(".")
-        layer = self.module.get_submodule(path)
-        names = {c.__name__ for c in type(layer).__mro__} if plain(last) in OWN else set()
-        return "in out" if "Conv1D" in names else "out in" if "Linear" in names else None
-
     def parameters(self) -> tuple[Parameter, ...]:
         """All but stars, tokens to attend to other than x, and what torch's own module takes for a mere hint.
 
@@ -148,9 +146,7 @@ class TorchHost(Host):
         tokens = {n: self._turned(x) for n, x in tokens.items()}
         with self.xp.no_grad():
             output = self.xp.func.functional_call(self.module, dict(state), (), {**tokens, **inputs})
-        if isinstance(output, (tuple, list)):
-            return (self._turned(output[0]), *output[1:])
-        return self._turned(output)
+        return on_first(self._turned, output)
 
     def _turned(self, x: Tensor) -> Tensor:
         return x.swapaxes(0, 1) if self._swapped and x.ndim == 3 else x
@@ -237,14 +233,6 @@ class EquinoxHost(Host):
         result, _ = self._jax.tree_util.tree_flatten_with_path(self.module)
         name = partial(self._jax.tree_util.keystr, simple=True, separator=".")
         return [(name(path) if equinox.is_inexact_array(leaf) else "", leaf) for path, leaf in result]
-
-    def order(self, key: str) -> Order | None:
-        """Return the order that the class of the layer has."""
-        path, _, last = key.rpartition(".")
-        layer = self.module
-        for part in path.split(".") if path else ():
-            layer = layer[int(part)] if part.isdecimal() else getattr(layer, part)
-        return "out in" if type(layer).__name__ == "Linear" and plain(last) in OWN else None
 
     def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
         """Run one compiled call for each shape; a norm of one vector is called for each row."""

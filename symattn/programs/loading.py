@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from symattn.document.errors import CannotRun, InputError, MissingExtra, perhaps
-from symattn.programs.names import Function, parameters, printed
+from symattn.programs.names import Function, called, parameters
 
 _NOT_USERS = ("<", str(Path(__file__).parent) + os.sep)
 _LIBRARY = str(Path(os.__file__).parent) + os.sep
@@ -51,8 +51,7 @@ class Loaded:
     @property
     def display(self) -> str:
         """The name with its parameters: ``attn.py:attention(q, k, v)``."""
-        results = parameters(self.function)
-        return self.name if results is None else f"{self.name}({', '.join(map(printed, results))})"
+        return called(self.name, parameters(self.function))
 
 
 def load(target: str) -> Loaded:

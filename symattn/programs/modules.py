@@ -23,7 +23,7 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, plain
 from symattn.programs.frameworks import Tensor, Tensors, import_torch
 from symattn.programs.hosts import OWN, Host, Order
-from symattn.programs.names import Function
+from symattn.programs.names import Function, on_first
 from symattn.programs.packed import Wrapper, side_by_side
 from symattn.programs.request import Request
 
@@ -97,7 +97,10 @@ def _check(module: object, slots: tuple[ModuleSlot, ...], spec: Attention, label
     twice = next((n for n in entries if entries.count(n) > 1), None)
     if twice:
         raise InputError(f"{label} holds two weights that may be {twice}; give one layer of attention alone")
-    heads = heads_of(module) or spec.heads
+    _check_heads(label, heads_of(module) or spec.heads, spec)
+
+
+def _check_heads(label: str, heads: int, spec: Attention) -> None:
     if heads != spec.heads:
         raise InputError(
             f"{label} has {heads} heads, and the specification {spec.heads}; say --heads {heads}, in Python "
@@ -145,9 +148,7 @@ class HeldAttention(Wrapper):
         state = {s.name: self._filled(s, weights) for s in self._slots}
         d = x.shape[-1]
         output = self._host.run(state, dict.fromkeys(self._tokens, self._wide(x, -1)), keywords)
-        first, *others = output if isinstance(output, (tuple, list)) else (output,)
-        first = first[..., :d] if "w_o" in weights else first
-        return (first, *others) if others else first
+        return on_first(lambda first: first[..., :d] if "w_o" in weights else first, output)
 
     def _filled(self, slot: ModuleSlot, weights: Tensors) -> Tensor:
         """The array of the module's own shape that holds these weights."""
@@ -270,11 +271,7 @@ def _check_block(module: object, spec: Block, label: str) -> None:
             "or a TransformerEncoderLayer"
         )
     heads = module.self_attn.num_heads
-    if spec.attention.heads != heads:
-        raise InputError(
-            f"{label} has {heads} heads, and the specification {spec.attention.heads}; say --heads {heads}, in Python "
-            f"heads={heads}"
-        )
+    _check_heads(label, heads, spec.attention)
     plain = Attention(heads=heads, causal=spec.attention.causal)
     if spec.attention != plain or spec.norm != "layer" or spec.gated or spec.activation is None or spec.parallel:
         raise InputError(

@@ -132,11 +132,16 @@ def is_module(function: object) -> bool:
     return any((c.__module__, c.__name__) == ("torch.nn.modules.module", "Module") for c in type(function).__mro__)
 
 
-def printed(parameter: Parameter) -> str:
-    """The parameter's name, with the stars of ``*args`` and ``**kwargs``."""
-    if parameter.kind is Parameter.VAR_KEYWORD:
-        return f"**{parameter.name}"
-    return f"*{parameter.name}" if parameter.kind is Parameter.VAR_POSITIONAL else parameter.name
+def called(name: str, given: tuple[Parameter, ...] | None) -> str:
+    """``attention(q, k, *args)``, by the names of its parameters; the name alone where none are known."""
+    bare = (str(p.replace(default=p.empty, annotation=p.empty)) for p in given or ())
+    return name if given is None else f"{name}({', '.join(bare)})"
+
+
+def on_first(change: Function, output: Any) -> Any:
+    """The output of a function with its first part changed, where it returns more beside it."""
+    first, *others = output if isinstance(output, (tuple, list)) and output else (output,)
+    return (change(first), *others) if others else change(first)
 
 
 def without_partial(function: Function) -> Function:

@@ -16,7 +16,7 @@ import numpy as np
 from symattn.bounds.domain import Domain
 from symattn.document.keywords import plain
 from symattn.programs.frameworks import Tensor, import_torch
-from symattn.programs.names import Function, bound_keywords, meaning, parameters
+from symattn.programs.names import Function, bound_keywords, meaning, on_first, parameters
 from symattn.programs.request import Request
 
 _QKV = ("q", "k", "v")
@@ -165,8 +165,9 @@ class OneQuery(Wrapper):
         q = bound.arguments[self._q]
         shape = tuple(q.shape)
         bound.arguments[self._q] = q.reshape((*shape[:axis], *shape[axis + 1 :]))
-        output = self._function(*bound.args, **bound.kwargs)
-        first, *others = output if isinstance(output, tuple) else (output,)
-        shape = tuple(first.shape)
-        first = first.reshape((*shape[: len(shape) + 1 + axis], 1, *shape[len(shape) + 1 + axis :]))
-        return (first, *others) if others else first
+
+        def with_axis(first: Tensor) -> Tensor:
+            at = len(first.shape) + 1 + axis
+            return first.reshape((*first.shape[:at], 1, *first.shape[at:]))
+
+        return on_first(with_axis, self._function(*bound.args, **bound.kwargs))

@@ -23,6 +23,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
@@ -115,7 +116,8 @@ class Process:
         self._requests = self._process.stdin
         self._replies = self._process.stdout
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=_receive, args=(self._replies, self._answers), daemon=True)
+        passed_on = self._replies, self._answers, partial(self._answers.put, _ENDED)
+        self._reader = threading.Thread(target=receive, args=passed_on, daemon=True)
         self._reader.start()
 
     def ask(self, message: tuple[object, ...], limit: float) -> Any:
@@ -190,12 +192,12 @@ class Process:
         return Failure("ended", f"ended the process with {_code(code)}", "", users_frame(frames[::-1]))
 
 
-def _receive(replies: IO[bytes], answers: queue.SimpleQueue[Any]) -> None:
-    try:
+def receive(messages: IO[bytes], into: queue.SimpleQueue[Any], ended: Callable[[], None]) -> None:
+    """Pass messages on, until there are no more."""
+    with contextlib.suppress(EOFError, OSError, ValueError, pickle.UnpicklingError):
         while True:
-            answers.put(pickle.load(replies))
-    except (EOFError, OSError, ValueError, pickle.UnpicklingError):
-        answers.put(_ENDED)
+            into.put(pickle.load(messages))
+    ended()
 
 
 def _code(code: int) -> str:

@@ -69,19 +69,30 @@ class _Numpy:
         return result if plain else functools.partial(_with_plain_sizes, result)
 
 
-class _Math:
-    """The module math, with functions that also take elements of the kind, and are exact for plain numbers."""
+class _Library:
+    """A module of a library, some of whose functions are the kind's own."""
+
+    module = ""
 
     def __init__(self, kind: type[Planes]) -> None:
         self._kind = kind
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(importlib.import_module(self.module), name)
+
+
+class _Math(_Library):
+    """The module math, with functions that also take elements of the kind, and are exact for plain numbers."""
+
+    module = "math"
+
+    def __init__(self, kind: type[Planes]) -> None:
+        super().__init__(kind)
         self.sqrt = functools.partial(_square_root, kind, math.sqrt)
         self.pow = lambda x, y: x**y
         for name in FUNCTIONS.keys() - {"sqrt"}:  # math's, which a kind may know exactly
             setattr(self, name, functools.partial(_element, kind, name))
         self.cos, self.sin = (functools.partial(_turned, kind, getattr(np, name)) for name in ("cos", "sin"))
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(math, name)
 
 
 class _LogAddExp:
@@ -99,26 +110,21 @@ class _LogAddExp:
         return _Special(self._kind).logsumexp(a, axis, keepdims)
 
 
-class _LinearAlgebra:
+class _LinearAlgebra(_Library):
     """np.linalg, of which the length of vectors is known."""
 
-    def __init__(self, kind: type[Planes]) -> None:
-        self._kind = kind
+    module = "numpy.linalg"
 
     def norm(self, x: object, ord: object = None, axis: object = None, keepdims: bool = False) -> Tensor:
         if ord not in (None, 2):
             return self._kind.offer("norm")
         return self._kind.xp.sqrt(self._kind.xp.sum(self._kind.of(x) ** 2, axis=axis, keepdims=keepdims))
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(np.linalg, name)
 
-
-class _Special:
+class _Special(_Library):
     """scipy.special, of which softmax and its relatives are known."""
 
-    def __init__(self, kind: type[Planes]) -> None:
-        self._kind = kind
+    module = "scipy.special"
 
     def _shifted(self, x: object, axis: object) -> tuple[Tensor, Tensor]:
         xp = self._kind.xp
@@ -138,9 +144,6 @@ class _Special:
         shifted, m = self._shifted(a, axis)
         total = m + xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
         return total if keepdims else xp.squeeze(total, axis=axis if axis is not None else tuple(range(total.ndim)))
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(importlib.import_module("scipy.special"), name)
 
 
 class _Module:

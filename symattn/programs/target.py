@@ -36,7 +36,7 @@ from symattn.programs.frameworks import Tensor, Tensors, suspects
 from symattn.programs.hosts import host_of
 from symattn.programs.layouts import argument, from_layout, in_words, placed
 from symattn.programs.loading import one_line, where
-from symattn.programs.names import Function
+from symattn.programs.names import Function, on_first
 from symattn.programs.refusing import by_memory, refuses
 from symattn.programs.request import Request
 from symattn.programs.trial import is_open, settle
@@ -170,9 +170,7 @@ class Target:
 def _called(function: Function, how: Convention, kind: type[Planes], inputs: Tensors) -> Tensor:
     places, keywords = placed(how.arguments, {a: argument(a, how, inputs) for a in how.arguments})
     output = function(*places, **keywords)
-    first, *others = output if isinstance(output, tuple) and output else (output,)
-    first = from_layout(first, inputs, how.layout) if isinstance(first, kind) else first
-    return (first, *others) if others else first
+    return on_first(lambda x: from_layout(x, inputs, how.layout) if isinstance(x, kind) else x, output)
 
 
 def _shared(

@@ -22,6 +22,7 @@ from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Ou
 from symattn.bounds.domain import Domain
 from symattn.document.errors import SymattnError
 from symattn.programs.loading import load, where
+from symattn.programs.process import receive
 from symattn.programs.request import Request
 from symattn.programs.target import announced, captured, prepared, target
 
@@ -34,7 +35,8 @@ def main() -> None:
     requests, replies = _private_pipes()
     faulthandler.enable(all_threads=False)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(requests, inbox), daemon=True).start()
+    # Without a parent there is nothing left to do, whatever the target is doing.
+    threading.Thread(target=receive, args=(requests, inbox, partial(os._exit, 0)), daemon=True).start()
     server = _Server(partial(_send, replies, ("call",)))
     while True:
         question, *rest = inbox.get()
@@ -93,15 +95,6 @@ def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
     os.dup2(2, 1)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 (it lives as long as the process)
     return requests, replies
-
-
-def _read(requests: BinaryIO, inbox: queue.SimpleQueue[Any]) -> None:
-    """Pass messages on; without a parent there is nothing left to do, whatever the target is doing."""
-    try:
-        while True:
-            inbox.put(pickle.load(requests))
-    except (EOFError, OSError, pickle.UnpicklingError):
-        os._exit(0)
 
 
 def _send(replies: BinaryIO, message: tuple[object, ...]) -> None:

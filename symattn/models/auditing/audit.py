@@ -21,7 +21,7 @@ from symattn.models.auditing.backward_hooks import Followed, WatchedCall
 from symattn.models.auditing.begun import Begun, CallSite, Draws, begun, draws_of, ended, watching
 from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.layers.layer_hooks import Layers
-from symattn.models.auditing.patches import aside, doing, hidden, leave, reading, watch
+from symattn.models.auditing.patches import aside, doing, leave, reading, watch
 from symattn.models.auditing.received import Received, of_torch, of_transformers
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.models.auditing.tracing import mode
@@ -80,7 +80,7 @@ class Audit:
             self._layers.close()
         for watched in self._watched:
             watched.close()
-        for softmax in (s for tracer in self._followed for s in tracer.left()):
+        for softmax in (s for tracer in self._followed for s in tracer.softmaxes if not s.met):
             if softmax.read:
                 self.unread("operators", softmax.layer, "the softmax of scores meets no values in a known form")
             else:
@@ -207,11 +207,8 @@ class Audit:
 
     def _unseen(self, call_finding: CallFinding) -> CallFinding:
         """Mark a call whose gradients are not awaited, where there are some all the same."""
-        return (
-            replace(call_finding, backward=_INSIDE)
-            if self._gradients and hidden() and not call_finding.reason
-            else call_finding
-        )
+        inside = self._gradients and doing.functions and not call_finding.reason
+        return replace(call_finding, backward=_INSIDE) if inside else call_finding
 
     def _judged(self, first: Begun | CallFinding, out: object, draws: Draws | None = None) -> CallFinding:
         if isinstance(first, CallFinding):

@@ -57,11 +57,6 @@ def in_backward() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)
 
 
-def hidden() -> bool:
-    """Return whether what runs is inside of a function of torch's own kind, whose backward pass is its own."""
-    return doing.functions > 0
-
-
 @contextmanager
 def aside() -> Iterator[None]:
     """Run without the mode that sees operators, under which flex_attention cannot run."""

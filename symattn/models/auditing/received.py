@@ -27,6 +27,7 @@ from symattn.models.auditing.setting import (
     looked_at,
     mask_of,
     numbers,
+    rows_of,
     summed,
     visible,
 )
@@ -83,7 +84,7 @@ class AttentionCall:
 
     def allowed(self, rows: Sequence[int]) -> Mask:
         """Which keys these queries may see, as the call says it, (b or 1, h or 1, r, n_k)."""
-        masks = [allowed_of(m, rows, self.n_k) for m in self.received.masks if m is not None]
+        masks = [allowed_of(rows_of(m, rows, self.n_k)) for m in self.received.masks if m is not None]
         places = visible(self.received.places, list(rows), self.n_q, self.n_k)[None, None]
         return np.asarray(joined(places, *masks))
 
@@ -351,7 +352,7 @@ def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Recei
     h, packed, bias = int(given.get("num_head") or given["num_heads"]), given["qkv_weight"], given["qkv_bias"]
     out = _again(x, given, h)
     wide, keep = _padded(x)
-    scaled = _scaled(x, given.get("mask"))
+    scaled = x.device.type == "cpu" or given.get("mask") is not None  # before queries meet keys
     if scaled:  # by the operators of the fast path
         q, k, v = torch._transform_bias_rescale_qkv(torch.matmul(wide, packed.mT), bias, h)
     else:
@@ -402,11 +403,6 @@ def _padded(x: Tensor) -> tuple[Tensor, Tensor]:
     wide = x.to_padded_tensor(0.0)
     there = torch.arange(wide.shape[1], device=x.device) < lengths[:, None]
     return wide, there[:, None, None] & there[:, None, :, None]
-
-
-def _scaled(x: Tensor, mask: Tensor) -> bool:
-    """Return whether queries are scaled before they meet keys."""
-    return x.device.type == "cpu" or mask is not None
 
 
 def _unscaled(x: Tensor, packed: Tensor, bias: Tensor, h: int) -> Sequence[Tensor]:

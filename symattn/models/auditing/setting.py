@@ -140,7 +140,12 @@ def heads_apart(tensor: Tensor) -> Tensor:
 
 
 def rows_of(tensor: Tensor, rows: Sequence[int], keys: int) -> Tensor:
-    """The rows of a mask or bias for these queries, and its first ``keys`` columns, (b or 1, h or 1, r, n)."""
+    """The rows of a mask or bias for these queries, and its first ``keys`` columns, (b or 1, h or 1, r, n).
+
+    It is an array, or a function that gives its rows.
+    """
+    if callable(tensor):
+        return tensor(rows)
     whole = heads_apart(tensor)
     if whole.shape[-2] > 1:
         whole = whole[..., list(rows), :]
@@ -150,22 +155,16 @@ def rows_of(tensor: Tensor, rows: Sequence[int], keys: int) -> Tensor:
 def mask_of(tensor: Tensor, rows: Sequence[int], keys: int) -> tuple[Mask | None, Floats | None]:
     """A mask as what is allowed, and the finite rest of one that is added, either None where it says nothing.
 
-    It is an array, or a function that gives its rows.
-
     ``True`` may attend. Of numbers, those that are at most −10⁴ forbid (``finfo.min`` among them); others are a bias.
     """
-    array = tensor(rows) if callable(tensor) else rows_of(tensor, rows, keys)
-    allowed = _open(array)
+    array = rows_of(tensor, rows, keys)
+    allowed = allowed_of(array)
     bias = None if dtype_name(array) == "bool" else np.where(allowed, numbers(array), 0.0)
     return (None if allowed.all() else allowed), (bias if bias is not None and bias.any() else None)
 
 
-def allowed_of(tensor: Tensor, rows: Sequence[int], keys: int) -> Mask:
-    """Return the first half of ``mask_of``, without the bias."""
-    return _open(tensor(rows) if callable(tensor) else rows_of(tensor, rows, keys))
-
-
-def _open(array: Tensor) -> Mask:
+def allowed_of(array: Tensor) -> Mask:
+    """Return the scores that a mask allows."""
     allowed: Mask = (array if dtype_name(array) == "bool" else ~(array <= FORBIDS)).detach().cpu().numpy().copy()
     return allowed
 
@@ -320,6 +319,6 @@ def _edges(mask: Tensor, n_q: int) -> Iterator[int]:
     if mask is None or not hasattr(mask, "ndim") or mask.ndim < 2 or mask.shape[-2] != n_q:
         return
     first = mask[(0,) * (mask.ndim - 2)][:, 0]
-    open_ = _open(first)
+    open_ = allowed_of(first)
     for at in np.flatnonzero(open_[1:] != open_[:-1])[:2]:
         yield from (int(at), int(at) + 1)

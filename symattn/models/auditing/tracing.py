@@ -120,10 +120,6 @@ class Tracer:
         elif node is not None:
             self.known.put(out[0] if isinstance(out, (list, tuple)) else out, node)
 
-    def left(self) -> list[TracedSoftmax]:
-        """Softmaxes whose result has met no values."""
-        return [s for s in self.softmaxes if not s.met]
-
     def _softmax(self, op: Operation, out: Tensor) -> None:
         module = _module()
         if not self.audit.wants(module):

@@ -49,10 +49,6 @@ class States:
         """How many tokens it has."""
         return len(self.states[0])
 
-    def upto(self, token: int) -> States:
-        """The first tokens alone."""
-        return States(tuple(state[:token] for state in self.states))
-
 
 def generates(mask: Tensor, past: int) -> Tensor:
     """The positions that ``generate`` passes: padding is not counted."""
@@ -239,7 +235,9 @@ class GenerationWay:
             given = [text.changed(slice(len(text) // 2, None)) for text in given]
         ids, mask = filled([text.words for text in given], self.padding, pad)
         reads = _ran(self, model, ids, mask, positions, model.encoded(given, pad))
-        return [read.upto(len(s) // 2) for read, s in zip(reads, given, strict=True)] if self.other else reads
+        if not self.other:
+            return reads
+        return [States(tuple(x[: len(s) // 2] for x in read.states)) for read, s in zip(reads, given, strict=True)]
 
 
 def _ran(

@@ -26,8 +26,8 @@ from symattn.programs.graphs.values import Context, Joined, Value
 from symattn.programs.names import meaning
 from symattn.verification.semantics import spec_width
 
-_TABLES = {"position_embeddings_0": "cos", "position_embeddings_1": "sin", "cos": "cos", "sin": "sin"}
-_TABLES |= {"cos_cache": "cos", "sin_cache": "sin"}
+_TABLES = {plain(f"{word}{of}"): word for word in ("cos", "sin") for of in ("", "_cache")}  # of angles, by their names
+_TABLES |= {plain("position_embeddings_0"): "cos", plain("position_embeddings_1"): "sin"}
 _UPSTREAM = ("do",)
 _GAINS = ("g_q", "g_k")
 
@@ -102,7 +102,7 @@ def _check(graph: Graph, spec: Attention, names: list[str]) -> None:
 
 def _input(graph: Graph, g: GraphArray, spec: Attention, said: Mapping[str, str]) -> GraphSlot:
     upstream = hasattr(spec, "by") and g.name in ("do", *UPSTREAM.split())
-    name = said.get(g.name) or ("do" if upstream else _table(g.name) or meaning(g.name))
+    name = said.get(g.name) or ("do" if upstream else _TABLES.get(plain(g.name)) or meaning(g.name))
     if name is None:
         raise InputError(f"{graph.name}: nothing says what the input {g.name[:40]!r} is; hint: x={g.name[:40]}, or q=…")
     if name in ("cos", "sin"):
@@ -110,16 +110,11 @@ def _input(graph: Graph, g: GraphArray, spec: Attention, said: Mapping[str, str]
     return GraphSlot(g, (name,), merged=name in ("q", "k", "v", "do") and bool(spec.head_axis) and len(g.shape) == 3)
 
 
-def _table(name: str) -> str | None:
-    """``cos`` or ``sin``, if an array is called so."""
-    return next((table for word, table in _TABLES.items() if plain(word) == plain(name)), None)
-
-
 def _weight(graph: Graph, g: GraphArray, said: Mapping[str, str]) -> GraphSlot:
     label = g.label or g.name
     if g.name in said or label in said:
         parts: tuple[str, ...] = tuple((said.get(g.name) or said[label]).split("|"))
-    elif table := _table(label):
+    elif table := _TABLES.get(plain(label)):
         parts = (table,)
     else:
         parts = tuple(_roles(graph, label, len(g.shape)))

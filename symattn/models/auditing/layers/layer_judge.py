@@ -80,7 +80,7 @@ class LayerParts:
         for field, wanted in (("weight", "gain"), ("bias", "bias")):
             if getattr(held, field, None) is not None:
                 inputs[wanted] = numbers(getattr(held, field))
-        kinds, near = [fused(format_of(x, y))], part_definitions.near_norm(*results)
+        kinds, near = [fused(format_of(x, y))], [part_definitions.other_eps(*results, 10)]
         return judged(name, part_definitions.norm(*results), inputs, [y.values], kinds, self.search, near)
 
     @known_or_open

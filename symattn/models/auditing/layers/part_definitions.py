@@ -48,19 +48,17 @@ def norm(kind: str, eps: float | Fraction, one_plus: bool) -> Definition:
     spec = (LayerNorm if kind == "layer" else RMSNorm)(eps=eps, one_plus=one_plus)
     definition = norms.subject(spec)
     more = (
-        *(_other_eps(kind, eps, one_plus, times) for times in (10, Fraction(1, 10))),
+        *(other_eps(kind, eps, one_plus, times) for times in (10, Fraction(1, 10))),
         DefinitionMistake("norm", "it is not normalised at all", lambda x, gain=None, bias=None: x),
     )
     return replace(definition, mistakes=(*definition.mistakes, *more))
 
 
-def near_norm(kind: str, eps: float | Fraction, one_plus: bool) -> tuple[DefinitionMistake, ...]:
-    """An ε that is ten times too large, which changes little unless tokens are small."""
-    return (_other_eps(kind, eps, one_plus, 10),)
+def other_eps(kind: str, eps: float | Fraction, one_plus: bool, times: int | Fraction) -> DefinitionMistake:
+    """An ε that is so many times too large, in words as those of the rules, which know some other values.
 
-
-def _other_eps(kind: str, eps: float | Fraction, one_plus: bool, times: int | Fraction) -> DefinitionMistake:
-    """Words as those of the rules, which know some other values."""
+    Ten times too large, it changes little unless tokens are small.
+    """
     other = float(Fraction(str(float(eps))) * times)
 
     def run(x: Array, gain: Array | None = None, bias: Array | None = None) -> object:
