@@ -105,7 +105,7 @@ class WayRunner:
         """How far quantisation moves each state in float64, the logits last."""
         pairs = list(zip(wide, self.reference.chosen.wide, strict=False))
         return tuple(
-            max(float(np.abs(read.states[k] - exact.states[k][: read.tokens]).max()) for read, exact in pairs)
+            max(float(np.abs(read.states[k] - exact.states[k][: len(read.states[k])]).max()) for read, exact in pairs)
             for k in range(len(wide[0].states))
         )
 

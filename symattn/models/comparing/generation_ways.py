@@ -44,11 +44,6 @@ class States:
 
     states: tuple[Array, ...]
 
-    @property
-    def tokens(self) -> int:
-        """How many tokens it has."""
-        return len(self.states[0])
-
 
 def generates(mask: Tensor, past: int) -> Tensor:
     """The positions that ``generate`` passes: padding is not counted."""
