@@ -17,7 +17,7 @@ from symattn.bounds.sharp.ways import bounded as within
 from symattn.bounds.sharp.ways import scalings
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
-from symattn.models.auditing.call_judge import one_of
+from symattn.models.auditing.call_judge import one_of, together
 from symattn.models.auditing.received import Received, UnreadCall, read
 from symattn.models.auditing.setting import CallSetting, Floats, Tensor, heads_apart, numbers
 from symattn.programs.gradients import nearest
@@ -245,7 +245,7 @@ class Passed:
         got = {name: _of(a, item, head, g) for name, a in self.got.items()}
         queries = np.arange(n_q) if self.rows is None else np.array(chosen(spec, inputs, self.rows))
         keys = np.arange(n_k) if self.rows is None else sampled(n_k, self.rows)
-        many, how = slice(head * h // g, (head + 1) * h // g), call.arithmetic.together
+        many, how = slice(head * h // g, (head + 1) * h // g), together(call.arithmetic)
         own = None if self.factors is None else self.factors[item : item + 1, many]
         result = nearest(spec, inputs, do, how, got, queries, keys, own)
         return Judged(Group(item, many, spec, inputs, do, how, own), got, result)

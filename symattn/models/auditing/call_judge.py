@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-from symattn.arrays.formats import Format
 from symattn.arrays.precision import Contract, Precision
 from symattn.bounds.judgement import Judgement, judge_output
 from symattn.bounds.reference import canonical
@@ -48,31 +47,18 @@ class CallJudgement:
         return not self.sure
 
 
-@dataclass(frozen=True)
-class CallArithmetic:
-    """The format of the inputs, and what an implementation may store: ``eager`` scores in it, ``fused`` does not."""
+def arithmetic_of(dtype: str, contract: Contract = "eager") -> Precision:
+    """The format of a call, and what may be stored: ``eager`` scores in it, ``fused`` does not; sums are in float32."""
+    return Precision.of(dtype, contract, accumulate="float32" if dtype in FORMATS else None)
 
-    dtype: str
-    contract: Contract = "eager"
 
-    @property
-    def precision(self) -> Precision:
-        """Return the precision of the worst case: sums are taken in float32 or wider, as they are by torch."""
-        wide = self.dtype in FORMATS
-        return Precision.of(self.dtype, self.contract, accumulate="float32" if wide else None)
-
-    def stores(self, capped: bool) -> Stores | None:
-        """Return the stored steps of the sharp test: sums are taken in float32; None for wide formats."""
-        return Stores.of(self.precision, True, capped)
-
-    @property
-    def together(self) -> Stores:
-        """Return the stored steps of all roundings together, whose bound holds in wide formats, too."""
-        return self.stores(False) or Stores(Format(self.dtype), 0 if self.contract == "fused" else 2)
+def together(arithmetic: Precision) -> Stores:
+    """The stored steps of all roundings together, whose bound holds in wide formats, too."""
+    return Stores.of(arithmetic, True, False) or Stores(arithmetic.input, 0 if arithmetic.contract == "fused" else 2)
 
 
 def judge(
-    setting: CallSetting, got: Floats, arithmetic: CallArithmetic, alpha: float = ALPHA, factors: Floats | None = None
+    setting: CallSetting, got: Floats, arithmetic: Precision, alpha: float = ALPHA, factors: Floats | None = None
 ) -> CallJudgement:
     """``got`` (b, h, r, d_v) as the result of what ``setting`` says, with weights times ``factors`` of dropout."""
     empty = setting.empty()
@@ -82,7 +68,7 @@ def judge(
 
 
 def _of_others(
-    setting: CallSetting, got: Floats, arithmetic: CallArithmetic, alpha: float, empty: Mask, factors: Floats | None
+    setting: CallSetting, got: Floats, arithmetic: Precision, alpha: float, empty: Mask, factors: Floats | None
 ) -> CallJudgement:
     """Judge the rows that are not empty."""
     if empty.all():
@@ -92,9 +78,9 @@ def _of_others(
             return CallJudgement(np.nan, "unknown", f"{name} holds NaN or infinity: the cause is before the call")
     spec, inputs = canonical(setting.spec()), setting.inputs()
     cleaned = np.where(empty[..., None], 0.0, got)
-    how = arithmetic.stores(spec.capped) if factors is None else arithmetic.together
+    how = Stores.of(arithmetic, True, spec.capped) if factors is None else together(arithmetic)
     try:
-        return _told(judge_output(spec, inputs, cleaned, arithmetic.precision, how, alpha, factors=factors))
+        return _told(judge_output(spec, inputs, cleaned, arithmetic, how, alpha, factors=factors))
     except SymattnError as error:
         return CallJudgement(np.nan, "unknown", str(error))
 
@@ -105,14 +91,12 @@ def output(setting: CallSetting) -> Floats:
     return result
 
 
-def screened(setting: CallSetting, got: Floats, arithmetic: CallArithmetic) -> bool:
+def screened(setting: CallSetting, got: Floats, arithmetic: Precision) -> bool:
     """Return whether ``got`` may be right for a setting: what is far off is not, and need not be judged with care."""
     with np.errstate(all="ignore"):
         off = np.abs(output(setting) - got)[~setting.empty()]
         size = np.abs(got[~setting.empty()]).max(initial=0.0)
-    return bool(
-        np.isfinite(off).all() and off.max(initial=0.0) <= _FAR * float(arithmetic.precision.input.u) * (1 + size)
-    )
+    return bool(np.isfinite(off).all() and off.max(initial=0.0) <= _FAR * float(arithmetic.input.u) * (1 + size))
 
 
 def _told(judgement: Judgement) -> CallJudgement:
@@ -139,7 +123,7 @@ class Hypothesis:
     setting: CallSetting
 
 
-def cause(setting: CallSetting, masking: Masking | None, got: Floats, arithmetic: CallArithmetic) -> str:
+def cause(setting: CallSetting, masking: Masking | None, got: Floats, arithmetic: Precision) -> str:
     """The one known mistake in computing ``setting`` that gives ``got``, in words; those that fit where several do.
 
     Empty where none fits.
@@ -226,11 +210,11 @@ def _different(results: Iterator[Hypothesis]) -> list[Hypothesis]:
     return remaining
 
 
-def _fits(setting: CallSetting, got: Floats, arithmetic: CallArithmetic) -> bool:
+def _fits(setting: CallSetting, got: Floats, arithmetic: Precision) -> bool:
     return screened(setting, got, arithmetic) and judge(setting, got, arithmetic).legal
 
 
-def _rescaled(setting: CallSetting, got: Floats, arithmetic: CallArithmetic) -> float:
+def _rescaled(setting: CallSetting, got: Floats, arithmetic: Precision) -> float:
     """A scale with which ``got`` is right, found by Newton's method on the least squares; 0 where there is none."""
     usable = np.isfinite(got) & ~setting.empty()[..., None]
     scale = setting.scale

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.formats import Format
+from symattn.arrays.precision import Precision
 from symattn.models.auditing.audit_report import PASSES, CallFinding
-from symattn.models.auditing.call_judge import CallArithmetic, CallJudgement, cause, judge, scales
+from symattn.models.auditing.call_judge import CallJudgement, cause, judge, scales
 from symattn.models.auditing.promises import Intent, NoPromise
 from symattn.models.auditing.received import AttentionCall
 from symattn.models.auditing.setting import CallSetting, Floats, Mask, Masking, by_places, equal
@@ -54,7 +54,7 @@ def _arguments(call: AttentionCall, intent: Intent) -> Iterator[tuple[str, Any, 
 def _apart(name: str, call: AttentionCall) -> float:
     """Relative: numbers pass through float32; in operators, and as sinks, they are stored in the format of the call."""
     times = _STORED if call.received.via == "operators" else 1 if name == "sink" else 0
-    return max(_ARGUMENT, times * float(Format(call.arithmetic.dtype).u))
+    return max(_ARGUMENT, times * float(call.arithmetic.input.u))
 
 
 def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
@@ -175,7 +175,7 @@ def _cause(call: AttentionCall, intent: Intent | NoPromise, call_finding: CallFi
     return cause(call.given, None, call.got, call.arithmetic) if call_finding.against_given else ""
 
 
-def _open(right: CallSetting, intent: Intent | NoPromise, got: Floats, arithmetic: CallArithmetic) -> Iterator[str]:
+def _open(right: CallSetting, intent: Intent | NoPromise, got: Floats, arithmetic: Precision) -> Iterator[str]:
     """Mistakes in what makes this attention special that fit the result as well."""
     for name, dropped in (("softcap", replace(right, softcap=None)), ("sink", replace(right, sink=None))):
         if getattr(right, name) is not None and judge(dropped, got, arithmetic).legal:
@@ -213,6 +213,6 @@ def semantics(call: AttentionCall, intent: Intent | NoPromise) -> str:
         words.append("sink")
     if setting.bias is not None:
         words.append("bias")
-    words.append(call.arithmetic.dtype)
+    words.append(call.arithmetic.input.name)
     words.append(call.arithmetic.contract)
     return " ".join(words)

@@ -10,9 +10,10 @@ from math import sqrt
 import numpy as np
 
 from symattn.arrays.formats import FORMATS, Format
+from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.document.errors import Refused
-from symattn.models.auditing.call_judge import CallArithmetic
+from symattn.models.auditing.call_judge import arithmetic_of
 from symattn.models.auditing.setting import (
     Args,
     CallSetting,
@@ -79,7 +80,7 @@ class AttentionCall:
     n_k: int
     rows: list[int]
     given: CallSetting
-    arithmetic: CallArithmetic
+    arithmetic: Precision
     got: Floats | None = None
 
     def allowed(self, rows: Sequence[int]) -> Mask:
@@ -117,7 +118,7 @@ def read(
     rows = looked_at(n_q, n_k, count, [*specs, received.places], next(iter(received.masks), None))
     setting = setting_of(received, rows)
     chosen = contract or ("eager" if received.eager else "fused")
-    arithmetic = CallArithmetic(dtype, "eager" if chosen == "eager" else "fused")
+    arithmetic = arithmetic_of(dtype, "eager" if chosen == "eager" else "fused")
     return AttentionCall(received, n_q, n_k, rows, setting, arithmetic)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
-from symattn.models.auditing.call_judge import CallArithmetic, cause, judge, output
+from symattn.models.auditing.call_judge import arithmetic_of, cause, judge, output
 from symattn.models.auditing.setting import CallSetting, Masking
 
 ROWS = [0, 3, 4, 5, 9, 11]
@@ -30,12 +30,12 @@ def rounded(found: np.ndarray, dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_definition_rounded_passes(dtype: str) -> None:
     right = setting(masking(Attention(causal=True)), dtype)
-    assert judge(right, rounded(output(right), dtype), CallArithmetic(dtype)).legal
+    assert judge(right, rounded(output(right), dtype), arithmetic_of(dtype)).legal
 
 
 def test_another_scale_is_certified_wrong() -> None:
     right = setting()
-    found = judge(right, output(replace(right, scale=0.36)), CallArithmetic("float32"))
+    found = judge(right, output(replace(right, scale=0.36)), arithmetic_of("float32"))
     assert found.sure == "certified"
     assert found.ratio > 1
 
@@ -46,7 +46,7 @@ def test_rows_without_any_key_are_counted_and_left_out() -> None:
     right = setting(masking(Attention(causal=True), keep))
     got = output(right)
     got[0, :, :2] = np.nan
-    found = judge(right, got, CallArithmetic("float32"))
+    found = judge(right, got, arithmetic_of("float32"))
     assert found.legal
     assert found.empty == 8  # queries 0 and 3 of the first item, of four heads
 
@@ -54,14 +54,14 @@ def test_rows_without_any_key_are_counted_and_left_out() -> None:
 def test_nan_that_was_received_cannot_be_told() -> None:
     right = setting()
     broken = replace(right, q=np.where(np.arange(8) == 0, np.nan, right.q))
-    assert judge(broken, output(right), CallArithmetic("float32")).sure == "unknown"
+    assert judge(broken, output(right), arithmetic_of("float32")).sure == "unknown"
 
 
 def test_nan_that_was_made_is_wrong() -> None:
     right = setting()
     got = output(right)
     got[1, 2, 3, 4] = np.nan
-    assert judge(right, got, CallArithmetic("float32")).sure == "certified"
+    assert judge(right, got, arithmetic_of("float32")).sure == "certified"
 
 
 WINDOW = Attention(causal=True, window=4)
@@ -88,14 +88,14 @@ def test_the_one_mistake_that_explains_it_is_named(words: str) -> None:
     held = masking(WINDOW)
     right = setting(held, softcap=2.0, sink=np.arange(4.0))
     wrong = output(MISTAKES[words](right, held))
-    assert not judge(right, wrong, CallArithmetic("float32")).legal
-    assert cause(right, held, wrong, CallArithmetic("float32")) == words
+    assert not judge(right, wrong, arithmetic_of("float32")).legal
+    assert cause(right, held, wrong, arithmetic_of("float32")) == words
 
 
 def test_no_cause_is_named_where_none_fits() -> None:
     right = setting(masking(WINDOW))
     wrong = output(right) + 0.25
-    assert cause(right, masking(WINDOW), wrong, CallArithmetic("float32")) == ""
+    assert cause(right, masking(WINDOW), wrong, arithmetic_of("float32")) == ""
 
 
 def test_no_cause_is_named_where_several_fit() -> None:
@@ -104,22 +104,22 @@ def test_no_cause_is_named_where_several_fit() -> None:
     q, k = np.zeros_like(right.q), np.zeros_like(right.k)
     q[..., range(6), range(6)], k[..., range(12), np.arange(12) % 8] = 300.0, 1.0
     right = replace(right, q=q, k=k, scale=1e-3)
-    told = cause(right, None, output(replace(right, scale=1.0)), CallArithmetic("float32"))
+    told = cause(right, None, output(replace(right, scale=1.0)), arithmetic_of("float32"))
     assert told.startswith(
         "open, since several mistakes fit: scores are not scaled; or scores are scaled by 1/√d_k; or"
     )
     assert told.endswith("others")
-    assert judge(right, output(right), CallArithmetic("float32")).legal
-    assert not judge(right, output(replace(right, scale=1.0)), CallArithmetic("float32")).legal
+    assert judge(right, output(right), arithmetic_of("float32")).legal
+    assert not judge(right, output(replace(right, scale=1.0)), arithmetic_of("float32")).legal
 
 
 def test_hypotheses_that_say_the_same_are_one() -> None:
     right = setting(masking(WINDOW))
     some = replace(right, softcap=1e9, scale=1 / 8)
-    told = cause(replace(some, scale=0.3), None, output(some), CallArithmetic("float32"))
+    told = cause(replace(some, scale=0.3), None, output(some), arithmetic_of("float32"))
     assert told == "scores are scaled by 1/d_k"
     twice = cause(
-        replace(right, scale=0.5, bias=np.zeros((1, 1, 6, 12))), None, output(right), CallArithmetic("float32")
+        replace(right, scale=0.5, bias=np.zeros((1, 1, 6, 12))), None, output(right), arithmetic_of("float32")
     )
     assert twice == "scores are scaled by 1/√d_k"
 
