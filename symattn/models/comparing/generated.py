@@ -87,7 +87,7 @@ class StateErrors:
     @classmethod
     def of(cls, own: States, wide: States, own_reference: States, reference: States, dtype: str) -> StateErrors:
         """Compare all states."""
-        four = zip(own.states, wide.states, own_reference.states, reference.states, strict=True)
+        four = zip(own, wide, own_reference, reference, strict=True)
         return cls(tuple(StateError.of(dtype, *arrays) for arrays in four), dtype)
 
     def first(self, item: int) -> StateDifference | None:

@@ -105,8 +105,8 @@ class WayRunner:
         """How far quantisation moves each state in float64, the logits last."""
         pairs = list(zip(wide, self.reference.chosen.wide, strict=False))
         return tuple(
-            max(float(np.abs(read.states[k] - exact.states[k][: len(read.states[k])]).max()) for read, exact in pairs)
-            for k in range(len(wide[0].states))
+            max(float(np.abs(read[k] - exact[k][: len(read[k])]).max()) for read, exact in pairs)
+            for k in range(len(wide[0]))
         )
 
     def _held(self, own: Sequence[States], wide: Sequence[States], side: Candidate) -> list[StateErrors]:
@@ -152,7 +152,7 @@ class WayRunner:
             read = way.run(self.wide, sequences, self.positions, pad)[at.item]
         else:
             read = alone(self.wide, sequences[at.item], self.reference.chosen.implementation)
-        state: Array = read.states[at.state][at.token]
+        state: Array = read[at.state][at.token]
         return state
 
 

@@ -37,12 +37,9 @@ class Text:
         return Text(other, self.source)
 
 
-@dataclass(frozen=True)
-class States:
-    """The states of one sequence by one way: hidden states (n, d) of the embeddings and after each layer, the
-    last after the final norm, and the logits (n, words), as float64."""
-
-    states: tuple[Array, ...]
+#: The states of one sequence by one way: hidden states (n, d) of the embeddings and after each layer, the last after
+#: the final norm, and the logits (n, words), as float64.
+States = tuple[Array, ...]
 
 
 def generates(mask: Tensor, past: int) -> Tensor:
@@ -153,7 +150,7 @@ def filled(sequences: Sequence[Array], padding: str, pad: int) -> tuple[Array, A
 def joined(parts: Sequence[list[Array]], columns: Array, item: int) -> States:
     """The states of one item of a batch, of steps one after another, at the columns that hold tokens."""
     whole = (np.concatenate([part[k][item] for part in parts]) for k in range(len(parts[0])))
-    return States(tuple(a[columns[: len(a)]] for a in whole))
+    return tuple(a[columns[: len(a)]] for a in whole)
 
 
 # -- float64 -----------------------------------------------------------------------------------------------------------
@@ -232,7 +229,7 @@ class GenerationWay:
         reads = _ran(self, model, ids, mask, positions, model.encoded(given, pad))
         if not self.other:
             return reads
-        return [States(tuple(x[: len(s) // 2] for x in read.states)) for read, s in zip(reads, given, strict=True)]
+        return [tuple(x[: len(s) // 2] for x in read) for read, s in zip(reads, given, strict=True)]
 
 
 def _ran(

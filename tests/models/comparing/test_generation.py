@@ -18,7 +18,7 @@ TELLING = ["eager", "dynamic cache, decoding", "static cache, 3 tokens at once",
 
 # -- without torch: what counts as rounding ----------------------------------------------------------------------------
 def read(*states: float) -> States:
-    return States(tuple(np.full((3, 2), x) for x in states))
+    return tuple(np.full((3, 2), x) for x in states)
 
 
 def test_what_shrinks_in_float64_is_rounding() -> None:
@@ -54,7 +54,7 @@ def test_what_is_not_finite_in_the_models_own_type_is_a_fault(none: float) -> No
 
 
 def test_words_that_are_ruled_out_by_infinity_are_equal() -> None:
-    ruled = States((np.array([[1.0, -np.inf]]),))
+    ruled = (np.array([[1.0, -np.inf]]),)
     held = StateErrors.of(ruled, ruled, ruled, ruled, "float16")
     assert (held.first(0), held.unclear) == (None, "")
 
