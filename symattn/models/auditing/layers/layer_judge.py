@@ -27,13 +27,16 @@ from symattn.verification.definitions.rotary_vectors import subjects
 
 ANSWER = "attention.answered"  # what attention returned, heads side by side
 NOT_RUN = "its module did not run, or did not return an array of tokens"
+_BARE = "it is left out: attention is called with what was projected"
+_LOSSY = "the cache may return other {} than were projected: it quantizes them, or its code is unknown"
+_ROLES = {"q": "queries", "k": "keys", "v": "values"}
 
 
 def known_or_open(judge: Callable[..., Iterator[PartFinding]]) -> Callable[..., Iterator[PartFinding]]:
     """Tell of a part, the first argument, that it is open, where what it needs was not seen."""
 
     @wraps(judge)
-    def told(self: LayerParts, name: str, *arguments: object) -> Iterator[PartFinding]:
+    def told(self: Judge, name: str, *arguments: object) -> Iterator[PartFinding]:
         try:
             yield from judge(self, name, *arguments)
         except Open as reason:
@@ -42,8 +45,8 @@ def known_or_open(judge: Callable[..., Iterator[PartFinding]]) -> Callable[..., 
     return told
 
 
-class LayerParts:
-    """Norms and linear layers of one pass, and what each of them reads."""
+class Judge:
+    """The parts of one pass, one after another: norms and linear layers, heads, sums, and what each of them reads."""
 
     def __init__(self, call: Pass, promised: Promised, modules: Mapping[str, Module], search: bool) -> None:
         self.seen, self.promised, self.modules, self.search = call, promised, modules, search
@@ -103,18 +106,7 @@ class LayerParts:
         words = f"it reads {in_words(next(iter(others)))}" if others else "it reads another array"
         yield PartFinding(name, np.inf, True, f"{words}, not {in_words(source)}")
 
-
-# -- queries, keys and values ------------------------------------------------------------------------------------------
-# Queries, keys and values: from the norm before attention to the call of attention, and from its result on.
-
-_BARE = "it is left out: attention is called with what was projected"
-_LOSSY = "the cache may return other {} than were projected: it quantizes them, or its code is unknown"
-_ROLES = {"q": "queries", "k": "keys", "v": "values"}
-
-
-class Heads(LayerParts):
-    """The parts between the projections and the call of attention."""
-
+    # -- queries, keys and values: from the norm before attention to its call, and from its result on ------------------
     def _projections(self, source: str) -> Iterator[PartFinding]:
         """q, k and v, from one matrix or three."""
         for role in ("in",) if "attention.in" in self.layout.paths else ("q", "k", "v"):
@@ -233,14 +225,7 @@ class Heads(LayerParts):
             return first
         return array.values
 
-
-# -- the whole pass ----------------------------------------------------------------------------------------------------
-# A whole pass: attention and the feed-forward layer with their norms, around the residual stream.
-
-
-class Judge(Heads):
-    """The parts of one pass, one after another."""
-
+    # -- the whole pass: attention and the feed-forward layer with their norms, around the residual stream -------------
     def findings(self) -> Iterator[PartFinding]:
         """Every part that the layer has, in the order of its computation."""
         for part in self._every():
