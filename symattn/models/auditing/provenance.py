@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from symattn.models.auditing.setting import FORBIDS, Args, Kwargs, Module, Tensor
 from symattn.programs.names import Function
@@ -68,17 +68,10 @@ class TracedScores:
         more = tuple(replace(a, factor=a.factor * (1.0 if a.forbids else factor)) for a in self.added)
         return replace(self, scale=self.scale * factor, cap=cap, added=more)
 
-    def plus(self, array: Tensor, shape: Sequence[int], factor: float = 1.0) -> TracedScores | None:
-        """With an array added to a view of this shape; None where it has other axes."""
-        if not self.fits(shape):
-            return None
-        return replace(self, added=(*self.added, Added(array, tuple(shape), factor)))
-
-    def without(self, mask: Tensor, shape: Sequence[int]) -> TracedScores | None:
-        """Forbidden where a mask is True, in a view of this shape; None where it has other axes."""
-        if not self.fits(shape):
-            return None
-        return replace(self, added=(*self.added, Added(mask, tuple(shape), forbids=True)))
+    def adding(self, array: Tensor, shape: Sequence[int], factor: float = 1.0, forbids: bool = False) -> Self | None:
+        """With an array added to a view of this shape, or forbidden where it is True; None where it has other axes."""
+        added = Added(array, tuple(shape), factor, forbids)
+        return replace(self, added=(*self.added, added)) if self.fits(shape) else None
 
     def capped(self) -> TracedScores | None:
         """After tanh; None where something was added before."""
@@ -292,7 +285,7 @@ def _plus(known: KnownNodes, op: Operation, sign: float = 1.0) -> Node | None:
         return None
     if not hasattr(y, "shape"):
         return replace(node, moved=True)  # a number moves no weight
-    return node.plus(y, x.shape, factor) if _broadcasts(y, x) else None
+    return node.adding(y, x.shape, factor) if _broadcasts(y, x) else None
 
 
 def _minus(known: KnownNodes, op: Operation) -> Node | None:
@@ -313,7 +306,11 @@ def _broadcasts(y: Tensor, x: Tensor) -> bool:
 def _filled(known: KnownNodes, op: Operation) -> Node | None:
     x, mask, value = op.args[:3]
     node = _scores(known, x)
-    return node.without(mask, x.shape) if node is not None and forbids(value) and _broadcasts(mask, x) else None
+    return (
+        node.adding(mask, x.shape, forbids=True)
+        if node is not None and forbids(value) and _broadcasts(mask, x)
+        else None
+    )
 
 
 def _chosen(known: KnownNodes, op: Operation) -> Node | None:
@@ -323,7 +320,7 @@ def _chosen(known: KnownNodes, op: Operation) -> Node | None:
     for kept, other, mask in ((x, y, ~condition), (y, x, condition)):
         node = _scores(known, kept)
         if node is not None and forbids(other) and _broadcasts(mask, kept):
-            return node.without(mask, kept.shape)
+            return node.adding(mask, kept.shape, forbids=True)
     return None
 
 

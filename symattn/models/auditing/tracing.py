@@ -242,4 +242,4 @@ def _scores(op: Operation) -> TracedScores | None:
     added, a, b = op.args[:3]
     scores = TracedScores(a, b.mT, scale=float(op.kwargs.get("alpha", 1)))
     beta = float(op.kwargs.get("beta", 1))
-    return scores.plus(added, (*a.shape[:-1], b.shape[-1]), beta) if beta else scores
+    return scores.adding(added, (*a.shape[:-1], b.shape[-1]), beta) if beta else scores

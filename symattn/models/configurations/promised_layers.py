@@ -126,11 +126,6 @@ class Promised:
     family: ModelFamily
     open: Mapping[str, str]
 
-    @property
-    def shared(self) -> bool:
-        """Return whether one norm stands before both parts."""
-        return "mlp_norm" not in self.layout.paths
-
 
 def block(source: object, layer: int | None = None) -> Block:
     """The layer that a configuration promises, as a whole. Arguments and errors are those of ``attention``.
@@ -232,7 +227,7 @@ def parameters(arrays: Mapping[str, np.ndarray], source: object, layer: int | No
         else:
             given |= _outside(name, array, layer_block, left)
     own = inputs(inner, layer_block.block.attention, layer_block.family)
-    if layer_block.shared:
+    if "mlp_norm" not in layer_block.layout.paths:  # one norm stands before both parts
         given |= {n.replace("attention_norm", "mlp_norm"): a for n, a in given.items() if n.startswith("attention_n")}
     return {**{f"attention.{n}": a for n, a in own.items()}, **given}
 
