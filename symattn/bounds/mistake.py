@@ -45,6 +45,16 @@ class Mistake:
     in_floats: bool = False
     general: bool = False
 
+    @property
+    def exact(self) -> bool:
+        """Return whether it gives something else in exact numbers."""
+        return True
+
+    @property
+    def computes(self) -> object:
+        """What stands for all that the mistake computes, wherever it is made."""
+        return self.variant
+
 
 # --- the definition around a wrong step -------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from symattn.arrays.precision import Precision
 from symattn.attention.inputs import TOKENS, shape
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
@@ -120,9 +121,9 @@ class OfAttention(Subject):
         return {**self.sizes(judged), "batch": prod(int(n) for n in (axes[:-1] if self.spec.heads > 1 else axes))}
 
     # -- outputs -------------------------------------------------------------------------------------------------------
-    def legal(self, session: Session, inputs: Inputs) -> Legal:
+    def legal(self, precision: Precision, inputs: Inputs) -> Legal:
         """See ``bounds.judge``."""
-        return of_attention(self.spec, session.precision, inputs)
+        return of_attention(self.spec, precision, inputs)
 
     def right(self, arrays: Mapping[str, Any]) -> Sequence[Any]:
         """The output of the specification."""
@@ -144,6 +145,12 @@ class OfAttention(Subject):
         result |= {n: (*batch, *result[n]) for n in ("q", "k", "v") if n in result}
         heads = self.spec.counts
         return reduce.Axes(result, heads, frozenset(heads), first=("n_q", "n_k", "d_v"))
+
+    def coarse(self, session: Session, narrow: str) -> tuple[str, str]:
+        """See ``diagnosis.coarser``."""
+        from symattn.verification.diagnosis.coarser import side
+
+        return side(session, narrow)
 
     def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
         """See ``diagnosis.blaming``."""

@@ -146,7 +146,7 @@ class Session:
 
     def run_case(self, case: Case) -> CaseResult:
         """Call and judge."""
-        legal = self.subject.legal(self, case.inputs)
+        legal = self.subject.legal(self.precision, case.inputs)
         whole = power.LEAST if self.settled else _WHOLE
         return judge(legal, self.precision, case, self.call(case), len(self.records) < whole)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from symattn.arrays.precision import Precision
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.judge import Legal
@@ -114,7 +115,7 @@ class Subject(ABC):
 
     # -- outputs -------------------------------------------------------------------------------------------------------
     @abstractmethod
-    def legal(self, session: Session, inputs: Inputs) -> Legal:
+    def legal(self, precision: Precision, inputs: Inputs) -> Legal:
         """Return the legal outputs of a call with these inputs."""
 
     @abstractmethod
@@ -175,6 +176,10 @@ class Subject(ABC):
     def form(self, session: Session, wrong: Sequence[CaseResult]) -> str:
         """Name a form of the definition that loses relative accuracy, and whose own bound holds all errors, or ""."""
         return ""
+
+    @abstractmethod
+    def coarse(self, session: Session, narrow: str) -> tuple[str, str]:
+        """The step to blame where arithmetic in a ``narrow`` format could make all errors, and what shows it."""
 
     @abstractmethod
     def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:

@@ -94,6 +94,11 @@ class DefinitionMistake:
     spec: Any = None
     change: Callable[[Compute], Compute] | None = None
 
+    @property
+    def computes(self) -> object:
+        """What stands for all that the mistake computes, wherever it is made."""
+        return self.run
+
 
 @dataclass(frozen=True)
 class Numbered:
@@ -316,9 +321,9 @@ class Definition(Subject):
             x: self.meaning(x) for x in sizes})  # fmt: skip
 
     # -- outputs -------------------------------------------------------------------------------------------------------
-    def legal(self, session: Session, inputs: Inputs) -> judge.Legal:
+    def legal(self, precision: Precision, inputs: Inputs) -> judge.Legal:
         """See ``judging``."""
-        return judging.legal(self, session.precision, inputs)
+        return judging.legal(self, precision, inputs)
 
     def right(self, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
         """The outputs by the first way."""
@@ -333,8 +338,13 @@ class Definition(Subject):
 
     def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
         """The step of the definition; and the narrower format whose arithmetic could make such errors."""
-        narrow = judging.coarser(self, session.precision, records)
-        return self.step, f"its errors are ones that {narrow} arithmetic could make" if narrow else ""
+        from symattn.verification.diagnosis.coarser import coarser
+
+        return self.step, coarser(session, records)[1]
+
+    def coarse(self, session: Session, narrow: str) -> tuple[str, str]:
+        """The step of the definition."""
+        return self.step, f"its errors are ones that {narrow} arithmetic could make"
 
     # -- the report ----------------------------------------------------------------------------------------------------
     def words(self, session: Session) -> str:

@@ -14,9 +14,8 @@ from symattn.arrays.rounded import Rounded, rounded
 from symattn.arrays.special import Undefined
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import CaseResult, ExactOutput, Expected, Part, matches
-from symattn.bounds.judge import Legal, explained, holds, union
+from symattn.bounds.judge import Legal, explained, union
 from symattn.bounds.reference import float64_outputs, lifted
-from symattn.document.errors import Undecided
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake
@@ -72,30 +71,3 @@ def _given(mistake: DefinitionMistake, part: Part, wrong: Expected) -> bool | No
     if part.got is not None and part.got.shape == allowed.shape:  # of x/0, which is undefined, code makes infinity
         result &= ~(np.isinf(part.got) & np.isnan(wrong.near))
     return matches(part, wrong.widened(allowed), result, mistake.exact)
-
-
-def coarser(subject: Definition, precision: Precision, wrong: Sequence[CaseResult]) -> str:
-    """The widest format narrower than the inputs' whose arithmetic could make these errors; empty where none could.
-
-    Before these comes the inputs' own format, where it holds every array in between, if that is not allowed: there
-    numbers may overflow, so that at such inputs the bound does not tell.
-    """
-    eager = Precision.of(precision.input.name)
-    narrower = precision.contract == "fused" and eager.contract == "eager"
-    if narrower and all(_could(subject, eager, judged, False) for judged in wrong):
-        return f"all-{eager.name}"
-    for name in ("float32", "float16", "bfloat16"):
-        narrow = Precision.of(name)
-        if narrow.input.u > precision.input.u and all(_could(subject, narrow, judged) for judged in wrong):
-            return name
-    return ""
-
-
-def _could(subject: Definition, narrow: Precision, judged: CaseResult, telling: bool = True) -> bool:
-    if judged.ratios is None:
-        return False
-    try:
-        bounds = expected(subject, judged.case.inputs, narrow, subject.ways)
-    except Undecided:  # rounding that rough could change which numbers are compared at all
-        return False
-    return (not telling or all(bool(b.decisive().any()) for b in bounds)) and holds(bounds, judged)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.bounds import judge, reference, storing
-from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult
+from symattn.bounds.case_result import OF_VALUES, Case, CaseResult, Part
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.verification import report, rules
 from symattn.verification.diagnosis import fitted, outofrange, rows, screening
-from symattn.verification.diagnosis.causes import SIZED, Cause, Outputs, Search, Way, by_size, is_finite, where_made
-from symattn.verification.diagnosis.screening import LITTLE, best, combined, left, ranked, shares
+from symattn.verification.diagnosis.causes import SIZED, Cause, Search, Way, by_size, is_finite, where_made
+from symattn.verification.diagnosis.screening import LITTLE, best, combined, left
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.rules import softmaxes, tiling
 from symattn.verification.rules.families import families
@@ -25,29 +25,26 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _MOST = 8  # mistakes that are judged by balls
-_FEW, _TEN = 20, 10
-_LOOKED_AT = 3  # wrong cases by which mistakes are put in order
-_PAIRED, _TELLING = 2, 100  # wrong cases by which pairs are sought, of about so many entries
-_FIRSTS = 3  # mistakes beside which others are tried
+_TEN = 10
+_FIRSTS = 3  # mistakes that are tried at some sizes only
 _LIKELY, _SEEN = 24, 60  # mistakes by rule, and the right cases that must not contradict them
 _WIDTHS = 32  # of tiles below the least number of keys that shows something
 _BEYOND = 8  # times what is allowed
-_LARGE = 400  # entries of inputs of cases by which pairs are sought
+_LEGAL = 8  # times what is legal for the right definition
+_BESIDE = 3  # the same, for variants whose scores and weights are nearly the right ones
 
 
 @dataclass
 class InAttention(Search[Mistake]):
     """A search among known mistakes, those by rule, and arrays that are stored in narrower formats."""
 
-    screen: screening.Screen = field(init=False)
+    runs: screening.FloatRuns = field(init=False)
     names: frozenset[str] = field(init=False)
-    clear: list[Mistake] = field(default_factory=list)
-    dim: list[Mistake] = field(default_factory=list)
     conditional: list[Mistake] = field(default_factory=list)
     without_rows: bool = False  # whether rows without any key are put aside
 
     def __post_init__(self) -> None:
-        self.screen = screening.Screen(self.session.spec, self.session.precision)
+        self.runs = screening.FloatRuns(self.session.spec, self.session.precision)
         self.names = frozenset(self.wrong[0].case.inputs)
         super().__post_init__()
 
@@ -62,9 +59,22 @@ class InAttention(Search[Mistake]):
         tiles = tiling.mistakes(self.session.spec, widths) if widths else ()
         return [*known, *tiles, *(kind.of(t) for kind in softmaxes.BY_WIDTH for t in kind.open(wrong, right))]
 
-    def answer(self, judged: CaseResult, mistake: Mistake) -> bool | None:
-        """See ``screening``."""
-        return where_made(judged, mistake, lambda r, m: self.screen.answer(r, m.variant, m.around))
+    def further(self) -> list[Mistake]:
+        """Changes of the entries of any array."""
+        return self._possible(rules.of_entries(self.session.spec, self.names))
+
+    def run(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
+        """See ``FloatRuns``."""
+        return [self.runs.run(judged, mistake.variant)]
+
+    def slack(self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray) -> np.ndarray:
+        """Several times what is legal for the right definition, and no less than a rough bound for the mistake; with
+        variants around it, as far as these are."""
+        allowed = part.expected.allowed
+        legal = allowed if allowed.shape == wrong.shape else np.zeros(wrong.shape)
+        if mistake.around:
+            return np.asarray(_BESIDE * legal + sum(np.abs(self.runs.run(judged, v) - wrong) for v in mistake.around))
+        return np.maximum(_LEGAL * legal, self.runs.slack(judged, mistake.variant))
 
     def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         """Ask balls, or the screen for variants around it and for floats, whether a mistake explains a case."""
@@ -98,12 +108,12 @@ class InAttention(Search[Mistake]):
 
     def confirmed(self, mistake: Mistake, wrong: Sequence[CaseResult]) -> bool:
         """One that is judged in floats must leave little of what is wrong."""
-        return not mistake.in_floats or not wrong or left(self.screen, wrong, mistake.variant) <= LITTLE
+        return not mistake.in_floats or not wrong or left(self, wrong, mistake) <= LITTLE
 
     # -- ways ----------------------------------------------------------------------------------------------------------
     def ways(self) -> Sequence[Way[Mistake]]:
         """Besides those of every subject: dim mistakes, those by rule, formats, and what only floats show."""
-        first = self.known, self._dim, self._by_rule, self._stored, self.with_numbers, self._in_floats
+        first = self.known, self.less_clear, self._by_rule, self._stored, self.with_numbers, self._in_floats
         return *first, self.sometimes, self._dim_sometimes, self._sometimes_in_floats, self.pairs
 
     @property
@@ -111,22 +121,12 @@ class InAttention(Search[Mistake]):
         """Besides mistakes that give the same residues, those that floats alone show."""
         return self.exactly, self._by_rule, self._stored, self._sometimes_in_floats
 
-    def known(self) -> Iterator[Mistake]:
-        """Yield the mistakes that float64 shows clearly."""
-        survivors = self.survivors(self.possible)
-        self._begin()
-        self.clear = [m for m in survivors if not self._over and self.tells(m)]
-        clear = {*map(id, self.clear)}
-        self.dim = [m for m in survivors if id(m) not in clear]
-        self._begin()  # what the many dim ones have cost is not taken from the few clear ones
-        yield from self.clear
-
     def _by_rule(self) -> Iterator[Mistake]:
         """Mistakes that the grammar makes, and known ones that balls cannot show, where they account for nearly all of
         what is wrong; of those that give the same numbers, the first."""
         self._begin()
-        survivors = self.survivors(self._possible(rules.of_entries(self.session.spec, self.names)))
-        likely = best(self.screen, self.wrong, (*self.dim, *survivors))
+        survivors = self.survivors(self.further())
+        likely = best(self, self.wrong, (*self.dim, *survivors))
         beside = self.right[:_SEEN]
         mistakes = (m for m in likely[:_LIKELY] if not any(self.contradicts(judged, m) for judged in beside))
         yield from islice(self._distinct(mistakes), _MOST)
@@ -137,16 +137,7 @@ class InAttention(Search[Mistake]):
         spec = self.session.spec
         few_digits = storing.singles(spec, self.names, storing.MULTIPLES)
         stored = (*storing.mistakes(spec, self.session.precision), *few_digits)
-        yield from islice(self._distinct(best(self.screen, self.wrong, stored)), 1)
-
-    def _dim(self) -> Iterator[Mistake]:
-        """Yield mistakes that float64 does not show clearly, those first that account for most of the error.
-
-        In half formats the slack often hides them.
-        """
-        self._begin()
-        few = self.wrong[:: max(1, len(self.wrong) // _LOOKED_AT)]
-        yield from (mistake for _, mistake in ranked(self.screen, few, self.dim))
+        yield from islice(self._distinct(best(self, self.wrong, stored)), 1)
 
     def _dim_sometimes(self) -> Iterator[Mistake]:
         """Yield unclear mistakes at some sizes only, where they account for nearly all of the error.
@@ -155,7 +146,7 @@ class InAttention(Search[Mistake]):
         """
         self._begin()
         dim = [m for m in self.possible if self._explains(m, self.wrong) and not self.tells(m)]
-        for mistake in islice(self._distinct(best(self.screen, self.wrong, dim)), _FIRSTS):
+        for mistake in islice(self._distinct(best(self, self.wrong, dim)), _FIRSTS):
             for result in self.conditioned(mistake):
                 self.conditional.append(result)
                 yield result
@@ -190,13 +181,6 @@ class InAttention(Search[Mistake]):
         """See ``Search``."""
         return (reference.variant_values(self.session.spec, inputs, mistake.variant)["output"],)
 
-    def outputs(self, judged: CaseResult, mistake: Mistake | None) -> Outputs:
-        """See ``Screen.run``."""
-        try:
-            return [self.screen.run(judged, mistake.variant if mistake else reference.RIGHT)[0]]
-        except UNFIT:
-            return None
-
     def _possible(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
         """Return the mistakes that change some part of the specification."""
         steps = {step.name for step in self.session.spec.pipeline(self.names)}
@@ -204,23 +188,6 @@ class InAttention(Search[Mistake]):
             m for m in mistakes
             if m.variant.values != "v" or m.variant.spec or m.variant.inputs or steps & m.variant.steps.keys()
         ]  # fmt: skip
-
-    def likely_pairs(self) -> Iterator[tuple[Mistake, Mistake]]:
-        """First the mistakes that alone account for most, each with those that leave least beside it: neither of two
-        need explain a case alone."""
-        finite = [r for r in self.wrong if is_finite(r) and r.case.size <= _LARGE]
-        few = sorted(finite, key=lambda r: abs(r.case.size - _TELLING))[:_PAIRED]
-        firsts = [m for _, m in shares(self.screen, few, self.possible)[:_FEW]]
-        for first in islice(self._distinct(firsts), _FIRSTS):
-            pairs = [(both, m) for m in self.possible if (both := self.combined(first, m)) is not None]
-            self.effort.spend(0, len(pairs) // _PAIRED)
-            beside = {id(both): m for both, m in pairs}
-            likely = [
-                both for share, both in ranked(self.screen, few[:1], [both for both, _ in pairs]) if share <= LITTLE
-            ]
-            for both in best(self.screen, few, likely):
-                yield first, beside[id(both)]
-        yield from super().likely_pairs()
 
     # -- part by part --------------------------------------------------------------------------------------------------
     def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause[Any], ...]:
@@ -260,7 +227,7 @@ class InAttention(Search[Mistake]):
         first = InAttention(self.session, finite, self.right).sure()
         if first is None:
             return ()
-        lost = [r for r in lost if not any(self.screen.loses(r, m.variant) for m in first.mistakes if self.gives(m))]
+        lost = [r for r in lost if not any(self.runs.loses(r, m.variant) for m in first.mistakes if self.gives(m))]
         if not lost or all(m.step == "max" for m in first.mistakes):  # what vanishes or overflows is its consequence
             return (first,)
         seen = [r for r in self.session.records if r.ratios is not None]

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from symattn.bounds.case_result import OF_VALUES, CaseResult, Part, largest
+from symattn.bounds.case_result import OF_VALUES, UNFIT, CaseResult, Part, largest
 from symattn.bounds.mistake import Where
 from symattn.bounds.reference import RIGHT
+from symattn.verification.diagnosis import screening
 from symattn.verification.diagnosis.conditions import only_where, separating
 from symattn.verification.diagnosis.fitted import FittedFamily, fitted
 from symattn.verification.effort import Effort
@@ -36,13 +37,20 @@ _TELLING = 150  # entries of inputs that tell much and take little time
 _PARTS = 30  # mistakes of which pairs are tried
 _PLACES = 4  # conditions that are tried for each mistake
 _SCREENED = 20_000  # runs in float64 for each way, see ``effort``
+_LOOKED_AT = 3  # wrong cases by which mistakes are put in order
+_KEPT = 512  # entries of the inputs of cases whose outputs are kept
+_PAIRED, _PAIRED_SIZE, _LARGE = 2, 100, 400  # wrong cases by which pairs are sought: of about, at most so many entries
+_LIKELY, _FIRSTS = 20, 6  # mistakes that account for most, and of them those beside which others are tried
 _BALLS = 50  # such runs, that one in balls takes as long as
 #: Words of a mistake that has a size of its own.
 SIZED = re.compile(r"(blocks?|tiles?|first|parts?|merged) (of )?\d+|\d+ (slots|in all|parts|keys)")
 
 
 class Known(Protocol):
-    """A known mistake: its step, its cause in words, and where it is made (None: everywhere)."""
+    """A known mistake: its step, its cause in words, and where it is made (None: everywhere).
+
+    ``exact`` says that it gives something else in exact numbers, ``computes`` stands for what it computes.
+    """
 
     @property
     def step(self) -> str: ...
@@ -52,6 +60,12 @@ class Known(Protocol):
 
     @property
     def where(self) -> Where | None: ...
+
+    @property
+    def exact(self) -> bool: ...
+
+    @property
+    def computes(self) -> object: ...
 
 
 M = TypeVar("M", bound=Known)
@@ -118,7 +132,11 @@ class Search(ABC, Generic[M]):
     effort: Effort = field(init=False)
     fits: list[M] = field(default_factory=list)
     possible: list[M] = field(init=False)
+    clear: list[M] = field(default_factory=list)
+    dim: list[M] = field(default_factory=list)
     cut: bool = False
+    computed: screening.ComputedValues[Outputs] = field(default_factory=screening.ComputedValues)
+    answers: screening.ComputedValues[bool | None] = field(default_factory=screening.ComputedValues)
     #: Wrong, right and failed cases that are judged by balls.
     judged = (10, 6, 4)
 
@@ -133,8 +151,16 @@ class Search(ABC, Generic[M]):
         """The known mistakes that change something that there is."""
 
     @abstractmethod
-    def answer(self, judged: CaseResult, mistake: M) -> bool | None:
-        """Return whether a mistake gives what the function gave, as float64 says; None where that is undecided."""
+    def further(self) -> list[M]:
+        """Less likely ones, such as changes of any array by rule."""
+
+    @abstractmethod
+    def run(self, judged: CaseResult, mistake: M) -> list[np.ndarray]:
+        """The outputs of a mistake in float64. Raises ``KeyError`` where what it changes is not there."""
+
+    @abstractmethod
+    def slack(self, judged: CaseResult, mistake: M, part: Part, wrong: np.ndarray) -> np.ndarray:
+        """How far code with the mistake may be from what it computes in float64, generously."""
 
     @abstractmethod
     def explains(self, judged: CaseResult, mistake: M) -> bool | None:
@@ -151,10 +177,6 @@ class Search(ABC, Generic[M]):
     def on_residues(self, inputs: dict[str, Any], mistake: M) -> Sequence[Any]:
         """Return the outputs of a mistake on residues."""
         raise NotImplementedError
-
-    @abstractmethod
-    def outputs(self, judged: CaseResult, mistake: M | None) -> Outputs:
-        """Return the outputs of a mistake, or of the definition, in float64; None where there are none."""
 
     def repeats(self, mistake: M) -> bool:
         """Return whether the mistake is left out where another one gives the same numbers: two rules may say one thing,
@@ -178,10 +200,6 @@ class Search(ABC, Generic[M]):
     def confirmed(self, mistake: M, wrong: Sequence[CaseResult]) -> bool:
         """Return whether what was seen on fresh inputs is enough."""
         return True
-
-    def in_order(self, cases: list[CaseResult], mistake: M) -> list[CaseResult]:
-        """The cases by which balls judge a mistake, one first that is likely to contradict it."""
-        return cases
 
     def gives(self, mistake: M) -> bool:
         """Return whether the mistake gives numbers: those of a format's range, which change nothing, do not."""
@@ -253,9 +271,65 @@ class Search(ABC, Generic[M]):
             if all(w.gives(lambda inputs, m=mistake: self.on_residues(inputs, m)) for w in self.witnesses):  # type: ignore[misc]
                 yield mistake
 
-    @abstractmethod
-    def known(self) -> Iterable[M]:
-        """Known mistakes that float64 does not put aside."""
+    # -- in float64 ----------------------------------------------------------------------------------------------------
+    def outputs(self, judged: CaseResult, mistake: M | None) -> Outputs:
+        """Return the outputs of a mistake, or of the definition; None where there are none. Small ones are stored."""
+        if mistake is None:
+            return [part.expected.near for part in judged.parts]
+
+        def run() -> Outputs:
+            try:
+                return self.run(judged, mistake)
+            except UNFIT:
+                return None
+
+        return self.computed.once((judged, mistake.computes), run, judged.case.size <= _KEPT)
+
+    def answer(self, judged: CaseResult, mistake: M) -> bool | None:
+        """False where the mistake cannot have given what the function gave, True where it can and the definition
+        cannot, None where nothing can be told."""
+        ask: Callable[[CaseResult, M], bool | None] = lambda r, m: self.answers.once(  # noqa: E731
+            (r, m.computes), lambda: self._answer(r, m)
+        )
+        return where_made(judged, mistake, ask)
+
+    def _answer(self, judged: CaseResult, mistake: M) -> bool | None:
+        try:
+            outputs = self.outputs(judged, mistake) or self.run(judged, mistake)
+        except KeyError:  # it changes an array that is not there
+            return None
+        except UNFIT:  # it cannot be computed for these shapes
+            return judged.finding == "raises" or None if judged.outcome.error else False
+        if judged.outcome.output is None or not mistake.exact:
+            return None
+        answers = [self._of_part(judged, mistake, part, wrong) for part, wrong in self.meant(judged, outputs)]
+        return False if False in answers else True if True in answers else None
+
+    def _of_part(self, judged: CaseResult, mistake: M, part: Part, wrong: np.ndarray) -> bool | None:
+        if part.got is None or part.got.shape != wrong.shape:
+            return False
+        with np.errstate(all="ignore"):
+            slack = self.slack(judged, mistake, part, wrong)
+        return screening.compared(part.got, wrong, part.expected.near, part.ratios, slack)
+
+    def known(self) -> Iterator[M]:
+        """Yield the mistakes that float64 shows clearly."""
+        survivors = self.survivors(self.possible)
+        self._begin()
+        self.clear = [m for m in survivors if not self._over and self.tells(m)]
+        clear = {*map(id, self.clear)}
+        self.dim = [m for m in survivors if id(m) not in clear]
+        self._begin()  # what the many dim ones have cost is not taken from the few clear ones
+        yield from self.clear
+
+    def less_clear(self) -> Iterator[M]:
+        """Yield mistakes that float64 does not show clearly, those first that account for most of the error.
+
+        In half formats the slack often hides them.
+        """
+        self._begin()
+        few = self.wrong[:: max(1, len(self.wrong) // _LOOKED_AT)]
+        yield from (mistake for _, mistake in screening.ranked(self, few, self.dim))
 
     def survivors(self, mistakes: list[M]) -> list[M]:
         """Return the mistakes that float64 does not rule out."""
@@ -310,7 +384,20 @@ class Search(ABC, Generic[M]):
                 yield both
 
     def likely_pairs(self) -> Iterator[tuple[M, M]]:
-        """Pairs, the most likely first."""
+        """First the mistakes that alone account for most, each with those that leave least beside it: neither of two
+        need explain a case alone."""
+        finite = [r for r in self.wrong if is_finite(r) and r.ratios is not None and r.case.size <= _LARGE]
+        few = sorted(finite, key=lambda r: abs(r.case.size - _PAIRED_SIZE))[:_PAIRED]
+        every = [*self.possible, *self.further()]
+        firsts = [m for _, m in screening.shares(self, few, every)[:_LIKELY]]
+        for first in islice(self.distinct(firsts, self.wrong[:_ALIKE], every=True), _FIRSTS):
+            pairs = [(both, m) for m in every if (both := self.combined(first, m)) is not None]
+            self.effort.spend(0, len(pairs) // _PAIRED)
+            beside = {id(both): m for both, m in pairs}
+            ranked = screening.ranked(self, few[:1], [both for both, _ in pairs])
+            likely = [both for share, both in ranked if share <= screening.LITTLE]
+            for both in screening.best(self, few, likely):
+                yield first, beside[id(both)]
         yield from combinations(self.parts(), 2)
 
     def parts(self) -> list[M]:
@@ -347,7 +434,7 @@ class Search(ABC, Generic[M]):
             if self._over:
                 self.cut = True
                 break
-            cases = self.in_order([*self._telling(mistake, many_wrong), *beside], mistake)
+            cases = [*self._telling(mistake, many_wrong), *beside]
             if explains_all(self._explained(judged, mistake) for judged in cases):
                 result.append(mistake)
             if len(result) >= _MOST:

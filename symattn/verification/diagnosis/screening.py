@@ -9,23 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import UNFIT, CaseResult
-from symattn.bounds.judge import traced
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, SCORES, Change, Values, Variant, canonical, changed, trace
 from symattn.verification.rules.forbidding import SOME_KEYS
 
+if TYPE_CHECKING:
+    from symattn.verification.diagnosis.causes import Known, Search
+
 Array = np.ndarray
 T = TypeVar("T")
 C = TypeVar("C")
-_LEGAL = 8  # times what is legal for the right definition
-_BESIDE = 3  # the same, for variants whose scores and weights are nearly the right ones
+M = TypeVar("M", bound="Known")
 _ROUGH = 8  # times a first-order bound
 _KEPT = 1 << 17  # numbers that a run of the right definition has at most to be kept
 
@@ -48,57 +49,24 @@ class ComputedValues(Generic[T]):
 
 
 @dataclass
-class Screen:
-    """Runs in float64; those of the right definition, and answers, are kept."""
+class FloatRuns:
+    """Runs of attention in float64; those of the right definition are kept."""
 
     spec: Attention
     precision: Precision
-    right: ComputedValues[tuple[Array, float, Values]] = field(default_factory=ComputedValues)
-    answers: ComputedValues[bool | None] = field(default_factory=ComputedValues)
+    right: ComputedValues[Values] = field(default_factory=ComputedValues)
+    rough: dict[tuple[int, int], float] = field(default_factory=dict)
 
-    def answer(self, judged: CaseResult, variant: Variant, around: tuple[Variant, ...] = ()) -> bool | None:
-        """Return what ``_answer`` says, asked once for each case and variant."""
-        return self.answers.once((judged, variant, *around), lambda: self._answer(judged, variant, around))
-
-    def _answer(self, judged: CaseResult, variant: Variant, around: tuple[Variant, ...]) -> bool | None:
-        """False where the variant cannot have given what the function gave, True where it can and the right definition
-        cannot, None where nothing can be told.
-
-        With variants ``around``, what was given may be as far away as they are, and as what is legal for the right
-        definition.
-        """
-        try:
-            out, rough = self.run(judged, variant)
-            beside = [self.run(judged, other)[0] for other in around]
-        except KeyError:  # it changes an array that is not there
-            return None
-        except UNFIT:  # it cannot be computed for these shapes
-            return judged.finding == "raises" or None if judged.outcome.error else False
-        got = judged.outcome.output
-        if got is None:
-            return None
-        if got.shape != out.shape:
-            return False
-        with np.errstate(all="ignore"):
-            if around:
-                slack = _BESIDE * self._legal(judged, out) + sum(np.abs(x - out) for x in beside)
-            else:
-                slack = np.maximum(_LEGAL * self._legal(judged, out), rough)
-        right = out if judged.ratios is None else self.run(judged, RIGHT)[0]
-        return compared(got, out, right, judged.ratios, slack)
-
-    def run(self, judged: CaseResult, variant: Variant) -> tuple[Array, float]:
-        """The output of a variant, and a rough bound on how far code of it may be from that."""
-        if variant is RIGHT:
-            return self.right.once((judged,), lambda: self._run(judged, RIGHT))[:2]
-        return self._run(judged, variant)[:2]
-
-    def _run(self, judged: CaseResult, variant: Variant) -> tuple[Array, float, Values]:
-        """Run a variant, with all arrays where these are few."""
+    def run(self, judged: CaseResult, variant: Variant) -> Array:
+        """The output of a variant."""
         values = self._traced(judged, variant, np.float64)
-        few = sum(np.size(a) for a in values.values()) <= _KEPT
         with np.errstate(all="ignore"):
-            return np.asarray(values["output"], dtype=np.float64), self._rough(values), values if few else {}
+            self.rough[id(judged), id(variant)] = self._rough(values)
+        return np.asarray(values["output"], dtype=np.float64)
+
+    def slack(self, judged: CaseResult, variant: Variant) -> float:
+        """A rough bound on how far code of a variant that has just been run may be from it."""
+        return self.rough[id(judged), id(variant)]
 
     def loses(self, judged: CaseResult, variant: Variant) -> bool:
         """Return whether the variant, in the format of the scores, gives no number wherever the function gave none."""
@@ -125,14 +93,15 @@ class Screen:
 
     def _right_arrays(self, judged: CaseResult) -> Values:
         """The arrays of the right definition; none where they are many, or where it has no result."""
+
+        def run() -> Values:
+            values = self._traced(judged, RIGHT, np.float64)
+            return values if sum(np.size(a) for a in values.values()) <= _KEPT else {}
+
         try:
-            return self.right.once((judged,), lambda: self._run(judged, RIGHT))[-1]
+            return self.right.once((judged,), run)
         except UNFIT:
             return {}
-
-    def _legal(self, judged: CaseResult, out: Array) -> Array:
-        allowed = traced(judged).allowed
-        return allowed if allowed.shape == out.shape else np.zeros(out.shape)
 
     def _rough(self, values: Values) -> float:
         """u (n + d + |s|) max|v| Σ|a|, with factors that are generous."""
@@ -190,14 +159,13 @@ _ALIKE = 4  # times what the best one leaves: as good
 _CASES, _FIRST = 24, 3
 
 
-def left(screen: Screen, cases: Sequence[CaseResult], variant: Variant) -> float:
+def left(search: Search[M], cases: Sequence[CaseResult], mistake: M) -> float:
     """The mean over the cases of ‖y − o_m‖² / ‖y − o‖², entries in units of what is legal; ∞ where nothing is told.
 
     Entries that are not finite say nothing here.
     """
-    outputs = ((judged, _outputs(screen, judged, variant)) for judged in spread(cases))
-    told = (share_left(*arrays, traced(judged).allowed) for judged, arrays in outputs if arrays is not None)
-    shares = [share for share in told if share is not None]
+    pairs = (pair for judged in spread(cases) if (pair := _errors(search, judged, mistake)) is not None)
+    shares = [float(((e - d) ** 2).sum() / (e**2).sum()) for e, d in pairs if e.any()]
     return float(np.mean(shares)) if shares else float("inf")
 
 
@@ -206,79 +174,56 @@ def spread(cases: Sequence[CaseResult]) -> Sequence[CaseResult]:
     return cases[:: -(-len(cases) // _CASES)] if cases else cases
 
 
-def _outputs(screen: Screen, judged: CaseResult, variant: Variant) -> tuple[Array, Array, Array] | None:
-    """Return the output of the function, that of a variant, and the correct one; None unless all have one shape."""
-    got = judged.outcome.output
-    try:
-        wrong, right = (screen.run(judged, v)[0] for v in (variant, RIGHT))
-    except UNFIT:
+def _errors(search: Search[M], judged: CaseResult, mistake: M) -> tuple[Array, Array] | None:
+    """y − o and o_m − o of all outputs, over what is legal; 0 where one is no number, None where shapes differ."""
+    outputs = search.outputs(judged, mistake)
+    pairs = search.meant(judged, outputs) if outputs is not None else []
+    if not pairs or any(p.got is None or not p.got.shape == a.shape == p.expected.allowed.shape for p, a in pairs):
         return None
-    return (got, wrong, right) if got is not None and got.shape == wrong.shape == right.shape else None
-
-
-def share_left(got: Array, wrong: Array, right: Array, allowed: Array) -> float | None:
-    """Return ‖y − o_m‖² / ‖y − o‖² of the finite entries, in units of what is legal; None where nothing is told."""
+    errors = []
     with np.errstate(all="ignore"):
-        unit = np.where(allowed > 0, allowed, np.inf)
-        before, after = ((got - right) / unit) ** 2, ((got - wrong) / unit) ** 2
-    result = np.isfinite(before) & np.isfinite(after)
-    return float(after[result].sum() / before[result].sum()) if before[result].sum() > 0 else None
+        for part, wrong in pairs:
+            near, unit = part.expected.near, np.where(part.expected.allowed > 0, part.expected.allowed, np.inf)
+            errors.append(np.stack([((a - near) / unit).ravel() for a in (part.got, wrong)]))
+    both = np.concatenate(errors, axis=1)
+    error, direction = np.where(np.isfinite(both).all(axis=0), both, 0.0)
+    return error, direction
 
 
-def best(screen: Screen, cases: Sequence[CaseResult], mistakes: Iterable[Mistake]) -> list[Mistake]:
+def best(search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]) -> list[M]:
     """The mistakes that leave little, and no more than a few times what the best one leaves; the best first. A few
     cases are a first look."""
     for some, slack in ((cases[:: -(-len(cases) // _FIRST) or 1], 5), (cases, 1)):
-        result = ranked(screen, some, mistakes)
+        result = ranked(search, some, mistakes)
         mistakes = [m for share, m in result if share <= slack * min(LITTLE, _ALIKE * result[0][0] + 1e-9)]
     return [*mistakes]
 
 
-def ranked(screen: Screen, cases: Sequence[CaseResult], mistakes: Iterable[Mistake]) -> list[tuple[float, Mistake]]:
+def ranked(search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]) -> list[tuple[float, M]]:
     """The mistakes with the share that each leaves, the smallest first; those that leave as much keep their order."""
-    result = [(float(f"{left(screen, cases, m.variant):.2g}"), m) for m in mistakes]
+    result = [(float(f"{left(search, cases, m):.2g}"), m) for m in mistakes]
     return sorted(result, key=lambda x: x[0])
 
 
-def shares(screen: Screen, cases: Sequence[CaseResult], mistakes: Sequence[Mistake]) -> list[tuple[float, Mistake]]:
+def shares(search: Search[M], cases: Sequence[CaseResult], mistakes: Sequence[M]) -> list[tuple[float, M]]:
     """How much of r = y − o each direction D = o_m − o takes away with the number θ that fits it best, the most first.
 
     By least squares θ = ⟨D, r⟩/‖D‖², and what is taken is ⟨D, r⟩²/(‖D‖² ‖r‖²): 1 where y lies on the line through o
     and o_m. Of two mistakes at once the larger one takes most.
     """
-    r = _stacked([_weighed(screen, judged, None) for judged in cases])
     result = []
-    for mistake in mistakes if r.any() else ():
-        d = _stacked([_weighed(screen, judged, mistake.variant) for judged in cases])
-        if share := taken(d, r):
-            result.append((share, mistake))
+    for mistake in mistakes:
+        errors = [_errors(search, judged, mistake) for judged in cases]
+        if errors and not any(pair is None for pair in errors):
+            r, d = (_of_size_one(np.concatenate(e)) for e in zip(*filter(None, errors), strict=True))
+            if d.any() and r.any():
+                result.append((float(f"{(d @ r) ** 2 / ((d @ d) * (r @ r)):.3g}"), mistake))
     return sorted(result, key=lambda x: -x[0])
 
 
-def taken(d: np.ndarray, r: np.ndarray) -> float:
-    """Return the share of r that the direction takes away; 0 where there is nothing to compare."""
-    some = d.shape == r.shape and d.any() and r.any()
-    return float(f"{(d @ r) ** 2 / ((d @ d) * (r @ r)):.3g}") if some else 0.0
-
-
-def _stacked(parts: Sequence[np.ndarray | None]) -> np.ndarray:
-    """One vector of all cases, of which the largest entry is 1; none where a case has nothing."""
-    result = [p for p in parts if p is not None]
-    whole = np.concatenate(result) if result and len(result) == len(parts) else np.zeros(0)
-    largest = np.abs(whole).max(initial=0.0)
-    return whole / largest if largest > 0 else whole
-
-
-def _weighed(screen: Screen, judged: CaseResult, variant: Variant | None) -> np.ndarray | None:
-    """Return the output, or a variant's, less the right one, in units of the legal error."""
-    outputs, allowed = _outputs(screen, judged, variant or RIGHT), traced(judged).allowed
-    if outputs is None or outputs[0].shape != allowed.shape:
-        return None
-    got, wrong, right = outputs
-    with np.errstate(all="ignore"):
-        d = ((got if variant is None else wrong) - right) / allowed
-        result = np.isfinite(right) & np.isfinite(got) & (allowed > 0)
-    return None if not np.isfinite(d[result]).all() else np.where(result, d, 0.0).ravel()
+def _of_size_one(x: Array) -> Array:
+    largest = np.abs(x).max(initial=0.0)
+    return x / largest if largest > 0 else x
 
 
 # -- two mistakes together ---------------------------------------------------------------------------------------------
