@@ -40,7 +40,7 @@ _SCREENED = 20_000  # runs in float64 for each way, see ``effort``
 _LOOKED_AT = 3  # wrong cases by which mistakes are put in order
 _KEPT = 512  # entries of the inputs of cases whose outputs are kept
 _PAIRED, _PAIRED_SIZE, _LARGE = 2, 100, 400  # wrong cases by which pairs are sought: of about, at most so many entries
-_LIKELY, _FIRSTS = 20, 6  # mistakes that account for most, and of them those beside which others are tried
+_FIRSTS, _LOOKS, _NEAREST = 6, 2, 2  # mistakes beside which others are tried, by how many cases, and then instead
 _BALLS = 50  # such runs, that one in balls takes as long as
 #: Words of a mistake that has a size of its own.
 SIZED = re.compile(r"(blocks?|tiles?|first|parts?|merged) (of )?\d+|\d+ (slots|in all|parts|keys)")
@@ -376,29 +376,40 @@ class Search(ABC, Generic[M]):
     def pairs(self) -> Iterator[M]:
         """Two mistakes, each of which explains some of what is wrong by itself."""
         self._begin()
-        for first, second in self.likely_pairs():
-            if self._over:
+        for pairs in self.likely_pairs():
+            result = False
+            for both in pairs:
+                if self._over:
+                    return
+                if self._explains(both, (*self.wrong, *self.right[:_SEEN])) and self.tells(both):
+                    result = True
+                    yield both
+            if result:
                 return
-            both = self.combined(first, second)
-            if both is not None and self._explains(both, (*self.wrong, *self.right[:_SEEN])) and self.tells(both):
-                yield both
 
-    def likely_pairs(self) -> Iterator[tuple[M, M]]:
-        """First the mistakes that alone account for most, each with those that leave least beside it: neither of two
-        need explain a case alone."""
+    def likely_pairs(self) -> Iterator[list[M]]:
+        """Groups of pairs: for each of the mistakes that alone account for most, with what leaves least beside it, and
+        that with what leaves least in the place of the first. Neither of two need explain a case alone."""
         finite = [r for r in self.wrong if is_finite(r) and r.ratios is not None and r.case.size <= _LARGE]
         few = sorted(finite, key=lambda r: abs(r.case.size - _PAIRED_SIZE))[:_PAIRED]
-        every = [*self.possible, *self.further()]
-        firsts = [m for _, m in screening.shares(self, few, every)[:_LIKELY]]
-        for first in islice(self.distinct(firsts, self.wrong[:_ALIKE], every=True), _FIRSTS):
-            pairs = [(both, m) for m in every if (both := self.combined(first, m)) is not None]
-            self.effort.spend(0, len(pairs) // _PAIRED)
-            beside = {id(both): m for both, m in pairs}
-            ranked = screening.ranked(self, few[:1], [both for both, _ in pairs])
-            likely = [both for share, both in ranked if share <= screening.LITTLE]
-            for both in screening.best(self, few, likely):
-                yield first, beside[id(both)]
-        yield from combinations(self.parts(), 2)
+        every, before = [*self.possible, *self.further()], set[int]()
+        for first in screening.firsts(self, few, every, _FIRSTS):
+            pairs, nearest = self._beside(first, every, few)
+            for other in nearest:
+                if id(other) not in before:
+                    before.add(id(other))
+                    pairs += self._beside(other, every, few)[0]
+            yield pairs
+        yield [both for pair in combinations(self.parts(), 2) if (both := self.combined(*pair)) is not None]
+
+    def _beside(self, first: M, every: Sequence[M], few: Sequence[CaseResult]) -> tuple[list[M], list[M]]:
+        """The pairs of a mistake with others that leave little, and the others of the pairs that leave least."""
+        pairs = [(both, m) for m in every if (both := self.combined(first, m)) is not None]
+        self.effort.spend(0, len(pairs) // _PAIRED)
+        beside = {id(both): m for both, m in pairs}
+        ranked = screening.ranked(self, few[:_LOOKS], [both for both, _ in pairs])
+        likely = [both for share, both in ranked if share <= screening.LITTLE]
+        return screening.best(self, few, likely), [beside[id(both)] for _, both in ranked[:_NEAREST]]
 
     def parts(self) -> list[M]:
         """The mistakes of which pairs are tried: those that explain something, the most first."""

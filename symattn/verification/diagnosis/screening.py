@@ -157,6 +157,7 @@ def compared(got: Array, wrong: Array, right: Array, ratios: Array | None, slack
 LITTLE = 0.1  # of the squared residual that a mistake which is named may leave
 _ALIKE = 4  # times what the best one leaves: as good
 _CASES, _FIRST = 24, 3
+_PARALLEL = 0.98  # of the square of the cosine of two directions: they are one
 
 
 def left(search: Search[M], cases: Sequence[CaseResult], mistake: M) -> float:
@@ -205,25 +206,28 @@ def ranked(search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]
     return sorted(result, key=lambda x: x[0])
 
 
-def shares(search: Search[M], cases: Sequence[CaseResult], mistakes: Sequence[M]) -> list[tuple[float, M]]:
-    """How much of r = y − o each direction D = o_m − o takes away with the number θ that fits it best, the most first.
+def firsts(search: Search[M], cases: Sequence[CaseResult], mistakes: Sequence[M], count: int) -> list[M]:
+    """So many mistakes that take much of r = y − o away, the most first, each in another direction.
 
-    By least squares θ = ⟨D, r⟩/‖D‖², and what is taken is ⟨D, r⟩²/(‖D‖² ‖r‖²): 1 where y lies on the line through o
-    and o_m. Of two mistakes at once the larger one takes most.
+    With the number θ = ⟨D, r⟩/‖D‖² that fits best, D = o_m − o takes away ⟨D, r⟩²/(‖D‖² ‖r‖²): 1 where y lies on the
+    line through o and o_m. Of two mistakes at once the larger one takes most.
     """
-    result = []
+    shares, chosen = [], list[tuple[M, Array]]()
     for mistake in mistakes:
         errors = [_errors(search, judged, mistake) for judged in cases]
         if errors and not any(pair is None for pair in errors):
-            r, d = (_of_size_one(np.concatenate(e)) for e in zip(*filter(None, errors), strict=True))
-            if d.any() and r.any():
-                result.append((float(f"{(d @ r) ** 2 / ((d @ d) * (r @ r)):.3g}"), mistake))
-    return sorted(result, key=lambda x: -x[0])
+            r, d = (_of_length_one(np.concatenate(e)) for e in zip(*filter(None, errors), strict=True))
+            shares.append((float(f"{(d @ r) ** 2:.3g}"), mistake, d))
+    for _, mistake, d in sorted(shares, key=lambda x: -x[0]):
+        if len(chosen) < count and d.any() and all((d @ other) ** 2 < _PARALLEL for _, other in chosen):
+            chosen.append((mistake, d))
+    return [mistake for mistake, _ in chosen]
 
 
-def _of_size_one(x: Array) -> Array:
+def _of_length_one(x: Array) -> Array:
     largest = np.abs(x).max(initial=0.0)
-    return x / largest if largest > 0 else x
+    x = x / largest if largest > 0 else x
+    return x / np.sqrt(x @ x) if largest > 0 else x
 
 
 # -- two mistakes together ---------------------------------------------------------------------------------------------
@@ -233,12 +237,19 @@ def combined(first: Mistake, second: Mistake) -> Mistake | None:
     steps = _steps(a, b)
     if steps is None or (a.values != "v" and b.values != "v") or first.cause == second.cause:
         return None
-    variant = Variant(
+    variant = _at_once(a, b, steps)
+    around = (*(_at_once(x, b, more) for x in first.around if (more := _steps(x, b)) is not None),
+              *(_at_once(a, x, more) for x in second.around if (more := _steps(a, x)) is not None))  # fmt: skip
+    in_floats = first.in_floats or second.in_floats or not variant.rows
+    return Mistake(first.step, f"{first.cause}; and {second.cause}", variant, None, around, in_floats)
+
+
+def _at_once(a: Variant, b: Variant, steps: dict[str, Change]) -> Variant:
+    return Variant(
         steps, a.rows and b.rows, a.values if a.values != "v" else b.values,
         _both(a.spec, b.spec, lambda f, g: lambda spec: g(f(spec))),
         _both(a.inputs, b.inputs, lambda f, g: lambda spec, inputs: g(spec, f(spec, inputs))),
     )  # fmt: skip
-    return Mistake(first.step, f"{first.cause}; and {second.cause}", variant)
 
 
 def _steps(a: Variant, b: Variant) -> dict[str, Change] | None:
