@@ -17,9 +17,9 @@ from symattn.bounds.mistake import Mistake
 from symattn.programs.verify import verify
 from symattn.verification.diagnosis.coarser import form
 from symattn.verification.diagnosis.rows import affected
-from symattn.verification.diagnosis.screening import combined
 from symattn.verification.report import Fault
 from symattn.verification.rules import known
+from symattn.verification.rules.combining import combined
 from tests.faults.rewrites import softmax as _softmax
 
 Array = Any

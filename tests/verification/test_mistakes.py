@@ -22,10 +22,10 @@ from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant, changed, trace
 from symattn.document.errors import InputError
 from symattn.programs.verify import verify
-from symattn.verification.diagnosis.screening import combined
 from symattn.verification.probing.probes import small
 from symattn.verification.report import STEPS
 from symattn.verification.rules import known, reading
+from symattn.verification.rules.combining import combined
 from symattn.verification.rules.families import families
 from tests.lanes import one_row_in
 

@@ -14,11 +14,13 @@ from symattn.bounds.case_result import OF_VALUES, Case, CaseResult, Part
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.verification import report, rules
-from symattn.verification.diagnosis import fitted, outofrange, rows, screening
-from symattn.verification.diagnosis.causes import SIZED, Cause, Search, Way, by_size, is_finite, where_made
-from symattn.verification.diagnosis.screening import LITTLE, best, combined, left
+from symattn.verification.diagnosis import fitted, outofrange, rows
+from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, is_finite, where_made
+from symattn.verification.diagnosis.float_runs import FloatRuns
+from symattn.verification.diagnosis.screening import LITTLE, SIZED, best, left
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.rules import softmaxes, tiling
+from symattn.verification.rules.combining import combined
 from symattn.verification.rules.families import families
 
 if TYPE_CHECKING:
@@ -38,13 +40,13 @@ _BESIDE = 3  # the same, for variants whose scores and weights are nearly the ri
 class InAttention(Search[Mistake]):
     """A search among known mistakes, those by rule, and arrays that are stored in narrower formats."""
 
-    runs: screening.FloatRuns = field(init=False)
+    runs: FloatRuns = field(init=False)
     names: frozenset[str] = field(init=False)
     conditional: list[Mistake] = field(default_factory=list)
     without_rows: bool = False  # whether rows without any key are put aside
 
     def __post_init__(self) -> None:
-        self.runs = screening.FloatRuns(self.session.spec, self.session.precision)
+        self.runs = FloatRuns(self.session.spec, self.session.precision)
         self.names = frozenset(self.wrong[0].case.inputs)
         super().__post_init__()
 
@@ -84,7 +86,7 @@ class InAttention(Search[Mistake]):
         return where_made(judged, mistake, lambda r, m: judge.explains(spec, precision, r, m.variant))
 
     def combined(self, first: Mistake, second: Mistake) -> Mistake | None:
-        """See ``screening.combined``."""
+        """See ``rules.combining``."""
         return combined(*sorted((first, second), key=lambda m: report.STEPS.index(m.step)))
 
     def families(self) -> Iterator[fitted.FittedFamily[Mistake]]:

@@ -7,7 +7,6 @@ one that gives the same residues comes before all.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from symattn.bounds.case_result import OF_VALUES, UNFIT, CaseResult, Part, largest
+from symattn.bounds.case_result import OF_VALUES, UNFIT, CaseResult, Part
 from symattn.bounds.mistake import Where
 from symattn.bounds.reference import RIGHT
 from symattn.verification.diagnosis import screening
@@ -42,8 +41,6 @@ _KEPT = 512  # entries of the inputs of cases whose outputs are kept
 _PAIRED, _PAIRED_SIZE, _LARGE = 2, 100, 400  # wrong cases by which pairs are sought: of about, at most so many entries
 _FIRSTS, _LOOKS, _NEAREST = 6, 2, 2  # mistakes beside which others are tried, by how many cases, and then instead
 _BALLS = 50  # such runs, that one in balls takes as long as
-#: Words of a mistake that has a size of its own.
-SIZED = re.compile(r"(blocks?|tiles?|first|parts?|merged) (of )?\d+|\d+ (slots|in all|parts|keys)")
 
 
 class Known(Protocol):
@@ -221,21 +218,23 @@ class Search(ABC, Generic[M]):
         wrong = self.outputs(judged, mistake)
         if wrong is None:
             return float("inf")
-        return max(_miss(part, a) for part, a in self.meant(judged, wrong))
+        return max(screening.miss(part, a) for part, a in self.meant(judged, wrong))
 
     def distinct(self, mistakes: Iterable[M], cases: Sequence[CaseResult], every: bool = False) -> Iterator[M]:
         """The mistakes without those that only repeat one before, up to roundings; ``every``: of whatever kind."""
         before: list[list[Outputs]] = []
         for mistake in mistakes:
             outputs = [self.outputs(judged, mistake) for judged in cases]
-            if not ((every or self.repeats(mistake)) and any(all(map(_are_alike, outputs, b)) for b in before)):
+            if not (
+                (every or self.repeats(mistake)) and any(all(map(screening.are_alike, outputs, b)) for b in before)
+            ):
                 before.append(outputs)
                 yield mistake
 
     def plainest(self, mistakes: tuple[M, ...], tried: Sequence[CaseResult]) -> tuple[M, ...]:
         """Return the plainest of the mistakes that explain everything, ``tried`` besides."""
         cases = [*self.wrong[:_ALIKE], *self.right[:_ALIKE], *(r for r in tried if r.finding != "raises")]
-        return tuple(self.distinct(plainest(mistakes), cases)) if len(mistakes) > 1 else mistakes
+        return tuple(self.distinct(screening.plainest(mistakes), cases)) if len(mistakes) > 1 else mistakes
 
     def cause(self, found: tuple[M, ...], sure: bool, besides: str = "") -> Cause[M]:
         """Return the cause for these mistakes."""
@@ -497,26 +496,3 @@ def explains_all(answers: Iterable[bool | None]) -> bool:
             return False
         seen = seen or answer is True
     return seen
-
-
-def _are_alike(one: Outputs, other: Outputs) -> bool:
-    """Return whether outputs are the same up to roundings of float64."""
-    if one is None or other is None:
-        return one is other
-    near = (np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True) for a, b in zip(one, other, strict=True))
-    return [a.shape for a in one] == [b.shape for b in other] and all(near)
-
-
-def _miss(part: Part, wrong: np.ndarray) -> float:
-    got = part.got
-    if got is None or got.shape != wrong.shape or not np.isfinite(wrong).all():
-        return float("inf")
-    return float(np.abs(got - wrong).max(initial=0.0)) / max(largest(part.expected.near), 1e-300)
-
-
-def plainest(mistakes: tuple[M, ...]) -> tuple[M, ...]:
-    """One for each cause; of those that differ in brackets, or in the sizes at which they are made, the first. What
-    holds everywhere comes before what has a size of its own, and stands alone."""
-    everywhere = tuple(m for m in mistakes if not SIZED.search(m.cause))
-    mistakes = everywhere or mistakes
-    return tuple({m.cause.partition(" (")[0].partition(", where ")[0]: m for m in reversed(mistakes)}.values())[::-1]

@@ -7,28 +7,21 @@ scores and weights. So a mistake that is put aside here is none that balls would
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from symattn.arrays.precision import Precision
-from symattn.attention.spec import Attention
-from symattn.bounds.case_result import UNFIT, CaseResult
-from symattn.bounds.mistake import Mistake
-from symattn.bounds.reference import RIGHT, SCORES, Change, Values, Variant, canonical, changed, trace
-from symattn.verification.rules.forbidding import SOME_KEYS
+from symattn.bounds.case_result import CaseResult, Part, largest
 
 if TYPE_CHECKING:
-    from symattn.verification.diagnosis.causes import Known, Search
+    from symattn.verification.diagnosis.causes import Known, Outputs, Search
 
 Array = np.ndarray
 T = TypeVar("T")
-C = TypeVar("C")
 M = TypeVar("M", bound="Known")
-_ROUGH = 8  # times a first-order bound
-_KEPT = 1 << 17  # numbers that a run of the right definition has at most to be kept
 
 
 @dataclass
@@ -46,93 +39,6 @@ class ComputedValues(Generic[T]):
         if keep:
             self.results[key] = of, result
         return result
-
-
-@dataclass
-class FloatRuns:
-    """Runs of attention in float64; those of the right definition are kept."""
-
-    spec: Attention
-    precision: Precision
-    right: ComputedValues[Values] = field(default_factory=ComputedValues)
-    rough: dict[tuple[int, int], float] = field(default_factory=dict)
-
-    def run(self, judged: CaseResult, variant: Variant) -> Array:
-        """The output of a variant."""
-        values = self._traced(judged, variant, np.float64)
-        with np.errstate(all="ignore"):
-            self.rough[id(judged), id(variant)] = self._rough(values)
-        return np.asarray(values["output"], dtype=np.float64)
-
-    def slack(self, judged: CaseResult, variant: Variant) -> float:
-        """A rough bound on how far code of a variant that has just been run may be from it."""
-        return self.rough[id(judged), id(variant)]
-
-    def loses(self, judged: CaseResult, variant: Variant) -> bool:
-        """Return whether the variant, in the format of the scores, gives no number wherever the function gave none."""
-        got, wide = judged.outcome.output, self.precision.score.name == "float64"
-        try:
-            out = np.asarray(self._traced(judged, variant, np.float64 if wide else np.float32)["output"])
-        except UNFIT:
-            return False
-        return got is not None and got.shape == out.shape and bool((~np.isfinite(out))[~np.isfinite(got)].all())
-
-    def _traced(self, judged: CaseResult, variant: Variant, dtype: type[np.floating[Any]]) -> Values:
-        """All arrays of a variant in this type."""
-        spec, inputs = changed(canonical(self.spec), judged.case.inputs, variant)
-        own = judged.case.inputs
-        known: Values = {}
-        if dtype is np.float64 and variant is not RIGHT and variant.spec is None and inputs.keys() == own.keys():
-            known = self._right_arrays(judged)
-        arrays = {
-            n: known[n] if known and a is own[n] else a if a.dtype.kind in "biu" else a.astype(dtype)
-            for n, a in inputs.items()
-        }
-        with np.errstate(all="ignore"):
-            return trace(spec, arrays, variant, known=known)
-
-    def _right_arrays(self, judged: CaseResult) -> Values:
-        """The arrays of the right definition; none where they are many, or where it has no result."""
-
-        def run() -> Values:
-            values = self._traced(judged, RIGHT, np.float64)
-            return values if sum(np.size(a) for a in values.values()) <= _KEPT else {}
-
-        try:
-            return self.right.once((judged,), run)
-        except UNFIT:
-            return {}
-
-    def _rough(self, values: Values) -> float:
-        """u (n + d + |s|) max|v| Σ|a|, with factors that are generous."""
-        f = self.precision.roughest
-        met = ("q_joined", "k_joined") if "k_joined" in values else ("q", "k")  # of latents, both parts side by side
-        q, k, a = (np.asarray(values[n]) for n in (*met, "weights"))
-        n = a.shape[-1]
-        later = [name for name in SCORES[1:] if name in values] or ["scores"]
-        largest = max(_largest(np.asarray(values[name])) for name in later)
-        raw = _largest(np.asarray(values["scores"]))
-        lengths = _longest(q) * _longest(k)
-        size = max(largest, lengths * min(largest / raw, 1e3) if raw > 0 and largest > 0 else lengths)
-        terms = n + q.shape[-1] + 2 * (int(np.shape(values["x"])[-1]) if "x" in values else 0) + 8
-        total = max(float(np.nanmax(np.abs(a).sum(axis=-1), initial=1.0)), 1.0) if a.size else 1.0
-        values_ = _largest(np.asarray(values["v"])) * _projection(values)
-        return float(_ROUGH * float(f.u) * (terms + 4 * size) * values_ * total + 64 * float(f.eta) * n * (values_ + 1))
-
-
-def _projection(values: Values) -> float:
-    """How much larger an output projection can make a number."""
-    w = values.get("w_o")
-    return 1.0 if w is None else float(np.abs(np.asarray(w)).sum(axis=0).max(initial=1.0))
-
-
-def _largest(x: np.ndarray) -> float:
-    finite = np.abs(x[np.isfinite(x)])
-    return float(finite.max(initial=0.0))
-
-
-def _longest(x: Array) -> float:
-    return float(np.sqrt((x * x).sum(axis=-1)).max(initial=0.0))
 
 
 def compared(got: Array, wrong: Array, right: Array, ratios: Array | None, slack: Array) -> bool | None:
@@ -230,40 +136,29 @@ def _of_length_one(x: Array) -> Array:
     return x / np.sqrt(x @ x) if largest > 0 else x
 
 
-# -- two mistakes together ---------------------------------------------------------------------------------------------
-def combined(first: Mistake, second: Mistake) -> Mistake | None:
-    """Both at once; None where they change the same step."""
-    a, b = first.variant, second.variant
-    steps = _steps(a, b)
-    if steps is None or (a.values != "v" and b.values != "v") or first.cause == second.cause:
-        return None
-    variant = _at_once(a, b, steps)
-    around = (*(_at_once(x, b, more) for x in first.around if (more := _steps(x, b)) is not None),
-              *(_at_once(a, x, more) for x in second.around if (more := _steps(a, x)) is not None))  # fmt: skip
-    in_floats = first.in_floats or second.in_floats or not variant.rows
-    return Mistake(first.step, f"{first.cause}; and {second.cause}", variant, None, around, in_floats)
+# -- which mistakes say the same ---------------------------------------------------------------------------------------
+#: Words of a mistake that has a size of its own.
+SIZED = re.compile(r"(blocks?|tiles?|first|parts?|merged) (of )?\d+|\d+ (slots|in all|parts|keys)")
 
 
-def _at_once(a: Variant, b: Variant, steps: dict[str, Change]) -> Variant:
-    return Variant(
-        steps, a.rows and b.rows, a.values if a.values != "v" else b.values,
-        _both(a.spec, b.spec, lambda f, g: lambda spec: g(f(spec))),
-        _both(a.inputs, b.inputs, lambda f, g: lambda spec, inputs: g(spec, f(spec, inputs))),
-    )  # fmt: skip
+def are_alike(one: Outputs, other: Outputs) -> bool:
+    """Return whether outputs are the same up to roundings of float64."""
+    if one is None or other is None:
+        return one is other
+    near = (np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True) for a, b in zip(one, other, strict=True))
+    return [a.shape for a in one] == [b.shape for b in other] and all(near)
 
 
-def _steps(a: Variant, b: Variant) -> dict[str, Change] | None:
-    """The steps of both. Weights of the keys that a wrong mask has left give way to other weights."""
-    merged = dict(a.steps)
-    for name, change in b.steps.items():
-        if name in merged and change is not SOME_KEYS:
-            if merged[name] is not SOME_KEYS:
-                return None
-        elif name in merged:
-            continue
-        merged[name] = change
-    return merged
+def miss(part: Part, wrong: np.ndarray) -> float:
+    got = part.got
+    if got is None or got.shape != wrong.shape or not np.isfinite(wrong).all():
+        return float("inf")
+    return float(np.abs(got - wrong).max(initial=0.0)) / max(largest(part.expected.near), 1e-300)
 
 
-def _both(a: C | None, b: C | None, joined: Callable[[C, C], C]) -> C | None:
-    return joined(a, b) if a and b else a or b
+def plainest(mistakes: tuple[M, ...]) -> tuple[M, ...]:
+    """One for each cause; of those that differ in brackets, or in the sizes at which they are made, the first. What
+    holds everywhere comes before what has a size of its own, and stands alone."""
+    everywhere = tuple(m for m in mistakes if not SIZED.search(m.cause))
+    mistakes = everywhere or mistakes
+    return tuple({m.cause.partition(" (")[0].partition(", where ")[0]: m for m in reversed(mistakes)}.values())[::-1]
