@@ -45,6 +45,7 @@ class Subject(ABC):
     misshapen the step of a wrong shape that nothing explains
     climbed   entries of inputs below which larger errors are sought from there
     meant     groups that ask what is computed, and little of its arithmetic
+    costs     how many runs one counts for
     """
 
     outputs: tuple[str, ...]
@@ -55,6 +56,7 @@ class Subject(ABC):
     misshapen: str = "output"
     climbed: int = 600
     meant: frozenset[str] = frozenset()
+    costs: int = 1
 
     # -- inputs --------------------------------------------------------------------------------------------------------
     @abstractmethod

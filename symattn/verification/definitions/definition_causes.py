@@ -57,11 +57,6 @@ class InDefinition(Search[DefinitionMistake]):
         self._begin()
         return [m for m in self.survivors([*mistakes]) if self.tells(m)]
 
-    def screened(self, judged: CaseResult, mistake: DefinitionMistake) -> bool | None:
-        """See ``Search``; a run counts for as many as it costs."""
-        self.effort.spend(0, self.subject.costs - 1)
-        return super().screened(judged, mistake)
-
     def explains(self, judged: CaseResult, mistake: DefinitionMistake) -> bool | None:
         """See ``judging``."""
         subject, precision, among = self.subject, self.session.precision, self.among

@@ -38,8 +38,8 @@ _PLACES = 4  # conditions that are tried for each mistake
 _SCREENED = 20_000  # runs in float64 for each way, see ``effort``
 _LOOKED_AT = 3  # wrong cases by which mistakes are put in order
 _KEPT = 512  # entries of the inputs of cases whose outputs are kept
-_PAIRED, _PAIRED_SIZE, _LARGE = 2, 100, 400  # wrong cases by which pairs are sought: of about, at most so many entries
-_FIRSTS, _LOOKS, _NEAREST = 6, 2, 2  # mistakes beside which others are tried, by how many cases, and then instead
+_PAIRED, _LARGE = 2, 400  # wrong cases by which pairs are sought: of at most so many entries, with the most outputs
+_FIRSTS, _NEAREST = 6, 2  # mistakes beside which others are tried, and those that are tried in their place
 _BALLS = 50  # such runs, that one in balls takes as long as
 
 
@@ -390,12 +390,14 @@ class Search(ABC, Generic[M]):
         """Groups of pairs: for each of the mistakes that alone account for most, with what leaves least beside it, and
         that with what leaves least in the place of the first. Neither of two need explain a case alone."""
         finite = [r for r in self.wrong if is_finite(r) and r.ratios is not None and r.case.size <= _LARGE]
-        few = sorted(finite, key=lambda r: abs(r.case.size - _PAIRED_SIZE))[:_PAIRED]
+        few = sorted(finite, key=_most_outputs_first)[:_PAIRED]
         every, before = [*self.possible, *self.further()], set[int]()
         for first in screening.firsts(self, few, every, _FIRSTS):
+            if self._over:
+                return
             pairs, nearest = self._beside(first, every, few)
             for other in nearest:
-                if id(other) not in before:
+                if id(other) not in before and not self._over:
                     before.add(id(other))
                     pairs += self._beside(other, every, few)[0]
             yield pairs
@@ -404,9 +406,9 @@ class Search(ABC, Generic[M]):
     def _beside(self, first: M, every: Sequence[M], few: Sequence[CaseResult]) -> tuple[list[M], list[M]]:
         """The pairs of a mistake with others that leave little, and the others of the pairs that leave least."""
         pairs = [(both, m) for m in every if (both := self.combined(first, m)) is not None]
-        self.effort.spend(0, len(pairs) // _PAIRED)
+        self.effort.spend(0, self.session.subject.costs * len(pairs) // 2)
         beside = {id(both): m for both, m in pairs}
-        ranked = screening.ranked(self, few[:_LOOKS], [both for both, _ in pairs])
+        ranked = screening.ranked(self, few[:1], [both for both, _ in pairs])
         likely = [both for share, both in ranked if share <= screening.LITTLE]
         return screening.best(self, few, likely), [beside[id(both)] for _, both in ranked[:_NEAREST]]
 
@@ -425,7 +427,7 @@ class Search(ABC, Generic[M]):
 
     def screened(self, judged: CaseResult, mistake: M) -> bool | None:
         """Ask float64 whether a mistake explains a case."""
-        self.effort.spend(judged.case.size)
+        self.effort.spend(judged.case.size, self.session.subject.costs)
         return self.answer(judged, mistake)
 
     def _explains(self, mistake: M, cases: Sequence[CaseResult]) -> bool:
@@ -486,6 +488,10 @@ def where_made(judged: CaseResult, mistake: M, ask: Callable[[CaseResult, M], bo
 def is_finite(judged: CaseResult) -> bool:
     """Return whether every output has come, and is finite."""
     return all(part.got is not None and bool(np.isfinite(part.got).all()) for part in judged.parts)
+
+
+def _most_outputs_first(judged: CaseResult) -> tuple[int, int]:
+    return -sum(part.expected.allowed.size for part in judged.parts), judged.case.size
 
 
 def explains_all(answers: Iterable[bool | None]) -> bool:
