@@ -14,7 +14,7 @@ from symattn.bounds.case_result import CaseResult, Part, largest
 from symattn.verification.definitions.definition_mistakes import both, changes, of_arrays, of_outputs
 from symattn.verification.definitions.definition_subject import Definition, DefinitionMistake, Numbered
 from symattn.verification.definitions.judging import explains
-from symattn.verification.diagnosis import outofrange
+from symattn.verification.diagnosis import outofrange, screening
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
 
 _LEGAL = 8  # times what is legal for the right definition
@@ -56,6 +56,10 @@ class InDefinition(Search[DefinitionMistake]):
         """Return the mistakes that float64 shows clearly."""
         self._begin()
         return [m for m in self.survivors([*mistakes]) if self.tells(m)]
+
+    def rules_out(self, judged: CaseResult, mistake: DefinitionMistake) -> bool:
+        """A mistake may lose more digits than the definition does, but then it leaves little of the error."""
+        return super().rules_out(judged, mistake) and screening.left(self, [judged], mistake) > screening.LITTLE
 
     def explains(self, judged: CaseResult, mistake: DefinitionMistake) -> bool | None:
         """See ``judging``."""

@@ -337,8 +337,12 @@ class Search(ABC, Generic[M]):
         for judged in (*cases, *self.right[:_SEEN]):  # case by case, so that the first ones leave few
             if self._over or not survivors:
                 break
-            survivors = [m for m in survivors if self.screened(judged, m) is not False]
+            survivors = [m for m in survivors if not self.rules_out(judged, m)]
         return survivors
+
+    def rules_out(self, judged: CaseResult, mistake: M) -> bool:
+        """Return whether float64 says that a mistake cannot explain a case."""
+        return self.screened(judged, mistake) is False
 
     def with_numbers(self) -> Iterator[M]:
         """Mistakes whose number is fitted."""
