@@ -344,7 +344,8 @@ class Definition(Subject):
 
     def coarse(self, session: Session, narrow: str) -> tuple[str, str]:
         """The step of the definition."""
-        return self.step, f"its errors are ones that {narrow} arithmetic could make"
+        name = f"all-{narrow}" if narrow == session.precision.input.name else narrow
+        return self.step, f"its errors are ones that {name} arithmetic could make"
 
     # -- the report ----------------------------------------------------------------------------------------------------
     def words(self, session: Session) -> str:
