@@ -328,7 +328,8 @@ class Search(ABC, Generic[M]):
         """
         self._begin()
         few = self.wrong[:: max(1, len(self.wrong) // _LOOKED_AT)]
-        yield from (mistake for _, mistake in screening.ranked(self, few, self.dim))
+        real = [m for m in self.dim if any(self.outputs(judged, m) is not None for judged in self.wrong)]
+        yield from (mistake for _, mistake in screening.ranked(self, few, real))
 
     def survivors(self, mistakes: list[M]) -> list[M]:
         """Return the mistakes that float64 does not rule out."""
