@@ -411,7 +411,7 @@ class Search(ABC, Generic[M]):
     def _beside(self, first: M, every: Sequence[M], few: Sequence[CaseResult]) -> tuple[list[M], list[M]]:
         """The pairs of a mistake with others that leave little, and the others of the pairs that leave least."""
         pairs = [(both, m) for m in every if (both := self.combined(first, m)) is not None]
-        self.effort.spend(0, self.session.subject.costs * len(pairs) // 2)
+        self.effort.spend(0, self.session.subject.costs * len(pairs))
         beside = {id(both): m for both, m in pairs}
         ranked = screening.ranked(self, few[:1], [both for both, _ in pairs])
         likely = [both for share, both in ranked if share <= screening.LITTLE]
