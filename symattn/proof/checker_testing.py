@@ -83,26 +83,26 @@ def _gap(point: Point, left: CheckedNode, right: CheckedNode, at: Mapping[str, i
 
 def own_sizes(own: CheckedNode, scope: Scope, rows: bool, rules: bool) -> list[dict[str, int]]:
     """The sizes that decide the checker's own numerator."""
-    if rows:
-        return row_grid(own, scope)[1]
-    limits = cut_off(own, scope)
-    if not rules:
-        try:
-            return [one_size(own, limits)]
-        except Rejected:
-            pass
-    return box(limits)
+    try:
+        return _deciding("rows" if rows else "one size", own, scope, rules)[1]
+    except Rejected:
+        if rows:
+            raise
+        return _deciding("box", own, scope, rules)[1]
+
+
+def _deciding(how: str, x: CheckedNode, scope: Scope, rules: bool) -> tuple[CountingLimits, list[dict[str, int]]]:
+    """Return the limits, and the sizes at which they decide x = 0. Rejects what the theorem does not decide so."""
+    if how == "rows":
+        return row_grid(x, scope)
+    limits = cut_off(x, scope)
+    expect(how == "box" or (how == "one size" and not rules), f"{how!r} does not decide it")
+    return limits, box(limits) if how == "box" else [one_size(x, limits)]
 
 
 def needed_sizes(e: Record, numerator: CheckedNode, scope: Scope, rules: bool) -> list[dict[str, int]]:
     """The sizes that the theorem asks for; rejected where its conditions fail or the counts are not those given."""
-    how = e["how"]
-    if how == "rows":
-        limits, sizes = row_grid(numerator, scope)
-    else:
-        limits = cut_off(numerator, scope)
-        expect(how == "box" or (how == "one size" and not rules), f"{how!r} does not decide it")
-        sizes = box(limits) if how == "box" else [one_size(numerator, limits)]
+    limits, sizes = _deciding(e["how"], numerator, scope, rules)
     expect(e["counted"] == limits.counted, "D is counted otherwise")
     expect(e["stable"] == limits.stable, "T is counted otherwise")
     return sizes

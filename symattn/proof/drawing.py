@@ -94,25 +94,17 @@ def on_circles(units: Iterable[tuple[str, str]], shapes: Mapping[str, str]) -> d
                 f"units: {pair[0]} and {pair[1]} have the shapes {' and '.join(sorted(result))}; hint: one"
             )
     sides: dict[str, tuple[str, bool]] = {}
-    for pair in pairs:
-        _spread(pair, pairs, sides)
+    for first in pairs:
+        waiting = [] if first[0] in sides else [first[0]]
+        sides.setdefault(first[0], (str(first), True))
+        while waiting:
+            here = waiting.pop()
+            circle_of, cosine = sides[here]
+            for other in (p[1 - p.index(here)] for p in pairs if here in p):
+                if other not in sides:
+                    sides[other] = (circle_of, not cosine)
+                    waiting.append(other)
+                elif sides[other] == (circle_of, cosine):
+                    raise InputError(f"units: the pairs of {here} and {other} make a ring; hint: leave one out")
     together = [*sides.values()]
     return {name: (*seat, together.count(seat) > 1) for name, seat in sides.items()}
-
-
-def _spread(first: tuple[str, str], pairs: list[tuple[str, str]], sides: dict[str, tuple[str, bool]]) -> None:
-    """Seat the first of a pair and all that pairs connect it with, if it has no seat yet."""
-    if first[0] in sides:
-        return
-    sides[first[0]] = (str(first), True)
-    waiting = [first[0]]
-    while waiting:
-        here = waiting.pop()
-        circle_of, cosine = sides[here]
-        for pair in (p for p in pairs if here in p):
-            other = pair[1 - pair.index(here)]
-            if other not in sides:
-                sides[other] = (circle_of, not cosine)
-                waiting.append(other)
-            elif sides[other] == (circle_of, cosine):
-                raise InputError(f"units: the pairs of {here} and {other} make a ring; hint: leave one out")

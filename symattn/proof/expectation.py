@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import product
+from itertools import islice, product
 from math import prod
 from typing import Any
 
@@ -147,30 +147,28 @@ class Expectation:
         return mean
 
     def _mean(self, f: Callable[..., object], laws: Mapping[str, Outcomes]) -> Any:
+        from symattn.arrays.exact import Exact
+
         entries = []
         for name, law in laws.items():
             outcomes = law(*[self.given[p] for p in self.laws[name].parameters])
-            entries += [outcomes] * prod(self.given[name].plain_shape)
+            exact = [(Exact.lift(value).item(), probability) for value, probability in outcomes]
+            entries += [exact] * prod(self.given[name].plain_shape)
         if prod(map(len, entries)) > OUTCOMES:
             raise Undecided("moments: too many outcomes to run through")
         mean = None
         for outcome in product(*entries):
-            term = f(**self._arrays(list(laws), [value for value, _ in outcome]))
+            values = (value for value, _ in outcome)
+            shapes = {name: self.given[name].plain_shape for name in laws}
+            term = f(**{name: Exact(_filled(values, shape)) for name, shape in shapes.items()})
             term = term * prod(probability for _, probability in outcome)
             mean = term if mean is None else mean + term
         return mean
 
-    def _arrays(self, names: list[str], values: list[Any]) -> dict[str, Any]:
-        from symattn.arrays.exact import Exact
 
-        arrays, rest = {}, list(values)
-        for name in names:
-            shape = self.given[name].plain_shape
-            mine = np.empty(prod(shape), dtype=object)
-            for n in range(mine.size):
-                mine[n] = Exact.lift(rest.pop(0)).entries.item()
-            arrays[name] = Exact.lift(mine.reshape(shape))
-        return arrays
+def _filled(values: Iterator[Any], shape: tuple[int, ...]) -> np.ndarray:
+    """The next values as an array of this shape."""
+    return np.fromiter(islice(values, prod(shape)), object, prod(shape)).reshape(shape)
 
 
 def multiplied_out(x: ex.Expression) -> ex.Expression:

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.index.axes import withheld
+from symattn.arrays.index.axes import Axis, withheld
+from symattn.arrays.indexed import Indexed, Permutation
 from symattn.arrays.met import meeting
 from symattn.arrays.notes import assigned
 from symattn.document.errors import InputError, Meaningless, Refused, SymattnError, Undecided, raised_in_symattn
@@ -108,26 +109,18 @@ class Letters:
     @property
     def xp(self) -> Any:
         """The namespace of its arrays."""
-        from symattn.arrays.indexed import Indexed
-
         return Indexed.xp
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
-        from symattn.arrays.indexed import Indexed
-
         return Indexed.letters(name, *[self.axis(a) for a in shape.split()], positive=name in declared.positive)
 
     def axis(self, text: str) -> Any:
-        from symattn.arrays.index.axes import Axis
-
         return Axis([tuple(int(f) if f.isdigit() else f for f in block.split("*")) for block in text.split("+")])
 
     def length(self, sort: str) -> Any:
         return self.axis(sort)
 
     def permutation(self, name: str, sort: str) -> Any:
-        from symattn.arrays.indexed import Permutation
-
         return Permutation(name, sort)
 
 
