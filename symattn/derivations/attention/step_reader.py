@@ -6,6 +6,7 @@ The head is left out of the indices where it is the same everywhere; indices may
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import add, mul, truediv
 from typing import Any
 
 import numpy as np
@@ -272,7 +273,7 @@ class StepReader(Reader):
         """A number goes with every entry."""
         total, *others = map(self.one, x.terms)
         for other in others:
-            total = v.both(total, other, lambda a, b: a + b)
+            total = v.both(total, other, add)
         return total
 
     def _neg(self, x: nt.Neg) -> Value:
@@ -284,7 +285,7 @@ class StepReader(Reader):
         if TIMES in x.factors:
             if len(x.factors) != 3 or x.factors[1] != TIMES:
                 raise Unread("⊙ stands between two arrays")
-            return v.both(self.one(x.factors[0]), self.one(x.factors[2]), lambda a, b: a * b)
+            return v.both(self.one(x.factors[0]), self.one(x.factors[2]), mul)
         return super()._product(x)
 
     def _transposed(self, x: nt.Transposed) -> Value:
@@ -295,7 +296,7 @@ class StepReader(Reader):
 
     def _over(self, x: nt.Over) -> Value:
         below = self.one(x.denominator)
-        return v.both(self.one(x.numerator), below, lambda a, b: a / b)
+        return v.both(self.one(x.numerator), below, truediv)
 
     def _call(self, x: nt.Call) -> Found:
         whole = self.symbols.get(text(x))

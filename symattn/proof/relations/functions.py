@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import reduce
 from itertools import permutations
-from operator import mul
+from operator import mul, neg
 from typing import Any
 
 from symattn.arrays.exact import Exact
@@ -86,8 +85,8 @@ def entrywise(work: Callable[[Any, Any], object]) -> Function:
 
 def smallest(*arguments: Value) -> Value:
     """The smallest entry, or the smaller of two numbers."""
-    result = largest(*(replace(x, array=-x.array) for x in arguments))
-    return replace(result, array=-result.array)
+    result = largest(*(x.on(neg) for x in arguments))
+    return result.on(neg)
 
 
 def entropy(p: Value) -> Value:

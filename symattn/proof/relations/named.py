@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
-from operator import add, eq, ge, gt, le, lt, mul, ne
+from operator import add, eq, ge, gt, le, lt, mul, ne, neg
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from symattn.arrays.array import Array
@@ -261,7 +261,7 @@ class LetterMeanings:
         letters[len(letters) - 1 - letters[::-1].index(twice)] = other
         self.sums[other] = self.sort(twice)
         same = self.compared(twice, "=", other)
-        return self.over(v.both(replace(x, letters=tuple(letters)), same, lambda a, b: a * b), [other])
+        return self.over(v.both(replace(x, letters=tuple(letters)), same, mul), [other])
 
     def compared(self, i: str, sign: str, j: str, place: int | None = None) -> Value:
         """1 where ``i sign j``, 0 elsewhere; with ``place`` for j, of the letter i alone."""
@@ -278,8 +278,8 @@ class LetterMeanings:
     def over(self, x: Value, letters: list[str], operator: str = "sum") -> Value:
         """Σ, max or min over index letters."""
         if operator == "min":
-            result = self.over(replace(x, array=-x.array), letters, "max")
-            return replace(result, array=-result.array)
+            result = self.over(x.on(neg), letters, "max")
+            return result.on(neg)
         for letter in letters:
             if letter not in x.letters:
                 raise Unread(f"the index {letter} does not occur")

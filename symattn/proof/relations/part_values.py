@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from operator import add, mul
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ def added(x: Value, y: Value) -> Value:
         raise Unread("a number is added to what is none")
     if x.rank == y.rank == 0 and x.even != y.even:
         raise Unread("a number is added to a vector")
-    return both(x, y, lambda a, b: a + b)
+    return both(x, y, add)
 
 
 def summed(x: Value) -> Value:
@@ -123,26 +124,26 @@ def times(x: Value, y: Value, sign: str, rows: bool) -> Value:
     if x.even and y.rank:
         return _ones_times(x, y)
     if x.rank == 0 or y.rank == 0:
-        return both(x, y, lambda a, b: a * b)
+        return both(x, y, mul)
     if sign == "·":
         if x.rank != y.rank:
             raise Unread("a dot product of what is not a vector")
-        product = both(replace(x, row=False), replace(y, row=False), lambda a, b: a * b)
+        product = both(replace(x, row=False), replace(y, row=False), mul)
         return summed(summed(product)) if product.rank == 2 else summed(product)
     return _matrices(x, y, rows)
 
 
 def _times_ones(x: Value, y: Value) -> Value:
     if x.rank == 2:
-        return both(summed(x), replace(y, even=False), lambda a, b: a * b)
+        return both(summed(x), replace(y, even=False), mul)
     if x.rank == 0:
-        return both(x, y, lambda a, b: a * b)
+        return both(x, y, mul)
     raise Unread("a vector times 1")
 
 
 def _ones_times(x: Value, y: Value) -> Value:
     if y.rank == 1 and y.row:
-        each = both(replace(x, even=False), y, lambda a, b: a * b)
+        each = both(replace(x, even=False), y, mul)
         return Value(each.array[..., None, :], each.letters, 2)
     raise Unread("1 times what is not a row")
 
@@ -152,15 +153,15 @@ def _matrices(x: Value, y: Value, rows: bool) -> Value:
         letters = tuple(dict.fromkeys((*x.letters, *y.letters)))
         return Value(spread(x, letters, 2) @ spread(y, letters, 2), letters, 2)
     if x.rank == 2 and not y.row:
-        return summed(both(x, Value(y.array[..., None, :], y.letters, 2), lambda a, b: a * b))
+        return summed(both(x, Value(y.array[..., None, :], y.letters, 2), mul))
     if y.rank == 2 and (x.row or rows):
-        product = both(Value(x.array[..., :, None], x.letters, 2), y, lambda a, b: a * b)
+        product = both(Value(x.array[..., :, None], x.letters, 2), y, mul)
         return Value(_sum(product.array, -2), product.letters, 1, True)
     if x.rank == y.rank == 1 and x.row and not y.row:
-        return summed(both(replace(x, row=False), y, lambda a, b: a * b))
+        return summed(both(replace(x, row=False), y, mul))
     if x.rank == y.rank == 1 and y.row and not x.row:
         column, row = Value(x.array[..., :, None], x.letters, 2), Value(y.array[..., None, :], y.letters, 2)
-        return both(column, row, lambda a, b: a * b)
+        return both(column, row, mul)
     raise Unread("a product of what does not multiply as matrices do")
 
 

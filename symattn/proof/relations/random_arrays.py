@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import Parameter, Signature
+from operator import mul, sub
 from typing import TYPE_CHECKING, Any
 
 from symattn.document import notation as nt
@@ -28,8 +29,8 @@ def moment(reader: Reader, word: str, of: tuple[Node, ...]) -> Value:
     if word == "E":
         return _mean(reader, of)
     x, y = (of[0], of[-1])
-    product = v.both(_mean(reader, (x,)), _mean(reader, (y,)), lambda a, b: a * b)
-    return v.both(_mean(reader, (x, y)), product, lambda a, b: a - b)
+    product = v.both(_mean(reader, (x,)), _mean(reader, (y,)), mul)
+    return v.both(_mean(reader, (x, y)), product, sub)
 
 
 def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
@@ -45,7 +46,7 @@ def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
         within = reader.within({**reader.arrays, **drawn})
         first = within.one(factors[0])
         for other in factors[1:]:
-            first = v.both(first, first if other == factors[0] else within.one(other), lambda a, b: a * b)
+            first = v.both(first, first if other == factors[0] else within.one(other), mul)
         if first.rank:
             raise Unread("the mean of what is not a number")
         result[:] = [first]

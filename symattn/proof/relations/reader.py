@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
-from operator import add
+from operator import add, mul, neg, sub, truediv
 from typing import Any
 
 from symattn.document import notation as nt
@@ -43,7 +43,7 @@ class Reader(LetterMeanings):
 
     def _neg(self, x: nt.Neg) -> Value:
         result = self.one(x.body)
-        return replace(result, array=-result.array)
+        return result.on(neg)
 
     def _product(self, x: nt.Product) -> Value:
         if Name("⊙") in x.factors:
@@ -78,11 +78,11 @@ class Reader(LetterMeanings):
             case nt.Neg(body):
                 return self._applied(body, x).on(lambda y: -y)
             case nt.Over(top, below) if not (number := self.one(below)).rank:
-                return v.both(self._applied(top, x), number, lambda p, q: p / q)
+                return v.both(self._applied(top, x), number, truediv)
         matrix = self.one(a)
         if not matrix.even:
             return v.times(matrix, x, "", False)
-        return replace(v.both(replace(matrix, even=False), v.summed(x), lambda p, q: p * q), even=True)
+        return replace(v.both(replace(matrix, even=False), v.summed(x), mul), even=True)
 
     def _factors(self, factors: tuple[Node, ...]) -> Iterator[Value]:
         """The factors of a product, ∇ with what follows it."""
@@ -106,7 +106,7 @@ class Reader(LetterMeanings):
         x, y = (self.one(nt.Product(part) if len(part) > 1 else part[0]) for part in (factors[:at], factors[at + 1 :]))
         if x.rank != y.rank or x.row != y.row or x.even or y.even:
             raise Unread("the factors at ⊙ are not of one shape")
-        return v.both(x, y, lambda a, b: a * b)
+        return v.both(x, y, mul)
 
     def _nabla(self, of: Node) -> Value:
         """The derivative of f(x) by its argument."""
@@ -128,17 +128,17 @@ class Reader(LetterMeanings):
             above = self.one(x.numerator)
             if above.rank != 2 or below.even:
                 raise Unread("division by a vector of what is not a matrix")
-            return v.both(above, replace(below, array=below.array[..., None], rank=2), lambda a, b: a / b)
+            return v.both(above, replace(below, array=below.array[..., None], rank=2), truediv)
         if below.rank or below.even:
             raise Unread("division by what is not a number")
-        return v.both(self.one(x.numerator), below, lambda a, b: a / b)
+        return v.both(self.one(x.numerator), below, truediv)
 
     def _power(self, x: nt.Power) -> Value:
         if x.base == Name("e"):
             result = self.one(x.exponent)
             if result.rank:
                 raise Unread("e to the power of what is not a number")
-            return replace(result, array=self.xp.exp(result.array))
+            return result.on(self.xp.exp)
         if text(x) in self.glossary.defined:
             return self.one(Name(text(x)))
         result = self.one(x.base)
@@ -186,12 +186,12 @@ class Reader(LetterMeanings):
         result = self.one(x.body)
         if result.rank:
             raise Unread("the root of what is not a number")
-        return replace(result, array=self.xp.sqrt(result.array))
+        return result.on(self.xp.sqrt)
 
     def _transposed(self, x: nt.Transposed) -> Value:
         result = self.one(x.body)
         if result.rank == 2:
-            return replace(result, array=result.array.mT)
+            return result.on(lambda x: x.mT)
         if result.rank == 1 or result.even:
             return replace(result, row=not result.row)
         raise Unread("the transpose of a number")
@@ -207,10 +207,7 @@ class Reader(LetterMeanings):
         if x.style == "abs" and text(x.body) in self.glossary.sets:
             return Value(self.xp.asarray(self.length(self.glossary.sets[text(x.body)])))
         result = self.one(x.body)
-        return replace(result, array=self._absolute(result.array)) if x.style == "abs" else self._norm(result, x.sub)
-
-    def _absolute(self, array: Any) -> Any:
-        return abs(array)
+        return result.on(abs) if x.style == "abs" else self._norm(result, x.sub)
 
     def _norm(self, x: Value, sub: Node | None) -> Value:
         kind = text(sub) if sub is not None else ""
@@ -218,13 +215,13 @@ class Reader(LetterMeanings):
             squares = Value(x.array * x.array, x.letters, x.rank)
             for _ in range(x.rank):
                 squares = v.summed(squares)
-            return replace(squares, array=v.root_of_squares(squares.array))
+            return squares.on(v.root_of_squares)
         if kind == "1" and x.rank == 1:
-            return v.summed(replace(x, array=self._absolute(x.array)))
+            return v.summed(x.on(abs))
         if kind == "∞" and x.rank == 1:
-            return Value(self.xp.max(self._absolute(x.array), axis=-1), x.letters)
+            return Value(self.xp.max(abs(x.array), axis=-1), x.letters)
         if kind == "∞" and x.rank == 2:
-            rows = self.xp.sum(self._absolute(x.array), axis=-1)
+            rows = self.xp.sum(abs(x.array), axis=-1)
             return Value(self.xp.max(rows, axis=-1), x.letters)
         raise Unread("this norm")
 
@@ -299,7 +296,7 @@ class Reader(LetterMeanings):
                 raise Unread(f"the sign {sign} between indices")
             kept = v.both(self.one(left), self.one(right), COMPARED[sign])
             chosen = replace(kept, array=self.xp.where(kept.array, self.xp.asarray(1), self.xp.asarray(0)))
-            result = v.both(result, chosen, lambda a, b: a * b)
+            result = v.both(result, chosen, mul)
         return result
 
     def _variance(self, law: Node, x: nt.Call) -> Value:
@@ -311,10 +308,10 @@ class Reader(LetterMeanings):
         (of,) = map(self.one, x.arguments)
 
         def product(a: Value, b: Value) -> Value:
-            return v.both(a, b, lambda p, q: p * q)
+            return v.both(a, b, mul)
 
         mean = self.over(product(weights, of), [letter])
-        away = v.both(of, mean, lambda a, b: a - b)
+        away = v.both(of, mean, sub)
         return self.over(product(weights, product(away, away)), [letter])
 
     def _big(self, x: nt.Big) -> Value:
@@ -340,9 +337,9 @@ class Reader(LetterMeanings):
         place = self._place(second)
         if place is not None:
             column = self.compared(i, sign, "", place)
-            return self.over(v.both(self.one(x.body), column, lambda a, b: a * b), [i])
+            return self.over(v.both(self.one(x.body), column, mul), [i])
         j = self.index(second)
-        body = v.both(self.one(x.body), self.compared(i, sign, j), lambda a, b: a * b)
+        body = v.both(self.one(x.body), self.compared(i, sign, j), mul)
         return self.over(body, [i] if sign == "≠" else [i, j])
 
     def _over_set(self, x: nt.Big, i: str, sign: str, of: str) -> Value:
