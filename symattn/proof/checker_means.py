@@ -77,11 +77,7 @@ def told_of(record: Record) -> list[str]:
 
 def bodies(x: CheckedNode) -> list[CheckedNode]:
     """Return the terms that means are taken of."""
-    return [y.below[0] for y in _means_in(x)]
-
-
-def _means_in(x: CheckedNode) -> list[CheckedNode]:
-    return [y for y in x.all(into_functions=True) if _is_mean(y)]
+    return [y.below[0] for y in x.all(into_functions=True) if _is_mean(y)]
 
 
 def _is_mean(x: CheckedNode) -> bool:

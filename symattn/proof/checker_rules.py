@@ -104,8 +104,11 @@ def of_the_largest(conclusion: Said, premises: Sequence[Said]) -> None:
     """
     fresh = (f"place {n}" for n in count())
     for top in _maxima(conclusion):
-        cases = [_with_one(conclusion, top, scope, one) for scope, one in _entries(top, conclusion.scope, fresh)]
-        if all(any(p.says(case.scope, case.left, case.right) for p in premises) for case in cases):
+        cases = [
+            (scope, _put(conclusion.left, top.own_form, one), _put(conclusion.right, top.own_form, one))
+            for scope, one in _entries(top, conclusion.scope, fresh)
+        ]
+        if all(any(p.says(*case) for p in premises) for case in cases):
             return
     raise Rejected("the premises are not the conclusion for every entry in the place of the largest")
 
@@ -132,11 +135,6 @@ def _entries(
             yield from _entries(one, inside, fresh)
         else:
             yield inside, one
-
-
-def _with_one(c: Said, top: CheckedNode, scope: Mapping[str, str], one: CheckedNode) -> Said:
-    what = top.own_form
-    return Said(scope, _put(c.left, what, one), c.sign, _put(c.right, what, one))
 
 
 def _put(x: CheckedNode, what: object, one: CheckedNode) -> CheckedNode:

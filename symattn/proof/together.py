@@ -44,7 +44,7 @@ class Together:
             tuple(p for d in result for p in d.proofs),
             tuple(dict.fromkeys(h for d in result for h in d.declared)),
             tuple(p for d in result for p in d.premises),
-            len(result) > 1 or result[0].in_parts,
+            len(result) != 1 or result[0].in_parts,
         )
 
     def refute(self) -> Refutation:
