@@ -208,7 +208,7 @@ def assert_close_to_exact(
     Off by 6.2e-05; at most ...e-06 is allowed, which the worst-case bound certifies
     """
     __tracebackhide__ = True
-    from symattn.programs.asserted import judged
+    from symattn.programs.asserted import by_pieces, judged
     from symattn.programs.closeness import only_if_stored
     from symattn.programs.question import Question
 
@@ -219,7 +219,7 @@ def assert_close_to_exact(
     settings.seek(sought)
     if words:
         raise AttentionFault(words)
-    note = only_if_stored(question)
+    note = by_pieces(question, only_if_stored)
     if not note:
         return None
     settings.note(note)

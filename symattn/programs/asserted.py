@@ -5,7 +5,7 @@ An output of many sequences is judged piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -31,9 +31,7 @@ def judged(question: Question) -> tuple[str, tuple[Sought, ...]]:
     _check(question)
     if question.power and question.alpha is not None:
         question = replace(question, alpha=question.alpha / 2)  # the rest is for the rows that are read for a power
-    words = (close_to_exact(question) if question.layout.plain else close_by_pieces(question)) or _of_gradients(
-        question
-    )
+    words = by_pieces(question, close_to_exact) or _of_gradients(question)
     if words and (runtime := suspect(question.given["q"])):
         return f"{runtime}\nWhat it has made is not the fault of the function that called it: {words}", ()
     return (words, ()) if words or not question.power else _of_power(question)
@@ -95,11 +93,13 @@ class Piece(NamedTuple):
     lse: Tensor
 
 
-def close_by_pieces(question: Question) -> str:
-    """Describe what is wrong with the first sequence that is not right; empty where all are.
+def by_pieces(question: Question, ask: Callable[[Question], str]) -> str:
+    """Return what ``ask`` says of the first sequence of which it says something, or of one array; empty for nothing.
 
     ``alpha`` is shared out among the sequences. Raises ``InputError`` where arrays, sequences and pages do not fit.
     """
+    if question.layout.plain:
+        return ask(question)
     if question.rows is not None and np.ndim(question.rows):
         raise InputError("rows are named, and there are several sequences; hint: how many of each")
     every = pieces(question.layout, question.given, question.out, question.lse)
@@ -109,7 +109,7 @@ def close_by_pieces(question: Question) -> str:
     for piece in every:
         few = None if question.rows is None else min(int(question.rows), int(piece.given["q"].shape[-2]))  # type: ignore[arg-type]
         mine = replace(question, out=piece.out, given=piece.given, lse=piece.lse, alpha=share, rows=few)
-        if words := close_to_exact(mine):
+        if words := ask(mine):
             return f"In {piece.name}:\n{words}"
     return ""
 

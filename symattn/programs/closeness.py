@@ -100,12 +100,7 @@ def close_to_exact(question: Question, called: str = "out") -> str:
 def only_if_stored(question: Question) -> str:
     """Describe why a kernel that does not store scores could not give a right output; empty if it could, if nothing is
     known, or where a contract is given. Looked at are as many rows as means are taken of, at most."""
-    if (
-        question.contract
-        or question.alpha is None
-        or isinstance(question.precision, Precision)
-        or not question.layout.plain
-    ):
+    if question.contract or question.alpha is None or isinstance(question.precision, Precision):
         return ""
     of = ready(replace(question, contract="fused"))
     if of.how is None or not applies(of.spec, of.inputs):

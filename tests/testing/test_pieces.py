@@ -3,10 +3,12 @@
 from math import sqrt
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from symattn import Attention
+from symattn.arrays.formats import Format
 from symattn.document.errors import InputError
 from symattn.testing import AttentionFault, assert_close_to_exact
 
@@ -41,6 +43,22 @@ def test_sequences_see_their_own_tokens_alone(dtype: Any) -> None:
     out[3, 14, 0] += 0.1
     with pytest.raises(AttentionFault, match=r"In sequence 3, queries 9 to 14:\n(.|\n)*out\[3, 5, 0\]"):
         assert_close_to_exact(out, q, k, v, SPEC, cu_seqlens=CU)
+
+
+def test_what_only_stored_scores_make_legal_is_told_of_the_sequence() -> None:
+    """A cap of 30 in place of one of 50, in the second of two sequences."""
+    f, spec = Format("bfloat16"), Attention(heads=8, softcap=50.0)
+    q, k, v = (
+        f.rounded(a) for a in np.random.default_rng(1).standard_normal((3, 8, 256, 64)) * [[[[4]]], [[[1]]], [[[1]]]]
+    )
+    out = np.empty_like(v)
+    for cap, rows in ((50.0, slice(128)), (30.0, slice(128, 256))):
+        s = cap * np.tanh(q[:, rows] @ k[:, rows].mT / 8 / cap)
+        e = np.exp(s - s.max(-1, keepdims=True))
+        out[:, rows] = f.rounded(e @ v[:, rows] / e.sum(-1, keepdims=True))
+    arrays = (a.astype(ml_dtypes.bfloat16) for a in (out, q, k, v))
+    told = assert_close_to_exact(*arrays, spec, cu_seqlens=[0, 128, 256])
+    assert str(told).startswith("In sequence 1, queries 128 to 255:\nA kernel that does not store scores could not")
 
 
 @pytest.mark.parametrize("dtype", [np.float16, pytest.param(np.float32, marks=pytest.mark.deep)])
