@@ -310,7 +310,7 @@ class ResidueRun:
         self.made, self.angles = made or {}, KnownAngles(random, _NEAR) if tables else None
         self.pairs: list[tuple[int, int]] = []
         self.epsilon: float | None = 0.0
-        self.rough = False
+        self.rough = self.ordered = self.free = False  # see ``Field``
         self.roots: tuple[int, ...] = ()  # that the primes are to have
         self.difference: Difference | None = None
         self.reason = ""
@@ -328,7 +328,17 @@ class ResidueRun:
         return "for " + " and ".join(filter(None, (drawn, f"all {', '.join(others)}" if others else "")))
 
     def settle(self, prepare: Prepare, epsilon: float) -> None:
-        """Take pair after pair until enough of them agree, or two differ."""
+        """Take pair after pair until enough of them agree, or two differ; then also with maxima that are one of their
+        arguments, as max + log(1 + e^−|x − y|) asks for."""
+        self._settle_roots(prepare, epsilon)
+        if self.difference is not None and self.free and not (self.rough or self.ordered):
+            again = copy(self)
+            again.difference, again.ordered = None, True
+            again.settle(prepare, epsilon)
+            if not again.difference and not again.reason:
+                vars(self).update(vars(again))
+
+    def _settle_roots(self, prepare: Prepare, epsilon: float) -> None:
         roots: set[int] = set()
         while True:
             try:
@@ -366,7 +376,7 @@ class ResidueRun:
 
     def _kind(self, p: int, q: int) -> type[Modular]:
         kind: Any = modular(p, q, self.random.getrandbits(63), self.rough)
-        kind.field.meant = True
+        kind.field.meant, kind.field.ordered = True, self.ordered
         if self.angles is not None:
             kind.tables = lambda name, angles, of=self.angles.of: kind.lift(of(name, angles))
         return kind  # type: ignore[no-any-return]
@@ -395,6 +405,7 @@ class _Point:
             raise
         except Exception as error:
             run.reason = str(error) if isinstance(error, SymattnError) else f"{type(error).__name__}: {error}"
+        run.free |= kind.field.free
         decisions = kind.field.decisions
         self.decided, self.answers = decisions.count, tuple(sorted(decisions.answers.items()))
         self.chance = decisions.chance.either(self._compared)

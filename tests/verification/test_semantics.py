@@ -44,6 +44,35 @@ def test_the_specification_itself_passes_and_says_for_what() -> None:
     assert set(found.pairs) <= set(primes.pairs())
 
 
+def log_sum(kind: str, a: Any, b: Any) -> Any:
+    """log(e^a + e^b) of numbers, as code takes it that must not overflow."""
+    larger = np.maximum(a, b)
+    if kind == "less the distance":
+        return larger + np.log1p(np.exp(-np.abs(a - b)))
+    if kind == "smaller less larger":
+        return larger + np.log1p(np.exp(np.minimum(a, b) - larger))
+    if kind == "softplus":
+        return a + np.maximum(b - a, 0) + np.log1p(np.exp(-np.abs(b - a)))
+    return larger + np.log1p(np.exp(np.minimum(a, b)))  # wrong
+
+
+@pytest.mark.parametrize(
+    ("kind", "right"),
+    [("less the distance", True), ("smaller less larger", True), ("softplus", True), ("smaller alone", False)],
+)
+def test_the_larger_and_the_smaller_of_two_are_those_two(kind: str, right: bool) -> None:
+    """As keys are merged with others: e^L is the sum of both, where max and min or |·| are of one order."""
+
+    def merged(q: Any, k: Any, v: Any) -> Any:
+        s = q @ k.T / 2
+        first, last = s[:, :1], s[:, 1:]
+        return (np.exp(first) @ v[:1] + np.exp(last) @ v[1:]) / np.exp(log_sum(kind, first, last))
+
+    found = found_for(merged, sizes=(Sizes(n_k=2),))
+    assert found.agrees is right
+    assert found.epsilon is None
+
+
 @pytest.mark.parametrize("spec", [Attention(stabilised=False), Attention(causal=True, mask="boolean", padding=True)])
 def test_other_ways_to_write_it_pass(spec: Attention) -> None:
     names = [n for n, has in (("q", 1), ("k", 1), ("v", 1), ("mask", spec.mask), ("keep", spec.padding)) if has]

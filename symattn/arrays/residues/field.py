@@ -48,6 +48,8 @@ class Field:
         self.work = Work()
         self.scalars: dict[float, State] = {}  # plain numbers met, which are met again and again
         self.meant = False  # whether code is read as it is meant: short decimals, comparisons with numbers
+        self.ordered = False  # whether the larger of two is one of them, in any order, and no new letter
+        self.free = False  # whether new letters stand for the larger of two
         self.rough = False  # whether numbers count as equal that floats hardly tell apart, see ``modular``
 
     def letters(self, shape: Shape) -> State:

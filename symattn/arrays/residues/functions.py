@@ -141,11 +141,12 @@ def higher(field: Field, x: State, y: State) -> State:
     if x.number is not None and y.number is not None and x.forbidden is None and y.forbidden is None:
         larger = x if x.number > y.number else y
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [larger])
-    if 0 in (x.number, y.number) and not field.rough and _is_ordered(field, x, y):
+    if (field.ordered or 0 in (x.number, y.number)) and not field.rough and _is_ordered(field, x, y):
         x, y = (moved(lambda plane: np.broadcast_to(plane, shape), shape, [s]) for s in (x, y))
         return chosen(less(field, x, y), y, x)
     if field.rough and (_lowest(x) or _lowest(y)):
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [y if _lowest(x) else x])
+    field.free = True
     letters = _letters_like(field, shape, x, y)
     both = None if x.forbidden is None or y.forbidden is None else x.forbidden & y.forbidden
     return _forbidden(letters, both)
@@ -223,18 +224,20 @@ def less(field: Field, x: State, y: State) -> np.ndarray:
 
 
 def _is_ordered(field: Field, x: State, y: State) -> bool:
-    """Return whether data are compared with a number, and some order will do."""
+    """Return whether some order will do: of data and a number, or of all data where the field is ordered."""
     finite = x.forbidden is None and y.forbidden is None and x.value is not None and y.value is not None
-    return field.meant and finite and (x.number is not None or y.number is not None)
+    return field.meant and finite and (field.ordered or x.number is not None or y.number is not None)
 
 
 def _in_any_order(field: Field, x: State, y: State) -> np.ndarray:
-    """Some order, in which of two opposite differences one is positive. Its answers are no decisions."""
-    note("a comparison with a number stands for any order")
+    """Some order, in which of two opposite differences one is positive, and so of two opposite numbers. Its answers are
+    no decisions."""
+    note("a comparison stands for any order")
     field.decisions.chance = UNKNOWN
     assert x.value is not None
     assert y.value is not None
-    d = field.p.canonical(np.nan_to_num(field.p.add(x.value.value, -y.value.value)))
+    a, b = x.value.value, y.value.value
+    d = field.p.canonical(np.nan_to_num(np.where(field.p.add(a, b) == 0, a, field.p.add(a, -b))))
     least = np.minimum(d, field.p.m - d).astype(np.uint64)
     flipped = (_mixed(field, "order", least) & np.uint64(1)).astype(bool)
     return np.asarray((d != 0) & ((2 * d > field.p.m) ^ flipped))
