@@ -15,7 +15,7 @@ from symattn.attention.inputs import TOKENS, shape
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
-from symattn.bounds.inputs import Sizes
+from symattn.bounds.inputs import Sizes, sizes_of
 from symattn.bounds.judge import Legal, of_attention, traced
 from symattn.document import codec, errors
 from symattn.verification import power, reduce
@@ -93,10 +93,10 @@ class OfAttention(Subject):
         return held_out(session, mistakes)
 
     def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
-        """Yield inputs of a domain's sizes, n_k ≥ n_q, and queries that give one key all their weight."""
+        """Yield inputs of a domain's sizes, n_k ≥ n_q, and queries that give one or two keys all their weight."""
         wanted = Sizes(sizes["n_q"], max(sizes["n_k"], sizes["n_q"]), sizes["d_k"], sizes["d_v"])
         yield session.maker.make(wanted, FAMILIES["normal"](rng), rng)
-        yield probes_sizes.single(session.maker, wanted.n_k, rng)
+        yield probes_sizes.edges(session.maker, wanted.n_k, rng)
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
         """Return whether the specification takes them, and the domain promises them."""
@@ -110,15 +110,15 @@ class OfAttention(Subject):
         return session.domain.max_abs_score is None or self.fits(session, inputs)
 
     def sizes(self, judged: CaseResult) -> dict[str, int]:
-        """n_q, n_k, d_k, d_v."""
-        values = traced(judged).run.values
-        (n_q, d_k), (n_k, d_v) = values["q"].plain_shape[-2:], values["v"].plain_shape[-2:]
-        return {"n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v}
+        """n_q, n_k, d_k, d_v; of tokens, d_model and h, too."""
+        sizes = sizes_of(self.spec, judged.case.inputs)
+        return sizes if "d_model" in sizes else {n: size for n, size in sizes.items() if n != "h"}
 
     def measured(self, judged: CaseResult) -> dict[str, int]:
         """The sizes, and how many items a batch has."""
         axes = traced(judged).run.values["q"].plain_shape[:-2]
-        return {**self.sizes(judged), "batch": prod(int(n) for n in (axes[:-1] if self.spec.heads > 1 else axes))}
+        sizes = {n: size for n, size in self.sizes(judged).items() if n not in ("d_model", "h")}
+        return {**sizes, "batch": prod(int(n) for n in (axes[:-1] if self.spec.heads > 1 else axes))}
 
     # -- outputs -------------------------------------------------------------------------------------------------------
     def legal(self, precision: Precision, inputs: Inputs) -> Legal:

@@ -16,7 +16,7 @@ from symattn.bounds.judge import judge, of_attention
 from symattn.verification.attention import LATER, OfAttention
 from symattn.verification.probing.probes import GROUPS
 from symattn.verification.probing.search import altered, climb, search
-from symattn.verification.probing.sizes_that_tell import single
+from symattn.verification.probing.sizes_that_tell import edges
 from symattn.verification.reduce import reduce
 
 QKV = ("q", "k", "v")
@@ -127,19 +127,25 @@ def test_places_that_half_types_cannot_tell_apart_are_tried() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("n", [257, 513, 1025])
-def test_a_key_that_is_lost_shows_at_every_length_in_every_format(n: int, causal: bool, dtype: str) -> None:
+def test_a_key_that_is_lost_or_doubled_shows_at_every_length_in_every_format(n: int, causal: bool, dtype: str) -> None:
     maker = _maker(dtype=dtype, causal=causal)
-    inputs = single(maker, n, np.random.default_rng(1))
+    inputs = edges(maker, n, np.random.default_rng(1))
     assert inputs is not None
     right = maker.spec(**inputs)
-    for lost in (0, 255, 256, n - 1):
-        other = maker.spec(
-            q=inputs["q"], **{x: np.where(np.arange(n)[:, None] == lost, inputs[x][5], inputs[x]) for x in "kv"}
+    for key in (0, 255, 256, n - 1):
+        again = {x: np.concatenate((inputs[x][key : key + 1], inputs[x])) for x in "kv"}  # in front: causal rows see it
+        doubled = maker.spec(q=inputs["q"], **again)
+        lost = maker.spec(
+            q=inputs["q"], **{x: np.where(np.arange(n)[:, None] == key, inputs[x][5], inputs[x]) for x in "kv"}
         )
-        for output, finding in ((right, None), (other, "values")):
-            legal = of_attention(maker.spec, maker.precision, inputs)
-            judged = judge(legal, maker.precision, Case("long", "", inputs), Outcome(output, dtype, output.shape))
-            assert judged.finding == finding
+        fused = Precision.of(dtype, "fused")
+        for output, precision, finding in (
+            (right, fused, None), (lost, maker.precision, "values"), (doubled, fused, "values"),
+        ):  # fmt: skip
+            if not (causal and key == n - 1 and output is doubled):  # one query alone sees the last key
+                legal = of_attention(maker.spec, precision, inputs)
+                judged = judge(legal, precision, Case("long", "", inputs), Outcome(output, dtype, output.shape))
+                assert judged.finding == finding
 
 
 def test_climbing_keeps_what_is_worse_and_stays_in_the_format() -> None:

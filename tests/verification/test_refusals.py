@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import CannotRun, Domain, InputError, verify
+from symattn import Attention, CannotRun, Domain, InputError, verify
 from symattn.programs.refusing import refuses
 
 Array = Any
@@ -91,6 +91,43 @@ def test_a_refusal_is_told_and_no_fault(function: Callable[..., Array], words: s
     note = next(n for n in report.notes if n.startswith("It refuses"))
     assert words in note
     assert words in report.domain
+
+
+def of_tokens(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, heads: int) -> Array:
+    q, k, v = ((x @ w).reshape(len(x), heads, -1).swapaxes(0, 1) for w in (w_q, w_k, w_v))
+    out = np.stack([_right(*head) for head in zip(q, k, v, strict=True)], axis=1)
+    return out.reshape(len(x), -1) @ w_o
+
+
+def columns_48(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Array:
+    if x.shape[-1] != 48 or w_q.shape != (48, 48):
+        raise ValueError("tokens have 48 columns")
+    return of_tokens(x, w_q, w_k, w_v, w_o, 6)
+
+
+def square_alone(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Array:
+    assert w_q.shape == w_k.shape == w_v.shape == w_o.shape
+    return of_tokens(x, w_q, w_k, w_v, w_o, 2)
+
+
+def columns_64_wrong(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Array:
+    assert x.shape[-1] == len(w_o) == 64
+    return of_tokens(x, w_q, w_q, w_v, w_o, 4)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("function", "heads", "words"),
+    [
+        (columns_48, 6, "--square-weights --width-multiple-of 8 --max-width"),
+        (square_alone, 2, "--square-weights,"),
+        (columns_64_wrong, 4, "--square-weights --width-multiple-of 16 --max-width 16"),
+    ],
+)
+def test_tokens_of_one_width_alone_are_judged(function: Callable[..., Array], heads: int, words: str) -> None:
+    report = verify(function, Attention(heads=heads), domain=Domain(max_tokens=17), examples=5)
+    assert bool(report.faults) == ("wrong" in function.__name__)
+    assert words in next(n for n in report.notes if n.startswith("It refuses"))
 
 
 @pytest.mark.deep

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _BLOCKS = (2, 4, 8, 16, 32, 64, 128)
-_MOST = (128, 96, 64, 32, 16)  # the widest heads that kernels were written for
+_MOST = (128, 96, 64, 32, 16, 8)  # the widest heads that kernels were written for
 _LEAST = range(2, 33)
 
 
@@ -113,7 +113,7 @@ def _possible(domain: Domain, chosen: Sequence[_Promise]) -> bool:
 
 def _promises(domain: Domain) -> Iterator[_Promise]:
     """Promises beyond those of the domain, the plainest first and those that forbid least."""
-    for field in ("contiguous", "same_width", "square", "powers_of_two", "width_powers_of_two"):
+    for field in ("contiguous", "same_width", "square", "square_weights", "powers_of_two", "width_powers_of_two"):
         if not getattr(domain, field):
             yield _promise(domain, field, True)
     for field, most in (("multiple_of", domain.max_tokens), ("width_multiple_of", domain.max_width)):
@@ -131,7 +131,7 @@ def _promise(domain: Domain, field: str, value: object) -> _Promise:
     alone = Domain(**(usual | {field: value}))
     forbids = sum(n not in alone.tokens for n in range(domain.max_tokens + 1))
     forbids += sum(n not in alone.widths for n in range(domain.max_width + 1))
-    pairs = domain.max_tokens * (field in ("square", "same_width"))
+    pairs = domain.max_tokens * field.startswith(("square", "same"))
     return _Promise(field, value, lambda case: alone.admits(case[0]), forbids + pairs)
 
 

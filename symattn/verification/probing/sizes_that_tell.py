@@ -20,26 +20,26 @@ _PLACES = (
 _EDGES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _FAR = 256.0  # below the largest score: in float32 and bfloat16 exponentials vanish there, with all roundings
 _UNIT = 64.0  # such distances are multiples of it, and so exact in half precision
-_SINGLE = (33, 48, 127, 128)  # n_k on and off multiples of the lengths of tiles, and beyond other limits
-_LONG_SINGLE = (201, 208, 224, 256, 257, 320, 501, 512, 513, 1001, 1024, 1025, 1088)
+_ASTRIDE = (33, 48, 127, 128)  # n_k on and off multiples of the lengths of tiles, and beyond other limits
+_LONG_ASTRIDE = (201, 208, 224, 256, 257, 320, 501, 512, 513, 1001, 1024, 1025, 1088)
 _WIDTHS = ((16, 4), (32, 8), (63, 3), (64, 64), (128, 2), (4, 65), (8, 128), (130, 3), (96, 16))
 
 
 def tiles(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Lengths at and astride multiples of 16, 32, 64 and 128, as queries and as keys."""
     yield from _lengths(_TILES, maker, rng)
-    yield from _singles(_SINGLE, maker, rng)
+    yield from _edges(_ASTRIDE, maker, rng)
 
 
 def long(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield cases of 128 and more keys, with as many queries."""
-    yield from _singles(_LONG_SINGLE, maker, rng)
+    yield from _edges(_LONG_ASTRIDE, maker, rng)
     yield from _lengths(_LONG, maker, rng)
 
 
-def _singles(lengths: Iterable[int], maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+def _edges(lengths: Iterable[int], maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     for n in (n for n in lengths if n <= maker.domain.max_tokens):
-        yield f"one key of {n} takes all", single(maker, n, rng)
+        yield f"one or two keys of {n} take all", edges(maker, n, rng)
 
 
 def _lengths(pairs: Iterable[tuple[int, int]], maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -50,16 +50,17 @@ def _lengths(pairs: Iterable[tuple[int, int]], maker: Maker, rng: np.random.Gene
             yield f"{n_q} × {n_k}", maker.make(Sizes(n_q, n_k, 4, 2, 5), small(rng), rng)
 
 
-def single(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] | None:
+def edges(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] | None:
     """Queries that each give all of their weight to one key: the first, the last, one at random, and those at edges of
-    tiles of 16 to 512. A key that is lost or moved is off by all there is.
+    tiles of 16 to 512; and others that give half to it and half to the one before. A key that is lost or moved is off
+    by all there is, and one that is doubled by a sixth.
 
-    The score of that key is a sum of zeros, and those of others lie so far below that they vanish in any format. Its
-    values are small beside those of all other keys, and signs tell it from its neighbours.
+    The scores of these are sums of zeros, and those of others lie so far below that they vanish in any format. Their
+    values are small beside those of all other keys, and signs tell them from their neighbours.
     """
-    edges = {j - more for t in _EDGES for j in (t, n // t * t) for more in (0, 1)}
-    keys = np.array(sorted({j for j in edges if 0 <= j < n} | {0, n - 1, int(rng.integers(n))}))
-    room = min(len(keys), maker.domain.max_width - 1, CELLS // (n * maker.spec.heads))
+    places = {j - more for t in _EDGES for j in (t, n // t * t) for more in (0, 1)}
+    keys = np.array(sorted({j for j in places if 0 <= j < n} | {0, n - 1, int(rng.integers(n))}))
+    room = min(len(keys), maker.domain.max_width - 1, CELLS // (2 * n * maker.spec.heads))
     if room < 2 or (maker.square and n * n * maker.spec.heads > CELLS):
         return None
     keys = keys[np.linspace(0, len(keys) - 1, room).astype(int)]
@@ -68,7 +69,9 @@ def single(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] |
     below = _UNIT * np.ceil(_FAR / _UNIT * np.sqrt(room + 1))  # no farther: what lies far below allows more above
     signs = np.arange(room)[:, None] // (1, 2, 4) % 2
     v = np.concatenate([1.0 - 2 * signs, np.full((1, 3), 32.0)])[which]
-    return maker.from_heads(below * (np.eye(room, room + 1) - 1), np.eye(room + 1)[which], v)
+    one = np.eye(room, room + 1)
+    q = below * (np.stack((one + np.eye(room, room + 1, -1), one), axis=1).reshape(2 * room, -1) - 1)
+    return maker.from_heads(q[np.arange(n) * 2 * room // n] if maker.square else q, np.eye(room + 1)[which], v)
 
 
 def widths(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
