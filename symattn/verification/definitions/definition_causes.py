@@ -58,8 +58,9 @@ class InDefinition(Search[DefinitionMistake]):
         return [m for m in self.survivors([*mistakes]) if self.tells(m)]
 
     def rules_out(self, judged: CaseResult, mistake: DefinitionMistake) -> bool:
-        """A mistake may lose more digits than the definition does, but then it leaves little of the error."""
-        return super().rules_out(judged, mistake) and screening.left(self, [judged], mistake) > screening.LITTLE
+        """Put aside what leaves much of an error: a mistake may lose more digits than the definition does."""
+        wrong = judged.finding is not None and super().rules_out(judged, mistake)
+        return wrong and screening.left(self, [judged], mistake) > screening.LITTLE
 
     def explains(self, judged: CaseResult, mistake: DefinitionMistake) -> bool | None:
         """See ``judging``."""

@@ -322,10 +322,7 @@ class Search(ABC, Generic[M]):
         yield from self.clear
 
     def less_clear(self) -> Iterator[M]:
-        """Yield mistakes that float64 does not show clearly, those first that account for most of the error.
-
-        In half formats the slack often hides them.
-        """
+        """Yield mistakes that the slack hides, as in half formats, those first that account for most of the error."""
         self._begin()
         few = self.wrong[:: max(1, len(self.wrong) // _LOOKED_AT)]
         real = [m for m in self.dim if any(self.outputs(judged, m) is not None for judged in self.wrong)]

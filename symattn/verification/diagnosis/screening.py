@@ -90,7 +90,8 @@ def _errors(search: Search[M], judged: CaseResult, mistake: M) -> tuple[Array, A
     errors = []
     with np.errstate(all="ignore"):
         for part, wrong in pairs:
-            near, unit = part.expected.near, np.where(part.expected.allowed > 0, part.expected.allowed, np.inf)
+            near, allowed = part.expected.near, part.expected.allowed
+            unit = np.where(allowed > 0, allowed, np.inf if (allowed > 0).any() else 1.0)
             errors.append(np.stack([((a - near) / unit).ravel() for a in (part.got, wrong)]))
     both = np.concatenate(errors, axis=1)
     error, direction = np.where(np.isfinite(both).all(axis=0), both, 0.0)
