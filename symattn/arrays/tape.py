@@ -34,7 +34,7 @@ Pull = Callable[[Any], Any]
 Ties = Literal["refuse", "second"]
 
 
-class Unread(NamedTuple):
+class Delayed(NamedTuple):
     """The shape of a value, and what makes it where it is read: the way back through one step may not need it."""
 
     shape: tuple[int, ...]
@@ -83,11 +83,11 @@ class Taped(ArrayBase):
         shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
         left = (a, lambda g: to_shape(xp, xp.matmul(g, y.mT), x.shape))
         right = (b, lambda g: to_shape(xp, xp.matmul(x.mT, g), y.shape))
-        return cls(Unread(shape, lambda: xp.matmul(x, y)), [left, right])
+        return cls(Delayed(shape, lambda: xp.matmul(x, y)), [left, right])
 
     @property
     def value(self) -> Any:
-        if isinstance(self._value, Unread):
+        if isinstance(self._value, Delayed):
             self._value = self._value.make()
         return self._value
 
