@@ -47,7 +47,7 @@ def test_a_step_without_a_proof_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     def squared(flow: Flow) -> None:
         flow.add("squared", lambda s: s * s, "@0", ("scores",), role="scores")
 
-    monkeypatch.setitem(letters_of_attention.ARRAYS, "squared", letters_of_attention.ARRAYS["capped"])
+    monkeypatch.setitem(letters_of_attention.SYMBOLS, "squared", letters_of_attention.SYMBOLS["capped"])
     at = [stage.__name__ for _, stage in weights.STAGES].index("masking")
     monkeypatch.setattr(weights, "STAGES", (*weights.STAGES[:at], ("", squared), *weights.STAGES[at:]))
     with pytest.raises(InputError, match="no bound is proved for the step 'squared'"):

@@ -200,12 +200,20 @@ _MASKS: dict[str, Mask] = {
     "the causal mask is off by one: a new token does not see itself": lambda i, j, length, n: j < length + i,
     "the new tokens are not seen: the length is that before them": lambda i, j, length, n: j < length,
 }
+
+
+def _whole_page(size: int, i: Array, j: Array, length: int, n: int) -> Array:
+    return (j <= length + i) | (j >= length + n) & (j < -(-(length + n) // size) * size)
+
+
 #: The same, of caches with room for more.
 _STATIC: dict[str, Mask] = {
     "empty slots of the cache are attended to": lambda i, j, length, n: (j <= length + i) | (j >= length + n),
     "every slot is attended to, empty ones and later tokens too": lambda i, j, length, n: j >= 0 * i,
     "one slot too many is attended to": lambda i, j, length, n: j <= length + i + 1,
-}
+    **{f"all slots of the last page of {size} are attended to, empty ones too": partial(_whole_page, size)
+       for size in (2, 4, 8, 16, 32, 64)},
+}  # fmt: skip
 _STARTS: dict[str, Callable[[int], int]] = {
     "new tokens are rotated as if the cache were empty, from position 0": lambda length: 0,
     "positions of the new tokens are one too large": lambda length: length + 1,

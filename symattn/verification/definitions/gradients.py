@@ -133,6 +133,7 @@ def _by_tiles(attention: Attention, each: bool, do: Array, **given: Any) -> tupl
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 Shared = Callable[[Any, int], Any]
+Weights = Callable[[Any, dict[str, Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -140,10 +141,11 @@ class Formulas:
     """The backward pass of attention by dot products, each formula of it open to change.
 
     dV = Pᵀ dO, dP = dO Vᵀ, dS = P ⊙ (dP − rowsum(P ⊙ dP)), times the derivative of a cap, dQ = c dS K, dK = c dSᵀ Q;
-    summed over heads that share.
+    summed over heads that share. ``for_values`` are the weights of dV, where they are others than those of dS.
     """
 
-    weights: Callable[[Any, dict[str, Any]], Any] = lambda spec, values: values["weights"]
+    weights: Weights = lambda spec, values: values["weights"]
+    for_values: Weights | None = None
     scores: Callable[[Any, Any], Any] = lambda p, dp: p * (dp - _rows(p * dp))
     dq: Callable[..., Any] = lambda ds, q, k, c: c(ds @ k)
     dk: Callable[..., Any] = lambda ds, q, k, c: c(ds.mT @ q)
@@ -161,7 +163,8 @@ class Formulas:
         ds = self.scores(p, do @ v.mT)
         ds = softcap_gradient(values["capped"], spec.softcap, ds) if spec.softcap is not None else ds
         c = partial(_scaled, spec, q)
-        dq, dk, dv = self.dq(ds, q, k, c), self.dk(ds, q, k, c), self.dv(p, do, v)
+        of_values = p if self.for_values is None else self.for_values(spec, values)
+        dq, dk, dv = self.dq(ds, q, k, c), self.dk(ds, q, k, c), self.dv(of_values, do, v)
         return (dq, self.shared(dk, times), self.shared_values(dv, times)) if times > 1 else (dq, dk, dv)
 
 
@@ -189,7 +192,7 @@ def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
     """In the formulas, where attention is plain but for a cap, a bias and a sink."""
     if usual(replace(spec, softcap=None, bias=False, sink=None)) and spec.scale not in ("given", "1/d_k"):
         for cause, formulas in (*_formulas(spec), *(_OF_SINKS.items() if spec.sink else ())):
-            if usual(spec) or formulas.weights in (Formulas.weights, _without_sink):
+            if usual(spec) or {formulas.weights, formulas.for_values} <= {Formulas.weights, _without_sink, None}:
                 yield DefinitionMistake("backward", cause, partial(formulas, spec))
     steps = {step.name for step in spec.pipeline(_names(spec))}
     for cause, names in _PASSED.items():
@@ -284,15 +287,22 @@ def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
     if spec.scale != 1:
         yield from _twofold("not scaled", lambda x, c: x)
         yield from _twofold("scaled twice", lambda x, c: c(c(x)))
-        yield "weights are computed again from scores that are not scaled", Formulas(weights=_unscaled)
+        yield from _recomputed("weights are computed again from scores that are not scaled", _unscaled)
     yield from ((words, Formulas(scores=wrong)) for words, wrong in _SCORES.items())
     yield from _PRODUCTS.items()
-    yield "the exponentials in P are not divided by their sum", Formulas(weights=_not_normalised)
+    yield from _recomputed("the exponentials in P are not divided by their sum", _not_normalised)
     if spec.masks_anything:
         unmasked: Any = lambda spec, values: softmax(before(spec, values, "masked"))  # noqa: E731
-        yield "the mask is left out of the backward pass", Formulas(weights=unmasked)
+        yield from _recomputed("the mask is left out of the backward pass", unmasked)
         words = "the mask is left out of the weights that are computed again from the sums"
-        yield words, Formulas(weights=_by_sums_without_mask)
+        yield from _recomputed(words, _by_sums_without_mask)
+
+
+def _recomputed(words: str, wrong: Weights) -> Iterator[tuple[str, Formulas]]:
+    """Wrong weights in the whole backward pass, in dV alone, in dS alone."""
+    yield words, Formulas(weights=wrong)
+    yield f"{words}, in dV alone", Formulas(for_values=wrong)
+    yield f"{words}, in dQ and dK alone", Formulas(weights=wrong, for_values=Formulas.weights)
 
 
 _PRODUCTS = {

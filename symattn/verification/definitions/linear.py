@@ -126,15 +126,24 @@ def _spread(spec: LinearAttention, layout: Layout, run: Compute, **keywords: Any
 Form = Callable[..., Any]
 
 
-def _outputs(spec: LinearAttention, form: Form, q: Any, k: Any, v: Any, g: Any = None, beta: Any = None) -> Any:
-    """``form`` of features, over ``form`` of ones where it is normalised."""
+def _outputs(
+    spec: LinearAttention,
+    form: Form,
+    q: Any,
+    k: Any,
+    v: Any,
+    g: Any = None,
+    beta: Any = None,
+    below: Form | None = None,
+) -> Any:
+    """``form`` of features, over ``form``, or another one ``below``, of ones where it is normalised."""
     phi = FEATURES[spec.feature]
     a, b = phi(q), phi(k)
     if spec.scale:
         xp = namespace_of(q)
         a = a / xp.sqrt(xp.asarray(q.shape[-1], dtype=q.dtype))
     result = form(spec, a, b, v, g, beta)
-    return result / form(spec, a, b, _ones(v), g, beta) if spec.normalised else result
+    return result / (below or form)(spec, a, b, _ones(v), g, beta) if spec.normalised else result
 
 
 def _ones(v: Any) -> Any:
@@ -210,8 +219,11 @@ def _mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
     yield DefinitionMistake("score", "the feature map is applied to keys alone", reading(plain, k=phi))
     if spec.causal and not spec.gate and not spec.delta:
         yield of("mask", "later tokens are seen too: the state is that of all tokens", causal=False)
-    if spec.causal:
-        yield DefinitionMistake("mask", "a token does not see itself", partial(_outputs, spec, _without_itself))
+    for (step, cause), wrong in _wrong_forms(spec).items():
+        yield DefinitionMistake(step, cause, partial(_outputs, spec, wrong))
+        for noun, above, below in (("values", wrong, form), ("weights", form, wrong)) if spec.normalised else ():
+            yield DefinitionMistake(step, f"{cause}, in the sum of the {noun} alone",
+                          partial(_outputs, spec, above, below=below))  # fmt: skip
     if spec.normalised:
         yield from _of_normalisers(spec, form)
     else:
@@ -228,14 +240,29 @@ def _mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
         words = "the delta rule's correction has the other sign: β (v + k S) is added to the state"
         yield DefinitionMistake("values", words, reading(spec, v=lambda v: -v, beta=lambda b: -b))
         yield DefinitionMistake("values", "β is left out", reading(spec, beta=lambda b: 0 * b + 1))
-    if spec.causal and not spec.delta:
-        for size in (2, 4, 8, 16, 32, 64):
-            cause = f"the state is not carried over from one chunk of {size} tokens to the next"
-            yield DefinitionMistake("cache", cause, partial(_outputs, spec, partial(_lost, size)))
+        yield DefinitionMistake("values", "β multiplies what is added alone: what it replaces is erased whole",
+                      lambda v, beta, **given: spec(v=beta * v, beta=0 * beta + 1, **given))  # fmt: skip
+
+
+def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
+    """Wrong sums over the tokens, by the step and the cause."""
+    result: dict[tuple[str, str], Form] = {}
+    if spec.causal:
+        result["mask", "a token does not see itself"] = _without_itself
+    for size in (2, 4, 8, 16, 32, 64) if spec.causal and not spec.delta else ():
+        cause = f"the state is not carried over from one chunk of {size} tokens to the next"
+        result["cache", cause] = partial(_lost, size)
+    if spec.gate and not spec.delta:
+        result["values", "a token's gate decays what the token itself adds, too"] = _decayed_at_once
+    return result
 
 
 def _without_itself(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
     return linear.decayed_scores(q, k, linear.gate_sums(g), itself=False) @ v
+
+
+def _decayed_at_once(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
+    return _by_pairs(spec, q, k * powers(g), v, g, beta)
 
 
 def _of_normalisers(spec: LinearAttention, form: Form) -> Iterator[DefinitionMistake]:

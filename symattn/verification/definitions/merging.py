@@ -219,6 +219,11 @@ def _of_lse(change: Callable[[Any, Any], Any]) -> Callable[..., tuple[Any, Any]]
     return lambda base, o1, l1, o2, l2: (_merged(base, o1, l1, o2, l2)[0], change(l1, l2))
 
 
+def _of_difference(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+    o, lse = _merged(base, o1, l1, o2, l2)
+    return o, lse - namespace_of(l1).maximum(l1, l2)
+
+
 _WRONG: dict[tuple[str, str], Callable[..., tuple[Any, Any]]] = {
     ("merge", "the outputs are weighted the wrong way round"): _of_output(lambda a, b, x, y: a * y + b * x),
     ("merge", "the outputs are added without weights"): _of_output(lambda a, b, x, y: a + b),
@@ -227,5 +232,6 @@ _WRONG: dict[tuple[str, str], Callable[..., tuple[Any, Any]]] = {
     ("lse", "the log-sum is not updated: it is the first one"): _of_lse(lambda a, b: a),
     ("lse", "the log-sum is not updated: it is the second one"): _of_lse(lambda a, b: b),
     ("lse", "the log-sum is the larger one alone"): _of_lse(lambda a, b: namespace_of(a).maximum(a, b)),
+    ("lse", "the larger log-sum is not added back: it is that of the differences from it"): _of_difference,
     ("lse", "the log-sums are added"): _of_lse(lambda a, b: a + b),
 }

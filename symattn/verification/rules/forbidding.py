@@ -81,10 +81,6 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     yield from _joined(spec)
     for words, empty in _EMPTY.items():
         yield in_steps("mask", words, masked=partial(where_empty, empty))
-    if spec.causal and not spec.documents:
-        for n in WIDTHS[1:]:
-            words = f"the causal mask works in blocks of {n}: a query sees all keys of its own block"
-            yield opening(words, partial(_by_blocks, n))
     for tiles, edges in cuts():  # a kernel forgets where a tile begins
         for axis, noun in ((-1, "keys"), (-2, "queries")) if tiles != "tiles of one key" else ():
             if axis == -1 or tiles.startswith("tiles"):
@@ -114,14 +110,6 @@ def _from_the_first(axis: int, edges: Edges, at: At) -> Array:
     if len(ends) < 3:
         raise KeyError("there is one tile only")
     return np.take(there, np.concatenate([np.arange(b - a) for a, b in pairwise(ends)]), axis=axis)
-
-
-def _by_blocks(n: int, at: At) -> np.ndarray:
-    """Another causal mask, by the blocks of the places j and i + o, with the other masks as they are."""
-    window = None if at.spec.window is None else (at.spec.sides[0], None)
-    n_q, n_k = at.shape[-2:]
-    i = np.arange(n_q)[:, None] + at.spec.offset(n_q, n_k)
-    return allowed(at, causal=False, prefix=None, window=window) & (np.arange(n_k)[None, :] // n <= i // n)
 
 
 def _joined(spec: Attention) -> Iterator[Mistake]:

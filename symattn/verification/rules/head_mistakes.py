@@ -150,6 +150,7 @@ _READ: dict[str, tuple[Callable[[int, int, int], int], tuple[str, ...]]] = {
     "the first head of {} is read by all queries": (lambda t, g, m: 0, ("kv", "k", "v")),
     "the last head of {} is read by all queries": (lambda t, g, m: g - 1, ("kv", "k", "v")),
     "heads of {} are read in the opposite order": (lambda t, g, m: g - 1 - t // m, ("kv", "k", "v")),
+    "query head t reads head ⌊t/kv_heads⌋, not ⌊t kv_heads/h⌋": (lambda t, g, m: min(t // g, g - 1), ("kv",)),
     "query head t reads head min(t, kv_heads − 1)": (lambda t, g, m: min(t, g - 1), ("kv",)),
 }
 

@@ -113,6 +113,8 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
         lambda a, b: (a ^ b) & 1 != 0,
     "documents are distinguished by 1 − (a xor b) of their labels, which is 0 for some that differ, not for all":
         lambda a, b: a ^ b == 1,
+    "documents are compared by ≥: earlier ones are seen too": np.less,
+    "documents are compared by ≤: later ones are seen too": np.greater,
     "the comparison of documents is inverted: a query sees keys of other documents alone": np.equal,
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ import numpy as np
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, in_fields, in_steps
 from symattn.verification.rules.forbidding import allowed, forbid, leaving_some_keys
+from symattn.verification.rules.tiling import WIDTHS
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class VisiblePlaces:
     """Which keys a query may see by place: ``before`` and ``after`` its own, in a prefix, in its block; None: no limit.
 
     ``beyond`` counts keys after its block that it sees; ``dealt`` puts places into blocks in turn, and ``of_queries``
-    takes the prefix for queries, which see all keys. ``corner`` names the numbers that are counted from the other
+    takes the prefix for queries, which see all keys. Edges before and after lie where tiles of ``tiles`` keys do: a
+    query sees the whole of a tile that it sees in part. ``corner`` names the numbers that are counted from the other
     corner, ``turned`` puts before and after the other way, ``opposite`` counts queries from n_q − n_k in place of
     n_k − n_q.
     """
@@ -36,6 +38,7 @@ class VisiblePlaces:
     beyond: int = 0
     dealt: bool = False
     of_queries: bool = False
+    tiles: tuple[int, int] = (1, 1)
     corner: frozenset[str] = frozenset()
     turned: bool = False
     opposite: bool = False
@@ -48,18 +51,19 @@ class VisiblePlaces:
             offset = 0 if top_left != (name in self.corner) else n_k - n_q
             return np.arange(n_q)[:, None] + (-offset if self.opposite else offset)
 
-        values = np.ones((n_q, n_k), dtype=bool)
+        values, (first, last) = np.ones((n_q, n_k), dtype=bool), self.tiles
         if self.before is not None:
-            values &= i("before") <= j + self.before
+            values &= (i("before") - self.before) // first <= j // first
         if self.after is not None:
-            seen = j >= i("after") - self.after if self.turned else j <= i("after") + self.after
+            edge = i("after") + (-self.after if self.turned else self.after)
+            seen = j // last >= edge // last if self.turned else j // last <= edge // last
             of = i("prefix") if self.of_queries else j
             values &= seen if self.prefix is None else seen | (of < self.prefix)
         if self.block is not None and self.dealt:
             values &= i("block") % self.block == j % self.block
         elif self.block is not None:
-            first = i("block") // self.block * self.block
-            values &= (first <= j) & (j < first + self.block + self.beyond)
+            start = i("block") // self.block * self.block
+            values &= (start <= j) & (j < start + self.block + self.beyond)
         return values
 
 
@@ -127,6 +131,8 @@ def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
             yield "the causal mask is left out with the window: all later keys are seen", {"after": None}
         elif any((right.prefix, right.block, spec.padding, spec.documents, spec.mask)):
             yield "the causal mask is left out", {"after": None, "prefix": None}
+        for n in WIDTHS[1:]:
+            yield f"the causal mask works in blocks of {n}: a query sees all keys of its own block", {"tiles": (1, n)}
     elif right.after is not None:
         yield from _off_by_one("the window", where=", after the query", after=right.after)
         yield "the window is open after the query: no later key is hidden", {"after": None}
@@ -151,6 +157,9 @@ def _window(spec: Attention, right: VisiblePlaces) -> Changes:
     before, after = right.before, right.after
     if before is not None:
         yield from _off_by_one("the window", where=", before the query", before=before)
+        for n in WIDTHS[1:]:
+            words = f"the window begins where a tile of {n} does: a query sees the whole of its first tile"
+            yield words, {"tiles": (n, 1)}
         if after is not None:
             words, change = _counted("the window's left edge is", "before")
             yield f"{words}, its right edge is not", change

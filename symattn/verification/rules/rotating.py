@@ -17,6 +17,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
+from symattn.attention.constants import number
 from symattn.attention.masks import for_heads
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import (
@@ -28,12 +29,14 @@ from symattn.attention.positions.rotary import (
     rotate,
     tables,
 )
+from symattn.attention.positions.rotary_fields import LinearScaling
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, Wrong, in_place_of, in_steps
 
 Tables = tuple[Any, Any]  # cosines and sines
 Turn = Callable[[Any, Any, Any, str], Any]  # of x, cosines, sines, layout
 Right = Callable[[Rotary, Any, Any], Tables]  # of positions, and an array like the result
+Stretch = Callable[[Any, Any, Any], Any]  # of frequencies, those that are scaled, and the factor
 Change = Callable[[Rotary, Any, Any, Right], Tables]
 #: The other pairs, by the layout that is taken.
 OTHER_PAIRS = {
@@ -42,15 +45,23 @@ OTHER_PAIRS = {
 }
 
 
-def tables_of(spec: Rotary, positions: Any, x: Any, frequencies: Any = None, times: float = 1) -> Tables:
-    """Cosines and sines for vectors like x, by the frequencies of the definition, or others; angles ``times`` that."""
+def tables_of(
+    spec: Rotary, positions: Any, x: Any, frequencies: Any = None, times: float = 1, *,
+    other: Stretch | None = None, magnified: bool = True,
+) -> Tables:  # fmt: skip
+    """Cosines and sines for vectors like x, by the frequencies of the definition, or others; angles ``times`` that.
+
+    ``other`` frequencies stand in the place of the scaled ones; cosines and sines may not be ``magnified``.
+    """
     size: Any = 1
     stand_ins, x = getattr(type(x), "tables", None), x if not hasattr(type(x), "tables") else np.zeros(np.shape(x))
     if frequencies is None:
         frequencies = inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, x)
     if spec.scaling is not None:
-        frequencies = spec.scaling.frequencies(frequencies, spec.base, int(np.max(np.asarray(positions))) + 1)
-        size = spec.scaling.magnitude(x)
+        scaled = spec.scaling.frequencies(frequencies, spec.base, int(np.max(np.asarray(positions))) + 1)
+        factor: Any = spec.scaling.numbers["factor"] if other else 1
+        frequencies = other(frequencies, scaled, number(factor, x)) if other else scaled
+        size = spec.scaling.magnitude(x) if magnified else 1
     frequencies = frequencies if times == 1 else frequencies * times
     if stand_ins:
         turned = angles(np.asarray(positions), frequencies)
@@ -127,6 +138,8 @@ def of_tables(spec: Rotary) -> Iterator[tuple[str, Change]]:
         if float(spec.base) not in (base, base**2):  # base² with exponents 2l/r is base with l/r, see above
             words = f"the base of the frequencies is {base}, not {float(spec.base):g}"
             yield words, lambda a, p, x, right, base=base: right(replace(a, base=base), p, x)  # type: ignore[misc]
+    for words, other in _STRETCHED.items() if not isinstance(spec.scaling, LinearScaling | None) else ():
+        yield words, lambda a, p, x, right, other=other: tables_of(a, p, x, other=other)  # type: ignore[misc]
     for words, places in _places().items():
         yield words, lambda a, p, x, right, places=places: right(a, places(p), x)  # type: ignore[misc]
 
@@ -143,6 +156,14 @@ _EXPONENTS: dict[str, Callable[[int, int, int], Fraction]] = {
     "all pairs have the frequency 1": lambda pair, r, d: Fraction(0),
     "the frequencies are those of all columns, not of the ones that are rotated":
         lambda pair, r, d: Fraction(-2 * pair, d),
+}  # fmt: skip
+
+
+#: Frequencies in the place of the scaled ones g: of those before, f, the scaled ones, and the factor s.
+_STRETCHED: dict[str, Stretch] = {
+    "every frequency is divided by the factor": lambda f, g, s: f / s,
+    "the scaling of the frequencies is the other way round: those are divided that should stay": lambda f, g, s:
+        f + f / s - g,
 }  # fmt: skip
 
 
@@ -193,10 +214,14 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     for words, turn in of_pairs(asked):
         if words not in ("cosines and sines are exchanged", "the vectors are not rotated"):
             yield _turning(words, "qk", turn=turn)
+            if turn is not _BACKWARDS:  # which has words of its own below
+                yield from (_turning(f"{words}; of the {noun} alone", role, turn=turn) for role, noun in _ROLES)
     if asked.given == "tables":
         exchanged = {"cos": "sin", "sin": "cos", "cos_q": "sin_q", "sin_q": "cos_q"}
         yield in_place_of("position", "cosines and sines are exchanged", **exchanged)
     else:
+        for words, roles in _MAGNITUDES.items() if asked.scaling is not None and asked.scaling.multiplier else ():
+            yield _turning(words, roles, change=lambda a, p, x, right: tables_of(a, p, x, magnified=False))
         for words, change in of_tables(asked):
             if not words.startswith(_ALIKE[: len(_ALIKE) - (asked.given == "positions")]):
                 yield _turning(words, "qk", change=change)
@@ -214,6 +239,14 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     if asked.given != "tables" and asked.width is not None:
         whole: Change = lambda a, p, x, right: right(replace(a, width=None), p, x)  # noqa: E731
         yield _turning("all columns are rotated, not the first ones alone", "qk", change=whole)
+
+
+#: Of which the factor of cosines and sines is left out.
+_MAGNITUDES = {
+    "the factor of cosines and sines is left out": "qk",
+    "the factor of cosines and sines is left out of those of one of queries and keys": "q",
+}
+_ROLES = (("q", "queries"), ("k", "keys"))
 
 
 def _same(spec: Rotary, p: np.ndarray, x: np.ndarray, right: Right) -> Tables:

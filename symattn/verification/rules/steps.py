@@ -105,6 +105,8 @@ _CAP: tuple[Row, ...] = (
     ("the cap is c tanh(s): scores are not divided by c",
      lambda at: at.xp.tanh(at.first) * at.number(at.spec.softcap)),
     ("the cap is applied twice", _twice),
+    ("the cap is applied to scores in base 2, which are log₂ e times as large",
+     lambda at: at.right(at.first / at.xp.log(at.number(2))) * at.xp.log(at.number(2))),
     ("scores are cut off at the cap ±c, in place of c tanh(s/c)", _clipped),
 )  # fmt: skip
 

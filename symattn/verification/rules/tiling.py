@@ -37,6 +37,10 @@ _LEFT: dict[tuple[str, str], tuple[str, str]] = {
     ("inverse", "all"): ("values", "the output so far is rescaled the wrong way round, by e^(new − old maximum)"),
     ("all", "inverse"): ("normalize", "the sum so far is rescaled the wrong way round, by e^(new − old maximum)"),
     ("own", "own"): ("normalize", "each tile subtracts its own maximum, and nothing is rescaled"),
+    ("tile", "tile"): (
+        "max",
+        "output and sum so far are rescaled to the tile's own maximum, not to the largest score so far",
+    ),
     ("before", "before"): (
         "max",
         "the largest score so far is forgotten: each tile knows that of the tile before alone",
@@ -165,13 +169,14 @@ def _beside_sink(edges: Edges, above: str, below: str, first: bool, at: At) -> A
 
 
 def _from(at: At, tiles: Tiles, maximum: str) -> Any:
-    """e^{s − m} with m of all keys, of those so far, of the tile, of it and the tile before, or 2m − (that of all)."""
+    """e^{s − m}, m of all keys, of those so far, of the tile, … as ``maximum`` says."""
     own = tiles.once("maxima", lambda: [softmax.row_max(t) for t in tiles])
     tops: dict[str, Callable[[], list[Any]]] = {
         "all": lambda: [at.top for _ in tiles],
         "own": lambda: own,
         "so far": lambda: _so_far(at, tiles),
         "before": lambda: _of_the_tile_before(at, own),
+        "tile": lambda: _rescaled(own, [m - r for m, r in zip(own[1:], _so_far(at, tiles), strict=False)]),
         "inverse": lambda: [
             2 * m - at.top for m in _so_far(at, tiles)
         ],  # the product of all e^(new − old) is e^(top − m)
@@ -185,7 +190,11 @@ def _of_the_tile_before(at: At, own: list[Any]) -> list[Any]:
     The parts before are rescaled by e^{m − r}.
     """
     r = [own[0], *(at.xp.maximum(a, b) for a, b in pairwise(own))]
-    later = [b - a for a, b in zip(own, r[1:], strict=False)]
+    return _rescaled(r, [b - a for a, b in zip(own, r[1:], strict=False)])
+
+
+def _rescaled(r: list[Any], later: list[Any]) -> list[Any]:
+    """Return the totals subtracted where the tile t subtracts r_t, and each later tile t' ``later[t' − 1]`` besides."""
     return [sum(later[t:], x) for t, x in enumerate(r)]
 
 
