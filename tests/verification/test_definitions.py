@@ -408,6 +408,17 @@ def masked_softmax(s, mask):
     return softmax(np.where(mask, s, -np.inf))
 
 
+def earlier_values(q, k, v):
+    phi = lambda x: np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))  # noqa: E731
+    w = phi(q) @ phi(k).swapaxes(-1, -2)
+    return np.tril(w, -1) @ v / np.tril(w).sum(-1, keepdims=True)
+
+
+def unmasked_values(q, k, v, do):
+    dq, dk, _ = Gradient(Attention(causal=True))(do=do, q=q, k=k, v=v)
+    return dq, dk, softmax(q @ k.T / np.sqrt(q.dtype.type(q.shape[-1]))).T @ do
+
+
 def log_softmax(s):
     t = s - s.max(-1, keepdims=True)
     return t - np.log(np.exp(t).sum(-1, keepdims=True))
@@ -438,6 +449,9 @@ NAMED = [
      lambda q, k, v, do: Gradient(Attention(scale=0.3))(do=do, q=q, k=k, v=v)),
     (_LINEAR, "normalize", "it is not divided by the sum of the weights; and the feature map is relu, not elu",
      lambda q, k, v: _OTHER_LINEAR(q, k, v)),
+    (_LINEAR, "mask", "a token does not see itself, in the sum of the values alone", earlier_values),
+    (Gradient(_CAUSAL.attention), "backward", "the mask is left out of the backward pass, in dV alone",
+     unmasked_values),
     (_LINEAR, "normalize", "the output has the other sign", lambda q, k, v: -LinearAttention()(q, k, v), "float64"),
     (_TURNED, "position", _NEIGHBOURS, layer(_OTHER), "float64"),
     (_TURNED, "norm", _FREED, layer(mistaken(_TURNED, _FREED)), "float64"),
@@ -451,6 +465,8 @@ NAMED = [
      lambda *given: (merging(*_BINARY)(*given)[0], merging(*_NATURAL)(*given)[1])),
     (Merge(), "merge", "the outputs are weighted the wrong way round",
      lambda o1, l1, o2, l2: merging(*_NATURAL)(o2, l1, o1, l2)),
+    (Merge(), "lse", "the larger log-sum is not added back: it is that of the differences from it",
+     lambda *given: (merging(*_NATURAL)(*given)[0], np.log1p(np.exp(-abs(given[1] - given[3]))))),
     (Merge(), "lse", "the log-sum is not updated: it is the first one",
      lambda *given: (merging(*_NATURAL)(*given)[0], given[1])),
     (Softmax(), "exp", "powers of 2 are taken in place of those of e", lambda s: softmax(s, power=np.exp2)),

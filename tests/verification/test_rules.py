@@ -2,13 +2,15 @@
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, Rotary
+from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.bounds.domain import Domain
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, changed, trace
@@ -63,6 +65,14 @@ def _exponentials(q: Array, k: Array, v: Array) -> Array:
     return e / e.sum(axis=-1, keepdims=True) @ v
 
 
+_YARN, _LN2 = YarnScaling(factor=4, length=64), np.float32(np.log(2))
+
+
+def _rotated(of_queries: Rotary, of_keys: Rotary, q: Array, k: Array, v: Array) -> Array:
+    one, other = (Attention(position=position).trace(q=q, k=k, v=v) for position in (of_queries, of_keys))
+    return _softmax(_scores(one["q_rotated"], other["k_rotated"])) @ v
+
+
 _NAMED: tuple[tuple[Callable[..., Array], Attention, str, str], ...] = (
     (_over_query, PLAIN, "scale", "divided by the length of the query vector, ‖q‖, not by √d_k"),
     (_over_query_besides, PLAIN, "scale", "divided by the length of the query vector, ‖q‖ besides"),
@@ -80,6 +90,19 @@ _NAMED: tuple[tuple[Callable[..., Array], Attention, str, str], ...] = (
         HEADS, "merge", "outputs are taken from the last head to the first",
     ),
     (_stored, PLAIN, "score", "scaled scores and weights are rounded to bfloat16"),
+    (
+        lambda q, k, v: _rotated(Rotary(), Rotary(layout="interleaved"), q, k, v), Attention(position=Rotary()),
+        "position", "are rotated together, not column l with l + r/2; of the keys alone",
+    ),
+    (
+        lambda q, k, v: _rotated(Rotary(scaling=_YARN), Rotary(scaling=replace(_YARN, weight=0)), q, k, v),
+        Attention(position=Rotary(scaling=_YARN)),
+        "position", "the factor of cosines and sines is left out of those of one of queries and keys",
+    ),
+    (
+        lambda q, k, v: _softmax(3 * np.tanh(_scores(q, k) / _LN2 / 3) * _LN2) @ v, Attention(softcap=3),
+        "softcap", "the cap is applied to scores in base 2",
+    ),
 )  # fmt: skip
 
 
@@ -135,6 +158,14 @@ _MASKS: tuple[tuple[Callable[[Array, Array, int], Array], Attention, str], ...] 
     (
         lambda i, j, o: ((i + o) // 4 * 4 <= j) & (j <= (i + o) // 4 * 4 + 4),
         Attention(block=4), "blocks are one key too long: a query sees the first key after its own block",
+    ),
+    (
+        lambda i, j, o: ((i + o - 4) // 8 * 8 <= j) & (j <= i + o),
+        Attention(causal=True, window=5), "the window begins where a tile of 8 does",
+    ),
+    (
+        lambda i, j, o: j // 16 <= (i + o) // 16,
+        Attention(causal=True), "the causal mask works in blocks of 16: a query sees all keys of its own block",
     ),
 )  # fmt: skip
 
