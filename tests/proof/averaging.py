@@ -41,7 +41,7 @@ def averaged(sides: Callable[..., Any], laws: Mapping[str, EntryLaw]) -> Callabl
 
     def function(**given: Any) -> Any:
         said = {name: given[name] for name in requests}
-        if any(isinstance(x, Indexed) for x in given.values()):
+        if any(isinstance(given[name], Indexed) for name in laws):
             return sides(**said, E=Averages(laws, given))
         every = [laws, leaning] if leaning != laws else [laws]
         results = [sides(**said, E=Averages(each, given)) for each in every]

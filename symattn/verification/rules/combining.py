@@ -22,7 +22,8 @@ def combined(first: Mistake, second: Mistake) -> Mistake | None:
     around = (*(_at_once(x, b, more) for x in first.around if (more := _steps(x, b)) is not None),
               *(_at_once(a, x, more) for x in second.around if (more := _steps(a, x)) is not None))  # fmt: skip
     in_floats = first.in_floats or second.in_floats or not variant.rows
-    return Mistake(first.step, f"{first.cause}; and {second.cause}", variant, None, around, in_floats)
+    general = first.general or second.general
+    return Mistake(first.step, f"{first.cause}; and {second.cause}", variant, None, around, in_floats, general)
 
 
 def _at_once(a: Variant, b: Variant, steps: dict[str, Change]) -> Variant:
