@@ -37,7 +37,7 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     if spec.packed:
         yield from _packed(spec)
     if 1 < spec.key_heads < spec.heads:
-        yield from _shared()
+        yield from _shared(spec.heads, spec.key_heads)
     yield from _met(spec)
     if spec.heads > 1 and any(step.name == "attended" for step in spec.pipeline(names)):
         yield from (in_steps("merge", words, output=partial(_laid, way)) for words, way in _MERGED.items())
@@ -155,9 +155,9 @@ _READ: dict[str, tuple[Callable[[int, int, int], int], tuple[str, ...]]] = {
 }
 
 
-def _shared() -> Iterator[Mistake]:
+def _shared(h: int, g: int) -> Iterator[Mistake]:
     for words, (heads, of) in _READ.items():
-        for roles in of:
+        for roles in of if any(heads(t, g, h // g) != t * g // h for t in range(h)) else ():
             step = "values" if roles == "v" else "score"
             yield in_steps(step, words.format(_named(roles)), **{f"{r}_shared": partial(_read, heads) for r in roles})
 

@@ -60,8 +60,10 @@ def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
                 for first in (True, False) if {above, below} <= {"all", "so far"} else ():
                     wrong = partial(_beside_sink, edges, above, below, first)
                     yield in_steps(step, f"{result} ({words})", weights=wrong)
-            # of two parts, the tile before has the largest score so far
-            elif (not single or {"so far", "inverse"} & {above, below}) and (above, words) != ("before", "2 parts"):
+            # of two parts, the tile before has the largest score so far, and both are rescaled to the second's own
+            elif single <= bool({"so far", "inverse"} & {above, below}) and (
+                words != "2 parts" or above not in ("before", "tile")
+            ):
                 wrong = partial(_not_rescaled, edges, above, below)
                 yield in_steps(step, f"{result} ({words})", above == below, weights=wrong)
         for result, masses in _MASSES.items() if not (single or sink) else ():
