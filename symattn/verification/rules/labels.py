@@ -99,6 +99,8 @@ def _documents(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield in_fields("mask", "the documents are ignored", documents=False)
     yield in_inputs("mask", "documents are distinguished by their positions, not by their labels", doc=_by_places)
     for words, differ in _COMPARED.items():
+        if spec.causal and differ in (np.less, np.greater):
+            continue  # earlier ones are all that is left to see, as where documents are ignored
         if differ is not np.equal or replace(spec, documents=False).masks_anything:  # else the mask is inverted
             yield opening(words, partial(_apart, differ))
     for one, other in (("q", "k"), ("k", "q")) if "doc_q" in names else ():
