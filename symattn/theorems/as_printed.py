@@ -15,7 +15,7 @@ from symattn.document.text import plain_text
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.prover import Proof
 from symattn.proof.relations.comparing import FalseStep
-from symattn.proof.relations.compiling import Compiled, links, pruned
+from symattn.proof.relations.compiling import Compiled, links
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import ShownRelations, showing
 from symattn.proof.relations.sentences import PrintedClaim, claims
@@ -43,11 +43,11 @@ class AsPrinted:
     @cached_property
     def identity(self) -> Identity:
         """The equations of the statement, and each of the false variant, that need no reading of their own."""
-        compiled, used = self._compiled
+        compiled = self._compiled
 
         def function(every: Sequence[PrintedClaim]) -> Sides:
             result = compiled.sides([(x.left, x.right) for claim in every for x in links(claim.relation)])
-            result.laws = {compiled.argument(key): law for key, law in used.laws.items()}  # type: ignore[attr-defined]
+            result.laws = {compiled.argument(key): law for key, law in compiled.glossary.laws.items()}  # type: ignore[attr-defined]
             return result
 
         stated, false = ([c for c in every if self._is_plain(c)] for every in (claims(self.says), self.false))
@@ -78,14 +78,13 @@ class AsPrinted:
         return result if others else []
 
     @cached_property
-    def _compiled(self) -> tuple[Compiled, Glossary]:
+    def _compiled(self) -> Compiled:
         """All claims that can be read as functions of the letters that they are about."""
         statement = self.statement
         read = (c.relation for c in (*claims(self.says), *self.false) if statement.reads(c.relation))
         every = [x for relation in read for x in links(relation)]
         sides = nt.equals(0, *(side for x in every for side in (x.left, x.right)))
-        used = pruned(statement.glossary, sides, statement.sized)
-        return Compiled(used, statement.sized), used
+        return statement.compiled(sides)
 
     @cached_property
     def _read(self) -> list[tuple[Evidence, ShownRelations]]:
@@ -113,7 +112,7 @@ class AsPrinted:
             identity.argument if identity else (),
             identity.hypotheses if identity else (),
             (*(identity.proofs if identity else ()), *(p for p in by if isinstance(p, Proof))),
-            identity.declared if identity else declared_hypotheses(self._compiled[0].declared),
+            identity.declared if identity else declared_hypotheses(self._compiled.declared),
             tuple(p for p in by if not isinstance(p, Proof)),
         )
 

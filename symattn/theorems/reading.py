@@ -126,10 +126,10 @@ class Statement:
         self.where: list[Relation] = []
         self._assumed = self._answer = _Answer()  # that of the hypotheses, and the one that is being made
         self._known: dict[PrintedClaim, _Answer] = {}
-        assumed_ = [r for words in hypotheses for r in relations(words)]
-        self._explain(assumed_, assuming=True)
+        every = [r for words in hypotheses for r in relations(words)]
+        self._explain(every, assuming=True)
         self._explain([*conditions(says), *conditions(false_says)], assuming=False)
-        others = [r for r in assumed_ if not self._sizes(r)]
+        others = [r for r in every if not self._sizes(r)]
         with showing(), recorded() as self._assumed.asked:  # what shows a hypothesis is no part of what shows a claim
             self.where = [r for r in others if _chooses(r) and self._chosen(r, self.glossary, self.sized)]
             for relation in others:
@@ -141,8 +141,8 @@ class Statement:
         self._tell(self._assumed)
         results, false = tuple(map(self.decided, stated)), tuple(map(self.refuted, denied))
         every = [self._assumed, *(self._known[claim] for claim in (*stated, *denied))]
-        signs, letters = (dict.fromkeys(chain(*x)) for x in zip(*((a.signs, a.letters) for a in every), strict=True))
-        return Reading(results, false, tuple(signs), tuple(letters))
+        needed, letters = (dict.fromkeys(chain(*x)) for x in zip(*((a.signs, a.letters) for a in every), strict=True))
+        return Reading(results, false, tuple(needed), tuple(letters))
 
     def _explain(self, every: Iterable[Relation], assuming: bool) -> None:
         for relation in every:
@@ -154,9 +154,13 @@ class Statement:
                 self.sized |= self._sizes(relation) if glossary is None else {}
             self.glossary = glossary or self.glossary
 
+    def compiled(self, relation: Relation) -> Compiled:
+        """A relation as a function of the letters that it is about."""
+        return Compiled(pruned(self.glossary, relation, self.sized), self.sized)
+
     def reads(self, relation: Relation) -> bool:
         """Return whether the letters give a relation a meaning."""
-        compiled = Compiled(pruned(self.glossary, relation, self.sized), self.sized)
+        compiled = self.compiled(relation)
         sides = compiled.sides([(x.left, x.right) for x in links(relation)])
         try:
             run(sides, compiled.declared, Letters())
@@ -238,7 +242,7 @@ class Statement:
 
     def _failing(self, claim: PrintedClaim, wrong: str) -> Evidence:
         """Return the evidence that a claim does not always hold: for equations a counterexample that is certified."""
-        compiled, every = Compiled(pruned(self.glossary, claim.relation, self.sized), self.sized), links(claim.relation)
+        compiled, every = self.compiled(claim.relation), links(claim.relation)
         if not compiled.glossary.formats and not claim.conditions and all(link.sign == "=" for link in every):
             decision = Fails(compiled.declared, compiled.sides([(x.left, x.right) for x in every])).decide()
             if decision.premises:
