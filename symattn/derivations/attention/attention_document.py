@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from symattn.arrays.array import Array
@@ -97,7 +98,7 @@ def _in_numbers(writing: _Page, part: Part, array: Array) -> list[Block]:
     reason: Text = ("which is larger decides, and letters have no order",)
     above, beside = _reasons(part)
     read = Read(part, writing.runs)
-    hold(expressions.agrees_on_numbers(writing.request, part), formula, reason, where)
+    _check(part, partial(expressions.agrees_on_numbers, writing.request, part))
     steps = [defined(formula, beside), Step(formula, reason, read.check(formula, where))]
     return [Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))), *above, together(steps)]
 
@@ -106,7 +107,7 @@ def _step(writing: _Page, part: Part, values: Mapping[str, object], array: Array
     """A section: the formula of matrices, its entries, and what is true of them."""
     above, beside = _reasons(part)
     where = writing.where
-    _check(writing.request, part, values, array)
+    _check(part, partial(expressions.agrees, writing.request, part, values, array))
     steps = _formulas(writing, part, beside)
     if part.name == "weights":
         steps += _of_weights(writing, part, array, where)
@@ -153,13 +154,13 @@ def _reasons(part: Part) -> tuple[list[Block], Text | str]:
     return [], part.reason or "definition"
 
 
-def _check(request: DerivationRequest, part: Part, values: Mapping[str, object], array: Array) -> None:
+def _check(part: Part, agrees: Callable[[], bool]) -> None:
     """Raise FalseStep unless the formulas of a step give every entry, as the step does."""
     try:
-        agrees = expressions.agrees(request, part, values, array)
+        agreed = agrees()
     except (Unread, Refused) as reason:
         raise FalseStep(f"{part.name}: {reason}") from reason
-    if not agrees:
+    if not agreed:
         raise FalseStep(f"{part.name}: its formulas give other entries than the step")
 
 

@@ -69,7 +69,7 @@ def zeros(weights: Any, allowed: np.ndarray) -> bool:
 
 
 def agrees_on_numbers(request: DerivationRequest, step: Step) -> bool:
-    """Return whether a step gives on rational numbers what its formulas say."""
+    """Return whether a step gives on rational numbers what its formulas say. Raises Unread, Refused."""
     shapes = {name: lengths(name, request.spec, request.names, request.sizes) for name in step.of}
     given = {name: Exact.lift(_numbers(shape)) for name, shape in shapes.items()}
     return all(same(x, y) for x, y in pairs(request, step, given, run(step, given), Exact))
