@@ -137,37 +137,37 @@ class Walk:
         return self.evidence("scores")
 
     def evidence(self, name: str) -> Evidence | None:
-        """How an array is known: its entries are those of the textbook, or lie in the balls of the same step.
+        """How an array is known: its entries are those of the textbook, or, of very many, lie in balls.
 
         Raises FalseStep where formulas give other entries, or cannot be read.
         """
         if name not in self._evidence:
-            step = self.mixing if name == "weighted" else self.pipeline.get(name)
-            self._evidence[name] = None if step is None else self._known(name, step)
+            step = replace(self.mixing, name=name) if name == "weighted" else self.pipeline.get(name)
+            self._evidence[name] = None if step is None else self._known(step)
         return self._evidence[name]
 
-    def _known(self, name: str, step: Step) -> Evidence | None:
+    def _known(self, step: Step) -> Evidence | None:
         try:
-            if name == "weighted":
+            if step.name == "weighted":
                 result = walk_entries.products_agree(self.arrays, step)
             else:
                 result = walk_entries.step_agrees(self.arrays, self.request, step)
         except Unread as reason:
-            raise FalseStep(f"{name}: {reason}") from reason
+            raise FalseStep(f"{step.name}: {reason}") from reason
         if result is None:
-            return self._in_balls(name, step)
+            return self._in_balls(step)
         if not result:
-            raise FalseStep(f"{name}: its formulas give other entries than the step")
+            raise FalseStep(f"{step.name}: its formulas give other entries than the step")
         sizes = listed(self.main_sizes)
         where = f"token by token, {sizes if len(sizes) <= _ONE_LINE else 'every entry'}"
-        proven = walk_entries.digits_proven(self.arrays, step if name != "weighted" else replace(step, name=name))
+        proven = walk_entries.digits_proven(self.arrays, step)
         if proven is None:
             return Evidence(Grade.CHECKED, where)
         return Evidence(Grade.ENCLOSED, f"token by token in balls, {counted(proven, 'digit')} proven")
 
-    def _in_balls(self, name: str, step: Step) -> Evidence | None:
-        """Check that the balls of the same step hold the entries: weak, for more entries than formulas are read for."""
-        if any(isinstance(x, Enclosed) for x in self.arrays[name].flat):
+    def _in_balls(self, step: Step) -> Evidence | None:
+        """How many digits balls prove of more entries than formulas are read for; None where these are exact."""
+        if any(isinstance(x, Enclosed) for x in self.arrays[step.name].flat):
             proven = walk_entries.digits_proven(self.arrays, step)
             return Evidence(Grade.ENCLOSED, f"in balls, {counted(proven or 0, 'digit')} proven")
         return None
