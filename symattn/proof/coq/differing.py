@@ -18,7 +18,7 @@ from symattn.proof.checker_reading import Record
 from symattn.proof.coq.printing import CoqReader, typed_arrays, typed_functions
 from symattn.proof.coq.readable import Readable, Stated, circle, divisors, reading
 from symattn.proof.coq.terms import Term, circles
-from symattn.proof.coq.writing import Lemma, free_of, resting, written_term
+from symattn.proof.coq.writing import Lemma, free_of, lemma_of, written_term
 
 _TRIED = (1, 0)
 _MANY = 12  # arrays
@@ -42,7 +42,7 @@ def of_differing(name: str, record: Record) -> Lemma:
     sizes = {n: result[sort] for sort, n in names.sorts.items()}
     statement = _statement(reader, said, places)
     proof = _proof(reader, _found(said, sizes), sizes)
-    return resting(said, Readable(statement, proof, _WORDS))
+    return lemma_of(said, Readable(statement, proof, _WORDS))
 
 
 def _statement(reader: CoqReader, said: Stated, places: Sequence[str]) -> str:

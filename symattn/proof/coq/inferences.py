@@ -26,7 +26,7 @@ from symattn.proof.coq.writing import (
     equated,
     free_of,
     lemma,
-    resting,
+    lemma_of,
     shown_by,
     simplified,
     with_arrays,
@@ -107,7 +107,7 @@ def _whole(claim: _Claim, regroup: bool) -> Lemma:
     if claim.why is not None:
         return shown_by(said, claim.why, regroup)
     result = readable(said, f"Proof. intros. {claim.proof}. Qed.")
-    return resting(said, result, [_whole(c, regroup) for c in claim.from_])
+    return lemma_of(said, result, [_whole(c, regroup) for c in claim.from_])
 
 
 def _applied(claim: _Claim) -> str:
@@ -138,7 +138,7 @@ def _substituted(name: str, record: Record, regroup: bool) -> Lemma:
         f"Proof. intros. transitivity ({middle[0]}); [apply ({first.name} {variables(reader)}); given|].\n"
         f"transitivity ({middle[1]}); [same|apply ({second.name} {variables(reader)}); given]. Qed.",
     )
-    return resting(said, result, before)
+    return lemma_of(said, result, before)
 
 
 _SIDES = ("left", "right", "through")
@@ -197,7 +197,7 @@ def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> 
         before = [shown_by(x, _tangent(*both), regroup) for x, both in zip(parts, turned, strict=True)]
         ways = " | ".join(f"apply ({x.name} {variables(reading(x))}); given" for x in parts)
         proof = f"apply Rle_antisym; [{ways}]"
-    return resting(said, readable(said, f"Proof. intros. {proof}. Qed."), before)
+    return lemma_of(said, readable(said, f"Proof. intros. {proof}. Qed."), before)
 
 
 def _tangent(x: Term, y: Term) -> Term:

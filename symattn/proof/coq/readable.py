@@ -148,7 +148,7 @@ def _words(reader: CoqReader, said: Stated, divides: bool) -> Iterator[str]:
         yield "What is assumed of expressions are the hypotheses of the theorem"
     for c, s in said.circles:
         yield f"{reader.arrays[c]} and {reader.arrays[s]} are the cosine and the sine of the same angles"
-    known = [(own, words) for f, own in functions(reader) for _, words in said.supposed.of(f, own)]
+    known = [(own, words) for f, own in _functions(reader) for _, words in said.supposed.of(f, own)]
     yield from (words for _, words in known)
     if others := [own for own in reader.functions.values() if own not in [k for k, _ in known]]:
         yield f"Of {', '.join(others)} nothing is used but that equal arguments have equal values"
@@ -156,7 +156,7 @@ def _words(reader: CoqReader, said: Stated, divides: bool) -> Iterator[str]:
         yield "What is divided by is not 0"
 
 
-def functions(reader: CoqReader) -> Iterator[tuple[str, str]]:
+def _functions(reader: CoqReader) -> Iterator[tuple[str, str]]:
     """The functions, and their names in Coq."""
     return ((f, reader.functions[number]) for f, number in reader.names.functions.items())
 
@@ -179,7 +179,7 @@ def _suppositions(reader: CoqReader, said: Stated) -> Iterator[str]:
         yield _assumed(reader, sorts, "{} = {}", x, y)
     for c, s in said.circles:
         yield circle(reader, c, s)
-    for f, own in functions(reader):
+    for f, own in _functions(reader):
         yield from (result for result, _ in said.supposed.of(f, own))
 
 

@@ -46,7 +46,7 @@ class Lemma:
         return self.readable.statement.partition(f"Theorem {self.name} :")[2] if self.readable else " False."
 
 
-def resting(said: Stated, result: Readable, before: Iterable[Lemma] = (), shown: str = "") -> Lemma:
+def lemma_of(said: Stated, result: Readable, before: Iterable[Lemma] = (), shown: str = "") -> Lemma:
     """The lemma of a statement, after those that it rests on and what is ``shown``."""
     text = "".join((*[x.text for x in before], shown, f"{result.statement}\n{result.proof}\n"))
     alike = said.left == said.right
@@ -197,7 +197,7 @@ def _whole(said: Stated, shown: str) -> Lemma:
     both = zip(("left", "right"), said.sides, strict=True)
     sides = "".join(f"Definition {auxiliary(said.name, side)} := {x}.\n" for side, x in both)
     text = f"Open Scope nat_scope.\n{sides}{shown}\nClose Scope nat_scope.\nOpen Scope R_scope.\n"
-    return resting(said, result, (), text)
+    return lemma_of(said, result, (), text)
 
 
 def simplified(equation: Record, sorts: Mapping[str, str], positive: Sequence[str]) -> tuple[CheckedNode, CheckedNode]:
