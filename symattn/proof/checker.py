@@ -166,7 +166,7 @@ def _sign(e: Record, dice: Dice) -> None:
 def _expect_meanings(e: Record, x: CheckedNode) -> tuple[dict[str, tuple[dict[str, str], Any]], list[CheckedNode]]:
     """Check the meanings of letters: numbers in letters that mean themselves, and all entries of an array or none.
 
-    What they mean, and then both sides of each conclusion, are returned as well as they are read.
+    Return them as they are written; and read, with both sides of each conclusion after them.
     """
     meant = {str(m["letter"]): (scope_of(m), m["expression"]) for m in e["meant"]}
     arrays = {array_of(name) for name in meant}

@@ -85,8 +85,10 @@ def bound(
     strict: bool = False,
 ) -> Certificate:
     """A part that is an inequality with a certificate; ``false`` where it has the theorem's false variant."""
-    letters = assumed or {}, top, named or {}, chosen or {}, laws or {}
-    return Certificate(Declared(arrays, positive=positive), sides, gap, false or _equal_sides, *letters, only, strict)
+    return Certificate(
+        Declared(arrays, positive=positive), sides, gap, false or _equal_sides,
+        assumed or {}, top, named or {}, chosen or {}, laws or {}, only, strict,
+    )  # fmt: skip
 
 
 def _equal_sides() -> list[tuple[int, int]]:

@@ -85,8 +85,7 @@ def entrywise(work: Callable[[Any, Any], object]) -> Function:
 
 def smallest(*arguments: Value) -> Value:
     """The smallest entry, or the smaller of two numbers."""
-    result = largest(*(x.on(neg) for x in arguments))
-    return result.on(neg)
+    return largest(*(x.on(neg) for x in arguments)).on(neg)
 
 
 def entropy(p: Value) -> Value:

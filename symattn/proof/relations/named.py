@@ -278,8 +278,7 @@ class LetterMeanings:
     def over(self, x: Value, letters: list[str], operator: str = "sum") -> Value:
         """Σ, max or min over index letters."""
         if operator == "min":
-            result = self.over(x.on(neg), letters, "max")
-            return result.on(neg)
+            return self.over(x.on(neg), letters, "max").on(neg)
         for letter in letters:
             if letter not in x.letters:
                 raise Unread(f"the index {letter} does not occur")

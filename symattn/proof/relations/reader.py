@@ -42,8 +42,7 @@ class Reader(LetterMeanings):
         return total
 
     def _neg(self, x: nt.Neg) -> Value:
-        result = self.one(x.body)
-        return result.on(neg)
+        return self.one(x.body).on(neg)
 
     def _product(self, x: nt.Product) -> Value:
         if Name("⊙") in x.factors:
@@ -76,7 +75,7 @@ class Reader(LetterMeanings):
             case nt.Sum(terms):
                 return reduce(v.added, [self._applied(term, x) for term in terms])
             case nt.Neg(body):
-                return self._applied(body, x).on(lambda y: -y)
+                return self._applied(body, x).on(neg)
             case nt.Over(top, below) if not (number := self.one(below)).rank:
                 return v.both(self._applied(top, x), number, truediv)
         matrix = self.one(a)
