@@ -52,7 +52,7 @@ class Mistake:
 
     @property
     def computes(self) -> object:
-        """What stands for all that the mistake computes, wherever it is made."""
+        """A key for all that the mistake computes, wherever it is made."""
         return self.variant
 
 

@@ -95,7 +95,7 @@ class WithVerdict(Printable):
 
         @property
         def verdict(self) -> Verdict:
-            """What was decided."""
+            """The decision."""
 
     @property
     def exit_code(self) -> int:

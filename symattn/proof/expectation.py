@@ -56,7 +56,7 @@ class EntryLaw:
 
     @property
     def assumes(self) -> tuple[str, ...]:
-        """What has to be assumed for it: independence, common moments, a mean of 0 and a shape where it has them."""
+        """The assumptions of the law: independence, common moments, a mean of 0 and a shape where it has them."""
         mean = self.cumulants(*map(Fraction, range(2, 2 + len(self.parameters))))[0]
         return ("independent", "moments", *["centred"] * (mean == 0), *["shape"] * bool(self.said))
 

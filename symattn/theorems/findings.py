@@ -73,7 +73,7 @@ def finding(outcome: TheoremOutcome, reading: Reading | None = None) -> TheoremF
 
 
 def _hypotheses(theorem: Theorem, decision: Decision, reading: Reading | None) -> tuple[Text, ...]:
-    """What was declared and demanded, each once, and not what the theorem's own hypotheses state.
+    """Declarations and demands, each once, without those that the theorem's own hypotheses state.
 
     What parts declare is one hypothesis: their letters need not be those of the statement.
     """

@@ -181,7 +181,7 @@ class Core(Planes):
 
     @classmethod
     def in_balls(cls, make: Callable[[Ball], Ball]) -> Self:
-        """What is made of constants in balls; ``make`` receives a ball."""
+        """Return an enclosure of constants that ``make`` computes in balls, from a ball."""
         with flint.ctx.workprec(max(_BITS, flint.ctx.prec)):
             return cls.of_balls(make(Ball.lift(0)))
 

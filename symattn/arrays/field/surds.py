@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache, total_ordering
-from itertools import count
 from math import gcd, isqrt, lcm
 from typing import TypeAlias
 
@@ -124,11 +123,12 @@ def sign(x: K) -> int:
         return (x > 0) - (x < 0)
     if len(x.terms) == 1:
         return 1 if next(iter(x.terms.values())) > 0 else -1
-    for bits in count(6):
-        with flint.ctx.workprec(1 << bits):
+    bits = 64
+    while True:
+        with flint.ctx.workprec(bits):
             if (ball := enclosure(x)) != 0:
                 return 1 if ball > 0 else -1
-    raise AssertionError
+        bits *= 2
 
 
 def enclosure(x: K) -> flint.arb:

@@ -25,8 +25,8 @@ Block = tuple[Factor, ...]
 
 
 withheld: ContextVar[list[Refused] | None] = ContextVar("symattn_withheld", default=None)
-"""What a statement asked of lengths in vain. Its code may compute with them and compare them; where it asks for what a
-letter and a number have differently, and goes on, a proof would be about letters alone."""
+"""Refused questions of a statement's code about lengths. It may compute with them and compare them; where it asks for
+what a letter and a number have differently, and goes on, a proof would be about letters alone."""
 
 
 def _asked() -> list[Refused] | None:

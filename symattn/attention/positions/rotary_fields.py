@@ -71,7 +71,7 @@ class LinearScaling(_Scaling):
 
     @property
     def words(self) -> str:
-        """What becomes of the frequency φ_ℓ, as words and formulas are typed: ω_l / s."""
+        """The scaled frequency, of φ_ℓ, as words and formulas are typed: ω_l / s."""
         return "$φ_ℓ/@factor$"
 
 

@@ -96,7 +96,7 @@ class DefinitionMistake:
 
     @property
     def computes(self) -> object:
-        """What stands for all that the mistake computes, wherever it is made."""
+        """A key for all that the mistake computes, wherever it is made."""
         return self.run
 
 

@@ -15,9 +15,9 @@ from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.verification import report, rules
 from symattn.verification.diagnosis import fitted, outofrange, rows
-from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, is_finite, where_made
+from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
 from symattn.verification.diagnosis.float_runs import FloatRuns
-from symattn.verification.diagnosis.screening import LITTLE, SIZED, best, left
+from symattn.verification.diagnosis.screening import LITTLE, SIZED, best, is_finite, left
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.rules import softmaxes, tiling
 from symattn.verification.rules.combining import combined

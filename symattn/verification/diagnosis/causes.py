@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, combinations, islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from symattn.bounds.reference import RIGHT
 from symattn.verification.diagnosis import screening
 from symattn.verification.diagnosis.conditions import only_where, separating
 from symattn.verification.diagnosis.fitted import FittedFamily, fitted
+from symattn.verification.diagnosis.pairs import likely_pairs
 from symattn.verification.effort import Effort
 
 if TYPE_CHECKING:
@@ -33,13 +34,10 @@ _MOST = 8  # mistakes that are judged by balls
 _ALIKE = 10  # cases of either kind by which those that explain everything are compared
 _FEWEST, _ENTRIES = 2, 10_000  # cases by which these are judged at least, and the entries of more
 _TELLING = 150  # entries of inputs that tell much and take little time
-_PARTS = 30  # mistakes of which pairs are tried
 _PLACES = 4  # conditions that are tried for each mistake
 _SCREENED = 20_000  # runs in float64 for each way, see ``effort``
 _LOOKED_AT = 3  # wrong cases by which mistakes are put in order
 _KEPT = 512  # entries of the inputs of cases whose outputs are kept
-_PAIRED, _LARGE = 2, 400  # wrong cases by which pairs are sought: of at most so many entries, with the most outputs
-_FIRSTS, _NEAREST = 6, 2  # mistakes beside which others are tried, and those that are tried in their place
 _BALLS = 50  # such runs, that one in balls takes as long as
 
 
@@ -315,7 +313,7 @@ class Search(ABC, Generic[M]):
         """Yield the mistakes that float64 shows clearly."""
         survivors = self.survivors(self.possible)
         self._begin()
-        self.clear = [m for m in survivors if not self._over and self.tells(m)]
+        self.clear = [m for m in survivors if not self.over and self.tells(m)]
         clear = {*map(id, self.clear)}
         self.dim = [m for m in survivors if id(m) not in clear]
         self._begin()  # what the many dim ones have cost is not taken from the few clear ones
@@ -333,7 +331,7 @@ class Search(ABC, Generic[M]):
         survivors = mistakes
         cases = sorted(self.wrong, key=lambda r: abs(r.case.size - _TELLING))
         for judged in (*cases, *self.right[:_SEEN]):  # case by case, so that the first ones leave few
-            if self._over or not survivors:
+            if self.over or not survivors:
                 break
             survivors = [m for m in survivors if not self.rules_out(judged, m)]
         return survivors
@@ -356,7 +354,7 @@ class Search(ABC, Generic[M]):
         """Mistakes that explain all that is wrong, and would be detected in cases that are right."""
         self._begin()
         for mistake in (*self.possible, *self.fits[:1]):
-            if self._over:
+            if self.over:
                 return
             if self._explains(mistake, self.wrong) and self.tells(mistake):
                 yield from self.conditioned(mistake)
@@ -377,10 +375,10 @@ class Search(ABC, Generic[M]):
     def pairs(self) -> Iterator[M]:
         """Two mistakes, each of which explains some of what is wrong by itself."""
         self._begin()
-        for pairs in self.likely_pairs():
+        for pairs in likely_pairs(self):
             result = False
             for both in pairs:
-                if self._over:
+                if self.over:
                     return
                 if self._explains(both, (*self.wrong, *self.right[:_SEEN])) and self.tells(both):
                     result = True
@@ -388,43 +386,11 @@ class Search(ABC, Generic[M]):
             if result:
                 return
 
-    def likely_pairs(self) -> Iterator[list[M]]:
-        """Groups of pairs: for each of the mistakes that alone account for most, with what leaves least beside it, and
-        that with what leaves least in the place of the first. Neither of two need explain a case alone."""
-        finite = [r for r in self.wrong if is_finite(r) and r.ratios is not None and r.case.size <= _LARGE]
-        few = sorted(finite, key=_most_outputs_first)[:_PAIRED]
-        every, before = [*self.possible, *self.further()], set[int]()
-        for first in screening.firsts(self, few, every, _FIRSTS):
-            if self._over:
-                return
-            pairs, nearest = self._beside(first, every, few)
-            for other in nearest:
-                if id(other) not in before and not self._over:
-                    before.add(id(other))
-                    pairs += self._beside(other, every, few)[0]
-            yield pairs
-        yield [both for pair in combinations(self.parts(), 2) if (both := self.combined(*pair)) is not None]
-
-    def _beside(self, first: M, every: Sequence[M], few: Sequence[CaseResult]) -> tuple[list[M], list[M]]:
-        """The pairs of a mistake with others that leave little, and the others of the pairs that leave least."""
-        pairs = [(both, m) for m in every if (both := self.combined(first, m)) is not None]
-        self.effort.spend(0, self.session.subject.costs * len(pairs))
-        beside = {id(both): m for both, m in pairs}
-        ranked = screening.ranked(self, few[:1], [both for both, _ in pairs])
-        likely = [both for share, both in ranked if share <= screening.LITTLE]
-        return screening.best(self, few, likely), [beside[id(both)] for _, both in ranked[:_NEAREST]]
-
-    def parts(self) -> list[M]:
-        """The mistakes of which pairs are tried: those that explain something, the most first."""
-        few = self.wrong[:12]
-        result = {id(m): sum(self.screened(r, m) is True for r in few) for m in self.possible if not self._over}
-        return sorted((m for m in self.possible if result.get(id(m))), key=lambda m: -result[id(m)])[:_PARTS]
-
     def _begin(self) -> None:
         self.effort = Effort(_SCREENED)
 
     @property
-    def _over(self) -> bool:
+    def over(self) -> bool:
         return self.effort.over or self.session.effort.over
 
     def screened(self, judged: CaseResult, mistake: M) -> bool | None:
@@ -445,7 +411,7 @@ class Search(ABC, Generic[M]):
         many_wrong, many_right, many_raised = self.judged
         beside = [*self.right[:many_right], *self.raised[:many_raised]]
         for mistake in mistakes:
-            if self._over:
+            if self.over:
                 self.cut = True
                 break
             cases = [*self._telling(mistake, many_wrong), *beside]
@@ -485,15 +451,6 @@ def where_made(judged: CaseResult, mistake: M, ask: Callable[[CaseResult, M], bo
     if mistake.where is None or mistake.where.holds(judged):
         return ask(judged, mistake)
     return False if judged.finding in OF_VALUES else None
-
-
-def is_finite(judged: CaseResult) -> bool:
-    """Return whether every output has come, and is finite."""
-    return all(part.got is not None and bool(np.isfinite(part.got).all()) for part in judged.parts)
-
-
-def _most_outputs_first(judged: CaseResult) -> tuple[int, int]:
-    return -sum(part.expected.allowed.size for part in judged.parts), judged.case.size
 
 
 def explains_all(answers: Iterable[bool | None]) -> bool:

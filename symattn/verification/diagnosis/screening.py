@@ -157,6 +157,11 @@ def miss(part: Part, wrong: np.ndarray) -> float:
     return float(np.abs(got - wrong).max(initial=0.0)) / max(largest(part.expected.near), 1e-300)
 
 
+def is_finite(judged: CaseResult) -> bool:
+    """Return whether every output has come, and is finite."""
+    return all(part.got is not None and bool(np.isfinite(part.got).all()) for part in judged.parts)
+
+
 def plainest(mistakes: tuple[M, ...]) -> tuple[M, ...]:
     """One for each cause; of those that differ in brackets, or in the sizes at which they are made, the first. What
     holds everywhere comes before what has a size of its own, and stands alone."""

@@ -80,10 +80,11 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
 
 
 def wrong_places(spec: Attention) -> Iterator[tuple[str, VisiblePlaces]]:
-    """Yield wrong masks in words, and as the places that are seen then."""
+    """Yield wrong masks in words, and the places seen then; those in tiles last, as one tile of all keys is no mask."""
     right = _right(spec)
-    for words, changes in (change for part in (_ahead, _window, _rest) for change in part(spec, right)):
-        yield words, replace(right, **changes)
+    changes = [change for part in (_ahead, _window, _rest) for change in part(spec, right)]
+    for words, wrong in sorted(changes, key=lambda change: "tiles" in change[1]):
+        yield words, replace(right, **wrong)
 
 
 def masked(right: VisiblePlaces, wrong: VisiblePlaces, at: At) -> Any:

@@ -215,7 +215,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         if words not in ("cosines and sines are exchanged", "the vectors are not rotated"):
             yield _turning(words, "qk", turn=turn)
             if turn is not _BACKWARDS:  # which has words of its own below
-                yield from (_turning(f"{words}; of the {noun} alone", role, turn=turn) for role, noun in _ROLES)
+                yield from (_turning(f"{words}; of the {noun} alone", role, turn=turn) for role, noun, _ in _ROLES)
     if asked.given == "tables":
         exchanged = {"cos": "sin", "sin": "cos", "cos_q": "sin_q", "sin_q": "cos_q"}
         yield in_place_of("position", "cosines and sines are exchanged", **exchanged)
@@ -225,7 +225,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         for words, change in of_tables(asked):
             if not words.startswith(_ALIKE[: len(_ALIKE) - (asked.given == "positions")]):
                 yield _turning(words, "qk", change=change)
-    for role, noun, other in (("q", "queries", "keys"), ("k", "keys", "queries")):
+    for role, noun, other in _ROLES:
         yield _turning(f"{noun} are rotated backwards, {other} forwards", role, turn=_BACKWARDS)
         words = f"{noun} are not rotated, {other} alone are"
         yield in_steps("position", words, **{f"{role}_rotated": lambda at: at.first * 1})
@@ -246,7 +246,7 @@ _MAGNITUDES = {
     "the factor of cosines and sines is left out": "qk",
     "the factor of cosines and sines is left out of those of one of queries and keys": "q",
 }
-_ROLES = (("q", "queries"), ("k", "keys"))
+_ROLES = (("q", "queries", "keys"), ("k", "keys", "queries"))
 
 
 def _same(spec: Rotary, p: np.ndarray, x: np.ndarray, right: Right) -> Tables:

@@ -47,6 +47,8 @@ _LEFT: dict[tuple[str, str], tuple[str, str]] = {
     ),
 }
 
+_OF_TILES = ("own", "tile", "before")  # maxima that are not tried of tiles of one key
+
 
 def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
     """Yield mistakes of every way to cut keys, or of tiles of these widths; of tiles of one key, those that rescale.
@@ -61,9 +63,7 @@ def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
                     wrong = partial(_beside_sink, edges, above, below, first)
                     yield in_steps(step, f"{result} ({words})", weights=wrong)
             # of two parts, the tile before has the largest score so far, and both are rescaled to the second's own
-            elif single <= bool({"so far", "inverse"} & {above, below}) and (
-                words != "2 parts" or above not in ("before", "tile")
-            ):
+            elif not (single and above in _OF_TILES) and not (words == "2 parts" and above in ("before", "tile")):
                 wrong = partial(_not_rescaled, edges, above, below)
                 yield in_steps(step, f"{result} ({words})", above == below, weights=wrong)
         for result, masses in _MASSES.items() if not (single or sink) else ():

@@ -9,6 +9,7 @@ from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
 from symattn.models.auditing.call_judge import arithmetic_of, cause, judge, output
 from symattn.models.auditing.setting import CallSetting, Masking
+from symattn.verification.rules.masking import VisiblePlaces
 
 ROWS = [0, 3, 4, 5, 9, 11]
 
@@ -65,11 +66,15 @@ def test_nan_that_was_made_is_wrong() -> None:
 
 
 WINDOW = Attention(causal=True, window=4)
+WINDOW_IN_TILES = VisiblePlaces(before=3, after=0, tiles=(3, 1))
 MISTAKES = {
     "the window is one key too long, before the query": lambda s, m: s.with_mask(
         replace(m, spec=replace(WINDOW, window=5)).allowed()
     ),
     "the window is ignored": lambda s, m: s.with_mask(replace(m, spec=Attention(causal=True)).allowed()),
+    "the window begins where a tile of 3 does: a query sees the whole of its first tile": lambda s, m: s.with_mask(
+        WINDOW_IN_TILES.open(12, 12, False)[ROWS]
+    ),
     "the mask is inverted": lambda s, m: s.with_mask(~m.allowed()),
     "the mask is ignored": lambda s, m: s.with_mask(None),
     "scores are not scaled": lambda s, m: replace(s, scale=1.0),
