@@ -6,17 +6,16 @@ code as a literal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from math import prod
-from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from symattn.arrays.met import Met, Polynomial, meeting, value_at
 from symattn.arrays.notes import listening
 from symattn.document.errors import SymattnError
+from symattn.proof.code import reached
 from symattn.proof.statement import Declared, Letters, Numbers, Sides, pairs
 
 LARGEST = 2000  # a size that can still be gone beyond
@@ -121,56 +120,5 @@ def _look_at(x: Any) -> None:
 
 def literals(*functions: object) -> tuple[int, ...]:
     """The whole numbers above 1 in the code of functions, in what they hold, and in what they call of a user's."""
-    seen: set[int] = set()
-    result = {abs(n) for f in functions for n in _of(f, seen, 0)}
+    result = {abs(x) for x in reached(*functions) if isinstance(x, int)}
     return tuple(sorted(n for n in result if n > 1))
-
-
-def _of(x: object, seen: set[int], depth: int) -> Iterator[int]:
-    if isinstance(x, bool) or x is None or depth > 12:
-        return
-    if isinstance(x, int):
-        yield x
-        return
-    if id(x) in seen or isinstance(x, (str, bytes, float, ModuleType, type)):
-        return
-    seen.add(id(x))
-    for y in _inside(x):
-        yield from _of(y, seen, depth + 1)
-
-
-def _inside(x: object) -> Iterator[Any]:
-    """Yield the parts of a value in which whole numbers of the statement may occur."""
-    if isinstance(x, FunctionType):
-        if not (x.__module__ or "").startswith("symattn.") or x.__module__.startswith("symattn.theorems"):
-            names = _names(x.__code__)
-            yield x.__code__
-            yield from (x.__globals__[n] for n in names if n in x.__globals__)
-            yield from (cell.cell_contents for cell in x.__closure__ or () if _filled(cell))
-            yield from (x.__defaults__ or ())
-            yield from (x.__kwdefaults__ or {}).values()
-        elif x.__closure__:
-            yield from (cell.cell_contents for cell in x.__closure__ if _filled(cell))
-    elif isinstance(x, CodeType):
-        yield from x.co_consts
-    elif isinstance(x, (tuple, list, set, frozenset, range)):
-        yield from (x if not isinstance(x, range) else (x.start, x.stop))
-    elif isinstance(x, dict):
-        yield from x.values()
-    elif isinstance(x, partial):
-        yield from (x.func, x.args, x.keywords)
-    elif is_dataclass(x):
-        yield from (getattr(x, f.name) for f in fields(x))
-
-
-def _names(code: CodeType) -> set[str]:
-    """The names that code and the code within it ask for."""
-    return set(code.co_names).union(*[_names(c) for c in code.co_consts if isinstance(c, CodeType)])
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True

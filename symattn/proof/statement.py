@@ -25,9 +25,11 @@ from symattn.arrays.notes import assigned
 from symattn.document.errors import InputError, Meaningless, Refused, SymattnError, Undecided, raised_in_symattn
 from symattn.document.text import equal_sizes
 from symattn.proof import drawing
+from symattn.proof.code import asks_types
 
 Pair = tuple[Any, Any]  # two sides: arrays of one kind, or numbers
 Sides = Callable[..., Any]
+_TYPES = "indexed: the code asks for types, and lengths are letters; hint: compare lengths"
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,9 @@ def run(function: Sides, declared: Declared, world: Letters | Numbers, more: Map
     parameters = inspect.signature(function).parameters
     taken = {name: _argument(name, given, declared, world) for name in parameters}
     by_place = [taken.pop(name) for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
-    refusals: list[Refused] = []
-    with assigned(withheld, refusals if isinstance(world, Letters) else None):
+    letters = isinstance(world, Letters)
+    refusals: list[Refused] = [Meaningless(_TYPES)] if letters and asks_types(function) else []
+    with assigned(withheld, refusals if letters else None):
         result = fitting(world, lambda: function(*by_place, **taken))
     if refusals:
         raise refusals[0]

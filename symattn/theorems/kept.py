@@ -23,6 +23,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.document import stored_results
 from symattn.document.codec import read, written
+from symattn.proof.code import names
 from symattn.proof.theorem import Theorem
 from symattn.theorems.findings import TheoremFinding
 from symattn.theorems.reading import Reading, ReadRelation
@@ -163,7 +164,7 @@ class _Walk:
         if not users:
             return
         self._note(Path(f.__code__.co_filename))
-        for name in sorted(_names(f.__code__)):
+        for name in sorted(names(f.__code__)):
             if name in f.__globals__:
                 yield name
                 yield from self.parts(f.__globals__[name])
@@ -255,12 +256,6 @@ def _top(path: Path) -> Path:
     while (folder.parent / "__init__.py").is_file():
         folder = folder.parent
     return folder
-
-
-def _names(code: CodeType) -> set[str]:
-    """The names that code looks up, within functions that it holds too."""
-    inner = [c for c in code.co_consts if isinstance(c, CodeType)]
-    return set(code.co_names).union(*map(_names, inner))
 
 
 def _users(path: Path) -> bool:

@@ -173,6 +173,10 @@ def looked_up(n: Any) -> int:
     return n == 33
 
 
+def number_above(n: Any, least: int) -> bool:
+    return type(n).__name__ == "int" and n > least
+
+
 ASKED_OF_SIZES: dict[str, Callable[..., Any]] = {
     "a table": lambda x, n: (x + {101: 1}.get(n, 0), x),
     "a set of shapes": lambda x: (x + (x.shape in {(77,)}), x),
@@ -180,6 +184,8 @@ ASKED_OF_SIZES: dict[str, Callable[..., Any]] = {
     "its text": lambda x, n: (x + (str(n) == "106"), x),
     "a text with it": lambda x, n: (x + (f"{n}" == "107"), x),
     "its type": lambda x, n: (x + (isinstance(n, int) and n > 70), x),
+    "its own type": lambda x, n: (x + (type(n) is int and n > 70), x),
+    "its own type, in a function": lambda x, n: (x + number_above(n, 70), x),
     "an attribute of numbers": lambda x, n: (x + (hasattr(n, "bit_length") and n > 70), x),
     "a number, and else it goes on": swallowed,
 }
@@ -190,7 +196,7 @@ def test_what_letters_for_sizes_cannot_answer_is_never_proved(name: str) -> None
     sides = ASKED_OF_SIZES[name]
     evidence = Identity(Declared(VECTOR), sides, sides).decide().evidence
     assert evidence.grade in (Grade.REFUTED, Grade.UNDECIDED), evidence
-    assert evidence.grade is Grade.REFUTED or re.search("the code asks for .* of n|n,", evidence.where)
+    assert evidence.grade is Grade.REFUTED or re.search("the code asks for (types|.* of n)|n,", evidence.where)
 
 
 def test_statements_may_take_parameters_by_place() -> None:

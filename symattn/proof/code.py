@@ -1,0 +1,84 @@
+"""The code of a statement, and the whole numbers and code that it reaches."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from functools import partial
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from symattn.document.stored_results import ROOT
+
+
+def reached(*functions: object) -> Iterator[int | CodeType]:
+    """Yield whole numbers and code of functions, of what they hold, and of functions of a user that they call."""
+    seen: set[int] = set()
+    for f in functions:
+        yield from _of(f, seen, 0)
+
+
+def asks_types(function: object) -> bool:
+    """Return whether a user's code names ``type``: no length can refuse to answer what its type is."""
+    if str(getattr(function, "__module__", "")).startswith("symattn."):
+        return False
+    every = (x for x in reached(function) if isinstance(x, CodeType) and "type" in x.co_names)
+    loads = (i for code in every if not _is_own(code) for i in dis.get_instructions(code) if i.argval == "type")
+    return any(i.opname in ("LOAD_GLOBAL", "LOAD_NAME") for i in loads)
+
+
+def _is_own(code: CodeType) -> bool:
+    return Path(code.co_filename).is_relative_to(ROOT)
+
+
+def _of(x: object, seen: set[int], depth: int) -> Iterator[int | CodeType]:
+    if isinstance(x, bool) or x is None or depth > 12:
+        return
+    if isinstance(x, int):
+        yield x
+        return
+    if id(x) in seen or isinstance(x, (str, bytes, float, ModuleType, type)):
+        return
+    seen.add(id(x))
+    if isinstance(x, CodeType):
+        yield x
+    for y in _inside(x):
+        yield from _of(y, seen, depth + 1)
+
+
+def _inside(x: object) -> Iterator[Any]:
+    """Yield the parts of a value in which whole numbers of the statement may occur."""
+    if isinstance(x, FunctionType):
+        if not (x.__module__ or "").startswith("symattn.") or x.__module__.startswith("symattn.theorems"):
+            yield x.__code__
+            yield from (x.__globals__[n] for n in names(x.__code__) if n in x.__globals__)
+            yield from (cell.cell_contents for cell in x.__closure__ or () if _filled(cell))
+            yield from (x.__defaults__ or ())
+            yield from (x.__kwdefaults__ or {}).values()
+        elif x.__closure__:
+            yield from (cell.cell_contents for cell in x.__closure__ if _filled(cell))
+    elif isinstance(x, CodeType):
+        yield from x.co_consts
+    elif isinstance(x, (tuple, list, set, frozenset, range)):
+        yield from (x if not isinstance(x, range) else (x.start, x.stop))
+    elif isinstance(x, dict):
+        yield from x.values()
+    elif isinstance(x, partial):
+        yield from (x.func, x.args, x.keywords)
+    elif is_dataclass(x):
+        yield from (getattr(x, f.name) for f in fields(x))
+
+
+def names(code: CodeType) -> set[str]:
+    """The names that code and the code within it ask for."""
+    return set(code.co_names).union(*[names(c) for c in code.co_consts if isinstance(c, CodeType)])
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
