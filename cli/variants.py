@@ -56,13 +56,15 @@ def _origin(results: dict[str, Any]) -> RequestOrigin | None:
             return None
     elif like is not None:
         raise click.UsageError("--like and --config are two models; give one of them.")
+    from symattn.attention import presets
     from symattn.programs.request import RequestOrigin
 
-    return (
-        RequestOrigin.of_preset(like)
-        if config is None
-        else RequestOrigin.of_configuration(config, layer, kind or "self")
-    )
+    if config is None:
+        return RequestOrigin({"like": like}, presets.like(like))
+    from symattn.models.configurations import attention
+
+    options = {"config": config, "layer": layer or None, "kind": kind if kind != "self" else None}
+    return RequestOrigin(options, attention(config, layer, kind or "self"))
 
 
 def _names(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:

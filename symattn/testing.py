@@ -91,11 +91,12 @@ def assert_attention(
     from symattn.arrays.precision import Precision
     from symattn.attention.spec import Attention
     from symattn.document.errors import CannotRun
-    from symattn.programs.verify import verify
+    from symattn.programs.verifying import Options, check_function, verified
     from symattn.verification.case_codes import named
 
     try:
-        report = answering(verify)(fn, spec, precision=precision, domain=domain, **{**settings.options, **options})
+        check_function(fn)
+        report = verified(fn, spec, Options(dtype=precision, domain=domain, **{**settings.options, **options}))
     except CannotRun as nothing:
         raise AttentionFault(str(nothing)) from None
     report = named(report, spec or Attention(), Precision.of(precision).input.name)

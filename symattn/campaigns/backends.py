@@ -37,16 +37,17 @@ def work(job: Job, folder: str | None = None) -> dict[str, Any]:
 
 
 def _verified(job: Job) -> dict[str, Any]:
+    from symattn.attention import presets
     from symattn.bounds.domain import Domain
     from symattn.programs.request import RequestOrigin
-    from symattn.programs.verify import verify_target
+    from symattn.programs.verifying import verify_target
     from symattn.verification.case_codes import named
 
     spec, cut = job.attention
     like = job.fields.get("like")
     domain, origin, notes = (
         Domain(**job.promised),
-        RequestOrigin.of_preset(like) if like else None,
+        RequestOrigin({"like": like}, presets.like(like)) if like else None,
         (cut,) if cut else (),
     )
     report = verify_target(job.target, spec, dtype=job.dtype, domain=domain, origin=origin, notes=notes, **job.options)

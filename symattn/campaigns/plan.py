@@ -160,7 +160,7 @@ def _domains(domains: Mapping[str, object]) -> Iterator[tuple[str, dict[str, Any
 
 
 def _options(results: Mapping[str, Any], where: str) -> None:
-    from symattn.programs.verify import check_numbers
+    from symattn.programs.verifying import check_numbers
 
     refuse_unknown(results, OPTIONS, where)
     for name, value in results.items():

@@ -17,7 +17,7 @@ from symattn.document.keywords import format_name
 from symattn.programs import frameworks
 from symattn.programs.loading import one_line
 from symattn.programs.names import Function
-from symattn.programs.verify import Options, check_function, checked
+from symattn.programs.verifying import Options, check_function, checked
 from symattn.verification.arithmetic.answer import Answer
 from symattn.verification.arithmetic.bits_of_a_call import HALF, tried
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm

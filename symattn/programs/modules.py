@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import Parameter
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from symattn.attention.layers.block import Block
 from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
@@ -26,6 +25,9 @@ from symattn.programs.hosts import OWN, Host, Order
 from symattn.programs.names import Function, on_first
 from symattn.programs.packed import Wrapper, side_by_side
 from symattn.programs.request import Request
+
+if TYPE_CHECKING:
+    from symattn.attention.layers.block import Block  # most modules are attention
 
 _HEADS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_heads", "num_query_heads")
 

@@ -22,7 +22,7 @@ from symattn.programs.frameworks import Tensor
 from symattn.programs.layouts import argument, to_layout
 from symattn.programs.loading import _package
 from symattn.programs.target import Wrapped
-from symattn.programs.verify import Options, verify_target
+from symattn.programs.verifying import Options, verify_target
 from symattn.verification import engine
 from symattn.verification.case_codes import decode, encode, inputs_of, named, speaks
 from symattn.verification.definitions.registry import Specification

@@ -9,7 +9,6 @@ from numbers import Real
 from typing import Any, Literal
 
 from symattn.attention.inputs import OPTIONAL, required
-from symattn.attention.presets import like
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Alignment, Framework, Layout
 from symattn.bounds.domain import Domain
@@ -80,19 +79,6 @@ class RequestOrigin:
 
     options: Mapping[str, object] = field(default_factory=dict)
     spec: Attention = _USUAL
-
-    @classmethod
-    def of_preset(cls, name: str) -> RequestOrigin:
-        """``--like NAME``. Raises InputError for a name that no preset has."""
-        return cls({"like": name}, like(name))
-
-    @classmethod
-    def of_configuration(cls, source: str, layer: int | None, kind: str) -> RequestOrigin:
-        """``--config FILE --layer N --kind KIND``; raises as ``symattn.models.configurations.attention`` does."""
-        from symattn.models.configurations import attention
-
-        options = {"config": source, "layer": layer or None, "kind": kind if kind != "self" else None}
-        return cls(options, attention(source, layer, kind))
 
 
 def keyword(text: str) -> tuple[str, object]:

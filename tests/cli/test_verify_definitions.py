@@ -30,7 +30,7 @@ from symattn.attention.positions.rotary_fields import Scaling
 from symattn.document.evidence import Grade, Verdict
 from symattn.programs import definitions
 from symattn.programs.request import Request
-from symattn.programs.verify import verify_target
+from symattn.programs.verifying import verify_target
 from symattn.verification.case_codes import decode, encode
 from symattn.verification.definitions.registry import attention_of, read, written
 from tests.cli.conftest import Run

@@ -21,7 +21,13 @@ def module_of(file: Path) -> str:
 
 
 # Examples that verify something run whole verifications.
-LONG = ("symattn.strategies", "symattn.verification.report", "symattn.programs.verify", "symattn.testing")
+LONG = (
+    "symattn.strategies",
+    "symattn.verification.report",
+    "symattn.programs.verify",
+    "symattn.programs.verifying",
+    "symattn.testing",
+)
 MARKS = {
     "symattn.models.auditing.audit": pytest.mark.torch,
     "symattn.models.comparing.generation": pytest.mark.transformers,

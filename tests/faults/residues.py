@@ -13,7 +13,7 @@ from collections import defaultdict
 
 from symattn.programs import definitions
 from symattn.programs.target import target
-from symattn.programs.verify import requested
+from symattn.programs.verifying import requested
 from symattn.verification.definitions.registry import is_definition
 from symattn.verification.semantics import IdentityResult
 from tests.faults.collection.entries import Entry, Wrong

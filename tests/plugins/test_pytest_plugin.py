@@ -13,12 +13,12 @@ pytest_plugins = ["pytester"]
 
 # Verifications are those of other tests; here reports are made up, so that what is shown can be told in a moment.
 CONFTEST = """
-import symattn.programs.verify as place
+import symattn.programs.verifying as place
 from symattn.document.evidence import Verdict
 from symattn.verification.report import Arithmetic, Check, Counterexample, Fault, Report, Sought, StepPower
 from symattn.document.evidence import Grade
 
-def verify(fn, spec=None, *, budget=15.0, seed=1, **told):
+def verified(fn, spec, how):
     fault = Fault("scale", "scores are scaled by 1/d_k", "scores are scaled by 1/d_k: 100%, a\\nb",
                   Counterexample({"q": [[1.0]]}, error="something else"))
     check = Check("shapes", Grade.REFUTED, 7, 2, 9.0)
@@ -29,10 +29,10 @@ def verify(fn, spec=None, *, budget=15.0, seed=1, **told):
         "power": (StepPower("scale", "1 % too large", 0.02), StepPower("mask", "left out", 2.0)),
         "sought": (Sought("scale", 0.001, "a scale that is 0.1 % off", True, "by the bits of a call"),),
     }
-    tried = f"budget {budget}, {told.get('examples', 'usual')} examples"
-    return Report(verdict, fn.__name__ + "(q, k, v)", "float32", tried, seed, faults, (check,), ("Note.",), **more)
+    tried = f"budget {how.budget}, {how.examples} examples"
+    return Report(verdict, fn.__name__ + "(q, k, v)", "float32", tried, how.seed, faults, (check,), ("Note.",), **more)
 
-place.verify = verify
+place.verified = verified
 """
 TESTS = """
 from symattn.testing import assert_attention as plain
@@ -112,7 +112,7 @@ def test_the_last_section_tells_arithmetic_and_power(project: pytest.Pytester) -
         assert not lines[start + 4].startswith(" ")
         assert any("10 examples" in line for line in lines[:start])
     assert "symattn: arithmetic" not in shown(project, "-q")
-    assert "usual examples" in shown(project)
+    assert "100 examples" in shown(project)
 
 
 @pytest.mark.deep

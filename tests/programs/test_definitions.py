@@ -10,7 +10,7 @@ from symattn import Attention, Block, Cached, RMSNorm, verify
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
 from symattn.programs import definitions
-from symattn.programs.verify import requested
+from symattn.programs.verifying import requested
 
 
 def rms(x: Any, weight: Any, axis: int = -1) -> Any:

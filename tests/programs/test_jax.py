@@ -7,7 +7,7 @@ import pytest
 from symattn import Attention, LayerNorm, RMSNorm, verify
 from symattn.bounds.domain import Domain
 from symattn.programs.target import target
-from symattn.programs.verify import requested
+from symattn.programs.verifying import requested
 from tests.refusals import refuses
 
 jax = pytest.importorskip("jax")

@@ -95,7 +95,7 @@ import keras, numpy as np
 from symattn import Attention, RMSNorm, verify
 from symattn.programs.target import narrowed
 from symattn.programs.target import target
-from symattn.programs.verify import requested
+from symattn.programs.verifying import requested
 from symattn.bounds.domain import Domain
 assert keras.backend.backend() == "jax"
 layer = keras.layers.MultiHeadAttention(2, 4)

@@ -10,7 +10,7 @@ from symattn.document.errors import InputError
 from symattn.programs import definitions
 from symattn.programs.request import Request
 from symattn.programs.target import Target, Wrapped, target
-from symattn.programs.verify import requested
+from symattn.programs.verifying import requested
 from tests import refusals
 from tests.programs.programs import Program
 

@@ -14,7 +14,7 @@ from symattn.programs import definitions
 from symattn.programs.layouts import argument, documented, lettered
 from symattn.programs.request import Request
 from symattn.programs.target import Target, target
-from symattn.programs.verify import requested
+from symattn.programs.verifying import requested
 from tests.faults.rewrites import softmax
 
 TWO = Attention(heads=2)

@@ -155,7 +155,7 @@ def test_a_function_that_never_returns_fails(monkeypatch: pytest.MonkeyPatch) ->
         raise CannotRun("it gave nothing to judge: ValueError: not today")
 
     refuses(assert_attention, attention, precision="float31", says="unknown precision")
-    monkeypatch.setattr("symattn.programs.verify.verify", nothing)
+    monkeypatch.setattr("symattn.programs.verifying.verified", nothing)
     with pytest.raises(AttentionFault, match="not today"):
         assert_attention(attention)
 

@@ -4,7 +4,7 @@ import pytest
 
 from symattn import testing
 from symattn.document.evidence import Verdict
-from symattn.programs import verify
+from symattn.programs import verifying
 from symattn.verification.report import Counterexample, Fault, Report
 
 SCALE = Fault("scale", "scores are scaled by 1/d_k", "scores are scaled by 1/d_k", Counterexample({"q": [[1.0]]}))
@@ -14,7 +14,7 @@ OTHERS = [Fault("mask", None, f"query {i} sees a key too many", Counterexample({
 def failing(monkeypatch: pytest.MonkeyPatch, *faults: Fault) -> str:
     verdict = Verdict.FAULT if faults else Verdict.UNDECIDED
     report = Report(verdict, "kernel(q, k, v)", "float32", "all", 1, faults, notes=("It warns.",))
-    monkeypatch.setattr(verify, "verify", lambda *given, **told: report)
+    monkeypatch.setattr(verifying, "verified", lambda *given, **told: report)
     with pytest.raises(testing.AttentionFault) as fault:
         testing.assert_attention(lambda q, k, v: v)
     return str(fault.value)

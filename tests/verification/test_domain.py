@@ -354,7 +354,7 @@ def test_every_promise_is_an_option_of_the_same_name() -> None:
 
 
 def test_the_command_of_a_report_says_every_promise() -> None:
-    from symattn.programs.verify import Options
+    from symattn.programs.verifying import Options
     from symattn_cli.promises import PROMISES
 
     domain = replace(_PROMISES, square=False, square_weights=False, decoding=True, max_abs_score=2.5, multiple_of=2,

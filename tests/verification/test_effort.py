@@ -20,7 +20,7 @@ from symattn.document.render.json import render
 from symattn.programs import process
 from symattn.programs.request import Request
 from symattn.programs.target import target
-from symattn.programs.verify import verify_target
+from symattn.programs.verifying import verify_target
 from symattn.verification import effort, engine
 from symattn.verification.attention import OfAttention
 from symattn.verification.effort import Effort, exhausted, for_finding

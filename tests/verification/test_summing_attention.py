@@ -18,7 +18,7 @@ from symattn.document import schemas
 from symattn.document.codec import record
 from symattn.document.errors import InputError
 from symattn.programs.target import target
-from symattn.programs.verify import requested
+from symattn.programs.verifying import requested
 from symattn.verification.summing.summed_attention import StoredScores, scores
 from tests.verification.kernels import HALF, kernel
 from tests.verification.sums import ORDERS, Adding, lanes, loop, tiles, tree_of

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from symattn import Attention, Verdict
-from symattn.programs.verify import verify, verify_target
+from symattn.programs.verify import verify
+from symattn.programs.verifying import verify_target
 
 pytestmark = pytest.mark.torch
 SDPA = "torch.nn.functional:scaled_dot_product_attention"

@@ -12,7 +12,7 @@ from symattn.arrays.precision import Contract, Precision
 from symattn.bounds.domain import Domain
 from symattn.models.comparing.comparison import NAMES, ComparedSide, Comparison, JointRun, together
 from symattn.programs.names import Function
-from symattn.programs.verify import Options, check_function, checked, verified
+from symattn.programs.verifying import Options, check_function, checked, verified
 from symattn.verification import engine
 from symattn.verification.definitions.registry import Specification
 from symattn.verification.engine import Progress

@@ -11,7 +11,7 @@ from symattn.arrays.precision import Precision
 from symattn.bounds.domain import Domain
 from symattn.models.comparing.comparison import DifferingEntry, JointRun, together
 from symattn.programs.target import target
-from symattn.programs.verify import requested
+from symattn.programs.verifying import requested
 from symattn.verification import engine
 from symattn.verification.attention import OfAttention
 from symattn.verification.report import Counterexample, Fault
