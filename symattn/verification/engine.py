@@ -325,6 +325,11 @@ def _climb(session: Session, rng: np.random.Generator) -> None:
         search.climb(change, dict(judged.case.inputs), judged.worst, min(_STEPS, session.examples), worst)
 
 
+_OF_SHAPES = (
+    "; hint: if it takes some shapes only, say which: --square, --min-width, … (symattn help inputs), Domain in Python"
+)
+
+
 def _check_usable(session: Session) -> None:
     tried = session.called
     failed = [r.outcome.error for r in tried if r.outcome.error is not None]
@@ -336,7 +341,7 @@ def _check_usable(session: Session) -> None:
         return
     never = len(session.late) == len(tried)
     words = f"did not return: {failed[0]}" if never else f"gave nothing to judge on any input: {failed[0]}"
-    raise Unusable(f"{session.runner.describe()} {words}")
+    raise Unusable(f"{session.runner.describe()} {words}{_OF_SHAPES if failed[0].refused else ''}")
 
 
 def _check_runtime(session: Session) -> None:

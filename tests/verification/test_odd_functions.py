@@ -119,9 +119,23 @@ def test_what_gives_no_array_cannot_be_run(name: str) -> None:
         verify(NOTHING[name], Attention(), domain=LEAST, examples=0)
 
 
+def of_one_width(q: Any, k: Any, v: Any) -> Any:
+    if q.shape != v.shape or q.shape[-1] != 16:
+        raise ValueError("widths of 16 only")
+    return plain(q, k, v)
+
+
 def misnamed(q: Any, k: Any, v: Any) -> Any:
     _, _, _, width = q.shape
     return q @ keys / width @ v  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_what_takes_no_shape_that_was_tried_leads_to_the_options_for_shapes() -> None:
+    with pytest.raises(CannotRun, match=r"widths of 16 only.*; hint: if it takes some shapes .* --square"):
+        verify(of_one_width, Attention(), domain=LEAST, examples=0)
+    with pytest.raises(CannotRun) as no_shapes:
+        verify(misnamed, Attention(), domain=LEAST, examples=0)
+    assert "--square" not in str(no_shapes.value)
 
 
 def with_turned_values(q: Any, k: Any, v: Any) -> Any:
