@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
 from symattn.derivations import jacobian
 from symattn.derivations.derivation_texts import Telling
 from symattn.derivations.parameters import number_or_letter
-from symattn.derivations.scaling_numpy import ASSUMED, D_K, ZERO, ScalingSetting, at_size, evidence, numpy_section
+from symattn.derivations.scaling_numpy import D_K, ScalingSetting, at_size, evidence, numpy_section
 from symattn.derivations.scaling_typical import TYPICAL, typical
 from symattn.derivations.steps import of_all
 from symattn.document.codec import command
@@ -17,7 +18,6 @@ from symattn.document.evidence import Evidence
 from symattn.document.formulas import formula
 from symattn.document.model import Document, Result, Step
 from symattn.document.notation import At, Node, Row, Words, equals
-from symattn.proof.relations.section import Section
 
 OTHER_MEANS = "If the means are not zero"
 """The section that drops A3."""
@@ -32,12 +32,21 @@ hint: symattn derive jacobian                  how softmax answers its scores
 hint: symattn derive scaling --dk @dk -o scaling.tex
 letters uniform: new | s n | index j n
 """
+_LETTERS = """
+letters any: new | q d_k, k d_k | sizes d_k d_k | index i d_k | rows | laws q σ @m, k σ @m
+letters row: new | q d_k, K 2 d_k | sizes d_k d_k | index i d_k, j 2 | rows | laws q σ @m, K σ @m
+letters main: any@k | where s = q·k
+letters end: row@K | where s_j = q·k_j
+A1 (moments): $q_1, …, q_{d_k}$ share mean $@mu$ and variance $σ²$; so do $k_1, …, k_{d_k}$
+A2 (independent): All $2 d_k$ components are independent :: no Gaussian shape is needed
+"""
+_ZERO = "A3 (centred): Zero mean, $@mu = 0$"
 _NORMAL = "A4: $Δ = s_1 - s_2$ is normal, with mean 0 and variance $2 d_k σ⁴$"
 _SECOND = "$E[q_1²] = σ² + @mu²$"
 _SCORE = """
 # The score and its mean
 any:= s = q·k = Σ_{i=1}^{d_k} q_i k_i
-insert written_out
+@written
 any- E[s] = Σ_{i=1}^{d_k} E[q_i k_i] :: linearity
 any- E[s] = Σ_{i=1}^{d_k} E[q_i] E[k_i] :: the components are independent
 any- E[s] = d_k @mu² :: equal means
@@ -106,18 +115,15 @@ def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
     """Moments of q·k, what 1/√d_k does, the Jacobian of softmax, and its size in the typical row and in the mean."""
     setting = ScalingSetting(dk, None if mean is None else _mean(mean))
     comparison = numpy_section(setting, seed)
-    letters = {
-        "": jacobian.letters(),
-        "any": setting.score(), "main": setting.main(), "row": setting.row(), "end": setting.end(),
-    }  # fmt: skip
     values: dict[str, Any] = {
         "at": at_size(setting), "mu": setting.mu, "dk": dk, "one": variance_formula(setting, ""),
-        "matrix": jacobian.matrix(3), "tokens": 3, "written_out": _written_out(setting),
-        "variance": [_result(setting, evidence(comparison))], "difference": [_difference(setting)],
+        "matrix": jacobian.matrix(3), "tokens": 3,
         "end": (*typical(dk), *comparison), "here": At(formula("Var(s)"), at_size(setting)),
         "spread": _at_size(setting, True),
     }  # fmt: skip
-    return Telling(letters, **values).document(
+    text = Telling({"": jacobian.letters()}, **values)
+    text.values |= {"variance": _result(text, setting, evidence(comparison)), "difference": _difference(text, setting)}
+    return text.document(
         "scaling", _typed(setting),
         command=command("derive", "scaling", options={"dk": dk, "mean": mean, "seed": seed or None}),
         parameters={"dk": dk, "mean": None if mean is None else str(mean), "seed": seed},
@@ -131,9 +137,9 @@ def _typed(setting: ScalingSetting) -> str:
     means = f"# {OTHER_MEANS if centred else 'The mean still grows'}"
     spread = _GENERAL.format("the moments of the components") + "any- @here = @spread :: at one size" if centred else ""
     parts = (
-        _BEGINS.replace("@dk", str(setting.d_k)), ASSUMED,
-        (f"{ZERO}{dropped}\n{_NORMAL}" if centred else f"{_NORMAL}, as at $@mu = 0$") + f" :: for “{TYPICAL}” alone",
-        _SCORE, "main- E[s] = 0 :: no mean" if centred else "",
+        _BEGINS.replace("@dk", str(setting.d_k)), assumed(setting),
+        (f"{_ZERO}{dropped}\n{_NORMAL}" if centred else f"{_NORMAL}, as at $@mu = 0$") + f" :: for “{TYPICAL}” alone",
+        _SCORE.replace("@written\n", _written_out(setting.d_k)), "main- E[s] = 0 :: no mean" if centred else "",
         _VARIANCE, _CENTRED if centred else _GENERAL.format(_SECOND),
         _DIVISORS, *((means, spread, _MEANS) if setting.mean != 0 else ()),
         _DIFFERENCES, "end- Var(s_1 - s_2) = 2 d_k σ⁴ :: no means" if centred else "",
@@ -151,11 +157,17 @@ def _mean(given: object) -> Fraction | str:
     return value
 
 
-def _written_out(setting: ScalingSetting) -> tuple[Step, ...]:
-    if not 1 < setting.d_k <= _WRITTEN_OUT:
-        return ()
-    products = formula(" + ".join(f"q_{i} k_{i}" for i in range(1, setting.d_k + 1)))
-    return (Section(setting.main()).claim(equals(formula("s"), products), (at_size(setting),)),)
+def assumed(setting: ScalingSetting) -> str:
+    """The letters, with means of zero in the main derivation where A3 is assumed, and the first assumptions."""
+    result, mean = _LETTERS, setting.mu.base
+    for key in "kK":
+        result = result.replace(f"@{key}", f" | but {mean} | laws q σ, {key} σ" if setting.centred else "")
+    return result.replace("σ @m,", f"σ {mean},").replace("σ @m\n", f"σ {mean}\n")
+
+
+def _written_out(d_k: int) -> str:
+    products = " + ".join(f"q_{i} k_{i}" for i in range(1, d_k + 1))
+    return f"main- s = {products} :: $@at$\n" if 1 < d_k <= _WRITTEN_OUT else ""
 
 
 def variance_formula(setting: ScalingSetting, size: str) -> Node:
@@ -163,8 +175,8 @@ def variance_formula(setting: ScalingSetting, size: str) -> Node:
     return setting.formula(size + ("σ⁴" if setting.centred else "σ² {σ² + 2 @mu²}"))
 
 
-def _result(setting: ScalingSetting, by_numpy: tuple[Evidence, ...]) -> Result:
-    section, variance = Section(setting.main()), formula("Var(q·k)")
+def _result(text: Telling, setting: ScalingSetting, by_numpy: tuple[Evidence, ...]) -> Iterator[Result]:
+    section, variance = text.sections["main"], formula("Var(q·k)")
 
     def claimed(left: Node, right: Node) -> Step:
         return section.claim(equals(left, right), ())
@@ -176,7 +188,7 @@ def _result(setting: ScalingSetting, by_numpy: tuple[Evidence, ...]) -> Result:
     if isinstance(setting.mean, Fraction) and setting.mean:
         at_mean = formula("d_k σ² {σ² + @twice}", values={"twice": 2 * setting.mean**2})
         formulas.append(claimed(At(variance, equals(setting.mu, setting.mean)), at_mean).formula)
-    return Result("Result", tuple(formulas), (of_all(every, scaled, here), *by_numpy))
+    yield Result("Result", tuple(formulas), (of_all(every, scaled, here), *by_numpy))
 
 
 def _at_size(setting: ScalingSetting, general: bool) -> Node:
@@ -185,9 +197,8 @@ def _at_size(setting: ScalingSetting, general: bool) -> Node:
     return setting.formula(f"{d_k if d_k > 1 else ''} σ⁴" + f" + {2 * d_k} @mu² σ²" * general)
 
 
-def _difference(setting: ScalingSetting) -> Result:
+def _difference(text: Telling, setting: ScalingSetting) -> Iterator[Result]:
     inner = "σ⁴" if setting.centred else "σ² {σ² + @mu²}"
     typed = ("Var(s_1 - s_2)", f"2 d_k {inner}"), ("Var({s_1 - s_2}/√d_k)", f"2 {inner}")
-    section = Section(setting.end())
-    rows = [section.claim(equals(*map(setting.formula, sides)), ()) for sides in typed]
-    return Result("Result", (Row((*(r.formula for r in rows), Words("for every"), D_K)),), (of_all(*rows),))
+    rows = [text.sections["end"].claim(equals(*map(setting.formula, sides)), ()) for sides in typed]
+    yield Result("Result", (Row((*(r.formula for r in rows), Words("for every"), D_K)),), (of_all(*rows),))

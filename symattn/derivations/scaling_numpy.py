@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from symattn.derivations.derivation_texts import labels_of, lines_of
 from symattn.derivations.exactly import value
 from symattn.derivations.steps import FalseStep, checked, together
 from symattn.document import notation as nt
@@ -22,17 +21,9 @@ from symattn.document.formulas import formula
 from symattn.document.model import Block, Heading, Paragraph, Step, Steps, Text
 from symattn.document.notation import Decimal, Name, Node, Number, Relation, equals, relation
 from symattn.document.text import text
-from symattn.proof.expectation import law_with
-from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import DecidedRelation, record
 
 D_K = formula("d_k")
-ASSUMED = """
-A1 (moments): $q_1, …, q_{d_k}$ share mean $@mu$ and variance $σ²$; so do $k_1, …, k_{d_k}$
-A2 (independent): All $2 d_k$ components are independent :: no Gaussian shape is needed
-"""
-ZERO = "A3 (centred): Zero mean, $@mu = 0$"
-_LABELS = labels_of(lines_of(ASSUMED + ZERO))
 
 
 @dataclass(frozen=True)
@@ -52,33 +43,9 @@ class ScalingSetting:
         """Return whether the main derivation assumes μ = 0."""
         return not self.mean
 
-    def score(self) -> Glossary:
-        """One query and one key, any mean: s = q·k."""
-        return self._letters({"q": "d_k", "k": "d_k"}, centred=False)
-
-    def row(self) -> Glossary:
-        """One query and two keys, any mean: s_j = q·k_j."""
-        return self._letters({"q": "d_k", "K": "2 d_k"}, centred=False)
-
-    def end(self) -> Glossary:
-        """The letters of a row at the end of its section: A3 where it is assumed."""
-        return self._letters({"q": "d_k", "K": "2 d_k"}, self.centred).where("s_j = q·k_j")
-
-    def main(self) -> Glossary:
-        """The letters of the main derivation: the score, with A3 where it is assumed."""
-        return self._letters({"q": "d_k", "k": "d_k"}, self.centred).where("s = q·k")
-
     def formula(self, typed: str) -> Node:
         """Read a formula with ``@mu``."""
         return formula(typed, values={"mu": self.mu})
-
-    def _letters(self, drawn: dict[str, str], centred: bool) -> Glossary:
-        mean = "" if centred else self.mu.base
-        law = law_with("σ", mean) if mean else law_with("σ")
-        return Glossary(
-            {**drawn, "σ": "", **({mean: ""} if mean else {})}, {"d_k": "d_k"}, {"i": "d_k", "j": "2"},
-            laws=dict.fromkeys(drawn, law), labels=_LABELS, rows=True,
-        )  # fmt: skip
 
 
 def at_size(setting: ScalingSetting) -> Node:

@@ -51,7 +51,16 @@ from symattn.theorems import theorem_of
 from symattn.theorems.as_printed import AsPrinted
 from tests.letters import MU, SIGMA, mean, q, s, var
 
-SCORE = ScalingSetting(4, "μ").main()
+
+def letters_of(*setting: Any, section: str = "main") -> Glossary:
+    """The letters of a section of ``scaling``."""
+    known = ScalingSetting(*setting)
+    telling = Telling(mu=known.mu)
+    telling.blocks(scaling.assumed(known) + scaling._ZERO)
+    return telling.sections[section].glossary
+
+
+SCORE = letters_of(4, "μ")
 MASKED = Attention(causal=True, fully_masked="nan")
 D_K = nt.name("d", "k")
 
@@ -97,7 +106,7 @@ def test_a_false_line_of_a_text_is_refused(
 def test_a_mean_is_not_zero_unless_assumed() -> None:
     with pytest.raises(FalseStep):
         Section(SCORE).claim(equals(mean(q(1) ** 2), SIGMA**2), "")
-    Section(ScalingSetting(4).main()).claim(equals(mean(q(1) ** 2), SIGMA**2), "")
+    Section(letters_of(4)).claim(equals(mean(q(1) ** 2), SIGMA**2), "")
 
 
 def test_hold() -> None:
@@ -298,10 +307,10 @@ def test_bounds_notice_a_wrong_mean(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("letters", "left", "right", "where"),
     [
-        (ScalingSetting(4).main(), var(s()), D_K * SIGMA**4, "all sizes, under A1–A3"),
-        (ScalingSetting(4, "μ").main(), mean(s()), D_K * MU**2, "all sizes, under A1 and A2"),
+        (letters_of(4), var(s()), D_K * SIGMA**4, "all sizes, under A1–A3"),
+        (SCORE, mean(s()), D_K * MU**2, "all sizes, under A1 and A2"),
         (SCORE, nt.At(mean(s()), equals(D_K, 7)), 7 * MU**2, "d_k = 7, under A1 and A2"),
-        (ScalingSetting(4).end(), var(s(1) - s(2)), 2 * D_K * SIGMA**4, "all sizes, under A1–A3"),
+        (letters_of(4, section="end"), var(s(1) - s(2)), 2 * D_K * SIGMA**4, "all sizes, under A1–A3"),
     ],
 )
 def test_a_grade_names_the_assumptions_and_sizes_that_its_values_used(
