@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from symattn.arrays.array import Functions
 from symattn.document.errors import Refused
 
 Slope = Callable[[Any, Any, Any], Any]
@@ -58,7 +59,7 @@ def of_floats(name: str, x: object) -> Any:
     return np.asarray(np.vectorize(getattr(math, name), otypes=[float])(x), dtype=getattr(x, "dtype", float))
 
 
-def pi(xp: Any) -> Any:
+def pi(xp: Functions) -> Any:
     """π as an array of the namespace's kind. Raises Refused where it cannot be held."""
     kind = getattr(xp, "kind", None)
     base = getattr(getattr(kind, "base", kind), "name", "NumPy")

@@ -183,7 +183,7 @@ class Modular(Planes):
             holder.state = new.alias()
             return
 
-        def place(target: np.ndarray, source: Any) -> None:
+        def place(target: np.ndarray, source: object) -> None:
             (target if move is None else move(target))[index] = source
 
         holder.state = overwritten(holder.state, new, place)

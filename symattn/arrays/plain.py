@@ -19,7 +19,7 @@ class Plain:
     """float64, float32 or float16 arrays; the namespace is NumPy."""
 
     name: str
-    xp: Any = np
+    xp = np
 
     @property
     def dtype(self) -> Any:

@@ -29,13 +29,13 @@ class Reductions:
     def max(self, a: object, axis: Axes = None, keepdims: bool = False) -> Any:
         return self._over(self._max, a, axis, keepdims)
 
-    def min(self, a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    def min(self, a: Array, axis: Axes = None, keepdims: bool = False) -> Any:
         return -self.max(-a, axis, keepdims)
 
     def prod(self, a: object, axis: Axes = None, keepdims: bool = False) -> Any:
         return self._over(self._prod, a, axis, keepdims)
 
-    def mean(self, a: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    def mean(self, a: Array, axis: Axes = None, keepdims: bool = False) -> Any:
         return self.sum(a, axis, keepdims) / self._count(a, axis)
 
     def var(self, a: Any, axis: Axes = None, keepdims: bool = False, correction: int = 0, ddof: int = 0) -> Any:
@@ -130,7 +130,7 @@ class Reductions:
 offer_all(Reductions)
 
 
-def _axes(a: Any, axis: Axes) -> list[int]:
+def _axes(a: Array, axis: Axes) -> list[int]:
     axes = range(a.ndim) if axis is None else [axis] if isinstance(axis, (int, np.integer)) else list(axis)
     for k in axes:
         if not -a.ndim <= k < a.ndim:
@@ -177,7 +177,7 @@ class Contractions:
         letters = [c for c in (*front[len(more) :], row, column) if c]
         return xp.permute_dims(product, tuple(map(letters.index, out)))
 
-    def _spread(self, x: Any, term: str, letters: Sequence[str | None]) -> Any:
+    def _spread(self, x: Array, term: str, letters: Sequence[str | None]) -> Array:
         """``x`` with axes in the order of ``letters``, length one for those it lacks; a letter twice is a diagonal."""
         xp = self.kind.xp
         for letter in sorted({c for c in term if term.count(c) > 1}):
@@ -196,7 +196,7 @@ class LinearReductions(Contractions):
 
     kind: type[Planes]
 
-    def matmul(self, a: Any, b: Any) -> Planes:
+    def matmul(self, a: Array, b: Array) -> Planes:
         """a @ b, also of vectors and stacks of matrices."""
         x, y = self.kind.of(a), self.kind.of(b)
         if not (x.ndim and y.ndim):

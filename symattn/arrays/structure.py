@@ -110,10 +110,10 @@ class Creation:
     isdtype = staticmethod(np.isdtype)
     arange = staticmethod(np.arange)
 
-    def shape(self, a: Any) -> Any:
+    def shape(self, a: Array) -> Any:
         return a.shape
 
-    def ndim(self, a: Any) -> int:
+    def ndim(self, a: Array) -> int:
         return len(a.shape)
 
     def size(self, a: Any, axis: int | None = None) -> int:
@@ -138,7 +138,7 @@ class Creation:
 
     empty_like = zeros_like
 
-    def ones_like(self, a: Any, dtype: DTypeLike | None = None, **_: object) -> Any:
+    def ones_like(self, a: Array, dtype: DTypeLike | None = None, **_: object) -> Any:
         return self.full(a.shape, 1, dtype)
 
     def full_like(self, a: Array, fill_value: object, dtype: DTypeLike | None = None, **_: object) -> Any:

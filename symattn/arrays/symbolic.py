@@ -56,7 +56,7 @@ class Symbolic(Entries):
         raise Undecided(f"symbolic: is {verdict} true?")
 
     @classmethod
-    def same(cls, x: Any, y: Any) -> bool:
+    def same(cls, x: Any, y: object) -> bool:
         """True if SymPy shows x − y = 0 and balls at a rational point agree; False if they are disjoint there."""
         if x == y:
             return True

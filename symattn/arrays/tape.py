@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
-from symattn.arrays.array import Array
+from symattn.arrays.array import Array, Functions
 from symattn.arrays.base import ArrayBase, offer_all
 from symattn.arrays.elementwise import Elementwise
 from symattn.arrays.functions import of_floats
@@ -367,7 +367,7 @@ def _bare(x: object) -> Any:
     return x.value if isinstance(x, Taped) else x
 
 
-def _of_range(xp: Any, g: Any, places: np.ndarray, start: int, shape: tuple[int, ...]) -> Any:
+def _of_range(xp: Functions, g: Any, places: np.ndarray, start: int, shape: tuple[int, ...]) -> Any:
     """Return the part of g that belongs to an array of this shape, whose elements are numbered from ``start`` on."""
     flat = np.reshape(places, -1)
     mine = np.flatnonzero((flat >= start) & (flat < start + np.prod(shape, dtype=int)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.plain import numbers
 from symattn.document.errors import MissingExtra
 
@@ -107,7 +108,7 @@ class Tensors:
     def flip(self, x: object, axis: int) -> Any:
         return self.torch.flip(x, (axis,))
 
-    def permute_dims(self, x: Any, axes: Any) -> Any:
+    def permute_dims(self, x: Array, axes: Any) -> Any:
         return self.torch.permute(x, tuple(axes))
 
     def vecdot(self, a: object, b: object, axis: int = -1) -> Any:

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.array import Array
+from symattn.arrays.array import Array, Functions
 from symattn.arrays.functions import FUNCTIONS
 from symattn.document.errors import Undecided
 
 Rule = Callable[..., Any]
 
 
-def _finite(xp: Any, x: Any) -> Any:
+def _finite(xp: Functions, x: Array) -> Any:
     """x with 0 where −∞ stands: a forbidden score moves nothing."""
     return xp.where(xp.isneginf(x), 0, x) if np.shape(x) else x
 
@@ -46,7 +46,7 @@ ELEMENTWISE: dict[str, tuple[Rule, ...]] = {
 }
 
 
-def to_shape(xp: Any, g: Array, shape: tuple[int, ...]) -> Any:
+def to_shape(xp: Functions, g: Array, shape: tuple[int, ...]) -> Any:
     """The sum over the axes along which an array of the given shape was broadcast."""
     extra = len(g.shape) - len(shape)
     wide = [extra + k for k, n in enumerate(shape) if n == 1 and g.shape[extra + k] != 1]
@@ -55,14 +55,14 @@ def to_shape(xp: Any, g: Array, shape: tuple[int, ...]) -> Any:
     return xp.reshape(xp.sum(g, axis=(*range(extra), *wide)), shape)
 
 
-def spread(xp: Any, g: Any, shape: tuple[int, ...], axis: Any, kept: bool) -> Any:
+def spread(xp: Functions, g: Array, shape: tuple[int, ...], axis: Any, kept: bool) -> Any:
     """The gradient of a sum over ``axis`` for each of the summands, in their shape."""
     axes = range(len(shape)) if axis is None else (axis,) if isinstance(axis, int | np.integer) else axis
     summed = {k % len(shape) for k in axes}
     return xp.broadcast_to(xp.reshape(g, [1 if k in summed else n for k, n in enumerate(shape)]), shape)
 
 
-def scattered(xp: Any, g: Array, places: Any, shape: tuple[int, ...]) -> Any:
+def scattered(xp: Functions, g: Array, places: Any, shape: tuple[int, ...]) -> Any:
     """The sum of the elements of g that were taken from each place of an array; ``places`` are flat indices into it."""
     size = int(np.prod(shape, dtype=int))
     flat, taken = xp.reshape(g, (-1,)), np.reshape(places, -1)
@@ -77,7 +77,7 @@ def scattered(xp: Any, g: Array, places: Any, shape: tuple[int, ...]) -> Any:
     return xp.reshape(_grouped(xp, flat, np.argsort(taken, kind="stable"), times), shape)
 
 
-def _grouped(xp: Any, g: Any, order: np.ndarray, times: np.ndarray) -> Any:
+def _grouped(xp: Functions, g: Array, order: np.ndarray, times: np.ndarray) -> Any:
     """The sums of the first times₀ elements of g in an order, of the next times₁, …"""
     if times.min() == times.max():
         return xp.sum(xp.reshape(xp.take(g, order, axis=0), (times.size, -1)), axis=1)
@@ -134,7 +134,7 @@ def _last(largest: np.ndarray, axes: Any) -> np.ndarray:
     return np.moveaxis(alone.reshape(front.shape), range(len(axes)), axes)
 
 
-def _shares(xp: Any, x: Any, top: object, axes: object) -> Any:
+def _shares(xp: Functions, x: Array, top: object, axes: object) -> Any:
     """For each element 1 if it is the largest, 0 if another is larger, and else [0, 1]."""
     wide = xp.broadcast_to(top, np.shape(x))
     may = ~np.asarray(xp.isneginf(x)) & np.ones(np.shape(x), dtype=bool)

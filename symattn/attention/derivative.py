@@ -107,7 +107,7 @@ def _by_rows(function: Callable[..., object], directions: Inputs, inputs: Inputs
     arrays = {n: kind(x, moves=n in directions) if _numbers(x, under) else x for n, x in inputs.items()}
     steps = {n: d if isinstance(d, ArrayBase) else under.asarray(d) for n, d in directions.items()}
 
-    def slope(y: Any) -> Any:
+    def slope(y: Array) -> Any:
         shape = tuple(map(int, np.shape(y)))
         if not (isinstance(y, Taped) and y.moves and y.size):
             return under.zeros(shape)

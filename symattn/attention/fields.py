@@ -87,7 +87,7 @@ def refusal(spec: object, field: str, rule: str) -> InputError:
 
 
 # -- representations ---------------------------------------------------------------------------------------------------
-def brief(self: Any) -> str:
+def brief(self: object) -> str:
     """Return ``Attention(causal=True)`` for what differs from ``Attention()`` in one field; a class's ``__repr__``.
 
     >>> from symattn import Attention, Rotary

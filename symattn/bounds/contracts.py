@@ -215,7 +215,7 @@ def stored_scales(f: Format, c: Any, unit: float = log(2)) -> dict[str, Any]:
 
 def _of_type(name: str, a: object) -> Any:
     """An array or a tensor, of another type."""
-    xp: Any = namespace_of(a)
+    xp = namespace_of(a)
     return xp.astype(a, getattr(xp, name), copy=False)
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import softmax
 from symattn.attention.flow import Step
@@ -210,7 +211,7 @@ class At:
         """The divisor of each row."""
         return self.sum(self.e) + self.sink
 
-    def power(self, x: Any) -> Any:
+    def power(self, x: Array) -> Any:
         """e^x, or the power of the base that the specification has."""
         return softmax.powers(x, self.spec.base)
 
@@ -218,7 +219,7 @@ class At:
         """Sums over the keys, or over another axis."""
         return self.xp.sum(x, axis=axis, keepdims=True)
 
-    def weights(self, s: Any) -> Any:
+    def weights(self, s: Array) -> Any:
         """The definition's weights of other scores; a row without any key is undefined, since code then gives zeros,
         NaN, or (where −10⁹ stands for −∞) weights that are no consequence of the mistake."""
         if not self.spec.is_softmax:

@@ -60,7 +60,7 @@ MULTIPLES: Mapping[str, Grid] = {
 
 def rounded(f: Grid, x: object) -> Any:
     """Rounded, where the format reaches; larger numbers, and infinities, stay."""
-    xp: Any = namespace_of(x) if is_tensor(x) else np
+    xp = namespace_of(x) if is_tensor(x) else np
     a = xp.asarray(x, dtype=xp.float64)
     within = xp.abs(a) <= float(f.largest)
     return xp.where(within, f.rounded(xp.where(within, a, 0.0)), a)

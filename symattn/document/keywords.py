@@ -139,7 +139,7 @@ class Answering:
 
     __slots__ = ()
 
-    def __new__(cls, *values: Any, **named: Any) -> Self:
+    def __new__(cls, *values: object, **named: object) -> Self:
         if values or named:
             _check(cls.__init__, cls.__name__, (None, *values), named)
         return super().__new__(cls)

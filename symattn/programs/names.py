@@ -138,7 +138,7 @@ def called(name: str, given: tuple[Parameter, ...] | None) -> str:
     return name if given is None else f"{name}({', '.join(bare)})"
 
 
-def on_first(change: Function, output: Any) -> Any:
+def on_first(change: Function, output: object) -> Any:
     """The output of a function with its first part changed, where it returns more beside it."""
     first, *others = output if isinstance(output, (tuple, list)) and output else (output,)
     return (change(first), *others) if others else change(first)

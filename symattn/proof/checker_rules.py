@@ -199,7 +199,7 @@ def meaning(state: Sequence[Record], prefix: str, own: set[str], sort: str) -> d
     }
 
 
-def _of_block(data: Any, prefix: str, own: set[str], sort: str) -> Any:
+def _of_block(data: object, prefix: str, own: set[str], sort: str) -> Any:
     """An expression for one block: its arrays, its numbers and its size are its own."""
 
     def change(x: list[Any]) -> Any:
@@ -214,7 +214,7 @@ def _of_block(data: Any, prefix: str, own: set[str], sort: str) -> Any:
     return rewritten(data, change)
 
 
-def joined(data: Any, arrays: set[str], sort: str, block: Mapping[str, str]) -> Any:
+def joined(data: object, arrays: set[str], sort: str, block: Mapping[str, str]) -> Any:
     """The expression for two blocks side by side; ``block`` says in which one an index is."""
 
     def over(prefix: str, name: str, body: object) -> Any:

@@ -120,7 +120,7 @@ def all_equal(pairs: Iterable[tuple[object, object]]) -> bool:
     return all(_equal(ring, x, y) for x, y in differing)
 
 
-def _equal(ring: Ring, x: Any, y: Any) -> bool:
+def _equal(ring: Ring, x: Any, y: object) -> bool:
     try:
         return ring.of(x).equals(ring.of(y))
     except Undecided:

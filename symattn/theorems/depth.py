@@ -65,31 +65,31 @@ def _mixed(e: Array, x: Array) -> Any:
     return row_with_sum_one(e) @ x
 
 
-def _spread_after(e: Any, x: Any) -> Any:
+def _spread_after(e: Array, x: Array) -> Any:
     """The largest entry of each column of P x less the smallest."""
     y = soft(e) @ x
     return y.max(axis=0) - y.min(axis=0)
 
 
-def _factor(e: Any) -> Any:
+def _factor(e: Array) -> Any:
     """1 − n min P."""
     p = soft(e)
     return 1 - (0 * p + 1).sum(axis=-1).max() * p.min()
 
 
-def _with_skip(e: Any, x: Any) -> tuple[Any, Any]:
+def _with_skip(e: Any, x: Any) -> tuple[Array, Array]:
     """The spread of X + P X, and that of X times the factor."""
     y = x + soft(e) @ x
     return y.max(axis=0) - y.min(axis=0), _factor(e) * (x.max(axis=0) - x.min(axis=0))
 
 
-def _cubed(e: Any, x: Any) -> tuple[Any, Any]:
+def _cubed(e: Array, x: Any) -> tuple[Array, Array]:
     """The spread after a layer, and the cube of that before."""
     before = x.max(axis=0) - x.min(axis=0)
     return _spread_after(e, x), before * before * before
 
 
-def _kept(eps: Any, n: Any) -> Any:
+def _kept(eps: Array, n: Array) -> Array:
     """1 − nε."""
     return 1 - n * eps
 
@@ -213,7 +213,7 @@ def _unrolled(x: Array, u: Array) -> Array:
     return x + x.__array_namespace__().sum(u, axis=0)
 
 
-def _layers(*updates: Any) -> Any:
+def _layers(*updates: Array) -> Array:
     return updates[0].__array_namespace__().concat(list(updates), axis=0)
 
 
@@ -247,7 +247,7 @@ def residual_unrolls(x: Array, u: Array, w: Array, y: Array, w1: Array, w2: Arra
     ]
 
 
-def _second(x: Array, w1: Any, w2: Any) -> Any:
+def _second(x: Array, w1: Array, w2: Array) -> Array:
     """x₂ of two layers that are linear."""
     first = x + x @ w1
     return first + first @ w2

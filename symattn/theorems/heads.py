@@ -45,7 +45,7 @@ def _reordered(matrices: str) -> Any:
 PROJECTIONS = {"Q": "queries", "K": "keys", "V": "values", "O": "outputs"}
 
 
-def _grouped(reader: Reader) -> Any:
+def _grouped(reader: Reader) -> Array:
     """The outputs of all query heads."""
     return grouped_attention(ATTENTION, *map(reader.array, "QKV"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.linear import (
     causal_linear_attention,
     delta_step,
@@ -66,7 +67,7 @@ STATES_ADDED = Fold(
 """The state of a run of tokens is the sum of those of its parts, down to single tokens."""
 
 
-def _new_state(reader: Reader) -> Any:
+def _new_state(reader: Reader) -> Array:
     s, k, v = reader.array("S"), reader.array("k")[None, :], reader.array("v")[None, :]
     return delta_step(s, k, v, reader.array("β"))
 

@@ -39,7 +39,7 @@ def _allowing(attention: Attention, **keywords: Callable[[Reader, Any], Any]) ->
 
 
 def _surrounded(
-    x: Array, before: Any, y: Array, after: Any, heads: tuple[int, ...], added: bool = False, **weights: Any
+    x: Array, before: Array, y: Array, after: Array, heads: tuple[int, ...], added: bool = False, **weights: Array
 ) -> Any:
     """Heads with one padding, which forbids the tokens ``before``, and with masks, which forbid those ``after``.
 

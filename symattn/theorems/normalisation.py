@@ -35,7 +35,7 @@ LETTERS = Glossary(
 ).where("Π = I − 𝟏 𝟏ᵀ/d_model")
 
 
-def _count(like: Any) -> Array:
+def _count(like: Array) -> Array:
     """The number of columns, as a column."""
     return add_up(0 * like + 1)
 

@@ -86,7 +86,7 @@ def _distance(s: Array) -> Array:
 COUNTS = {"k_0": "1 d", "k": "n d"}
 
 
-def _marked(k_0: Any, k: Array) -> tuple[Any, Any]:
+def _marked(k_0: Array, k: Array) -> tuple[Array, Array]:
     """Causal attention with queries 0, to values 1, 0, 0, …; and the number of keys that each row may attend to."""
     xp = k.__array_namespace__()
     keys, values = xp.concat([k_0, k], axis=-2), xp.concat([0 * add_up(k_0) + 1, 0 * add_up(k)], axis=-2)
@@ -102,7 +102,7 @@ def _moved_tokens(x: Array, y: Array) -> Any:
     return CAUSAL(yx, yx, yx), rows(swapped[1:], swapped[:1])
 
 
-def _marked_row(reader: Reader) -> Any:
+def _marked_row(reader: Reader) -> Array:
     """The first output of each row, with the value 1 of the first key and 0 of the others."""
     k = reader.array("K")
     return _marked(k[:1], k[1:])[0][:, 0]

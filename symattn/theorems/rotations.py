@@ -30,7 +30,7 @@ def positions(given: Mapping[str, str], letters: str, families: Mapping[str, Fam
     return Glossary({**given, **tables}, index=index, units=pairs, families={**waves, **families}, **more)
 
 
-def turn(reader: Reader, p: Node) -> tuple[Any, Any]:
+def turn(reader: Reader, p: Node) -> tuple[Array, Array]:
     """Cosine and sine of the angle of a position in each plane."""
     match p:
         case nt.Neg(body):

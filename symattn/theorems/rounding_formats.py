@@ -187,17 +187,17 @@ masked_row_nan = InFormats(INFINITE, _nan_steps, lambda f: values(soft(_masked_r
 
 
 # -- merging -----------------------------------------------------------------------------------------------------------
-def _states(x: tuple[Any, ...]) -> list[SoftmaxState]:
+def _states(x: tuple[Array, ...]) -> list[SoftmaxState]:
     return [SoftmaxState(*x[i : i + 3]) for i in (0, 3, 6)]
 
 
-def _either_way(*x: Any) -> tuple[SoftmaxState, SoftmaxState]:
+def _either_way(*x: Array) -> tuple[SoftmaxState, SoftmaxState]:
     """merge(a, b) and merge(b, a)."""
     a, b, _ = _states(x)
     return merge(a, b), merge(b, a)
 
 
-def _other_bracketing(*x: Any) -> tuple[SoftmaxState, SoftmaxState]:
+def _other_bracketing(*x: Array) -> tuple[SoftmaxState, SoftmaxState]:
     """merge(merge(a, b), c) and merge(a, merge(b, c))."""
     a, b, c = _states(x)
     return merge(merge(a, b), c), merge(a, merge(b, c))

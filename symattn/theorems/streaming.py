@@ -40,7 +40,7 @@ TILES_MERGED = Fold(
 )
 
 
-def _weighed(s: Any, v: Array) -> tuple[Any, Any]:
+def _weighed(s: Array, v: Array) -> tuple[Array, Array]:
     """e^L and e^L o of a block, from its scores and values."""
     return add_up(exp(s)), exp(s) @ v
 
@@ -188,7 +188,7 @@ CHUNKS = Glossary(
 """Tokens in two chunks."""
 
 
-def _last_scores(reader: Reader) -> Any:
+def _last_scores(reader: Reader) -> Array:
     q, k = map(reader.array, "QK")
     return scaled_scores(q[reader.length("p") :], k)
 

@@ -294,7 +294,7 @@ class ResidueRun:
     def __init__(
         self,
         compute: Callable[..., Any],
-        sizes: Any,
+        sizes: object,
         numbers: tuple[str, ...],
         shapes: Mapping[str, tuple[int, ...]],
         fixed: Mapping[str, np.ndarray],

@@ -54,9 +54,8 @@ from tests.letters import MU, SIGMA, mean, q, s, var
 
 def letters_of(*setting: Any, section: str = "main") -> Glossary:
     """The letters of a section of ``scaling``."""
-    known = ScalingSetting(*setting)
-    telling = Telling(mu=known.mu)
-    telling.blocks(scaling.assumed(known) + scaling._ZERO)
+    telling = Telling(mu=MU)
+    telling.blocks(scaling.assumed(ScalingSetting(*setting)) + scaling._ZERO)
     return telling.sections[section].glossary
 
 

@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.document.errors import Refused
 
 U = 2.0**-53
@@ -65,7 +66,7 @@ def blocks(shape: tuple[int, ...], size: int = BLOCK) -> Iterator[tuple[Any, ...
             yield (*index, slice(i, i + step))
 
 
-def sum_error(a: Any, b: object, total: Any) -> Any:
+def sum_error(a: object, b: object, total: Any) -> Any:
     """|a + b − fl(a + b)|, exactly, where nothing overflows. Source: Knuth's TwoSum, TAOCP 2, §4.2.2, theorem C."""
     b_part = total - a
     return np.abs((a - (total - b_part)) + (b - b_part))
@@ -85,7 +86,7 @@ def product_error(a: Any, b: Any, product: Any) -> Any:
     return np.where(kept, error, (size * U) * UP + TINY)
 
 
-def _halves(x: Any) -> tuple[Any, Any]:
+def _halves(x: Array) -> tuple[Any, Any]:
     """x as a sum of two numbers of 26 bits (Veltkamp)."""
     wide = x * (2.0**27 + 1)
     high = wide - (wide - x)

@@ -52,7 +52,7 @@ class EnclosedWork:
         kernel: Kernel,
         shape: tuple[int, ...],
         operands: tuple[Parts | EnclosedWork, ...],
-        *more: Any,
+        *more: object,
         forbidden: Forbidden | None = None,
     ) -> None:
         self.kernel, self.shape, self.forbidden = kernel, shape, forbidden
@@ -75,7 +75,7 @@ class EnclosedWork:
             c[...], r[...] = mended(Parts(c, r), operands, forbidden).pair
         return False
 
-    def read(self, block: Any) -> Parts:
+    def read(self, block: object) -> Parts:
         """A block, which is computed if the whole is not."""
         if self.done is not None or prod(self.boxed) <= BLOCK:
             return self.settled().read(block)

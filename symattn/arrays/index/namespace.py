@@ -143,13 +143,13 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         """A norm of each row, as an opaque function of it."""
         return _reduced(a, -1, True, lambda parts: Opaque("norm", *_bound(build.bound_in_order, parts)))
 
-    def mean(self, a: Any, axis: object = None, keepdims: object = False, **_: object) -> Indexed:
+    def mean(self, a: Array, axis: object = None, keepdims: object = False, **_: object) -> Indexed:
         result = self.sum(a, axis=axis, keepdims=keepdims)
         for k in _axes(a, axis):
             result = result / Indexed.lift(a.shape[k])
         return result
 
-    def cumulative_sum(self, a: Any, axis: int = -1, **_: object) -> Indexed:
+    def cumulative_sum(self, a: Array, axis: int = -1, **_: object) -> Indexed:
         """Σ over the places up to each place, by the predicate j ≤ i."""
         last = self.moveaxis(a, axis, -1)
         n = self.arange(a.shape[axis])
@@ -322,7 +322,7 @@ def _holds_mask(x: Expression) -> bool:
     return isinstance(x, Masked) or any(map(_holds_mask, x.children))
 
 
-def _axes(a: Any, axis: Any) -> list[int]:
+def _axes(a: Array, axis: Any) -> list[int]:
     chosen = range(a.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
     return sorted((k % a.ndim for k in chosen), reverse=True)
 

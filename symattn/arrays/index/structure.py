@@ -34,7 +34,7 @@ class IndexStructure:
         order.insert(destination % a.ndim, source % a.ndim)
         return self.permute_dims(a, order)
 
-    def expand_dims(self, a: Any, axis: int) -> Any:
+    def expand_dims(self, a: Array, axis: int) -> Array:
         return a[(*[slice(None)] * (axis % (a.ndim + 1)), None)]
 
     def squeeze(self, a: Array, axis: int) -> Array:

@@ -35,7 +35,7 @@ def widen(x: Array) -> Array:
     return x * xp.sqrt(xp.asarray(x.shape[-1], dtype=x.dtype))
 
 
-def gated(activation: Callable[[Any], object], gates: Array, values: Array) -> Any:
+def gated(activation: Callable[[Any], object], gates: Array, values: Array) -> Array:
     """f(gates) ⊙ values: GLU for f = sigmoid, ReGLU for ReLU, GeGLU for GELU, SwiGLU for SiLU.
 
     Source: Shazeer, GLU Variants Improve Transformer (2020), equations 4 and 5; Dauphin et al. (2017) for GLU.

@@ -298,7 +298,7 @@ def check_arrays(model: Transformer, inputs: Mapping[str, Any]) -> None:
             block_inputs.check_arrays(block, arrays)
 
 
-def _check_range(name: str, ids: Any, table: str, inputs: Mapping[str, Any]) -> None:
+def _check_range(name: str, ids: Array, table: str, inputs: Mapping[str, Any]) -> None:
     """Raise InputError for numbers of tokens that are no rows of the table; letters have no numbers."""
     if ids.dtype is None:
         return

@@ -65,7 +65,7 @@ class LinearScaling(_Scaling):
     def __post_init__(self) -> None:
         _check_numbers(self, "factor")
 
-    def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
+    def frequencies(self, frequencies: Array, base: Number, n: int) -> Array:
         """ω_l / s."""
         return frequencies / number(self.factor, frequencies)
 
@@ -165,7 +165,7 @@ class YarnScaling(_Scaling):
         if self.ramp == "turns" and not self.whole:
             raise InputError("YarnScaling: whole belongs to the ramp over indices; hint: whole=True")
 
-    def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
+    def frequencies(self, frequencies: Array, base: Number, n: int) -> Array:
         """((1 − γ) / s + γ) ω_l with γ between 0 and 1."""
         xp = namespace_of(frequencies)
         share = xp.minimum(xp.maximum(self._share(frequencies, base), 0), 1)

@@ -65,7 +65,7 @@ class TileRun:
             elif step is not self.weights:
                 self.values[step.name] = step.run(*[self.values[name] for name in step.of])
 
-    def _streamed(self, rows: Sequence[object], keys: Sequence[object]) -> Any:
+    def _streamed(self, rows: Sequence[object], keys: Sequence[object]) -> Array:
         attention = self.attention
         self.scores, self.v = self.values[self.weights.of[0]], self.values[self.valued.of[1]]
         self.sink = _sink(attention, self.scores, self.values.get("sink"))
@@ -95,7 +95,7 @@ def row_states(
     return result
 
 
-def _stacked(parts: list[Any]) -> Any:
+def _stacked(parts: list[Any]) -> Array:
     """The rows of all tiles of queries."""
     return namespace_of(parts[0]).concat(parts, axis=-2)
 

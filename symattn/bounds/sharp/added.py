@@ -38,7 +38,7 @@ def apart(spec: Attention, inputs: Mapping[str, object]) -> Apart:
         if name not in given or (name == "mask" and spec.mask != "additive"):
             continue
         array = given.pop(name)
-        xp: Any = namespace_of(array)
+        xp = namespace_of(array)
         array = xp.astype(array, xp.float64, copy=False)
         finite = array != -xp.inf
         if name == "mask":
@@ -64,7 +64,7 @@ def without_weight(t: Floats, sizes: Floats) -> Any:
 
     Such is a key to whose score −10⁴ or finfo.min is added, beside others.
     """
-    xp: Any = namespace_of(t)
+    xp = namespace_of(t)
     with np.errstate(invalid="ignore"):
         least = xp.max(xp.where(xp.isfinite(t), t - _SLOPE * sizes, -xp.inf), axis=1, keepdims=True)
         return t + _SLOPE * sizes < least - _UNDERFLOWS

@@ -282,12 +282,12 @@ Made = dict[tuple[int, ...], QueryBlock]
 
 def _grown(most: Floats) -> Floats:
     """e^{2Ē}, but for at most e^80: there r is more than 2 Σ A |D|, which no mean can be beyond."""
-    xp: Any = namespace_of(most)
+    xp = namespace_of(most)
     return xp.exp(xp.minimum(2 * most, 80.0))
 
 
 def _multiplicity(t: Floats) -> Floats:
-    xp: Any = namespace_of(t)
+    xp = namespace_of(t)
     order = xp.argsort(t, axis=1)
     ordered = xp.take_along_axis(t, order, axis=1)
     new = xp.concat([xp.zeros_like(t[:, :1]) == 0, ordered[:, 1:] != ordered[:, :-1]], axis=1)
@@ -389,7 +389,7 @@ def _summed(w: Floats, v: Floats) -> Floats:
 
 def wide(a: Floats) -> Floats:
     """As float64."""
-    xp: Any = namespace_of(a)
+    xp = namespace_of(a)
     return xp.astype(a, xp.float64, copy=False)
 
 
@@ -398,7 +398,7 @@ def narrow(a: Floats, copy: bool = False) -> Floats:
 
     What is of this type already is copied where that is asked for.
     """
-    xp: Any = namespace_of(a)
+    xp = namespace_of(a)
     return xp.astype(a, xp.float64 if is_tensor(a) else xp.float32, copy=copy)
 
 

@@ -63,7 +63,7 @@ def _with_added(spec: Attention, few: dict[str, Any], added: tuple[object, ...])
     spec, few = replace(spec, bias=True), few | {"bias": added[0]}
     if len(added) == 1:
         return spec, few
-    xp: Any = namespace_of(added[1])
+    xp = namespace_of(added[1])
     mask = xp.where(few["mask"], added[1], -xp.inf) if "mask" in few else added[1]
     return replace(spec, mask="additive"), few | {"mask": mask}
 

@@ -53,7 +53,7 @@ class Squares(NamedTuple):
 
     def lengths(self, t: Floats) -> tuple[Floats, Floats, Floats]:
         """√(Σ (T_i/σ_i)²), √(Σ (r_i/σ_i)²) and G for each direction, (m,)."""
-        xp: Any = namespace_of(t)
+        xp = namespace_of(t)
         used = (self.squares > 0) & xp.reshape(self.firsts, self.squares.shape[1:])
         unit = xp.sqrt(xp.where(used, self.squares, 1.0))
         t, rest = (xp.reshape(xp.where(used, a / unit, 0.0), (len(t), -1)) for a in (t, self.rest))

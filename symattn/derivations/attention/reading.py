@@ -231,7 +231,7 @@ def _equal(x: object, y: object) -> bool:
 class _One:
     """One entry as an array of one."""
 
-    def __init__(self, entry: Any) -> None:
+    def __init__(self, entry: object) -> None:
         self.entries = np.array([entry], dtype=object)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.document.errors import Undecided
 
 Binary = Callable[[Any, Any], Any]
@@ -59,7 +60,7 @@ def spread(x: Value, letters: tuple[str, ...], rank: int) -> Any:
     return array[tuple(key)] if None in key else array
 
 
-def beside(a: Any, b: Any) -> Any:
+def beside(a: Array, b: Array) -> Any:
     """``a`` at every place where it and ``b`` have elements; letters stay as they are written."""
     from symattn.arrays.index.namespace import spread as at_places
     from symattn.arrays.indexed import Indexed
@@ -93,7 +94,7 @@ def summed(x: Value) -> Value:
     return Value(_sum(x.array, -1), x.letters, x.rank - 1)
 
 
-def _sum(array: Any, axis: int) -> Any:
+def _sum(array: Array, axis: int) -> Any:
     return array.__array_namespace__().sum(array, axis=axis)
 
 
