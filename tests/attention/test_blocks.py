@@ -18,12 +18,11 @@ from symattn.attention.layers.block import Block
 from symattn.attention.layers.evaluation import evaluate
 from symattn.attention.layers.steps import silu
 from symattn.document.model import Heading, Steps, Table
-from symattn.document.render import render
 from tests.arrays.evaluating import compare
 from tests.attention.pieces import feed_forward
 from tests.attention.transformer_loops import block as by_loops
 from tests.attention.transformer_loops import farthest, numbers
-from tests.document.render.test_latex_compiles import compiled, overfull
+from tests.document.render.test_latex_compiles import overfull, together
 from tests.refusals import refuses
 
 N, M, D, D_Y, D_FF, H = 3, 4, 6, 5, 7, 2
@@ -322,7 +321,5 @@ def test_letters_of_cross_attention_have_an_index() -> None:
 
 
 @pytest.mark.latex
-@pytest.mark.parametrize("name", BLOCKS)
-def test_documents_compile_and_fit(name: str, tmp_path: Path) -> None:
-    log = compiled(render(BLOCKS[name].document(), "latex"), tmp_path)
-    assert overfull(log) == []
+def test_documents_compile_and_fit(tmp_path: Path) -> None:
+    assert overfull(together(((name, x.document()) for name, x in BLOCKS.items()), tmp_path)) == []

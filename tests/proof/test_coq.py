@@ -14,7 +14,7 @@ from symattn.document.evidence import Grade
 from symattn.document.model import Note
 from symattn.proof.certified import certificates
 from symattn.proof.coq import coq_judges, theory
-from symattn.proof.coq.coq_judges import LIBRARY, CoqJudgement, judged, listed, settled
+from symattn.proof.coq.coq_judges import LIBRARY, CoqJudgement, judged, listed
 from symattn.proof.coq.inferences import lemmas
 from symattn.proof.coq.writing import Lemma
 from symattn.proof.theorem import Decision
@@ -101,20 +101,15 @@ def test_what_takes_too_much_processor_time_is_refused_and_the_others_are_not(mo
 
 
 @pytest.mark.coq
-def test_equations_are_accepted_for_all_sizes() -> None:
-    found = [decide_one(catalogue()[name], explain=True) for name in SOME]
-    assert {d.grade for d in checked(found, "").found} == {Grade.COQ}
-
-
-@pytest.mark.coq
 def test_false_sides_are_refused() -> None:
     asked = []
-    for name in SOME:
+    for name in (*SOME, "lse-merge", "duplicate-all-keys", "merge-monoid", "two-block-merge", "kv-cache-step"):
         for wrong in records(name):
-            for e in wrong["equations"]:
+            for e in wrong.get("equations", ()):
                 spoiled = {**deepcopy(e), "right": ["sum", e["right"], ["number", "1/7"]]}
                 asked += lemmas(f"wrong {len(asked)}", [{**wrong, "equations": [spoiled]}])
-    assert asked
+    asked = [x for x in asked if x.text]
+    assert len(asked) == 24
     assert not judged(asked).accepted
 
 
@@ -135,12 +130,6 @@ def test_what_is_accepted_of_mutants_is_true() -> None:
 
 
 @pytest.mark.coq
-def test_sums_are_put_in_another_order_where_that_is_asked_for() -> None:
-    told, judgement = settled([("value-gradient-conserved", records("value-gradient-conserved"))])
-    assert {x.name for x in told[0]} == judgement.accepted
-
-
-@pytest.mark.coq
 def test_bounds_are_accepted_and_their_converses_refused() -> None:
     (sign,) = [c for c in records("softmax-log-ratio") if c["kind"] == "sign"]
     (said,) = sign["conclusions"]
@@ -149,15 +138,6 @@ def test_bounds_are_accepted_and_their_converses_refused() -> None:
     judgement = judged(asked)
     assert judgement.accepted == {"so"}
     assert set(judgement.axioms) == LIBRARY
-
-
-@pytest.mark.coq
-def test_a_whole_theorem_of_equations_and_bounds_has_the_grade() -> None:
-    (told,) = checked([decide_one(catalogue()["softmax-simplex"], explain=True)], "").found
-    assert told.grade is Grade.COQ
-    (told,) = checked([decide_one(catalogue()["softmax-limits"], explain=True)], "").found
-    assert told.grade is Grade.PROVED
-    assert told.not_by_coq.endswith("it rests on limits, which the theory does not have")
 
 
 def wrong_side(conclusion: Any, side: str, by: str) -> Any:
@@ -229,7 +209,7 @@ def test_what_holds_of_the_largest_entry_follows_and_no_more() -> None:
 @pytest.mark.coq
 def test_a_fold_over_tiles_follows_from_two_of_them_and_a_wrong_one_does_not() -> None:
     so, wrong = [], []
-    for name in ("online-softmax", "residual-unrolls", "linear-recurrence"):
+    for name in ("online-softmax", "residual-unrolls", "linear-recurrence", "lse-merge", "two-block-merge"):
         record = next(c for c in records(name) if c.get("rule") == "fold")
         so += lemmas(f"so {name}", [record])
         for key in ("state", "merge", "made", "result"):
@@ -237,7 +217,7 @@ def test_a_fold_over_tiles_follows_from_two_of_them_and_a_wrong_one_does_not() -
                 *first, last = record[key]
                 spoiled = {**last, "expression": ["sum", last["expression"], ["number", "1/7"]]}
                 wrong += lemmas(f"{key} {name}", [{**record, key: [*first, spoiled]}])
-    assert len(wrong) == 8
+    assert len(wrong) == 16
     judgement = judged([*so, *wrong])
     assert judgement.accepted == {x.name for x in so}
     assert set(judgement.axioms) <= LIBRARY
@@ -264,6 +244,7 @@ def test_equals_may_be_put_for_equals_and_nothing_else() -> None:
 
 
 SURE = (
+    *SOME,
     *("softmax-shift", "gqa-is-mha", "mla-absorb", "rope-relative", "kv-cache-step"),
     *("backward-dQ", "sink-is-extra-key", "value-gradient-conserved", "softmax-simplex"),
     *("softmax-gap", "softmax-bregman", "qk-gauge", "hopfield-energy", "dobrushin-contraction"),
@@ -286,7 +267,9 @@ def test_the_catalogue_has_the_grade_where_it_had_it() -> None:
     assert (len(theorems), len(graded)) == (int(told[1]), int(told[2]))
     assert graded >= set(SURE)
     assert not graded & EMPTY
-    assert all(d.not_by_coq for d in found if d.theorem.name not in graded)
+    why = {d.theorem.name: d.not_by_coq for d in found if d.theorem.name not in graded}
+    assert all(why.values())
+    assert why["softmax-limits"].endswith("it rests on limits, which the theory does not have")
 
 
 @pytest.mark.coq

@@ -52,20 +52,30 @@ def test_the_mean_of_what_is_linear_follows_and_no_other() -> None:
     def twice(x: Any) -> Any:
         return ["product", ["number", "2"], x]
 
+    so, seventh = small_mean(same, same, same), ["number", "1/7"]
+    changed = [
+        *(
+            {key: {**so[key], "expression": ["sum", so[key]["expression"], seventh]}}
+            for key in ("through", "left", "right")
+        ),
+        *({key: {**so[key], "expression": twice(so[key]["expression"])}} for key in ("left", "right")),
+        {"to": [{**part, "expression": twice(part["expression"])} for part in so["to"]]},
+    ]
     wrong = [
+        *(x for n, change in enumerate(changed) for x in lemmas(f"changed {n}", [{**so, **change}])),
         *lemmas("more", [small_mean(lambda x: ["sum", x, ["number", "2"]], same, same)]),
         *lemmas("square", [small_mean(lambda x: ["product", x, x], same, lambda x: ["product", x, x])]),
         *lemmas("mean", [small_mean(same, twice, same)]),
         *lemmas("result", [small_mean(same, same, twice)]),
-        *with_text(lemmas("text", [small_mean(same, same, same)]), "= keep)", "= keep * keep)"),
+        *with_text(lemmas("text", [so]), "= keep)", "= keep * keep)"),
     ]
-    assert len(wrong) == 5
-    (so,) = lemmas("so", [small_mean(same, same, same)])
-    judgement = judged([so, *wrong])
+    assert len(wrong) == 11
+    (asked,) = lemmas("so", [so])
+    judgement = judged([asked, *wrong])
     assert judgement.accepted == {"so"}
     assert set(judgement.axioms) <= LIBRARY
-    assert so.readable
-    assert "sum outcomes (fun j => p j * b j i) = keep" in so.readable.statement
+    assert asked.readable
+    assert "sum outcomes (fun j => p j * b j i) = keep" in asked.readable.statement
 
 
 @pytest.mark.coq
@@ -129,6 +139,7 @@ def test_any_norm_of_a_mean_is_at_most_the_mean_of_norms_and_no_less_is_supposed
     wrong = [
         *lemmas("turned", [{**record, "conclusions": [turned]}]),
         *lemmas("more", [{**record, "conclusions": [wrong_side(said, "larger", "-1/7")]}]),
+        *lemmas("over", [{**record, "conclusions": [wrong_side(said, "smaller", "1/7")]}]),
         *with_text(lemmas("subadditive", [record]), " + norm (map (fun i => g i) (seq 0 d))", " + 0"),
         *with_text(lemmas("scaled", [record]), "Rabs t * norm", "t * t * norm"),
     ]

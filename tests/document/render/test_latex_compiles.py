@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.characters import ASCII_SYMBOLS, GREEK, SIGNS, SYMBOLS, escape_text
 from symattn.document.render import render
+from symattn.document.render.latex import preamble
 from symattn.document.tex import tex
 from tests.document.render import samples
 
@@ -27,10 +29,20 @@ def compiled(source: str, folder: Path) -> str:
     assert shutil.which("pdflatex"), "pdflatex is missing"
     (folder / "it.tex").write_text(source, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "it.tex"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=300, check=False)
     log = done.stdout.decode(errors="replace")
-    assert done.returncode == 0, "\n".join(re.findall(r"^!.*|^l\.\d+.*", log, re.MULTILINE))
+    assert done.returncode == 0, "\n".join(re.findall(r"^(?:AT |!|l\.\d+).*", log, re.MULTILINE)[-3:])
     return log
+
+
+def together(documents: Iterable[tuple[str, md.Document]], folder: Path) -> str:
+    """Return the log of documents that are compiled as one; the name of each stands before what is said of it."""
+    parts = [preamble(), r"\begin{document}"]
+    for name, document in documents:
+        source = render(document, "latex").replace(r"\tableofcontents", "")  # of another run
+        body = source.partition(r"\begin{document}")[2].partition(r"\end{document}")[0]
+        parts.append(f"\\typeout{{AT {name}}}%\n{body}\\clearpage")
+    return compiled("\n".join((*parts, "\\end{document}\n")), folder)
 
 
 def overfull(log: str) -> list[str]:
@@ -91,6 +103,12 @@ def test_fragments_compile_in_a_plain_article(sample: samples.Sample, tmp_path: 
 def test_a_missing_bracket_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="!"):
         compiled(render(samples.walk(), "latex").replace(r"\end{pmatrix}", "", 1), tmp_path)
+
+
+def test_of_documents_that_are_compiled_as_one_a_wide_one_is_noticed(tmp_path: Path) -> None:
+    wide = md.Document("listing", "x", ("x",), (md.Steps((md.Step(nt.Name("W" * 60)),)),))
+    log = together((("first", samples.walk()), ("wide", wide), ("last", samples.derivation())), tmp_path)
+    assert [part.split()[0] for part in log.split("\nAT ")[1:] if overfull(part)] == ["wide"]
 
 
 def test_words_survive(tmp_path: Path) -> None:

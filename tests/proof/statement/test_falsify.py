@@ -59,14 +59,6 @@ def test_every_mutant_is_refused(asked: tuple[str, dict[str, object]]) -> None:
 
 
 @pytest.mark.deep
-def test_some_formulas_of_variants() -> None:
-    for name, parameters in VARIANT_DOCUMENTS[::11]:
-        found = falsified(questions(name, parameters), stride=31)
-        assert found.refused
-        assert not left_of_variant(found), parameters
-
-
-@pytest.mark.deep
 def test_every_formula_of_variants() -> None:
     for name, parameters in VARIANT_DOCUMENTS:
         found = falsified(questions(name, parameters))
@@ -118,18 +110,14 @@ def left_of_theorem(found: Figures) -> list[str]:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("topic", ["softmax", "gradients", "structure"])
-def test_some_mutants_of_theorems_are_refused(topic: str) -> None:
-    found = falsified([asked for theorem in of_topic(topic)[::3] for asked in printed(theorem)], stride=29)
-    assert sum(found.refused.values()) > 2
-    assert not left_of_theorem(found)
-
-
-@pytest.mark.deep
 @pytest.mark.parametrize("topic", TOPICS)
 def test_one_mutant_of_theorems_in_seven_is_refused(topic: str) -> None:
+    refused = 0
     for theorem in of_topic(topic):
-        assert not left_of_theorem(falsified(printed(theorem), stride=7)), theorem.name
+        found = falsified(printed(theorem), stride=7)
+        assert not left_of_theorem(found), theorem.name
+        refused += sum(found.refused.values())
+    assert refused > 2
 
 
 @pytest.mark.exhaustive
