@@ -1,6 +1,7 @@
 """What a function does beside its values: shapes, types, arguments, state, and errors for some inputs."""
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,46 +12,48 @@ from symattn.bounds.domain import Domain
 from symattn.programs.verify import verify as sources_verify
 from symattn.verification.report import Report
 from tests.faults.rewrites import causal, plain, softmax
+from tests.verification.naming import Array, Named
 
+SMALL: dict[str, Any] = {"examples": 0, "domain": Domain(max_tokens=17, max_width=8)}
 TOP_LEFT = Attention(causal=True, alignment="top-left")
 
 
 def verify(program: Any, spec: Attention | None = None, **told: Any) -> Report:
-    return sources_verify(program, spec, **{"examples": 0, "domain": Domain(max_tokens=17, max_width=8), **told})
+    return sources_verify(program, spec, **{**SMALL, **told})
 
 
-@pytest.mark.deep
-def test_a_transposed_output_is_told_and_so_is_another_wrong_shape() -> None:
-    (fault,) = verify(lambda q, k, v: plain(q, k, v).T).faults
-    assert (fault.step, fault.cause) == ("output", "the output is returned transposed")
-    (fault,) = verify(lambda q, k, v: plain(q, k, v)[:, None]).faults
-    assert fault.step == "call"
-    assert "shape" in fault.message
+def changing_an_argument(q: Any, k: Any, v: Any) -> Any:
+    out = plain(q, k, v)
+    k *= 2
+    return out
 
 
-def test_a_narrower_type_is_a_fault_and_its_rounding_none() -> None:
-    (fault,) = verify(lambda q, k, v: plain(q, k, v).astype(np.float16)).faults
-    assert fault.message == "returns float16 for float32 inputs"
+def in_place(q: Any, k: Any, v: Any) -> Any:
+    q *= q.dtype.type(1 / np.sqrt(q.shape[-1]))
+    return softmax(q @ k.T) @ v
 
 
-@pytest.mark.deep
-def test_a_wider_type_is_a_note() -> None:
-    report = verify(lambda q, k, v: plain(q, k, v).astype(np.float64))
-    assert report.faults == ()
-    assert "For float32 inputs it returns float64." in report.notes
+def as_it_lies(q: Any, k: Any, v: Any) -> Any:
+    order = "F" if k.flags.f_contiguous and not k.flags.c_contiguous else "C"
+    return plain(q, np.asarray(k).ravel(order=order).reshape(k.shape), v)  # type: ignore[call-overload]
 
 
-def test_changed_arguments_are_a_fault() -> None:
-    def program(q: Any, k: Any, v: Any) -> Any:
-        out = plain(q, k, v)
-        k *= 2
-        return out
-
-    (fault,) = verify(program).faults
-    assert (fault.step, fault.message) == ("call", "changes its argument k")
+def from_bytes(q: Any, k: Any, v: Any) -> Any:
+    flat = [np.frombuffer(a.T.tobytes() if a.flags.f_contiguous else a.tobytes(), a.dtype) for a in (q, k, v)]
+    return plain(*(f.reshape(a.shape) for f, a in zip(flat, (q, k, v), strict=True)))
 
 
-def test_results_that_later_calls_overwrite_are_a_fault() -> None:
+def only_square(q: Any, k: Any, v: Any) -> Any:
+    _ = k[np.arange(len(q))]
+    return plain(q, k, v)
+
+
+def of_one_width(q: Any, k: Any, v: Any) -> Any:
+    np.stack([q[0], v[0]])
+    return plain(q, k, v)
+
+
+def into_one_buffer() -> Any:
     buffer = np.zeros((200, 200), dtype=np.float32)
 
     def program(q: Any, k: Any, v: Any) -> Any:
@@ -58,80 +61,145 @@ def test_results_that_later_calls_overwrite_are_a_fault() -> None:
         out[...] = plain(q, k, v)
         return out
 
-    (fault,) = verify(program).faults
-    assert "an earlier one has returned" in fault.message
+    return program
 
 
-def test_a_cache_by_shape_is_a_fault() -> None:
+def kept_by_shape() -> Any:
     seen: dict[Any, Any] = {}
-
-    def program(q: Any, k: Any, v: Any) -> Any:
-        return seen.setdefault((q.shape, k.shape, v.shape), plain(q, k, v))
-
-    (fault,) = verify(program).faults
-    assert (fault.step, fault.cause) == ("call", "the result of an earlier call is returned")
+    return lambda q, k, v: seen.setdefault((q.shape, k.shape, v.shape), plain(q, k, v))
 
 
-def test_memory_that_is_read_as_it_lies_is_a_fault() -> None:
-    def program(q: Any, k: Any, v: Any) -> Any:
-        flat = [np.frombuffer(a.T.tobytes() if a.flags.f_contiguous else a.tobytes(), a.dtype) for a in (q, k, v)]
-        return plain(*(f.reshape(a.shape) for f, a in zip(flat, (q, k, v), strict=True)))
-
-    assert verify(program).verdict is Verdict.FAULT
-
-
-@pytest.mark.deep
-def test_a_table_that_is_kept_by_the_number_of_new_tokens_is_a_fault() -> None:
+def masks_kept_by_new_tokens() -> Any:
     tables: dict[int, Any] = {}
 
     def program(q: Any, k: Any, v: Any) -> Any:
         n_q, n_k = len(q), len(k)
         later = tables.setdefault(n_q, np.arange(64) > np.arange(n_q)[:, None] + n_k - n_q)[:, :n_k]
         s = np.where(later, np.float32(-np.inf), q @ k.T / np.sqrt(np.float32(q.shape[-1])))
-        with np.errstate(invalid="ignore"):
-            return softmax(s) @ v
+        return softmax(s) @ v
 
-    assert verify(program, Attention(causal=True)).verdict is Verdict.FAULT
+    return program
+
+
+def with_noise(change: Callable[[Array, np.random.Generator], Array], seed: int = 1) -> Any:
+    rng = np.random.default_rng(seed)
+    return lambda q, k, v: change(plain(q, k, v), rng)
+
+
+def with_noise_in_weights() -> Any:
+    rng = np.random.default_rng(0)
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        a = softmax(q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype))
+        return (a * (rng.random(a.shape) < 0.95)) @ v
+
+    return program
+
+
+def raising_by_chance(out: Array, rng: np.random.Generator) -> Array:
+    if rng.random() < 0.2:
+        raise RuntimeError("not now")
+    return out
+
+
+def summed_in_any_order() -> Any:
+    rng = np.random.default_rng(1)
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        order = rng.permutation(len(k))
+        return plain(q * q.dtype.type(1 / np.sqrt(q.shape[-1])), k[order], v[order])
+
+    return program
+
+
+PLAIN, DIFFERENT = Attention(), "different results for the same input"
+#: By what a single call shows.
+OF_ONE_CALL = {
+    "float16": Named(
+        lambda q, k, v: plain(q, k, v).astype(np.float16), PLAIN, "output", "the output is returned as float16",
+        "returns float16 for float32 inputs",
+    ),
+    "transposed": Named(
+        lambda q, k, v: plain(q, k, v).T, PLAIN, "output", "the output is returned transposed"
+    ),
+    "another shape": Named(lambda q, k, v: plain(q, k, v)[:, None], PLAIN, "call", "…", "…shape…"),
+    "a changed argument": Named(changing_an_argument, PLAIN, "call", "…", "changes its argument k"),
+    "in place": Named(in_place, PLAIN, "call", "the argument q is changed in place"),
+    "as it lies": Named(as_it_lies, PLAIN, "call", "arrays are read as if they were contiguous in memory"),
+    "from bytes": Named(from_bytes, PLAIN, "call", "…"),
+    "more queries than keys": Named(only_square, PLAIN, "call", "the call fails where n_q > n_k"),
+    "widths that differ": Named(
+        of_one_width, PLAIN, "call", "…", "…where d_v ≠ d_k: ValueError: all input arrays must have the same shape…"
+    ),
+    "one array in several roles": Named(
+        lambda q, k, v: plain(q, k, v) * (2 if k is v else 1), PLAIN, "call", "…"
+    ),
+    "the order of axes in memory": Named(
+        lambda q, k, v: plain(q, k, v) * (2 if k.strides[0] < 0 else 1), PLAIN, "call", "…"
+    ),
+}  # fmt: skip
+#: By what several calls show together.
+OF_SEVERAL_CALLS = {
+    "a cache by shape": Named(kept_by_shape(), PLAIN, "call", "the result of an earlier call is returned"),
+    "one buffer": Named(into_one_buffer(), PLAIN, "call", "…", "…an earlier one has returned…"),
+    "masks by the number of new tokens": Named(masks_kept_by_new_tokens(), Attention(causal=True), "mask", "…"),
+    "noise": Named(
+        with_noise(lambda out, rng: out * (rng.random(out.shape) > 0.1).astype(out.dtype)), PLAIN, "call", DIFFERENT,
+        f"…gives {DIFFERENT}: output…",
+    ),
+    "noise that spares the smallest inputs": Named(with_noise_in_weights(), PLAIN, "call", DIFFERENT),
+    "errors by chance": Named(
+        with_noise(raising_by_chance), PLAIN, "call", "…",
+        f"…gives {DIFFERENT}: one call gives an array, another RuntimeError…",
+    ),
+    "another order of summation, and a mistake": Named(
+        summed_in_any_order(), PLAIN, "scale", "…scores are scaled by 1/d_k…"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_ONE_CALL)
+def test_a_fault_of_one_call_is_told(name: str) -> None:
+    OF_ONE_CALL[name].check(**SMALL)
+
+
+@pytest.mark.parametrize("name", OF_SEVERAL_CALLS)
+def test_a_fault_of_several_calls_is_told(name: str) -> None:
+    OF_SEVERAL_CALLS[name].check(**SMALL)
+
+
+def refusing_what_runs_backwards(q: Any, k: Any, v: Any) -> Any:
+    if k.strides[0] < 0:
+        raise ValueError("negative strides")
+    return plain(q, k, v)
+
+
+def writing_and_sharing(q: Any, k: Any, v: Any) -> Any:
+    v[...] += 0
+    return v[: len(q)] if len(k) == 1 and len(q) == 1 else plain(q, k, v)
+
+
+def with_other_bits() -> Any:
+    calls = itertools.count()
+    return lambda q, k, v: plain(q, k, v) * (1 + np.float32(2**-23) * (next(calls) % 3))
+
+
+NOTED: tuple[tuple[Any, ...], ...] = (
+    (lambda q, k, v: plain(q, k, v).astype(np.float64), "For float32 inputs it returns float64."),
+    (refusing_what_runs_backwards, "run backwards in memory: ValueError: negative strides"),
+    (writing_and_sharing, "read-only", "share memory with the input v"),
+    (with_other_bits(), "different bits"),
+)
 
 
 @pytest.mark.deep
-def test_one_array_in_several_roles_is_tried() -> None:
-    def program(q: Any, k: Any, v: Any) -> Any:
-        return plain(q, k, v) * (2 if k is v else 1)
-
-    assert verify(program).verdict is Verdict.FAULT
-
-
-@pytest.mark.deep
-def test_the_order_of_axes_in_memory_is_tried() -> None:
-    def program(q: Any, k: Any, v: Any) -> Any:
-        return plain(q, k, v) * (2 if k.strides[0] < 0 else 1)
-
-    assert verify(program).verdict is Verdict.FAULT
-
-
-@pytest.mark.deep
-def test_arrays_that_run_backwards_may_be_refused_and_not_misread() -> None:
-    def program(q: Any, k: Any, v: Any) -> Any:
-        if k.strides[0] < 0:
-            raise ValueError("negative strides")
-        return plain(q, k, v)
-
+@pytest.mark.parametrize("noted", NOTED, ids=lambda noted: noted[1])
+def test_what_is_no_fault_is_a_note(noted: tuple[Any, ...]) -> None:
+    program, *words = noted
     report = verify(program)
     assert report.faults == ()
-    assert any("run backwards in memory: ValueError: negative strides" in note for note in report.notes)
-
-
-@pytest.mark.deep
-def test_read_only_arrays_and_views_are_notes() -> None:
-    def program(q: Any, k: Any, v: Any) -> Any:
-        v[...] += 0
-        return v[: len(q)] if len(k) == 1 and len(q) == 1 else plain(q, k, v)
-
-    report = verify(program)
-    assert report.faults == ()
-    assert any("read-only" in note for note in report.notes)
-    assert any("share memory with the input v" in note for note in report.notes)
+    for each in words:
+        assert any(each in note for note in report.notes)
 
 
 @pytest.mark.deep
@@ -145,17 +213,6 @@ def test_axes_in_front_are_a_note_or_a_fault_as_promised() -> None:
     assert report.faults == ()
     assert any("Domain(batch=True)" in note for note in report.notes)
     assert verify(program, domain=Domain(max_tokens=17, max_width=8, batch=True)).verdict is Verdict.FAULT
-
-
-@pytest.mark.deep
-def test_where_it_raises_is_said() -> None:
-    def program(q: Any, k: Any, v: Any) -> Any:
-        np.stack([q[0], v[0]])
-        return plain(q, k, v)
-
-    (fault,) = verify(program).faults
-    assert fault.step == "call"
-    assert "where d_v ≠ d_k: ValueError: all input arrays must have the same shape" in fault.message
 
 
 @pytest.mark.deep
@@ -219,18 +276,6 @@ def test_nan_in_keys_that_no_query_sees_must_not_leak_where_that_is_promised(spe
 
 
 @pytest.mark.deep
-def test_other_bits_at_another_call_are_a_note() -> None:
-    calls = itertools.count()
-
-    def program(q: Any, k: Any, v: Any) -> Any:
-        return plain(q, k, v) * (1 + np.float32(2**-23) * (next(calls) % 3))
-
-    report = verify(program)
-    assert report.faults == ()
-    assert any("different bits" in note for note in report.notes)
-
-
-@pytest.mark.deep
 def test_fully_masked_rows_only_where_they_are_promised() -> None:
     def program(q: Any, k: Any, v: Any, mask: Any) -> Any:
         s = np.where(mask, q @ k.T / np.sqrt(np.float32(q.shape[-1])), np.float32(-1e9))
@@ -242,79 +287,3 @@ def test_fully_masked_rows_only_where_they_are_promised() -> None:
         verify(program, spec, domain=Domain(max_tokens=17, max_width=8, fully_masked_rows=True)).verdict
         is Verdict.FAULT
     )
-
-
-def test_noise_is_not_taken_for_a_wrong_step() -> None:
-    rng = np.random.default_rng(1)
-
-    def program(q: Any, k: Any, v: Any) -> Any:
-        return plain(q, k, v) * (rng.random((len(q), v.shape[1])) > 0.1).astype(q.dtype)
-
-    (fault,) = verify(program).faults
-    assert (fault.step, fault.cause) == ("call", "different results for the same input")
-    assert "gives different results for the same input: output" in fault.message
-
-
-def test_noise_that_spares_the_smallest_inputs_is_seen() -> None:
-    rng = np.random.default_rng(0)
-
-    def program(q: Any, k: Any, v: Any) -> Any:
-        s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
-        a = softmax(s)
-        return (a * (rng.random(a.shape) < 0.95)) @ v
-
-    assert verify(program).faults[0].cause == "different results for the same input"
-
-
-def _in_place(q: Any, k: Any, v: Any) -> Any:
-    q *= q.dtype.type(1 / np.sqrt(q.shape[-1]))
-    s = q @ k.T
-    return softmax(s) @ v
-
-
-def _as_it_lies(q: Any, k: Any, v: Any) -> Any:
-    order = "F" if k.flags.f_contiguous and not k.flags.c_contiguous else "C"
-    return plain(q, np.asarray(k).ravel(order=order).reshape(k.shape), v)  # type: ignore[call-overload]
-
-
-def _only_square(q: Any, k: Any, v: Any) -> Any:
-    _ = k[np.arange(len(q))]
-    return plain(q, k, v)
-
-
-@pytest.mark.parametrize(
-    ("program", "cause"),
-    [
-        (_in_place, "the argument q is changed in place"),
-        (_as_it_lies, "arrays are read as if they were contiguous in memory"),
-        (lambda q, k, v: plain(q, k, v).astype(np.float16), "the output is returned as float16"),
-        (_only_square, "the call fails where n_q > n_k"),
-    ],
-)
-def test_a_fault_of_conduct_has_its_cause(program: Any, cause: str) -> None:
-    (fault,) = verify(program).faults
-    assert fault.cause == cause
-
-
-def test_errors_by_chance_are_no_property_of_the_input() -> None:
-    rng = np.random.default_rng(1)
-
-    def program(q: Any, k: Any, v: Any) -> Any:
-        if rng.random() < 0.2:
-            raise RuntimeError("not now")
-        return plain(q, k, v)
-
-    (fault,) = verify(program).faults
-    assert "gives different results for the same input: one call gives an array, another RuntimeError" in fault.message
-
-
-@pytest.mark.deep
-def test_another_order_of_summation_at_each_call_hides_no_mistake() -> None:
-    rng = np.random.default_rng(1)
-
-    def program(q: Any, k: Any, v: Any) -> Any:
-        order = rng.permutation(len(k))
-        return plain(q * q.dtype.type(1 / np.sqrt(q.shape[-1])), k[order], v[order])
-
-    (fault,) = verify(program).faults
-    assert "scores are scaled by 1/d_k" in str(fault.cause)

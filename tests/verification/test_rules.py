@@ -1,9 +1,7 @@
 """Mistakes that the grammar makes are named as what they are, and nothing else is."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -14,25 +12,11 @@ from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.bounds.domain import Domain
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, changed, trace
-from symattn.programs.verify import verify
-from symattn.verification.report import Fault
 from symattn.verification.rules import known, of_arrays, of_numbers
 from tests.faults.rewrites import softmax as _softmax
+from tests.verification.naming import Array, Named, faults, scores
 
-Array = Any
 PLAIN, HEADS = Attention(), Attention(heads=2)
-
-
-def _scores(q: Array, k: Array) -> Array:
-    return q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
-
-
-def _faults(
-    program: Callable[..., Array], spec: Attention, precision: str = "float32", **told: Any
-) -> tuple[Fault, ...]:
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        return verify(program, spec, precision=precision, examples=10, **told).faults
 
 
 def _length(x: Array) -> Array:
@@ -44,7 +28,7 @@ def _over_query(q: Array, k: Array, v: Array) -> Array:
 
 
 def _over_query_besides(q: Array, k: Array, v: Array) -> Array:
-    return _softmax(_scores(q, k) / _length(q)) @ v
+    return _softmax(scores(q, k) / _length(q)) @ v
 
 
 def _over_key(q: Array, k: Array, v: Array) -> Array:
@@ -56,11 +40,11 @@ def _rounded(x: Array) -> Array:
 
 
 def _stored(q: Array, k: Array, v: Array) -> Array:
-    return _rounded(_softmax(_rounded(_scores(q, k)))) @ v
+    return _rounded(_softmax(_rounded(scores(q, k)))) @ v
 
 
 def _exponentials(q: Array, k: Array, v: Array) -> Array:
-    s = _scores(q, k)
+    s = scores(q, k)
     e = np.exp((s - s.max(axis=-1, keepdims=True)).astype(np.float32)).astype(s.dtype)
     return e / e.sum(axis=-1, keepdims=True) @ v
 
@@ -70,65 +54,73 @@ _YARN, _LN2 = YarnScaling(factor=4, length=64), np.float32(np.log(2))
 
 def _rotated(of_queries: Rotary, of_keys: Rotary, q: Array, k: Array, v: Array) -> Array:
     one, other = (Attention(position=position).trace(q=q, k=k, v=v) for position in (of_queries, of_keys))
-    return _softmax(_scores(one["q_rotated"], other["k_rotated"])) @ v
+    return _softmax(scores(one["q_rotated"], other["k_rotated"])) @ v
 
 
-_NAMED: tuple[tuple[Callable[..., Array], Attention, str, str], ...] = (
-    (_over_query, PLAIN, "scale", "divided by the length of the query vector, ‖q‖, not by √d_k"),
-    (_over_query_besides, PLAIN, "scale", "divided by the length of the query vector, ‖q‖ besides"),
-    (_over_key, PLAIN, "scale", "divided by the length of the key vector, ‖k‖, not by √d_k"),
-    (lambda q, k, v: _softmax(_scores(np.tanh(q), k)) @ v, PLAIN, "score", "queries go through tanh"),
-    (lambda q, k, v: _softmax(_scores(q, k)) @ (v * v), PLAIN, "values", "values are squared"),
-    (lambda q, k, v: _softmax(_scores(q, k)) @ np.tanh(v), PLAIN, "values", "values go through tanh"),
-    (lambda q, k, v: _softmax(_scores(q, k)) ** 2 @ v, PLAIN, "normalize", "weights are squared"),
-    (
-        lambda q, k, v, bias: _softmax(_scores(q, k) + np.tanh(bias)) @ v,
-        Attention(bias=True), "bias", "biases go through tanh",
+def _loses_the_last(q: Array, k: Array, v: Array) -> Array:
+    n = len(k) - (len(k) >= 200)
+    return _softmax(scores(q, k[:n])) @ v[:n]
+
+
+def _two_symptoms(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    s = scores(q, k)
+    return _softmax(np.where(mask, s * np.abs(s), s.dtype.type(-1e9))) @ v
+
+
+_EMPTY = "a row without any key gives the mean of all values"
+_NAMED = [
+    Named(_over_query, PLAIN, "scale", "…divided by the length of the query vector, ‖q‖, not by √d_k…"),
+    Named(_over_query_besides, PLAIN, "scale", "…divided by the length of the query vector, ‖q‖ besides…"),
+    Named(_over_key, PLAIN, "scale", "…divided by the length of the key vector, ‖k‖, not by √d_k…"),
+    Named(lambda q, k, v: _softmax(scores(np.tanh(q), k)) @ v, PLAIN, "score", "…queries go through tanh…"),
+    Named(lambda q, k, v: _softmax(scores(q, k)) @ (v * v), PLAIN, "values", "…values are squared…"),
+    Named(lambda q, k, v: _softmax(scores(q, k)) @ np.tanh(v), PLAIN, "values", "…values go through tanh…"),
+    Named(lambda q, k, v: _softmax(scores(q, k)) ** 2 @ v, PLAIN, "normalize", "…weights are squared…"),
+    Named(
+        lambda q, k, v, bias: _softmax(scores(q, k) + np.tanh(bias)) @ v,
+        Attention(bias=True), "bias", "…biases go through tanh…",
     ),
-    (
-        lambda q, k, v: np.roll(_softmax(_scores(q, k)) @ v, 1, axis=0),
-        HEADS, "merge", "outputs are taken from the last head to the first",
+    Named(
+        lambda q, k, v: np.roll(_softmax(scores(q, k)) @ v, 1, axis=0),
+        HEADS, "merge", "…outputs are taken from the last head to the first…",
     ),
-    (_stored, PLAIN, "score", "scaled scores and weights are rounded to bfloat16"),
-    (
+    Named(_stored, PLAIN, "score", "…scaled scores and weights are rounded to bfloat16…"),
+    Named(
         lambda q, k, v: _rotated(Rotary(), Rotary(layout="interleaved"), q, k, v), Attention(position=Rotary()),
-        "position", "are rotated together, not column l with l + r/2; of the keys alone",
+        "position", "…are rotated together, not column l with l + r/2; of the keys alone…",
     ),
-    (
+    Named(
         lambda q, k, v: _rotated(Rotary(scaling=_YARN), Rotary(scaling=replace(_YARN, weight=0)), q, k, v),
         Attention(position=Rotary(scaling=_YARN)),
-        "position", "the factor of cosines and sines is left out of those of one of queries and keys",
+        "position", "…the factor of cosines and sines is left out of those of one of queries and keys…",
     ),
-    (
-        lambda q, k, v: _softmax(3 * np.tanh(_scores(q, k) / _LN2 / 3) * _LN2) @ v, Attention(softcap=3),
-        "softcap", "the cap is applied to scores in base 2",
+    Named(
+        lambda q, k, v: _softmax(3 * np.tanh(scores(q, k) / _LN2 / 3) * _LN2) @ v, Attention(softcap=3),
+        "softcap", "…the cap is applied to scores in base 2…",
     ),
-)  # fmt: skip
+    Named(
+        _exponentials, PLAIN, "exp", "exponentials, and the differences that they are of, are rounded to float32",
+        told={"precision": "float64"},
+    ),
+    Named(_loses_the_last, PLAIN, "mask", "the last key is dropped, where n_k ≥ 200", told={"budget": 1000}),
+    Named(
+        _two_symptoms, Attention(mask="boolean"), "score",
+        f"scaled scores are multiplied by their absolute values; and {_EMPTY}", f"…{_EMPTY}…",
+        {"domain": Domain(fully_masked_rows=True)},
+    ),
+]  # fmt: skip
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("program", "spec", "step", "cause"), _NAMED)
-def test_it_is_named_with_its_step(program: Callable[..., Array], spec: Attention, step: str, cause: str) -> None:
-    (fault,) = _faults(program, spec)
-    assert fault.step == step
-    assert cause in str(fault.cause)
-    assert "; or " not in str(fault.cause)
+@pytest.mark.parametrize("named", _NAMED, ids=lambda named: named.cause)
+def test_it_is_named_with_its_step(named: Named) -> None:
+    assert "; or " not in named.check(examples=10)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("program", "cause"), [(p, cause) for p, _, _, cause in _NAMED[:3]])
-def test_it_is_named_in_half_precision(program: Callable[..., Array], cause: str) -> None:
-    (fault,) = _faults(program, PLAIN, "bfloat16")
-    assert cause in str(fault.cause)
-
-
-@pytest.mark.deep
-def test_exponentials_in_float32_are_named_in_float64() -> None:
-    (fault,) = _faults(_exponentials, PLAIN, "float64")
-    assert (fault.step, fault.cause) == (
-        "exp",
-        "exponentials, and the differences that they are of, are rounded to float32",
-    )
+@pytest.mark.parametrize("named", _NAMED[:3], ids=lambda named: named.cause)
+def test_it_is_named_in_half_precision(named: Named) -> None:
+    named.check(examples=10, precision="bfloat16")
 
 
 def _masked(allowed: Callable[[Array, Array, int], Array]) -> Callable[[Array, Array, Array], Array]:
@@ -137,7 +129,7 @@ def _masked(allowed: Callable[[Array, Array, int], Array]) -> Callable[[Array, A
     def program(q: Array, k: Array, v: Array) -> Array:
         i, j = np.arange(len(q))[:, None], np.arange(len(k))[None, :]
         open_ = allowed(i, j, len(k) - len(q))
-        s = np.where(open_, _scores(q, k), -np.inf)
+        s = np.where(open_, scores(q, k), -np.inf)
         e = np.exp(s - np.where(open_.any(axis=-1), s.max(axis=-1), 0)[:, None])
         total = e.sum(axis=-1, keepdims=True)
         return (e / np.where(total == 0, 1, total)).astype(q.dtype) @ v
@@ -175,44 +167,17 @@ _MASKS: tuple[tuple[Callable[[Array, Array, int], Array], Attention, str], ...] 
 def test_a_mask_is_named_by_its_edge_and_corner(
     allowed: Callable[[Array, Array, int], Array], spec: Attention, cause: str
 ) -> None:
-    (fault,) = _faults(_masked(allowed), spec)
-    assert fault.step == "mask"
-    assert str(fault.cause).startswith(cause)
-    assert "; or " not in str(fault.cause)
-
-
-def _loses_the_last(q: Array, k: Array, v: Array) -> Array:
-    n = len(k) - (len(k) >= 200)
-    return _softmax(_scores(q, k[:n])) @ v[:n]
-
-
-@pytest.mark.deep
-def test_the_size_is_found_from_which_on_a_key_is_lost() -> None:
-    (fault,) = _faults(_loses_the_last, PLAIN, budget=1000)
-    assert (fault.step, fault.cause) == ("mask", "the last key is dropped, where n_k ≥ 200")
-
-
-def _two_symptoms(q: Array, k: Array, v: Array, mask: Array) -> Array:
-    s = _scores(q, k)
-    return _softmax(np.where(mask, s * np.abs(s), s.dtype.type(-1e9))) @ v
-
-
-@pytest.mark.deep
-def test_rows_without_any_key_do_not_hide_the_mistake() -> None:
-    (fault,) = _faults(_two_symptoms, Attention(mask="boolean"), domain=Domain(fully_masked_rows=True))
-    rows = "a row without any key gives the mean of all values"
-    assert (fault.step, fault.cause) == ("score", f"scaled scores are multiplied by their absolute values; and {rows}")
-    assert rows in fault.message
+    assert "; or " not in Named(_masked(allowed), spec, "mask", f"{cause}…").check(examples=10)
 
 
 def _uneven(q: Array, k: Array, v: Array) -> Array:
-    a = _softmax(_scores(q, k))
+    a = _softmax(scores(q, k))
     return a * (1 + 1e-3 * np.cos(np.arange(a.shape[-1]))).astype(a.dtype) @ v
 
 
 @pytest.mark.deep
 def test_a_small_error_that_no_rounding_makes_is_not_told_as_one() -> None:
-    (fault,) = _faults(_uneven, PLAIN)
+    (fault,) = faults(_uneven, PLAIN, examples=10)
     assert fault.cause is None
     assert "rounded" not in fault.message
 
@@ -245,9 +210,9 @@ def test_mutants_by_rule_are_named_as_what_they_are(spec: Attention) -> None:
     given = {"q": rng.standard_normal((6, 4)), "k": rng.standard_normal((9, 4)), "v": rng.standard_normal((9, 3))}
     for number in rng.choice(len(mutants), 3, replace=False):
         mutant = mutants[number]
-        (fault,) = _faults(
+        (fault,) = faults(
             lambda q, k, v, m=mutant: _numbers(m, spec, {"q": q, "k": k, "v": v}).astype(q.dtype),
-            spec, framework="numpy", budget=1000,
+            spec, framework="numpy", budget=1000, examples=10,
         )  # fmt: skip
         mine = _numbers(mutant, spec, given)
         every = (*mutants, *known(spec, frozenset("qkv")))
