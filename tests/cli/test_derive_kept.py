@@ -1,4 +1,4 @@
-"""Derivations are kept: told once by the same source, the same bytes each time, and never read from a broken file."""
+"""``symattn derive``: parameters are options; what is told is kept, and never read from a broken file."""
 
 import os
 import subprocess
@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from symattn import derivations
@@ -13,6 +14,7 @@ from symattn.derivations import cached, derive, names
 from symattn.document import stored_results
 from symattn.document.codec import read, written
 from symattn.document.model import Document
+from symattn_cli.derive import command
 from tests.cli.conftest import Run
 
 
@@ -117,3 +119,35 @@ def test_documents_are_read_as_they_were_written(name: str) -> None:
 def test_every_document_is_read_as_it_was_written(name: str) -> None:
     document = derive(name)
     assert read(written(document), Document) == document
+
+
+def test_every_parameter_of_every_derivation_is_an_option() -> None:
+    known = {option.name for option in command.params if isinstance(option, click.Option)}
+    for entry in derivations.names().values():
+        assert set(entry.parameters) <= known
+
+
+def test_the_list_names_every_derivation(run) -> None:
+    ran = run("derive", "--list")
+    assert ran.status == 0
+    assert all(name in ran.stdout for name in derivations.names())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("scalling",), "did you mean scaling?"),
+        (("--dk", "0"), "d_k must be an integer from 1 to 65536, got 0"),
+        (("--dk", "-1"), "d_k must be an integer from 1 to 65536, got -1"),
+        (("--dk", "1000000000"), "d_k must be an integer from 1 to 65536, got 1000000000"),
+        (("--dk", "four"), "four"),
+        (("shift", "--dk", "4"), "has no parameter d_k"),
+        (("--mean", "a b"), "a b"),
+        (("attention", "--mask", "bool"), "Did you mean 'boolean'?"),
+        (("attention", "--scale", "1/0"), "1/0"),
+        (("attention", "--tokens", "1000"), "n must be an integer from 1 to 64, got 1000"),
+        (("scaling", "more"), "more"),
+    ],
+)
+def test_bad_input_is_one_line(run, arguments: tuple[str, ...], words: str) -> None:
+    assert words in run("derive", *arguments).refusal

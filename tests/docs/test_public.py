@@ -1,14 +1,19 @@
-"""What a reader meets: public names, commands, the table of variants, and no phrase that only symattn would use."""
+"""What a reader meets: public names, commands, the table of variants, words, Python on pages, and extensions."""
 
 import ast
+import doctest
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import symattn
 from symattn_cli.main import TABLE, main
-from tests.docs.pages import PAGES, ROOT
+from tests.docs.pages import PAGES, ROOT, files
 
 BANNED = re.compile(
     r"\b([Tt]old|[Bb]ears?|[Mm]anners|but for (?!one)|held to|(is|are) taken for(?! granted)|and \S+ is none|asked for"
@@ -69,3 +74,124 @@ def test_pages_help_and_messages_have_no_private_words(room: str) -> None:
     assert {f"{f.relative_to(ROOT)}: {m[0]}" for f in files for m in BANNED.finditer(prose(f))} == set()
     wrong = "d_k is 0; mend: 4. A derivation is told by its name. *Print.* Read as it is"
     assert [m[0] for m in BANNED.finditer(wrong)] == ["mend: ", "told", "*Print.*"]
+
+
+_FENCE = re.compile(r"^```(\w*)$", re.MULTILINE)
+_TOOLS = re.compile(r"\b(?:import|from) .*\b(torch|onnx|jax)\b")
+
+
+def sessions(text: str) -> str:
+    """What stands in the fences ``pycon`` of a page; all other lines are empty, so that line numbers stay."""
+    kept, inside = [], False
+    for line in text.split("\n"):
+        fence = _FENCE.fullmatch(line)
+        kept.append("" if fence or not inside else line)
+        inside = fence[1] == "pycon" if fence else inside
+    return "\n".join(kept)
+
+
+def play(text: str, name: str) -> doctest.TestResults:
+    """Run the sessions of a page, one after another, with what was defined before."""
+    test = doctest.DocTestParser().get_doctest(sessions(text), {}, name, name, 0)
+    return doctest.DocTestRunner().run(test)
+
+
+def without_tools(page: Path) -> bool:
+    """Tell whether the sessions of a page need symattn and NumPy alone; tests of the readers play the others."""
+    return not _TOOLS.search(sessions(page.read_text(encoding="utf-8")))
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("page", [*filter(without_tools, PAGES)], ids=lambda page: page.name)
+def test_sessions_of_a_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = page.read_text(encoding="utf-8")
+    for name, content in files(text).items():
+        tmp_path.joinpath(name).write_text(content, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert play(text, page.name).failed == 0
+
+
+@pytest.mark.torch
+def test_sessions_in_torch() -> None:
+    page = ROOT / "docs" / "multihead.md"
+    assert play(page.read_text(encoding="utf-8"), page.name).failed == 0
+
+
+def snippets(text: str) -> list[str]:
+    """The fences ``python`` of a page that are no sessions."""
+    return [code for code in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if ">>> " not in code]
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("name", ["README.md", "docs/audit.md", "docs/maintainers.md"])
+def test_snippets_run_one_after_another(name: str) -> None:
+    names: dict[str, object] = {}
+    for code in snippets((ROOT / name).read_text(encoding="utf-8")):
+        exec(compile(code, name, "exec"), names)
+    assert str(names["report"]).splitlines()
+
+
+def test_a_session_that_is_wrong_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    text = ">>> 1 / 0\n```pycon\n>>> x = 1\n```\n```sh\n>>> 1 / 0\n```\n```pycon\n>>> x + 1\n{}\n```\ntext\n"
+    assert play(text.format(2), "right") == (0, 2)
+    assert play(text.format(3), "wrong").failed == 1
+    assert "Expected:\n    3\nGot:\n    2" in capsys.readouterr().out
+
+
+PAGE = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8").partition("\n## One of each\n")[2]
+ADDITIONS = dict(re.findall(r"^### (.+?)\n(.*?)(?=^### |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+#: Files that an addition may touch, and a package that its session needs.
+MOST = {"A step": 3}
+NEEDS = {"A family of models": "transformers"}
+
+
+def fence(kind: str, text: str) -> str:
+    """The one fence of a kind."""
+    (found,) = re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def touched(patch: str) -> set[str]:
+    """The files that a patch makes or changes."""
+    return set(re.findall(r"^\+\+\+ b/(\S+)$", patch, re.MULTILINE))
+
+
+def apply(patch: str, folder: Path) -> None:
+    """Apply a patch whose hunks need no numbers of lines: what they replace stands in its file once."""
+    for part in re.split(r"^--- .*\n", patch, flags=re.MULTILINE)[1:]:
+        head, *hunks = re.split(r"^@@\n", part, flags=re.MULTILINE)
+        file = folder / head.removeprefix("+++ b/").strip()
+        content = file.read_text(encoding="utf-8") if file.exists() else ""
+        for hunk in hunks:
+            lines = [(line[:1], line[1:] + "\n") for line in hunk.splitlines()]
+            old, new = ("".join(line for sign, line in lines if sign != other) for other in "+-")
+            assert content.count(old) == 1 or not content, f"{file.name}: {old}"
+            content = content.replace(old, new) if old else new
+        file.write_text(content, encoding="utf-8")
+
+
+def played(session: str, package: Path) -> subprocess.CompletedProcess[str]:
+    """Run a session with the package that lies in a folder."""
+    assert doctest.DocTestParser().get_examples(session)
+    package.joinpath("session.txt").write_text(session, encoding="utf-8")
+    names = {**os.environ, "PYTHONPATH": str(package), "XDG_CACHE_HOME": str(package / "cache")}
+    command = [sys.executable, "-W", "ignore", "-m", "doctest", "session.txt"]
+    return subprocess.run(command, cwd=package, env=names, capture_output=True, text=True, check=False)
+
+
+def test_few_files_are_touched() -> None:
+    counts = {name: len(touched(fence("diff", text))) for name, text in ADDITIONS.items()}
+    assert len(counts) == 7
+    assert {name: n for name, n in counts.items() if not 0 < n <= MOST.get(name, 2)} == {}
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ADDITIONS)
+def test_an_addition_works(name: str, tmp_path: Path) -> None:
+    pytest.importorskip(NEEDS.get(name, "symattn"))
+    patch, session = (fence(kind, ADDITIONS[name]) for kind in ("diff", "{code-block} pycon"))
+    shutil.copytree(ROOT / "symattn", tmp_path / "symattn", ignore=shutil.ignore_patterns("__pycache__"))
+    assert played(session, tmp_path).returncode != 0, "it works without the addition"
+    apply(patch, tmp_path)
+    after = played(session, tmp_path)
+    assert after.returncode == 0, after.stdout

@@ -1,4 +1,4 @@
-"""Layers of Transformers give what specifications give, within the rounding that their precision allows; others not."""
+"""Layers of Transformers give what specifications give, within the rounding of each step; others do not."""
 
 import importlib.metadata
 from dataclasses import replace
@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from symattn.arrays.rounded import rounded
+from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.presets import PRESETS
+from symattn.attention.spec import Attention
+from symattn.attention.variants import AGREES, VARIANTS
 from tests.models.cases import CASES
-from tests.models.mixed import run
+from tests.models.mixed import read, run
 from tests.models.page import PAGE, inside, made
 
 pytestmark = pytest.mark.transformers
@@ -94,3 +97,117 @@ def test_the_version_is_the_one_that_is_pinned() -> None:
 
 def test_the_page_is_what_the_layers_give() -> None:
     assert inside(PAGE.read_text(encoding="utf-8")) == made(), "hint: python -m tests.models.page"
+
+
+WIDE, NARROW = rounded("float64"), rounded("float32")
+
+
+def test_numbers_are_read_in_float32_with_one_rounding() -> None:
+    x = np.array([1 / 3, 0.1, -7.7, 1e-3])
+    found = read(read(WIDE.lift(x), NARROW), WIDE)
+    assert found.within(x.astype(np.float32)).all()
+    assert found.within(x).all()
+    assert not found.within(x * (1 + 2.0**-23)).any()
+    assert not np.any(WIDE.lift(x).within(x.astype(np.float32)))
+
+
+def test_what_float32_holds_is_read_as_it_is() -> None:
+    x = np.array([0.5, -3.0, 0.0, 1 + 2.0**-23])
+    assert not read(WIDE.lift(x), NARROW).error.any()
+
+
+def test_numbers_of_float32_are_read_in_float64_as_they_are() -> None:
+    x = NARROW.lift(np.array([1.0, 3.0])) / NARROW.lift(np.array([3.0, 7.0]))
+    assert np.array_equal(read(x, WIDE).error, x.error)
+
+
+def inputs() -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(0)
+    return {"q": draw.standard_normal((4, 3)), "k": draw.standard_normal((5, 3)), "v": draw.standard_normal((5, 2))}
+
+
+def attended(given: dict[str, np.ndarray], single: bool) -> np.ndarray:
+    scores = (given["q"] @ given["k"].T) / np.sqrt(3)
+    scores = scores.astype(np.float32) if single else scores
+    e = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.asarray((e / e.sum(-1, keepdims=True)).astype(np.float64) @ given["v"])
+
+
+def test_softmax_in_float32_is_within_its_bound_alone() -> None:
+    given = inputs()
+    mixed, wide = run(Attention(), given, ["weights"]), run(Attention(), given)
+    assert mixed.within(attended(given, True)).all()
+    assert mixed.within(attended(given, False)).all()
+    assert wide.within(attended(given, False)).all()
+    assert not wide.within(attended(given, True)).any()
+    assert np.all(mixed.bound < 2.0**-18)
+
+
+def test_a_step_that_is_not_taken_is_refused() -> None:
+    with pytest.raises(AssertionError, match="not taken"):
+        run(Attention(), inputs(), ["cos"])
+
+
+#: Which layer shows a variant.
+SHOWN = {
+    "dot": "t5_encoder", "scaled dot": "bert", "RMS norm of q and k": "qwen3", "softcap": "gemma2", "causal": "gpt2",
+    "sliding window": "mistral", "padding": "bert", "sink": "gpt_oss", "self-attention": "bert",
+    "cross-attention": "t5_cross", "multi-head": "bert", "multi-query": "falcon", "grouped-query": "llama",
+    "grouped-query, of tokens": "llama", "packed projections": "gpt2", "latent": "deepseek_v3",
+    "latent, absorbed": "deepseek_v3", "rotary, half": "llama", "rotary, interleaved": "gptj",
+    "rotary, in part": "gpt_neox", "rotary, true frequencies": "mistral", "rotary, latent": "deepseek_v3",
+    "ALiBi": "bloom_of_six", "T5 buckets": "t5_encoder", "Transformer-XL": "xlnet",
+}  # fmt: skip
+_SIZES = ("heads", "kv_heads", "triples", "width")
+
+
+def told(spec: Any, prefix: str = "") -> frozenset[tuple[str, object]]:
+    """The fields that differ from the usual, and those of their values; numbers by their type."""
+    found: set[tuple[str, object]] = set()
+    for name, field in spec.__dataclass_fields__.items():
+        value = getattr(spec, name)
+        if name in _SIZES or value == field.default:
+            continue
+        inner = hasattr(value, "__dataclass_fields__")
+        kept = type(value).__name__ if inner else value if isinstance(value, (str, bool)) else ""
+        found |= {(prefix + name, kept)} | (told(value, f"{prefix}{name}.") if inner else frozenset())
+    return frozenset(found)
+
+
+def compared(name: str) -> list[Attention]:
+    """The specifications that a layer was compared with."""
+    of = CASES[name]
+    return [of.spec, *(replace(of.spec, **fields) for fields in of.same)]
+
+
+@pytest.mark.parametrize("variant", AGREES["Transformers"])
+def test_a_layer_has_what_the_variant_has(variant: str) -> None:
+    asked = told(VARIANTS[variant].spec)
+    assert any(asked <= told(spec) for spec in compared(SHOWN[variant]))
+
+
+def test_heads_of_keys_are_as_many_as_the_names_say() -> None:
+    groups = {"multi-head": (1, 3), "multi-query": (3, 1), "grouped-query": (2, 2)}
+    for variant, (queries, keys) in groups.items():
+        spec = CASES[SHOWN[variant]].spec
+        assert (spec.heads // spec.key_heads, spec.key_heads) == (queries, keys)
+
+
+def test_a_part_of_the_columns_is_rotated() -> None:
+    of = CASES[SHOWN["rotary, in part"]]
+    assert isinstance(of.spec.position, Rotary)
+    assert of.spec.position.width == of.inputs["w_q"].shape[-1] // of.spec.heads // 2
+
+
+def test_what_is_listed_is_tried() -> None:
+    assert set(AGREES["Transformers"]) == set(SHOWN)
+    assert set(SHOWN.values()) <= set(CASES)
+
+
+def test_some_variants_are_shown_by_few_layers() -> None:
+    """The comparison of fields tells variants apart."""
+    by = {v: [n for n in CASES if told(VARIANTS[v].spec) <= told(CASES[n].spec)] for v in SHOWN}
+    assert by["softcap"] == ["gemma2"]
+    assert by["sink"] == ["gpt_oss"]
+    assert by["rotary, interleaved"] == ["deepseek_v3", "gptj"]
+    assert by["sliding window"] == ["mistral", "gemma2", "gpt_oss"]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from symattn import Attention
 from symattn.bounds.called_target import Runner
 from symattn.document.errors import CannotRun, MissingExtra
 from symattn.programs.loading import NoSuchAttribute, NotCallable
-from symattn.programs.process import Child, ProcessLimits
+from symattn.programs.process import Child, NotDone, ProcessLimits, apart
 from symattn.programs.request import Request
 from tests.programs.programs import RIGHT, Program
 from tests.refusals import refuses
@@ -358,3 +359,50 @@ def wait(until: Any, seconds: float = 20.0) -> None:
     while not until():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_the_result_comes_back_and_what_was_changed_does_not() -> None:
+    kept: list[int] = []
+
+    def task() -> Iterator[list[int]]:
+        kept.append(1)
+        yield [*kept, *range(100_000)]
+        yield kept
+
+    first, second = apart(task, 20.0)
+    assert (first[:3], second) == ([1, 0, 1], [1])
+    assert kept == []
+
+
+@pytest.mark.parametrize("end", [lambda: time.sleep(60), lambda: os._exit(3), lambda: 1 / 0])
+def test_what_came_before_the_end_counts(end: Callable[[], Any]) -> None:
+    def task() -> Iterator[int]:
+        yield 7
+        end()
+        yield 8
+
+    assert apart(task, 0.3) == [7]
+
+
+def _raising() -> Any:
+    raise ValueError("not today")
+
+
+def _leaving() -> Any:
+    os._exit(3)
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (_raising, "ValueError: not today"),
+        (_leaving, "it ended its process"),
+        (lambda: time.sleep(60), "it did not end within 0.3 s"),
+        (lambda: [lambda: 0], "Can't pickle|local object|pickle"),
+    ],
+)
+def test_what_gives_no_result_says_why(task: Any, words: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(NotDone, match=words):
+        apart(task, 0.3 if "0.3" in words else 20.0)
+    assert time.monotonic() - start < 20

@@ -1,7 +1,8 @@
-"""The terms that Coq is given are what the array code computes, at random sizes and numbers. Hints as well."""
+"""The terms that Coq is given are what the array code computes, at random sizes; hints, names and shared parts."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from math import prod
 from random import Random
 from typing import Any
@@ -16,8 +17,12 @@ from symattn.arrays.index.positions import PLACE
 from symattn.arrays.indexed import Indexed
 from symattn.document.errors import SymattnError
 from symattn.proof.certificate import certificate
+from symattn.proof.certified import certificates
 from symattn.proof.checker_reading import read
+from symattn.proof.coq import coq_judges, theory
+from symattn.proof.coq.coq_judges import judged
 from symattn.proof.coq.inferences import lemmas
+from symattn.proof.coq.printing import identifier, reserved
 from symattn.proof.coq.steps import CoqStep, steps
 from symattn.proof.coq.terms import Term, _letter, joined, number
 from symattn.proof.coq.writing import Lemma
@@ -27,6 +32,8 @@ from symattn.proof.together import Together
 from symattn.theorems import catalogue
 from symattn.theorems.as_printed import AsPrinted, Following
 from tests.proof.coq_values import FUNCTIONS, World, parsed
+from tests.proof.test_coq import records
+from tests.proof.test_coq_inferences import with_text
 
 _LABEL = re.compile(r"(?P<name>[^@\[]*)(@(?P<blocks>[\d,]+))?(\[(?P<fixed>[\d, ]+)\])?")
 
@@ -257,3 +264,91 @@ def test_what_depends_on_the_index_of_the_sum_stays() -> None:
 
     other = _softmax(with_its_own(1), with_its_own(2))
     assert all(step.old.head != "Div" for step in steps(SCOPE, (other, PLAIN), frozenset()))
+
+
+SOME = (
+    "softmax-gap",
+    "online-softmax",
+    "rope-relative",
+    "sink-is-a-gate",
+    "nonexpansive-in-values",
+    "dropout-unbiased",
+)
+BOUND = re.compile(r"[a-z]|i\d+|(state|first|second)_\d+|outcomes")  # indices, and what a statement says of its own
+
+
+@cache
+def asked(name: str) -> tuple[Lemma, ...]:
+    decision = catalogue()[name].method.decide()
+    return tuple(x for x in lemmas(name, [dict(c) for c in certificates(decision.proofs, decision.premises)]) if x.text)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_all_words_of_a_statement_are_its_letters_or_reserved(name: str) -> None:
+    for x in asked(name):
+        assert x.readable
+        bound = re.findall(r"\(([\w ]+) : ", x.readable.statement)
+        bound += re.findall(r"\blet (\w+) :=", x.readable.statement)
+        letters = {x.name, *(word for words in bound for word in words.split())}
+        text = re.sub(r"[\w']*'\w*|%\w+", "", x.readable.statement)
+        words = set(re.findall(r"\b[A-Za-z]\w*", text)) - {"Theorem", "Definition"}
+        assert {w for w in words - letters - reserved() if not BOUND.fullmatch(w)} == set()
+
+
+def test_the_names_of_the_theory_are_reserved_without_being_listed() -> None:
+    assert {"folded", "of_tile", "truth", "sum", "Num", "Over", "Step", "scope", "accepts"} <= theory.declared()
+    for word in ("In", "Rabs", "folded", "forall", "sum"):
+        assert identifier(word) == f"{word}_"
+    assert identifier("keep") == "keep"
+
+
+@pytest.mark.coq
+def test_letters_with_reserved_names_are_read_as_letters() -> None:
+    words = ("In", "Rabs", "folded", "sum", "array")
+    total, turned = (["sum", *[["letter", w, []] for w in order]] for order in (words, words[::-1]))
+    record = {"kind": "certificate", "rules": [], "positive": ["In"]}
+    (so,) = lemmas("In", [{**record, "equations": [{"free": [], "left": total, "right": turned}]}])
+    (wrong,) = lemmas("Rabs", [{**record, "equations": [{"free": [], "left": total, "right": ["letter", "In", []]}]}])
+    assert judged([so, wrong]).accepted == {"In_"}
+
+
+def test_what_occurs_often_is_written_once_and_what_is_short_stays() -> None:
+    (said,) = lemmas("kv", records("kv-cache-step"))
+    assert said.readable
+    lines = [line.strip() for line in said.readable.statement.splitlines()]
+    lets = [line for line in lines if line.startswith("let ")]
+    assert lets[:2] == [
+        "let s := sum d_k (fun i => Q_1_0 i * K_1_0 i) * rsqrt (INR d_k) in",
+        "let t := fun i => sum d_k (fun j => Q_1_0 j * K_0_0 i j) * rsqrt (INR d_k) in",
+    ]
+    assert said.readable.statement.count("rsqrt (INR d_k)") == 2
+    assert len(said.readable.statement) < 1100
+    (short,) = lemmas("short", [records("softmax-shift")[0]])
+    assert short.readable
+    assert "let " not in short.readable.statement
+
+
+@pytest.mark.deep
+def test_a_name_for_a_part_is_no_other_name() -> None:
+    for theorem in ("softmax-shift", "gqa-is-mha", "backward-dQ", "sink-is-extra-key"):
+        for said in lemmas("x", records(theorem)):
+            assert said.readable
+            text = said.readable.statement
+            own = re.findall(r"let (\w+) :=", text)
+            others = [
+                w for words in re.findall(r"\(([\w ]+) : |fun ([\w ]+) =>", text) for w in " ".join(words).split()
+            ]
+            assert not {*own} & {*others, "i", "j", "l"}
+            assert len({*own}) == len(own)
+
+
+@pytest.mark.coq
+def test_a_part_that_is_not_what_it_stands_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coq_judges, "SECONDS", 5)  # to see that two real numbers differ, Coq would unfold what they are
+    grouped = records("gqa-is-mha")
+    for old, new in (
+        ("(fun a => t i j k a / ", "(fun a => s i j k a / "),
+        ("exp (s i j k a) / ", "exp (t i j k a) / "),
+    ):
+        assert judged(with_text(lemmas("order", grouped), old, new)).accepted == frozenset()
+    assert judged(lemmas("so", grouped)).accepted == {"so"}

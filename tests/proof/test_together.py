@@ -1,4 +1,4 @@
-"""Statements of several parts, of several false variants, and what is declared among the hypotheses."""
+"""Statements of several parts, of several false variants, with declared hypotheses, or that compare no elements."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ from symattn.document.text import plain_text
 from symattn.proof.expectation import NORMAL, law_with
 from symattn.proof.gradients import gradient
 from symattn.proof.inequality import Certificate
+from symattn.proof.refuting import spread_sizes
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity, decide, theorem
 from symattn.proof.together import Fails, Together, above_zero, bound, identity
@@ -170,3 +171,35 @@ def test_no_divisor_is_spoken_of_where_nothing_is_divided():
     outcome = decide(tested)
     assert not finding(outcome).hypotheses
     assert outcome.grade.value == "checked"
+
+
+def test_spread_sizes_tell_sorts_apart():
+    found = spread_sizes(["d", "m", "n"], 3)
+    assert any(s["m"] != s["n"] for s in found)
+    assert max(max(s.values()) for s in found) == 3
+    assert max(max(s.values()) for s in spread_sizes(["d", "m"], 2)) == 2
+
+
+COLUMN = Declared({"x": "n 1"})
+
+
+def test_an_identity_of_empty_arrays():
+    stated = Identity(COLUMN, lambda x: (x[:, :0], 2 * x[:, :0]), lambda x: (x, 2 * x))
+    assert stated.decide().evidence.grade is Grade.UNDECIDED
+    assert not stated.witness()
+
+
+def test_a_gap_without_elements_shows_no_inequality():
+    def empty(x):
+        return (x * x)[:, :0]
+
+    # True, but not shown: an empty gap would show x ≤ 0 as well as 0 ≤ x².
+    stated = Certificate(COLUMN, lambda x: (0 * x, x * x), empty, lambda x: (x * x, 0 * x))
+    assert stated.decide().evidence.grade is Grade.UNDECIDED
+    stated = Certificate(COLUMN, lambda x: (empty(x), -1 - empty(x)), empty, lambda x: (x * x, 0 * x))
+    assert stated.decide().evidence.grade is Grade.UNDECIDED
+    assert not stated.witness()
+
+
+def test_no_element_is_positive():
+    assert above_zero({"x": "n 1"}, lambda x: x[:, :0]).decide().evidence.grade is Grade.UNDECIDED

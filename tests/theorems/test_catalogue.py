@@ -1,4 +1,4 @@
-"""Every theorem: what each is worth is listed, so that a lost proof shows; certificates; topics one by one."""
+"""Every theorem: what each is worth is listed, so that a lost proof shows; certificates; topics; wording."""
 
 from collections import Counter
 from pathlib import Path
@@ -12,6 +12,7 @@ from symattn.attention.linear import delta_step
 from symattn.attention.masks import forbid, window
 from symattn.attention.norms import layer_norm, unit
 from symattn.attention.softmax import softmax, sparsemax
+from symattn.document.text import plain_text
 from symattn.proof.checker import check
 from symattn.proof.statement import Declared, Numbers
 from symattn.proof.theorem import Method, Theorem, decide
@@ -203,3 +204,20 @@ def test_tanh_is_written_with_exponentials(value: int):
     x, xp = Exact.lift([value]), Exact.xp
     up, down = xp.exp(x), xp.exp(-x)
     assert ((up - down) / (up + down) == xp.tanh(x)).all()
+
+
+EVERY = pytest.mark.parametrize("theorem", catalogue().values(), ids=lambda t: t.name)
+
+
+@EVERY
+def test_no_step_of_a_proof_is_a_hypothesis(theorem: Theorem):
+    said = [plain_text(h) for h in theorem.hypotheses]
+    assert not [h for h in said if "shown" in h.lower()]
+
+
+@EVERY
+def test_every_theorem_says_why_and_has_a_source(theorem: Theorem):
+    assert plain_text(theorem.says)
+    assert plain_text(theorem.why)
+    assert plain_text(theorem.false_says)
+    assert theorem.source

@@ -271,7 +271,7 @@ def test_nan_in_a_function_is_one_line() -> None:
 
 
 def test_the_page_shows_what_is_found() -> None:
-    from tests.docs.test_python import play
+    from tests.docs.test_public import play
 
     page = Path(__file__).resolve().parents[3] / "docs" / "jax.md"
     assert play(page.read_text(encoding="utf-8"), page.name).failed == 0

@@ -1,16 +1,22 @@
-"""Bounds that hold of small numbers and few keys, and not beyond: none is printed with a grade."""
+"""Bounds that hold of few keys and small numbers alone are not printed with a grade; certificates and demands."""
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
 from symattn.attention.letters_of_attention import D_K, N_K
 from symattn.document import notation as nt
-from symattn.document.notation import Name, Node, Transposed, call, equals, name, node, relation, total
+from symattn.document.evidence import Evidence, Grade
+from symattn.document.notation import Name, Node, Relation, Transposed, call, equals, name, node, relation, total
 from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep
+from symattn.proof.relations.compiling import Link
 from symattn.proof.relations.glossary import Glossary
+from symattn.proof.relations.judging import DecidedRelation, RelationQuestion, decided
 from symattn.proof.relations.section import Section
+from tests.proof.statement.certified import NONE, by, counted
+from tests.proof.statement.falsify import DOCUMENTS, questions
 
 e, s, t, B, S, A = (Name(x) for x in ("e", "s", "t", "B", "S", "A"))
 Q, K = Name("Q"), Name("K")
@@ -121,3 +127,62 @@ def test_what_is_false_in_a_cell_alone_is_not_printed_with_a_grade(formula: Node
 @pytest.mark.parametrize("formula", TRUE, ids=text)
 def test_a_true_bound_keeps_its_grade(formula: Node) -> None:
     assert section().claim(formula, "").evidence is not None
+
+
+def _certified(name: str, parameters: dict[str, Any]) -> None:
+    found, without = counted(questions(name, parameters))
+    assert not without
+    assert found.total() > 0
+
+
+@pytest.mark.deep
+def test_what_is_proved_of_rotations_is_certified() -> None:
+    _certified("rope", {})
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("name", "parameters"), DOCUMENTS)
+def test_what_derivations_call_proved_is_certified(name: str, parameters: dict[str, Any]) -> None:
+    _certified(name, parameters)
+
+
+def test_a_grade_without_a_certificate_is_seen() -> None:
+    relation = nt.equals(nt.name("x"), nt.name("x"))
+    assert by(DecidedRelation(relation, lambda _: Evidence(Grade.PROVED, "all sizes"))) == NONE
+
+
+X, Y, POSITIVE = nt.Name("x"), nt.Name("y"), nt.Name("z")
+CANCELLED = nt.equals(nt.Product((nt.Over(X, Y), Y)), X)
+
+
+def where(relation: Relation, *conditions: Relation, gaps: dict[Node, Node] | None = None) -> str:
+    glossary = Glossary(given={"x": "", "y": "", "z": ""}, sizes={}, positive=("z",))
+    evidence = decided(RelationQuestion(relation, glossary, gaps=gaps or {}, where=conditions))
+    assert evidence.grade.value == "proved"
+    return evidence.where
+
+
+def test_what_an_equation_divides_by_is_told() -> None:
+    assert where(CANCELLED) == "all sizes; y ≠ 0"
+    assert where(nt.equals(nt.Product((nt.Over(X, POSITIVE), POSITIVE)), X)) == "all sizes"
+
+
+def test_what_a_bound_divides_by_is_told() -> None:
+    square = nt.Over(X * X, Y)
+    assert where(nt.relation(square * square, "≥", 0)) == "all sizes; y ≠ 0"
+    assert where(nt.relation(X * X, "≥", 0)) == "all sizes"
+
+
+def test_what_is_divided_by_is_told_where_conditions_are_not_needed() -> None:
+    assert where(CANCELLED, nt.relation(X, ">", 0)) == "all sizes; y ≠ 0"
+
+
+def test_a_chain_of_what_is_known_needs_what_each_link_does() -> None:
+    one, other = nt.Over(X, Y), nt.Over(X * X, X * Y)
+    chain = Relation(X, (("=", one), ("=", other)))
+    known = {
+        Link(X, "=", one): Evidence(Grade.PROVED, "all sizes; y ≠ 0"),
+        Link(one, "=", other): Evidence(Grade.PROVED, "all sizes; x y ≠ 0"),
+    }
+    question = RelationQuestion(chain, Glossary(given={"x": "", "y": ""}, sizes={}))
+    assert decided(question, known) == Evidence(Grade.PROVED, "all sizes; y ≠ 0; x y ≠ 0")
