@@ -1,5 +1,7 @@
-"""Exact numbers are written as a person would, in a form that SymPy reads back."""
+"""Exact numbers are written as a person would and read from text: never executed, never without bound."""
 
+import contextlib
+import time
 from fractions import Fraction
 
 import pytest
@@ -7,9 +9,12 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from symattn.arrays.field.parse import parse
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.field.writing import normal
 from symattn.document import notation as nt
+from symattn.document.errors import InputError
+from tests.refusals import refuses
 
 number = Quotient.of
 
@@ -129,3 +134,115 @@ def test_to_sympy() -> None:
     assert number("(1+4*exp(2))/(1+2*exp(2))").to_sympy() == (1 + 4 * sympy.exp(2)) / (1 + 2 * sympy.exp(2))
     assert number("-4/sqrt(3)").to_sympy() == -4 * sympy.sqrt(3) / 3
     assert number(0).to_sympy() == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1/3", Fraction(1, 3)),
+        ("-2.5", Fraction(-5, 2)),
+        (".5", Fraction(1, 2)),
+        ("5.", 5),
+        ("0.1", Fraction(1, 10)),
+        ("1e-3", Fraction(1, 1000)),
+        ("1.5E+2", 150),
+        (" ( 1 + 2 ) * 3 ", 9),
+        ("--2", 2),
+        ("2*-3", -6),
+        ("-2**2", -4),
+        ("2**-2", Fraction(1, 4)),
+        ("2**3**2", 512),
+        ("(-8)**1/3", Fraction(-8, 3)),
+        ("6/2*3", 9),
+        ("7-2-1", 4),
+        ("0**0", 1),
+        ("sqrt(9/4)", Fraction(3, 2)),
+        ("exp(0)", 1),
+        ("sqrt(exp(2))*exp(-1)", 1),
+        ("E**2*exp(-2)", 1),
+        ("sqrt(2)**2", 2),
+        ("2**6500/2**6499", 2),
+    ],
+)
+def test_values(text: str, value: object) -> None:
+    assert parse(text).rational() == value
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "expected a number, exp(…), sqrt(…) or a bracket, at its end"),
+        ("   ", "at its end"),
+        ("1 2", "expected an operator, at position 3"),
+        ("2^3", "a power is written **, at position 2"),
+        ("2*", "at its end"),
+        ("(1", "expected ), at its end"),
+        ("1)", "expected an operator, at position 2"),
+        ("*1", "at position 1"),
+        ("x", "known are the names exp and sqrt, at position 1"),
+        ("2*pi", "known are the names exp and sqrt, at position 3"),
+        ("exp", "expected (, at its end"),
+        ("exp 2", "expected (, at position 5"),
+        ("sin(0)", "known are the names"),
+        ("1/0", "division by zero, at position 2"),
+        ("1/(sqrt(2)**2-2)", "division by zero, at position 2"),
+        ("0**-1", "division by zero"),
+        ("2**(1/2)", "an exponent is an integer of at most 10000, at position 2"),
+        ("2**10001", "an exponent is an integer"),
+        ("2**exp(1)", "an exponent is an integer"),
+        ("exp(exp(1))", "second layer"),
+        ("sqrt(-1)", "negative"),
+        ("sqrt(1+exp(1))", "not in the decided field"),
+        ("sqrt(1+sqrt(2))", "not in the decided field"),
+        ("nan", "known are the names"),
+        ("inf", "known are the names"),
+        ("-inf", "known are the names"),
+        ("1,5", "expected an operator, at position 2"),
+        ("½", "at position 1"),
+        ("١", "at position 1"),
+        ("1_000", "expected an operator"),
+        ("0x10", "expected an operator"),
+        ("1j", "expected an operator"),
+        ("__import__('os')", "known are the names"),
+        ("exp(1).__class__", "expected an operator"),
+        ("\x00", "at position 1"),
+        ("1\n+\n", "at its end"),
+    ],
+)
+def test_bad_text_is_named_with_its_position(text: str, complaint: str) -> None:
+    refuses(parse, text, says=complaint)
+
+
+HOSTILE = {
+    "long": "1" * 1001,
+    "brackets": "(" * 400 + "1" + ")" * 400,
+    "powers": "2" + "**1" * 200,
+    "signs": "-" * 900 + "1",
+    "tower": "2**10000**10000",
+    "towers": "((2**10000)**10000)**10000",
+    "digits": "10**10000",
+    "decimal exponent": "1e999999999",
+    "product of many sums": "*".join(f"(1+exp({10**i}))" for i in range(50)),
+    "powers of sums": "((1+exp(1))**100)**100",
+    "products of roots": "*".join(f"(1+sqrt({p}))" for p in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43)),
+    "inverse of roots": "1/(" + "+".join(f"sqrt({p})" for p in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31)) + ")",
+    "a root to factor": f"sqrt({(2**107 - 1) * (2**89 - 1)})",
+    "sum of quotients": "+".join(f"1/(1+exp({10**i}))" for i in range(45)),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_is_answered_soon(name: str) -> None:
+    began = time.monotonic()
+    if name == "signs":
+        assert parse(HOSTILE[name]) == 1
+    else:
+        with pytest.raises(InputError):
+            parse(HOSTILE[name])
+    assert time.monotonic() - began < 5
+
+
+@given(st.text(alphabet="0123456789.+-*/() esqrtxp", max_size=30))
+def test_any_text_gives_a_number_or_bad_input(text: str) -> None:
+    with contextlib.suppress(InputError):
+        assert parse(text).is_zero() in (True, False)

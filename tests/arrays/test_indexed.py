@@ -1,4 +1,4 @@
-"""Arrays whose sizes are letters: every program gives, at numbers, what it gives on exact numbers."""
+"""Arrays whose sizes are letters: every program gives what it gives on exact numbers; which roots are joined."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +13,7 @@ from symattn.arrays.indexed import Indexed, Permutation
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.notes import listening
 from symattn.document.errors import InputError, Refused, Undecided
+from symattn.proof.prover import prove
 from tests.arrays.evaluating import Numbers, compare
 
 SIZES = [{"n": 1, "m": 1, "d": 1, "p": 1}, {"n": 2, "m": 3, "d": 2, "p": 1}, {"n": 3, "m": 2, "d": 1, "p": 2}]
@@ -173,3 +174,53 @@ def test_the_first_entry_along_a_sort_is_a_letter_of_its_own() -> None:
     for wrong in (lambda: x[1], lambda: x[-1], lambda: (x + x)[0], lambda: Indexed.letters("x", axis("n") * 2)[0]):
         with pytest.raises(Refused):
             wrong()
+
+
+ROOT_A, ROOT_X = Indexed.letters("a", "n", positive=True), Indexed.letters("x", "n")
+ROOT_XP = ROOT_X.xp
+ROOT_U = ROOT_XP.sum(ROOT_X * ROOT_X)
+ROOT_N = ROOT_XP.asarray(ROOT_X.shape[0])
+
+
+def _is(left: Indexed, right: Indexed) -> bool:
+    return prove(left + 0 * ROOT_X, right + 0 * ROOT_X).proved
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (ROOT_XP.sqrt(ROOT_A * ROOT_A), ROOT_A),
+        (ROOT_XP.sqrt(ROOT_A * ROOT_A * ROOT_U), ROOT_A * ROOT_XP.sqrt(ROOT_U)),
+        (ROOT_XP.sqrt(ROOT_U) * ROOT_XP.sqrt(ROOT_U), ROOT_U),
+        (1 / ROOT_XP.sqrt(ROOT_U) / ROOT_XP.sqrt(ROOT_U), 1 / ROOT_U),
+        (ROOT_XP.sqrt(ROOT_U) / ROOT_XP.sqrt(ROOT_U), ROOT_XP.asarray(1)),
+        (ROOT_XP.sqrt(ROOT_U / ROOT_A), ROOT_XP.sqrt(ROOT_U) / ROOT_XP.sqrt(ROOT_A)),
+        (ROOT_XP.sqrt(4 * ROOT_U), 2 * ROOT_XP.sqrt(ROOT_U)),
+        (ROOT_XP.sum(ROOT_X / ROOT_XP.sqrt(ROOT_U) * ROOT_X / ROOT_XP.sqrt(ROOT_U)), ROOT_XP.asarray(1)),
+        (ROOT_XP.sqrt(ROOT_N) * ROOT_XP.sqrt(ROOT_N), ROOT_N),
+    ],
+)
+def test_equal(left: Indexed, right: Indexed):
+    assert _is(left, right)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (ROOT_XP.sqrt(ROOT_X * ROOT_X), ROOT_X),
+        (ROOT_XP.sqrt(ROOT_A * ROOT_U + 1), ROOT_XP.sqrt(ROOT_A) * ROOT_XP.sqrt(ROOT_U + 1)),
+        (ROOT_XP.sqrt(ROOT_U) * ROOT_XP.sqrt(ROOT_U + 1), ROOT_U),
+        (ROOT_XP.sqrt(ROOT_U) * ROOT_XP.sqrt(ROOT_U), ROOT_U * ROOT_U),
+        (ROOT_XP.sqrt(ROOT_X * ROOT_U), ROOT_XP.sqrt(ROOT_X) * ROOT_XP.sqrt(ROOT_U)),
+        (ROOT_XP.sqrt(2 * ROOT_U), 2 * ROOT_XP.sqrt(ROOT_U)),
+        (ROOT_XP.sqrt(-ROOT_U), -ROOT_XP.sqrt(ROOT_U)),
+    ],
+)
+def test_not_taken_as_equal(left: Indexed, right: Indexed):
+    assert not _is(left, right)
+
+
+def test_a_divisor_under_joined_roots_is_reported():
+    proof = prove(ROOT_X / ROOT_XP.sqrt(ROOT_U) / ROOT_XP.sqrt(ROOT_U), ROOT_X / ROOT_U)
+    assert proof.proved
+    assert [d.relation for d in proof.demands] == [">"]

@@ -1,18 +1,21 @@
-"""Every variant of attention: what ``indexed`` says of an element is, at numbers, what exact arithmetic gives."""
+"""Every variant: what ``indexed`` says of an element is what exact arithmetic gives, and is written as a formula."""
 
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from symattn.arrays.indexed import Indexed
+from symattn.arrays.index.writing import Writing, in_blocks, is_plain, length, size
+from symattn.arrays.indexed import Indexed, index_variables
 from symattn.attention.linear import causal_products, delta_step, linear_attention
 from symattn.attention.norms import layer_norm, rms_norm, unit
 from symattn.attention.positions.angles import linear_bias, rotate_half, rotate_interleaved
 from symattn.attention.projections import grouped_attention, repeat_heads, tile_heads
-from symattn.attention.softmax import sink_weights
+from symattn.attention.softmax import sink_weights, softmax
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.states import finish, merge, online, tile_state
+from symattn.document.tex import tex
+from symattn.document.text import text
 from tests.arrays.evaluating import TRUTHS, compare
 
 QKV = {"q": "n d", "k": "m d", "v": "m w"}
@@ -106,3 +109,50 @@ def test_a_wrong_mask_would_be_seen() -> None:
     arrays, sizes = SELF, SIZES[2]
     with pytest.raises(AssertionError):
         compare(lambda **a: Attention(causal=isinstance(a["q"], Indexed))(**a), arrays, sizes)
+
+
+def shown(array: Indexed) -> str:
+    places = next(iter(array.places()))
+    x = array.at(places)
+    formula = Writing([x], index_variables(places))(x)
+    assert tex(formula)
+    return text(formula)
+
+
+def letters(name: str, *axes: str) -> Indexed:
+    return Indexed.letters(name, *axes)
+
+
+@pytest.mark.parametrize(
+    ("array", "formula"),
+    [
+        (letters("q", "n_q", "d_k") @ letters("k", "n_k", "d_k").mT, "Σ_{l=1}^{d_k} q_il k_jl"),
+        (softmax(letters("s", "n"), stabilised=False), "e^(sᵢ)/(Σ_{j=1}^{n} e^(sⱼ))"),
+        (letters("s", "n").max(), "maxᵢ sᵢ"),
+        (letters("x", "n") * letters("x", "n") - 1, "xᵢ² − 1"),
+        (letters("x", "n") + letters("x", "n"), "2xᵢ"),
+        (-letters("x", "n") / 3, "−(1/3) xᵢ"),
+        (letters("w_q", "n"), "w_qi"),
+        (letters("i", "n") * letters("j", "n"), "i_l j_l"),
+    ],
+)
+def test_formulas(array: Indexed, formula: str):
+    assert shown(array) == formula
+
+
+def test_every_index_has_a_letter_of_its_own():
+    x = letters("x", "n", "d")
+    formula = shown(Attention()(x, x, x))
+    assert "Σ_{l=1}^{n}" in formula
+    assert "x_il x_il" not in formula
+
+
+def test_what_is_counted():
+    s = letters("s", "n")
+    places = next(iter(s.places()))
+    assert length(s.at(places)) == 1
+    assert is_plain(s.at(places))
+    assert not is_plain(s.max().at(()))
+    blocks = s.__array_namespace__().concat([s, s])
+    assert not in_blocks(blocks.at(next(iter(blocks.places()))))
+    assert text(size("d_k")) == "d_k"

@@ -1,7 +1,7 @@
 """What people try first in Python: it works, or one line says what to write instead.
 
 What they try on the command line stands in ``test_manners`` and ``test_release``, and their own numbers in
-``tests/derivations/walks/test_own_numbers.py``.
+``tests/derivations/walks/test_hostile.py``.
 """
 
 import json

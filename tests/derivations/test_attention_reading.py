@@ -1,12 +1,16 @@
-"""The formulas of ``Attention.document()`` and of ``derive attention`` are read, and are what the steps compute."""
+"""The documents of ``Attention`` and of ``derive attention``: one formula each, read, and what the steps compute."""
 
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
 
 from symattn.attention import spec as specification
 from symattn.attention.flow import Step as Part
+from symattn.attention.latent import Latent
+from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
+from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary, Shaw
 from symattn.attention.spec import Attention
 from symattn.attention.variants import SIZES, VARIANTS
 from symattn.derivations import derive
@@ -14,9 +18,11 @@ from symattn.derivations.attention.inputs import DerivationRequest, read_request
 from symattn.derivations.attention.reading import Read, defines, run, runs
 from symattn.derivations.attention.words import SEES
 from symattn.derivations.steps import FalseStep
+from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence, Grade
-from symattn.document.model import Steps
+from symattn.document.model import Items, Steps
 from symattn.document.notation import Name, Neg, Node, Relation, Row, Words, call, equals, name, node, total
+from symattn.document.render import render
 from symattn.document.text import text
 
 CHECKED = Evidence(Grade.CHECKED, "some sizes")
@@ -124,3 +130,114 @@ def test_letters_of_their_own_are_definitions() -> None:
 def test_positions_of_as_many_queries_as_keys_and_of_fewer(position: str, keys: int) -> None:
     sizes = {"dk": 4} if "rotary" in position else {"dk": 2}
     assert derive("attention", position=position, tokens=2, keys=keys, **sizes)
+
+
+def whole(spec: Attention, given: str = "q k v") -> str:
+    """The one formula."""
+    block = spec.document(given.split()).blocks[0]
+    assert isinstance(block, Steps)
+    formula = block.items[0].formula
+    assert isinstance(formula, Relation)
+    return text(formula)
+
+
+def told(spec: Attention, given: str = "q k v") -> str:
+    """The document as running text."""
+    return " ".join(render(spec.document(given.split()), "text").split())
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_no_letter_stands_for_two_arrays(name: str) -> None:
+    variant = VARIANTS[name]
+    arrays = dict.fromkeys([*variant.names, *(step.name for step in variant.spec.pipeline(variant.names))])
+    letters = [SYMBOLS[array] for array in arrays]
+    assert len(set(letters)) == len(letters), [a for a in arrays if letters.count(SYMBOLS[a]) > 1]
+
+
+def test_letters_that_are_used_twice_never_meet() -> None:
+    """K′ are the keys for each head of queries, and those of a latent, which all heads share."""
+    twice = [pair for pair in combinations(ARRAYS, 2) if SYMBOLS[pair[0]] == SYMBOLS[pair[1]]]
+    assert twice == [("k_joined", "k_shared")]
+    with pytest.raises(InputError, match="shared by all heads"):
+        Attention(heads=2, kv_heads=1, latent=Latent())
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_differs_in_its_formula_or_its_conventions(name: str) -> None:
+    variant = VARIANTS[name]
+    document = variant.spec.document(variant.names)
+    lists = [block for block in document.blocks if isinstance(block, Items)]
+    assert lists
+    assert len(whole(variant.spec, variant.given)) <= 88
+    lines = render(document, "text").splitlines()
+    assert [line for line in lines[:-2] if len(line) > 84] == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "formula"),
+    [
+        (Attention(), "O = softmax(QKᵀ/√d_k)·V"),
+        (Attention(scale=1, softcap=2), "O = softmax(2tanh(QKᵀ/2)) V"),
+        (Attention(qk_norm="l2", scale=10), "O = softmax(10unit(Q) unit(K)ᵀ) V"),
+        (Attention(truncate=2), "O = softmax(first(Q, 2) first(K, 2)ᵀ/√d_k)·V"),
+        (Attention(heads=4, kv_heads=2), "O = softmax(Q repeat(K, 2)ᵀ/√d_k)·repeat(V, 2)"),
+        (Attention(position=Rotary()), "O = softmax(rotate(Q, cos(Θ), sin(Θ)) rotate(K, cos(Θ), sin(Θ))ᵀ/√d_k)·V"),
+        (Attention(causal=True, position=Alibi()), "O = softmax(mask(QKᵀ/√d_k − mD))·V"),
+        (Attention(normaliser="relu"), "O = (relu(QKᵀ/√d_k)/n_k)·V"),
+        (Attention(sink="zero", base=2), "O = softmax₂(QKᵀ/√d_k, 0)·V"),
+    ],
+    ids=str,
+)
+def test_formulas(spec: Attention, formula: str) -> None:
+    assert whole(spec) == formula
+
+
+def test_a_formula_longer_than_a_line_has_letters_for_its_parts() -> None:
+    spec = Attention(heads=4, kv_heads=2, causal=True, softcap=5, sink="given", position=Rotary())
+    assert whole(spec) == "O = softmax(mask(5tanh(Q_rot K′ᵀ/√d_k/5)), z)·V′"
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (Attention(softcap=2, causal=True), "scores are scaled, then capped, then masked"),
+        (Attention(bias=True), "scores are scaled, then biased"),
+        (Attention(heads=4, kv_heads=2), "the first 2 query heads read the first head of keys and values"),
+        (Attention(heads=4, kv_heads=1), "all query heads read the one head of keys and values"),
+        (Attention(qk_norm="rms", eps=0.25), "head by head and before positions, is divided by √(mean(q_l²) + 1/4)"),
+        (Attention(qk_norm="layer"), "is less its mean, divided by √mean(q_l²)"),
+        (Attention(qk_norm="l2"), "queries and keys are divided by their lengths"),
+        (Attention(truncate=2), "scores see the first 2 columns"),
+        (Attention(score="cosine"), "unit(·) divides each row by its length"),
+        (Attention(position=Rotary()), "rotate turns all r columns; ℓ and ℓ + r/2 are a pair, counted from 0"),
+        (Attention(position=Rotary(width=2, layout="interleaved")), "first r = 2 columns; 2ℓ and 2ℓ + 1 are a pair"),
+        (Attention(position=Rotary(start=3)), "the positions 3, 4, …; the last query has that of the last key"),
+        (Attention(position=Rotary(), alignment="top-left"), "the first query has that of the first key"),
+        (Attention(position=Rotary(given="tables")), "tables are given; without those of queries"),
+        (Attention(causal=True, position=Alibi()), "slopes are powers of two, by the number of heads"),
+        (Attention(position=Buckets()), "the distances 0 to 7 have a bucket each, those from 128 on one together"),
+        (Attention(position=Shaw(most=2)), "query i and key j, cut to −2 … 2"),
+        (Attention(dropout=0.25), "weights that are kept are divided by 3/4"),
+        (Attention(lse=True), "the second result is Lᵢ = log(Σ_ℓ e^(s_iℓ))"),
+        (Attention(sink="zero"), "aᵢⱼ = e^(sᵢⱼ)/(1 + Σ_ℓ e^(s_iℓ))"),
+    ],
+    ids=str,
+)
+def test_conventions(spec: Attention, words: str) -> None:
+    assert words in told(spec)
+    assert words not in told(Attention())
+
+
+def test_conventions_of_latents_and_packed_projections() -> None:
+    latent = told(Attention(latent=Latent(absorbed=True, norm="rms")), "x w_q")
+    assert "the part with positions stands after the part without" in latent
+    assert "with the matrices absorbed, no key and no value is made" in latent
+    assert "latents are divided by √mean(c_l²), then multiplied by their gain" in latent
+    assert "queries, keys, values, head by head" in told(Attention(packed=True), "x")
+
+
+def test_long_reasons_stand_under_the_steps() -> None:
+    document = Attention(heads=2, sink="given").document()
+    steps = next(b for b in document.blocks[2:] if isinstance(b, Steps))
+    assert "the sink takes its share" not in "".join(map(str, (step.reason for step in steps.items)))
+    assert "A: row by row; the sink takes its share, and gives nothing" in told(Attention(heads=2, sink="given"))

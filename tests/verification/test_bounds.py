@@ -1,5 +1,7 @@
 """The bound holds for every implementation it speaks for, is not idle, and refuses what is wrong."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,9 +9,10 @@ from symattn import Attention
 from symattn.arrays.ball import Ball
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.precision import Precision
+from symattn.bounds import plain_bound
 from symattn.bounds.arithmetic import upper
 from symattn.bounds.balls import allowed
-from symattn.bounds.judge import expected
+from symattn.bounds.judge import Traced, expected
 from symattn.bounds.reference import run
 from tests.verification.legal import Row
 
@@ -136,3 +139,110 @@ def test_an_undefined_number_has_no_upper_end() -> None:
         numbers = Ball.lift(np.array([0.0, 1.0])) / Ball.lift(np.array([0.0, 2.0]))
     assert upper(numbers)[0] == np.inf
     assert 0.5 <= upper(numbers)[1] < 0.6
+
+
+ASKED = {
+    "float64": Precision.of("fp64"),
+    "float32": Precision.of("fp32"),
+    "float16": Precision.of("fp16"),
+    "bfloat16": Precision.of("bf16"),
+    "float16 fused": Precision.of("fp16", "fused"),
+    "bfloat16 fused": Precision.of("bf16", "fused"),
+    "float8 fused": Precision.of("e4m3", "fused", output="bf16"),
+    "float8 as on Hopper": Precision.of("e5m2", "fused", accumulate="fp22", output="bf16"),
+    "truncated sums": Precision.of("bf16", "fused", accumulate="fp32-truncated"),
+    "one tile": replace(Precision.of("fp32"), tiles=0, merges=0, lse=False),
+}
+NARROWER = 1000.0
+
+
+def inputs(rng: np.random.Generator, p: Precision) -> dict[str, np.ndarray]:
+    """One query and up to twelve keys: random, equal, far apart, with an offset, or with one favourite."""
+    n, d, kind = int(rng.integers(1, 13)), int(rng.integers(1, 6)), rng.choice(["random", "equal", "offset", "one"])
+    made = {name: rng.standard_normal((rows, d if name != "v" else 1)) for name, rows in (("q", 1), ("k", n), ("v", n))}
+    if kind == "equal":
+        made["q"] *= 0
+    if kind == "offset":
+        made["v"] += 8
+    if kind == "one":
+        made["k"][int(rng.integers(n))] *= 4
+    return {name: p.input.rounded(a) for name, a in made.items()}
+
+
+def ratios(p: Precision, seed: int, cases: int, each: int) -> list[float]:
+    """|y − exact| / allowed, for so many implementations of so many inputs."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(cases):
+        given = inputs(rng, p)
+        right = expected(Attention(), given, p)
+        arrays = given["q"][0], given["k"], given["v"][:, 0]
+        found += [_ratio(right, Row(p, rng).output(*arrays)) for _ in range(each)]
+    return found
+
+
+def _ratio(right: Traced, y: float) -> float:
+    return float(right.ratios(np.array([[y]]))[0, 0])
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_none_is_outside_and_a_narrower_bound_would_refuse_some(name: str) -> None:
+    found = ratios(ASKED[name], 31, 12, 5)
+    assert max(found) <= 1
+    assert sum(x * NARROWER > 1 for x in found) > len(found) / 4
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ASKED)
+def test_none_of_a_thousand_is_outside(name: str) -> None:
+    found = ratios(ASKED[name], 32, 100, 10)
+    assert len(found) == 1000
+    assert max(found) <= 1
+    assert sum(x * NARROWER > 1 for x in found) > len(found) / 4
+
+
+GOALS = {"float32": 250.0, "float16": 16.0, "bfloat16": 6.0}
+TILE = 32
+
+
+def _exact(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    s = q @ k.T / np.sqrt(q.shape[1])
+    e = np.exp(s - s.max(axis=1, keepdims=True))
+    return np.asarray(e / e.sum(axis=1, keepdims=True) @ v)
+
+
+def _in_tiles(q: np.ndarray, k: np.ndarray, v: np.ndarray, p: Precision, scale: float) -> np.ndarray:
+    m, total = np.full((len(q), 1), -np.inf, np.float32), np.zeros((len(q), 1), np.float32)
+    out = np.zeros((len(q), v.shape[1]), np.float32)
+    for j in range(0, len(k), TILE):
+        s = q @ k[j : j + TILE].T * np.float32(scale)
+        grown = np.maximum(m, s.max(axis=1, keepdims=True))
+        e, shrink = np.exp(s - grown), np.exp(m - grown)
+        total = total * shrink + e.sum(axis=1, keepdims=True)
+        out = out * shrink + p.stored.rounded(e).astype(np.float32) @ v[j : j + TILE]
+        m = grown
+    return np.asarray(p.returned.rounded(out / total))
+
+
+@pytest.mark.parametrize("name", GOALS)
+def test_the_slack_is_small_and_a_wrong_scale_is_found(name: str) -> None:
+    p, rng, d = Precision.of(name, "fused"), np.random.default_rng(61), 64
+    given = {c: p.input.rounded(rng.standard_normal((128, d))) for c in "qkv"}
+    q, k, v = (given[c].astype(np.float32) for c in "qkv")
+    bound, exact = plain_bound.allowed(Attention(), given, p.in_tiles(128, TILE)), _exact(**given)
+    error = np.abs(_in_tiles(q, k, v, p, 1 / np.sqrt(d)) - exact)
+    assert (error <= bound).all()
+    assert bound.max() / error.max() <= GOALS[name]
+    wrong = np.abs(_in_tiles(q, k, v, p, 1 / np.sqrt(d + 1)) - exact)
+    assert (wrong > bound).any()
+
+
+def test_an_accumulator_of_half_precision_is_found_in_float32() -> None:
+    p, rng = Precision.of("fp32"), np.random.default_rng(62)
+    given = {c: p.input.rounded(rng.standard_normal((64, 32))) for c in "qkv"}
+    s = given["q"] @ given["k"].T / np.sqrt(32)
+    e = np.exp(s - s.max(axis=1, keepdims=True))
+    total = np.zeros((64, 32), np.float16)
+    for j in range(64):
+        total = (total + e[:, j : j + 1] * given["v"][j]).astype(np.float16)
+    error = np.abs(total / e.sum(axis=1, keepdims=True) - _exact(**given))
+    assert (error > plain_bound.allowed(Attention(), given, p)).any()

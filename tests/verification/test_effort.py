@@ -1,4 +1,4 @@
-"""No clock decides an answer: what is tried is counted, and an upper limit in seconds is told where it struck."""
+"""No clock decides an answer: what is tried is counted, limits that struck are told; one thread of BLAS is used."""
 
 import re
 import subprocess
@@ -9,23 +9,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import symattn
-from symattn import Attention, Report, Verdict, verify
+from symattn import Attention, Report, Verdict, audit, bound, verify
 from symattn.arrays.precision import Precision
 from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker
 from symattn.document.render.json import render
-from symattn.programs import process
+from symattn.models.auditing.examining import examine
+from symattn.programs import asserted, process
 from symattn.programs.request import Request
 from symattn.programs.target import target
 from symattn.programs.verifying import verify_target
+from symattn.testing import assert_close_to_exact
 from symattn.verification import effort, engine
 from symattn.verification.attention import OfAttention
 from symattn.verification.effort import Effort, exhausted, for_finding
 from symattn.verification.probing import search
 from symattn.verification.reduce import reduce
+from symattn.verification.tolerances import asked, tolerance
 from tests.faults import programs
 from tests.faults.rewrites import softmax as _softmax
 from tests.refusals import refuses
@@ -307,3 +311,71 @@ def right(q, k, v):
 def twice(q, k, v):
     return 2 * right(q, k, v)
 """
+
+
+ONES = np.ones((4, 2), np.float32)
+
+
+def threads() -> set[int]:
+    """The numbers of threads of the BLAS libraries that are loaded."""
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+@pytest.fixture(autouse=True)
+def two() -> Iterator[None]:
+    with threadpool_limits(2, "blas"):
+        if threads() != {2}:
+            pytest.skip("this BLAS cannot have two threads")
+        yield
+        assert 2 in threads()  # a library that a test loads has as many as it likes
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "judge"),
+    [
+        (asserted, "close_to_exact", lambda: assert_close_to_exact(ONES, ONES, ONES, ONES)),
+        (asked, "beforehand", lambda: bound(n=8, d_k=2)),
+        (tolerance, "weigh", lambda: bound(n=8, d_k=2).document(compare=True)),
+    ],
+)
+def test_judging_takes_one_thread(
+    module: object, name: str, judge: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, within = set(), getattr(module, name)
+
+    def looking(*args: object, **told: object) -> object:
+        seen.update(threads())
+        return within(*args, **told)
+
+    monkeypatch.setattr(module, name, looking)
+    judge()
+    assert seen == {1}
+
+
+@pytest.mark.deep
+def test_a_verified_function_runs_on_one_thread() -> None:
+    seen = set()
+
+    def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> object:
+        if len(k) > 16:  # the calls that settle how to call it are small
+            seen.update(threads())
+        return Attention()(q, k, v)
+
+    verify(attention, Attention(), examples=0)
+    assert seen == {1}
+
+
+@pytest.mark.torch
+def test_a_call_is_audited_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    seen: set[int] = set()
+
+    def looking(*call: Any, **told: Any) -> object:
+        seen.update(threads())
+        return examine(*call, **told)
+
+    monkeypatch.setattr("symattn.models.auditing.begun.examine", looking)
+    with audit() as report:
+        torch.nn.functional.scaled_dot_product_attention(*torch.ones(3, 1, 1, 4, 2))
+    assert (seen, report.verdict.value) == ({1}, "pass as given")
