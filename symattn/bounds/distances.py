@@ -41,17 +41,17 @@ class ValueColumns:
     monomials: Floats | None = None
 
     @cached_property
-    def sizes(self) -> NDArray[Any]:
+    def sizes(self) -> np.ndarray:
         """|v|."""
         return (np.abs(self.v) + (0 if self.radii is None else self.radii * (1 + 4 * U))).astype(self.kind)
 
     @cached_property
-    def summed(self) -> NDArray[Any]:
+    def summed(self) -> np.ndarray:
         """|v|_j, the sums of the sizes of their monomials."""
         return self.sizes if self.monomials is None else self.monomials.astype(self.kind)
 
     @cached_property
-    def exact(self) -> NDArray[Any]:
+    def exact(self) -> np.ndarray:
         """v, rounded to ``kind``."""
         return self.v.astype(self.kind)
 
@@ -93,18 +93,18 @@ class ValueColumns:
         """w."""
         return float(np.finfo(self.kind).eps) / 2
 
-    def weighed(self, s: NDArray[Any], values: NDArray[Any], up: Floats) -> Floats:
+    def weighed(self, s: np.ndarray, values: np.ndarray, up: Floats) -> Floats:
         """At least s @ values, for nonnegative values of ``kind``, in float64."""
         result: Floats = (s @ values).astype(np.float64)
         result *= 1 + 2 * (self.n + 4) * self.roundoff + up
         result += 2.0**26 * float(np.finfo(self.kind).tiny) * self.n * self.largest.max(axis=-1, keepdims=True)
         return result
 
-    def unknown(self, s: NDArray[Any], up: Floats) -> Any:
+    def unknown(self, s: np.ndarray, up: Floats) -> Any:
         """At least Σ_j s_j ρ_j, by how much sums of values that are enclosed may be off; 0 where values are inputs."""
         return 0.0 if self.radii is None else self.weighed(s, self.radii.astype(self.kind), up)
 
-    def sums(self, s: NDArray[Any], up: Floats) -> Floats:
+    def sums(self, s: np.ndarray, up: Floats) -> Floats:
         """At least Σ_j s_j, for each row, (…, rows, 1)."""
         result = s.sum(axis=-1, keepdims=True).astype(np.float64)
         return np.asarray(result * (1 + 2 * (self.n + 4) * self.roundoff + up))
@@ -116,14 +116,14 @@ class Around(NamedTuple):
     values: ValueColumns
     o: Floats
 
-    def distances(self, s: NDArray[Any], total: Floats, at_zero: Floats | None, up: Floats) -> Floats:
+    def distances(self, s: np.ndarray, total: Floats, at_zero: Floats | None, up: Floats) -> Floats:
         """At least Σ_j s_j |v_j − o| for each row and column; ``total`` is Σ s, ``at_zero`` Σ s|v|, if it is known."""
         low, high = self.o.min(axis=-2, keepdims=True), self.o.max(axis=-2, keepdims=True)
         close = (high - low).sum(axis=-1, keepdims=True) <= 2 * self.values.typical
         chords = self._chords(s, low, high, at_zero, up) if close.any() else 0.0
         return np.asarray(chords if close.all() else np.where(close, chords, self._squares(s, total, up)))
 
-    def _chords(self, s: NDArray[Any], low: Floats, high: Floats, at_zero: Floats | None, up: Floats) -> Floats:
+    def _chords(self, s: np.ndarray, low: Floats, high: Floats, at_zero: Floats | None, up: Floats) -> Floats:
         v, o = self.values, self.o
         sides = np.concatenate([np.abs(v.v - low), np.abs(v.v - high)], axis=-1).astype(v.kind)
         values, d = v.weighed(s, sides, up), v.v.shape[-1]
@@ -135,7 +135,7 @@ class Around(NamedTuple):
         share = np.where(right > left, (o - left) / np.where(right > left, right - left, 1.0), 0.0)
         return np.asarray(first * (1 - share) + last * share + 8 * U * (first + last))
 
-    def _squares(self, s: NDArray[Any], total: Floats, up: Floats) -> Floats:
+    def _squares(self, s: np.ndarray, total: Floats, up: Floats) -> Floats:
         v, n = self.values, self.values.n
         apart = v.v - v.centre
         squares = v.weighed(s, (apart * apart).astype(v.kind), up)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import flint
 import numpy as np
@@ -42,7 +41,7 @@ def growth_of(x: Fraction | float) -> float:
     return float(np.nextafter(float(result.upper()), np.inf)) if exact else 0.0
 
 
-def growth(x: np.ndarray, most: float | None = None) -> NDArray[Any]:
+def growth(x: np.ndarray, most: float | None = None) -> np.ndarray:
     """e^x − 1, rounded up but for the last four roundings, for 0 ≤ x ≤ ``FARTHEST``; larger ones count as that.
 
     ``most`` is the largest, where it is known. float32 stays float32, but only exponents up to 80 do. Small ones: e^x

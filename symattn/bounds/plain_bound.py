@@ -201,17 +201,17 @@ class _Tile:
         return np.asarray(raw * self.table[terms] + self.lost * (terms > 0))
 
 
-def row_maxima(a: NDArray[Any]) -> Floats:
+def row_maxima(a: np.ndarray) -> Floats:
     """Row maxima as float64, (…, rows, 1)."""
     return np.asarray(a.max(axis=-1, keepdims=True, initial=0), dtype=np.float64)
 
 
-def beside(a: NDArray[Any], x: object) -> NDArray[Any]:
+def beside(a: np.ndarray, x: object) -> np.ndarray:
     """One more column, of x."""
     return np.concatenate([a, np.broadcast_to(np.asarray(x, a.dtype), (*a.shape[:-1], 1))], axis=-1)
 
 
-def with_zeros(v: NDArray[Any]) -> NDArray[Any]:
+def with_zeros(v: np.ndarray) -> np.ndarray:
     """The values of heads with a sink's row of zeros."""
     return np.pad(v, ((0, 0), (0, 1), (0, 0)))
 

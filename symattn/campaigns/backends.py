@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 from symattn.campaigns.plan import Job
 from symattn.campaigns.store import Store
-from symattn.document.codec import record
+from symattn.document.codec import Record, record
 from symattn.document.errors import InputError, MissingExtra, SymattnError
 
 
-def work(job: Job, folder: str | None = None) -> dict[str, Any]:
+def work(job: Job, folder: str | None = None) -> Record:
     """Verify, and give what is kept of it: verdict, faults, checks, notes, or the error by which there is none.
 
     ``folder`` is the current one of who asks; where it exists here, it is that of the targets too.
@@ -36,7 +36,7 @@ def work(job: Job, folder: str | None = None) -> dict[str, Any]:
     return entries | result | {"seconds": round(monotonic() - started, 3)}
 
 
-def _verified(job: Job) -> dict[str, Any]:
+def _verified(job: Job) -> Record:
     from symattn.attention import presets
     from symattn.bounds.domain import Domain
     from symattn.programs.request import RequestOrigin
@@ -66,7 +66,7 @@ def _verified(job: Job) -> dict[str, Any]:
 
 
 # -- work --------------------------------------------------------------------------------------------------------------
-Results = Iterator[dict[str, Any]]
+Results = Iterator[Record]
 
 
 def here(jobs: Sequence[Job]) -> Results:
@@ -138,7 +138,7 @@ def _here_by_dask(cores: int) -> Iterator[Any]:
 
 # -- campaigns ---------------------------------------------------------------------------------------------------------
 Backend = Literal["joblib", "dask"]
-Progress = Callable[[int, int, dict[str, Any] | None], None]
+Progress = Callable[[int, int, Record | None], None]
 
 
 def run(

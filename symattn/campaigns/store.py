@@ -10,10 +10,9 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from symattn.campaigns.plan import Job
-from symattn.document.codec import record
+from symattn.document.codec import Record, record
 from symattn.document.errors import InputError
 
 RESULTS, PLAN = "results.jsonl", "plan.json"
@@ -46,7 +45,7 @@ class Store:
             if tail and not tail.endswith(b"\n"):
                 file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
 
-    def append(self, record: dict[str, Any]) -> None:
+    def append(self, record: Record) -> None:
         """One more result. It is on the disk when this returns."""
         line = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
         handle = os.open(self.folder / RESULTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
@@ -56,11 +55,11 @@ class Store:
         finally:
             os.close(handle)
 
-    def results(self) -> dict[str, dict[str, Any]]:
+    def results(self) -> dict[str, Record]:
         """Key of a job → its result, the last one where there are several. Raises ``InputError`` for a broken line."""
         return {record["key"]: record for record in self._lines()}
 
-    def _lines(self) -> Iterator[dict[str, Any]]:
+    def _lines(self) -> Iterator[Record]:
         path = self.folder / RESULTS
         if not path.exists():
             return
@@ -76,7 +75,7 @@ class Store:
                     raise InputError(f"{path}, line {number} is not a result; hint: remove the line, and run again")
                 yield result
 
-    def plan(self) -> tuple[dict[str, Any], ...]:
+    def plan(self) -> tuple[Record, ...]:
         """The jobs as they were written down. Raises ``InputError`` where there are none."""
         path = self.folder / PLAN
         try:

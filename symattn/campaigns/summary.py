@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from symattn.campaigns.store import Store
+from symattn.document.codec import Record
 from symattn.document.evidence import Verdict
 from symattn.document.model import Block, Code, Document, Heading, Note, Paragraph, Table, Text, headers
 
-Record = dict[str, Any]
 _NAMES = ("target", "spec", "dtype", "domain")
 _WORST = ("fault", "error", "undecided", "no fault")
 

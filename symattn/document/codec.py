@@ -24,6 +24,8 @@ from symattn.document.tex import tex
 from symattn.document.text import text
 
 _Kept = TypeVar("_Kept")
+Record = dict[str, Any]
+"""What JSON holds of an object, by its keys."""
 _ENUMS: dict[str, type[Enum]] = {"Grade": Grade, "Verdict": Verdict}
 _CLASSES: dict[str, type[Any]] = {
     c.__name__: c
@@ -60,9 +62,9 @@ def record(x: object) -> Any:
     raise TypeError(f"no JSON for {type(x).__name__}")
 
 
-def _recorded(x: Any) -> dict[str, Any]:
+def _recorded(x: Any) -> Record:
     """Return the entries that ``RECORD`` names, or all fields."""
-    result: dict[str, Any] = {}
+    result: Record = {}
     entries = x.RECORD.split(", ") if hasattr(x, "RECORD") else [f.name for f in fields(x)]
     for entry in entries:
         name, optional, condition = entry.partition("?")

@@ -22,6 +22,7 @@ from symattn.arrays.index import expressions as ex
 from symattn.arrays.index.building import simplified
 from symattn.arrays.index.expressions import Demand, Expression, Index, PositiveLetter, recorded
 from symattn.arrays.index.writing import named
+from symattn.document.codec import Record
 from symattn.document.errors import InputError
 from symattn.proof import premises as pr
 from symattn.proof.counting import nodes
@@ -34,7 +35,7 @@ PARTS = {"largest": ("smaller", "larger"), "limit": ("of", "form", "value"), "in
 """The parts of the conclusions of rules; those of all others are two sides."""
 
 
-def certificate(proof: Proof) -> dict[str, Any]:
+def certificate(proof: Proof) -> Record:
     """The record of a proof. Raises InputError for one that failed: there is nothing to certify."""
     if not proof.proved:
         raise InputError("only a proof that succeeded has a certificate")
@@ -57,52 +58,52 @@ def by_definition(case: ElementEquation) -> bool:
     return left == right
 
 
-def premise(x: pr.Premise) -> dict[str, Any]:
+def premise(x: pr.Premise) -> Record:
     """The record of a premise that is no equation."""
     kind, write = _WRITERS[type(x)]
     return {"schema": SCHEMA, "kind": kind, **write(x)}
 
 
-def _said(indices: Sequence[Index], **parts: Expression) -> dict[str, Any]:
+def _said(indices: Sequence[Index], **parts: Expression) -> Record:
     """Parts of one statement, with the free indices that they share."""
     names = numbered(indices)
     return {"free": free(indices, names), **{key: written(x, names) for key, x in parts.items()}}
 
 
-def _differing(x: pr.Differing) -> dict[str, Any]:
+def _differing(x: pr.Differing) -> Record:
     sides = _said(x.indices, left=x.left, right=x.right)
     return {**sides, "sizes": dict(x.sizes), "rules": [list(pair) for pair in x.rules]}
 
 
-def _any(x: Proof | pr.Premise) -> dict[str, Any]:
+def _any(x: Proof | pr.Premise) -> Record:
     return certificate(x) if isinstance(x, Proof) else premise(x)
 
 
-def _conclusions(every: Sequence[tuple[Expression, ...]], keys: tuple[str, ...]) -> list[dict[str, Any]]:
+def _conclusions(every: Sequence[tuple[Expression, ...]], keys: tuple[str, ...]) -> list[Record]:
     """Conclusions: each a part for every key, with their free indices."""
     return [_said(bare(*parts), **dict(zip(keys, parts, strict=True))) for parts in every]
 
 
-def _concluded(x: pr.Concluded) -> dict[str, Any]:
+def _concluded(x: pr.Concluded) -> Record:
     about = {key: _field(value) for key, value in x.about.items()}
     summed = [_summed(**about)] if x.rule == "induction" else []
     conclusions = [*_conclusions(x.conclusions, PARTS.get(x.rule, _SIDES)), *summed]
     return {"rule": x.rule, **about, "premises": list(map(_any, x.premises)), "conclusions": conclusions}
 
 
-def _summed(letter: str, sort: str, term: object, closed: object) -> dict[str, Any]:
+def _summed(letter: str, sort: str, term: object, closed: object) -> Record:
     """The conclusion of an induction: Σ ``term`` over all places of a sort is ``closed`` of its size."""
     place = ["total", "s", sort, ["is", "≤", ["s"], ["t"]]]
     total = ["total", "t", sort, with_value(term, letter, place)]
     return {"free": [], "left": total, "right": with_value(closed, letter, ["size", sort])}
 
 
-def _alike(x: pr.Alike) -> dict[str, Any]:
+def _alike(x: pr.Alike) -> Record:
     both = {key: [[*side] for side in getattr(x, key)] for key in ("same", "different")}
     return {"terms": [*map(list, x.terms)], "format": x.of, "inputs": [str(y) for y in x.inputs], **both}
 
 
-def _sign(x: pr.Sign) -> dict[str, Any]:
+def _sign(x: pr.Sign) -> Record:
     indices = bare(x.expression, *x.sides)
     return {
         "conclusions": [_said(indices, smaller=x.sides[0], larger=x.sides[1])],
@@ -146,12 +147,12 @@ def _positive(x: Expression) -> set[str]:
     return {y.name for y in nodes(x, arguments=True) if isinstance(y, PositiveLetter)}
 
 
-def _hypothesis(relation: str, x: Expression) -> dict[str, Any]:
+def _hypothesis(relation: str, x: Expression) -> Record:
     return {"relation": relation, **_said(bare(x), expression=x)}
 
 
-def _equation(case: ElementEquation, left: Expression, right: Expression) -> dict[str, Any]:
-    out: dict[str, Any] = {**_said(case.indices, left=left, right=right), "how": case.how}
+def _equation(case: ElementEquation, left: Expression, right: Expression) -> Record:
+    out: Record = {**_said(case.indices, left=left, right=right), "how": case.how}
     if case.numerator is not None and case.limits is not None:
         names = numbered(case.indices)
         out["numerator"] = written(case.numerator, names)
@@ -162,7 +163,7 @@ def _equation(case: ElementEquation, left: Expression, right: Expression) -> dic
     return out
 
 
-_WRITERS: Mapping[type[pr.Premise], tuple[str, Callable[[Any], dict[str, Any]]]] = {
+_WRITERS: Mapping[type[pr.Premise], tuple[str, Callable[[Any], Record]]] = {
     pr.Differing: ("differing", _differing),
     pr.Alike: ("bits", _alike),
     pr.Concluded: ("step", _concluded),

@@ -23,7 +23,7 @@ from symattn.derivations.claims.measures import (
 from symattn.derivations.claims.reading import Vector, brackets, half_unit, number, shape, vector, written
 from symattn.derivations.printed_elements import decimal
 from symattn.derivations.walks.walk_data import counted, enumerated
-from symattn.document.codec import command, record
+from symattn.document.codec import Record, command, record
 from symattn.document.errors import InputError, article, near
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Block, Document, Note, Paragraph, Result, Step, Steps, Text
@@ -113,7 +113,7 @@ def weights(values: list[str]) -> Document:
     if zeros and holds:
         keys = f"key {zeros[0]} is" if len(zeros) == 1 else f"keys {enumerated(zeros)} are"
         blocks.append(Note((f"A softmax weight is never 0 unless its key is masked. Hypothesis: {keys} masked.",)))
-    record: dict[str, Any] = {
+    record: Record = {
         "weights": [str(x) for x in row],
         "sum": str(total),
         "excess": str(total - 1),
@@ -187,7 +187,7 @@ def equal(a: str, b: str) -> Document:
     )
 
 
-def _equal(a: str, b: str, blocks: list[Block], holds: bool | None, values: dict[str, Any]) -> Document:
+def _equal(a: str, b: str, blocks: list[Block], holds: bool | None, values: Record) -> Document:
     return _document("equal", "Are they equal?", [a, b], blocks, holds, values)
 
 
@@ -321,8 +321,8 @@ def _sign(x: Quotient, shown: Node) -> str:
     return "=" if isinstance(shown, Decimal) and x == Quotient.of(shown.digits) else "≈"
 
 
-def _equality_record(equality: Equality) -> dict[str, Any]:
-    record: dict[str, Any] = {"grade": equality.evidence.grade, "where": equality.evidence.where}
+def _equality_record(equality: Equality) -> Record:
+    record: Record = {"grade": equality.evidence.grade, "where": equality.evidence.where}
     if equality.a is not None and equality.b is not None:
         record |= {"a": str(equality.a), "b": str(equality.b), "difference": str(equality.a - equality.b)}
     if equality.near:
@@ -412,7 +412,7 @@ def _closer_says(sides: dict[str, bool]) -> str:
 
 
 def _document(
-    name: str, title: str, names: list[str], blocks: list[Block], holds: bool | None, values: dict[str, Any],
+    name: str, title: str, names: list[str], blocks: list[Block], holds: bool | None, values: Record,
     measure: str | None = None,
 ) -> Document:  # fmt: skip
     entries = record({"claim": " ".join([name, *names]), "holds": holds, "values": values})

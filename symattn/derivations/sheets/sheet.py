@@ -24,6 +24,7 @@ from symattn.attention.fields import field_types
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.derivations.sheets.schema import Printed, attention_of, printed_of, words_of
+from symattn.document.codec import Record
 from symattn.document.errors import InputError
 
 SCHEMA = 1
@@ -97,7 +98,7 @@ def _check_names(data: Mapping[str, object], where: str) -> None:
             raise InputError(f"{where}: unknown name {short(key)!r}.{suggestion} Known: {', '.join(_KEYS)}, {more}")
 
 
-def _nested(data: dict[str, Any]) -> dict[str, Any]:
+def _nested(data: Record) -> Record:
     """A sheet in which arrays and fields stand at the top level, with both where they belong."""
     flat = {key: x for key, x in data.items() if key not in _KEYS}
     known_fields = field_types(Attention)
@@ -121,7 +122,7 @@ def _attention(data: object, entries: Mapping[str, Entries], where: str) -> tupl
     return attention_of(data, dict(entries), where), ()
 
 
-def _inputs(data: dict[str, Any], where: str) -> tuple[dict[str, Entries], bool]:
+def _inputs(data: Record, where: str) -> tuple[dict[str, Entries], bool]:
     given = data.get("inputs")
     if not isinstance(given, dict) or not given:
         raise InputError(f'{where}: "inputs" is missing; hint: "inputs": {{"x": [[1, "1/2"], …]}}')
@@ -175,14 +176,14 @@ def _from_arrays(path: str, content: bytes) -> Sheet:
 FLOATS = "Floats of {} are taken at their exact binary value: 0.1 is 3602879701896397/36028797018963968."
 
 
-def _texts(data: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
+def _texts(data: Record, key: str, where: str) -> tuple[str, ...]:
     result = data.get(key, [])
     if not isinstance(result, list) or not all(isinstance(text, str) for text in result):
         raise InputError(f"{where}: {key} is a list of texts")
     return tuple(str(text) for text in result)
 
 
-def _tokens(data: dict[str, Any], entries: Mapping[str, Entries], where: str) -> tuple[str, ...]:
+def _tokens(data: Record, entries: Mapping[str, Entries], where: str) -> tuple[str, ...]:
     tokens = _texts(data, "tokens", where)
     rows = shape_of(entries["x"] if "x" in entries else entries.get("q", []))
     if tokens and (len(rows) < 2 or len(tokens) != rows[-2]):

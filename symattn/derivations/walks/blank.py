@@ -13,6 +13,7 @@ from symattn.attention.codec.exact_arrays import shape_of
 from symattn.derivations.parameters import LIMITS, whole
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.walks.walk_data import Walk
+from symattn.document.codec import Record
 from symattn.document.errors import InputError
 from symattn.document.model import Block, Paragraph, Result, Values
 from symattn.document.notation import Relation, Words
@@ -48,7 +49,7 @@ def emptied(blocks: Iterable[Block]) -> Iterator[Block]:
             yield block
 
 
-def kept(record: dict[str, Any], empty: tuple[int, ...]) -> dict[str, Any]:
+def kept(record: Record, empty: tuple[int, ...]) -> Record:
     """The JSON form of a walk without the arrays of these steps, and without what is made of them."""
     steps_ = [entry for entry in record["steps"] if entry["step"] not in empty]
     return {name: x for name, x in record.items() if name not in ("roundings", "printed")} | {"steps": steps_}

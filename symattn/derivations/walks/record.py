@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -15,16 +14,17 @@ from symattn.derivations.walks import printed
 from symattn.derivations.walks.printed import ROUNDINGS
 from symattn.derivations.walks.steps import weights_known
 from symattn.derivations.walks.walk_data import Walk, arrays_of, titles
+from symattn.document.codec import Record
 from symattn.document.errors import InputError
 
 MOST_WEIGHTED = 4096
 
 
-def record(walk: Walk, step: int | None) -> dict[str, Any]:
+def record(walk: Walk, step: int | None) -> Record:
     """The keys that a walk adds; ``step`` alone, or all."""
     numbers = [step] if step else list(titles(walk))
     numbers = [4, 5, 6, 7] if numbers == [8] else numbers  # the others go through the same arrays
-    result: dict[str, Any] = {
+    result: Record = {
         "sizes": walk.sizes,
         "attention": written(walk.sheet.attention),
         "dtype": walk.dtype,
@@ -49,7 +49,7 @@ def too_many(walk: Walk) -> bool:
     return bool(walk.arrays["weighted"].size > MOST_WEIGHTED)
 
 
-def _step(walk: Walk, name: str, number: int) -> dict[str, Any]:
+def _step(walk: Walk, name: str, number: int) -> Record:
     exact = walk.arrays[name].tolist()
     evidence = weights_known(walk) if name == "weights" else walk.evidence(name)
     entry = {
@@ -71,7 +71,7 @@ def _step(walk: Walk, name: str, number: int) -> dict[str, Any]:
     return entry
 
 
-def _roundings(walk: Walk) -> Iterator[tuple[str, dict[str, Any]]]:
+def _roundings(walk: Walk) -> Iterator[tuple[str, Record]]:
     """Every rounding that the weights have: not all have one that keeps their sum."""
     for how in ROUNDINGS[1:]:
         try:
@@ -81,7 +81,7 @@ def _roundings(walk: Walk) -> Iterator[tuple[str, dict[str, Any]]]:
                 raise
 
 
-def _rounding(walk: Walk, how: str) -> dict[str, Any]:
+def _rounding(walk: Walk, how: str) -> Record:
     result = printed.with_rounding(walk, how)
     entries = {"weights": result.weights, "output": result.output}
     entries |= {} if too_many(walk) else {"weighted": result.weighted}
@@ -93,7 +93,7 @@ def _rounding(walk: Walk, how: str) -> dict[str, Any]:
     }
 
 
-def _printed(walk: Walk) -> dict[str, Any]:
+def _printed(walk: Walk) -> Record:
     given = walk.sheet.printed
     assert given is not None
     gaps = {name: printed.difference(walk, name, x) for name, x in given.rounded.items()}

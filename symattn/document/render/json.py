@@ -7,7 +7,7 @@ from typing import Any
 
 from symattn.document import model as md
 from symattn.document import notation as nt
-from symattn.document.codec import record
+from symattn.document.codec import Record, record
 from symattn.document.render.common import heading, plain_text
 from symattn.document.text import text
 
@@ -20,7 +20,7 @@ def render(document: md.Document) -> str:
     return json.dumps(record(whole), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _common(document: md.Document) -> dict[str, Any]:
+def _common(document: md.Document) -> Record:
     return {
         "schema": SCHEMA,
         "kind": document.kind,
@@ -32,7 +32,7 @@ def _common(document: md.Document) -> dict[str, Any]:
     }
 
 
-def _from_blocks(document: md.Document) -> dict[str, Any]:
+def _from_blocks(document: md.Document) -> Record:
     """Return what the kind of document promises, empty lists included, and what else there is."""
     result: dict[str, list[Any]] = {key: [] for key in _PROMISED.get(document.kind, ())}
     for block in document.blocks:
@@ -74,13 +74,13 @@ def _entries(block: md.Block) -> tuple[str, list[Any]]:
             return "", []
 
 
-def _step(step: md.Step) -> dict[str, Any]:
+def _step(step: md.Step) -> Record:
     grade = step.evidence.grade if step.evidence else None
     entry = {**record(step.formula), "reason": plain_text(step.reason), "grade": grade}
     return {**entry, "where": step.evidence.where} if step.evidence and step.evidence.where else entry
 
 
-def _values(block: md.Values) -> dict[str, Any]:
+def _values(block: md.Values) -> Record:
     entry = {
         "name": block.name,
         "exact": _code(block.exact),

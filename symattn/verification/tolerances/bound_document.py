@@ -10,7 +10,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds.formula import formula
 from symattn.bounds.sharp.limits import HYPOTHESIS
 from symattn.document import model as md
-from symattn.document.codec import called, changed_fields
+from symattn.document.codec import Record, called, changed_fields
 from symattn.document.evidence import Evidence, Grade, both
 from symattn.document.notation import Decimal, Fence, Node, name, relation
 from symattn.document.tex import tex
@@ -114,7 +114,7 @@ def _result(value: float, formulas: tuple[Node, ...], evidence: Evidence) -> md.
     return md.Result("Tolerance", formulas, (evidence,), atol)
 
 
-def _parts(results: Mapping[str, float]) -> list[dict[str, Any]]:
+def _parts(results: Mapping[str, float]) -> list[Record]:
     return [{"step": step, "value": x} for step, x in sorted(results.items(), key=lambda item: -item[1])]
 
 
@@ -154,7 +154,7 @@ def _sharply(sharp: Sharp | None, evidence: Evidence) -> Iterator[md.Block]:
         yield md.Note((f"For {several} the worst case allows less and is used instead: {why}.",))
 
 
-def _told(sharp: Sharp | None) -> dict[str, Any]:
+def _told(sharp: Sharp | None) -> Record:
     if sharp is None:
         return {}
     mean = sharp.mean()
@@ -214,7 +214,7 @@ def _weighed(w: Weighed) -> tuple[md.Text, ...]:
     )  # fmt: skip
 
 
-def _record(w: Weighed) -> dict[str, Any]:
+def _record(w: Weighed) -> Record:
     return {
         "name": w.tolerance.name, "rtol": w.tolerance.rtol, "atol": w.tolerance.atol, "inputs": w.family,
         "accepted": [m.cause for m in w.accepted], "tried": w.tried, "needed": w.needed,
