@@ -42,8 +42,6 @@ class Series:
     role: Role = "ink"
     shape: Literal["disc", "square"] = "disc"
     dash: str = ""
-    line: bool = True
-    marks: bool = True
     bars: Sequence[float] = ()
     notes: Sequence[str] = ()
     law: Sequence[tuple[float, float]] = ()
@@ -76,12 +74,10 @@ class Plot:
     def draw(self, series: Sequence[Series]) -> None:
         """Lines first, marks above them, then the words, moved apart where lines end together."""
         for one in series:
-            if one.line:
-                points = [(self.x.at(x), self.y.at(y)) for x, y in one.law or one.points]
-                self.scene.line(*points, role=one.role, dash=one.dash)
+            points = [(self.x.at(x), self.y.at(y)) for x, y in one.law or one.points]
+            self.scene.line(*points, role=one.role, dash=one.dash)
         for one in series:
-            if one.marks:
-                self._marks(one)
+            self._marks(one)
         self._words([one for one in series if one.words])
 
     def _marks(self, one: Series) -> None:
