@@ -1,4 +1,4 @@
-"""Tiles, caches and linear attention on the other kinds of array: residues, balls, SymPy's numbers, stored formats."""
+"""Tiles, caches and linear attention on the other kinds of array; enclosures run all that the others run."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,8 @@ import pytest
 import sympy
 
 from symattn.arrays import kind
-from symattn.arrays.ball import precision
+from symattn.arrays.ball import Ball, precision
+from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.modular import modular
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear, masks
@@ -19,10 +20,14 @@ from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles, row_states, score_and_value_gradients
 from symattn.attention.streaming.cache import Growing, Paged, Sliding, Static, append, attend, beside, held, prefill
 from symattn.attention.streaming.states import PartialOutput, finish, lse, online, split_keys
+from tests.arrays.enclosures import BITS, outside
 from tests.arrays.residues import agree
+from tests.arrays.users import RIGHT, Program
 from tests.attention.definition import parts
+from tests.attention.definitions import DEFINITIONS
 from tests.attention.pieces import PAIRS
 from tests.attention.streaming_tools import EXACT, drawn
+from tests.attention.test_transformer import MODELS, ids, parameters
 
 CAUSAL = Attention(scale=1, causal=True)
 MASKED = Attention(scale=1, mask="boolean")
@@ -168,3 +173,46 @@ def test_hidden_rows_of_letters_are_zeros(name: str) -> None:
     found = parts(form(**{n: symbolic.letters(n, *shape) for n, shape in shapes.items()}))[0]
     assert (found[2] == 0).all()
     assert not (found[:2] == 0).any()
+
+
+DRAW = np.random.default_rng(3)
+SMALL = [DRAW.integers(-6, 7, (4, 4)) / 4 for _ in range(3)]
+
+
+def encloses(got: Any, wanted: Any, wide: float = 2.0**-30) -> None:
+    """No interval misses the value, none says nothing, none is wide. Norms of a few close numbers widen them."""
+    found = outside(got, wanted)
+    assert found.outside == found.open == 0
+    assert found.compared > 0
+    assert all((x.rad <= wide).all() for x in (got if isinstance(got, list) else [got]))
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_definitions(name: str) -> None:
+    with precision(BITS):
+        encloses(DEFINITIONS[name].run(Enclosure.literal), DEFINITIONS[name].run(Ball.literal))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_tiles_caches_and_recurrences(name: str) -> None:
+    with precision(BITS):
+        encloses(run(name, Enclosure, whole=False), run(name, Ball, whole=False))
+
+
+@pytest.mark.parametrize("program", RIGHT, ids=lambda f: f.__name__)
+def test_programs_of_users(program: Program) -> None:
+    with precision(BITS):
+        encloses(program(*map(Enclosure.lift, SMALL)), program(*map(Ball.lift, SMALL)))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_whole_models(name: str) -> None:
+    model = MODELS[name]
+    given = parameters(model)
+    with precision(BITS):
+        got, wanted = (model(**ids(model), **{n: _lifted(k, x) for n, x in given.items()}) for k in (Enclosure, Ball))
+        encloses(got, wanted, 2.0**-10)
+
+
+def _lifted(kind: Any, x: Any) -> Any:
+    return x if np.asarray(x).dtype.kind in "bi" else kind.lift(x)
