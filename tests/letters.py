@@ -1,6 +1,12 @@
 """The letters of the derivations, and how they are written."""
 
+from typing import Any
+
+from symattn.derivations import scaling
+from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.document.notation import Call, Like, Name, Node, Product, call, name, node
+from symattn.proof.relations.glossary import Glossary
 
 E = Name("e")
 SIGMA, MU = Name("σ"), Name("μ")
@@ -40,3 +46,10 @@ def var(x: Like) -> Call:
 def dot(x: Node, y: Node) -> Product:
     """x · y."""
     return Product((x, y), "·")
+
+
+def letters_of(*setting: Any, section: str = "main") -> Glossary:
+    """The letters of a section of ``scaling``."""
+    telling = Telling(mu=MU)
+    telling.blocks(scaling.assumed(ScalingSetting(*setting)) + scaling._ZERO)
+    return telling.sections[section].glossary

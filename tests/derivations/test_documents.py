@@ -16,7 +16,7 @@ import pytest
 
 from symattn.derivations import derive, names
 from symattn.derivations.exactly import value
-from symattn.derivations.scaling_numpy import ScalingSetting, cube, estimate, moments
+from symattn.derivations.scaling_numpy import cube, estimate, moments
 from symattn.document import notation as nt
 from symattn.document.evidence import Grade
 from symattn.document.formulas import formula
@@ -30,6 +30,7 @@ from symattn.proof.relations.section import Section
 from symattn_cli.main import main
 from tests.document.render.test_latex_compiles import together
 from tests.lanes import one_in, one_row_in
+from tests.letters import letters_of
 from tests.refusals import refuses
 
 ASKED: list[tuple[str, dict[str, Any]]] = [
@@ -330,8 +331,7 @@ def test_paragraphs_name_the_seed() -> None:
 
 @pytest.mark.parametrize("part", ["moments", "independent", "centred"])
 def test_no_grade_goes_without_an_assumption_that_its_law_makes(part: str) -> None:
-    setting = ScalingSetting(4)
-    made = setting.main()
+    made = letters_of(4)
     claim = formula("Var(s) = d_k σ⁴")
     assert str(Section(made).claim(claim, "").evidence) == "proved: all sizes, under A1–A3"
     fewer = {label: words for label, words in made.labels.items() if words != part}
@@ -341,6 +341,6 @@ def test_no_grade_goes_without_an_assumption_that_its_law_makes(part: str) -> No
 
 def test_any_mean_does_not_need_that_it_is_zero() -> None:
     claim = formula("E[s] = d_k μ²")
-    assert str(Section(ScalingSetting(4).score().where("s = q·k")).claim(claim, "").evidence).endswith(
+    assert str(Section(letters_of(4, section="any").where("s = q·k")).claim(claim, "").evidence).endswith(
         "under A1 and A2"
     )

@@ -49,15 +49,7 @@ from symattn.proof.rules import Fold
 from symattn.proof.together import Together
 from symattn.theorems import theorem_of
 from symattn.theorems.as_printed import AsPrinted
-from tests.letters import MU, SIGMA, mean, q, s, var
-
-
-def letters_of(*setting: Any, section: str = "main") -> Glossary:
-    """The letters of a section of ``scaling``."""
-    telling = Telling(mu=MU)
-    telling.blocks(scaling.assumed(ScalingSetting(*setting)) + scaling._ZERO)
-    return telling.sections[section].glossary
-
+from tests.letters import MU, SIGMA, letters_of, mean, q, s, var
 
 SCORE = letters_of(4, "μ")
 MASKED = Attention(causal=True, fully_masked="nan")

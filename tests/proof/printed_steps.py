@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from symattn.attention.letters_of_attention import D_K
-from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.document import notation as nt
 from symattn.document.notation import Node, Relation
 from symattn.proof import certified
@@ -15,7 +14,7 @@ from symattn.proof.premises import Concluded
 from symattn.proof.relations import concluding, limit_rules
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import RelationQuestion, decided
-from tests.letters import MU, SIGMA, s, var
+from tests.letters import MU, SIGMA, letters_of, s, var
 
 Record = dict[str, Any]
 
@@ -57,7 +56,7 @@ def limit(relation: Relation, condition: Relation, form: Node, glossary: Glossar
     return found
 
 
-_SCORE = ScalingSetting(4, "μ").main()
+_SCORE = letters_of(4, "μ")
 X, Y, T, N_, P = (nt.name(x) for x in "xytnp")
 XI, PI, UI, SI = (nt.name(x, "i") for x in ("x", "p", "u", "s"))
 BETA, E = nt.name("β"), nt.Name("e")

@@ -10,7 +10,7 @@ import pytest
 
 from symattn.proof.checker import check
 from symattn.proof.coq.inferences import lemmas
-from tests.proof.test_means_checked import NOUGHT, ONE, TWO, equation, letter
+from tests.proof.test_expectation import NOUGHT, ONE, TWO, equation, letter
 from tests.proof.test_steps_checked import Parts, Record, minus, step
 
 B, C, S, D, X = map(letter, "bcsdx")

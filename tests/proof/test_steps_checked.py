@@ -14,7 +14,7 @@ from symattn.proof.prover import prove
 from symattn.proof.statement import Letters
 from tests.proof.certificate_mutants import accepted as mutants
 from tests.proof.printed_steps import RULES
-from tests.proof.test_means_checked import equation, letter, mean, total
+from tests.proof.test_expectation import equation, letter, mean, total
 
 Parts = list[Any]
 Record = dict[str, Any]

@@ -132,7 +132,7 @@ OF_ONE_CALL = {
         of_one_width, PLAIN, "call", "…", "…where d_v ≠ d_k: ValueError: all input arrays must have the same shape…"
     ),
     "one array in several roles": Named(
-        lambda q, k, v: plain(q, k, v) * (2 if k is v else 1), PLAIN, "call", "…"
+        lambda q, k, v: plain(q, k, v) * (2 if k is v else 1), PLAIN, "output", None
     ),
     "the order of axes in memory": Named(
         lambda q, k, v: plain(q, k, v) * (2 if k.strides[0] < 0 else 1), PLAIN, "call", "…"
