@@ -200,7 +200,7 @@ class _Scores:
         moved = _around(step, a + e, off, off)
         if 2 * extents(cos)[-1] < extents(a)[-1]:  # the columns that no rotation reaches
             moved = moved - _around(step, a + e, off * 0, off * 0)
-        a, e = _around(step, a, cos, sin), _around(step, e, cos, sin)
+        a, e = _around(step, a, cos, sin), _around(step, e, cos, sin) if step.of[0] in self.steps else e
         return a, e + moved + (a + e) * self._g(3, self.f)
 
     def _tables(self, cos: Balls, name: str) -> np.ndarray:

@@ -41,11 +41,11 @@ def product(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.n
 def exact_product(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray, rb: np.ndarray) -> None:
     np.multiply(a, b, out=c)
     off = product_error(a, b, c)
-    more = (np.abs(a) + ra) * rb + np.abs(b) * ra
-    zero = ((a == 0) & (ra == 0) & np.isfinite(b) & np.isfinite(rb)) | (
-        (b == 0) & (rb == 0) & np.isfinite(a) & np.isfinite(ra)
-    )
-    r[...] = np.where(zero, 0.0, np.where((ra == 0) & (rb == 0), off, (off + more) * UP + TINY))
+    x, y = np.abs(a), np.abs(b)
+    largest = x + ra
+    more = largest * rb + y * ra
+    zero = ((largest == 0) | (y + rb == 0)) & (more == 0)  # 0 times no finite number is NaN
+    r[...] = np.where(zero, 0.0, np.where(ra + rb == 0, off, (off + more) * UP + TINY))
 
 
 def shifted(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray) -> None:

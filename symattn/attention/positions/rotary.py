@@ -25,23 +25,24 @@ def inverse_frequencies(width: int, base: Number, like: Array) -> Any:
 
     Raises InputError for an odd width. Source: Su et al., RoFormer (2021), §3.2.2; Vaswani et al. (2017), §3.5.
     """
-    return powers_of(base, [Fraction(-2 * pair, width) for pair in range(pairs(width))], like)
+    return powers_of(base, range(0, -2 * pairs(width), -2), like, width)
 
 
-def powers_of(base: Number, exponents: Sequence[Fraction], like: Array) -> Array:
-    """base^e for every exponent e. Shapes: (f,)."""
+def powers_of(base: Number, exponents: Sequence[int | Fraction], like: Array, over: int = 1) -> Array:
+    """base^(e/``over``) for every e of ``exponents``. Shapes: (f,)."""
     if isinstance(like, np.ndarray):
-        frequencies: Array = _floats(Fraction(base), tuple(exponents), like.dtype)
+        each = exponents if isinstance(exponents, range) else tuple(exponents)
+        frequencies: Array = _floats(Fraction(base), each, like.dtype, over)
         return frequencies
     if in_balls := getattr(like, "in_balls", None):  # operations on single numbers cost less there
-        return in_balls(lambda ball: powers_of(base, exponents, ball))  # type: ignore[no-any-return]
-    return namespace_of(like).stack([power(base, e, like) for e in exponents])
+        return in_balls(lambda ball: powers_of(base, exponents, ball, over))  # type: ignore[no-any-return]
+    return namespace_of(like).stack([power(base, Fraction(e, over), like) for e in exponents])
 
 
 @lru_cache(maxsize=64)  # each call of a specification asks for the same frequencies again
-def _floats(base: Fraction, exponents: tuple[Fraction, ...], dtype: np.dtype[Any]) -> Any:
+def _floats(base: Fraction, exponents: Sequence[int | Fraction], dtype: np.dtype[Any], over: int) -> Any:
     like: Any = np.zeros((), dtype=dtype)
-    result: Any = namespace_of(like).stack([power(base, e, like) for e in exponents])
+    result: Any = namespace_of(like).stack([power(base, Fraction(e, over), like) for e in exponents])
     result.flags.writeable = False
     return result
 
@@ -68,17 +69,17 @@ def tables(positions: object, frequencies: Array) -> Tables:
 
 
 def short_tables(start: int, n: int, frequencies: Array) -> tuple[Tables, Tables]:
-    """Return the tables of start + 32 a for the positions start, …, start + n − 1, and those of b = 0, …, 31.
+    """Return the tables of 32 a, a = 1, 2, …, for n positions, and those of start + b, b = 0, …, 31.
 
     Of fewer than 32 positions there are as many b.
     """
     xp = namespace_of(frequencies)
-    far = xp.arange(-(-n // _TOGETHER)) * _TOGETHER + start
-    return tables(far, frequencies), tables(xp.arange(min(n, _TOGETHER)), frequencies)
+    far = xp.arange(1, -(-n // _TOGETHER)) * _TOGETHER
+    return tables(far, frequencies), tables(xp.arange(min(n, _TOGETHER)) + start, frequencies)
 
 
-def joined(far: Tables, near: Tables, n: int) -> Tables:
-    """Return (cos, sin) at the first n positions (start + 32 a) + b, from ``short_tables``. Shapes: → twice (n, f).
+def joined(far: Tables, near: Tables, n: int, index: int) -> Any:
+    """Cosines (``index`` 0) or sines (1) at n positions 32 a + (start + b), from ``short_tables``. Shapes: → (n, f).
 
     An enclosure takes each cosine from Arb, which costs far more than all that is done with it. The addition formulas
     need n/32 + 32 of them in place of n, and are identities: products and sums of enclosures enclose the result.
@@ -88,10 +89,13 @@ def joined(far: Tables, near: Tables, n: int) -> Tables:
     2 (1 + r)² in size, and rounded by at most 2⁻⁵² (1 + r)². Together these are less than 4.01 r + 2⁻⁵¹ + 2⁻⁶⁹, and
     twice as much covers the rounding of the radii themselves.
     """
-    xp = namespace_of(far[0])
-    results = add_angles(*(table[:, None, :] for table in far), *(table[None, :, :] for table in near))
-    cos, sin = (xp.reshape(table, (-1, table.shape[-1]))[:n] for table in results)
-    return cos, sin
+    xp = namespace_of(near[index])
+    if n <= _TOGETHER:
+        return xp.concat([near[index]])  # an array of its own: the short tables are kept
+    cos, sin = (table[:, None, :] for table in far)
+    first, second = near if index == 0 else (near[1], -near[0])  # sin (a + b) = cos a sin b − sin a (−cos b)
+    later = xp.reshape(cos * first - sin * second, (-1, first.shape[-1]))
+    return xp.concat([near[index], later])[:n]
 
 
 def pythagorean_tables(n: int, triples: Sequence[tuple[int, int, int]], like: Array, start: int = 0) -> Tables:

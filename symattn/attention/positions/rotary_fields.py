@@ -113,7 +113,7 @@ class NTKScaling(_Scaling):
         f = len(frequencies)
         if f < 2:
             raise InputError("NTK-aware scaling of one frequency: the exponent r/(r − 2) is infinite for r = 2 columns")
-        return frequencies * powers_of(self.grown(n), [Fraction(-pair, f - 1) for pair in range(f)], frequencies)
+        return frequencies * powers_of(self.grown(n), range(0, -f, -1), frequencies, f - 1)
 
     @property
     def words(self) -> str:

@@ -113,7 +113,7 @@ def _table(asked: Rotary, index: int, x: Array, positions: np.ndarray | None = N
             counted = np.arange(n) + asked.start if positions is None else positions
             result = stand_ins(("cos", "sin")[index], rotary.angles(counted, frequencies))
         elif positions is None and getattr(kind, "name", "") == "enclosure":
-            result = rotary.joined(*_short_tables(asked, int(n), int(width), kind), n)[index]
+            result = rotary.joined(*_short_tables(asked, int(n), int(width), kind), n, index)
         else:
             xp = namespace_of(like)
             places = xp.arange(n) + asked.start if positions is None else positions
