@@ -272,10 +272,13 @@ def in_fields(blamed: str, words: str, **fields: Any) -> Mistake:
 
 
 def in_inputs(blamed: str, words: str, **read: Callable[[np.ndarray], np.ndarray]) -> Mistake:
-    """A mistake in reading some inputs."""
+    """A mistake in reading some inputs, of any kind where ``read`` asks for no more than arrays have."""
+
+    def taken(a: Any) -> Any:
+        return a if hasattr(a, "__array_namespace__") else np.asarray(a)
 
     def changed(spec: Attention, inputs: Inputs) -> Inputs:
-        return {**inputs, **{n: f(np.asarray(inputs[n])) for n, f in read.items() if n in inputs}}
+        return {**inputs, **{n: f(taken(inputs[n])) for n, f in read.items() if n in inputs}}
 
     return Mistake(blamed, words, Variant(inputs=changed))
 

@@ -15,6 +15,7 @@ from symattn.bounds import judge, reference
 from symattn.bounds.case_result import CaseResult, middles
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Array
+from symattn.document.errors import Undecided
 from symattn.verification.effort import Effort
 from symattn.verification.report import Counterexample
 
@@ -244,11 +245,15 @@ def shapes(subject: Subject, judged: CaseResult) -> str:
 
 
 def steps(spec: Attention, judged: CaseResult, variant: reference.Variant) -> tuple[tuple[str, str, str], ...]:
-    """The worst row of every step of attention: right, and with the mistake; none of cases that are large."""
+    """The worst row of every step of attention: right, and with the mistake; none of cases that are large, or where
+    balls of the mistake have no result, as for a root of what may be 0."""
     if judged.case.size > _FEW or judged.ratios is None:
         return ()
-    with bits(128):
-        wrong = reference.run(spec, judged.case.inputs, variant).values
+    try:
+        with bits(128):
+            wrong = reference.run(spec, judged.case.inputs, variant).values
+    except Undecided:
+        return ()
     right = judge.traced(judged).in_balls.values
     if len(right["scores"].plain_shape) != 2:
         return ()

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import count
+from itertools import count, product
 from typing import Any
 
 import numpy as np
@@ -146,14 +146,14 @@ def _names(spec: Attention) -> frozenset[str]:
 
 def _of_attention(spec: Attention, rng: np.random.Generator, two: bool) -> Iterator[Drawn | None]:
     arrays = [_attended(spec, n, m) for n, m in ((3, 5), (4, 4), (5, 7))]
-
-    def computed(mistakes: tuple[Any, ...]) -> Compute | None:
-        mistake = combined(*mistakes) if len(mistakes) > 1 else mistakes[0]
-        return None if mistake is None else partial(_output, spec, mistake.variant)
-
     for _ in count():
         parts = tuple(_choice(rng, _known(spec)) for _ in range(1 + two))
-        yield _differing(spec, parts, computed, partial(_output, spec, None), arrays, _known(spec))
+        yield _differing(spec, parts, partial(_attending, spec), partial(_output, spec, None), arrays, _known(spec))
+
+
+def _attending(spec: Attention, mistakes: tuple[Any, ...]) -> Compute | None:
+    mistake = combined(*mistakes) if len(mistakes) > 1 else mistakes[0]
+    return None if mistake is None else partial(_output, spec, mistake.variant)
 
 
 def _attended(spec: Attention, n_q: int, n_k: int) -> dict[str, Any]:
@@ -196,7 +196,16 @@ def _of_definition(spec: Any, rng: np.random.Generator, two: bool) -> Iterator[D
 
     for _ in count():
         parts = tuple(_choice(rng, every) for _ in range(1 + two))
-        yield _differing(spec, parts, computed, partial(_run, subject, None), arrays, every)
+        one = _differing(spec, parts, computed, partial(_run, subject, None), arrays, every)
+        yield _by_its_output(one, arrays) if one is not None and isinstance(spec, Attention) else one
+
+
+def _by_its_output(one: Drawn, arrays: list[dict[str, Any]]) -> Drawn:
+    """Of attention and its sums the output is verified first: the words are then those of attention."""
+    spec = replace(one.spec, lse=False)
+    output = _outputs(lambda **given: one.compute(**given)[0], arrays)
+    also = partial(_alike, _known(spec), partial(_attending, spec), arrays, output)
+    return replace(one, alike=lambda cause: one.alike(cause) or also(cause))
 
 
 def _filled(subject: Definition, sizes: Any, names: tuple[str, ...]) -> dict[str, Any]:
@@ -234,15 +243,19 @@ def _differing(
     if any(_same(_outputs(run, arrays), other) for run in alone for other in (wrong, good)):
         return None
 
-    def alike(cause: str) -> bool:
-        """Return whether the mistakes of a cause are known, and compute the same."""
-        known = tuple(next((m for m in every if m.cause == words), None) for words in cause.split("; and "))
-        run = None if None in known or len(known) > 2 else computed(known)
-        return run is not None and _same(_outputs(run, arrays), wrong)
-
     names = {_WORDS.get(name, name): name for name in arrays[0]}
     steps, causes = tuple(m.step for m in parts), tuple(m.cause for m in parts)
-    return Drawn(spec, names, steps, causes, compute, alike)
+    return Drawn(spec, names, steps, causes, compute, partial(_alike, every, computed, arrays, wrong))
+
+
+def _alike(
+    every: tuple[Any, ...], computed: Callable[[tuple[Any, ...]], Compute | None], arrays: list[dict[str, Any]],
+    wrong: list[Any], cause: str,
+) -> bool:  # fmt: skip
+    """Return whether mistakes with the words of a cause are known, and compute the same."""
+    known = [[m for m in every if m.cause == words] for words in cause.split("; and ")]
+    runs = (computed(parts) for parts in product(*known)) if len(known) <= 2 else ()
+    return any(run is not None and _same(_outputs(run, arrays), wrong) for run in runs)
 
 
 def _outputs(run: Compute, arrays: list[dict[str, Any]]) -> list[Any]:

@@ -67,9 +67,12 @@ class InDefinition(Search[DefinitionMistake]):
         subject, precision, among = self.subject, self.session.precision, self.among
         return where_made(judged, mistake, lambda r, m: explains(subject, precision, r, m, among))
 
-    def combined(self, first: DefinitionMistake, second: DefinitionMistake) -> DefinitionMistake | None:
-        """See ``rules.both``."""
-        return both(first, second, self._mistakes_of)
+    def combined(self, first: DefinitionMistake, second: DefinitionMistake) -> Sequence[DefinitionMistake]:
+        """See ``both``: of two changes of one input, either may come first."""
+        orders = (
+            ((first, second), (second, first)) if first.reads and first.reads == second.reads else ((first, second),)
+        )
+        return [m for order in orders if (m := both(*order, self._mistakes_of)) is not None]
 
     def _mistakes_of(self, spec: Any) -> Sequence[DefinitionMistake]:
         if spec not in self._known_of:
@@ -110,11 +113,13 @@ class InDefinition(Search[DefinitionMistake]):
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
     def slack(self, judged: CaseResult, mistake: DefinitionMistake, part: Part, wrong: np.ndarray) -> np.ndarray:
-        """Several times what is legal for the definition, and more where numbers are larger."""
+        """Several times what is legal for the definition, more where numbers are larger, and roundings of what that
+        copies."""
         allowed = part.expected.allowed
         most = np.where(np.isfinite(allowed), allowed, 0).max(initial=0.0)
         legal = allowed if allowed.shape == wrong.shape else most
-        return np.asarray(_LEGAL * (legal + most / max(largest(part.expected.near), 1e-300) * np.abs(wrong)))
+        relative = max(most / max(largest(part.expected.near), 1e-300), float(self.session.precision.returned.u))
+        return np.asarray(_LEGAL * (legal + relative * np.abs(wrong)))
 
     def on_residues(self, inputs: dict[str, Any], mistake: DefinitionMistake) -> Sequence[Any]:
         """See ``Search``."""

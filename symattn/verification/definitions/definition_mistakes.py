@@ -111,7 +111,7 @@ def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
         for operator in operators(axes) if i.made is None and i.name not in ("mask", "keep", "drop") else ():
             change = partial(reading, **{i.name: operator.run})
             words = operator.words.format(f"entries of {i.name}")
-            yield DefinitionMistake(i.step or subject.step, words, change(way), change=change)
+            yield DefinitionMistake(i.step or subject.step, words, change(way), change=change, reads=i.name)
 
 
 #: What the axes of letters hold; those of all others are columns.

@@ -83,7 +83,7 @@ class DefinitionMistake:
 
     ``exact``: in exact numbers it gives something else. A mistake that is not loses digits, no more. ``where`` says in
     which cases it is made (None: in all). ``spec``, if it is just another specification, is that one; ``change``, if
-    it is made beside the definition, makes it in any way of computing.
+    it is made beside the definition, makes it in any way of computing; ``reads`` is the input that it changes alone.
     """
 
     step: str
@@ -93,6 +93,7 @@ class DefinitionMistake:
     where: Where | None = None
     spec: Any = None
     change: Callable[[Compute], Compute] | None = None
+    reads: str = ""
 
     @property
     def computes(self) -> object:

@@ -85,9 +85,10 @@ class InAttention(Search[Mistake]):
         spec, precision = self.session.spec, self.session.precision
         return where_made(judged, mistake, lambda r, m: judge.explains(spec, precision, r, m.variant))
 
-    def combined(self, first: Mistake, second: Mistake) -> Mistake | None:
+    def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
         """See ``rules.combining``."""
-        return combined(*sorted((first, second), key=lambda m: report.STEPS.index(m.step)))
+        both = combined(*sorted((first, second), key=lambda m: report.STEPS.index(m.step)))
+        return () if both is None else (both,)
 
     def families(self) -> Iterator[fitted.FittedFamily[Mistake]]:
         """Yield the families of the steps that there are."""

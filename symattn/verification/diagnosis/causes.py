@@ -162,8 +162,8 @@ class Search(ABC, Generic[M]):
         """Ask balls whether a mistake explains a case."""
 
     @abstractmethod
-    def combined(self, first: M, second: M) -> M | None:
-        """Both at once; None where they cannot be."""
+    def combined(self, first: M, second: M) -> Sequence[M]:
+        """Both at once, in either order where that matters; none where they cannot be."""
 
     def families(self) -> Iterable[FittedFamily[M]]:
         """Mistakes with a number that fit the subject."""
@@ -380,7 +380,8 @@ class Search(ABC, Generic[M]):
             for both in pairs:
                 if self.over:
                     return
-                if self._explains(both, (*self.wrong, *self.right[:_SEEN])) and self.tells(both):
+                ruled_out = any(self.rules_out(judged, both) for judged in self.wrong)
+                if not ruled_out and self._explains(both, self.right[:_SEEN]) and self.tells(both):
                     result = True
                     yield both
             if result:

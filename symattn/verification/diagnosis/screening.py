@@ -113,8 +113,10 @@ def ranked(search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]
     return sorted(result, key=lambda x: x[0])
 
 
-def firsts(search: Search[M], cases: Sequence[CaseResult], mistakes: Sequence[M], count: int) -> list[M]:
-    """So many mistakes that take much of r = y − o away, the most first, each in another direction.
+def firsts(
+    search: Search[M], cases: Sequence[CaseResult], mistakes: Sequence[M], count: int
+) -> tuple[list[M], list[M]]:
+    """So many mistakes that take much of r = y − o away, the most first, each in another direction; and all others.
 
     With the number θ = ⟨D, r⟩/‖D‖² that fits best, D = o_m − o takes away ⟨D, r⟩²/(‖D‖² ‖r‖²): 1 where y lies on the
     line through o and o_m. Of two mistakes at once the larger one takes most.
@@ -125,10 +127,12 @@ def firsts(search: Search[M], cases: Sequence[CaseResult], mistakes: Sequence[M]
         if errors and not any(pair is None for pair in errors):
             r, d = (_of_length_one(np.concatenate(e)) for e in zip(*filter(None, errors), strict=True))
             shares.append((float(f"{(d @ r) ** 2:.3g}"), mistake, d))
-    for _, mistake, d in sorted(shares, key=lambda x: -x[0]):
+    in_order = sorted(shares, key=lambda x: -x[0])
+    for _, mistake, d in in_order:
         if len(chosen) < count and d.any() and all((d @ other) ** 2 < _PARALLEL for _, other in chosen):
             chosen.append((mistake, d))
-    return [mistake for mistake, _ in chosen]
+    first = [mistake for mistake, _ in chosen]
+    return first, [mistake for _, mistake, _ in in_order if all(mistake is not m for m in first)]
 
 
 def _of_length_one(x: Array) -> Array:

@@ -83,9 +83,9 @@ def _projections(streams: bool, heads: bool) -> Iterator[Mistake]:
     for roles in ("q", "k", "v", "qk", "kv", "qkv"):
         if len(roles) == 1:
             words = f"the projection of {_ROLES[roles]} is transposed"
-            yield in_inputs("project", words, **{f"w_{roles}": np.transpose})
+            yield in_inputs("project", words, **{f"w_{roles}": lambda w: w.mT})
         words = f"projections of {_named(roles)} are transposed where they are square"
-        square: Callable[[np.ndarray], np.ndarray] = lambda w: w.T if w.shape[0] == w.shape[1] else w  # noqa: E731
+        square: Callable[[np.ndarray], np.ndarray] = lambda w: w.mT if w.shape[0] == w.shape[1] else w  # noqa: E731
         yield in_inputs("project", words, **{f"w_{r}": square for r in roles})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import combinations
+from operator import neg
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import Mistake, in_inputs
 from symattn.verification.rules.forbidding import leaving_some_keys
+from symattn.verification.rules.operators import one
 
 Array = np.ndarray
 Change = Callable[[Array], Array]
@@ -37,17 +39,16 @@ def _changes(heads: int) -> Iterator[tuple[str, str, str, Change]]:
     for name, (step, noun, axis) in _OF_HEADS.items() if heads > 1 else ():
         yield from ((name, step, words, change) for words, change in _heads(noun, axis, heads))
     for name, noun in (("mask", "the mask given"), ("bias", "the bias")):
-        yield name, name, f"{noun} is transposed", lambda a: a.swapaxes(-1, -2)
+        yield name, name, f"{noun} is transposed", lambda a: a.mT
         yield name, name, f"{noun} is read from the last key to the first", lambda a: a[..., ::-1]
-        first: Change = lambda a: np.broadcast_to(a[..., :1, :], a.shape)  # noqa: E731
-        yield name, name, f"the first row of {noun} is used for all queries", first
+        yield name, name, f"the first row of {noun} is used for all queries", partial(one, -2, 0)
     yield from _SINGLE
 
 
 _SINGLE: tuple[tuple[str, str, str, Change], ...] = (
     ("scale", "scale", "the given scale is divided by: its reciprocal is applied", lambda a: 1 / a),
-    ("sink", "sink", "the sign of the sink is flipped", np.negative),
-    ("bias", "bias", "the sign of the bias is flipped", np.negative),
+    ("sink", "sink", "the sign of the sink is flipped", neg),
+    ("bias", "bias", "the sign of the bias is flipped", neg),
     ("keep", "mask", "the padding mask is inverted: True is read as padding", np.invert),
     ("keep", "mask", "padding is counted at the other end", lambda a: a[..., ::-1]),
     ("keep", "mask", "the padding mask is taken as a length: as many keys as it allows, from the first one on",
