@@ -87,7 +87,7 @@ def test_of_values_alone_batches_are_no_batches_of_masks() -> None:
 
 WINDOW, SORTED, ROTARY = "indexed", "indexed symbolic modular", "indexed"
 REFUSED: dict[str, str] = {
-    "additive": "exact", "softcap": "exact", "decoder step": "indexed exact", "base 2": "indexed exact modular",
+    "additive": "exact", "softcap": "exact", "decoder step": "indexed exact", "base 2": "indexed exact",
     "sliding window": WINDOW, "window of two sides": WINDOW, "local blocks": WINDOW, "packed documents": WINDOW,
     "masks combined": WINDOW, "ReLU": SORTED, "sparsemax": SORTED, "entmax": SORTED,
     "packed projections": "indexed", "latent": "indexed", "latent, absorbed": "indexed", "rotary, latent": "indexed",
