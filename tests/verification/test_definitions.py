@@ -419,6 +419,29 @@ def unmasked_values(q, k, v, do):
     return dq, dk, softmax(q @ k.T / np.sqrt(q.dtype.type(q.shape[-1]))).T @ do
 
 
+def second_weight(o1, l1, o2, l2):
+    gate = 1 / (1 + np.exp2(l1 - l2))[..., None]
+    return gate * o1 + gate * o2, np.logaddexp2(l1, l2)
+
+
+def gated_late(x, w_q, w_k, w_v, w_o, w1, w2, w3):
+    rms = lambda x: x / np.sqrt((x * x).mean(-1, keepdims=True) + x.dtype.type(1e-5))  # noqa: E731
+    z = rms(x)
+    x = x + softmax((z @ w_q) @ (z @ w_k).swapaxes(-1, -2) / np.sqrt(w_q.shape[-1]).astype(x.dtype)) @ (z @ w_v) @ w_o
+    z = rms(x)
+    hidden = (z @ w3) * (z @ w1)
+    return x + hidden / (1 + np.exp(-hidden)) @ w2
+
+
+def whole_values(q, k, v, beta):
+    """A delta rule whose β scales what is erased alone."""
+    state, out = np.zeros((q.shape[-1], v.shape[-1]), q.dtype), []
+    for t in range(len(q)):
+        state = state + np.outer(k[t], v[t] - beta[t] * (k[t] @ state))
+        out.append(q[t] @ state)
+    return np.stack(out)
+
+
 def log_softmax(s):
     t = s - s.max(-1, keepdims=True)
     return t - np.log(np.exp(t).sum(-1, keepdims=True))
@@ -431,6 +454,8 @@ _OTHER = Block(attention=Attention(causal=True, position=Rotary(layout="interlea
 _NEIGHBOURS = "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2"
 _CAUSAL, _LINEAR, _NORM = Cached(Attention(causal=True)), LinearAttention(), LayerNorm()
 _OTHER_LINEAR = LinearAttention(feature="relu", normalised=False)
+_DELTA = LinearAttention(feature="identity", normalised=False, delta=True)
+_SWIGLU = Block(attention=Attention(), norm="rms", activation="silu", gated=True)
 _BARE = Block(attention=Attention(position=Rotary()), norm=None, activation=None)
 #: What is verified, the first wrong step and the cause, the function, and in which precision.
 NAMED = [
@@ -465,6 +490,9 @@ NAMED = [
      lambda *given: (merging(*_BINARY)(*given)[0], merging(*_NATURAL)(*given)[1])),
     (Merge(), "merge", "the outputs are weighted the wrong way round",
      lambda o1, l1, o2, l2: merging(*_NATURAL)(o2, l1, o1, l2)),
+    (Merge(base=2), "merge", "the second output's weight is used for both", second_weight),
+    (_DELTA, "values", "β multiplies what is erased alone: values are added whole", whole_values, "float64"),
+    (_SWIGLU, "project", "the activation is that of the product of gate and up", gated_late),
     (Merge(), "lse", "the larger log-sum is not added back: it is that of the differences from it",
      lambda *given: (merging(*_NATURAL)(*given)[0], np.log1p(np.exp(-abs(given[1] - given[3]))))),
     (Merge(), "lse", "the log-sum is not updated: it is the first one",

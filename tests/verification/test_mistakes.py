@@ -67,6 +67,7 @@ _SPECS: tuple[tuple[Attention, tuple[str, ...]], ...] = (
     (Attention(score="distance", truncate=2), ("q", "k", "v")),
     (Attention(normaliser="sigmoid"), ("q", "k", "v")),
     (Attention(normaliser="relu"), ("q", "k", "v")),
+    (Attention(normaliser="sparsemax"), ("q", "k", "v")),
 )  # fmt: skip
 _SIZES = (
     Sizes(3, 5, 8, 4), Sizes(4, 4, 4, 4, d_model=4), Sizes(4, 4, 4, 4, d_model=12),

@@ -84,6 +84,46 @@ def _tiled(
     return program
 
 
+def _rescaled_to(tile_too: bool, width: int) -> Program:
+    """Tiles whose sums so far are multiplied by e^{old − the tile's own maximum}, which the ``tile_too`` subtracts."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        m, z, out = np.full((len(q), 1), -np.inf, q.dtype), np.zeros((len(q), 1), q.dtype), q.dtype.type(0)
+        for i in range(0, len(k), width):
+            s = _scores(q, k[i : i + width])
+            own = s.max(axis=1, keepdims=True)
+            new = np.maximum(m, own)
+            a, p = np.exp(m - own) if i else z, np.exp(s - (own if tile_too else new))
+            out, z, m = out * a + p @ v[i : i + width], z * a + p.sum(axis=1, keepdims=True), new
+        return out / z
+
+    return program
+
+
+def _moved_bounds(by: int) -> Program:
+    """Documents whose first token (1) belongs to the one before, or whose last (−1) to the next one."""
+
+    def program(q: Array, k: Array, v: Array, doc: Array) -> Array:
+        read = doc[np.clip(np.arange(len(doc)) - by, 0, len(doc) - 1)]
+        return _plain_masked(q, k, v, read[:, None] == read)
+
+    return program
+
+
+def _sparse(counted: Callable[[Array], Array]) -> Program:
+    """Sparsemax with a threshold of so many scores."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        s = _scores(q, k)
+        z, place = -np.sort(-s, axis=1), np.arange(1, len(k) + 1)
+        sums = z.cumsum(axis=1) - 1
+        number = np.clip(counted((place * z > sums).sum(axis=1, keepdims=True)), 1, len(k))
+        tau = np.take_along_axis(sums, number - 1, axis=1) / number
+        return np.maximum(s - tau, 0).astype(q.dtype) @ v
+
+    return program
+
+
 def _closed_tiles(top: Callable[[Array], Array], tile: int = 16) -> Program:
     """A causal kernel, the last tile first, that takes ``top`` of the largest score for the maximum of a tile."""
 
@@ -128,6 +168,15 @@ def _summed_in(dtype: Any) -> Program:
         for j in range(len(k)):
             out += p[:, j : j + 1] * v[j].astype(dtype)
         return out.astype(q.dtype)
+
+    return program
+
+
+def _divided_by_sum_in(dtype: Any) -> Program:
+    def program(q: Array, k: Array, v: Array) -> Array:
+        s = _scores(q, k)
+        e = np.exp(s - s.max(axis=-1, keepdims=True))
+        return e @ v / np.add.accumulate(e.astype(dtype), axis=-1)[:, -1:].astype(q.dtype)
 
     return program
 
@@ -292,11 +341,26 @@ _PAIRS = (
     _Pair(_scores_in(np.float32), _scores_in(np.float64), "score", "float32 arithmetic",
           precision="float64", examples=200),
     _Pair(_summed_in(np.float16), _summed_in(np.float32), "values", "float16 arithmetic"),
+    _Pair(_divided_by_sum_in(np.float16), _divided_by_sum_in(np.float32), "normalize",
+          "the sum that they are divided by loses digits"),
     _Pair(_decoding(-1), _decoding(0), "values", "the weights are right and meet other values", _CAUSAL,
           domain=Domain(max_tokens=40)),
     _Pair(_blocks(lambda i, j: (j <= i) & (j > i - 4)), _blocks(lambda i, j: (j <= i) & (i // 4 == j // 4)),
           "mask", "blocks are windows", Attention(causal=True, block=4)),
     _Pair(_rotated(False), _rotated(True), "position", "in the keys alone: the vectors are not rotated", Rotary()),
+    _Pair(_blocks(lambda i, j: (j <= i) & (j >= -(-np.maximum(i - 6, 0) // 4) * 4)),
+          _blocks(lambda i, j: (j <= i) & (j >= i - 6)), "mask", "begins where a tile of 4 does: a query sees no tile",
+          Attention(causal=True, window=7)),
+    _Pair(_blocks(lambda i, j: j <= i + -i[0, 0] % 4), _blocks(lambda i, j: j <= i),
+          "mask", "rounded up to blocks of 4", _CAUSAL),
+    _Pair(_rescaled_to(False, 6), _tiled(lambda old, new: old - new, 6), "max",
+          "to the tile's own maximum, and the tile to the largest score so far (tiles of 6)"),
+    _Pair(_rescaled_to(True, 5), _tiled(lambda old, new: old - new, 5), "max",
+          "to the tile's own maximum, not to the largest score so far (tiles of 5)"),
+    _Pair(_moved_bounds(-1), _moved_bounds(0), "mask", "the last token of each belongs to the next one",
+          Attention(documents=True)),
+    _Pair(_sparse(lambda n: n + 1), _sparse(lambda n: n), "normalize", "the threshold is that of one key too many",
+          Attention(normaliser="sparsemax")),
     _Pair(_closed_tiles(lambda m: np.where(np.isfinite(m), m, 0), 24), _closed_tiles(lambda m: m, 24),
           "max", "a tile in which a row has no key takes 0", _CAUSAL),
     _Pair(lambda q, k, v, mask: _plain_masked(q, k, v, mask | (np.arange(len(k)) < 3)),

@@ -11,6 +11,7 @@ from symattn.attention.flow import Step as Part
 from symattn.attention.flow import run_steps
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.block_inputs import norms
+from symattn.attention.layers.steps import ACTIVATIONS
 from symattn.bounds.reference import Variant, variant_values
 from symattn.document.errors import InputError
 from symattn.verification.definitions import attending, drawing
@@ -125,7 +126,7 @@ def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
 
 
 def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
-    """Yield the mistakes of its attention and of its norms."""
+    """Yield the mistakes of its attention, of its norms, and between the projections of its feed-forward layer."""
     yield from attending.by_rule(spec.attention, ("x", "w_q", "w_k", "w_v", "w_o"), partial(_of_variant, spec))
     names = list(norms(spec))
     for words, how in of_norms("layer" if spec.norm == "layer" else "rms", spec.eps, {}) if spec.norm else ():
@@ -135,6 +136,27 @@ def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
         for name in names if len(names) > 1 else ():
             wrong = partial(_changed, spec, partial(_normed, [name], how, spec.eps))
             yield DefinitionMistake("norm", f"in the norm of {_part(name)}: {words}", wrong)
+    if spec.activation:
+        f: Any = ACTIVATIONS[spec.activation].run
+        for words, hidden in (_GATED if spec.gated else _PLAIN).items():
+            yield DefinitionMistake("project", words, partial(_changed, spec, partial(_hidden, partial(hidden, f))))
+
+
+#: What the feed-forward layer makes of what it projects, with the activation f.
+_PLAIN: dict[str, Callable[..., Any]] = {"the activation is left out": lambda f, up: up}
+_GATED: dict[str, Callable[..., Any]] = {
+    "the activation is left out": lambda f, gate, up: gate * up,
+    "the activation is that of the other projection: of up, not of the gate": lambda f, gate, up: gate * f(up),
+    "the activation is that of both projections, up and gate": lambda f, gate, up: f(gate) * f(up),
+    "the activation is that of the product of gate and up": lambda f, gate, up: f(gate * up),
+    "the gate is added, not multiplied": lambda f, gate, up: f(gate) + up,
+    "the gate is left out": lambda f, gate, up: f(up),
+}
+
+
+def _hidden(hidden: Callable[..., Any], parts: list[Part]) -> list[Part]:
+    """Another middle of the feed-forward layer."""
+    return [replace(p, run=hidden) if p.name == "mlp.hidden" else p for p in parts]
 
 
 def _of_variant(spec: Block, variant: Variant) -> Compute:

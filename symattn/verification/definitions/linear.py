@@ -233,15 +233,31 @@ def _mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
         yield of("scale", words, scale=not spec.scale)
     for words, change in _GATES.items() if spec.gate else ():
         yield DefinitionMistake("values", words, reading(spec, g=change))
-    if spec.delta:
-        added = partial(_outputs, replace(spec, delta=False), _by_pairs)
-        yield DefinitionMistake("values", "the delta rule is left out: values are added, times β",
-                      lambda v, beta, **given: added(v=beta * v, **given))  # fmt: skip
-        words = "the delta rule's correction has the other sign: β (v + k S) is added to the state"
-        yield DefinitionMistake("values", words, reading(spec, v=lambda v: -v, beta=lambda b: -b))
-        yield DefinitionMistake("values", "β is left out", reading(spec, beta=lambda b: 0 * b + 1))
-        yield DefinitionMistake("values", "β multiplies what is added alone: what it replaces is erased whole",
-                      lambda v, beta, **given: spec(v=beta * v, beta=0 * beta + 1, **given))  # fmt: skip
+    for words, correction in _CORRECTIONS.items() if spec.delta else ():
+        yield DefinitionMistake("values", words, partial(_outputs, spec, partial(_by_corrections, correction)))
+
+
+#: What a token adds to the state along its key, of v, of k S, which the state has for it, and of β.
+_CORRECTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "the delta rule is left out: values are added, times β": lambda v, old, beta: beta * v,
+    "the delta rule's correction has the other sign: β (v + k S) is added to the state":
+        lambda v, old, beta: beta * (v + old),
+    "β is left out": lambda v, old, beta: v - old,
+    "β multiplies what is added alone: what it replaces is erased whole": lambda v, old, beta: beta * v - old,
+    "β multiplies what is erased alone: values are added whole": lambda v, old, beta: v - beta * old,
+}  # fmt: skip
+
+
+def _by_corrections(
+    correction: Callable[[Any, Any, Any], Any], spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any
+) -> Any:
+    def token(state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any = None) -> tuple[Any, Any]:
+        state = linear.decayed(state, g)
+        state = state + k.mT @ correction(v, k @ state, beta)
+        return state, q @ state
+
+    given = [x for x in (beta, g) if x is not None]
+    return linear.scan(token, linear.empty_state(k, v), range(int(k.shape[-2]) + 1), q, k, v, *given).output
 
 
 def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:

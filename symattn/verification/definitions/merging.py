@@ -224,11 +224,21 @@ def _of_difference(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tupl
     return o, lse - namespace_of(l1).maximum(l1, l2)
 
 
+def _one(x: Any, y: Any) -> Any:
+    """1 over the sum of weights of which the larger is 1: the larger one of those that sum to 1."""
+    return namespace_of(x).maximum(x, y)
+
+
 _WRONG: dict[tuple[str, str], Callable[..., tuple[Any, Any]]] = {
     ("merge", "the outputs are weighted the wrong way round"): _of_output(lambda a, b, x, y: a * y + b * x),
     ("merge", "the outputs are added without weights"): _of_output(lambda a, b, x, y: a + b),
     ("merge", "the outputs are averaged, whatever their log-sums"): _of_output(lambda a, b, x, y: (a + b) / 2),
     ("merge", "only the second output is weighted"): _of_output(lambda a, b, x, y: a + b * y),
+    ("merge", "only the first output is weighted"): _of_output(lambda a, b, x, y: a * x + b),
+    ("merge", "the first output's weight is used for both"): _of_output(lambda a, b, x, y: (a + b) * x),
+    ("merge", "the second output's weight is used for both"): _of_output(lambda a, b, x, y: (a + b) * y),
+    ("merge", "weights are not divided by their sum"): _of_output(lambda a, b, x, y: (a * x + b * y) / _one(x, y)),
+    ("merge", "weights are divided by their sum twice"): _of_output(lambda a, b, x, y: (a * x + b * y) * _one(x, y)),
     ("lse", "the log-sum is not updated: it is the first one"): _of_lse(lambda a, b: a),
     ("lse", "the log-sum is not updated: it is the second one"): _of_lse(lambda a, b: b),
     ("lse", "the log-sum is the larger one alone"): _of_lse(lambda a, b: namespace_of(a).maximum(a, b)),

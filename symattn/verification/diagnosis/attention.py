@@ -79,11 +79,14 @@ class InAttention(Search[Mistake]):
         return np.maximum(_LEGAL * legal, self.runs.slack(judged, mistake.variant))
 
     def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
-        """Ask balls, or the screen for variants around it and for floats, whether a mistake explains a case."""
+        """Ask balls, or the screen for variants around it and for floats, whether a mistake explains a case: nothing is
+        known of one that leaves the range of the format where the function did."""
         if mistake.around or mistake.in_floats:
             return self.answer(judged, mistake)
         spec, precision = self.session.spec, self.session.precision
-        return where_made(judged, mistake, lambda r, m: judge.explains(spec, precision, r, m.variant))
+        result = where_made(judged, mistake, lambda r, m: judge.explains(spec, precision, r, m.variant))
+        lost = result is False and not is_finite(judged) and self.runs.loses(judged, mistake.variant)
+        return None if lost else result
 
     def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
         """See ``rules.combining``."""

@@ -17,7 +17,7 @@ from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.judge import traced
 from symattn.bounds.reference import usual
-from symattn.verification.diagnosis.coarser import coarser
+from symattn.verification.diagnosis.coarser import coarser, weights_of
 from symattn.verification.diagnosis.observe import explains, first_wrong_step
 from symattn.verification.diagnosis.rows import affected, nonfinite_rows
 from symattn.verification.probing.search import FAMILIES
@@ -215,25 +215,10 @@ def _ratios(session: Session) -> Iterator[tuple[float, float]]:
     for top in _TOPS:
         for x, y in zip(_BELOW, _BELOW[1:] + _BELOW[:1], strict=True):
             for below in ((0.0, x), (0.0, x, y)):
-                weights = _weights_of(session, top - np.array(below))
+                weights = weights_of(session, top - np.array(below))
                 if weights is None:
                     return
                 yield from zip(below[1:], weights[1:] / weights[0], strict=True)
-
-
-def _weights_of(session: Session, scores: np.ndarray) -> np.ndarray | None:
-    """The weights of a query with these scores, of as many keys; None where there is no such input, or no number."""
-    n = len(scores)
-    q = np.ones((n if session.maker.square else 1, 1))
-    inputs = session.maker.from_heads(q, scores[:, None], np.eye(n))
-    if inputs is None or [inputs[a].shape for a in "kv" if a in inputs] != [(n, 1), (n, n)]:
-        return None
-    judged = session.run_case(Case("exponential", "", inputs))
-    got = judged.outcome.output
-    if got is None or judged.ratios is None or not np.isfinite(got).all() or not traced(judged).run.allowed[-1].all():
-        return None
-    row = got.reshape(-1, n)[-1]
-    return np.asarray(row, dtype=np.float64) if row[0] > 0 else None
 
 
 # -- right weights that meet other values than their own: which key's weight goes to which value -----------------------

@@ -18,7 +18,8 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import UNFIT, Case, CaseResult, Expected
 from symattn.bounds.inputs import Sizes
-from symattn.bounds.judge import holds, union
+from symattn.bounds.judge import holds, traced, union
+from symattn.bounds.reference import usual
 from symattn.document.errors import Undecided
 from symattn.verification.probing.search import FAMILIES
 
@@ -31,6 +32,7 @@ _CASES = 12  # wrong cases that are asked, of all sizes
 _TELLING, _PART = 3, 1 / 4  # so many of them, or this part, whichever is more, must be such that the bound tells
 _USUALLY = 1 / 8  # of the bound for the worst case, that roundings of a format are mostly below
 _SMALL = 2.0**-20  # of the largest value
+_LEGAL = 64  # units roundoff that weights may be off by
 _UNEVEN = (Sizes(3, 7, 4, 3), Sizes(2, 33, 5, 2), Sizes(3, 11, 2, 4))  # 1/n_k is no number of a format
 
 
@@ -105,7 +107,34 @@ def side(session: Session, narrow: str) -> tuple[str, str]:
         if judged.finding == "values":
             return "values", f"{words}, where queries are 0 too: so weights, or their sums over the values, lose digits"
         outcome += judged.finding is None and not judged.outcome.late
-    return ("score", f"{words}, and all is right where queries are 0: so scores lose digits") if outcome else ("", "")
+    if not outcome:
+        return "", ""
+    step, seen = _after_scores(session)
+    return (step or "score"), f"{words}, and {seen or 'all is right where queries are 0: so scores lose digits'}"
+
+
+def _after_scores(session: Session) -> tuple[str, str]:
+    """The exponentials or their sum, where these are wrong of scores that every format holds; else ("", "")."""
+    if not usual(session.spec) or session.spec.scale is not None:
+        return "", ""
+    rng, legal, shares = np.random.default_rng((session.seed, 9)), _LEGAL * float(session.precision.roughest.u), True
+    for n in (3, 7, 11, 19, 33):
+        scores = rng.integers(-8, 9, n) / 4
+        weights = weights_of(session, scores)
+        if weights is None:
+            return "", ""
+        e = np.exp(scores - scores[0])
+        if (np.abs(weights / weights[0] / e - 1) > legal).any():
+            return "exp", "the exponentials of scores that every format holds lose digits"
+        shares = shares and abs(weights.sum() - 1) <= legal
+    return (
+        ("", "")
+        if shares
+        else (
+            "normalize",
+            "weights are right beside each other, and do not sum to 1: the sum that they are divided by loses digits",
+        )
+    )
 
 
 def _everywhere(session: Session, narrow: Precision) -> bool:
@@ -120,3 +149,18 @@ def _everywhere(session: Session, narrow: Precision) -> bool:
         if bounds is None or not (bounds[0].ratios(got) <= _USUALLY).all():
             return False
     return True
+
+
+def weights_of(session: Session, scores: np.ndarray) -> np.ndarray | None:
+    """The weights of a query with these scores, of as many keys; None where there is no such input, or no number."""
+    n = len(scores)
+    q = np.ones((n if session.maker.square else 1, 1))
+    inputs = session.maker.from_heads(q, scores[:, None], np.eye(n))
+    if inputs is None or [inputs[a].shape for a in "kv" if a in inputs] != [(n, 1), (n, n)]:
+        return None
+    judged = session.run_case(Case("exponential", "", inputs))
+    got = judged.outcome.output
+    if got is None or judged.ratios is None or not np.isfinite(got).all() or not traced(judged).run.allowed[-1].all():
+        return None
+    row = got.reshape(-1, n)[-1]
+    return np.asarray(row, dtype=np.float64) if row[0] > 0 else None

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _TILES = (2, 4, 8, 16, 32, 64, 128)
-_PAIRS = (("n_q", "n_k"), ("d_v", "d_k"), ("n_q", "d_k"), ("n_k", "d_k"))
+_PAIRS = (("n_q", "n_k"), ("d_v", "d_k"))
+_APART = (("n_q", "d_k"), ("n_k", "d_k"))  # sizes of two things, which code compares only by mistake
 _LENGTHS = ("n_k", "n_q", "d_k", "d_v")
 _RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
     "≠": ne, "=": eq, "<": lt, ">": gt, "≥": ge,
@@ -54,7 +55,8 @@ def separating(
     yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
     asked = _thresholds(session, yes, no, answer) if answer else ()
     limits = (_condition(name, relation, t) for name, t, relation in product(_LENGTHS, _TILES[::-1], ">≥<"))
-    for words, test in chain(conditions(), asked, limits):
+    apart = (_condition(a, relation, b) for (a, b), relation in product(_APART, "≠<>="))
+    for words, test in chain(conditions(), asked, limits, apart):
         try:
             if all(map(test, yes)) and not any(map(test, no)):
                 yield words, test

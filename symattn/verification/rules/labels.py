@@ -97,7 +97,8 @@ def _longer(by: int, a: np.ndarray) -> np.ndarray:
 # -- documents ---------------------------------------------------------------------------------------------------------
 def _documents(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield in_fields("mask", "the documents are ignored", documents=False)
-    yield in_inputs("mask", "documents are distinguished by their positions, not by their labels", doc=_by_places)
+    for words, change in _LABELS.items():
+        yield _reading(words, lambda given, change=change: {n: change(a) for n, a in given.items() if "doc" in n})  # type: ignore[misc]
     for words, differ in _COMPARED.items():
         if spec.causal and differ in (np.less, np.greater):
             continue  # earlier ones are all that is left to see, as where documents are ignored
@@ -130,6 +131,20 @@ def _apart(differ: Callable[[Any, Any], Any], at: At) -> Any:
 def _by_places(labels: np.ndarray) -> np.ndarray:
     """Labels of documents that only say where one begins: a label per place."""
     return np.arange(labels.shape[-1]) // max(1, int(np.bincount(np.unique(labels, return_inverse=True)[1]).max()))
+
+
+def _next(by: int, labels: np.ndarray) -> np.ndarray:
+    """Labels of the tokens ``by`` places on; at the end, their own."""
+    n = labels.shape[-1]
+    return labels[..., np.clip(np.arange(n) + by, 0, n - 1)]
+
+
+#: What labels are taken for.
+_LABELS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "documents are distinguished by their positions, not by their labels": _by_places,
+    "bounds of documents are off by one: the first token of each belongs to the one before": partial(_next, -1),
+    "bounds of documents are off by one: the last token of each belongs to the next one": partial(_next, 1),
+}
 
 
 def _of_others(one: str, other: str, inputs: Inputs) -> dict[str, np.ndarray]:

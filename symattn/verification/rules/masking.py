@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,9 @@ class VisiblePlaces:
 
     ``beyond`` counts keys after its block that it sees; ``dealt`` puts places into blocks in turn, and ``of_queries``
     takes the prefix for queries, which see all keys. Edges before and after lie where tiles of ``tiles`` keys do: a
-    query sees the whole of a tile that it sees in part. ``corner`` names the numbers that are counted from the other
-    corner, ``turned`` puts before and after the other way, ``opposite`` counts queries from n_q − n_k in place of
-    n_k − n_q.
+    query sees the whole of a tile that it sees in part, or none of it if they are ``skipped``. ``corner`` names the
+    numbers that are counted from the other corner, ``turned`` puts before and after the other way, ``opposite`` counts
+    queries from n_q − n_k in place of n_k − n_q, ``rounded`` from a multiple below that, or above if negative.
     """
 
     before: int | None = None
@@ -39,6 +40,8 @@ class VisiblePlaces:
     dealt: bool = False
     of_queries: bool = False
     tiles: tuple[int, int] = (1, 1)
+    skipped: bool = False
+    rounded: int = 1
     corner: frozenset[str] = frozenset()
     turned: bool = False
     opposite: bool = False
@@ -48,14 +51,14 @@ class VisiblePlaces:
         j = np.arange(n_k)[None, :]
 
         def i(name: str) -> np.ndarray:
-            offset = 0 if top_left != (name in self.corner) else n_k - n_q
+            offset = 0 if top_left != (name in self.corner) else (n_k - n_q) // self.rounded * self.rounded
             return np.arange(n_q)[:, None] + (-offset if self.opposite else offset)
 
         values, (first, last) = np.ones((n_q, n_k), dtype=bool), self.tiles
         if self.before is not None:
-            values &= (i("before") - self.before) // first <= j // first
+            values &= (i("before") - self.before + (first - 1) * self.skipped) // first <= j // first
         if self.after is not None:
-            edge = i("after") + (-self.after if self.turned else self.after)
+            edge = i("after") + (-self.after if self.turned else self.after) - (last - 1) * self.skipped
             seen = j // last >= edge // last if self.turned else j // last <= edge // last
             of = i("prefix") if self.of_queries else j
             values &= seen if self.prefix is None else seen | (of < self.prefix)
@@ -80,10 +83,11 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
 
 
 def wrong_places(spec: Attention) -> Iterator[tuple[str, VisiblePlaces]]:
-    """Yield wrong masks in words, and the places seen then; those in tiles last, as one tile of all keys is no mask."""
+    """Yield wrong masks in words, and the places seen then; those in tiles last: of one tile of all keys there is no
+    mask, nor an offset."""
     right = _right(spec)
     changes = [change for part in (_ahead, _window, _rest) for change in part(spec, right)]
-    for words, wrong in sorted(changes, key=lambda change: "tiles" in change[1]):
+    for words, wrong in sorted(changes, key=lambda change: not {"tiles", "rounded"}.isdisjoint(change[1])):
         yield words, replace(right, **wrong)
 
 
@@ -133,7 +137,9 @@ def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
         elif any((right.prefix, right.block, spec.padding, spec.documents, spec.mask)):
             yield "the causal mask is left out", {"after": None, "prefix": None}
         for n in WIDTHS[1:]:
-            yield f"the causal mask works in blocks of {n}: a query sees all keys of its own block", {"tiles": (1, n)}
+            works = f"the causal mask works in blocks of {n}: a query sees"
+            yield f"{works} all keys of its own block", {"tiles": (1, n)}
+            yield f"{works} its own block from the last query of it on", {"tiles": (1, n), "skipped": True}
     elif right.after is not None:
         yield from _off_by_one("the window", where=", after the query", after=right.after)
         yield "the window is open after the query: no later key is hidden", {"after": None}
@@ -159,8 +165,10 @@ def _window(spec: Attention, right: VisiblePlaces) -> Changes:
     if before is not None:
         yield from _off_by_one("the window", where=", before the query", before=before)
         for n in WIDTHS[1:]:
-            words = f"the window begins where a tile of {n} does: a query sees the whole of its first tile"
-            yield words, {"tiles": (n, 1)}
+            words = f"the window begins where a tile of {n} does: a query sees"
+            yield f"{words} the whole of its first tile", {"tiles": (n, 1)}
+            if n <= before + 1:  # else most queries see nothing
+                yield f"{words} no tile that begins before it", {"tiles": (n, 1), "skipped": True}
         if after is not None:
             words, change = _counted("the window's left edge is", "before")
             yield f"{words}, its right edge is not", change
@@ -184,6 +192,8 @@ def _window(spec: Attention, right: VisiblePlaces) -> Changes:
 
 
 def _rest(spec: Attention, right: VisiblePlaces) -> Changes:
+    for n, (side, sign) in product(WIDTHS[1:], (("down", 1), ("up", -1)) if spec.alignment == "bottom-right" else ()):
+        yield f"the place of the first query among the keys is rounded {side} to blocks of {n}", {"rounded": sign * n}
     if right.prefix is not None:
         yield "the prefix is ignored", {"prefix": None}
         yield from _off_by_one("the prefix", prefix=right.prefix)

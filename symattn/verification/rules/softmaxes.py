@@ -123,8 +123,35 @@ _OTHERS: dict[str, Table] = {
 }  # fmt: skip
 
 
+def _with_threshold(summed: Callable[[Any, int], Any], divisor: Callable[[Any, int], Any], at: At) -> Any:
+    """max(s − τ, 0), τ the sum of so many largest scores less 1, divided by so many; both of k, those with a weight,
+    and n, all keys."""
+    xp, n = at.xp, at.n
+    k = at.sum(xp.astype(at.right() > 0, at.first.dtype))
+    z = xp.flip(xp.sort(at.first, axis=-1), axis=-1)
+    among = xp.isfinite(z) & (xp.astype(xp.arange(1, n + 1), at.first.dtype) <= summed(k, n))
+    tau = (at.sum(xp.where(among, z, 0)) - 1) / divisor(k, n)
+    return at.only_open(xp.maximum(at.first - tau, 0))
+
+
+_OF_THRESHOLDS: Table = tuple(
+    ("normalize", f"the threshold is {words}", partial(_with_threshold, summed, divisor))
+    for words, summed, divisor in (
+        ("that of all keys, not of those with a weight", lambda k, n: n, lambda k, n: n),
+        ("divided by the number of all keys, not of those with a weight", lambda k, n: k, lambda k, n: n),
+        ("that of one key too many", lambda k, n: k + (k < n), lambda k, n: k + (k < n)),
+        ("that of one key too few", lambda k, n: k - (k > 1), lambda k, n: k - (k > 1)),
+        ("of a sum of one key too many", lambda k, n: k + 1, lambda k, n: k),
+        ("of a sum of one key too few", lambda k, n: k - 1, lambda k, n: k),
+        ("divided by one too many", lambda k, n: k, lambda k, n: k + 1),
+    )
+)
+
+
 def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
     """Weights that need not sum to 1."""
+    if spec.normaliser == "sparsemax":
+        yield from _OF_THRESHOLDS
     if not spec.is_softmax:
         return
     for axis, over in _axes(spec).items():

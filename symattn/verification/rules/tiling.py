@@ -41,13 +41,17 @@ _LEFT: dict[tuple[str, str], tuple[str, str]] = {
         "max",
         "output and sum so far are rescaled to the tile's own maximum, not to the largest score so far",
     ),
+    ("stale", "stale"): (
+        "max",
+        "what is so far is rescaled to the tile's own maximum, and the tile to the largest score so far",
+    ),
     ("before", "before"): (
         "max",
         "the largest score so far is forgotten: each tile knows that of the tile before alone",
     ),
 }
 
-_OF_TILES = ("own", "tile", "before")  # maxima that are not tried of tiles of one key
+_OF_TILES = ("own", "tile", "before", "stale")  # maxima that are not tried of tiles of one key
 
 
 def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
@@ -173,12 +177,14 @@ def _beside_sink(edges: Edges, above: str, below: str, first: bool, at: At) -> A
 def _from(at: At, tiles: Tiles, maximum: str) -> Any:
     """e^{s − m}, m of all keys, of those so far, of the tile, … as ``maximum`` says."""
     own = tiles.once("maxima", lambda: [softmax.row_max(t) for t in tiles])
+    grown: Callable[[], list[Any]] = lambda: [m - r for m, r in zip(own[1:], _so_far(at, tiles), strict=False)]  # noqa: E731
     tops: dict[str, Callable[[], list[Any]]] = {
         "all": lambda: [at.top for _ in tiles],
         "own": lambda: own,
         "so far": lambda: _so_far(at, tiles),
         "before": lambda: _of_the_tile_before(at, own),
-        "tile": lambda: _rescaled(own, [m - r for m, r in zip(own[1:], _so_far(at, tiles), strict=False)]),
+        "tile": lambda: _rescaled(own, grown()),
+        "stale": lambda: _rescaled(_so_far(at, tiles), grown()),
         "inverse": lambda: [
             2 * m - at.top for m in _so_far(at, tiles)
         ],  # the product of all e^(new − old) is e^(top − m)
