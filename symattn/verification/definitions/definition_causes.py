@@ -54,7 +54,7 @@ class InDefinition(Search[DefinitionMistake]):
 
     def _likely(self, mistakes: Iterable[DefinitionMistake]) -> list[DefinitionMistake]:
         """Return the mistakes that float64 shows clearly."""
-        self._begin()
+        self.begin()
         return [m for m in self.survivors([*mistakes]) if self.tells(m)]
 
     def rules_out(self, judged: CaseResult, mistake: DefinitionMistake) -> bool:

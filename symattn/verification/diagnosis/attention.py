@@ -130,7 +130,7 @@ class InAttention(Search[Mistake]):
     def _by_rule(self) -> Iterator[Mistake]:
         """Mistakes that the grammar makes, and known ones that balls cannot show, where they account for nearly all of
         what is wrong; of those that give the same numbers, the first."""
-        self._begin()
+        self.begin()
         survivors = self.survivors(self.further())
         likely = best(self, self.wrong, (*self.dim, *survivors))
         beside = self.right[:_SEEN]
@@ -150,7 +150,7 @@ class InAttention(Search[Mistake]):
 
         A loss from a length on shows in few cases, and in half formats in none of them clearly.
         """
-        self._begin()
+        self.begin()
         dim = [m for m in self.possible if self._explains(m, self.wrong) and not self.tells(m)]
         for mistake in islice(self._distinct(best(self, self.wrong, dim)), _FIRSTS):
             for result in self.conditioned(mistake):

@@ -136,7 +136,7 @@ class Search(ABC, Generic[M]):
     judged = (10, 6, 4)
 
     def __post_init__(self) -> None:
-        self._begin()
+        self.begin()
         self.raised = [r for r in self.session.records if r.finding == "raises"]
         self.possible = self.every()
 
@@ -312,16 +312,16 @@ class Search(ABC, Generic[M]):
     def known(self) -> Iterator[M]:
         """Yield the mistakes that float64 shows clearly."""
         survivors = self.survivors(self.possible)
-        self._begin()
+        self.begin()
         self.clear = [m for m in survivors if not self.over and self.tells(m)]
         clear = {*map(id, self.clear)}
         self.dim = [m for m in survivors if id(m) not in clear]
-        self._begin()  # what the many dim ones have cost is not taken from the few clear ones
+        self.begin()  # what the many dim ones have cost is not taken from the few clear ones
         yield from self.clear
 
     def less_clear(self) -> Iterator[M]:
         """Yield mistakes that the slack hides, as in half formats, those first that account for most of the error."""
-        self._begin()
+        self.begin()
         few = self.wrong[:: max(1, len(self.wrong) // _LOOKED_AT)]
         real = [m for m in self.dim if any(self.outputs(judged, m) is not None for judged in self.wrong)]
         yield from (mistake for _, mistake in screening.ranked(self, few, real))
@@ -352,7 +352,7 @@ class Search(ABC, Generic[M]):
 
     def sometimes(self) -> Iterator[M]:
         """Mistakes that explain all that is wrong, and would be detected in cases that are right."""
-        self._begin()
+        self.begin()
         for mistake in (*self.possible, *self.fits[:1]):
             if self.over:
                 return
@@ -374,7 +374,7 @@ class Search(ABC, Generic[M]):
 
     def pairs(self) -> Iterator[M]:
         """Two mistakes, each of which explains some of what is wrong by itself."""
-        self._begin()
+        self.begin()
         for pairs in likely_pairs(self):
             result = False
             for both in pairs:
@@ -387,7 +387,8 @@ class Search(ABC, Generic[M]):
             if result:
                 return
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Allow as many runs again as one way of the search may take."""
         self.effort = Effort(_SCREENED)
 
     @property

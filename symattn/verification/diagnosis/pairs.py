@@ -30,6 +30,7 @@ def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
     parts = list(search.distinct(_parts(search, every.values()), few, every=True))
     for first in parts[:_ALONE]:
         yield _beside(search, first, every, few)[0]
+    search.begin()  # what explains some alone, of many mistakes, is not taken from those that account for most
     for first in larger:
         pairs, nearest = _beside(search, first, every, few)
         for other in nearest:
