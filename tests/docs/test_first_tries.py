@@ -15,8 +15,8 @@ from symattn_cli.main import TABLE, commands, main
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "first-tries.md"
-OWN, TERMINAL, PYTHON = "derivations/walks/test_own_numbers.py", "cli/test_manners.py", "cli/test_first_tries.py"
-RELEASE, CLASS, HERE = "cli/test_release.py", "derivations/walks/test_sheets_for_a_class.py", "docs/test_first_tries.py"
+OWN, TERMINAL, PYTHON = "derivations/walks/test_hostile.py", "cli/test_manners.py", "cli/test_first_tries.py"
+RELEASE, CLASS, HERE = "cli/test_release.py", "derivations/walks/test_examples.py", "docs/test_first_tries.py"
 ONE_LINE = f"{PYTHON}::test_what_is_wrong_is_told_in_one_line"
 
 # How a row begins → the test that holds it, below tests/.
