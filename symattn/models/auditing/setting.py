@@ -240,7 +240,8 @@ class Masking:
         if self.n_q * self.total <= _MOST:
             for words, wrong in wrong_places(spec):
                 seen = wrong.open(self.n_q, self.total, spec.alignment == "top-left")[self.rows]
-                yield words, self._with(seen, self.keep)
+                if seen.any():  # else any other mask that hides all keys gives the same
+                    yield words, self._with(seen, self.keep)
         places = self._places()
         if places is not None and self.n_q < self.total:
             seen = visible(replace(spec, padding=False, alignment="top-left"), self.rows, self.n_q, self.total)

@@ -72,7 +72,9 @@ def left(search: Search[M], cases: Sequence[CaseResult], mistake: M) -> float:
     Entries that are not finite say nothing here.
     """
     pairs = (pair for judged in spread(cases) if (pair := _errors(search, judged, mistake)) is not None)
-    shares = [float(((e - d) ** 2).sum() / (e**2).sum()) for e, d in pairs if e.any()]
+    with np.errstate(over="ignore"):  # what is too large to be squared leaves everything
+        parts = [(e / size, d / size) for e, d in pairs if (size := np.abs(e).max(initial=0.0))]
+        shares = [float(((e - d) ** 2).sum() / (e**2).sum()) for e, d in parts]
     return float(np.mean(shares)) if shares else float("inf")
 
 
