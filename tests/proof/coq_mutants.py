@@ -45,6 +45,8 @@ def mutants(names: Sequence[str], many: int, random: Random) -> Iterator[Mutant]
             record, equation = random.choice(every)
             wrong = json.loads(json.dumps(equation))
             changes = list(_changes(wrong, "right", {i: s for i, s in equation["free"]}))
+            if not changes:  # a side that is one constant
+                continue
             where, key, new, told = random.choice(changes)
             where[key] = new
             made = lemma(f"m_{name.replace('-', '_')}_{n}", wrong, record["rules"], record["positive"])
