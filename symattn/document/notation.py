@@ -275,7 +275,7 @@ def replaced(formula: object, letters: Mapping[Node, Node]) -> Any:
     def meaning(x: Node) -> Node:
         return letters[x] if x in letters else mapped(x, meaning)
 
-    return _changed(formula, meaning)
+    return _changed(formula, meaning) if letters else formula
 
 
 def mapped(x: Node, change: Callable[[Node], Node]) -> Node:
