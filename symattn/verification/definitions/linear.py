@@ -161,8 +161,11 @@ def _by_tokens(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any)
     """The state, token by token."""
     if not spec.causal:
         return q @ (k.mT @ v)
-    given = [x for x in (beta, g) if x is not None]
-    step: Any = linear.delta_token if spec.delta else linear.gated_step
+    return _scanned(linear.delta_token if spec.delta else linear.gated_step, q, k, v, beta, g)
+
+
+def _scanned(step: Any, q: Any, k: Any, v: Any, *more: Any) -> Any:
+    given = [x for x in more if x is not None]
     return linear.scan(step, linear.empty_state(k, v), range(int(k.shape[-2]) + 1), q, k, v, *given).output
 
 
@@ -256,8 +259,7 @@ def _by_corrections(
         state = state + k.mT @ correction(v, k @ state, beta)
         return state, q @ state
 
-    given = [x for x in (beta, g) if x is not None]
-    return linear.scan(token, linear.empty_state(k, v), range(int(k.shape[-2]) + 1), q, k, v, *given).output
+    return _scanned(token, q, k, v, beta, g)
 
 
 def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:

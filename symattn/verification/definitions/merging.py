@@ -224,8 +224,8 @@ def _of_difference(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tupl
     return o, lse - namespace_of(l1).maximum(l1, l2)
 
 
-def _one(x: Any, y: Any) -> Any:
-    """1 over the sum of weights of which the larger is 1: the larger one of those that sum to 1."""
+def _larger(x: Any, y: Any) -> Any:
+    """The larger of two numbers. Of weights that sum to 1 it is 1 over the sum of both e^(l − max l)."""
     return namespace_of(x).maximum(x, y)
 
 
@@ -237,11 +237,11 @@ _WRONG: dict[tuple[str, str], Callable[..., tuple[Any, Any]]] = {
     ("merge", "only the first output is weighted"): _of_output(lambda a, b, x, y: a * x + b),
     ("merge", "the first output's weight is used for both"): _of_output(lambda a, b, x, y: (a + b) * x),
     ("merge", "the second output's weight is used for both"): _of_output(lambda a, b, x, y: (a + b) * y),
-    ("merge", "weights are not divided by their sum"): _of_output(lambda a, b, x, y: (a * x + b * y) / _one(x, y)),
-    ("merge", "weights are divided by their sum twice"): _of_output(lambda a, b, x, y: (a * x + b * y) * _one(x, y)),
+    ("merge", "weights are not divided by their sum"): _of_output(lambda a, b, x, y: (a * x + b * y) / _larger(x, y)),
+    ("merge", "weights are divided by their sum twice"): _of_output(lambda a, b, x, y: (a * x + b * y) * _larger(x, y)),
     ("lse", "the log-sum is not updated: it is the first one"): _of_lse(lambda a, b: a),
     ("lse", "the log-sum is not updated: it is the second one"): _of_lse(lambda a, b: b),
-    ("lse", "the log-sum is the larger one alone"): _of_lse(lambda a, b: namespace_of(a).maximum(a, b)),
+    ("lse", "the log-sum is the larger one alone"): _of_lse(_larger),
     ("lse", "the larger log-sum is not added back: it is that of the differences from it"): _of_difference,
     ("lse", "the log-sums are added"): _of_lse(lambda a, b: a + b),
 }

@@ -373,7 +373,7 @@ class Search(ABC, Generic[M]):
         return self.screened(judged, mistake) is False
 
     def pairs(self) -> Iterator[M]:
-        """Two mistakes, each of which explains some of what is wrong by itself."""
+        """Yield two mistakes at once that explain everything; neither need explain a case alone."""
         self.begin()
         for pairs in likely_pairs(self):
             result = False

@@ -127,14 +127,10 @@ def _after_scores(session: Session) -> tuple[str, str]:
         if (np.abs(weights / weights[0] / e - 1) > legal).any():
             return "exp", "the exponentials of scores that every format holds lose digits"
         shares = shares and abs(weights.sum() - 1) <= legal
-    return (
-        ("", "")
-        if shares
-        else (
-            "normalize",
-            "weights are right beside each other, and do not sum to 1: the sum that they are divided by loses digits",
-        )
-    )
+    if shares:
+        return "", ""
+    words = "weights are right beside each other, and do not sum to 1: the sum that they are divided by loses digits"
+    return "normalize", words
 
 
 def _everywhere(session: Session, narrow: Precision) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import chain, count, product
@@ -37,9 +37,13 @@ def _condition(a: str, relation: str, b: str | int) -> tuple[str, Test]:
     return f"{a} {relation} {b}", lambda s: _RELATIONS[relation](s[a], s[b] if isinstance(b, str) else b)
 
 
+def _between(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Test]]:
+    return (_condition(a, relation, b) for (a, b), relation in product(pairs, "≠<>="))
+
+
 def conditions() -> Iterator[tuple[str, Test]]:
     """Conditions on sizes, the plainest first."""
-    yield from (_condition(a, relation, b) for (a, b), relation in product(_PAIRS, "≠<>="))
+    yield from _between(_PAIRS)
     yield "there are several batch items", lambda s: s["batch"] > 1
     for name in _LENGTHS:
         yield from (_condition(name, "=", 1), _condition(name, ">", 1))
@@ -55,8 +59,7 @@ def separating(
     yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
     asked = _thresholds(session, yes, no, answer) if answer else ()
     limits = (_condition(name, relation, t) for name, t, relation in product(_LENGTHS, _TILES[::-1], ">≥<"))
-    apart = (_condition(a, relation, b) for (a, b), relation in product(_APART, "≠<>="))
-    for words, test in chain(conditions(), asked, limits, apart):
+    for words, test in chain(conditions(), asked, limits, _between(_APART)):
         try:
             if all(map(test, yes)) and not any(map(test, no)):
                 yield words, test

@@ -177,14 +177,13 @@ def _beside_sink(edges: Edges, above: str, below: str, first: bool, at: At) -> A
 def _from(at: At, tiles: Tiles, maximum: str) -> Any:
     """e^{s − m}, m of all keys, of those so far, of the tile, … as ``maximum`` says."""
     own = tiles.once("maxima", lambda: [softmax.row_max(t) for t in tiles])
-    grown: Callable[[], list[Any]] = lambda: [m - r for m, r in zip(own[1:], _so_far(at, tiles), strict=False)]  # noqa: E731
     tops: dict[str, Callable[[], list[Any]]] = {
         "all": lambda: [at.top for _ in tiles],
         "own": lambda: own,
         "so far": lambda: _so_far(at, tiles),
         "before": lambda: _of_the_tile_before(at, own),
-        "tile": lambda: _rescaled(own, grown()),
-        "stale": lambda: _rescaled(_so_far(at, tiles), grown()),
+        "tile": lambda: _rescaled(own, _grown(at, tiles, own)),
+        "stale": lambda: _rescaled(_so_far(at, tiles), _grown(at, tiles, own)),
         "inverse": lambda: [
             2 * m - at.top for m in _so_far(at, tiles)
         ],  # the product of all e^(new − old) is e^(top − m)
@@ -199,6 +198,11 @@ def _of_the_tile_before(at: At, own: list[Any]) -> list[Any]:
     """
     r = [own[0], *(at.xp.maximum(a, b) for a, b in pairwise(own))]
     return _rescaled(r, [b - a for a, b in zip(own, r[1:], strict=False)])
+
+
+def _grown(at: At, tiles: Tiles, own: list[Any]) -> list[Any]:
+    """By how much the maximum of each tile but the first exceeds the largest score before it."""
+    return [m - r for m, r in zip(own[1:], _so_far(at, tiles), strict=False)]
 
 
 def _rescaled(r: list[Any], later: list[Any]) -> list[Any]:
