@@ -208,6 +208,13 @@ def elu_plus_one(x: Array) -> Array:
     return xp.where(above, x + 1, xp.exp(xp.where(above, 0, x)))
 
 
+def elu_then_one(x: Array) -> Array:
+    """elu(x) + 1 as it is written, (e^x − 1) + 1 for x ≤ 0: equal to ``elu_plus_one`` but for rounding."""
+    xp = namespace_of(x)
+    above = x > 0
+    return xp.where(above, x, xp.exp(xp.where(above, 0, x)) - 1) + 1
+
+
 def relu(x: Array) -> Array:
     """φ(x) = max(x, 0). Source: Choromanski et al., Rethinking Attention with Performers (2021), Performer-ReLU."""
     return namespace_of(x).where(x > 0, x, 0)

@@ -57,7 +57,7 @@ def identity(
     names = tuple(dict.fromkeys(how.inputs))
     maker = Maker(spec, how, Precision.of("float64"), _roomy(domain or Domain()))
     batch = (2, 3)[: maker.batches]  # several, where the layout has an axis for it
-    given = [replace(_fitted(maker, s), d_model=s.d_model, batch=batch) for s in sizes]
+    given = [replace(_fitted(maker, s), batch=batch) for s in sizes]
 
     def masks(s: Sizes, random: Random) -> Tensors:
         rng = np.random.default_rng(random.getrandbits(32))

@@ -35,6 +35,16 @@ def recurrent(q, k, v):
     return _read(q, _states(k, v)) / _read(q, _states(k, np.ones_like(v[..., :1])))
 
 
+def as_written(q, k, v):
+    """elu(x) + 1 literally, which cancels far below 0."""
+
+    def phi(x):
+        return np.where(x > 0, x, np.expm1(np.minimum(x, 0))) + 1
+
+    q, k = phi(q), phi(k)
+    return _read(q, _states(k, v)) / _read(q, _states(k, np.ones_like(v[..., :1])))
+
+
 def in_parallel(q, k, v):
     a = np.tril(_phi(q) @ _t(_phi(k)))
     return a @ v / a.sum(-1, keepdims=True)
@@ -58,6 +68,7 @@ _GATED = LinearAttention(feature="identity", normalised=False, gate="token")
 _DELTA = LinearAttention(feature="identity", normalised=False, delta=True)
 RIGHT = (
     Program("linear recurrent", recurrent, _PLAIN),
+    Program("linear, elu as written", as_written, _PLAIN),
     Program("linear in parallel", in_parallel, _PLAIN),
     Program("linear gated", gated, _GATED),
     Program("linear delta", delta, _DELTA),

@@ -106,7 +106,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         step="normalize" if spec.normalised else "values",
         inputs=tuple(arrays),
         outputs=("output",),
-        ways=tuple(laid(partial(_outputs, spec, form)) for form in _forms(spec)),
+        ways=tuple(map(laid, _ways(spec))),
         mistakes=tuple(replace(x, run=laid(x.run)) for x in _mistakes(spec)),
         shapes=tuple(sizes),
         families=FAMILIES if positive else {n: FAMILIES[n] for n in ("normal", "large")},
@@ -180,6 +180,15 @@ def _forms(spec: LinearAttention) -> tuple[Form, ...]:
     if spec.delta:
         return (_by_tokens,)
     return (_by_pairs, _by_tokens, _by_chunks) if spec.causal else (_by_pairs, _by_tokens)
+
+
+def _ways(spec: LinearAttention) -> Iterator[Compute]:
+    """Yield each form; of elu(x) + 1 also as it is written, where it cancels far below 0: its absolute error stays."""
+    for form in _forms(spec):
+        yield partial(_outputs, spec, form)
+    for form in _forms(spec) if spec.feature == "elu" else ():
+        read = partial(_outputs, replace(spec, feature="identity"), form)
+        yield reading(read, q=linear.elu_then_one, k=linear.elu_then_one)
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------

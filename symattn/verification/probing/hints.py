@@ -60,9 +60,8 @@ def _briefly(identity_result: IdentityResult) -> str:
     """ε, the class of inputs, and the sizes."""
     of_inputs, _, sizes = identity_result.evidence.where.partition(", at ")
     tried = ", ".join(f"{n_q} × {n_k} ({d_k})" for n_q, n_k, d_k in _SIZES.findall(sizes))
-    return (
-        f"{Evidence(identity_result.evidence.grade, '', identity_result.epsilon)} {of_inputs}; n_q × n_k (d_k) {tried}"
-    )
+    at = f"n_q × n_k (d_k) {tried}" if tried else f"at {sizes}"
+    return f"{Evidence(identity_result.evidence.grade, '', identity_result.epsilon)} {of_inputs}; {at}"
 
 
 def _where(difference: Difference) -> str:

@@ -13,6 +13,7 @@ from symattn.bounds.called_target import APART, Failure, Memory
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
+from symattn.verification import power
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _BLOCKS = (2, 4, 8, 16, 32, 64, 128)
 _MOST = (128, 96, 64, 32, 16, 8)  # the widest heads that kernels were written for
 _LEAST = range(2, 33)
+_MISFITS = ("RuntimeError", "ValueError", "TypeError")  # of NumPy, torch and JAX, where a reshape does not fit
 
 
 Sized = tuple[Mapping[str, int], Memory]  # the sizes of a case, as a domain names them, and how its arrays lie
@@ -139,6 +141,35 @@ def by_library(errors: Sequence[Failure | None]) -> bool:
     """Return whether every call was refused by more than the function's own code, so that nothing is known of it."""
     result = [e.refused if e is not None else "" for e in errors]
     return all(result) and "library" in result
+
+
+def misfits(session: Session, judged: CaseResult) -> bool:
+    """Return whether shapes of a layer do not fit its code, where its projections are not square.
+
+    Code that cuts d_model into heads refuses other widths so, without a check of its own.
+    """
+    error = judged.outcome.error
+    if error is None or "w_v" not in judged.case.inputs or error.type not in _MISFITS:
+        return False
+    square = _promise(session.promised, "square_weights", True)
+    return not square.holds((session.subject.sizes(judged), judged.case.memory))
+
+
+def only_same_widths(session: Session) -> bool:
+    """Return whether a layer of tokens is right where values are as wide as keys, and wrong only elsewhere.
+
+    Code that cuts ``w_v`` into heads by the width of keys is wrong for other widths without an error, where it would
+    refuse them with one: both take layers of one width for granted, as nearly all are.
+    """
+    wrong, right = set(), 0
+    for r in session.records:
+        sizes = session.subject.sizes(r)
+        same = sizes.get("d_k") == sizes.get("d_v")
+        if r.finding is not None:
+            wrong.add(same or "w_v" not in r.case.inputs)
+        else:
+            right += r.decisive and same
+    return wrong == {False} and right >= power.LEAST
 
 
 def notes(session: Session) -> Iterator[str]:
