@@ -31,7 +31,6 @@ from symattn.programs.names import Function, parameters
 from symattn.programs.request import Request
 from symattn.programs.target import Target, preferred, settled
 from symattn.verification.definitions.definition_subject import Definition
-from symattn.verification.definitions.drawing import draw, within
 from symattn.verification.definitions.registry import ordered, subjects_of
 from symattn.verification.power import verdict
 from symattn.verification.report import Report
@@ -330,8 +329,8 @@ class Adapted:
         names = [i.name for i in self.subject.inputs if i.name in self.convention.inputs]
         family, precision = list(self.subject.families)[1], Precision.of(request.dtype)
         for sizes in _shown(self.subject, ordered(request.spec)):
-            fitted = within(sizes, self.subject, request.domain)
-            inputs = draw(self.subject, names, fitted, family, precision, np.random.default_rng(0))
+            fitted = self.subject.within(sizes, request.domain)
+            inputs = self.subject.draw(names, fitted, family, precision, np.random.default_rng(0))
             outcome = Target(self, self.convention).run(inputs)
             with np.errstate(all="ignore"):
                 wanted = self.subject.run(self.subject.ways[0], inputs)

@@ -22,7 +22,7 @@ from symattn.programs.frameworks import Tensor, Tensors
 from symattn.programs.process import NotDone, apart
 from symattn.programs.program import Program
 from symattn.programs.target import Target, captured
-from symattn.verification.definitions.drawing import within, words
+from symattn.verification.definitions.definition_subject import words
 from symattn.verification.semantics import (
     EPSILON,
     SIZES,
@@ -97,8 +97,8 @@ def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain
     runs = []
     for wanted, names in product(sizes, definition.whole):
         letters = {x: getattr(wanted, definition.meaning(x)[0], n) for x, n in definition.shapes[1].items()}
-        fitted = within(letters | {x: definition.shapes[1][x] for x in definition.kept & letters.keys()}, definition,
-                        _roomy(domain or Domain()))  # fmt: skip
+        letters |= {x: definition.shapes[1][x] for x in definition.kept & letters.keys()}
+        fitted = definition.within(letters, _roomy(domain or Domain()))
         shapes = {i.name: definition.shape(i.name, fitted) for i in inputs if i.made is None}
         rng = np.random.default_rng(random.getrandbits(32))
         drawn = {i.name: i.entries(shapes[i.name], rng) for i in inputs if i.entries}

@@ -15,7 +15,6 @@ from symattn import Attention, Block, InputError, LayerNorm
 from symattn.arrays.precision import Precision
 from symattn.programs import definitions
 from symattn.programs.verify import verify
-from symattn.verification.definitions.drawing import draw
 from symattn_cli.main import main
 from tests.programs.test_modules import requested
 
@@ -55,7 +54,7 @@ def test_a_small_call(layer: Any, wanted: Block, right: bool) -> None:
     }  # fmt: skip
     assert "other weights in place of its own" in " ".join(found.convention.notes)
     assert all(torch.equal(p, before[name]) for name, p in layer.named_parameters())
-    inputs = draw(found.subject, [i.name for i in found.subject.inputs if i.name in found.convention.inputs],
+    inputs = found.subject.draw([i.name for i in found.subject.inputs if i.name in found.convention.inputs],
                   found.subject.shapes[1], list(found.subject.families)[1], Precision.of("float32"),
                   np.random.default_rng(0))  # fmt: skip
     got, exact = found.run(inputs).output, found.subject.run(found.subject.ways[0], inputs)[0]

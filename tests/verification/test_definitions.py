@@ -31,7 +31,6 @@ from symattn.verification.definitions import definition_causes as definition_cau
 from symattn.verification.definitions import gradients
 from symattn.verification.definitions.definition_mistakes import of_fields
 from symattn.verification.definitions.definition_subject import Definition, Input
-from symattn.verification.definitions.drawing import within
 from symattn.verification.definitions.judging import explains, legal
 from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.diagnosis import causes
@@ -296,7 +295,7 @@ def test_sizes_are_such_as_the_attention_can_take() -> None:
         for sizes in subject.shapes:
             more = {x: n if x in subject.kept else n + 5 for x, n in sizes.items()}
             for domain in (Domain(), Domain(max_width=7)):
-                d_k = within(more, subject, domain)["d_k"]
+                d_k = subject.within(more, domain)["d_k"]
                 assert d_k >= 4
                 assert d_k % 2 == 0
 

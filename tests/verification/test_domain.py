@@ -28,7 +28,6 @@ from symattn.bounds.domain import Lengths
 from symattn.bounds.inputs import Maker, sizes_of
 from symattn.verification.attention import LATER
 from symattn.verification.definitions.definition_subject import Definition
-from symattn.verification.definitions.drawing import again, at_random
 from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.engine import Session
 from symattn.verification.probing.probes import GROUPS
@@ -259,13 +258,14 @@ def _session(subject: Definition, domain: Domain) -> Session:
 
 def _cases(session: Session, rng: np.random.Generator) -> list[Case]:
     """Those of all groups."""
-    groups = session.subject.first().values()
-    return [c for group in (*groups, again) for c in group(session, rng)]
+    assert isinstance(session.subject, Definition)
+    groups = (*session.subject.first().values(), session.subject.again)
+    return [c for group in groups for c in group(session, rng)]
 
 
 def _check_definition(subject: Definition, domain: Domain, rng: np.random.Generator) -> None:
     session = _session(subject, domain)
-    found = [*_cases(session, rng), *(at_random(session, rng) for _ in range(20))]
+    found = [*_cases(session, rng), *session.subject.drawn(session, 20)]
     taken = [c for c in found if session.admits(c)]
     assert len(taken) > 0.5 * len(found) > 4
     for case in taken:

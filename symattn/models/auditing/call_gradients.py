@@ -21,7 +21,7 @@ from symattn.models.auditing.call_judge import one_of, together
 from symattn.models.auditing.received import Received, UnreadCall, read
 from symattn.models.auditing.setting import CallSetting, Floats, Tensor, heads_apart, numbers
 from symattn.programs.gradients import nearest
-from symattn.verification.definitions.definition_subject import DefinitionMistake
+from symattn.verification.definitions.definition_mistakes import DefinitionMistake
 from symattn.verification.definitions.gradients import dropping, mistakes, of_wrong_attention
 
 # -- what is added to scores -------------------------------------------------------------------------------------------

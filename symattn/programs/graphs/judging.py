@@ -27,7 +27,7 @@ from symattn.programs.graphs.values import Value
 from symattn.programs.names import Function
 from symattn.programs.program import read
 from symattn.verification.arithmetic.suspects import BitSample, explained
-from symattn.verification.definitions.definition_subject import DefinitionMistake
+from symattn.verification.definitions.definition_mistakes import DefinitionMistake
 from symattn.verification.definitions.gradients import WRT, Gradient, subject
 from symattn.verification.definitions.judging import expected as expected_gradients
 from symattn.verification.report import Check, Fault, Report

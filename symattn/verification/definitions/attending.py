@@ -15,14 +15,8 @@ from symattn.bounds import extras, reference
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.document.errors import InputError
 from symattn.verification import rules
-from symattn.verification.definitions.definition_subject import (
-    Compute,
-    Definition,
-    DefinitionMistake,
-    Entries,
-    Input,
-    Numbered,
-)
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered
+from symattn.verification.definitions.definition_subject import Definition, Entries, Input
 from symattn.verification.rules.families import families
 from symattn.verification.subject import Array, Random
 

@@ -14,8 +14,9 @@ from symattn.attention.layers.block_inputs import norms
 from symattn.attention.layers.steps import ACTIVATIONS
 from symattn.bounds.reference import Variant, variant_values
 from symattn.document.errors import InputError
-from symattn.verification.definitions import attending, drawing
-from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input, Later
+from symattn.verification.definitions import attending
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
+from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Input
 from symattn.verification.rules.norms import norms as of_norms
 from symattn.verification.subject import Array, Random
 
@@ -66,7 +67,7 @@ def subject(spec: Block) -> Definition:
         others=Later(lambda: _by_rule(spec)),
         numbered=tuple(attending.by_number(a, partial(_of_variant, spec))),
         shapes=tuple(s | ({"b": 2} if i == 1 else {}) for i, s in enumerate(letters)),
-        families={n: drawing.FAMILIES[n] for n in ("normal", "integer")},
+        families={n: FAMILIES[n] for n in ("normal", "integer")},
         settings={"eps": float(spec.eps), "heads": a.heads, "causal": a.causal},
         kept=frozenset("hg") if a.heads > 1 else frozenset(),
         means={"m": ("d_model", 1)},

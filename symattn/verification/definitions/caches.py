@@ -27,7 +27,8 @@ from symattn.verification.definitions.attending import (
     tiles,
     tokens_axis,
 )
-from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input, Later
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
+from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.rules.rotating import tables_of
 from symattn.verification.subject import Array
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from symattn.bounds import called_target, judge, reference
 from symattn.bounds.case_result import CaseResult, Part, largest
-from symattn.verification.definitions.definition_mistakes import both, changes, of_arrays, of_outputs
-from symattn.verification.definitions.definition_subject import Definition, DefinitionMistake, Numbered
+from symattn.verification.definitions import definition_mistakes
+from symattn.verification.definitions.definition_mistakes import DefinitionMistake, Numbered
+from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.judging import explains
 from symattn.verification.diagnosis import outofrange, screening
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
@@ -35,22 +36,25 @@ class InDefinition(Search[DefinitionMistake]):
 
     def every(self) -> list[DefinitionMistake]:
         """The definition's own ones, and those by rule."""
-        return [*self.subject.mistakes, *changes(self.subject)]
+        return [*self.subject.mistakes, *definition_mistakes.changes(self.subject)]
 
     def families(self) -> Iterator[Numbered]:
         """Another number in a field, and outputs with a factor."""
         yield from self.subject.numbered
-        yield from of_outputs(self.subject)
+        yield from definition_mistakes.of_outputs(self.subject)
 
     def ways(self) -> Sequence[Way[DefinitionMistake]]:
         """Further ones come after those of the definition itself."""
         subject = self.subject
-        others, arrays = (lambda: self._likely(subject.others)), (lambda: self._likely(of_arrays(subject)))
+        others, arrays = (
+            (lambda: self._likely(subject.others)),
+            (lambda: self._likely(definition_mistakes.of_arrays(subject))),
+        )
         return self.known, self.less_clear, others, self.with_numbers, arrays, self.sometimes, self.pairs
 
     def further(self) -> list[DefinitionMistake]:
         """The operators on inputs, and the further ones of the definition."""
-        return [*of_arrays(self.subject), *self.subject.others]
+        return [*definition_mistakes.of_arrays(self.subject), *self.subject.others]
 
     def _likely(self, mistakes: Iterable[DefinitionMistake]) -> list[DefinitionMistake]:
         """Return the mistakes that float64 shows clearly."""
@@ -72,7 +76,7 @@ class InDefinition(Search[DefinitionMistake]):
         orders = (
             ((first, second), (second, first)) if first.reads and first.reads == second.reads else ((first, second),)
         )
-        return [m for order in orders if (m := both(*order, self._mistakes_of)) is not None]
+        return [m for order in orders if (m := definition_mistakes.both(*order, self._mistakes_of)) is not None]
 
     def _mistakes_of(self, spec: Any) -> Sequence[DefinitionMistake]:
         if spec not in self._known_of:

@@ -1,22 +1,97 @@
-"""Mistakes that any definition may have, by rule: another number in a field, a factor, a sign, arrays exchanged."""
+"""Ways and mistakes of a definition; mistakes that any may have, by rule: a factor, a sign, arrays exchanged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, is_dataclass, replace
-from functools import partial
+from collections import UserList
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property, partial
 from itertools import combinations
 from operator import neg
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from symattn.attention.constants import number
 from symattn.attention.spec import Attention
+from symattn.bounds.mistake import Where
 from symattn.document.errors import InputError
-from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Numbered
 from symattn.verification.rules.operators import operators
 
+if TYPE_CHECKING:
+    from symattn.verification.definitions.definition_subject import Definition
+
+Compute = Callable[..., Any]  # of arrays by name, on any kind: an array, or a tuple of them
+Remade: TypeAlias = "Callable[[Any], Definition]"
+
+
+@dataclass(frozen=True)
+class DefinitionForm:
+    """A way of computing, and what it is in words."""
+
+    words: str
+    run: Compute
+
+    def __call__(self, **keywords: Any) -> Any:
+        return self.run(**keywords)
+
+
+@dataclass(frozen=True)
+class DefinitionMistake:
+    """A known mistake: the step that it is in, the cause in words, and what is then computed.
+
+    ``exact``: in exact numbers it gives something else. A mistake that is not loses digits, no more. ``where`` says in
+    which cases it is made (None: in all). ``spec``, if it is just another specification, is that one; ``change``, if
+    it is made beside the definition, makes it in any way of computing; ``reads`` is the input that it changes alone.
+    """
+
+    step: str
+    cause: str
+    run: Compute
+    exact: bool = True
+    where: Where | None = None
+    spec: Any = None
+    change: Callable[[Compute], Compute] | None = None
+    reads: str = ""
+
+    @property
+    def computes(self) -> object:
+        """A key for all that the mistake computes, wherever it is made."""
+        return self.run
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Mistakes with a number x: the step, the cause in words around {}, and what is then computed.
+
+    They are sought from the points of the ``grid`` on. ``spec`` gives the specification with that number, if each is
+    just another one.
+    """
+
+    step: str
+    words: str
+    run: Callable[[float], Compute]
+    grid: Sequence[float]
+    spec: Callable[[float], Any] = lambda x: None
+
+    def mistake(self, x: float, written: str) -> DefinitionMistake:
+        """The mistake with this number, and how it is written."""
+        return DefinitionMistake(self.step, self.words.format(written), self.run(x), spec=self.spec(x))
+
+
+class Later(UserList[DefinitionMistake]):
+    """Mistakes that are made when they are first looked at: many definitions are asked for their ways alone."""
+
+    def __init__(self, make: Callable[[], Iterable[DefinitionMistake]]) -> None:
+        self._make = make
+
+    @cached_property
+    def data(self) -> list[DefinitionMistake]:  # type: ignore[override]
+        """The mistakes."""
+        return list(self._make())
+
+
+# -- by rule -----------------------------------------------------------------------------------------------------------
 _POINTS = 25
 #: Fields that are numbers: the step, the cause in words, and the range in which another one is sought.
 _FIELDS = {
@@ -25,7 +100,6 @@ _FIELDS = {
     "scale": ("scale", "scores are scaled by {} for every d_k", (1e-3, 10.0)),
     "softcap": ("softcap", "the cap is {}", (0.5, 1e3)),
 }
-Remade = Callable[[Any], Definition]
 
 
 def of_fields(spec: Any, remade: Remade) -> Iterator[Numbered]:

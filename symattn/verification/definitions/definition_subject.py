@@ -7,10 +7,9 @@ bounds. A known mistake is a function of the same inputs that computes something
 
 from __future__ import annotations
 
-from collections import UserList
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -22,12 +21,16 @@ from symattn.bounds import judge
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
-from symattn.bounds.mistake import Where
 from symattn.verification import reduce, report
-from symattn.verification.definitions import drawing, judging
+from symattn.verification.definitions import judging
+from symattn.verification.definitions.definition_mistakes import (
+    Compute,
+    DefinitionForm,
+    DefinitionMistake,
+    Numbered,
+)
 from symattn.verification.power import LEAST, Mutation, powers
-from symattn.verification.probing import hints
-from symattn.verification.probing.search import perturbed
+from symattn.verification.probing import hints, search
 from symattn.verification.subject import Array, Cases, Random, Subject
 
 if TYPE_CHECKING:
@@ -36,10 +39,11 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _DRAWN = 6  # cases on which a mistake must have an effect to be one
-Compute = Callable[..., Any]  # of arrays by name, on any kind: an array, or a tuple of them
+_UNSEEN = 3  # cases that no mistake was found by
 Entries = Callable[[tuple[int, ...], Random], Array]
 Numbers = Callable[[str, tuple[int, ...]], Array]  # of an input's name and shape
 Family = Callable[[Random], Numbers]  # how the numbers of one case are drawn
+FAMILIES: dict[str, Family] = {name: search.FAMILIES[name] for name in ("integer", "normal", "sparse", "large")}
 
 
 #: What letters mean in a domain, unless a subject says otherwise.
@@ -64,72 +68,6 @@ class Input:
     needed: bool = True
     made: Callable[[Inputs], Array] | None = None
     step: str = ""
-
-
-@dataclass(frozen=True)
-class DefinitionForm:
-    """A way of computing, and what it is in words."""
-
-    words: str
-    run: Compute
-
-    def __call__(self, **keywords: Any) -> Any:
-        return self.run(**keywords)
-
-
-@dataclass(frozen=True)
-class DefinitionMistake:
-    """A known mistake: the step that it is in, the cause in words, and what is then computed.
-
-    ``exact``: in exact numbers it gives something else. A mistake that is not loses digits, no more. ``where`` says in
-    which cases it is made (None: in all). ``spec``, if it is just another specification, is that one; ``change``, if
-    it is made beside the definition, makes it in any way of computing; ``reads`` is the input that it changes alone.
-    """
-
-    step: str
-    cause: str
-    run: Compute
-    exact: bool = True
-    where: Where | None = None
-    spec: Any = None
-    change: Callable[[Compute], Compute] | None = None
-    reads: str = ""
-
-    @property
-    def computes(self) -> object:
-        """A key for all that the mistake computes, wherever it is made."""
-        return self.run
-
-
-@dataclass(frozen=True)
-class Numbered:
-    """Mistakes with a number x: the step, the cause in words around {}, and what is then computed.
-
-    They are sought from the points of the ``grid`` on. ``spec`` gives the specification with that number, if each is
-    just another one.
-    """
-
-    step: str
-    words: str
-    run: Callable[[float], Compute]
-    grid: Sequence[float]
-    spec: Callable[[float], Any] = lambda x: None
-
-    def mistake(self, x: float, written: str) -> DefinitionMistake:
-        """The mistake with this number, and how it is written."""
-        return DefinitionMistake(self.step, self.words.format(written), self.run(x), spec=self.spec(x))
-
-
-class Later(UserList[DefinitionMistake]):
-    """Mistakes that are made when they are first looked at: many definitions are asked for their ways alone."""
-
-    def __init__(self, make: Callable[[], Iterable[DefinitionMistake]]) -> None:
-        self._make = make
-
-    @cached_property
-    def data(self) -> list[DefinitionMistake]:  # type: ignore[override]
-        """The mistakes."""
-        return list(self._make())
 
 
 @dataclass(frozen=True)
@@ -171,7 +109,7 @@ class Definition(Subject):
     ways: tuple[Compute, ...]
     mistakes: Sequence[DefinitionMistake]
     shapes: tuple[Mapping[str, int], ...]
-    families: Mapping[str, Family] = field(default_factory=lambda: drawing.FAMILIES)
+    families: Mapping[str, Family] = field(default_factory=lambda: FAMILIES)
     others: Sequence[DefinitionMistake] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
@@ -247,6 +185,45 @@ class Definition(Subject):
         rounded = {n: a if a.dtype.kind in "biu" else precision.input.rounded(a) for n, a in result.items()}
         return self.finish({**arrays, **rounded})
 
+    def within(self, sizes: Mapping[str, int], domain: Domain) -> dict[str, int]:
+        """The sizes that the domain promises, as near as can be to these; what was to differ does, if there is room."""
+        letters = {self.meaning(x)[0]: x for x in sizes if x not in self.kept}
+        result = dict(sizes)
+        for one, other, lengths in (("n_q", "n_k", domain.tokens), ("d_k", "d_v", domain.widths)):
+            pair = [letters[name] for name in (one, other) if name in letters]
+            wanted = [sizes[x] * self.meaning(x)[1] for x in pair]
+            near = lengths.both(*wanted) if len(pair) == 2 else tuple(map(lengths.near, wanted))
+            for x, length in zip(pair, near, strict=True):
+                factor = self.meaning(x)[1]
+                legal = self.width if self.meaning(x)[0] == "d_k" else int
+                larger, smaller = range(length, lengths.most + 1), range(min(length, lengths.most), 0, -1)
+                fitting = (n for n in (*larger, *smaller) if n in lengths and n % factor == 0 and legal(n) == n)
+                length = next(fitting, length)
+                result[x] = length // factor
+        if domain.square and {"n_q", "n_k"} <= letters.keys():
+            result[letters["n_q"]] = result[letters["n_k"]]
+        if domain.decoding and "n_q" in letters:
+            result[letters["n_q"]] = 1
+        if (domain.same_width or domain.square_weights) and {"d_k", "d_v"} <= letters.keys():
+            result[letters["d_v"]] = result[letters["d_k"]]
+        if domain.square_weights and {"d_k", "d_model"} <= letters.keys():
+            result[letters["d_model"]] = result.get("h", 1) * result[letters["d_k"]]
+        return result
+
+    def draw(
+        self, names: Sequence[str], sizes: Mapping[str, int], family: str, precision: Precision, rng: Random
+    ) -> dict[str, Array]:
+        """Inputs of these sizes, rounded to the format; whole numbers and booleans as they are."""
+        numbers = self.families[family](rng)
+        result: dict[str, Array] = {}
+        for i in self.inputs:
+            if i.name in names and i.made is None:
+                shape = self.shape(i.name, sizes)
+                a = np.asarray(i.entries(shape, rng) if i.entries else numbers(i.name, shape))
+                result[i.name] = a if i.entries and a.dtype.kind in "biu" else precision.input.rounded(a)
+        result |= {i.name: np.zeros(0) for i in self.inputs if i.name in names and i.made is not None}
+        return self.filled(result, precision)
+
     def run(self, way: Compute, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
         """The outputs, as a tuple."""
         result = way(**arrays)
@@ -255,38 +232,93 @@ class Definition(Subject):
     # -- inputs, see ``Subject`` ---------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
         """Every size, and every kind of number."""
-        return {"sizes": drawing.of_sizes, "numbers": drawing.of_numbers}
+        return {"sizes": self._of_sizes, "numbers": self._of_numbers}
+
+    def _of_sizes(self, session: Session, rng: Random) -> Iterator[Case]:
+        """Every size, each with one family."""
+        families = list(self.families)
+        for k, sizes in enumerate(self._sizes(session)):
+            yield self._case(session, "sizes", families[k % len(families)], sizes, rng)
+
+    def _of_numbers(self, session: Session, rng: Random) -> Iterator[Case]:
+        """Every family at some sizes; with rows without any key, where the domain has them."""
+        sizes = self._sizes(session)
+        for s in sizes[: max(4, len(sizes) // 2)]:
+            for family in self.families:
+                case = self._case(session, "numbers", family, s, rng)
+                yield case
+                if session.domain.fully_masked_rows and self.closing:
+                    result = self.closing(dict(case.inputs))
+                    yield Case("numbers", f"{case.name}, a row without any key", result)
 
     def between(self, session: Session, rng: Random) -> None:
         """Calls again, and in other kinds of memory."""
         session.progress("again")
-        for case in session.share("again", drawing.again(session, rng)):
+        for case in session.share("again", self.again(session, rng)):
             session.take(case)
+
+    def again(self, session: Session, rng: Random) -> Iterator[Case]:
+        """Yield the same inputs twice with others of the same shape between them, and views."""
+        families = list(self.families)
+        for s in self._sizes(session)[1:3]:
+            one, other = (self._case(session, "again", f, s, rng).inputs for f in (families * 2)[:2])
+            yield Case("again", "a first call", one)
+            yield Case("again", "a second call, other numbers in the same shapes", other, alone=False)
+            yield Case("again", "the first call again", one, alone=False)
+            yield Case("again", "arrays with gaps in memory", one, "strided")
+            yield Case("again", "arrays that are transposed views", one, "transposed")
 
     def required(self, session: Session) -> dict[str, int]:
         """Calls again, as far as there are any, and inputs at random."""
-        again = len(list(islice(drawing.again(session, np.random.default_rng(session.seed)), LEAST)))
+        again = len(list(islice(self.again(session, np.random.default_rng(session.seed)), LEAST)))
         return {"again": again, **super().required(session)}
 
     def drawn(self, session: Session, examples: int) -> Iterator[Case]:
-        """See ``drawing.at_random``."""
+        """Draw cases of any family, and of the sizes of one of the first two thirds, which are to be the smaller."""
         rng = np.random.default_rng((session.seed, 5))
-        return (drawing.at_random(session, rng) for _ in range(examples))
+        for _ in range(examples):
+            sizes = self.shapes[rng.integers(max(1, 2 * len(self.shapes) // 3))]
+            family = list(self.families)[rng.integers(len(self.families))]
+            yield self._case(session, "random", family, self.within(sizes, session.domain), rng)
 
     def altered(self, session: Session, inputs: Inputs, rng: Random) -> dict[str, Array]:
         """One array of those without numbers of its own scaled, or one row of it changed."""
-        changed = perturbed(inputs, self.free(inputs), rng)
+        changed = search.perturbed(inputs, self.free(inputs), rng)
         return self.completed(
             session, {**inputs, **{n: session.precision.input.rounded(a) for n, a in changed.items()}}
         )
 
     def unseen(self, session: Session, mistakes: Any) -> Iterator[Case]:
-        """Cases of the smaller sizes, of two families in turn."""
-        return drawing.unseen(session, np.random.default_rng((session.seed, 1)))
+        """Cases of two families in turn, of some of the sizes that no case had, as far as the domain leaves room: each
+        one larger."""
+        rng = np.random.default_rng((session.seed, 1))
+        families = [f for f in ("normal", "integer") if f in self.families] or list(self.families)
+        for k, sizes in enumerate(self.shapes[: 2 * _UNSEEN : 2]):
+            larger = {x: n if x in self.kept else n + 2 for x, n in sizes.items()}
+            sizes = self.within(larger, session.domain)
+            case = self._case(session, "fresh", families[k % len(families)], sizes, rng)
+            if self.fits(session, case.inputs):
+                yield case
 
     def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
         """Normal inputs, of the sizes of a small case otherwise."""
-        yield drawing.sized(session, sizes, rng)
+        result = dict(self.shapes[0])
+        for x in set(result) - self.kept:
+            name, factor = self.meaning(x)
+            result[x] = max(1, sizes.get(name, factor * result[x]) // factor)
+        family = next(f for f in ("normal", *self.families) if f in self.families)
+        case = self._case(session, "sizes", family, self.within(result, session.domain), rng)
+        yield dict(case.inputs) if self.fits(session, case.inputs) else None
+
+    def _sizes(self, session: Session) -> list[dict[str, int]]:
+        """The sizes that are tried for their shapes, as the domain has them."""
+        fitted = [self.within(s, session.domain) for s in self.shapes]
+        return [s for s in fitted if session.domain.admits(self.named(s))]
+
+    def _case(self, session: Session, group: str, family: str, sizes: Mapping[str, int], rng: Random) -> Case:
+        names = tuple(i.name for i in self.inputs if i.name in session.runner.convention.inputs)
+        inputs = self.draw(names, sizes, family, session.precision, rng)
+        return Case(group, f"{family}, {words(sizes)}", inputs)
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
         """Return whether the definition has a result for them, and the domain has them."""
@@ -361,7 +393,7 @@ class Definition(Subject):
     def power(self, session: Session) -> tuple[report.StepPower, ...]:
         """Return the power of the judged cases for each step that some known mistake is in."""
         rng = np.random.default_rng((session.seed, 4))
-        drawn = [case.inputs for case in islice(drawing.of_sizes(session, rng), _DRAWN)]
+        drawn = [case.inputs for case in islice(self._of_sizes(session, rng), _DRAWN)]
         mutations: dict[str, list[Mutation]] = {}
         for m in self.mistakes:
             if m.exact:
@@ -379,3 +411,8 @@ class Definition(Subject):
 def known(factor: str, sizes: Mapping[str, int]) -> int:
     """The size of a letter, or a number."""
     return int(factor) if factor.isdecimal() else sizes[factor]
+
+
+def words(sizes: Mapping[str, int]) -> str:
+    """``n = 3, d = 4``."""
+    return ", ".join(f"{letter} = {size}" for letter, size in sizes.items())

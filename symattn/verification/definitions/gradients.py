@@ -36,7 +36,8 @@ from symattn.verification.definitions.attending import (
     ordered,
     tiles,
 )
-from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input, Later
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
+from symattn.verification.definitions.definition_subject import Definition, Input
 
 WRT = ("q", "k", "v")
 

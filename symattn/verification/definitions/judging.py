@@ -18,7 +18,8 @@ from symattn.bounds.judge import Legal, explained, union
 from symattn.bounds.reference import float64_outputs, lifted
 
 if TYPE_CHECKING:
-    from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake
+    from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake
+    from symattn.verification.definitions.definition_subject import Definition
 
 
 def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:

@@ -17,9 +17,8 @@ from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification.definitions.attending import check_layout, in_front, in_order, ordered, placed
-from symattn.verification.definitions.definition_mistakes import reading
-from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input
-from symattn.verification.definitions.drawing import FAMILIES
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, reading
+from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Input
 
 FEATURES: dict[str, Callable[[Any], Any]] = {
     "identity": identity, "elu": linear.elu_plus_one, "relu": linear.relu, "exp": powers,

@@ -15,7 +15,8 @@ from symattn.attention.streaming.states import merge_partial, partial_output
 from symattn.bounds import called_target, mistake, reference
 from symattn.document.codec import called
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Later
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
+from symattn.verification.definitions.definition_subject import Definition
 
 
 def subject(spec: Attention, layout: called_target.Layout = "nd") -> Definition:

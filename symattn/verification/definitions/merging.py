@@ -16,16 +16,8 @@ from symattn.attention.streaming.states import PartialOutput, merge_partial
 from symattn.bounds.called_target import Layout
 from symattn.document import codec, keywords
 from symattn.verification.definitions.attending import check_layout, in_front, placed
-from symattn.verification.definitions.definition_subject import (
-    Compute,
-    Definition,
-    DefinitionForm,
-    DefinitionMistake,
-    Input,
-    Numbered,
-    Numbers,
-)
-from symattn.verification.definitions.drawing import FAMILIES
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake, Numbered
+from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Input, Numbers
 from symattn.verification.subject import Array, Random
 
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 8), (2, 5), (9, 4), (17, 1), (2, 33))

@@ -25,14 +25,8 @@ from symattn.attention.fields import brief, check
 from symattn.attention.norms import centre, layer_norm, rms_norm
 from symattn.bounds.extras import ENTRIES
 from symattn.document.keywords import Answering
-from symattn.verification.definitions.definition_subject import (
-    Compute,
-    Definition,
-    DefinitionForm,
-    DefinitionMistake,
-    Family,
-    Input,
-)
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake
+from symattn.verification.definitions.definition_subject import Definition, Family, Input
 from symattn.verification.probing.search import integers, normal
 from symattn.verification.rules import norms
 from symattn.verification.rules.norms import affine

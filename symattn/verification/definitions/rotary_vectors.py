@@ -16,7 +16,8 @@ from symattn.attention.positions.rotary import pairs, rotate
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.document import codec, errors
 from symattn.verification.definitions.attending import check_layout, in_front, ordered, placed, tokens_axis
-from symattn.verification.definitions.definition_subject import Compute, Definition, DefinitionMistake, Input
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake
+from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.rules.rotating import Change, Right, Tables, of_pairs, of_tables, tables_of
 from symattn.verification.subject import Array, Random
 

@@ -32,16 +32,8 @@ from symattn.verification.definitions.attending import (
     settings,
     tiles,
 )
-from symattn.verification.definitions.definition_subject import (
-    Compute,
-    Definition,
-    DefinitionForm,
-    DefinitionMistake,
-    Input,
-    Later,
-    Numbers,
-)
-from symattn.verification.definitions.drawing import FAMILIES
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake, Later
+from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Input, Numbers
 from symattn.verification.rules.softmaxes import along
 from symattn.verification.subject import Random
 

@@ -22,7 +22,8 @@ from symattn.attention.positions.rotary import inverse_frequencies, tables
 from symattn.bounds.reference import lifted
 from symattn.programs.names import Function
 from symattn.verification.definitions import norms
-from symattn.verification.definitions.definition_subject import Definition, DefinitionMistake, Input
+from symattn.verification.definitions.definition_mistakes import DefinitionMistake
+from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.rotary_vectors import WAYS
 from symattn.verification.rules.norms import right

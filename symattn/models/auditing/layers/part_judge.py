@@ -21,7 +21,8 @@ from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.call_judge import one_of
 from symattn.models.auditing.setting import Floats
-from symattn.verification.definitions.definition_subject import Definition, DefinitionMistake
+from symattn.verification.definitions.definition_mistakes import DefinitionMistake
+from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.judging import expected, explains, legal
 
 State = Literal["pass", "wrong", "cannot tell"]
