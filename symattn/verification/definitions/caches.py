@@ -17,16 +17,7 @@ from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.reference import RIGHT, Variant, variant_values
 from symattn.document import codec, errors, keywords
-from symattn.verification.definitions.attending import (
-    axes,
-    by_number,
-    by_rule,
-    check,
-    in_order,
-    settings,
-    tiles,
-    tokens_axis,
-)
+from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.rules.rotating import tables_of
@@ -70,15 +61,15 @@ class Cached(keywords.Answering):
 def subjects(spec: Cached, layout: Layout) -> Iterator[Definition]:
     """With room in the cache or without, with the caches returned or without."""
     bare = replace(spec.attention, position=None)
-    check(bare, "Cached", layout)
+    attending.check(bare, "Cached", layout)
     for static in (True, False):
         for returned in (True, False):
             yield _subject(spec, layout, static, returned)
 
 
 def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Definition:
-    a = spec.attention
-    shape = partial(axes, a, layout)
+    a, plain = spec.attention, _to_all(spec)
+    shape = partial(attending.axes, a, layout)
     arrays = [
         Input("q", shape("h", "n", "d_k"), "query queries q_new xq new_q"),
         Input("k", shape("g", "n", "d_k"), "key keys k_new xk new_k"),
@@ -92,7 +83,10 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
 
     def laid(run: Compute) -> Compute:
         taken: Compute = lambda **given: run(**given)[: 3 if returned else 1]  # noqa: E731
-        return in_order(layout, ("q", "k", "v", "k_cache", "v_cache"), taken)
+        return attending.in_order(layout, ("q", "k", "v", "k_cache", "v_cache"), taken)
+
+    def made(variant: Variant) -> Compute:
+        return laid(partial(_attended, spec, variant=variant))
 
     front = {**({"b": 2} if "b" in layout else {}), **({"h": a.heads if a.heads > 1 else 2} if "h" in layout else {})}
     front |= {"h": a.heads, "g": a.key_heads} if a.heads > 1 else {}
@@ -106,10 +100,11 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         mistakes=tuple(
             DefinitionMistake(s, c, laid(partial(_attended, spec, **how))) for s, c, how in _mistakes(spec, static)
         ),
-        others=Later(lambda: _of_attention(spec, laid)),
-        numbered=tuple(by_number(_to_all(spec), lambda v: laid(partial(_attended, spec, variant=v)))),
+        # The mistakes of the attention to all slots, but for those of masks and positions.
+        others=Later(lambda: (m for m in attending.by_rule(plain, ("q", "k", "v", "mask"), made) if m.step != "mask")),
+        numbered=tuple(attending.by_number(plain, made)),
         shapes=sizes,
-        settings=settings(a),
+        settings=attending.settings(a),
         kept=frozenset("hg") if a.heads > 1 else frozenset(),
         changes=frozenset(("k_cache", "v_cache")),
         finish=partial(_emptied, layout) if static else lambda inputs: inputs,
@@ -121,7 +116,7 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
 
 def _length(layout: Layout, inputs: Inputs) -> Array:
     """How many slots are filled: of those that the new tokens leave, all but up to two."""
-    axis = tokens_axis(layout)
+    axis = attending.tokens_axis(layout)
     slots, new = inputs["k_cache"].shape[axis], inputs["k"].shape[axis]
     return np.asarray(max(0, slots - new - (slots + new) % 3), dtype=np.int64)
 
@@ -133,7 +128,7 @@ def _emptied(layout: Layout, inputs: dict[str, Array]) -> dict[str, Array]:
     results = dict(inputs)
     for name in ("k_cache", "v_cache"):
         cache = np.array(inputs[name])
-        slots = np.moveaxis(cache, tokens_axis(layout), 0)
+        slots = np.moveaxis(cache, attending.tokens_axis(layout), 0)
         slots[int(inputs["length"]) :] = 0
         results[name] = cache
     return results
@@ -179,7 +174,7 @@ def _attended(
     seen = np.asarray(mask(i, j, filled, n)) & (j >= (filled if forget else 0))
     plain = _to_all(spec)
     if keywise:
-        keys = tiles(q, int(k_all.shape[-2]))
+        keys = attending.tiles(q, int(k_all.shape[-2]))
         return by_tiles(plain, (0, n), keys, q, k_read, v_all, mask=seen), *back
     values = variant_values(plain, {"q": q, "k": k_read, "v": v_all, "mask": seen}, variant)
     return values["output"], *back
@@ -230,12 +225,6 @@ _SLOTS: dict[str, Callable[[int], int]] = {
 def _to_all(spec: Cached) -> Attention:
     """Return the attention to all slots of the cache, by a mask."""
     return replace(spec.attention, causal=False, position=None, mask="boolean")
-
-
-def _of_attention(spec: Cached, laid: Callable[[Compute], Compute]) -> Iterator[DefinitionMistake]:
-    """Yield the mistakes of the attention to all slots, but for those of masks and positions."""
-    result = by_rule(_to_all(spec), ("q", "k", "v", "mask"), lambda v: laid(partial(_attended, spec, variant=v)))
-    return (m for m in result if m.step != "mask")
 
 
 def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -26,16 +26,7 @@ from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.mistake import before, root, step
 from symattn.bounds.reference import Change, Values, Variant, usual, variant_values
 from symattn.document import codec, errors, keywords
-from symattn.verification.definitions.attending import (
-    axes,
-    by_rule,
-    check,
-    in_order,
-    inputs,
-    of_attention,
-    ordered,
-    tiles,
-)
+from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 
@@ -78,24 +69,25 @@ class Gradient(keywords.Answering):
 def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
     """The gradients, ready to be verified."""
     attention = spec.attention
-    check(attention, "Gradient", layout)
-    do = Input("do", axes(attention, layout, "h", "n_q", "d_v"), keywords.UPSTREAM)
+    attending.check(attention, "Gradient", layout)
+    do = Input("do", attending.axes(attention, layout, "h", "n_q", "d_v"), keywords.UPSTREAM)
+    rows = attending.axes(attention, "nd" if layout == "nd" else "bhnd", "h", "n_q")
+    kept = {"o": (do.shape, "out output attn_out fwd_out"), "lse": (rows, "softmax_lse logsumexp l")}
     remaining = (
-        Input("o", do.shape, "out output attn_out fwd_out", needed=False, made=partial(_saved, attention, layout, 0)),
-        Input("lse", axes(attention, "nd" if layout == "nd" else "bhnd", "h", "n_q"), "softmax_lse logsumexp l",
-              needed=False, made=partial(_saved, attention, layout, 1)),
-    )  # fmt: skip
+        Input(n, shape, words, needed=False, made=partial(_saved, attention, layout, which))
+        for which, (n, (shape, words)) in enumerate(kept.items())
+    )
     turned = ("q", "k", "v", "do")
 
     def laid(run: Compute) -> Compute:
-        return in_order(layout, turned, lambda o=None, lse=None, **given: run(**given))
+        return attending.in_order(layout, turned, lambda o=None, lse=None, **given: run(**given))
 
-    return of_attention(
+    return attending.of_attention(
         attention,
         layout,
         title=f"Gradient({codec.called(attention)})",
         step="backward",
-        inputs=(*inputs(attention, layout), do, *remaining),
+        inputs=(*attending.inputs(attention, layout), do, *remaining),
         outputs=("dq", "dk", "dv"),
         costs=3,
         ways=tuple(map(laid, _ways(spec))),
@@ -107,9 +99,9 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
 def _saved(attention: Attention, layout: Layout, which: int, given: Inputs) -> np.ndarray:
     """The output, or L, of the forward pass, in float64."""
     arrays = {n: a for n, a in given.items() if n not in ("do", "o", "lse")}
-    arrays = {n: ordered(layout, a) if n in WRT else a for n, a in arrays.items()}
+    arrays = {n: attending.ordered(layout, a) if n in WRT else a for n, a in arrays.items()}
     result = replace(attention, lse=True)(**arrays)[which]
-    return result if which else ordered(layout, result, back=True)  # type: ignore[no-any-return]
+    return result if which else attending.ordered(layout, result, back=True)  # type: ignore[no-any-return]
 
 
 def _ways(spec: Gradient) -> tuple[Compute, ...]:
@@ -127,7 +119,7 @@ def _by_hand(attention: Attention, do: Array, **given: Any) -> tuple[Any, ...]:
 
 def _by_tiles(attention: Attention, each: bool, do: Array, **given: Any) -> tuple[Any, ...]:
     n_q, n_k = (int(given[n].shape[-2]) for n in "qk")
-    keys = tiles(given["q"], n_k) if each else [0, n_k]
+    keys = attending.tiles(given["q"], n_k) if each else [0, n_k]
     result = backward_by_tiles(attention, (0, n_q), keys, do, given, WRT)
     return tuple(result[n] for n in WRT)
 
@@ -252,7 +244,7 @@ def of_wrong_attention(
     def made(variant: Variant) -> Compute:
         return laid(partial(_of_wrong, spec, variant))
 
-    return by_rule(spec, _names(spec), made, "backward", "it is the gradient of other attention: ")
+    return attending.by_rule(spec, _names(spec), made, "backward", "it is the gradient of other attention: ")
 
 
 def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:

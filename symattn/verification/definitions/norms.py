@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,6 @@ Norm = LayerNorm | RMSNorm
 def subject(spec: Norm) -> Definition:
     """The norm, ready to be verified."""
     layer = isinstance(spec, LayerNorm)
-    ways = layer_ways(spec) if layer else rms_ways(spec)
     widths = (2, 4, 3, 5, 1, 8, 16, 17, 33, 64, 65, 129)
     rows = (1, 3, 2, 4, 3, 1, 2, 3, 2, 1, 2, 1)
     sizes = [{"n": n, "d": d} for n, d in zip(rows, widths, strict=True) if d > 1 or not layer or spec.eps]
@@ -115,7 +115,7 @@ def subject(spec: Norm) -> Definition:
             Input("bias", "d", "beta b shift offset norm_bias ln_bias", ENTRIES["bias"], needed=False),
         ),
         outputs=("y",),
-        ways=ways,
+        ways=_ways(spec),
         mistakes=tuple(_mistakes(spec, layer)),
         shapes=(*sizes[:2], {"d": 4}, {"b": 2, "n": 3, "d": 4}, *sizes[2:]),
         families=_FAMILIES if spec.eps else {n: f for n, f in _FAMILIES.items() if n not in ("equal", "rows")},
@@ -181,35 +181,24 @@ def gain_of(spec: Any, gain: np.ndarray) -> np.ndarray:
     return 1 + gain if spec.one_plus and gain is not None else gain
 
 
-def layer_ways(spec: Any) -> tuple[Compute, ...]:
-    """The forms of LayerNorm: r is 1/σ, m the mean."""
-    return (
-        DefinitionForm("(x − m)/σ · g + b", spec),
-        DefinitionForm("(x r − m r) g + b", partial(by, spec, two_pass, folded)),
-        DefinitionForm("the same, m and σ growing number by number", partial(by, spec, welford, folded)),
-        DefinitionForm("x s + (b − m s), s = g r", partial(affine_folded, spec, two_pass)),
-        DefinitionForm(
-            "(x − m)/σ stored as the inputs are, then · g + b in their format", partial(stored, spec, two_pass)
-        ),
-    )
-
-
-def rms_ways(spec: Any) -> tuple[Compute, ...]:
-    """The forms of RMSNorm: r is 1/√(mean(x²) + ε)."""
-    return (
-        DefinitionForm("x/√(mean(x²) + ε) · g + b", spec),
-        DefinitionForm("x r · g + b", partial(by, spec, mean_square, folded)),
-        DefinitionForm("x s + b, s = g r", partial(affine_folded, spec, mean_square)),
-        DefinitionForm(
-            "x r stored as the inputs are, then · g + b in their format", partial(stored, spec, mean_square)
-        ),
-    )
-
-
-def by(spec: Any, moments: Any, normed: Any, x: Any, gain: Any = None, bias: Any = None) -> Any:
-    """γ ⊙ normed + β, from the mean and the variance."""
-    mean, variance = moments(x)
-    return affine(normed(x, mean, root_of(variance, spec.eps)), gain_of(spec, gain), bias)
+def _ways(spec: Norm) -> tuple[Compute, ...]:
+    """The forms: m is the mean, and r is 1/σ, or for RMSNorm 1/√(mean(x²) + ε)."""
+    if isinstance(spec, LayerNorm):
+        made = {
+            "(x − m)/σ · g + b": spec,
+            "(x r − m r) g + b": partial(folded, spec, two_pass),
+            "the same, m and σ growing number by number": partial(folded, spec, welford),
+            "x s + (b − m s), s = g r": partial(affine_folded, spec, two_pass),
+            "(x − m)/σ stored as the inputs are, then · g + b in their format": partial(stored, spec, two_pass),
+        }
+    else:
+        made = {
+            "x/√(mean(x²) + ε) · g + b": spec,
+            "x r · g + b": partial(folded, spec, mean_square),
+            "x s + b, s = g r": partial(affine_folded, spec, mean_square),
+            "x r stored as the inputs are, then · g + b in their format": partial(stored, spec, mean_square),
+        }
+    return tuple(starmap(DefinitionForm, made.items()))
 
 
 def affine_folded(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None) -> Any:
@@ -232,18 +221,16 @@ def root_of(variance: Any, eps: Any) -> Any:
     return xp.sqrt(variance + xp.asarray(eps, dtype=variance.dtype))
 
 
-def mean_of(x: Array, axis: Any = -1) -> Array:
-    return namespace_of(x).mean(x, axis=axis, keepdims=True)
+def mean_of(x: Array) -> Array:
+    return namespace_of(x).mean(x, axis=-1, keepdims=True)
 
 
-def centred(x: Any, mean: Any, root: Any) -> Any:
-    return (x if mean is None else x - mean) / root
-
-
-def folded(x: Any, mean: Any, root: Any) -> Any:
-    """x r + (−m r). Its errors grow with the mean, as those of the mean itself do."""
-    inverse = _named(1 / root)
-    return x * inverse if mean is None else x * inverse + (-mean * inverse)
+def folded(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None) -> Any:
+    """(x r + (−m r)) g + b. Its errors grow with the mean, as those of the mean itself do."""
+    mean, variance = moments(x)
+    inverse = _named(1 / root_of(variance, spec.eps))
+    y = x * inverse if mean is None else x * inverse + (-mean * inverse)
+    return affine(y, gain_of(spec, gain), bias)
 
 
 def stored(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None) -> Any:
@@ -253,7 +240,7 @@ def stored(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, b
     the inputs, or every array may be stored in it (``eager``), that is no form of its own.
     """
     mean, variance = moments(x)
-    y, scale = _stored(centred(x, mean, root_of(variance, spec.eps))), gain_of(spec, gain)
+    y, scale = _stored((x if mean is None else x - mean) / root_of(variance, spec.eps)), gain_of(spec, gain)
     y = y if scale is None else y * (scale if scale is gain else _stored(scale))
     return y if bias is None else _stored(y) + bias
 

@@ -23,15 +23,7 @@ from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification import rules
-from symattn.verification.definitions.attending import (
-    by_number,
-    check,
-    closing,
-    inputs,
-    open_rows,
-    settings,
-    tiles,
-)
+from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake, Later
 from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Input, Numbers
 from symattn.verification.rules.softmaxes import along
@@ -66,7 +58,7 @@ class Softmax(Answering):
     def __post_init__(self) -> None:
         if not isinstance(self.attention, Attention) or self.attention.lse:
             raise refusal(self, "attention", "be an Attention without lse")
-        check(self.attention, "Softmax", "nd")
+        attending.check(self.attention, "Softmax", "nd")
         beside = {step.name for step in self.attention.pipeline(frozenset("qkv"))} - _STEPS - {"output"}
         if beside or self.attention.score != "dot":
             result = ", ".join(sorted(beside)) or f"scores by {self.attention.score}"
@@ -96,7 +88,7 @@ class Softmax(Answering):
 def subject(spec: Softmax) -> Definition:
     """The weights, ready to be verified."""
     a = spec.scaled
-    beside = tuple(i for i in inputs(a, "nd") if i.name not in "qkv")
+    beside = tuple(i for i in attending.inputs(a, "nd") if i.name not in "qkv")
     words = "s x logits input inputs a z qk score attn_scores attention_scores attn_logits"
     return Definition(
         title=f"Softmax({called(spec.attention)})",
@@ -112,11 +104,11 @@ def subject(spec: Softmax) -> Definition:
         ),
         shapes=tuple(_sizes(a, bool(beside) or a.masks_anything)),
         families={**FAMILIES, **{name: partial(_placed, where) for name, where in _FAR.items()}},
-        settings={**settings(a), "axis": -1},
+        settings={**attending.settings(a), "axis": -1},
         kept=frozenset("h") if a.heads > 1 else frozenset(),
-        open=partial(open_rows, a),
-        closing=closing,
-        numbered=tuple(by_number(a, partial(partial, spec.run), _STEPS)),
+        open=partial(attending.open_rows, a),
+        closing=attending.closing,
+        numbered=tuple(attending.by_number(a, partial(partial, spec.run), _STEPS)),
         as_run=partial(_as_run, spec),
     )
 
@@ -184,7 +176,7 @@ def _by_log_sum(at: At, whole: bool = False) -> Any:
 
 def _by_tiles(at: At) -> Any:
     """Sums of tiles, each by its own maximum, are merged."""
-    tops = [(t, row_max(t)) for a, b in pairwise(tiles(at.first, at.n)) for t in [at.first[..., a:b]]]
+    tops = [(t, row_max(t)) for a, b in pairwise(attending.tiles(at.first, at.n)) for t in [at.first[..., a:b]]]
     state = reduce(partial(merge, base=at.spec.base), (SoftmaxState(m, at.sum(at.power(t - m)), 0) for t, m in tops))
     return at.power(at.first - state.maximum) / _divisors(at, state.normaliser)
 
