@@ -209,9 +209,6 @@ def enlarged(x: np.ndarray) -> Floats:
 
 
 # -- shares by step ----------------------------------------------------------------------------------------------------
-STEPS = ("scores", "exponent", "rescaling", "merging", "sums", "stored weights", "underflow", "output")
-
-
 def shares(rows: Rows, parts: SlackTerms) -> dict[str, Floats]:
     """The terms of M split among the steps, in proportion to the means of their exponents over the weights.
 

@@ -21,7 +21,6 @@ from symattn.document import codec, errors
 from symattn.verification import power, reduce
 from symattn.verification.diagnosis.observe import ObservedScale, scales
 from symattn.verification.probing import behaviour, hints, numbers
-from symattn.verification.probing import sizes_that_tell as probes_sizes
 from symattn.verification.probing.probes import GROUPS, Group, batches
 from symattn.verification.probing.search import FAMILIES, altered, search
 from symattn.verification.report import Counterexample, Fault, StepPower
@@ -96,7 +95,7 @@ class OfAttention(Subject):
         """Yield inputs of a domain's sizes, n_k ≥ n_q, and queries that give one or two keys all their weight."""
         wanted = Sizes(sizes["n_q"], max(sizes["n_k"], sizes["n_q"]), sizes["d_k"], sizes["d_v"])
         yield session.maker.make(wanted, FAMILIES["normal"](rng), rng)
-        yield probes_sizes.edges(session.maker, wanted.n_k, rng)
+        yield numbers.edges(session.maker, wanted.n_k, rng)
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
         """Return whether the specification takes them, and the domain promises them."""
@@ -250,16 +249,16 @@ LATER: dict[str, Group] = {
     "orders": numbers.orders,
     "hidden keys": numbers.hiding,
     "masked tiles": numbers.offsets,
-    "windows": probes_sizes.windows,
-    "positions": probes_sizes.positions,
+    "windows": numbers.windows,
+    "positions": numbers.positions,
     "caps": numbers.caps,
     "given numbers": numbers.factors,
     "norms": numbers.norms,
-    "widths": probes_sizes.widths,
-    "tiles": probes_sizes.tiles,
+    "widths": numbers.widths,
+    "tiles": numbers.tiles,
 }
 #: Tried after inputs at random, since a case takes longer.
-LAST: dict[str, Group] = {"long": probes_sizes.long}
+LAST: dict[str, Group] = {"long": numbers.long}
 
 
 def _cases(groups: Mapping[str, Group]) -> dict[str, Cases]:

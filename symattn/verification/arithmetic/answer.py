@@ -6,16 +6,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from symattn.arrays.formats import Format
+from symattn.bounds.contracts import Contract
 from symattn.document.codec import record
 from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Code, Document, Heading, Listing, Note, Paragraph, Printable, Table, headers
-from symattn.verification.arithmetic import contract_presets, ranking
+from symattn.verification.arithmetic import ranking
 from symattn.verification.arithmetic.bits_of_a_call import Trial
 from symattn.verification.summing.order import Order
 from symattn.verification.summing.summed_attention import StoredScores
 
 _SHOWN = 8  # arithmetics in the table
 _SAMPLED = "Sampled: another arithmetic with the same bits would get this name."
+_TILE, _ANY = 64, Format("bfloat16")  # any tiles, and any format, stand for all
+#: What attention of others stores. Tests hold the first two to the library's own bits on a CPU, others to no kernel.
+#: FlashAttention is taken to store P relative to a running maximum where it meets V, and to sum it before that, in the
+#: order of Dao, FlashAttention-2 (2023), algorithm 1, and Shah et al., FlashAttention-3 (2024), algorithm 1.
+PRESETS = {
+    "PyTorch's math path on a CPU": Contract(_ANY),
+    "Transformers' eager attention": Contract(_ANY, ("scores", "scaled"), "normalised"),
+    "FlashAttention 2 and 3": Contract(_ANY, (), "alone", _TILE),
+    "queries that are scaled before the product, in eager steps": Contract(
+        _ANY, ("scaled",), "normalised", queries=True
+    ),
+}
 _ORDERED = "Sampled: the tree explains what came back, and further pairs of terms at random."
 
 
@@ -50,12 +64,8 @@ class Answer(Printable):
 
     @property
     def like(self) -> tuple[str, ...]:
-        """Whose attention stores the same, see ``contract_presets``; empty where nothing is known to give the bits."""
-        return (
-            contract_presets.named((self.trial.wrong or self.trial.found.best).contract)
-            if self.trial and self.known
-            else ()
-        )
+        """Whose attention stores the same, see ``PRESETS``; empty where nothing is known to give the bits."""
+        return named((self.trial.wrong or self.trial.found.best).contract) if self.trial and self.known else ()
 
     @property
     def cause(self) -> str:
@@ -116,3 +126,14 @@ def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
 
 def _shown(trial: Trial) -> list[ranking.Pair]:
     return [*([trial.wrong] if trial.wrong else []), *trial.found.right[:_SHOWN]]
+
+
+def named(contract: Contract) -> tuple[str, ...]:
+    """The presets that store what a contract stores, with whatever scale, tiles and last rounding.
+
+    >>> named(Contract(Format("float16"), ("scores", "scaled"), "normalised"))
+    ("Transformers' eager attention",)
+    """
+    tiles = _TILE if contract.tiles else None
+    stored = Contract(_ANY, contract.scores, contract.powers, tiles, contract.queries, times=contract.times)
+    return tuple(name for name, preset in PRESETS.items() if preset == stored)

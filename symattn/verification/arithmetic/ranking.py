@@ -14,7 +14,7 @@ from itertools import chain
 
 import numpy as np
 
-from symattn.bounds.contracts import Contract, Made, family, near, replay
+from symattn.bounds.contracts import Contract, Made, family, near
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT
 from symattn.verification.arithmetic.suspects import BitSample, Suspect, suspects
@@ -101,12 +101,6 @@ def nearest(sample: BitSample, contract: Contract) -> Pair:
 def likeliest(sample: BitSample) -> Contract:
     """The contract that gives most of the bits."""
     return _ranked(sample)[0].contract
-
-
-def moved(sample: BitSample, contract: Contract, mistake: Mistake) -> float:
-    """The share of the outputs that a mistake moves to another number of the format, computed as ``contract`` says."""
-    right = sample._replace(got=replay(contract, sample.spec, sample.inputs))
-    return 1 - pair(right, contract, mistake).share
 
 
 def pair(sample: BitSample, contract: Contract, mistake: Mistake | None = None, kept: Made | None = None) -> Pair:

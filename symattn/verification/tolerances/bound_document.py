@@ -14,8 +14,7 @@ from symattn.document.codec import Record, called, changed_fields
 from symattn.document.evidence import Evidence, Grade, both
 from symattn.document.notation import Decimal, Fence, Node, name, relation
 from symattn.document.tex import tex
-from symattn.verification.tolerances.asked import Beforehand, ForInputs
-from symattn.verification.tolerances.sharp import Sharp
+from symattn.verification.tolerances.asked import Beforehand, ForInputs, Sharp
 from symattn.verification.tolerances.weighing import KEYS, ROWS, Weighed
 
 _HYPOTHESIS = f"{HYPOTHESIS}, and the scale is exact"

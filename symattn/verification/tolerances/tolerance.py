@@ -21,8 +21,7 @@ from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import InputError
 from symattn.document.model import Document, Printable
 from symattn.verification.tolerances import asked, bound_document
-from symattn.verification.tolerances.asked import Beforehand, ForInputs
-from symattn.verification.tolerances.sharp import Sharp, sharp
+from symattn.verification.tolerances.asked import Beforehand, ForInputs, Sharp, sharp
 from symattn.verification.tolerances.weighing import Weighed, picked, weigh
 
 USUAL: Contract = "fused"  # kernels keep scores wide
@@ -57,7 +56,7 @@ class Tolerance(Printable):
 
     @cached_property
     def sharp(self) -> Sharp | None:
-        """The effect of roundings to nearest on each element and on means, but for ``alpha``; see ``sharp.Sharp``.
+        """The effect of roundings to nearest on each element and on means, but for ``alpha``; see ``asked.Sharp``.
 
         Without inputs it is on inputs that are drawn; None of what is wider than 16 bits or no plain attention.
         """
