@@ -14,7 +14,7 @@ from symattn.bounds.case_result import OF_VALUES, Case, CaseResult, Part
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.verification import report, rules
-from symattn.verification.diagnosis import fitted, outofrange, rows
+from symattn.verification.diagnosis import effective_weights, fitted, outofrange, rows
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
 from symattn.verification.diagnosis.float_runs import FloatRuns
 from symattn.verification.diagnosis.screening import LITTLE, SIZED, best, is_finite, left
@@ -119,13 +119,28 @@ class InAttention(Search[Mistake]):
     # -- ways ----------------------------------------------------------------------------------------------------------
     def ways(self) -> Sequence[Way[Mistake]]:
         """Besides those of every subject: dim mistakes, those by rule, formats, and what only floats show."""
-        first = self.known, self.less_clear, self._by_rule, self._stored, self.with_numbers, self._in_floats
+        first = (
+            self.known,
+            self._by_keys,
+            self.less_clear,
+            self._by_rule,
+            self._stored,
+            self.with_numbers,
+            self._in_floats,
+        )
         return *first, self.sometimes, self._dim_sometimes, self._sometimes_in_floats, self.pairs
 
     @property
     def decided(self) -> Sequence[Way[Mistake]]:
         """Besides mistakes that give the same residues, those that floats alone show."""
         return self.exactly, self._by_rule, self._stored, self._sometimes_in_floats
+
+    def _by_keys(self) -> Iterator[Mistake]:
+        """Keys that are counted otherwise than they must be, as the function's own weights show."""
+        mistake = effective_weights.of_attention(self.session, self.wrong)
+        cases = (*self.wrong, *self.right[:_SEEN])
+        if mistake is not None and not any(self.rules_out(judged, mistake) for judged in cases):
+            yield mistake
 
     def _by_rule(self) -> Iterator[Mistake]:
         """Mistakes that the grammar makes, and known ones that balls cannot show, where they account for nearly all of

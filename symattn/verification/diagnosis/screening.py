@@ -145,7 +145,7 @@ def _of_length_one(x: Array) -> Array:
 
 # -- which mistakes say the same ---------------------------------------------------------------------------------------
 #: Words of a mistake that has a size of its own.
-SIZED = re.compile(r"(blocks?|tiles?|first|parts?|merged) (of )?\d+|\d+ (slots|in all|parts|keys)")
+SIZED = re.compile(r"(blocks?|tiles?|first|parts?|merged) (of )?\d+|\d+ (slots|in all|parts|keys)|(//|%) \d+")
 
 
 def are_alike(one: Outputs, other: Outputs) -> bool:

@@ -1,0 +1,230 @@
+"""Which keys a function counts, and how often, read from its outputs without supposing any mistake.
+
+With the identity for values, an output is the row of weights. Over the exponentials of the scores, which are small
+enough that each counts, weights are as the numbers of times that keys are counted: 0 for a hidden key, 2 for one that
+two tiles read. Where these numbers are others than the mask's, the plainest conditions that give them are the mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from symattn.bounds.case_result import UNFIT, Case, CaseResult
+from symattn.bounds.inputs import Sizes
+from symattn.bounds.mistake import At, Mistake, in_steps
+from symattn.bounds.reference import canonical, trace
+from symattn.verification.probing.search import normal
+from symattn.verification.rules.forbidding import added, allowed
+from symattn.verification.rules.predicates import Condition, Pairs, plainest
+
+if TYPE_CHECKING:
+    from symattn.verification.engine import Session
+
+_LENGTHS = (*range(1, 14), 15, 16, 17, 18, 20, 23, 24, 25, 31, 33)
+_RECTANGLES = ((1, 4), (1, 9), (2, 5), (2, 17), (3, 8), (3, 11), (4, 7), (5, 16), (6, 10), (7, 20))
+_HELD_OUT = ((14, 14), (19, 19), (4, 21), (21, 21), (27, 27))
+_LONGEST, _CELLS = 300, 20_000  # keys, and pairs, of larger calls
+_NEAR = 0.04  # how far a number of times may be from a whole one
+_MOST = 3  # times that a key may be counted
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How often each key is counted in one call, and how often it must be."""
+
+    pairs: Pairs
+    seen: np.ndarray
+    right: np.ndarray
+    whole: np.ndarray  # rows with some key: of others nothing is known
+
+    def among(self, right: bool) -> np.ndarray:
+        """Return the pairs, of rows that tell something, that are allowed, or forbidden."""
+        return np.asarray(((self.right > 0) == right) & self.whole)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Keys that are counted otherwise: allowed or forbidden ones, where, and how often."""
+
+    allowed: bool
+    where: Condition
+    times: int
+
+    def __call__(self, pairs: Pairs, counts: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """The numbers of times, changed."""
+        return np.where(self.where(pairs) & ((right > 0) == self.allowed), self.times, counts)
+
+    @property
+    def words(self) -> str:
+        """What is changed, and where."""
+        often = {0: "hidden", 1: "seen", 2: "counted twice", 3: "counted three times"}[self.times]
+        return f"{'allowed' if self.allowed else 'forbidden'} keys are {often} {self.where.words}"
+
+
+@dataclass(frozen=True)
+class OtherKeys:
+    """All changes of the numbers of times."""
+
+    changes: tuple[Change, ...] = ()
+    only: Condition | None = None
+
+    def __call__(self, pairs: Pairs, right: np.ndarray) -> np.ndarray:
+        """The number of times that each key is counted, of the right ones."""
+        if self.only is not None:
+            return self.only(pairs).astype(int)
+        result = right
+        for change in self.changes:
+            result = change(pairs, result, right)
+        return result
+
+    @property
+    def words(self) -> str:
+        """The changes in words."""
+        what = "; and ".join(change.words for change in self.changes)
+        if self.only is not None:
+            what = f"a query sees the keys {self.only.words}, and no others"
+        return f"{what} (query i, key j, from 0)"
+
+
+def other_keys(read: Callable[[tuple[int, int]], Counted | None], sizes: Sequence[tuple[int, int]]) -> OtherKeys | None:
+    """Return which keys are counted otherwise than they must be; None where nothing plain says that of all sizes."""
+    seen = []
+    for one in sizes:
+        counted = read(one)
+        if counted is None:
+            return None
+        seen.append(counted)
+    if all(_agrees(c, c.right) for c in seen):
+        return None
+    for result in filter(None, (_only(seen), _changed(seen))):
+        held_out = (c for one in _HELD_OUT if (c := read(one)) is not None)
+        if all(_agrees(c, result(c.pairs, c.right)) for c in (*seen, *held_out)):
+            return result
+    return None
+
+
+def _agrees(counted: Counted, counts: np.ndarray) -> bool:
+    """Return whether numbers of times are what was seen, up to a factor of each row."""
+    return bool((np.broadcast_to(counts, counted.seen.shape) == counted.seen)[counted.whole].all())
+
+
+def _only(seen: Sequence[Counted]) -> OtherKeys | None:
+    """All keys that are seen by one condition of at most two ranges."""
+    if any((c.seen > 1).any() for c in seen):
+        return None
+    only = plainest([(c.pairs, c.whole, c.seen > 0) for c in seen])
+    return OtherKeys(only=only) if only is not None and len(only.ranges) < 3 and not only.negated else None
+
+
+def _changed(seen: Sequence[Counted]) -> OtherKeys | None:
+    """Return a condition for each change."""
+    changes = []
+    for right in (True, False):
+        for times in range(_MOST + 1):
+            calls = [(c.pairs, c.among(right), c.seen == times) for c in seen]
+            if times == right or not any((among & meant).any() for _, among, meant in calls):
+                continue
+            where = plainest(calls)
+            if where is None:
+                return None
+            changes.append(Change(right, where, times))
+    return OtherKeys(tuple(changes))
+
+
+def sizes_of(wrong: Sequence[tuple[int, int]], square: bool) -> list[tuple[int, int]]:
+    """The numbers of queries and keys to look at: small ones, and those around the least at which all was wrong."""
+    least = min((n for _, n in wrong), default=1)
+    edges = (least, least + 1, 2 * least - 1, 2 * least, 2 * least + 1) if least > max(_LENGTHS) // 2 else ()
+    larger = [n for n in edges if n <= _LONGEST]
+    rows = [(n if square or n * n <= _CELLS else 3, n) for n in (*_LENGTHS, *larger)]
+    return [*rows, *(() if square else _RECTANGLES)]
+
+
+def counted(
+    pairs: Pairs, weights: np.ndarray, e: np.ndarray, right: np.ndarray, normalised: bool, rest: Any = 0
+) -> Counted | None:
+    """Return how often keys are counted, where that are whole numbers.
+
+    ``e`` are the parts of keys that are counted once; in what they are divided by, if ``normalised``, is a ``rest``.
+    """
+    if weights.shape != e.shape or not np.isfinite(weights).all():
+        return None
+    parts = weights / e
+    least = np.where(parts > _NEAR**2 * np.abs(parts).max(initial=0.0), parts, np.inf).min(axis=-1, keepdims=True)
+    if normalised:
+        some = np.isfinite(least)
+        parts = np.where(some, parts / np.where(some, least, 1), 0)
+        total = (np.rint(parts) * e).sum(axis=-1, keepdims=True) + rest
+        if (np.abs(least * total - 1) > _NEAR)[some].any():  # rows do not sum to 1
+            return None
+    seen = np.rint(parts)
+    if (
+        (np.abs(parts - seen) > _NEAR * np.maximum(seen, 1)).any()
+        or seen.max(initial=0) > _MOST
+        or seen.min(initial=0) < 0
+    ):
+        return None
+    whole = np.broadcast_to(
+        (seen > 0).any(axis=-1, keepdims=True) & (right > 0).any(axis=-1, keepdims=True), seen.shape
+    )
+    return Counted(pairs, seen.astype(int), np.broadcast_to(right, seen.shape).astype(int), whole)
+
+
+# -- of attention ------------------------------------------------------------------------------------------------------
+def of_attention(session: Session, wrong: Sequence[CaseResult]) -> Mistake | None:
+    """Return the mistake that keys are counted otherwise; None where the weights do not show that plainly."""
+    spec = session.spec
+    if not spec.is_softmax or spec.dropout or not all("v" in r.case.inputs for r in wrong[:1]):
+        return None
+    sizes = [(s["n_q"], s["n_k"]) for r in wrong if "n_q" in (s := session.subject.measured(r))]
+    keys = other_keys(partial(_read, session), sizes_of(sizes, session.maker.square))
+    return None if keys is None else in_steps("mask", keys.words, weights=partial(_weights, keys))
+
+
+def _read(session: Session, size: tuple[int, int]) -> Counted | None:
+    """Read the numbers of times from one call; of other sizes than these, where the domain has not these."""
+    rng = np.random.default_rng((session.seed, 21, *size))
+    entries = normal(rng)
+    inputs: dict[str, np.ndarray] = {}
+    for width in (3, size[1]):  # some functions take values as wide as keys alone
+        made = session.maker.make(Sizes(*size, width, size[1]), lambda name, shape: entries(name, shape) / 4, rng)
+        if "v" in made and made["v"].shape[-1] == made["v"].shape[-2]:
+            inputs = {**made, "v": np.broadcast_to(np.eye(made["v"].shape[-1]), made["v"].shape).copy()}
+            break
+    if not inputs or not session.maker.admits(inputs):
+        return None
+    output = session.call(Case("structure", "keys that are counted", inputs)).output
+    spec = canonical(session.spec)
+    try:
+        values = trace(spec, {n: a if a.dtype.kind in "biu" else a.astype(float) for n, a in inputs.items()})
+    except UNFIT:
+        return None
+    at = At(spec, values, "weights")
+    s = _scores(at)
+    top = s.max(axis=-1, keepdims=True)
+    sink = 0 if spec.sink is None else at.power(at.z - top)
+    return None if output is None else counted(_pairs(at), output, at.power(s - top), allowed(at), True, sink)
+
+
+def _pairs(at: At) -> Pairs:
+    n_q, n_k = at.shape[-2:]
+    labels = {n: a for n, a in at.values.items() if n.startswith("doc")}
+    return Pairs(n_q, n_k, at.spec.offset(n_q, n_k), labels, at.spec.heads)
+
+
+def _scores(at: At) -> Any:
+    """The scores before any is forbidden."""
+    return added(at) if at.spec.masks_anything else at.first
+
+
+def _weights(keys: OtherKeys, at: At) -> Any:
+    """The weights where keys are counted so often."""
+    counts, s = keys(_pairs(at), allowed(at).astype(int)), _scores(at)
+    times = at.xp.log(at.number(np.maximum(counts, 1))) if (counts > 1).any() else 0
+    return at.weights(at.xp.where(counts > 0, s + times, -np.inf))

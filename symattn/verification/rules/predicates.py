@@ -1,0 +1,210 @@
+"""Which pairs of a query and a key: the plainest condition on their places that holds for some pairs and no others.
+
+A condition is a conjunction of at most three ranges, each of one whole number of a pair, such as i − j, j % 4 or
+i // 8 − j // 8, or all but such a conjunction. The ranges are read off: a number takes its least and its largest value
+in the pairs that are meant, and a range tells something if it leaves others out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+
+from symattn.verification.rules.tiling import WIDTHS
+
+_LIKELY = 40  # ranges that leave out most, of which two are tried with any third one
+_PERIODS = (*range(2, 17), *(n for n in WIDTHS if n > 16))
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of queries and keys in one call: how many, where the first query is, labels of documents, heads."""
+
+    n_q: int
+    n_k: int
+    offset: int
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    heads: int = 1
+
+    @cached_property
+    def r(self) -> np.ndarray:
+        """The rows, as a column."""
+        return np.arange(self.n_q)[:, None]
+
+    @property
+    def i(self) -> np.ndarray:
+        """The places of the queries among the keys, as a column."""
+        return self.r + self.offset
+
+    @cached_property
+    def j(self) -> np.ndarray:
+        """The places of the keys, as a row."""
+        return np.arange(self.n_k)[None, :]
+
+    @property
+    def apart(self) -> np.ndarray:
+        """How far the documents of query and key are apart; 0 without any."""
+        of = [np.asarray(self.labels.get(n, self.labels.get("doc", np.zeros(1, int)))) for n in ("doc_q", "doc_k")]
+        result: np.ndarray = np.abs(of[0][..., :, None].astype(int) - of[1][..., None, :].astype(int))
+        return result
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A whole number of each pair, in words."""
+
+    words: str
+    of: Callable[[Pairs], Any]
+    period: int = 1
+
+
+def _quantities() -> Iterator[Quantity]:
+    """Yield the numbers that conditions speak of, the plainest first."""
+    yield Quantity("i − j", lambda p: p.i - p.j)
+    yield Quantity("|i − j|", lambda p: abs(p.i - p.j))
+    yield Quantity("j", lambda p: p.j)
+    yield Quantity("i", lambda p: p.i)
+    yield Quantity("n_k − j", lambda p: p.n_k - p.j)
+    yield Quantity("the query's row", lambda p: p.r)
+    yield Quantity("n_q less the query's row", lambda p: p.n_q - p.r)
+    yield Quantity("n_k", lambda p: p.n_k)
+    yield Quantity("the head, counted from 0,", lambda p: np.arange(p.heads)[:, None, None] if p.heads > 1 else 0)
+    yield Quantity("the distance of the documents' labels", lambda p: p.apart)
+    for t, (words, of) in product(_PERIODS, _IN_TILES.items()):
+        yield Quantity(words.format(t), partial(of, t), t)
+
+
+#: Numbers of places in tiles of t.
+_IN_TILES: dict[str, Callable[[int, Pairs], Any]] = {
+    "(i − j) % {0}": lambda t, p: (p.i - p.j) % t,
+    "j % {0}": lambda t, p: p.j % t,
+    "i % {0}": lambda t, p: p.i % t,
+    "i // {0} − j // {0}": lambda t, p: p.i // t - p.j // t,
+    "(n_k − 1) // {0} − j // {0}": lambda t, p: (p.n_k - 1) // t - p.j // t,
+    "n_k // {0} − j // {0}": lambda t, p: p.n_k // t - p.j // t,
+    "(n_k − 1) // {0} − i // {0}": lambda t, p: (p.n_k - 1) // t - p.i // t,
+    "j // {0}": lambda t, p: p.j // t,
+    "i // {0}": lambda t, p: p.i // t,
+    "n_k % {0}": lambda t, p: p.n_k % t,
+}
+
+
+QUANTITIES = tuple(_quantities())
+
+
+@dataclass(frozen=True)
+class Range:
+    """A quantity between two numbers, either of which may be left open."""
+
+    of: Quantity
+    low: int | None
+    high: int | None
+
+    def holds(self, x: Any) -> Any:
+        """Return where numbers lie in it."""
+        return (self.low is None or x >= self.low) & (self.high is None or x <= self.high)
+
+    @property
+    def words(self) -> str:
+        """The range as a formula."""
+        if self.low == self.high:
+            return f"{self.of.words} = {_written(self.low)}"
+        if self.low is not None and self.high is not None:
+            return f"{_written(self.low)} ≤ {self.of.words} ≤ {_written(self.high)}"
+        sign, end = ("≤", self.high) if self.low is None else ("≥", self.low)
+        return f"{self.of.words} {sign} {_written(end)}"
+
+
+def _written(n: int | None) -> str:
+    return str(n).replace("-", "−")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """All of some ranges, or not all of them."""
+
+    ranges: tuple[Range, ...]
+    negated: bool = False
+
+    def __call__(self, pairs: Pairs) -> np.ndarray:
+        """Return where it holds, as booleans (…, n_q, n_k)."""
+        result = np.ones((pairs.n_q, pairs.n_k), dtype=bool)
+        for one in self.ranges:
+            result = result & one.holds(one.of.of(pairs))
+        return np.asarray(result != self.negated)
+
+    @property
+    def words(self) -> str:
+        """The condition as formulas."""
+        return ("unless " if self.negated else "where ") + " and ".join(one.words for one in self.ranges)
+
+    @property
+    def size(self) -> int:
+        """How much it says: a range with two ends says more than another, and so do tiles and a negation."""
+        two = sum(one.low != one.high and None not in (one.low, one.high) for one in self.ranges)
+        return len(self.ranges) + two + sum(one.of.period > 1 for one in self.ranges) + self.negated
+
+
+def plainest(calls: Sequence[tuple[Pairs, np.ndarray, np.ndarray]]) -> Condition | None:
+    """Return the plainest condition that holds, among the pairs of each call that the second array names, for those of
+    the third one alone; None where none is known."""
+    if not calls or not any((among & meant).any() for _, among, meant in calls):
+        return None
+    meant = np.concatenate([of[among] for _, among, of in calls])
+    columns = []
+    most = max(pairs.n_k for pairs, _, _ in calls) // 2  # of longer tiles no two are seen
+    known = [quantity for quantity in QUANTITIES if quantity.period <= most]
+    for quantity in known:
+        arrays = (np.broadcast_to(quantity.of(pairs), among.shape)[among] for pairs, among, _ in calls)
+        columns.append(np.concatenate(list(arrays)))
+    results = [
+        Condition(ranges, negated)
+        for of, negated in ((meant, False), (~meant, True))
+        if (ranges := _conjunction(known, columns, of)) is not None
+    ]
+    return min(results, key=lambda c: c.size, default=None)
+
+
+def _conjunction(
+    known: Sequence[Quantity], columns: Sequence[np.ndarray], meant: np.ndarray
+) -> tuple[Range, ...] | None:
+    """The fewest ranges that hold for what is meant, and together for nothing else."""
+    if not meant.any():
+        return None
+    ranges, kept = [], []
+    for quantity, x in zip(known, columns, strict=True):
+        low, high, least, most = (int(n) for n in (x[meant].min(), x[meant].max(), x.min(), x.max()))
+        below, above = low if low > least else None, high if high < most else None
+        ends = {(below, above), (below, None), (None, above), (low, low) if low == high else (below, None)}
+        for one in sorted(ends - {(None, None)}, key=str):
+            ranges.append(Range(quantity, *one))
+            kept.append(np.packbits(ranges[-1].holds(x) & ~meant))
+    if not ranges:
+        return None
+    others = np.stack(kept)
+    for count in (1, 2, 3):
+        found = min(_together(others, count), key=lambda at: _plainness(ranges, at), default=None)
+        if found is not None:
+            return tuple(ranges[n] for n in sorted(found))
+    return None
+
+
+def _plainness(ranges: Sequence[Range], at: tuple[int, ...]) -> tuple[int, int]:
+    return Condition(tuple(ranges[n] for n in at)).size, sum(at)
+
+
+def _together(others: np.ndarray, count: int) -> Iterator[tuple[int, ...]]:
+    """Yield the numbers of so many ranges that leave out all others together."""
+    if count == 1:
+        yield from ((int(n),) for n in np.flatnonzero(~others.any(axis=1)))
+        return
+    few = np.argsort(np.bitwise_count(others).sum(axis=1), kind="stable")
+    for first in combinations(few if count == 2 else few[:_LIKELY], count - 1):
+        left = np.bitwise_and.reduce(others[list(first)], axis=0)
+        at = np.flatnonzero(left)
+        yield from ((*map(int, first), int(n)) for n in np.flatnonzero(~(others[:, at] & left[at]).any(axis=1)))
