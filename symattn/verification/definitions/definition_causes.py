@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from symattn.bounds import called_target, judge, reference
-from symattn.bounds.case_result import CaseResult, Part, largest
+from symattn.bounds.case_result import Case, CaseResult, Part, largest
 from symattn.verification.definitions import definition_mistakes
 from symattn.verification.definitions.definition_mistakes import DefinitionMistake, Numbered
-from symattn.verification.definitions.definition_subject import Definition
+from symattn.verification.definitions.definition_subject import CountedKeys, Definition
 from symattn.verification.definitions.judging import explains
 from symattn.verification.diagnosis import outofrange, screening
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
+from symattn.verification.diagnosis.effective_weights import Counted, counted, other_keys, sizes_of
+from symattn.verification.rules.predicates import Pairs
 
 _LEGAL = 8  # times what is legal for the right definition
 
@@ -50,11 +52,41 @@ class InDefinition(Search[DefinitionMistake]):
             (lambda: self._likely(subject.others)),
             (lambda: self._likely(definition_mistakes.of_arrays(subject))),
         )
-        return self.known, self.less_clear, others, self.with_numbers, arrays, self.sometimes, self.pairs
+        numbers = (self.with_numbers, arrays, self.sometimes, self.pairs)
+        return self.known, self._by_weights, self.less_clear, others, *numbers
 
     def further(self) -> list[DefinitionMistake]:
         """The operators on inputs, and the further ones of the definition."""
         return [*definition_mistakes.of_arrays(self.subject), *self.subject.others]
+
+    def _by_weights(self) -> Iterator[DefinitionMistake]:
+        """Keys that are counted otherwise than they must be, as the function's own weights show."""
+        way = self.subject.counted
+        if way is not None:
+            sizes = [(s["n_q"], s.get("n_k", s["n_q"])) for s in map(self.subject.sizes, self.wrong)]
+            square = not any(i.shape.split()[way.axis] == "m" for i in self.subject.inputs)
+            keys = other_keys(partial(self._counted, way), sizes_of(sizes, square))
+            if keys is not None:
+                table = lambda n, m: keys(Pairs(n, m, 0), way.open(n, m))  # noqa: E731
+                yield DefinitionMistake("mask", keys.words, way.run(table))
+
+    def _counted(self, way: CountedKeys, size: tuple[int, int]) -> Counted | None:
+        """Read how often keys are counted from one call."""
+        rng, (n, m) = np.random.default_rng((self.session.seed, 21, *size)), size
+        inputs = next(self.subject.sized(self.session, {"n_q": n, "n_k": m, "d_k": 3, "d_v": m}, rng))
+        if inputs is None or inputs["v"].shape[-1] != inputs["v"].shape[way.axis]:
+            return None
+        held = self.session.precision.input.rounded
+        inputs |= {name: np.asarray(held(np.abs(inputs[name]) % 1 + 0.5)) for name in "qk"}
+        m = inputs["v"].shape[-1]
+        eye = np.broadcast_to(np.eye(m), np.moveaxis(inputs["v"], way.axis, -2).shape)
+        inputs["v"] = np.moveaxis(eye, -2, way.axis).copy()
+        output = self.session.call(Case("structure", "weights", inputs)).output
+        if output is None:
+            return None
+        parts = reference.float64_outputs(partial(self.subject.run, way.parts), inputs)[0]
+        output, parts = (np.moveaxis(a, way.axis, -2) for a in (output, parts))
+        return counted(Pairs(output.shape[-2], m, 0), output, parts, way.open(output.shape[-2], m), way.normalised)
 
     def _likely(self, mistakes: Iterable[DefinitionMistake]) -> list[DefinitionMistake]:
         """Return the mistakes that float64 shows clearly."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -70,6 +70,17 @@ class Input:
     step: str = ""
 
 
+class CountedKeys(NamedTuple):
+    """What keys add to an output: the ``parts`` of all of them, and which are ``open``; divided by their sum if
+    ``normalised``. ``run`` computes the output where each counts as often as a table says; ``axis`` holds tokens."""
+
+    parts: Compute
+    open: Callable[[int, int], Array]
+    normalised: bool
+    axis: int
+    run: Callable[[Callable[[int, int], Array]], Compute]
+
+
 @dataclass(frozen=True)
 class Definition(Subject):
     """A definition by its arrays, ready to be verified.
@@ -99,6 +110,7 @@ class Definition(Subject):
     whole     inputs that are whole numbers on residues, those of one run in a word list, so that exponents are linear
               in the others
     as_run    the run of an attention whose output this is: what leaves the range of a format is then named
+    counted   how keys are counted, where weights can be read off
     costs     how many runs one counts for, where more is computed than the definition: a forward and a backward pass
     """
 
@@ -125,6 +137,7 @@ class Definition(Subject):
     remade: Callable[[Any], Definition] | None = None
     whole: tuple[str, ...] = ("",)
     as_run: Callable[[Inputs], Run] | None = None
+    counted: CountedKeys | None = None
     costs: int = 1
     enough = 12
     climbed = 200

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
+
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
 from symattn.attention.fields import brief, check
@@ -16,9 +18,9 @@ from symattn.bounds.called_target import Layout
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
-from symattn.verification.definitions.attending import check_layout, in_front, in_order, ordered, placed
+from symattn.verification.definitions.attending import check_layout, in_front, in_order, ordered, placed, tokens_axis
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, reading
-from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Input
+from symattn.verification.definitions.definition_subject import FAMILIES, CountedKeys, Definition, Input
 
 FEATURES: dict[str, Callable[[Any], Any]] = {
     "identity": identity, "elu": linear.elu_plus_one, "relu": linear.relu, "exp": powers,
@@ -111,7 +113,23 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         families=FAMILIES if positive else {n: FAMILIES[n] for n in ("normal", "large")},
         settings={"scale": None, "causal": spec.causal},
         means={"m": ("n_k", 1)},
+        counted=None if spec.gate or spec.delta else _counted(spec, layout, laid),
     )
+
+
+def _counted(spec: LinearAttention, layout: Layout, laid: Callable[[Compute], Compute]) -> CountedKeys:
+    """How keys are counted: each adds φ(q)·φ(k) times its value."""
+
+    def run(table: Callable[[int, int], Any]) -> Compute:
+        def form(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
+            counts = table(int(q.shape[-2]), int(k.shape[-2])).astype(float)
+            return (q @ k.mT * namespace_of(q).asarray(counts, dtype=q.dtype)) @ v
+
+        return laid(partial(_outputs, spec, form))
+
+    bare = replace(spec, normalised=False, causal=False)
+    right = lambda n, m: np.tri(n, m, dtype=int) if spec.causal else np.ones((n, m), dtype=int)  # noqa: E731
+    return CountedKeys(laid(partial(_outputs, bare, _by_pairs)), right, spec.normalised, tokens_axis(layout), run)
 
 
 def _spread(spec: LinearAttention, layout: Layout, run: Compute, **keywords: Any) -> Any:

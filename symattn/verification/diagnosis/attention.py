@@ -121,7 +121,7 @@ class InAttention(Search[Mistake]):
         """Besides those of every subject: dim mistakes, those by rule, formats, and what only floats show."""
         first = (
             self.known,
-            self._by_keys,
+            self._by_weights,
             self.less_clear,
             self._by_rule,
             self._stored,
@@ -132,15 +132,15 @@ class InAttention(Search[Mistake]):
 
     @property
     def decided(self) -> Sequence[Way[Mistake]]:
-        """Besides mistakes that give the same residues, those that floats alone show."""
-        return self.exactly, self._by_rule, self._stored, self._sometimes_in_floats
+        """Besides mistakes that give the same residues, those that floats alone or weights show."""
+        return self.exactly, self._by_weights, self._by_rule, self._stored, self._sometimes_in_floats
 
-    def _by_keys(self) -> Iterator[Mistake]:
-        """Keys that are counted otherwise than they must be, as the function's own weights show."""
-        mistake = effective_weights.of_attention(self.session, self.wrong)
+    def _by_weights(self) -> Iterator[Mistake]:
+        """What the function's own weights show: keys that are counted otherwise, or what became of forbidden ones."""
         cases = (*self.wrong, *self.right[:_SEEN])
-        if mistake is not None and not any(self.rules_out(judged, mistake) for judged in cases):
-            yield mistake
+        likely = effective_weights.mistakes(self.session, self.wrong)
+        shown = (m for m in likely if self._explains(m, cases) and left(self, self.wrong, m) <= LITTLE)
+        yield from islice(shown, 1)
 
     def _by_rule(self) -> Iterator[Mistake]:
         """Mistakes that the grammar makes, and known ones that balls cannot show, where they account for nearly all of

@@ -7,7 +7,7 @@ two tiles read. Where these numbers are others than the mask's, the plainest con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +18,9 @@ from symattn.bounds.case_result import UNFIT, Case, CaseResult
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.mistake import At, Mistake, in_steps
 from symattn.bounds.reference import canonical, trace
+from symattn.verification.diagnosis.fitted import plain
 from symattn.verification.probing.search import normal
+from symattn.verification.rules.families import fills
 from symattn.verification.rules.forbidding import added, allowed
 from symattn.verification.rules.predicates import Condition, Pairs, plainest
 
@@ -31,6 +33,8 @@ _HELD_OUT = ((14, 14), (19, 19), (4, 21), (21, 21), (27, 27))
 _LONGEST, _CELLS = 300, 20_000  # keys, and pairs, of larger calls
 _NEAR = 0.04  # how far a number of times may be from a whole one
 _MOST = 3  # times that a key may be counted
+_CASES = 12  # whose forbidden keys are looked at
+_DIGITS = 32  # times the smallest number of a format: weights above it have digits
 M = TypeVar("M")
 
 
@@ -177,14 +181,39 @@ def counted(
 
 
 # -- of attention ------------------------------------------------------------------------------------------------------
-def of_attention(session: Session, wrong: Sequence[CaseResult]) -> Mistake | None:
-    """Return the mistake that keys are counted otherwise; None where the weights do not show that plainly."""
+def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]:
+    """Yield what the weights of attention show: keys that are counted otherwise, or a number for forbidden scores."""
     spec = session.spec
-    if not spec.is_softmax or spec.dropout or not all("v" in r.case.inputs for r in wrong[:1]):
-        return None
+    if not spec.is_softmax or spec.dropout or "v" not in wrong[0].case.inputs:
+        return
     sizes = [(s["n_q"], s["n_k"]) for r in wrong if "n_q" in (s := session.subject.measured(r))]
     keys = other_keys(partial(_read, session), sizes_of(sizes, session.maker.square))
-    return None if keys is None else in_steps("mask", keys.words, weights=partial(_weights, keys))
+    if keys is not None:
+        yield in_steps("mask", keys.words, weights=partial(_weights, keys))
+    elif spec.masks_anything and (shown := [pair for judged in wrong[:_CASES] for pair in _forbidden(session, judged)]):
+        for family, numbers in zip(fills(), np.transpose(shown), strict=True):
+            middle = float(np.median(numbers))
+            if (np.abs(numbers - middle) <= _NEAR * max(abs(middle), 1)).all():
+                yield from (family.mistake(*near) for near in plain(middle))
+
+
+def _forbidden(session: Session, judged: CaseResult) -> Iterator[tuple[float, float]]:
+    """Yield what forbidden scores became, and how much more than the score that is."""
+    v = judged.case.inputs.get("v")
+    if v is None:
+        return
+    inputs = {**judged.case.inputs, "v": np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-1], v.shape[-2])).copy()}
+    read = _weights_of(session, inputs) if session.maker.admits(inputs) else None
+    if read is None or read[1].shape != read[2].shape:
+        return
+    _, weights, s, open_ = read
+    most = np.where(open_, weights, 0).argmax(axis=-1)[..., None]
+    least = _DIGITS * float(session.precision.input.smallest)
+    anchor = np.take_along_axis(np.where(open_, weights, 0), most, -1)
+    shown = ~open_ & (weights > least) & (anchor > least)
+    base = np.take_along_axis(s, most, -1) - np.log(np.where(anchor > least, anchor, 1))
+    became = np.log(np.where(shown, weights, 1)) + base
+    yield from zip(became[shown].tolist(), (became - s)[shown].tolist(), strict=True)
 
 
 def _read(session: Session, size: tuple[int, int]) -> Counted | None:
@@ -199,17 +228,25 @@ def _read(session: Session, size: tuple[int, int]) -> Counted | None:
             break
     if not inputs or not session.maker.admits(inputs):
         return None
-    output = session.call(Case("structure", "keys that are counted", inputs)).output
+    read = _weights_of(session, inputs)
+    if read is None:
+        return None
+    at, weights, s, open_ = read
+    top = s.max(axis=-1, keepdims=True)
+    sink = 0 if session.spec.sink is None else at.power(at.z - top)
+    return counted(_pairs(at), weights, at.power(s - top), open_, True, sink)
+
+
+def _weights_of(session: Session, inputs: dict[str, np.ndarray]) -> tuple[At, np.ndarray, Any, np.ndarray] | None:
+    """Return the weights that the function gives, the scores before any is forbidden, and which are allowed."""
+    output = session.call(Case("structure", "weights", inputs)).output
     spec = canonical(session.spec)
     try:
         values = trace(spec, {n: a if a.dtype.kind in "biu" else a.astype(float) for n, a in inputs.items()})
     except UNFIT:
         return None
     at = At(spec, values, "weights")
-    s = _scores(at)
-    top = s.max(axis=-1, keepdims=True)
-    sink = 0 if spec.sink is None else at.power(at.z - top)
-    return None if output is None else counted(_pairs(at), output, at.power(s - top), allowed(at), True, sink)
+    return None if output is None else (at, output, _scores(at), allowed(at))
 
 
 def _pairs(at: At) -> Pairs:

@@ -67,11 +67,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
     if unit is None:
         yield scaled("scores are scaled by {} for every d_k", wrong=lambda x, at: at.first * at.number(x))
     if spec.masks_anything:
-        late, grid = "which leaves them a weight", _signed(1e-3, 3e4, 24)
-        yield MistakeFamily("mask", f"forbidden scores become {{}}, {late}", ("masked",), partial(_filled, False), grid)
-        yield MistakeFamily(
-            "mask", f"{{}} is added to forbidden scores, {late}", ("masked",), partial(_filled, True), grid
-        )
+        yield from fills()
     if spec.softcap is not None:
         yield MistakeFamily(
             "softcap", "the cap is {}", ("capped",), lambda x, at: softcap(at.first, x), _logarithmic(1e-1, 1e3)
@@ -99,6 +95,15 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
         yield MistakeFamily("norm", "ε is {}", normed, norms.by_eps, _logarithmic(1e-13, 10, 30))
     if spec.is_softmax:
         yield from _of_weights(spec)
+
+
+def fills() -> tuple[MistakeFamily, MistakeFamily]:
+    """A number in the place of forbidden scores, and one that is added to them."""
+    late, grid = "which leaves them a weight", _signed(1e-3, 3e4, 24)
+    return (
+        MistakeFamily("mask", f"forbidden scores become {{}}, {late}", ("masked",), partial(_filled, False), grid),
+        MistakeFamily("mask", f"{{}} is added to forbidden scores, {late}", ("masked",), partial(_filled, True), grid),
+    )
 
 
 def _of_weights(spec: Attention) -> Iterator[MistakeFamily]:
