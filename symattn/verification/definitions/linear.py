@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -260,10 +261,29 @@ def _mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
             yield of("normalize", "it is divided by the sum of the weights", normalised=True)
         words = "queries are not scaled" if spec.scale else "queries are scaled by 1/√d_k"
         yield of("scale", words, scale=not spec.scale)
+        plain = partial(_outputs, replace(spec, scale=False), form)
+        for (written, power), (symbol, axis) in product(_POWERS.items(), {"d_k": -1, "n": -2}.items()):
+            words = f"queries are scaled by {written.format(symbol)}"
+            if (symbol, power) != ("d_k", -1):
+                yield DefinitionMistake("scale", words, partial(_times, plain, power, axis))
     for words, change in _GATES.items() if spec.gate else ():
         yield DefinitionMistake("values", words, reading(spec, g=change))
     for words, correction in _CORRECTIONS.items() if spec.delta else ():
         yield DefinitionMistake("values", words, partial(_outputs, spec, partial(_by_corrections, correction)))
+
+
+#: Powers of a size, in halves.
+_POWERS = {"{}": 2, "√{}": 1, "1/√{}": -1, "1/{}": -2, "1/{}²": -4}
+
+
+def _times(run: Compute, halves: int, axis: int, q: Any, **given: Any) -> Any:
+    """The output of scaled queries: it is linear in them."""
+    xp, size = namespace_of(q), int(q.shape[axis])
+    root = xp.sqrt(xp.asarray(size, dtype=q.dtype))
+    result = run(q=q, **given)
+    for _ in range(abs(halves)):
+        result = result * root if halves > 0 else result / root
+    return result
 
 
 #: What a token adds to the state along its key, of v, of k S, which the state has for it, and of β.

@@ -34,7 +34,8 @@ class Norm:
     """(x − mean(x)) / divisor(measure(x − mean(x)), ε), then gain and bias.
 
     ``centred`` says whether the mean is subtracted from x, ``within`` whether it is in what is measured; ``measure``
-    takes a mean over ``axes``, numbers, and how many they are; ``early`` says that the gain comes first.
+    takes a mean over ``axes``, numbers, and how many they are; ``early`` says that the gain comes first, and ``of_eps``
+    makes another number of ε and of how many they are.
     """
 
     centred: bool
@@ -45,6 +46,7 @@ class Norm:
     affine: Affine = affine
     early: bool = False
     eps: float | Fraction | None = None
+    of_eps: Callable[[Any, Any], Any] | None = None
 
     def __call__(self, x: Array, eps: Any, gain: Any = None, bias: Any = None) -> Any:
         """The norm of x. Raises ``KeyError`` where there is no such axis, or one number only to be freed."""
@@ -56,8 +58,10 @@ class Norm:
         xp = namespace_of(x)
         mean = partial(xp.mean, axis=axes if len(axes) > 1 else axes[0], keepdims=True)
         c = x - mean(x) if self.centred or self.within else x
-        v = self.measure(mean, c if self.within else x, prod(int(x.shape[a]) for a in axes))
-        root = self.divisor(xp, v, xp.asarray(eps if self.eps is None else self.eps, dtype=x.dtype))
+        n = prod(int(x.shape[a]) for a in axes)
+        v = self.measure(mean, c if self.within else x, n)
+        eps = xp.asarray(eps if self.eps is None else self.eps, dtype=x.dtype)
+        root = self.divisor(xp, v, eps if self.of_eps is None else self.of_eps(eps, n))
         return self.affine((c if self.centred else x) / root, gain, bias)
 
 
@@ -91,13 +95,16 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
         return words, replace(good, divisor=divisor, **more)
 
     if eps:
+        for words, made in _EPS.items():
+            yield by(f"{words.format('within')} the root", lambda xp, v, e: xp.sqrt(v + e), of_eps=made)
+            words = f"{words.format('and added outside')} the root, to the {what}"
+            yield by(words, lambda xp, v, e: xp.sqrt(v) + e, of_eps=made)
         yield by(f"ε is added to the {what}, outside the root", lambda xp, v, e: xp.sqrt(v) + e)
         yield by("ε is left out", lambda xp, v, e: xp.sqrt(v))
         words = f"the {what} is raised to ε where it is below: max(…, ε), not a sum"
         yield by(words, lambda xp, v, e: xp.maximum(xp.sqrt(v), e))
         words = f"the {square} is raised to ε where it is below: max(…, ε), not a sum"
         yield by(words, lambda xp, v, e: xp.sqrt(xp.maximum(v, e)))
-        yield by("ε is squared within the root", lambda xp, v, e: xp.sqrt(v + e * e))
     for k in (0, 2, 3, 5, 6, 8, 12) if kind != "l2" else ():
         if float(eps) != float(other := Fraction(1, 10**k)):
             yield f"ε is {float(other):g}, expected {float(eps):g}", replace(good, eps=other)
@@ -123,6 +130,14 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
     for words, (centred, within) in _CENTRES[layer].items():
         yield words, replace(good, centred=centred, within=within)
 
+
+#: What may be taken in the place of ε, of it and the width.
+_EPS: dict[str, Callable[[Any, Any], Any]] = {
+    "ε is squared {}": lambda e, d: e * e,
+    "the root of ε is taken {}": lambda e, d: namespace_of(e).sqrt(e),
+    "ε is multiplied by the width {}": lambda e, d: e * d,
+    "ε is divided by the width {}": lambda e, d: e / d,
+}
 
 #: By whether it is LayerNorm: whether the mean is subtracted, and whether it is in what is measured.
 _CENTRES: dict[bool, dict[str, tuple[bool, bool]]] = {

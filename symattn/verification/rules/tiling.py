@@ -30,6 +30,12 @@ _LEFT: dict[tuple[str, str], tuple[str, str]] = {
     ("so far", "all"): ("values", "the output so far is not rescaled when the maximum grows"),
     ("all", "so far"): ("normalize", "the sum so far is not rescaled when the maximum grows"),
     ("so far", "so far"): ("normalize", "neither output nor sum so far is rescaled when the maximum grows"),
+    ("last", "all"): ("values", "the output so far is not rescaled when the maximum grows, in the last tile alone"),
+    ("all", "last"): ("normalize", "the sum so far is not rescaled when the maximum grows, in the last tile alone"),
+    ("last", "last"): (
+        "normalize",
+        "neither output nor sum so far is rescaled when the maximum grows, in the last tile alone",
+    ),
     ("inverse", "inverse"): (
         "merge",
         "output and sum so far are rescaled the wrong way round, by e^(new − old maximum)",
@@ -51,7 +57,7 @@ _LEFT: dict[tuple[str, str], tuple[str, str]] = {
     ),
 }
 
-_OF_TILES = ("own", "tile", "before", "stale")  # maxima that are not tried of tiles of one key
+_OF_TILES = ("own", "tile", "before", "stale", "last")  # maxima that are not tried of tiles of one key
 
 
 def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
@@ -67,7 +73,9 @@ def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
                     wrong = partial(_beside_sink, edges, above, below, first)
                     yield in_steps(step, f"{result} ({words})", weights=wrong)
             # of two parts, the tile before has the largest score so far, and both are rescaled to the second's own
-            elif not (single and above in _OF_TILES) and not (words == "2 parts" and above in ("before", "tile")):
+            elif not (single and {above, below} & {*_OF_TILES}) and not (
+                words == "2 parts" and {above, below} & {"before", "tile", "last"}
+            ):
                 wrong = partial(_not_rescaled, edges, above, below)
                 yield in_steps(step, f"{result} ({words})", above == below, weights=wrong)
         for result, masses in _MASSES.items() if not (single or sink) else ():
@@ -175,12 +183,13 @@ def _beside_sink(edges: Edges, above: str, below: str, first: bool, at: At) -> A
 
 
 def _from(at: At, tiles: Tiles, maximum: str) -> Any:
-    """e^{s − m}, m of all keys, of those so far, of the tile, … as ``maximum`` says."""
+    """e^{s − m}, m of all keys, of those so far, of the tile, of all tiles before the last, … as ``maximum`` says."""
     own = tiles.once("maxima", lambda: [softmax.row_max(t) for t in tiles])
     tops: dict[str, Callable[[], list[Any]]] = {
         "all": lambda: [at.top for _ in tiles],
         "own": lambda: own,
         "so far": lambda: _so_far(at, tiles),
+        "last": lambda: [*[_so_far(at, tiles)[-2:][0] for _ in own[1:]], at.top],
         "before": lambda: _of_the_tile_before(at, own),
         "tile": lambda: _rescaled(own, _grown(at, tiles, own)),
         "stale": lambda: _rescaled(_so_far(at, tiles), _grown(at, tiles, own)),
