@@ -151,7 +151,9 @@ class OfAttention(Subject):
 
         return side(session, narrow)
 
-    def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
+    def blamed(
+        self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]
+    ) -> tuple[str, str | None, str]:
         """See ``diagnosis.blaming``."""
         from symattn.verification.diagnosis.blaming import blamed
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
+from symattn.attention.constants import number
 from symattn.attention.fields import brief, check
 from symattn.attention.layers.steps import gelu, identity, sigmoid, silu, tanh
 from symattn.attention.softmax import powers, softmax
@@ -20,7 +21,7 @@ from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification.definitions.attending import check_layout, in_front, in_order, ordered, placed, tokens_axis
-from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, reading
+from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered, reading
 from symattn.verification.definitions.definition_subject import FAMILIES, CountedKeys, Definition, Input
 
 FEATURES: dict[str, Callable[[Any], Any]] = {
@@ -114,8 +115,25 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         families=FAMILIES if positive else {n: FAMILIES[n] for n in ("normal", "large")},
         settings={"scale": None, "causal": spec.causal},
         means={"m": ("n_k", 1)},
+        numbered=tuple(_numbered(spec, laid)),
         counted=None if spec.gate or spec.delta else _counted(spec, layout, laid),
     )
+
+
+def _numbered(spec: LinearAttention, laid: Callable[[Compute], Compute]) -> Iterator[Numbered]:
+    """A number that is added to the sum of the weights."""
+
+    def added(x: float) -> Compute:
+        def run(**given: Any) -> Any:
+            bare = partial(_outputs, replace(spec, normalised=False), _forms(spec)[0])
+            total = bare(**{**given, "v": _ones(given["v"])})
+            return bare(**given) / (total + number(x, total))
+
+        return laid(run)
+
+    if spec.normalised:
+        grid = tuple(float(x) for x in np.geomspace(1e-9, 1e3, 25))
+        yield Numbered("normalize", "{} is added to the sum that it is divided by", added, grid)
 
 
 def _counted(spec: LinearAttention, layout: Layout, laid: Callable[[Compute], Compute]) -> CountedKeys:

@@ -10,7 +10,7 @@ lose the digits, and else what comes after them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,8 @@ _FORMATS = ("float32", "float16", "bfloat16")
 _TOLD = _FORMATS[:2]  # of attention: the bound for bfloat16 is so wide that it would take in mistakes of other kinds
 _CASES = 12  # wrong cases that are asked, of all sizes
 _TELLING, _PART = 3, 1 / 4  # so many of them, or this part, whichever is more, must be such that the bound tells
+_GRIDS = ("bfloat16", "float16", "float32")
+_ON_GRID = 1 / 2  # of the right outputs, that a format may hold by chance
 _USUALLY = 1 / 8  # of the bound for the worst case, that roundings of a format are mostly below
 _SMALL = 2.0**-20  # of the largest value
 _LEGAL = 64  # units roundoff that weights may be off by
@@ -65,11 +67,26 @@ def _within(judged: CaseResult, times: float) -> bool:
 
 def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
     """The step, and the format in words; ("", "") where arithmetic in no format would be off like this."""
+    for narrow in map(Precision.of, _GRIDS):
+        if narrow.input.u > session.precision.returned.u and _on_grid(narrow, wrong):
+            return "output", f"every output is a number of {narrow.name}, as if rounded to that format, or summed in it"
     asked = wrong[:: -(-len(wrong) // _CASES)] if wrong else wrong
     for narrow in map(Precision.of, _FORMATS):
         if narrow.between.u > session.precision.between.u and _could(session, narrow, asked):
             return session.subject.coarse(session, narrow.name)
     return "", ""
+
+
+def _on_grid(narrow: Precision, wrong: Sequence[CaseResult]) -> bool:
+    """Return whether all numbers that came are some of this format, where most of the right ones are not."""
+
+    def of(arrays: Sequence[Any]) -> np.ndarray:
+        return np.concatenate([(narrow.input.rounded(a) == a).ravel() for a in arrays])
+
+    parts = [part for judged in wrong for part in judged.parts]
+    if len(wrong) < _TELLING or any(part.got is None or not np.isfinite(part.got).all() for part in parts):
+        return False
+    return bool(of([part.got for part in parts]).all()) and of([p.expected.near for p in parts]).mean() < _ON_GRID
 
 
 def _bound(session: Session, narrow: Precision, judged: CaseResult) -> list[Expected] | None:
