@@ -211,6 +211,11 @@ _MANNERS = frozenset(["dtype", "casting", "copy", "device", "kind", "like", "opt
 _INEXACT = frozenset([*FUNCTIONS, "exp2", "log2", "reciprocal", "divide", "pow", "mean"])
 
 
+def any_array(operands: tuple[object, ...]) -> bool:
+    """Return whether there is an array of some kind among the operands."""
+    return any(map(ArrayBase.__instancecheck__, operands))  # no frame for each: this runs before every operation
+
+
 def offered(
     name: str, function: Callable[..., object], like: Callable[..., object] | None = None
 ) -> Callable[..., Any]:
@@ -220,11 +225,11 @@ def offered(
 
     @wraps(function)
     def run(self: Any, *operands: Any, **how: Any) -> Any:
-        if not any(isinstance(x, ArrayBase) for x in operands):
+        if not any_array(operands):
             if name not in _INEXACT:
                 return getattr(np, name)(*operands, **how)
             operands = (self.kind.of(operands[0]), *operands[1:])
-        for key in how.keys() - known:
+        for key in how.keys() - known if how else ():
             _set_aside(self.kind, name, key, how.pop(key))
         return function(self, *operands, **how)
 

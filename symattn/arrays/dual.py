@@ -50,6 +50,9 @@ class Slopes:
 
     __rmul__ = __mul__
 
+    def __neg__(self) -> Any:
+        return self * -1
+
     def __truediv__(self, x: object) -> Slopes:
         return Slopes({k: c / x for k, c in self.along.items()})
 

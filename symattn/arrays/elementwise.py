@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.base import ArrayBase, offer_all
+from symattn.arrays.base import ArrayBase, any_array, offer_all
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes, typed_numbers
 from symattn.document.errors import Refused
@@ -181,8 +181,12 @@ class Elementwise(Composed):
 def _plain_between_literals(name: str, function: Callable[..., object]) -> Callable[..., Any]:
     @wraps(function)
     def run(self: Elementwise, *operands: object, **how: object) -> Any:
-        plain = [typed_numbers(x) for x in operands] if any(isinstance(x, ArrayBase) for x in operands) else [None]
-        if any(x is None for x in plain):
+        plain = []
+        for x in operands:
+            plain.append(typed_numbers(x))
+            if plain[-1] is None:
+                return function(self, *operands, **how)
+        if not any_array(operands):
             return function(self, *operands, **how)
         result = getattr(np, name)(*plain)
         return result if result.dtype.kind == "b" else self.kind.literal_array(result)

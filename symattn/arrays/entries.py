@@ -88,8 +88,8 @@ class Entries(Planes):
     @classmethod
     def _made(cls, data: object, convert: Callable[[Any], object]) -> Self:
         source = _object(data)
-        if isinstance(data, np.ndarray) and data.dtype.kind in "biuf":
-            numbers = data.ravel().tolist()
+        numbers = source.ravel().tolist()
+        if (isinstance(data, np.ndarray) and data.dtype.kind in "biuf") or set(map(type, numbers)) == {int}:
             once = {x: convert(x) for x in set(numbers)}
             return cls(np.fromiter((once[x] for x in numbers), object, len(numbers)).reshape(source.shape))
         return cls(_object(np.frompyfunc(convert, 1, 1)(source)))
@@ -113,9 +113,9 @@ class Entries(Planes):
     @classmethod
     def _div(cls, a: Self, b: Self) -> Self:
         quotients = cls.each(cls._quotient, a, b)
-        for index, x in np.ndenumerate(quotients):
-            if isinstance(x, Undefined) and " at " not in x.why:
-                quotients[index] = Undefined(f"{x.why} at {list(index)}")
+        for index in np.argwhere(_that_are(Undefined, quotients)).tolist():
+            if " at " not in (why := quotients[*index].why):
+                quotients[*index] = Undefined(f"{why} at {index}")
         return cls(quotients)
 
     @classmethod
@@ -185,16 +185,11 @@ class Entries(Planes):
 
     @classmethod
     def _forbidden(cls, a: Self) -> np.ndarray:
-        return cls._that_are(Forbidden, a)
+        return _that_are(Forbidden, a.entries)
 
     @classmethod
     def _undefined(cls, a: Self) -> np.ndarray:
-        return cls._that_are(Undefined, a)
-
-    @staticmethod
-    def _that_are(kind: type, a: Entries) -> np.ndarray:
-        result = [isinstance(x, kind) for x in a.entries.flat]
-        return np.array(result, dtype=bool).reshape(a.entries.shape)
+        return _that_are(Undefined, a.entries)
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
@@ -203,6 +198,14 @@ class Entries(Planes):
             return cls.lift(np.zeros((*batch, a.plain_shape[-2], b.plain_shape[-1])))
         # Not np.matmul: of stacks of objects it goes on after an exception, which then is lost in a SystemError.
         return cls(np.add.reduce(np.multiply(a.entries[..., None], b.entries[..., None, :, :]), axis=-2))
+
+
+def _that_are(kind: type, entries: np.ndarray) -> np.ndarray:
+    """Where the elements are of this type, which is seldom anywhere."""
+    elements = entries.ravel().tolist()
+    if not any(issubclass(t, kind) for t in set(map(type, elements))):
+        return np.zeros(entries.shape, dtype=bool)
+    return np.array([isinstance(x, kind) for x in elements], dtype=bool).reshape(entries.shape)
 
 
 def _object(x: object) -> np.ndarray:
@@ -223,6 +226,8 @@ def _object(x: object) -> np.ndarray:
 
 
 def _nested(rows: list[Any] | tuple[object, ...]) -> np.ndarray:
+    if {int}.issuperset(map(type, rows)):
+        return np.fromiter(rows, object, len(rows))
     parts = [_object(row) for row in rows]
     if len({p.shape for p in parts}) > 1:
         raise InputError(f"ragged data: rows of shapes {sorted({p.shape for p in parts})}")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import reduce
-from math import lcm
+from itertools import chain
+from math import gcd, lcm, prod
 from typing import Any, Self, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from symattn.arrays.entries import Entries
 from symattn.arrays.field.logarithm import Logarithm
 from symattn.arrays.field.quotient import ONE_ELEMENT, ZERO_ELEMENT, Quotient
 from symattn.arrays.field.sums import ONE, Sum, Unit, converted, joined, times
+from symattn.arrays.field.surds import K
 from symattn.arrays.met import meet
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.notes import note
@@ -53,6 +55,20 @@ class Exact(Entries):
         return cls(over_one_unit(values.entries)) if name == "exp" else values
 
     @classmethod
+    def _negative(cls, a: Self) -> Self:
+        return cls(np.negative(a.entries))
+
+    @classmethod
+    def _div(cls, a: Self, b: Self) -> Self:
+        y = b.entries.item() if b.size == 1 < a.size else None
+        r = y.rational() if isinstance(y, Quotient) else None
+        if not r or b.ndim > a.ndim or not all(isinstance(x, Quotient) for x in a.entries.flat):
+            return super()._div(a, b)
+        p, whole = _whole(a.entries)
+        whole = whole if r.denominator == 1 else whole * r.denominator
+        return cls(_over(-whole if r < 0 else whole, p * abs(r.numerator)))
+
+    @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:
         if a.plain_shape[axis] < 2 or cls._forbidden(a).any() or cls._logarithms(a):
             return super()._sum(a, axis)
@@ -76,14 +92,15 @@ Exact.xp = Namespace(Exact)
 # -- products and sums of whole arrays, arranged so that denominators are met seldom -----------------------------------
 def over_one_unit(entries: np.ndarray) -> np.ndarray:
     """The elements with all exponents over one unit: then what is computed of them shares its denominators."""
-    powers = {i: x.parts for i, x in enumerate(entries.flat) if isinstance(x, Quotient) and any(map(any, x.parts[1:]))}
-    units = {u for u, _, _ in powers.values()}
+    units = {x._unit for x in entries.flat if isinstance(x, Quotient) and x._unit}
     if len(units) < 2:
         return entries
     w = reduce(joined, units)
     out = entries.copy()
-    for i, (u, n, d) in powers.items():
-        out.flat[i] = Quotient(w, converted(n, u, w), converted(d, u, w))
+    for i, x in enumerate(entries.flat):
+        if isinstance(x, Quotient) and x._unit:
+            u, n, d = x.parts
+            out.flat[i] = Quotient(w, converted(n, u, w), converted(d, u, w))
     return out
 
 
@@ -98,105 +115,101 @@ def products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     (p, a), (q, b) = _whole(a), _whole(b)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     (m, n), k = a.shape[-2:], b.shape[-1]
-    left = [_Line(x) for x in np.broadcast_to(a, (*batch, m, n)).reshape(-1, n)]
-    right = [_Line(y) for y in np.broadcast_to(b, (*batch, n, k)).swapaxes(-1, -2).reshape(-1, n)]
-    divide = _division(p * q)
-    sums = (divide(x.dot(y)) for i, x in enumerate(left) for y in right[i // m * k : (i // m + 1) * k])
-    return _filled((*batch, m, k), sums)
+    left = [_Line(x) for x in np.broadcast_to(a, (*batch, m, n)).reshape(-1, n).tolist()]
+    right = [_Line(y) for y in np.broadcast_to(b, (*batch, n, k)).swapaxes(-1, -2).reshape(-1, n).tolist()]
+    sums = (x.dot(y) for i, x in enumerate(left) for y in right[i // m * k : (i // m + 1) * k])
+    return _over(_filled((*batch, m, k), sums), p * q)
 
 
 class _Line:
-    """A row or a column, and what tells its denominators apart without comparing them; equal ones may be kept twice."""
+    """A row or a column, and what tells its denominators apart without comparing them; equal ones may be kept twice.
 
-    def __init__(self, entries: np.ndarray) -> None:
-        self.entries = entries.tolist()
-        self.denominators = [id(x.parts[2]) if isinstance(x, Quotient) else None for x in self.entries]
+    ``terms`` are those of the numerators, where all elements are quotients with one denominator and one unit.
+    """
+
+    def __init__(self, entries: Sequence[Any]) -> None:
+        self.entries = entries
+        self.denominators = [id(x._d) if x.__class__ is Quotient else None for x in entries]
         self.one = len(set(self.denominators)) == 1
+        self.units: set[Unit] = set()
+        self.terms: list[Any] | None = None
+        if self.one and self.denominators[0]:
+            self.units = {x._unit for x in entries if x._unit}
+            self.terms = [x._n.items() for x in entries] if len(self.units) < 2 else None
 
     def dot(self, other: _Line) -> Any:
         """Σ x y: first the products over one denominator, then these sums, whose denominators may all differ.
 
         Added one by one, products over the denominators of h heads in turn would multiply them again and again.
         """
+        if self.terms and other.terms and len(units := self.units | other.units) < 2:
+            out = _collected(self.terms, other.terms)
+            return (
+                Quotient(*units or (None,), out, times(self.entries[0]._d, other.entries[0]._d))
+                if out
+                else ZERO_ELEMENT
+            )
         if self.one and other.one:
-            return dot(self.entries, other.entries)
+            return reduce(operator.add, map(operator.mul, self.entries, other.entries))
         groups: dict[Any, tuple[list[Any], list[Any]]] = {}
         lines = zip(self.denominators, other.denominators, self.entries, other.entries, strict=True)
         for d, e, x, y in lines:
             xs, ys = groups.setdefault((d, e), ([], []))
             xs.append(x)
             ys.append(y)
-        return reduce(operator.add, (dot(*group) for group in groups.values()))
-
-
-def _whole(entries: np.ndarray) -> tuple[int, np.ndarray]:
-    """(p, p x): p the least common multiple of the denominators that are integers."""
-    denominators = [_denominator(x) for x in entries.flat]
-    p = lcm(*(cast(int, d[0]) for d in denominators if d is not ONE and d is not None and len(d) == 1))
-    if p == 1:
-        return 1, entries
-    inverse = Quotient.of(Fraction(1, p))
-    return p, _filled(entries.shape, (x / inverse if isinstance(x, Quotient) else x * p for x in entries.flat))
-
-
-def _denominator(x: object) -> Sum | None:
-    return x.parts[2] if isinstance(x, Quotient) else None
-
-
-def _division(p: int) -> Callable[[Any], Any]:
-    """x ↦ x/p; of elements with one denominator the results have one denominator, too."""
-    known: dict[int, tuple[Sum, Sum]] = {}
-
-    def divide(x: Any) -> Any:
-        d = _denominator(x)
-        if p == 1 or isinstance(x, (Forbidden, Undefined)):
-            return x
-        if d is None or len(d) == 1:
-            return x / p
-        if id(d) not in known:
-            known[id(d)] = d, times(d, {0: p})
-        return Quotient(x.parts[0], x.parts[1], known[id(d)][1])
-
-    return divide
-
-
-def _filled(shape: tuple[int, ...], elements: Iterable[object]) -> np.ndarray:
-    out = np.empty(shape, dtype=object)
-    for i, x in enumerate(elements):
-        out.flat[i] = x
-    return out
+        return reduce(operator.add, (dot(*group) for group in groups.values()), ZERO_ELEMENT)
 
 
 def dot(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
     """Σ x y, 0 for no x. Elements other than quotients take part by their own ``*`` and ``+``."""
-    collected = _collected(xs, ys)
-    if collected is not None:
-        return collected
-    out: Any = ZERO_ELEMENT
-    for x, y in zip(xs, ys, strict=True):
-        out = out + x * y
-    return out
+    return _Line(xs).dot(_Line(ys))
 
 
-def _collected(xs: Sequence[object], ys: Sequence[object]) -> Quotient | None:
-    """Σ x y over the product of one denominator of all x and one of all y; None where they or the units differ."""
-    if not xs or len(xs) != len(ys) or xs[0].__class__ is not Quotient or ys[0].__class__ is not Quotient:
-        return None
-    d, e = xs[0]._d, ys[0]._d
-    unit: Unit | None = None
+def _collected(xs: Iterable[Iterable[tuple[K, K]]], ys: Iterable[Iterable[tuple[K, K]]]) -> Sum:
+    """Σ x y of sums, given by their terms."""
     out: Sum = {}
     for x, y in zip(xs, ys, strict=True):
-        if x.__class__ is not Quotient or y.__class__ is not Quotient:
-            return None
-        if (x._d is not d and x._d != d) or (y._d is not e and y._d != e):
-            return None
-        for u in (x._unit, y._unit):
-            if u is not None and u is not unit:
-                if unit is not None:
-                    return None
-                unit = u
-        for k, c in x._n.items():
-            for b, a in y._n.items():
+        for k, c in x:
+            for b, a in y:
                 out[k + b] = out.get(k + b, 0) + c * a
-    out = {k: c for k, c in out.items() if c}
-    return Quotient(unit, out, times(d, e)) if out else ZERO_ELEMENT
+    return {k: c for k, c in out.items() if c}
+
+
+def _whole(entries: np.ndarray) -> tuple[int, np.ndarray]:
+    """(p, p x): p the least common multiple of the denominators that are integers."""
+    elements = entries.ravel().tolist()
+    denominators = [x._d for x in elements if x.__class__ is Quotient and x._d is not ONE]
+    p = lcm(*(cast(int, d[0]) for d in denominators if len(d) == 1))
+    if p == 1:
+        return 1, entries
+    inverse = Quotient.of(Fraction(1, p))
+    return p, _filled(entries.shape, (x / inverse if isinstance(x, Quotient) else x * p for x in elements))
+
+
+def _over(entries: np.ndarray, p: int) -> np.ndarray:
+    """x/p; of elements with one denominator the results have one denominator, too: whole ones the least of all."""
+    if p == 1:
+        return entries
+    elements = entries.ravel().tolist()
+    try:
+        g = gcd(p, *chain.from_iterable(x._n.values() for x in elements if x.__class__ is Quotient and x._d is ONE))
+    except TypeError:  # roots among the coefficients
+        g = 0
+    below = {id(ONE): (ONE, {0: p // g} if g != p else ONE)} if g else {}
+
+    def divide(x: Any) -> Any:
+        if isinstance(x, (Forbidden, Undefined)):
+            return x
+        d = x._d if isinstance(x, Quotient) else ONE
+        if len(d) == 1 and (d is not ONE or not g or not isinstance(x, Quotient)):
+            return x / p
+        if id(d) not in below:
+            below[id(d)] = d, times(d, {0: p})
+        n = {k: c // g for k, c in x._n.items()} if d is ONE and g > 1 else x._n
+        return Quotient(x._unit, n, below[id(d)][1])
+
+    return _filled(entries.shape, map(divide, elements))
+
+
+def _filled(shape: tuple[int, ...], elements: Iterable[object]) -> np.ndarray:
+    return np.fromiter(elements, object, prod(shape)).reshape(shape)

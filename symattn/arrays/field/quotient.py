@@ -121,6 +121,8 @@ class Quotient:
         y = other if other.__class__ is Quotient else _taken(other)
         if y is None:
             return NotImplemented
+        if self is ONE_ELEMENT or y is ONE_ELEMENT:
+            return y if self is ONE_ELEMENT else self
         u, n, m, d, e = self._unit, self._n, y._n, self._d, y._d
         if u is not y._unit:
             u, n, d, m, e = _aligned(self, y)
@@ -226,7 +228,7 @@ class Quotient:
         u, n, m, d, e = self._unit, self._n, other._n, self._d, other._d
         if u is not other._unit:
             u, n, d, m, e = _aligned(self, other)
-        if d is e:
+        if d is e or d == e:
             return n == m
         n, d = from_lowest(n, d)
         m, e = from_lowest(m, e)

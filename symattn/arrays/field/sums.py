@@ -110,9 +110,12 @@ def times(f: Sum, g: Sum) -> Sum:
     """f g."""
     if len(g) == 1:
         ((b, d),) = g.items()
-        if b:
-            return {k + b: c * d for k, c in f.items()}
-        return f if d == 1 else {k: c * d for k, c in f.items()}
+        if not b and d == 1:
+            return f
+        if len(f) == 1:
+            ((k, c),) = f.items()
+            return {k + b: c * d}
+        return {k + b: c * d for k, c in f.items()}
     if len(f) == 1:
         return times(g, f)
     if len(f) * len(g) > _PAIRS_BY_HAND and (dense := _dense_product(f, g)) is not None:
@@ -253,11 +256,12 @@ def in_lowest_terms(n: Sum, d: Sum) -> tuple[Sum, Sum]:
     if not n or len(d) > 1:
         return n, d if n else ONE
     q = cast(int, d[0])
-    if all(c.__class__ is int for c in n.values()):
+    try:
         g = gcd(q, *cast("dict[K, int]", n).values())
-        if g > 1:
-            n = {k: cast(int, c) // g for k, c in n.items()}
-        return n, ONE if q == g else {0: q // g}
-    c = content(n)
-    lowest = c / q
-    return scaled(n, lowest.numerator / c), ONE if lowest.denominator == 1 else {0: lowest.denominator}
+    except TypeError:  # not only integers
+        c = content(n)
+        lowest = c / q
+        return scaled(n, lowest.numerator / c), ONE if lowest.denominator == 1 else {0: lowest.denominator}
+    if g > 1:
+        n = {k: cast(int, c) // g for k, c in n.items()}
+    return n, ONE if q == g else {0: q // g}
