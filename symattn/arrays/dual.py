@@ -43,15 +43,18 @@ class Slopes:
 
     __radd__ = __add__
 
+    def __sub__(self, other: Any) -> Any:
+        return self + other * -1
+
+    def __rsub__(self, zero: object) -> Any:
+        return self * -1 + zero
+
     def __mul__(self, x: object) -> Any:
         if isinstance(x, (Forbidden, Undefined)):
             return NotImplemented
         return Slopes({k: c * x for k, c in self.along.items()})
 
     __rmul__ = __mul__
-
-    def __neg__(self) -> Any:
-        return self * -1
 
     def __truediv__(self, x: object) -> Slopes:
         return Slopes({k: c / x for k, c in self.along.items()})

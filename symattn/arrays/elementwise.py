@@ -86,14 +86,11 @@ class Elementwise(Composed):
         return self.kind._add(self.kind.written(a), self.kind.written(b))
 
     def subtract(self, a: object, b: object) -> Planes:
-        return self.kind._add(self.kind.written(a), self._minus(b))
-
-    def _minus(self, b: object) -> Planes:
-        """−b, where a plain +inf or 1e9 is negated before it is read: ``s - 1e9`` masks."""
+        """a − b, where a plain +inf or 1e9 is negated before it is read: ``s - 1e9`` masks."""
         plain = b.origin if isinstance(b, Planes) else b
         if plain is None or isinstance(plain, ArrayBase):
-            return self.negative(b)
-        return self.kind.literal(np.negative(np.asarray(plain) * 1))
+            return self.kind._subtract(self.kind.written(a), self.kind.of(b))
+        return self.kind._add(self.kind.written(a), self.kind.literal(np.negative(np.asarray(plain) * 1)))
 
     def multiply(self, a: object, b: object) -> Planes:
         return self.kind._mul(self.kind.of(a), self.kind.of(b))
@@ -179,8 +176,12 @@ class Elementwise(Composed):
 
 
 def _plain_between_literals(name: str, function: Callable[..., object]) -> Callable[..., Any]:
+    bare: Callable[..., Any] = vars(function)["__wrapped__"]  # as it stands in the class, before ``offered``
+
     @wraps(function)
-    def run(self: Elementwise, *operands: object, **how: object) -> Any:
+    def run(self: Elementwise, *operands: Any, **how: object) -> Any:
+        if operands and operands[0].__class__ is self.kind and operands[0].typed is None and not how:
+            return bare(self, *operands)
         plain = []
         for x in operands:
             plain.append(typed_numbers(x))

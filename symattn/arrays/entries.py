@@ -18,9 +18,9 @@ class Entries(Planes):
     Python's; −∞ and undefined follow here."""
 
     def __init__(self, *planes: np.ndarray) -> None:
-        super().__init__(*planes)
-        if planes[0].dtype != object:
+        if not isinstance(planes[0], np.ndarray) or planes[0].dtype.kind != "O":
             raise self.no_planes()
+        self.planes = planes
 
     #: A number as an element: ``int``, ``Fraction``, ``float`` at its dyadic value, or an element as it is.
     scalar: Callable[[Any], Any]
@@ -87,6 +87,8 @@ class Entries(Planes):
 
     @classmethod
     def _made(cls, data: object, convert: Callable[[Any], object]) -> Self:
+        if data.__class__ is int:
+            return cls(_object(convert(data)))
         source = _object(data)
         numbers = source.ravel().tolist()
         if (isinstance(data, np.ndarray) and data.dtype.kind in "biuf") or set(map(type, numbers)) == {int}:
@@ -104,11 +106,11 @@ class Entries(Planes):
 
     @classmethod
     def _add(cls, a: Self, b: Self) -> Self:
-        return cls(_object(np.add(a.entries, b.entries)))
+        return cls(_object(np.add(a.planes[0], b.planes[0])))
 
     @classmethod
     def _mul(cls, a: Self, b: Self) -> Self:
-        return cls(_object(np.multiply(a.entries, b.entries)))
+        return cls(_object(np.multiply(a.planes[0], b.planes[0])))
 
     @classmethod
     def _div(cls, a: Self, b: Self) -> Self:
@@ -202,10 +204,10 @@ class Entries(Planes):
 
 def _that_are(kind: type, entries: np.ndarray) -> np.ndarray:
     """Where the elements are of this type, which is seldom anywhere."""
-    elements = entries.ravel().tolist()
-    if not any(issubclass(t, kind) for t in set(map(type, elements))):
+    types = list(map(type, entries.ravel().tolist()))
+    if kind not in types:
         return np.zeros(entries.shape, dtype=bool)
-    return np.array([isinstance(x, kind) for x in elements], dtype=bool).reshape(entries.shape)
+    return np.array([t is kind for t in types]).reshape(entries.shape)
 
 
 def _object(x: object) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain
 from math import gcd, lcm, prod
 from typing import Any, Self, cast
@@ -20,7 +20,6 @@ from symattn.arrays.field.surds import K
 from symattn.arrays.met import meet
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.notes import note
-from symattn.arrays.special import Forbidden, Undefined
 from symattn.document.errors import Refused
 
 _TYPED = 1 << 30  # a float whose denominator is larger was computed or rounded, not typed as a dyadic number
@@ -51,22 +50,32 @@ class Exact(Entries):
 
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
-        values = super()._unary(name, a)
+        values = cls(cls.each(partial(cls.function, name), a)) if cls._quotients(a) else super()._unary(name, a)
         return cls(over_one_unit(values.entries)) if name == "exp" else values
 
     @classmethod
-    def _negative(cls, a: Self) -> Self:
-        return cls(np.negative(a.entries))
+    def _subtract(cls, a: Self, b: Self) -> Self:
+        return cls(cls.each(operator.sub, a, b))
+
+    @classmethod
+    def _larger(cls, x: object, y: object) -> Any:
+        if x.__class__ is Quotient and y.__class__ is Quotient:
+            return y if x.less(y) else x
+        return super()._larger(x, y)
 
     @classmethod
     def _div(cls, a: Self, b: Self) -> Self:
-        y = b.entries.item() if b.size == 1 < a.size else None
-        r = y.rational() if isinstance(y, Quotient) else None
-        if not r or b.ndim > a.ndim or not all(isinstance(x, Quotient) for x in a.entries.flat):
+        if not (cls._quotients(a) and cls._quotients(b)):
             return super()._div(a, b)
-        p, whole = _whole(a.entries)
-        whole = whole if r.denominator == 1 else whole * r.denominator
-        return cls(_over(-whole if r < 0 else whole, p * abs(r.numerator)))
+        r = b.entries.item().rational() if b.size == 1 < a.size and b.ndim <= a.ndim else None
+        if r:
+            p, whole = _whole(a.entries)
+            whole = whole if r.denominator == 1 else whole * r.denominator
+            return cls(_over(-whole if r < 0 else whole, p * abs(r.numerator)))
+        try:
+            return cls(cls.each(operator.truediv, a, b))
+        except ZeroDivisionError:
+            return super()._div(a, b)
 
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:
@@ -79,6 +88,11 @@ class Exact(Entries):
         if a.plain_shape[-1] < 2 or cls._logarithms(a) or cls._logarithms(b):
             return super()._matmul(a, b)
         return cls(products(a.entries, b.entries))
+
+    @classmethod
+    def _quotients(cls, a: Self) -> bool:
+        """Return whether there is nothing else in it: no logarithm, nothing forbidden or undefined."""
+        return {Quotient}.issuperset(map(type, a.entries.ravel().tolist()))
 
     @classmethod
     def _logarithms(cls, a: Self) -> bool:
@@ -124,18 +138,18 @@ def products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 class _Line:
     """A row or a column, and what tells its denominators apart without comparing them; equal ones may be kept twice.
 
-    ``terms`` are those of the numerators, where all elements are quotients with one denominator and one unit.
+    Where all elements are quotients with one denominator and one unit, ``terms`` are those of their numerators, and
+    ``numbers`` their coefficients if none has an exponential.
     """
 
     def __init__(self, entries: Sequence[Any]) -> None:
         self.entries = entries
         self.denominators = [id(x._d) if x.__class__ is Quotient else None for x in entries]
         self.one = len(set(self.denominators)) == 1
-        self.units: set[Unit] = set()
-        self.terms: list[Any] | None = None
-        if self.one and self.denominators[0]:
-            self.units = {x._unit for x in entries if x._unit}
-            self.terms = [x._n.items() for x in entries] if len(self.units) < 2 else None
+        plain = self.one and self.denominators[0]
+        self.units: set[Unit] = {x._unit for x in entries if x._unit} if plain else set()
+        self.terms: list[Any] = [x._n.items() for x in entries] if plain and len(self.units) < 2 else []
+        self.numbers: list[K] = [x._n.get(0, 0) for x in entries] if plain and not self.units else []
 
     def dot(self, other: _Line) -> Any:
         """Σ x y: first the products over one denominator, then these sums, whose denominators may all differ.
@@ -143,12 +157,9 @@ class _Line:
         Added one by one, products over the denominators of h heads in turn would multiply them again and again.
         """
         if self.terms and other.terms and len(units := self.units | other.units) < 2:
-            out = _collected(self.terms, other.terms)
-            return (
-                Quotient(*units or (None,), out, times(self.entries[0]._d, other.entries[0]._d))
-                if out
-                else ZERO_ELEMENT
-            )
+            out = self._collected(other)
+            below = times(self.entries[0]._d, other.entries[0]._d)
+            return Quotient(next(iter(units), None), out, below) if out else ZERO_ELEMENT
         if self.one and other.one:
             return reduce(operator.add, map(operator.mul, self.entries, other.entries))
         groups: dict[Any, tuple[list[Any], list[Any]]] = {}
@@ -159,20 +170,28 @@ class _Line:
             ys.append(y)
         return reduce(operator.add, (dot(*group) for group in groups.values()), ZERO_ELEMENT)
 
+    def _collected(self, other: _Line) -> Sum:
+        """Σ x y of numerators."""
+        out: Sum = {}
+        if self.numbers and other.numbers:
+            out[0] = sum(map(operator.mul, self.numbers, other.numbers))
+        elif other.numbers:
+            for x, a in zip(self.terms, other.numbers, strict=True):
+                for k, c in x:
+                    out[k] = out.get(k, 0) + c * a
+        else:
+            for x, y in zip(self.terms, other.terms, strict=True):
+                for k, c in x:
+                    for b, a in y:
+                        out[k + b] = out.get(k + b, 0) + c * a
+        return {k: c for k, c in out.items() if c}
+
 
 def dot(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
     """Σ x y, 0 for no x. Elements other than quotients take part by their own ``*`` and ``+``."""
+    if len(xs) != len(ys):
+        raise ValueError(f"dot: arguments of {len(xs)} and {len(ys)} elements")
     return _Line(xs).dot(_Line(ys))
-
-
-def _collected(xs: Iterable[Iterable[tuple[K, K]]], ys: Iterable[Iterable[tuple[K, K]]]) -> Sum:
-    """Σ x y of sums, given by their terms."""
-    out: Sum = {}
-    for x, y in zip(xs, ys, strict=True):
-        for k, c in x:
-            for b, a in y:
-                out[k + b] = out.get(k + b, 0) + c * a
-    return {k: c for k, c in out.items() if c}
 
 
 def _whole(entries: np.ndarray) -> tuple[int, np.ndarray]:
@@ -192,20 +211,22 @@ def _over(entries: np.ndarray, p: int) -> np.ndarray:
         return entries
     elements = entries.ravel().tolist()
     try:
-        g = gcd(p, *chain.from_iterable(x._n.values() for x in elements if x.__class__ is Quotient and x._d is ONE))
+        whole = [x._n.values() for x in elements if x.__class__ is Quotient and x._d is ONE]
+        g = gcd(p, *cast("Iterable[int]", chain.from_iterable(whole)))
     except TypeError:  # roots among the coefficients
         g = 0
-    below = {id(ONE): (ONE, {0: p // g} if g != p else ONE)} if g else {}
+    below: dict[int, tuple[Sum, Sum]] = {id(ONE): (ONE, {0: p // g} if g != p else ONE)} if g else {}
 
-    def divide(x: Any) -> Any:
-        if isinstance(x, (Forbidden, Undefined)):
+    def divide(x: object) -> object:
+        if not isinstance(x, Quotient):  # forbidden or undefined
             return x
-        d = x._d if isinstance(x, Quotient) else ONE
-        if len(d) == 1 and (d is not ONE or not g or not isinstance(x, Quotient)):
+        n, d = x._n, x._d
+        if len(d) == 1 and id(d) not in below:
             return x / p
         if id(d) not in below:
             below[id(d)] = d, times(d, {0: p})
-        n = {k: c // g for k, c in x._n.items()} if d is ONE and g > 1 else x._n
+        if d is ONE and g > 1:
+            n = {k: cast(int, c) // g for k, c in n.items()}
         return Quotient(x._unit, n, below[id(d)][1])
 
     return _filled(entries.shape, map(divide, elements))

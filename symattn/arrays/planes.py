@@ -14,7 +14,7 @@ A kind gives these primitives and nothing else:
     _less _equal                  elementwise, to boolean NumPy arrays; raise Undecided rather than guess
     _forbidden(a) _undefined(a)   where −∞ and undefined elements are
     _matmul(a, b)                 optional: of arrays with two axes or more
-    _negative(a)                  optional
+    _negative(a) _subtract(a, b)  optional
 """
 
 from __future__ import annotations
@@ -73,6 +73,10 @@ class Planes(ArrayBase):
     @classmethod
     def _negative(cls, a: Self) -> Self:
         return cls._mul(a, cls.lift(-1))
+
+    @classmethod
+    def _subtract(cls, a: Self, b: Self) -> Self:
+        return cls._add(a, cls._negative(b))
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:

@@ -102,7 +102,7 @@ class Reductions:
         out = a if axes else a.copy()
         for k in axes:
             out = step(out, k)
-        return out[tuple(None if k in axes else slice(None) for k in range(a.ndim))] if keepdims and axes else out
+        return out[tuple([None if k in axes else slice(None) for k in range(a.ndim)])] if keepdims and axes else out
 
     def _max(self, a: Planes, axis: int) -> Any:
         self._check_some(a, axis)
@@ -131,11 +131,12 @@ offer_all(Reductions)
 
 
 def _axes(a: Array, axis: Axes) -> list[int]:
-    axes = range(a.ndim) if axis is None else [axis] if isinstance(axis, (int, np.integer)) else list(axis)
+    n = a.ndim
+    axes = range(n) if axis is None else [axis] if isinstance(axis, (int, np.integer)) else list(axis)
     for k in axes:
-        if not -a.ndim <= k < a.ndim:
-            raise np.exceptions.AxisError(int(k), a.ndim)
-    return [int(k) % a.ndim for k in axes]
+        if not -n <= k < n:
+            raise np.exceptions.AxisError(int(k), n)
+    return [int(k) % n for k in axes]
 
 
 # -- products of arrays ------------------------------------------------------------------------------------------------

@@ -94,9 +94,12 @@ class Quotient:
             return self
         if not self._n:
             return y
-        u, n, m, d, e = self._unit, self._n, y._n, self._d, y._d
-        if u is not y._unit:
-            u, n, d, m, e = _aligned(self, y)
+        u, v, n, m, d, e = self._unit, y._unit, self._n, y._n, self._d, y._d
+        if u is not v:
+            if u and v:
+                u, n, d, m, e = _aligned(self, y)
+            else:
+                u = u or v
         if d is e or d == e:
             return Quotient(u, plus(n, m), d)
         a, b, below = common(d, e)
@@ -112,7 +115,13 @@ class Quotient:
 
     def __sub__(self, other: object) -> Quotient:
         y = other if other.__class__ is Quotient else _taken(other)
-        return NotImplemented if y is None else self + -y
+        if y is None:
+            return NotImplemented
+        if y is self:
+            return ZERO_ELEMENT
+        if self._d is y._d and self._unit is y._unit:
+            return Quotient(self._unit, plus(self._n, minus(y._n)), self._d)
+        return self + -y
 
     def __rsub__(self, other: object) -> Quotient:
         return -self + other if _taken(other) is not None else NotImplemented
@@ -123,9 +132,12 @@ class Quotient:
             return NotImplemented
         if self is ONE_ELEMENT or y is ONE_ELEMENT:
             return y if self is ONE_ELEMENT else self
-        u, n, m, d, e = self._unit, self._n, y._n, self._d, y._d
-        if u is not y._unit:
-            u, n, d, m, e = _aligned(self, y)
+        u, v, n, m, d, e = self._unit, y._unit, self._n, y._n, self._d, y._d
+        if u is not v:
+            if u and v:
+                u, n, d, m, e = _aligned(self, y)
+            else:
+                u = u or v
         if d is m or e is n:  # the very same sum above and below
             return Quotient(u, n, e) if d is m else Quotient(u, m, d)
         if d is ONE:
