@@ -40,9 +40,8 @@ from tests.faults import definitions_caches as caches
 from tests.faults import definitions_linear as linear
 from tests.faults import definitions_norms as norms
 from tests.faults import definitions_rotary as rotary
-from tests.faults.collection.entries import Wrong
 from tests.faults.collection.every import chosen
-from tests.faults.programs import Program
+from tests.faults.programs import Program, collected
 from tests.refusals import refuses
 
 FAMILIES = (norms, attending, rotary, caches, linear, blocks)
@@ -86,12 +85,7 @@ COLLECTED = {
 #: In which precision some of them are tried; the others in float32.
 _WIDE = ("norms.over_tokens", "norms.layer_for_rms", "rotations.from_one", "logsums.of_unscaled")
 OTHER = dict.fromkeys(_WIDE, "float64") | dict.fromkeys(("norms.without_root", "logsums.negative"), "float16")
-WRONG = [case for family in FAMILIES for case in family.WRONG] + [
-    Program(name, entry.program, entry.spec, cause, OTHER.get(name, "float32"), entry.step)
-    for name, cause in COLLECTED.items()
-    for entry in chosen(name)
-    if isinstance(entry, Wrong)
-]
+WRONG = (*(case for family in FAMILIES for case in family.WRONG), *collected(COLLECTED, OTHER))
 #: Right programs of the collection, tried in each of three precisions.
 ALIKE = (
     "norms.layer_norm_welford norms.rms_norm norms.rms_norm_offset rotations.by_tables rotations.part "

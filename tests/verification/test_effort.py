@@ -30,10 +30,11 @@ from symattn.verification.effort import Effort, exhausted, for_finding
 from symattn.verification.probing import search
 from symattn.verification.reduce import reduce
 from symattn.verification.tolerances import asked, tolerance
-from tests.faults import programs
+from tests.faults.collection.every import chosen
 from tests.faults.rewrites import softmax as _softmax
 from tests.refusals import refuses
 
+UNSCALED = chosen("scaling.no_scale")[0].program
 #: Modules that may look at a clock: the limits of processes and calls, and the upper limit that ``effort`` tells of.
 CLOCKS = {
     "verification/effort.py", "programs/process.py",
@@ -157,7 +158,7 @@ def test_layers_of_fixed_widths_are_decided(width: int, heads: int) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("every", [3, 7, 11])
 def test_calls_that_do_not_return_name_no_cause_and_hide_none(every: int) -> None:
-    report = _with_late(lambda number, inputs: number % every == 0 and inputs["k"].size < 40, programs.unscaled)
+    report = _with_late(lambda number, inputs: number % every == 0 and inputs["k"].size < 40, UNSCALED)
     assert [fault.step for fault in report.faults] == ["scale"]
 
 
@@ -220,7 +221,7 @@ def test_a_search_for_the_call_that_takes_too_many_calls_says_so(clock: Clock, m
 def test_a_limit_of_seconds_that_struck_is_told(clock: Clock) -> None:
     def slow(q: Any, k: Any, v: Any) -> Any:
         clock.now += 0.5
-        return programs.unscaled(q, k, v)
+        return UNSCALED(q, k, v)
 
     def told(**limit: float) -> tuple[str, ...]:
         return tuple(n for n in verify(slow, layout="nd", examples=0, **limit).notes if "effort limit" in n)
@@ -244,7 +245,7 @@ def test_the_smallest_input_is_sought_by_a_number_of_trials() -> None:
 
 
 def _drawn(seed: int) -> list[tuple[str, dict[str, Any]]]:
-    convention = target(programs.unscaled, Request.of(Attention(), dtype="float32", layout="nd")).convention
+    convention = target(UNSCALED, Request.of(Attention(), dtype="float32", layout="nd")).convention
     maker = Maker(Attention(), convention, Precision.of("float32"), Domain())
     drawn = search.search(maker, seed, 20)
     return [(title, {name: a.tolist() for name, a in inputs.items()}) for title, inputs in drawn]
