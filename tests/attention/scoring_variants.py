@@ -1,4 +1,4 @@
-"""Variants of scores, masks and weights as specifications, with inputs whose sizes all differ."""
+"""Variants of heads, scores, masks and weights as specifications, with inputs whose sizes all differ."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.attention.latent import Latent
 from symattn.attention.spec import Attention
 from tests.attention.definition import Definition
 
@@ -36,6 +37,10 @@ GIVEN: dict[str, np.ndarray] = {
     "u_s": data(D_K, L) / 2,
     "v_s": data(L),
     "v_s of heads": data(H, L),
+    "g_q": data(D_K),
+    "g_k": data(D_K),
+    "beta_q": data(D_K),
+    "beta_k": data(D_K),
 }  # fmt: skip
 
 
@@ -50,8 +55,23 @@ TWO = {"exact": "integer multiples only"}
 def variant(given: str = "", refused: Mapping[str, str] | None = None, **fields: Any) -> Definition:
     """Two heads of queries on one of keys with these fields; the inputs beside q, k, v by their names in ``GIVEN``."""
     inputs = {n.split(" ")[0]: GIVEN[n] for n in given.split(", ") if n}
-    any_function = refused is TANH or fields.get("score") == "cosine"
+    any_function = refused is TANH or fields.get("score") == "cosine" or "qk_norm" in fields
     return Definition(Attention(heads=H, kv_heads=G, **fields), QKV | inputs, refused or {}, any_function)
+
+
+D, WIDE = 3, 4  # columns of tokens, and of keys that are made of a latent and a part with positions
+
+
+def of_tokens(spec: Attention, **shapes: tuple[int, ...]) -> Definition:
+    """Tokens, and projections of these shapes."""
+    return Definition(spec, {"x": data(N_Q, D) / 4} | {name: data(*shape) / 4 for name, shape in shapes.items()})
+
+
+def latent(heads: int, **fields: Any) -> Definition:
+    """Keys and values of low rank; the queries may be, too."""
+    queries = {"w_dq": (D, 2), "w_uq": (2, heads * WIDE)} if fields.get("queries") else {"w_q": (D, heads * WIDE)}
+    shapes = {"w_dkv": (D, L), "w_uk": (L, heads * 2), "w_uv": (L, heads * D_K), "w_kr": (D, 2)} | queries
+    return of_tokens(Attention(heads=heads, causal=True, latent=Latent(**fields)), **shapes, w_o=(heads * D_K, D))
 
 
 _v = variant
@@ -108,4 +128,17 @@ VARIANTS: dict[str, Definition] = {
     "lse with a sink": _v("sink, mask", lse=True, mask="boolean", sink="given"),
     "lse, off by one": _v(lse=True, sink="zero", causal=True),
     "lse in powers of two": _v("", TWO, lse=True, base=2, window=(1, 1)),
+    "RMS norm": _v("g_q, g_k", qk_norm="rms", eps=0.25),
+    "RMS norm without ε, of keys with gains": _v("g_k", qk_norm="rms"),
+    "layer norm": _v("g_q, g_k, beta_q, beta_k", qk_norm="layer", eps=0.5),
+    "unit length": _v(qk_norm="l2"),
+    "groups of projections": of_tokens(Attention(heads=H, kv_heads=G), w_q=(D, H * D_K), w_k=(D, G * D_K),
+        b_k=(G * D_K,), w_v=(D, G * D_V), w_o=(H * D_V, D), b_o=(D,)),
+    "packed": of_tokens(Attention(packed=True), w_in=(D, 3 * D_K), b_in=(3 * D_K,), w_o=(D_K, D)),
+    "packed, cross, groups": of_tokens(Attention(heads=H, kv_heads=G, packed=True), y=(N_K, D),
+        w_in=(D, (H + 2 * G) * D_K), b_in=((H + 2 * G) * D_K,), w_o=(H * D_K, D)),
+    "latent": latent(2),
+    "latent, queries": latent(2, queries=True),
+    "latent, absorbed": latent(2, absorbed=True),
+    "latent, absorbed, queries, one head": latent(1, queries=True, absorbed=True),
 }  # fmt: skip

@@ -1,4 +1,7 @@
-"""Shared heads, packed projections, latents, and normalised queries and keys, against plain loops."""
+"""Shared heads, packed projections and latents: how heads are read, absorbed latents, and what is refused.
+
+What they compute is held against loops, on every kind, in ``test_kinds``.
+"""
 
 from typing import Any
 
@@ -35,18 +38,6 @@ def same(a: Any, b: Any) -> bool:
 QKV = {"q": data(H, N, D_K), "k": data(G, M, D_K), "v": data(G, M, D_V)}
 
 
-def grouped(head: Any) -> Any:
-    """Each query head with the keys and values that ``head`` says."""
-    rows = [single(QKV["q"][t], QKV["k"][head(t)], QKV["v"][head(t)], causal=True) for t in range(H)]
-    return EXACT.xp.stack(rows)
-
-
-def test_query_heads_read_keys_in_groups() -> None:
-    out = Attention(heads=H, kv_heads=G, causal=True)(**QKV)
-    assert same(out, grouped(lambda t: t // (H // G)))
-    assert not same(out, grouped(lambda t: t % G))
-
-
 def test_which_head_is_read() -> None:
     heads = np.arange(3)[:, None, None] + np.zeros((3, 2, 2))
     assert [int(x) for x in repeat_heads(heads, 2)[:, 0, 0]] == [0, 0, 1, 1, 2, 2]
@@ -63,36 +54,6 @@ def test_grouped_attention_reads_the_head_of_its_group(batch: tuple[int, ...]) -
         np.testing.assert_allclose(found[..., t, :, :], expected, rtol=1e-13)
 
 
-def test_groups_of_projections() -> None:
-    x, w_o, b_o = data(N, D), data(H * D_V, D), data(D)
-    w_q, w_k, w_v, b_k = data(D, H * D_K), data(D, G * D_K), data(D, G * D_V), data(G * D_K)
-    out = Attention(heads=H, kv_heads=G)(x=x, w_q=w_q, w_k=w_k, w_v=w_v, b_k=b_k, w_o=w_o, b_o=b_o)
-    rows = []
-    for t in range(H):
-        g = t // (H // G)
-        q = x @ w_q[:, t * D_K : (t + 1) * D_K]
-        k = x @ w_k[:, g * D_K : (g + 1) * D_K] + b_k[g * D_K : (g + 1) * D_K]
-        rows.append(single(q, k, x @ w_v[:, g * D_V : (g + 1) * D_V]))
-    assert same(out, EXACT.xp.concat(rows, axis=-1) @ w_o + b_o)
-
-
-# -- packed projections -----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("heads", "kv_heads"), [(1, None), (2, None), (4, 2)])
-def test_packed_projections_are_columns_of_one_matrix(heads: int, kv_heads: int | None) -> None:
-    spec = Attention(heads=heads, kv_heads=kv_heads)
-    apart = [data(D, n * D_K) for n in (heads, spec.key_heads, spec.key_heads)]
-    biases = [data(w.shape[-1]) for w in apart]
-    x, y, w_o = data(N, D), data(M, D), data(heads * D_K, D)
-    names = {f"w_{r}": w for r, w in zip("qkv", apart, strict=True)} | {
-        f"b_{r}": b for r, b in zip("qkv", biases, strict=True)
-    }
-    packed = Attention(heads=heads, kv_heads=kv_heads, packed=True)
-    joined = {"w_in": EXACT.xp.concat(apart, axis=-1), "b_in": EXACT.xp.concat(biases, axis=-1), "w_o": w_o}
-    assert same(packed(x=x, y=y, **joined), spec(x=x, y=y, w_o=w_o, **names))
-    swapped = joined | {"w_in": EXACT.xp.concat([apart[0], apart[2], apart[1]], axis=-1)}
-    assert not same(packed(x=x, y=y, **swapped), spec(x=x, y=y, w_o=w_o, **names))
-
-
 # -- latents ----------------------------------------------------------------------------------------------------------
 def latents(heads: int, queries: bool) -> dict[str, Any]:
     found = {
@@ -102,29 +63,6 @@ def latents(heads: int, queries: bool) -> dict[str, Any]:
     if queries:
         return found | {"w_dq": data(D, L_Q), "w_uq": data(L_Q, heads * (D_N + D_R))}
     return found | {"w_q": data(D, heads * (D_N + D_R))}
-
-
-def by_heads(heads: int, given: dict[str, Any], shift: int = 0) -> Any:
-    """Latent attention with keys and values made for each head."""
-    concat, c = EXACT.xp.concat, given["x"] @ given["w_dkv"]
-    q = given["x"] @ given["w_dq"] @ given["w_uq"] if "w_dq" in given else given["x"] @ given["w_q"]
-    rows = []
-    for t in range(heads):
-        k = concat([c @ given["w_uk"][:, t * D_N : (t + 1) * D_N], given["x"] @ given["w_kr"]], axis=-1)
-        head = q[:, t * (D_N + D_R) : (t + 1) * (D_N + D_R)]
-        v = c @ given["w_uv"][:, t * D_V : (t + 1) * D_V]
-        rows.append(single(head, k, v + shift, causal=True))
-    return concat(rows, axis=-1) @ given["w_o"]
-
-
-@pytest.mark.parametrize("absorbed", [False, True])
-@pytest.mark.parametrize("queries", [False, True])
-@pytest.mark.parametrize("heads", [1, 2])
-def test_latents_are_keys_and_values_of_low_rank(heads: int, queries: bool, absorbed: bool) -> None:
-    given = latents(heads, queries)
-    out = Attention(heads=heads, causal=True, latent=Latent(queries=queries, absorbed=absorbed))(**given)
-    assert same(out, by_heads(heads, given))
-    assert not same(out, by_heads(heads, given, shift=1))
 
 
 def test_absorbed_latents_are_the_same_with_norms_in_balls_and_batches() -> None:
@@ -144,28 +82,6 @@ def test_the_divisor_of_absorbed_latents_is_that_of_the_queries() -> None:
     root = EXACT.xp.sqrt(EXACT.lift(D_N + D_R))
     assert same(trace["scaled"], trace["scores"] / root)
     assert trace["q_joined"].shape[-1] == L + D_R != D_N + D_R
-
-
-# -- normalised queries and keys ---------------------------------------------------------------------------------------
-def norm(x: np.ndarray, how: str, eps: float, gain: Any, bias: Any) -> np.ndarray:
-    if how == "layer":
-        x = x - x.mean(axis=-1, keepdims=True)
-    size = (
-        np.sqrt((x * x).sum(axis=-1, keepdims=True)) if how == "l2" else np.sqrt((x * x).mean(-1, keepdims=True) + eps)
-    )
-    return np.asarray(x / size * gain + bias)
-
-
-@pytest.mark.parametrize(("how", "eps", "names"), [
-    ("rms", 0.25, "g_q g_k"), ("layer", 0.5, "g_q g_k beta_q beta_k"), ("l2", 0, ""), ("rms", 0, "g_k"),
-])  # fmt: skip
-def test_queries_and_keys_are_normalised_head_by_head(how: Any, eps: float, names: str) -> None:
-    arrays = {n: _RNG.normal(size=s) for n, s in (("q", (2, N, 4)), ("k", (2, M, 4)), ("v", (2, M, D_V)))}
-    more = {n: _RNG.normal(size=4) for n in names.split()}
-    q, k = (norm(arrays[r], how, eps, more.get(f"g_{r}", 1), more.get(f"beta_{r}", 0)) for r in "qk")
-    out = Attention(heads=2, qk_norm=how, eps=eps)(**arrays, **more)
-    assert np.allclose(out, Attention()(q, k, arrays["v"]), rtol=1e-12)
-    assert not np.allclose(out, Attention()(**arrays), rtol=1e-3)
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------

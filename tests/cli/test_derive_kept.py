@@ -108,15 +108,12 @@ def test_what_is_kept_is_told_without_the_prover(folder: Path) -> None:
     assert lines[0].splitlines()[:-1] == lines[1].splitlines()[:-1]
 
 
-@pytest.mark.parametrize("name", ["shift", "attention"])
+SOME = ("shift", "attention")
+OTHERS = sorted({*names()} - {"variants", *SOME})
+
+
+@pytest.mark.parametrize("name", [*SOME, *(pytest.param(name, marks=pytest.mark.deep) for name in OTHERS)])
 def test_documents_are_read_as_they_were_written(name: str) -> None:
-    document = derive(name)
-    assert read(written(document), Document) == document
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("name", sorted({*names()} - {"variants"}))
-def test_every_document_is_read_as_it_was_written(name: str) -> None:
     document = derive(name)
     assert read(written(document), Document) == document
 

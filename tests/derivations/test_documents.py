@@ -130,15 +130,21 @@ COMPARING = {"online-softmax", "kv-cache", "sinks", "lookup", "initialisation"}
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    "names",
-    [("shift", "jacobian"), (*AT_SIZES.keys() - COMPARING,)],
-    ids=("some", "all"),
+    "commands",
+    [
+        [("derive", name) for name in ("shift", "jacobian")],
+        [("derive", name) for name in AT_SIZES.keys() - COMPARING],
+        [("walk", "eight-step")],
+        [("claim", "weights", ".3", ".7"), ("claim", "similarity", "1 2", "3 4"), ("claim", "equal", "exp(1)", "3")],
+    ],
+    ids=("some", "all", "a walk", "claims"),
 )
-def test_no_sympy(names: tuple[str, ...]) -> None:
-    """What the prover shows needs no SymPy, whose import takes longer than the proof."""
+def test_no_sympy(commands: list[tuple[str, ...]]) -> None:
+    """What the prover shows needs no SymPy, whose import takes longer than the proof; nor do walks and claims."""
     code = (
         "import sys; from symattn_cli.main import main\n"
-        f"for name in {names!r}:\n    main(['derive', name])\n    assert 'sympy' not in sys.modules, name"
+        f"for command in {commands!r}:\n    main(command)\n"
+        "    assert not {'sympy', 'torch'} & {*sys.modules}, command"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr

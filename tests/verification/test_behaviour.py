@@ -113,8 +113,8 @@ def summed_in_any_order() -> Any:
 
 
 PLAIN, DIFFERENT = Attention(), "different results for the same input"
-#: By what a single call shows.
-OF_ONE_CALL = {
+#: By what a single call shows, and below by what several calls show together.
+NAMED = {
     "float16": Named(
         lambda q, k, v: plain(q, k, v).astype(np.float16), PLAIN, "output", "the output is returned as float16",
         "returns float16 for float32 inputs",
@@ -137,9 +137,6 @@ OF_ONE_CALL = {
     "the order of axes in memory": Named(
         lambda q, k, v: plain(q, k, v) * (2 if k.strides[0] < 0 else 1), PLAIN, "call", "…"
     ),
-}  # fmt: skip
-#: By what several calls show together.
-OF_SEVERAL_CALLS = {
     "a cache by shape": Named(kept_by_shape(), PLAIN, "call", "the result of an earlier call is returned"),
     "one buffer": Named(into_one_buffer(), PLAIN, "call", "…", "…an earlier one has returned…"),
     "masks by the number of new tokens": Named(masks_kept_by_new_tokens(), Attention(causal=True), "mask", "…"),
@@ -158,14 +155,9 @@ OF_SEVERAL_CALLS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OF_ONE_CALL)
-def test_a_fault_of_one_call_is_told(name: str) -> None:
-    OF_ONE_CALL[name].check(**SMALL)
-
-
-@pytest.mark.parametrize("name", OF_SEVERAL_CALLS)
-def test_a_fault_of_several_calls_is_told(name: str) -> None:
-    OF_SEVERAL_CALLS[name].check(**SMALL)
+@pytest.mark.parametrize("name", NAMED)
+def test_a_fault_of_a_call_is_told(name: str) -> None:
+    NAMED[name].check(**SMALL)
 
 
 def refusing_what_runs_backwards(q: Any, k: Any, v: Any) -> Any:

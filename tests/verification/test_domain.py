@@ -108,18 +108,8 @@ def maker_of(number: int, domain: Domain) -> Maker:
     return Maker(spec, Convention(tuple(Argument(n, n) for n in names)), Precision.of("float32"), domain)
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", [*range(3), *(pytest.param(n, marks=pytest.mark.deep) for n in range(3, 30))])
 def test_what_is_made_keeps_every_promise(number: int) -> None:
-    _check_made(number)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("number", range(3, 30))
-def test_what_is_made_keeps_every_promise_at_length(number: int) -> None:
-    _check_made(number)
-
-
-def _check_made(number: int) -> None:
     maker = maker_of(number, drawn(np.random.default_rng(number)))
     inputs = made(maker, number)
     taken = [i for i in inputs if maker.domain.max_abs_score is None or maker.admits(i)]
@@ -152,18 +142,8 @@ class Spy:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("number", range(1))
+@pytest.mark.parametrize("number", range(12))
 def test_what_reaches_the_function_keeps_every_promise(number: int) -> None:
-    _check_seen(number)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("number", range(1, 12))
-def test_what_reaches_the_function_keeps_every_promise_at_length(number: int) -> None:
-    _check_seen(number)
-
-
-def _check_seen(number: int) -> None:
     spec = SPECS[number % 3][0]
     domain = drawn(np.random.default_rng(100 + number))
     spy = Spy(spec)

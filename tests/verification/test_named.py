@@ -12,12 +12,13 @@ import pytest
 
 from symattn import Attention, Domain
 from symattn.arrays.precision import Precision
-from symattn.attention.positions.position_fields import Alibi, Rotary
+from symattn.attention.positions.position_fields import Rotary
 from symattn.bounds.case_result import Case
 from symattn.programs.verify import verify
-from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.norms import RMSNorm
 from symattn.verification.diagnosis.blaming import idle_step
+from tests.faults.collection.entries import Wrong
+from tests.faults.collection.every import chosen
 from tests.faults.rewrites import softmax as _softmax
 
 Array = Any
@@ -40,35 +41,8 @@ def _padded(q: Array, k: Array, v: Array, keep: Array) -> Array:
     return _plain(q, k[keep], v[keep])
 
 
-def _as_length(q: Array, k: Array, v: Array, keep: Array) -> Array:
-    n = int(keep.sum())
-    return _plain(q, k[:n], v[:n])
-
-
-def _of(exponential: Callable[[Array], Array]) -> Program:
-    """Another function in the place of e^x, x = s − max s."""
-
-    def program(q: Array, k: Array, v: Array) -> Array:
-        s = _scores(q, k)
-        e = exponential(s - s.max(axis=-1, keepdims=True)).astype(q.dtype)
-        return e / e.sum(axis=-1, keepdims=True) @ v
-
-    return program
-
-
-def _alibi(distance: Callable[[Array], Array]) -> Program:
-    def program(q: Array, k: Array, v: Array) -> Array:
-        n, m = len(q), len(k)
-        far = distance(np.arange(m)[None, :] - np.arange(n)[:, None] - (m - n))
-        return _softmax(_scores(q, k) - q.dtype.type(2.0**-8) * far.astype(q.dtype)) @ v
-
-    return program
-
-
-def _tiled(
-    grown: Callable[[Array, Array], Array], tile: int = 4, of: Callable[[int, int], int] = lambda i, t: i
-) -> Program:
-    """Tiles with running maxima: what was summed times e^{``grown``(old, new)}; values from the row ``of``."""
+def _tiled(tile: int) -> Program:
+    """Tiles with running maxima: what was summed is rescaled to the largest score so far."""
 
     def program(q: Array, k: Array, v: Array) -> Array:
         m, z = np.full((len(q), 1), -np.inf, q.dtype), np.zeros((len(q), 1), q.dtype)
@@ -76,9 +50,8 @@ def _tiled(
         for i in range(0, len(k), tile):
             s = _scores(q, k[i : i + tile])
             new = np.maximum(m, s.max(axis=1, keepdims=True))
-            a, p = np.exp(grown(m, new)) if i else z, np.exp(s - new)
-            begin = of(i, tile)
-            out, z, m = out * a + p @ v[begin : begin + s.shape[1]], z * a + p.sum(axis=1, keepdims=True), new
+            a, p = np.exp(m - new), np.exp(s - new)
+            out, z, m = out * a + p @ v[i : i + tile], z * a + p.sum(axis=1, keepdims=True), new
         return out / z
 
     return program
@@ -162,34 +135,11 @@ def _scores_in(dtype: Any) -> Program:
     return program
 
 
-def _summed_in(dtype: Any) -> Program:
-    def program(q: Array, k: Array, v: Array) -> Array:
-        p, out = _softmax(_scores(q, k)).astype(dtype), np.zeros((len(q), v.shape[1]), dtype)
-        for j in range(len(k)):
-            out += p[:, j : j + 1] * v[j].astype(dtype)
-        return out.astype(q.dtype)
-
-    return program
-
-
 def _divided_by_sum_in(dtype: Any) -> Program:
     def program(q: Array, k: Array, v: Array) -> Array:
         s = _scores(q, k)
         e = np.exp(s - s.max(axis=-1, keepdims=True))
         return e @ v / np.add.accumulate(e.astype(dtype), axis=-1)[:, -1:].astype(q.dtype)
-
-    return program
-
-
-def _decoding(to: int) -> Program:
-    """Row by row with a cache: each new value goes ``to`` another slot, if there is one."""
-
-    def program(q: Array, k: Array, v: Array) -> Array:
-        before, cache, rows = len(k) - len(q), v.copy(), []
-        for i in range(before, len(k)):
-            cache[max(i + to, 0)] = v[i]
-            rows.append(_plain(q[i - before : i - before + 1], k[: i + 1], cache[: i + 1])[0])
-        return np.stack(rows)
 
     return program
 
@@ -216,14 +166,6 @@ def _rotated(keys: bool) -> Program:
     return program
 
 
-def _features(phi: Callable[[Array], Array]) -> Program:
-    def program(q: Array, k: Array, v: Array) -> Array:
-        a = np.tril(phi(q) @ phi(k).T)
-        return a @ v / a.sum(-1, keepdims=True)
-
-    return program
-
-
 def _normed(q: Array, k: Array, v: Array) -> Array:
     q, k = (x / np.sqrt((x * x).mean(-1, keepdims=True) + x.dtype.type(1e-6)) for x in (q, k))
     return _plain(q, k, v)
@@ -232,17 +174,6 @@ def _normed(q: Array, k: Array, v: Array) -> Array:
 def _by_length(q: Array, k: Array, v: Array) -> Array:
     q, k = (x / np.maximum(np.sqrt((x * x).sum(-1, keepdims=True)), x.dtype.type(1e-12)) for x in (q, k))
     return _plain(q, k, v)
-
-
-def _lse(factor: float) -> Program:
-    def program(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
-        s = _scores(q, k)
-        m = s.max(axis=-1, keepdims=True)
-        e = np.exp2(s - m)
-        z = e.sum(axis=-1, keepdims=True)
-        return e / z @ v, (m + np.log2(z))[:, 0] * q.dtype.type(factor)
-
-    return program
 
 
 def _norm(square: Any) -> Program:
@@ -315,47 +246,44 @@ def _tiled_with_sink(output: bool, total: bool) -> Program:
     return program
 
 
-def _elu_plus_one(x: Array) -> Array:
-    return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
-
-
 _FACTORS = Attention(heads=4, scale="given")
 _CAUSAL, _FUSED = Attention(causal=True), Precision.of("float16", "fused")
+#: Wrong programs of the collection, whose right neighbours are right, and words of what is said.
+COLLECTED = {
+    "masking.padding_as_length": "the padding mask is taken as a length",
+    "softmax.exponents_clipped": "exponents s − max s are cut off below −4",
+    "softmax.exponential_by_series": "another function than the exponential",
+    "positions.alibi_without_absolute": "without its absolute value: keys ahead",
+    "streaming.rescaled_the_wrong_way": "the wrong way round",
+    "streaming.values_of_last_tile": "values are those of the tile before",
+    "streaming.nothing_rescaled": "neither output nor sum so far is rescaled when the maximum grows (tiles of 5)",
+    "streaming.value_in_other_slot": "the weights are right and meet other values",
+    "calls.returned_transposed": "returned transposed",
+    "calls.queries_added": "the queries are added to the output",
+    "precisions.values_summed_in_half": "float16 arithmetic",
+    "variants.blocks_as_window": "blocks are windows",
+    "linear.other_feature": "the feature map is relu(x) + 1",
+    "logsums.natural_returned": "the logarithm is natural",
+}
 _PAIRS = (
-    _Pair(_as_length, _padded, "mask", "the padding mask is taken as a length", Attention(padding=True)),
-    _Pair(_of(lambda x: np.exp(np.maximum(x, -4))), _of(np.exp), "exp", "exponents s − max s are cut off below −4"),
-    _Pair(_of(lambda x: (1 + x / 64) ** 64 * (x > -64)), _of(np.exp), "exp", "another function than the exponential"),
-    _Pair(_alibi(lambda far: -far), _alibi(np.abs), "bias", "without its absolute value: keys ahead",
-          Attention(position=Alibi(two_sided=True))),
-    _Pair(_tiled(lambda old, new: np.minimum(new - old, 30)), _tiled(lambda old, new: old - new), "merge",
-          "the wrong way round"),
-    _Pair(_tiled(lambda old, new: old - new, 8, lambda i, t: max(i - t, 0)), _tiled(lambda old, new: old - new, 8),
-          "values", "values are those of the tile before"),
-    _Pair(_tiled(lambda old, new: 0 * old, 24), _tiled(lambda old, new: old - new, 24), "normalize",
-          "neither output nor sum so far is rescaled when the maximum grows (tiles of 24)"),
+    *(_Pair(wrong.program, chosen(f"{wrong.family}.{wrong.near}")[0].program, wrong.step, words, wrong.spec,
+            wrong.arithmetic, wrong.domain)
+      for name, words in COLLECTED.items() for wrong in chosen(name) if isinstance(wrong, Wrong)),
     _Pair(lambda q, k, v: _plain(q, k[-70:], v[-70:]), _plain, "mask", "only the last 70 keys take part"),
-    _Pair(lambda q, k, v: _plain(q, k, v).T, _plain, "output", "returned transposed"),
-    _Pair(lambda q, k, v: _plain(q, k, v) + q, _plain, "residual", "the queries are added to the output",
-          domain=Domain(square=True, same_width=True)),
     _Pair(_first_of_ties, _plain, "normalize", "only the first key with the highest score is taken"),
     _Pair(_scores_in(np.float32), _scores_in(np.float64), "score", "float32 arithmetic",
           precision="float64", examples=200),
-    _Pair(_summed_in(np.float16), _summed_in(np.float32), "values", "float16 arithmetic"),
     _Pair(_divided_by_sum_in(np.float16), _divided_by_sum_in(np.float32), "normalize",
           "the sum that they are divided by loses digits"),
-    _Pair(_decoding(-1), _decoding(0), "values", "the weights are right and meet other values", _CAUSAL,
-          domain=Domain(max_tokens=40)),
-    _Pair(_blocks(lambda i, j: (j <= i) & (j > i - 4)), _blocks(lambda i, j: (j <= i) & (i // 4 == j // 4)),
-          "mask", "blocks are windows", Attention(causal=True, block=4)),
     _Pair(_rotated(False), _rotated(True), "position", "in the keys alone: the vectors are not rotated", Rotary()),
     _Pair(_blocks(lambda i, j: (j <= i) & (j >= -(-np.maximum(i - 6, 0) // 4) * 4)),
           _blocks(lambda i, j: (j <= i) & (j >= i - 6)), "mask", "begins where a tile of 4 does: a query sees no tile",
           Attention(causal=True, window=7)),
     _Pair(_blocks(lambda i, j: j <= i + -i[0, 0] % 4), _blocks(lambda i, j: j <= i),
           "mask", "rounded up to blocks of 4", _CAUSAL),
-    _Pair(_rescaled_to(False, 6), _tiled(lambda old, new: old - new, 6), "max",
+    _Pair(_rescaled_to(False, 6), _tiled(6), "max",
           "to the tile's own maximum, and the tile to the largest score so far (tiles of 6)"),
-    _Pair(_rescaled_to(True, 5), _tiled(lambda old, new: old - new, 5), "max",
+    _Pair(_rescaled_to(True, 5), _tiled(5), "max",
           "to the tile's own maximum, not to the largest score so far (tiles of 5)"),
     _Pair(_moved_bounds(-1), _moved_bounds(0), "mask", "the last token of each belongs to the next one",
           Attention(documents=True)),
@@ -377,10 +305,7 @@ _PAIRS = (
           "scaled scores are rounded to multiples of 0.015625, towards 0"),
     _Pair(lambda q, k, v, keep: _softmax(np.where(keep, q.dtype.type(-1e9), _scores(q, k))) @ v, _padded, "mask",
           "the padding mask is inverted", Attention(padding=True)),
-    _Pair(_features(lambda x: np.maximum(x, 0) + 1), _features(_elu_plus_one),
-          "score", "the feature map is relu(x) + 1", LinearAttention()),
     _Pair(_by_length, _normed, "norm", "it divides by the length", Attention(qk_norm="rms", eps=1e-6)),
-    _Pair(_lse(np.log(2)), _lse(1), "lse", "the logarithm is natural", Attention(lse=True, base=2)),
     _Pair(_factors(lambda c: c[[1, 0, 2, 3]]), _factors(lambda c: c), "scale", "heads 1 and 2 are exchanged", _FACTORS),
     _Pair(_factors(lambda c: c[[2, 2, 2, 2]]), _factors(lambda c: c), "scale", "of head 3 is used for all", _FACTORS),
     _Pair(_factors(lambda c: 0 * c + c.mean()), _factors(lambda c: c), "scale", "the mean scale of all", _FACTORS),
@@ -409,7 +334,8 @@ def _verified(pair: _Pair, program: Program) -> Any:
 @pytest.mark.parametrize("pair", [pytest.param(p, id=p.words) for p in _PAIRS])
 def test_the_mistake_is_named(pair: _Pair) -> None:
     first = _verified(pair, pair.wrong).faults[0]
-    assert (first.step, pair.words in first.message) == (pair.step, True), first.message
+    assert first.step in pair.step.split("|"), first.message
+    assert pair.words in first.message
 
 
 @pytest.mark.deep

@@ -288,19 +288,6 @@ def test_every_claim_in_every_form(run, form: str) -> None:
         assert ran.stdout
 
 
-@pytest.mark.deep
-def test_weights_and_vectors_need_no_sympy() -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys; from symattn_cli.main import main; main(['claim', 'weights', '.3', '.7']); "
-        "main(['claim', 'similarity', '1 2', '3 4']); main(['claim', 'equal', 'exp(1)', '3']); "
-        "sys.exit('sympy' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0
-
-
 @pytest.mark.parametrize("form", ["text", "latex", "html"])
 def test_rounded_weights_print_in_every_form(form: str) -> None:
     assert "±" in getattr(claims.claim("weights", ".33", ".66"), form)().replace(r"\pm", "±")

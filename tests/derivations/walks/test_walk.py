@@ -284,15 +284,3 @@ def test_far_exponents_are_words(run, sheet) -> None:
 def test_the_command_makes_the_same_document() -> None:
     document = walk("E1", step=5, why=True, dtype="float16", stabilised=False)
     assert document.command == "symattn walk E1 --step 5 --why --no-stabilised --dtype float16"
-
-
-@pytest.mark.deep
-def test_walks_do_not_import_sympy() -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys; from symattn_cli.main import main; main(['walk', 'eight-step']); "
-        "sys.exit('sympy' in sys.modules or 'torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0
