@@ -313,6 +313,52 @@ def test_definitions_are_tried_with_rows_that_see_no_key(right: bool) -> None:
     assert not verify(total, spec, domain=Domain(max_tokens=9), examples=5).faults
 
 
+def _weights(q: Array, k: Array) -> Array:
+    s = q @ np.swapaxes(k, -1, -2) / np.sqrt(np.float32(q.shape[-1]))
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _cut(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Array:
+    """Cut d_model into two heads; no other width fits the reshape."""
+    n, d = x.shape
+    q, k, v = ((x @ w).reshape(n, 2, d // 2).swapaxes(0, 1) for w in (w_q, w_k, w_v))
+    return (_weights(q, k) @ v).swapaxes(0, 1).reshape(n, d) @ w_o
+
+
+def _sliced(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Array:
+    """Add two heads, whose values are cut by the width of keys."""
+    d = w_q.shape[1] // 2
+    heads = [slice(0, d), slice(d, 2 * d)]
+    return sum(_weights(x @ w_q[:, h], x @ w_k[:, h]) @ (x @ w_v[:, h]) @ w_o[h] for h in heads)
+
+
+def _uncut(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Array:
+    """Cut heads without moving their axis."""
+    n, d = x.shape
+    q, k, v = ((x @ w).reshape(2, n, d // 2) for w in (w_q, w_k, w_v))
+    return (_weights(q, k) @ v).swapaxes(0, 1).reshape(n, d) @ w_o
+
+
+def _first_head_twice(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Array:
+    d = w_q.shape[1] // 2
+    heads = [slice(0, d), slice(0, d)]
+    return sum(_weights(x @ w_q[:, h], x @ w_k[:, h]) @ (x @ w_v[:, h]) @ w_o[h] for h in heads)
+
+
+@pytest.mark.parametrize(
+    ("layer", "note", "right"),
+    [
+        (_cut, "--square-weights", True), (_sliced, "--same-width", True),
+        (_uncut, "--square-weights", False), (_first_head_twice, "", False),
+    ],
+)  # fmt: skip
+def test_layers_that_take_one_width_for_granted_are_judged_there(layer: Any, note: str, right: bool) -> None:
+    report = verify(layer, Attention(heads=2), examples=4)
+    assert (report.exit_code == 0) is right, report
+    assert note in " ".join(report.notes)
+
+
 def test_a_promise_that_a_definition_has_no_size_for_is_refused() -> None:
     for spec, promise in (
         (LayerNorm(), "square"), (Rotary(), "fully_masked_rows"), (Gradient(Attention()), "square_weights"),
