@@ -51,13 +51,17 @@ _LEFT: dict[tuple[str, str], tuple[str, str]] = {
         "max",
         "what is so far is rescaled to the tile's own maximum, and the tile to the largest score so far",
     ),
+    ("apart", "apart"): (
+        "max",
+        "each tile subtracts its own maximum, and is not rescaled to the largest score so far",
+    ),
     ("before", "before"): (
         "max",
         "the largest score so far is forgotten: each tile knows that of the tile before alone",
     ),
 }
 
-_OF_TILES = ("own", "tile", "before", "stale", "last")  # maxima that are not tried of tiles of one key
+_OF_TILES = ("own", "tile", "apart", "before", "stale", "last")  # maxima that are not tried of tiles of one key
 
 
 def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
@@ -192,6 +196,7 @@ def _from(at: At, tiles: Tiles, maximum: str) -> Any:
         "last": lambda: [*[_so_far(at, tiles)[-2:][0] for _ in own[1:]], at.top],
         "before": lambda: _of_the_tile_before(at, own),
         "tile": lambda: _rescaled(own, _grown(at, tiles, own)),
+        "apart": lambda: [r - m + at.top for r, m in zip(own, _so_far(at, tiles), strict=True)],
         "stale": lambda: _rescaled(_so_far(at, tiles), _grown(at, tiles, own)),
         "inverse": lambda: [
             2 * m - at.top for m in _so_far(at, tiles)
