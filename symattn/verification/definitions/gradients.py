@@ -134,11 +134,13 @@ class Formulas:
     """The backward pass of attention by dot products, each formula of it open to change.
 
     dV = Pᵀ dO, dP = dO Vᵀ, dS = P ⊙ (dP − rowsum(P ⊙ dP)), times the derivative of a cap, dQ = c dS K, dK = c dSᵀ Q;
-    summed over heads that share. ``for_values`` are the weights of dV, where they are others than those of dS.
+    summed over heads that share. ``for_values`` are the weights of dV, where they are others than those of dS; rowsum
+    is that of the right weights where it is ``saved``, as rowsum(dO ⊙ O).
     """
 
     weights: Weights = lambda spec, values: values["weights"]
     for_values: Weights | None = None
+    saved: bool = False
     scores: Callable[[Any, Any], Any] = lambda p, dp: p * (dp - _rows(p * dp))
     dq: Callable[..., Any] = lambda ds, q, k, c: c(ds @ k)
     dk: Callable[..., Any] = lambda ds, q, k, c: c(ds.mT @ q)
@@ -153,7 +155,8 @@ class Formulas:
         q = given["q"]
         k, v = (repeat_heads(given[n], times) if times > 1 else given[n] for n in "kv")
         p = self.weights(spec, values)
-        ds = self.scores(p, do @ v.mT)
+        dp = do @ v.mT
+        ds = p * (dp - _rows(values["weights"] * dp)) if self.saved else self.scores(p, dp)
         ds = softcap_gradient(values["capped"], spec.softcap, ds) if spec.softcap is not None else ds
         c = partial(_scaled, spec, q)
         of_values = p if self.for_values is None else self.for_values(spec, values)
@@ -281,6 +284,7 @@ def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
         yield from _twofold("not scaled", lambda x, c: x)
         yield from _twofold("scaled twice", lambda x, c: c(c(x)))
         yield from _recomputed("weights are computed again from scores that are not scaled", _unscaled)
+        yield from _recomputed("weights are computed again from the sums by scores that are not scaled", _by_sums)
     yield from ((words, Formulas(scores=wrong)) for words, wrong in _SCORES.items())
     yield from _PRODUCTS.items()
     yield from _recomputed("the exponentials in P are not divided by their sum", _not_normalised)
@@ -296,6 +300,9 @@ def _recomputed(words: str, wrong: Weights) -> Iterator[tuple[str, Formulas]]:
     yield words, Formulas(weights=wrong)
     yield f"{words}, in dV alone", Formulas(for_values=wrong)
     yield f"{words}, in dQ and dK alone", Formulas(weights=wrong, for_values=Formulas.weights)
+    saved = Formulas(weights=wrong, saved=True)
+    yield f"{words}, beside the saved output", saved
+    yield f"{words}, beside the saved output, in dQ and dK alone", replace(saved, for_values=Formulas.weights)
 
 
 _PRODUCTS = {
@@ -360,15 +367,25 @@ def _of_groups() -> Iterator[tuple[str, Formulas]]:
 
 
 def _unscaled(spec: Attention, values: dict[str, Any]) -> Any:
-    return softmax(forbid(values["scores"], namespace_of(values["scores"]).isfinite(before(spec, values, "weights"))))
+    return softmax(_unscaled_scores(spec, values))
+
+
+def _unscaled_scores(spec: Attention, values: dict[str, Any]) -> Array:
+    """The scores before they are scaled, masked."""
+    s = values["scores"]
+    return forbid(s, namespace_of(s).isfinite(before(spec, values, "weights")))
+
+
+def _by_sums(spec: Attention, values: dict[str, Any], scores: Weights = _unscaled_scores) -> Array:
+    """e^{s − L}, L that of the right scores and s other ones."""
+    s, right = scores(spec, values), before(spec, values, "weights")
+    xp = namespace_of(s)
+    top = xp.max(right, axis=-1, keepdims=True)
+    return xp.exp(s - top) / xp.sum(xp.exp(right - top), axis=-1, keepdims=True)
 
 
 def _by_sums_without_mask(spec: Attention, values: dict[str, Any]) -> Array:
-    """e^{s − L}, L that of the masked scores and s without a mask."""
-    s, masked = before(spec, values, "masked"), before(spec, values, "weights")
-    xp = namespace_of(s)
-    top = xp.max(masked, axis=-1, keepdims=True)
-    return xp.exp(s - top) / xp.sum(xp.exp(masked - top), axis=-1, keepdims=True)
+    return _by_sums(spec, values, lambda spec, values: before(spec, values, "masked"))
 
 
 def _not_normalised(spec: Attention, values: dict[str, Any]) -> Array:
