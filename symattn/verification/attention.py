@@ -151,9 +151,7 @@ class OfAttention(Subject):
 
         return side(session, narrow)
 
-    def blamed(
-        self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]
-    ) -> tuple[str, str | None, str]:
+    def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
         """See ``diagnosis.blaming``."""
         from symattn.verification.diagnosis.blaming import blamed
 

@@ -70,6 +70,7 @@ class Session:
     explaining: Effort | None = None
     untried: list[str] = field(default_factory=list)
     refused: list[CaseResult] = field(default_factory=list)
+    lengths: set[int] = field(default_factory=set)  # of the arrays of all calls, judged or not
     aside: list[Case] = field(default_factory=list)  # cases that are tried where a fault is found without them
     late: list[CaseResult] = field(default_factory=list)  # calls that did not return: not judged
     promised: Domain = field(init=False)  # before anything was refused
@@ -139,6 +140,7 @@ class Session:
     def call(self, case: Case) -> Outcome:
         """Call, and judge nothing."""
         self.effort.spend(case.size // LIGHTER)
+        self.lengths.update(np.shape(a)[-2] for a in case.inputs.values() if np.ndim(a) > 1)
         outcome = self.runner.run(case.inputs, case.memory)
         if outcome.stdout:
             self.stdout.append(outcome.stdout)

@@ -184,9 +184,7 @@ class Subject(ABC):
         """The step to blame where arithmetic in a ``narrow`` format could make all errors, and what shows it."""
 
     @abstractmethod
-    def blamed(
-        self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]
-    ) -> tuple[str, str | None, str]:
+    def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
         """The step to blame where no known mistake explains a fault, and what shows it, in words."""
 
     # -- the report ----------------------------------------------------------------------------------------------------

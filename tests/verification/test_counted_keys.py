@@ -93,15 +93,6 @@ def _linear(q: Array, k: Array, v: Array) -> Array:
     return weights @ v / weights.sum(-1, keepdims=True)
 
 
-def _narrow(q: Array, k: Array, v: Array) -> Array:
-    """Sum over tiles in float16."""
-    e = softmax(_scores(q, k))
-    out = np.zeros((*e.shape[:-1], v.shape[-1]), np.float16)
-    for t in range(0, e.shape[-1], 4):
-        out = out + (e[..., t : t + 4] @ v[..., t : t + 4, :]).astype(np.float16)
-    return out.astype(np.float32)
-
-
 def _rms(x: Array, gain: Array) -> Array:
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(1e-5) / x.shape[-1]) * gain
 
@@ -124,7 +115,6 @@ PROGRAMS: list[tuple[Any, Any, str, str]] = [
     (_filled, Attention(causal=True), "mask", "forbidden scores become −10"),
     (_twice, Attention(), "normalize", "counts twice (tiles of 4)"),
     (_linear, LinearAttention(), "mask", "i // 4 − j // 4 ≥ 0"),
-    (_narrow, Attention(), "output", "every output is a number of float16"),
     (_rms, RMSNorm(eps=1e-5), "norm", "ε is divided by the width"),
     (_layer, LayerNorm(eps=1e-5), "norm", "ε is squared"),
 ]

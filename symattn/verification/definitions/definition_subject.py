@@ -382,13 +382,11 @@ class Definition(Subject):
 
         return InDefinition(session, wrong, right)
 
-    def blamed(
-        self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]
-    ) -> tuple[str, str | None, str]:
+    def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
         """The step of the definition; and the narrower format whose arithmetic could make such errors."""
         from symattn.verification.diagnosis.coarser import coarser
 
-        return self.step, None, coarser(session, records)[1]
+        return self.step, coarser(session, records)[1]
 
     def coarse(self, session: Session, narrow: str) -> tuple[str, str]:
         """The step of the definition."""

@@ -29,34 +29,33 @@ _APART = 0.1  # scores that differ
 _LARGE = 400  # entries of inputs, beyond which a case tells no more of what is affected
 
 
-def blamed(session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str | None, str]:
-    """The step that is to blame, the cause where one is shown, and what shows it: an idle step, another format, or the
-    weights themselves; and what is affected."""
+def blamed(session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
+    """The step that is to blame, and what shows it: an idle step, another format, or the weights themselves; and what
+    is affected."""
     if all(r.finding == "not finite" for r in records):
         step, seen = nonfinite_rows(session.records)
         if step:
-            return step, None, seen
+            return step, seen
     wrong = [smallest, *(r for r in records if r.finding == "values")]
-    step, cause, seen = _step(session, smallest, wrong)
+    step, seen = _step(session, smallest, wrong)
     words = affected(max(wrong, key=lambda r: min(r.case.size, _LARGE)), session.spec.heads > 1)
-    return step, cause, "; ".join(w for w in (seen, f"wrong are {words}" if words else "") if w)
+    return step, "; ".join(w for w in (seen, f"wrong are {words}" if words else "") if w)
 
 
-def _step(session: Session, smallest: CaseResult, wrong: list[CaseResult]) -> tuple[str, str | None, str]:
-    """The first one that one of the ways to look finds: all but the first of these show a cause."""
+def _step(session: Session, smallest: CaseResult, wrong: list[CaseResult]) -> tuple[str, str]:
+    """The first one that one of the ways to look finds."""
     for look in (idle_step, other_function, coarser, other_values):
         step, seen = look(session, wrong)
         if step:
-            return step, None if look is idle_step else seen.partition(": it is")[0], seen
+            return step, seen
     telling = next((r for r in (smallest, *sorted(wrong, key=lambda r: r.case.size)) if _differ(r)), smallest)
     weights = _weights(session, telling)
     cases = [r for r in wrong if r.ratios is not None][:_CASES]
     if weights is None and cases and _right(session, cases, partial(_changed, changes=_each(_ZERO, "q w_q"))):
-        return "weights", None, "all is right where queries are 0"
+        return "weights", "all is right where queries are 0"
     if telling is not smallest and smallest.ratios is not None and not explains(smallest, _weights(session, smallest)):
-        return "output", None, ""
-    step, seen = first_wrong_step(session.spec, telling, weights, session.records)
-    return step, None, seen
+        return "output", ""
+    return first_wrong_step(session.spec, telling, weights, session.records)
 
 
 def _differ(judged: CaseResult) -> bool:

@@ -150,10 +150,9 @@ def _rounds(session: Session) -> Iterator[tuple[CaseResult, list[CaseResult]]]:
 
 def _unused(session: Session) -> list[int]:
     """Lengths that no call had."""
-    had = {s[n] for r in session.records for s in [session.subject.sizes(r)] for n in ("n_q", "n_k")}
     step = session.domain.multiple_of
     most = min(_LONGEST, session.domain.max_tokens)
-    return [n for n in range(-(-_SHORTEST // step) * step, most + 1, step) if n not in had]
+    return [n for n in range(-(-_SHORTEST // step) * step, most + 1, step) if n not in session.lengths]
 
 
 def _blamed(session: Session, later: list[CaseResult]) -> str:

@@ -165,7 +165,7 @@ def counted(
         some = np.isfinite(least)
         parts = np.where(some, parts / np.where(some, least, 1), 0)
         total = (np.rint(parts) * e).sum(axis=-1, keepdims=True) + rest
-        if (np.abs(least * total - 1) > _NEAR)[some].any():  # rows do not sum to 1
+        if (np.abs(np.where(some, least, 1) * total - 1) > _NEAR)[some].any():  # rows do not sum to 1
             return None
     seen = np.rint(parts)
     if (

@@ -76,7 +76,7 @@ def _named(session: Session, cause: Cause[Any]) -> tuple[str, str | None, str]:
     return steps[0], words, f"{words} (each explains everything that was seen)"
 
 
-def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple[str, str | None, str]:
+def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple[str, None, str]:
     """Describe what the smallest input shows: the reader sees that one, and no other."""
     form = session.subject.form(session, [smallest, *cause.records])
     if form:
@@ -86,11 +86,9 @@ def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple
     beyond = f"the output is beyond what any implementation in this arithmetic{session.precision.contracted} can give"
     words = what.get(smallest.finding or "", beyond)
     if smallest.finding == "shape":
-        step, shown_by, seen = session.subject.misshapen, None, shapes(session.subject, smallest)
+        step, seen = session.subject.misshapen, shapes(session.subject, smallest)
     else:
-        step, shown_by, seen = session.subject.blamed(session, smallest, cause.records)
-    if shown_by is not None:
-        return step, shown_by, f"{words}; {seen}"
+        step, seen = session.subject.blamed(session, smallest, cause.records)
     known = f"no known mistake {'that was tried ' * cause.search.cut}explains it"
     if cause.mistakes:
         known = f"what was seen at first is consistent with “{cause.mistakes[0].cause}”, other inputs are not"

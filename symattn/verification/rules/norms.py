@@ -134,7 +134,6 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
 #: What may be taken in the place of ε, of it and the width.
 _EPS: dict[str, Callable[[Any, Any], Any]] = {
     "ε is squared {}": lambda e, d: e * e,
-    "the root of ε is taken {}": lambda e, d: namespace_of(e).sqrt(e),
     "ε is multiplied by the width {}": lambda e, d: e * d,
     "ε is divided by the width {}": lambda e, d: e / d,
 }
