@@ -67,9 +67,16 @@ def _within(judged: CaseResult, times: float) -> bool:
 
 def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
     """The step, and the format in words; ("", "") where arithmetic in no format would be off like this."""
+    step, words = _lossy(session, wrong)
     for narrow in map(Precision.of, _GRIDS):
         if narrow.input.u > session.precision.returned.u and _on_grid(narrow, wrong):
-            return "output", f"every output is a number of {narrow.name}, as if rounded to that format, or summed in it"
+            seen = f"every output is a number of {narrow.name}, as if rounded to that format, or summed in it"
+            return step or "output", f"{words}; {seen}" if words else seen
+    return step, words
+
+
+def _lossy(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
+    """The step, and the first format whose arithmetic could make all of the errors."""
     asked = wrong[:: -(-len(wrong) // _CASES)] if wrong else wrong
     for narrow in map(Precision.of, _FORMATS):
         if narrow.between.u > session.precision.between.u and _could(session, narrow, asked):
