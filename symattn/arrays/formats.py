@@ -17,6 +17,7 @@ from symattn.arrays.tensors import is_tensor, namespace
 
 FORMATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 WIDE = ("float64", "float32")
+HALF = ("bfloat16", "float16")
 NARROW = FORMATS[2:]
 TF32 = "tfloat32"  # of float32's range with 11 digits: what matrix units make of factors, no format of arrays
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from symattn.arrays.formats import HALF
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Framework, Layout
 from symattn.bounds.domain import Domain
@@ -19,7 +20,7 @@ from symattn.programs.loading import one_line
 from symattn.programs.names import Function
 from symattn.programs.verifying import Options, check_function, checked
 from symattn.verification.arithmetic.answer import Answer
-from symattn.verification.arithmetic.bits_of_a_call import HALF, tried
+from symattn.verification.arithmetic.bits_of_a_call import tried
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.engine import SEED
 from symattn.verification.summing import norming

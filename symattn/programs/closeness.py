@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from symattn.arrays.formats import FORMATS, Format
+from symattn.arrays.formats import FORMATS, HALF, Format
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 from symattn.arrays.tensors import copied, dtype_kind, is_tensor
@@ -20,7 +20,6 @@ from symattn.attention.spec import Attention
 from symattn.bounds.judge import expected
 from symattn.bounds.judgement import Judgement, Measured, element, judge_output, measure, measure_logarithms, widened
 from symattn.bounds.sharp import means
-from symattn.bounds.sharp.limits import FORMATS as HALF
 from symattn.bounds.sharp.limits import Stores
 from symattn.bounds.sharp.means import MeanBeyondLimit
 from symattn.bounds.sharp.rows_in_float64 import applies

@@ -40,7 +40,7 @@ from symattn.programs.names import Function, on_first
 from symattn.programs.refusing import by_memory, refuses
 from symattn.programs.request import Request
 from symattn.programs.trial import is_open, settle
-from symattn.verification.definitions.registry import is_definition
+from symattn.verification.attention import is_plain
 from symattn.verification.semantics import first_of
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def target(function: Function, request: Request, name: str = "", agreed: Convent
     Small calls find what is open; nothing is tried where it is called as ``agreed`` before. Raises ``InputError`` and
     ``MissingExtra``.
     """
-    if is_definition(request.spec):
+    if not is_plain(request.spec):
         from symattn.programs import definitions  # most programs are attention, and are not to wait for this
 
         return definitions.target(function, request, name, agreed)
@@ -271,7 +271,7 @@ def narrowed(runner: Runner, domain: Domain | None) -> Domain | None:
 
 def prepared(function: Function, request: Request) -> Request:
     """The request with the framework, where it shows; what takes long to import is imported."""
-    if is_definition(request.spec):
+    if not is_plain(request.spec):
         from symattn.programs import definitions
 
         return definitions.prepared(function, request)

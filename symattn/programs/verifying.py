@@ -23,7 +23,7 @@ from symattn.programs.process import Child, ProcessLimits
 from symattn.programs.request import Request, RequestOrigin, keyword
 from symattn.programs.target import narrowed, target
 from symattn.verification import engine
-from symattn.verification.attention import OfAttention
+from symattn.verification.attention import OfAttention, is_plain
 from symattn.verification.definitions.registry import Specification, attention_of, is_definition, written
 from symattn.verification.engine import Progress, Session, Unusable
 from symattn.verification.report import Report
@@ -188,15 +188,16 @@ def _fields(spec: Attention, domain: Domain, origin: RequestOrigin) -> Iterator[
 
 def checked(spec: object, domain: Domain | None) -> Specification:
     """The specification, by default plain attention. Raises InputError for what is none, and open promises."""
-    if spec is not None and not isinstance(spec, Attention) and not is_definition(spec):
+    if spec is None or is_plain(spec):
+        return spec or Attention()
+    if not is_definition(spec):
         raise InputError(
             f"{spec!r} is not a specification; hint: give an Attention, LayerNorm, Gradient …; see definitions.md"
         )
-    if is_definition(spec):
-        from symattn.programs import definitions  # most specifications are attention, and are not to wait for this
+    from symattn.programs import definitions  # most specifications are attention, and are not to wait for this
 
-        definitions.check_domain(spec, domain or Domain())
-    return cast(Specification, spec or Attention())
+    definitions.check_domain(spec, domain or Domain())
+    return spec
 
 
 def requested(
@@ -204,17 +205,13 @@ def requested(
 ) -> Request:
     """Return the request; for a definition all of it is in the specification."""
     keywords |= {"layout": layout or "auto", "domain": domain or Domain()}
-    return (
-        Request(spec=cast(Attention, spec), **keywords)
-        if is_definition(spec)
-        else Request.of(cast(Attention, spec), **keywords)
-    )
+    return Request.of(spec, **keywords) if is_plain(spec) else Request(spec=cast(Attention, spec), **keywords)
 
 
 def subject_of(runner: Runner, spec: Specification) -> Subject:
     """The definition in the form in which a function is called."""
-    if not is_definition(spec):
-        return OfAttention(cast(Attention, spec))
+    if is_plain(spec):
+        return OfAttention(spec)
     from symattn.programs import definitions
 
     agreed = runner.convention

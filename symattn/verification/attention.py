@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
+from symattn.arrays.formats import HALF
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import TOKENS, shape
 from symattn.attention.spec import Attention
@@ -29,6 +30,11 @@ from symattn.verification.subject import Array, Cases, Random, Subject
 if TYPE_CHECKING:
     from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.engine import Session
+
+
+def is_plain(spec: object) -> TypeGuard[Attention]:
+    """Return whether a specification is an ``Attention`` of which the output alone is verified."""
+    return isinstance(spec, Attention) and not spec.lse
 
 
 @dataclass(frozen=True)
@@ -205,10 +211,11 @@ class OfAttention(Subject):
             yield Fault("mask", cause, cause, Counterexample({n: a.tolist() for n, a in leak.items()}))
 
     def look_closer(self, session: Session) -> None:
-        """See ``arithmetic.aims``."""
-        from symattn.verification.arithmetic.aims import look_closer
+        """See ``arithmetic.aims``; only half precision has bits that tell."""
+        if session.precision.input.name in HALF or session.power:
+            from symattn.verification.arithmetic.aims import look_closer
 
-        look_closer(session)
+            look_closer(session)
 
     # -- the report ----------------------------------------------------------------------------------------------------
     def words(self, session: Session) -> str:

@@ -98,14 +98,13 @@ from dataclasses import dataclass
 from math import log, sqrt
 from typing import Any
 
-from symattn.arrays.formats import Format
+from symattn.arrays.formats import HALF, Format
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 
 #: float64 or float32: an array of NumPy, or a tensor of torch, whose device nothing but single numbers leaves.
 Floats = Any
 
-FORMATS = ("bfloat16", "float16")
 FP8 = ("float8_e4m3fn", "float8_e5m2")
 ALPHA = 1e-9
 W = 2.0**-24
@@ -139,7 +138,7 @@ class Stores:
         if precision.input.name in FP8:
             kept = wide and precision.contract == "fused" and not precision.normalised
             return cls(precision.stored, 0, precision.returned, precision.times) if kept else None
-        if precision.input.name not in FORMATS or not wide:
+        if precision.input.name not in HALF or not wide:
             return None
         return cls(precision.input, 0 if precision.contract == "fused" else 2 + 3 * capped)
 

@@ -9,10 +9,11 @@ from typing import Literal
 
 import numpy as np
 
+from symattn.arrays.formats import HALF
 from symattn.arrays.precision import Contract, Precision
 from symattn.bounds.judgement import Judgement, judge_output
 from symattn.bounds.reference import canonical
-from symattn.bounds.sharp.limits import FORMATS, Stores
+from symattn.bounds.sharp.limits import Stores
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.setting import CallSetting, Floats, Mask, Masking
 from symattn.verification.rules import head_mistakes
@@ -49,7 +50,7 @@ class CallJudgement:
 
 def arithmetic_of(dtype: str, contract: Contract = "eager") -> Precision:
     """The format of a call, and what may be stored: ``eager`` scores in it, ``fused`` does not; sums are in float32."""
-    return Precision.of(dtype, contract, accumulate="float32" if dtype in FORMATS else None)
+    return Precision.of(dtype, contract, accumulate="float32" if dtype in HALF else None)
 
 
 def together(arithmetic: Precision) -> Stores:

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from symattn.arrays.formats import HALF
 from symattn.attention.positions.position_fields import Alibi, Buckets
 from symattn.attention.spec import Attention
 from symattn.bounds.contracts import Contract, near, stored_scales
 from symattn.bounds.reference import Variant
 from symattn.bounds.sharp.limits import HYPOTHESIS, Stores
 from symattn.document.errors import InputError
-from symattn.verification.arithmetic.bits_of_a_call import HALF, SIZES, Trial, called, tried
+from symattn.verification.arithmetic.bits_of_a_call import SIZES, Trial, called, tried
 from symattn.verification.arithmetic.ranking import APART, FITS, arithmetic, confirmed, pair
 from symattn.verification.arithmetic.rungs import MOST, Grown, rungs, together
 from symattn.verification.arithmetic.suspects import BitSample, Suspect

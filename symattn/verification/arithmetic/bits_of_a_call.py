@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 GROUP = "bits"
-HALF = ("bfloat16", "float16")
 _GROUND = (
     "Every single output is within what this arithmetic allows, so there is no counterexample: calls with numbers at "
     "random gave the bits of this mistake, and of no arithmetic without it that is known."

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from functools import partial
 from importlib import import_module
 from itertools import combinations, islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from symattn.attention.codec.field_values import parsed
 from symattn.attention.positions.checks import least_width
@@ -17,6 +17,7 @@ from symattn.bounds.called_target import Layout
 from symattn.document.codec import spelled
 from symattn.document.errors import InputError
 from symattn.document.keywords import unknown
+from symattn.verification.attention import is_plain
 from symattn.verification.definitions.definition_mistakes import Remade, of_fields
 from symattn.verification.definitions.definition_subject import Definition
 
@@ -50,9 +51,9 @@ SUBJECTS = {
 }
 
 
-def is_definition(spec: object) -> bool:
+def is_definition(spec: object) -> TypeGuard[Specification]:
     """Return whether a specification is one of these, and no plain ``Attention``."""
-    return type(spec).__name__ in SUBJECTS and not (isinstance(spec, Attention) and not spec.lse)
+    return type(spec).__name__ in SUBJECTS and not is_plain(spec)
 
 
 def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
