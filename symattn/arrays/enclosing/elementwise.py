@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from symattn.arrays.enclosing import kernels
+from symattn.arrays.enclosing import work
 from symattn.arrays.enclosing.array import Common, Core
 from symattn.arrays.enclosing.bounds import DOWN, SMALL, TINY, UP, U, product_error
 from symattn.arrays.enclosing.work import EnclosedWork, Parts, computed, masked, mended
@@ -37,8 +37,8 @@ class EnclosedElementwise(Core):
         for x, y in ((a, b), (b, a)):
             if _is_shift(y, shape) and x.plain_shape[-1] == shape[-1]:
                 common = Common(object(), y.rad.copy(), True)
-                return cls._later(kernels.shifted, shape, x, y.mid.copy(), forbidden=masked, common=common)
-        kernel = kernels.exact_sum if prod(shape) <= SMALL else kernels.sum
+                return cls._later(work.shifted, shape, x, y.mid.copy(), forbidden=masked, common=common)
+        kernel = work.exact_sum if prod(shape) <= SMALL else work.rounded_sum
         either = lambda x, y: (x.mid == -np.inf) | (y.mid == -np.inf)  # noqa: E731
         return cls.made(computed(kernel, shape, (a.parts, b.parts), forbidden=either))
 
@@ -50,7 +50,7 @@ class EnclosedElementwise(Core):
         x, y = (b, a) if a.size == 1 else (a, b)
         if y.size == 1 and _is_power(y.parts):
             return cls._times_power(x, y, shape)
-        kernel = kernels.exact_product if prod(shape) <= SMALL else kernels.product
+        kernel = work.exact_product if prod(shape) <= SMALL else work.rounded_product
         return cls.made(computed(kernel, shape, (x.parts, y.parts), forbidden=_product))
 
     @classmethod
@@ -65,7 +65,7 @@ class EnclosedElementwise(Core):
         by, own = y.mid.item(), y.parts
         least = 0.0 if abs(by) == 1 else TINY
         known = isinstance(x._made, Parts) and x._made.finite and abs(by) <= 1
-        kernel = kernels.times_power if known else kernels.times_power_anywhere
+        kernel = work.times_power if known else work.times_power_anywhere
         out = cls._later(kernel, shape, x, by, abs(by), least, forbidden=lambda z: _product(z, own))
         if not least or not isinstance(out._made, Parts) or x.rad.any():
             return out
@@ -116,7 +116,7 @@ class EnclosedElementwise(Core):
         minus the radius of the one with c̃, which is among these."""
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
         both = lambda x, y: (x.mid == -np.inf) & (y.mid == -np.inf)  # noqa: E731
-        return cls.made(computed(kernels.larger, shape, (a.parts, b.parts), forbidden=both))
+        return cls.made(computed(work.larger, shape, (a.parts, b.parts), forbidden=both))
 
     @classmethod
     def _less(cls, a: Self, b: Self) -> Any:
@@ -208,7 +208,7 @@ def _quotient(x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...]) -> Encl
         inverse = UP / low
         share = y.rad * inverse * UP
         more = inverse * UP, (share + U) * UP * UP, TINY * (1 + share)
-    return EnclosedWork(kernels.divided, shape, (x, y), *more, forbidden=_quotient_masked)
+    return EnclosedWork(work.divided, shape, (x, y), *more, forbidden=_quotient_masked)
 
 
 def _sharpened(out: Parts, x: Parts, y: Parts) -> Parts:
