@@ -65,8 +65,8 @@ def _picture(path: str | None, force: bool) -> Path | None:
     """Where the picture goes. Raises InputError, before any work is done, where it cannot."""
     if path is None:
         return None
+    from symattn.document import files
     from symattn.document.drawing.picture import form_of
-    from symattn.document.render import files
 
     form_of(Path(path))
     files.check(Path(path), force)

@@ -30,7 +30,7 @@ def command(files: tuple[Path, ...], skip_others: bool) -> int:
 
 
 def _checked(file: Path, skip_others: bool) -> int:
-    from symattn.document.render.files import written_by_symattn
+    from symattn.document.files import written_by_symattn
 
     if file.stat().st_size and written_by_symattn(file) and not _holds_certificates(file):
         from .up_to_date import check

@@ -62,7 +62,7 @@ def command(topic: str, wanted: bool, **wishes: Any) -> int:
     if path and check:
         raise click.UsageError("--check writes nothing, so it goes without -o.")
     if path:
-        from symattn.document.render import files
+        from symattn.document import files
 
         files.check(target, force)
     picture = _drawn(topic, wishes)

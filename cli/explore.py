@@ -30,7 +30,7 @@ def command(source: str, path: str | None, force: bool, check: str | None) -> in
     works without a network.
     """
     from symattn.derivations.explore import explore, named
-    from symattn.document.render import files
+    from symattn.document import files
 
     if (path is None) == (check is None):
         raise click.UsageError("give -o FILE to write a page, or --check FILE to look whether it is stale.")

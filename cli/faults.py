@@ -68,7 +68,7 @@ def run(name: str | None, seed: int | None, path: str | None, every: bool, force
         raise click.UsageError("--seed is for the file that -o writes.")
     faults = corpus.corpus() if name is None else (corpus.named(name),)
     if path is not None:
-        from symattn.document.render import files
+        from symattn.document import files
 
         if not path.endswith(".npz"):
             raise click.UsageError(f"{path}: a file of NumPy ends in .npz.")

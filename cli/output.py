@@ -54,7 +54,7 @@ class Output:
         if target and watched:
             raise click.UsageError("--check writes nothing, so it goes without -o.")
         if target:
-            from symattn.document.render import files
+            from symattn.document import files
 
             files.check(target, force)
         chosen = form or _by_suffix(target or watched)
@@ -69,7 +69,7 @@ class Output:
         if self.check:
             return compared(self.check, text)
         if self.path:
-            from symattn.document.render import files
+            from symattn.document import files
 
             files.write(self.path, text, self.force)
         else:

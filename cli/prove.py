@@ -97,8 +97,8 @@ def _by_coq(
     results: list[Decided], names: tuple[str, ...], explain: bool, jobs: int, output: Output
 ) -> tuple[list[Decided], Output]:
     """The theorems with what Coq says of them, and where the document goes if a file for Coq is written."""
+    from symattn.document import files
     from symattn.document.codec import command as command_of
-    from symattn.document.render import files
     from symattn.theorems.coq import checked
 
     results = results if explain else [replace(d, explained=()) for d in results]
@@ -112,8 +112,8 @@ def _by_coq(
 
 def _write(results: list[Decided], path: Path, force: bool) -> None:
     """Write the certificates of the one theorem."""
+    from symattn.document import files
     from symattn.document.errors import InputError
-    from symattn.document.render import files
     from symattn.theorems.documents import certified
 
     if len(results) != 1:

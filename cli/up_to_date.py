@@ -9,9 +9,9 @@ from html import unescape
 from pathlib import Path
 
 from symattn.document.errors import InputError
+from symattn.document.files import MARK
 from symattn.document.keywords import other_name
 from symattn.document.render import format_of
-from symattn.document.render.common import MARK
 
 # What these do is told by their arguments alone; ``verify`` and ``campaign`` run code that the file would choose.
 _REPEATED = (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -11,7 +12,9 @@ from .fields import NAMES, chosen
 from .groups import all_of, under
 
 if TYPE_CHECKING:
+    from symattn.attention.spec import Attention
     from symattn.programs.request import RequestOrigin
+    from symattn.verification.definitions.registry import Specification
 
 MODEL = under("Which attention, besides its fields")
 
@@ -32,19 +35,44 @@ def specified(told: dict[str, Any], whole: bool = False) -> Meant:
 
     definition, origin = told.pop("definition", None), _origin(told)
     typed = chosen(told)
-    fields = {name: field_of(Attention, name, value, f"--{name.replace('_', '-')}") for name, value in typed.items()}
+    values = {name: field_of(Attention, name, value, f"--{name.replace('_', '-')}") for name, value in typed.items()}
     for name in NAMES:
         told.pop(name, None)
     for name in told.pop("without", ()):
-        fields[name] = getattr(Attention(), name)
-    spec, cut = replace(Attention() if origin is None else origin.spec, **fields), ""
-    if origin is not None and not whole and not {"heads", "kv_heads"} & set(fields):
+        values[name] = getattr(Attention(), name)
+    spec, cut = replace(Attention() if origin is None else origin.spec, **values), ""
+    if origin is not None and not whole and not {"heads", "kv_heads"} & set(values):
         spec, cut = few_heads(spec)
     if definition is None:
         return Meant(spec, cut, origin)
-    from symattn.verification.definitions.registry import read
+    return Meant(read(definition, spec if values or origin else None), cut, origin)
 
-    return Meant(read(definition, spec if fields or origin else None), cut, origin)
+
+def read(text: str, attention: Attention | None = None) -> Specification:
+    """Return the definition that a text such as ``rmsnorm(eps=0)`` spells, made of ``attention``, None for none given.
+
+    Nothing is evaluated: fields are literals, fractions such as 1/8, and descriptions. Raises InputError with one line.
+    """
+    from symattn.attention.codec.field_values import parsed
+    from symattn.attention.spec import Attention
+    from symattn.document.errors import InputError
+    from symattn.document.keywords import unknown
+    from symattn.verification.definitions.registry import KINDS, LSE
+
+    word, values = parsed(text, KINDS)
+    kind: Any = getattr(import_module("symattn"), KINDS[word])
+    names = {f.name for f in fields(kind)}
+    own = [] if word == LSE else sorted(names - {"attention"})
+    made_of_it = word == LSE or "attention" in names
+    for field in values:
+        if field not in own:
+            hint = "; give those of the attention by their options" if made_of_it else ""
+            raise InputError(f"{unknown(word, field, own, what='field')}{hint}")
+    if attention is not None and not made_of_it:
+        raise InputError(f"{word} is made of no attention; hint: leave out its options, or write {word}(FIELD=VALUE)")
+    if word == LSE:
+        return replace(attention or Attention(), lse=True)
+    return kind(**values, **({"attention": attention or Attention()} if made_of_it else {}))  # type: ignore[no-any-return]
 
 
 def _origin(results: dict[str, Any]) -> RequestOrigin | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from symattn.document.render import files
+from symattn.document import files
 
 from .errors import say
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -16,7 +17,6 @@ from symattn.document.measure import width
 from symattn.document.model import Block, Code, Column, Document, Inline, Paragraph, Table, Text
 from symattn.document.notation import Name, Neg, Node, Words
 from symattn.document.notation import node as node_of
-from symattn.document.sympify import from_sympy
 
 Place = tuple[int, ...]
 _MOST, _FIRST, _LAST = 8, 4, 3  # rows or columns that are all shown; of more, so many at the ends
@@ -100,17 +100,17 @@ def teller(array: object) -> Callable[[Place], Text] | None:
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------
-def element(x: object) -> Inline:
-    """One element of any kind: a formula, digits where that is wide, or as the element itself is printed."""
+def element(x: object, written: Callable[[object], Node] | None = None) -> Inline:
+    """One element of any kind: a formula, digits where that is wide, or as the element itself is printed.
+
+    Elements that have no notation of their own have that of ``written``, which raises TypeError for what has none.
+    """
     if isinstance(x, (Forbidden, Undefined)) or hasattr(x, "notation"):
         return _short(x, formula(x))
     if isinstance(x, (float, np.floating)) and np.isinf(x):
         return Name("∞") if x > 0 else Neg(Name("∞"))
-    if hasattr(x, "free_symbols"):
-        try:
-            return _short(x, from_sympy(x))
-        except TypeError:  # a function that papers have no sign for
-            pass
+    with suppress(TypeError):
+        return _short(x, written(x)) if written else _cut(str(x))
     return _cut(str(x))
 
 

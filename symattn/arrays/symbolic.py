@@ -7,7 +7,7 @@ softmax does not depend on it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any, Self
 
@@ -20,7 +20,10 @@ from symattn.arrays.entries import Entries
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.namespace import Namespace
+from symattn.arrays.shown import element
 from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.model import Text
+from symattn.document.sympify import from_sympy
 
 
 class Symbolic(Entries):
@@ -29,6 +32,9 @@ class Symbolic(Entries):
     name = "symbolic"
     holds = "SymPy's expressions"
     sentinel = -1e4
+
+    def told(self) -> Callable[[tuple[int, ...]], Text]:
+        return lambda at: (element(self.planes[0][at], from_sympy),)
 
     @classmethod
     def scalar(cls, value: object) -> Any:

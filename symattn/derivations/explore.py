@@ -47,7 +47,7 @@ class Exploration:
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write the page. Raises ``InputError`` for a file that symattn did not write unless ``force`` is true."""
-        from symattn.document.render import files
+        from symattn.document import files
 
         files.write(named(path), self.html(), force)
 

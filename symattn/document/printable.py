@@ -74,7 +74,8 @@ class Printable(Shown, ABC):
         It is written whole or not at all. Raises ``InputError`` for another suffix, and for a file that symattn did not
         write unless ``force`` is true.
         """
-        from symattn.document.render import files, format_of
+        from symattn.document import files
+        from symattn.document.render import format_of
 
         files.write(Path(path), self._as(format_of(Path(path))), force)
 

@@ -12,11 +12,12 @@ import os
 import re
 import stat
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import requires, version
 from pathlib import Path
+
+from symattn.document.files import replaced
 
 ROOT = Path(__file__).resolve().parents[1]
 _LARGEST = 4_000_000  # bytes
@@ -126,17 +127,3 @@ def _ours(path: Path) -> bool:
     if not stat.S_ISREG(results.st_mode) or results.st_size > _LARGEST:
         return False
     return sys.platform == "win32" or (results.st_uid in (os.getuid(), 0) and not results.st_mode & 0o022)
-
-
-def replaced(path: Path, content: bytes, mode: int) -> None:
-    """Write a file beside ``path`` that takes its place when it is whole."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(name, mode)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise

@@ -20,9 +20,9 @@ from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant, variant_values
+from symattn.document import files
 from symattn.document.codec import changed_fields, record
 from symattn.document.errors import InputError, perhaps
-from symattn.document.render import files
 from symattn.faults.table import SPECIFICATIONS, TABLE, PublicReport
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.rules import known

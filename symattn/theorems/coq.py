@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from symattn.document import model as md
 from symattn.document.evidence import Evidence, Grade
+from symattn.document.files import MARK
 from symattn.document.model import Block, Code, Emph, Inline
-from symattn.document.render.common import MARK
 from symattn.document.text import plain_text
 from symattn.proof.coq import theory
 from symattn.proof.coq.coq_judges import LIBRARY, CoqJudgement, settled

@@ -19,8 +19,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from symattn.attention.codec import field_values, json_text
+from symattn.attention.codec import json_text
 from symattn.document.errors import InputError
 from symattn.document.evidence import Verdict
 from symattn.verification.report import Fault, Report
@@ -61,10 +62,20 @@ def read(path: Path) -> tuple[Accepted, ...]:
 def _accepted(entry: object, where: str) -> Accepted:
     if not isinstance(entry, dict):
         raise InputError(f"{where} is not a table")
-    result: Accepted = field_values.made_of(Accepted, entry, where)
+    json_text.check_fields(Accepted, entry, where)
+    result = Accepted(**{name: _text(name, value, where) for name, value in entry.items()})
     if not result.reason.strip():
         raise InputError(f"{where}: an accepted fault needs a reason")
     return result
+
+
+def _text(name: str, value: object, where: str) -> Any:
+    optional = name in ("spec", "dtype")
+    if optional and value in (None, "none"):
+        return None
+    if not isinstance(value, str):
+        raise InputError(f"{where}: {name} is a text{' or none' * optional}, not {json_text.shown(value)}")
+    return value
 
 
 def compared(report: Report, target: str, accepted: Iterable[Accepted]) -> Report:

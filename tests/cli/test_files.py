@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from symattn.document import files
 from symattn.document.errors import InputError
-from symattn.document.render import files
 from tests.refusals import refuses
 
 OURS = "% Made with symattn: symattn derive scaling\n"

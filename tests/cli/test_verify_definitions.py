@@ -32,7 +32,8 @@ from symattn.programs import definitions
 from symattn.programs.request import Request
 from symattn.programs.verifying import verify_target
 from symattn.verification.case_codes import decode, encode
-from symattn.verification.definitions.registry import attention_of, read, written
+from symattn.verification.definitions.registry import attention_of, written
+from symattn_cli.variants import read
 from tests.cli.conftest import Run
 
 PROGRAMS = """

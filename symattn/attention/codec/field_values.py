@@ -13,12 +13,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from types import NoneType
 from typing import Any, get_args, get_origin
 
-from symattn.attention.codec.json_text import refuse_unknown, short, shown
+from symattn.attention.codec.json_text import check_fields, short, shown
 from symattn.attention.fields import field_types, members, words
 from symattn.attention.positions.rotary_fields import Scaling
 from symattn.document.codec import differing, typed
@@ -46,11 +46,7 @@ def field_of(description: type, name: str, value: object, place: str) -> Any:
 
 def made_of(description: type, data: dict[str, Any], place: str) -> Any:
     """A description from an object of fields."""
-    refuse_unknown(data, field_types(description), place)
-    missing = [f.name for f in fields(description) if f.default is f.default_factory is MISSING and f.name not in data]
-    if missing:
-        example = f"{description.__name__}({', '.join(f'{name}=…' for name in missing)})"
-        raise InputError(f"{place} lacks {' and '.join(missing)}; hint: {example}")
+    check_fields(description, data, place)
     return description(**{n: field_of(description, n, x, f"{place}: {n}") for n, x in data.items()})
 
 

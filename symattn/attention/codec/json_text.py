@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,16 @@ def refuse_unknown(data: Iterable[str], names: Iterable[str], where: str) -> Non
     for key in data:
         if key not in names:
             raise InputError(f"{where}: unknown name {short(key)!r}.{near(key, names)} Known: {', '.join(names)}")
+
+
+def check_fields(description: type, data: Iterable[str], where: str) -> None:
+    """Raise InputError for a name that is no field of a description, and for fields that are missing."""
+    known = fields(description)
+    refuse_unknown(data, [f.name for f in known], where)
+    missing = [f.name for f in known if f.default is f.default_factory is MISSING and f.name not in data]
+    if missing:
+        example = f"{description.__name__}({', '.join(f'{name}=…' for name in missing)})"
+        raise InputError(f"{where} lacks {' and '.join(missing)}; hint: {example}")
 
 
 def short(text: str, most: int = 40) -> str:

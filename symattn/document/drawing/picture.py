@@ -8,12 +8,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from symattn.document import files
 from symattn.document.drawing import svg
 from symattn.document.drawing.scene import RAISED, WIDTH, Box, Label, Line, Mark, Scene
 from symattn.document.drawing.svg import COLOURS, LIFT, head
 from symattn.document.errors import InputError, MissingExtra
-from symattn.document.render import files
-from symattn.document.render.common import MARK
+from symattn.document.files import MARK
 from symattn.document.render.html_style import STYLE
 
 FORMS = ("svg", "pdf", "png")

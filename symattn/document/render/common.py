@@ -10,10 +10,8 @@ from typing import Any
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.evidence import Evidence
+from symattn.document.files import MARK
 from symattn.document.text import plain_text as plain_text
-
-MARK = "Made with symattn"
-"""Opens every LaTeX and Markdown file, in a comment, and closes every text, so that a file can be known as ours."""
 
 
 def made(command: str) -> str:

@@ -12,8 +12,9 @@ import sympy
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.evidence import Evidence, Grade, Verdict
+from symattn.document.files import MARK
 from symattn.document.render import FORMATS, format_of, render
-from symattn.document.render.common import MARK, ledger, ranges
+from symattn.document.render.common import ledger, ranges
 from symattn.document.render.layout import width, wrap
 from symattn.document.text import plain
 from tests.document.render import samples

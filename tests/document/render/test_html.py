@@ -18,9 +18,9 @@ from symattn.document import notation as nt
 from symattn.document.drawing import svg
 from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence, Grade
+from symattn.document.files import MARK, written_by_symattn
 from symattn.document.render import render
-from symattn.document.render.common import MARK, comment
-from symattn.document.render.files import written_by_symattn
+from symattn.document.render.common import comment
 from symattn.document.render.html_style import MATHEMATICS, STYLE, WHOLE
 from symattn.document.render.mathml import ROLES, mathml
 from symattn.document.tex import COLOURS

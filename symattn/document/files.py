@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import tempfile
 from pathlib import Path
 
 from symattn.document.errors import InputError
-from symattn.document.render.common import MARK
-from symattn.document.stored_results import replaced
+
+MARK = "Made with symattn"
+"""Opens every LaTeX and Markdown file, in a comment, and closes every text, so that a file can be known as ours."""
 
 # LaTeX and Markdown open with the mark in a comment, JSON with its schema; text ends with the mark under a rule.
 _HEAD = re.compile(rf"\A(% |<!-- |\(\* ){MARK}\b|\A\{{\s*\"schema\": \d+,\s*\"kind\": ")
@@ -58,6 +61,20 @@ def _mode(path: Path) -> int:
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
+
+
+def replaced(path: Path, content: bytes, mode: int) -> None:
+    """Write a file beside ``path`` that takes its place when it is whole."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(name, mode)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
 
 
 def written_by_symattn(path: Path) -> bool:
