@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from symattn.attention.flow import Step
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.case_result import UNFIT
+from symattn.bounds.case_result import UNFIT, Expected
 from symattn.bounds.reference import RIGHT, Values, Variant, canonical, float64_outputs, variant_values
 from symattn.document.evidence import Verdict
 from symattn.verification.report import StepPower
@@ -40,21 +40,7 @@ class Mutation:
 
 
 Alike: TypeAlias = Sequence[Mutation]
-
-
-class ExactEntries(Protocol):
-    """The exact entries of an output, and how far a legal implementation may be from them."""
-
-    @property
-    def allowed(self) -> np.ndarray:
-        """The largest errors that are legal."""
-
-    @property
-    def near(self) -> np.ndarray:
-        """The exact entries as float64."""
-
-
-Tried: TypeAlias = "tuple[Inputs, Sequence[ExactEntries]]"  # a case that was tried, and what is expected of its outputs
+Tried: TypeAlias = "tuple[Inputs, Sequence[Expected]]"  # a case that was tried, and what is expected of its outputs
 
 
 def powers(

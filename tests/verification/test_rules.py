@@ -12,7 +12,7 @@ from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.bounds.domain import Domain
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, changed, trace
-from symattn.verification.rules import known, of_arrays, of_numbers
+from symattn.verification.rules import known, of_entries, of_numbers
 from tests.faults.rewrites import softmax as _softmax
 from tests.verification.naming import Array, Named, faults, scores
 
@@ -206,7 +206,8 @@ def _gives(mistake: Mistake, spec: Attention, given: dict[str, Array], numbers: 
 def test_mutants_by_rule_are_named_as_what_they_are(spec: Attention) -> None:
     """Three mutants drawn at random: each is found, by its own name or by that of one with the same numbers."""
     rng = np.random.default_rng(0)
-    mutants = [*of_numbers(spec), *of_arrays(spec, frozenset("qkv"))]
+    names = frozenset("qkv")
+    mutants = [*of_numbers(spec), *(m for m in known(spec, names) if m.general), *of_entries(spec, names)]
     given = {"q": rng.standard_normal((6, 4)), "k": rng.standard_normal((9, 4)), "v": rng.standard_normal((9, 3))}
     for number in rng.choice(len(mutants), 3, replace=False):
         mutant = mutants[number]

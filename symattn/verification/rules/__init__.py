@@ -64,22 +64,10 @@ def of_entries(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 
 
 def _of_arrays(spec: Attention, names: frozenset[str], elsewhere: bool) -> Iterator[Mistake]:
-    """Yield mistakes whose entries stand ``elsewhere`` or are lost, or the others."""
-    for operator, mistake in _made(spec, names):
-        if elsewhere == (operator not in operators.ENTRIES and not mistake.in_floats):
-            yield mistake
-
-
-def of_arrays(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """An operation on one array of a specification whose inputs are ``names``, the plainest first.
-
-    Some give the same numbers as another; what finds them keeps the first of those.
-    """
-    yield from (mistake for _, mistake in _made(spec, names))
-
-
-def _made(spec: Attention, names: frozenset[str]) -> Iterator[tuple[operators.Operator, Mistake]]:
-    """Every operator at every place that takes it."""
+    """Yield mistakes whose entries stand ``elsewhere`` or are lost, or the others: every operator at every place that
+    takes it. Some give the same numbers as another; what finds them keeps the first of those."""
     for place in operators.places(spec, names):
         for operator in operators.operators(place.axes):
-            yield operator, operator.at(place)
+            mistake = operator.at(place)
+            if elsewhere == (operator not in operators.ENTRIES and not mistake.in_floats):
+                yield mistake

@@ -25,43 +25,34 @@ from symattn.verification.rules.operators import places
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 128)
 Edges = Callable[[int], list[int]]
 Masses = Callable[[At, "Tiles"], list[Any]]
+
+
+def _so_far_at(maximum: str, words: str, both: tuple[str, str]) -> dict[tuple[str, str], tuple[str, str]]:
+    """The output so far, the sum so far, or both of them at another maximum; for ``both``, the step and the words."""
+    output, total = ("values", f"the output so far is {words}"), ("normalize", f"the sum so far is {words}")
+    return {(maximum, "all"): output, ("all", maximum): total, (maximum, maximum): both}
+
+
+_WHEN = "rescaled when the maximum grows"
+_LAST = f"{_WHEN}, in the last tile alone"
+_ROUND = "rescaled the wrong way round, by e^(new − old maximum)"
+#: Where both r and r' are at another maximum than the largest score so far.
+_OTHER_MAXIMA = {
+    "tile": "output and sum so far are rescaled to the tile's own maximum, not to the largest score so far",
+    "stale": "what is so far is rescaled to the tile's own maximum, and the tile to the largest score so far",
+    "apart": "each tile subtracts its own maximum, and is not rescaled to the largest score so far",
+    "before": "the largest score so far is forgotten: each tile knows that of the tile before alone",
+}
 #: Where r and r' are left, above and below the line.
 _LEFT: dict[tuple[str, str], tuple[str, str]] = {
-    ("so far", "all"): ("values", "the output so far is not rescaled when the maximum grows"),
-    ("all", "so far"): ("normalize", "the sum so far is not rescaled when the maximum grows"),
-    ("so far", "so far"): ("normalize", "neither output nor sum so far is rescaled when the maximum grows"),
-    ("last", "all"): ("values", "the output so far is not rescaled when the maximum grows, in the last tile alone"),
-    ("all", "last"): ("normalize", "the sum so far is not rescaled when the maximum grows, in the last tile alone"),
-    ("last", "last"): (
-        "normalize",
-        "neither output nor sum so far is rescaled when the maximum grows, in the last tile alone",
-    ),
-    ("inverse", "inverse"): (
-        "merge",
-        "output and sum so far are rescaled the wrong way round, by e^(new − old maximum)",
-    ),
-    ("inverse", "all"): ("values", "the output so far is rescaled the wrong way round, by e^(new − old maximum)"),
-    ("all", "inverse"): ("normalize", "the sum so far is rescaled the wrong way round, by e^(new − old maximum)"),
+    **_so_far_at("so far", f"not {_WHEN}", ("normalize", f"neither output nor sum so far is {_WHEN}")),
+    **_so_far_at("last", f"not {_LAST}", ("normalize", f"neither output nor sum so far is {_LAST}")),
+    **_so_far_at("inverse", _ROUND, ("merge", f"output and sum so far are {_ROUND}")),
     ("own", "own"): ("normalize", "each tile subtracts its own maximum, and nothing is rescaled"),
-    ("tile", "tile"): (
-        "max",
-        "output and sum so far are rescaled to the tile's own maximum, not to the largest score so far",
-    ),
-    ("stale", "stale"): (
-        "max",
-        "what is so far is rescaled to the tile's own maximum, and the tile to the largest score so far",
-    ),
-    ("apart", "apart"): (
-        "max",
-        "each tile subtracts its own maximum, and is not rescaled to the largest score so far",
-    ),
-    ("before", "before"): (
-        "max",
-        "the largest score so far is forgotten: each tile knows that of the tile before alone",
-    ),
+    **{(maximum, maximum): ("max", words) for maximum, words in _OTHER_MAXIMA.items()},
 }
 
-_OF_TILES = ("own", "tile", "apart", "before", "stale", "last")  # maxima that are not tried of tiles of one key
+_OF_TILES = ("own", "last", *_OTHER_MAXIMA)  # maxima that are not tried of tiles of one key
 
 
 def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
@@ -273,8 +264,6 @@ _MASSES: dict[str, Masses] = {
     "the last part overwrites the others": _last,
     "the last part overwrites the output of the others, not their sum": _last_of_all,
     "parts are merged by their mean, whatever their sums are": lambda at, tiles: [at.number(1) for _ in tiles],
-    "parts are merged by their sums, without their maxima":
-        lambda at, tiles: [at.sum(at.power(t - softmax.row_max(t))) for t in tiles],
     "parts are merged by their maxima, without their sums":
         partial(_powers, lambda at, tiles: [softmax.row_max(t) for t in tiles], lambda at: 1),
     "logarithms of sums in base 2 are merged as natural ones": partial(_powers, _logarithms, lambda at: 1 / _two(at)),
