@@ -58,8 +58,6 @@ class Mistake:
 
 
 # --- the definition around a wrong step -------------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=512)
 def _pipeline(spec: Attention, values: frozenset[str]) -> Mapping[str, Step]:
     """The steps of a definition in which arrays of these names were made."""
@@ -156,7 +154,6 @@ class At:
         return self.xp.where(there, make(self.xp.where(there, x, 0)), x)
 
     # -- at the step ``weights``: the softmax in parts --
-
     @property
     def n(self) -> int:
         """The number of keys."""
@@ -230,8 +227,6 @@ class At:
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------
-
-
 def change(name: str, wrong: Wrong) -> Change:
     """A wrong step as a change of the definition."""
     return lambda spec, values: wrong(At(spec, values, name))

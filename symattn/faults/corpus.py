@@ -135,9 +135,7 @@ def _output(spec: Attention, inputs: Mapping[str, Array], variant: Variant) -> A
     return np.asarray(output, dtype=inputs["q"].dtype)
 
 
-# -- the corpus as a folder --------------------------------------------------------------------------------------------
-# The corpus as a folder: ``corpus.json``, and a file of NumPy for each fault and seed.
-
+# -- the corpus as a folder: ``corpus.json``, and a file of NumPy for each fault and seed ------------------------------
 _MOST = 100  # seeds: 38 faults of some 5 kB for each make 20 MB
 _README = (
     "Each fault has a file of NumPy for each seed: input_* (float32, or bool), exact (the output in float64), right "

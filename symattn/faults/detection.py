@@ -79,10 +79,7 @@ def _cases(session: Session) -> Iterator[Case]:
     yield from subject.drawn(session, session.examples)
 
 
-# -- for readers -------------------------------------------------------------------------------------------------------
-# The corpus for readers: a list, one fault, and the table of which rule finds what.
-
-
+# -- the corpus for readers: a list, one fault, and the table of which rule finds what ---------------------------------
 def listed(faults: Iterable[CorpusFault]) -> Document:
     """A line for each fault."""
     results = tuple(faults)

@@ -123,7 +123,6 @@ def _answer(function: Function | str, spec: Told, how: Options, keys: int) -> An
 
 
 # -- sums and products of matrices -------------------------------------------------------------------------------------
-
 Kind = Literal["sum", "product"]
 Array = np.ndarray
 COLUMNS = 64

@@ -260,7 +260,6 @@ def _module(thing: object) -> str:
 
 
 # -- a test of the machine ---------------------------------------------------------------------------------------------
-
 _INTERPRETER = "triton.runtime.interpreter"  # imported by the first kernel that is to be interpreted
 _LARGE = {"bfloat16": (16, 16), "float16": (32, 64)}  # from their product on, the format has even numbers alone
 tl: Any = None  # Triton's interpreter looks for its language among the globals of a kernel

@@ -114,10 +114,7 @@ def host_of(function: object) -> Host | None:
     return None
 
 
-# -- torch -------------------------------------------------------------------------------------------------------------
-# Parameters, and calls with others by ``functional_call``.
-
-
+# -- torch: parameters, and calls with others by ``functional_call`` ---------------------------------------------------
 class TorchHost(Host):
     """A module of torch."""
 
@@ -155,10 +152,7 @@ class TorchHost(Host):
         return TorchHost(copy.deepcopy(self.module).eval().to(getattr(self.xp, dtype)))
 
 
-# -- Keras 3, on whichever backend it runs -----------------------------------------------------------------------------
-# Variables, and calls with others by ``stateless_call``.
-
-
+# -- Keras 3, on whichever backend it runs: variables, and calls with others by ``stateless_call`` ---------------------
 class KerasHost(Host):
     """A layer of Keras that is built; what it does in training is off."""
 
@@ -208,10 +202,7 @@ class KerasHost(Host):
         return KerasHost(result)
 
 
-# -- equinox -----------------------------------------------------------------------------------------------------------
-# Trees with weights as leaves, called with other leaves.
-
-
+# -- equinox: trees with weights as leaves, called with other leaves ---------------------------------------------------
 class EquinoxHost(Host):
     """A module of equinox; dropout is off."""
 

@@ -107,9 +107,7 @@ def is_trace(target: str) -> bool:
     return Path(target).suffix.lower() in TRACES
 
 
-# -- parameters of a function ------------------------------------------------------------------------------------------
-# From its signature, or for a builtin from the first line of its documentation.
-
+# -- parameters of a function: from its signature, or for a builtin from the first line of its documentation -----------
 #: Kinds of parameters: those that take any number of arguments, and those that may be filled by position.
 STARS = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)

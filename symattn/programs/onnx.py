@@ -143,7 +143,6 @@ def _side(attributes: Mapping[str, Value], name: str) -> int | None:
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
-
 # AttributeProto.AttributeType, and the field that holds a value of that type. Source: onnx.proto.
 _FIELDS = {1: "f", 2: "i", 3: "s", 5: "g", 6: "floats", 7: "ints", 8: "strings"}
 

@@ -210,8 +210,6 @@ def _code(code: int) -> str:
 
 
 # -- a function called in a child process ------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
     """Seconds for one call and for importing the target, of processor time or of waiting; see ``process``."""
@@ -358,10 +356,7 @@ def _opened(words: str, content: Any, text: str = "") -> Any:
     raise error
 
 
-# -- tasks in a copy of this process -----------------------------------------------------------------------------------
-# What they change stays there, and they have a limit of time.
-
-
+# -- tasks in a copy of this process: what they change stays there, and they have a limit of time ----------------------
 class NotDone(Exception):
     """The task gave no result: no copy could be made, it did not end in time, or it ended the process."""
 

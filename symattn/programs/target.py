@@ -383,9 +383,7 @@ def _line(error: Failure) -> int:
     return int(line) if line.isdecimal() else 0
 
 
-# -- what a call prints and warns of -----------------------------------------------------------------------------------
-# It never reaches the terminal.
-
+# -- what a call prints and warns of: it never reaches the terminal ----------------------------------------------------
 _PRINTED = 100_000  # bytes kept of what one call prints
 _WARNINGS = 20
 

@@ -192,9 +192,7 @@ def _mapped(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
     return np.memmap(path, dtype=dtype, mode="r", offset=first, shape=shape, order="F" if fortran else "C")
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
-# A trace: the arrays of a file under the names that a specification has for them, none of them read yet.
-
+# -- a trace: the arrays of a file under the names that a specification has for them, none of them read yet ------------
 _READERS = dict(zip(TRACES, (read_safetensors, read_npz), strict=True))
 _MADE = {
     "o": "o out output attn_output attention_output",
@@ -255,9 +253,7 @@ def _in_order(place: str, a: np.ndarray, name: str, layout: str | None) -> np.nd
     return a.swapaxes(-2, -3) if layout in ("nhd", "bnhd") else a
 
 
-# -- pieces ------------------------------------------------------------------------------------------------------------
-# The pieces in which a large trace is judged: an element of the batch at a time, and a head where heads are alike.
-
+# -- the pieces in which a large trace is judged: an element of the batch at a time, and a head where heads are alike --
 MADE = ("o", "lse", "weights", "scores")
 MOST = 2**26  # entries of a piece: half a GiB in float64
 

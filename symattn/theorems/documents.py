@@ -43,8 +43,6 @@ def titled(topic: str) -> str:
 
 
 # -- one theorem -------------------------------------------------------------------------------------------------------
-
-
 def blocks(decided: Decided) -> tuple[Block, ...]:
     """The statement in its box, hypotheses, idea, how it was decided, false variant, source."""
     theorem, finding = decided.theorem, decided.finding
@@ -119,8 +117,6 @@ def _joined(texts: Sequence[Text]) -> Text:
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------
-
-
 def document(decisions: Sequence[Decided], command: str, name: str) -> Document:
     """One theorem as a document of its own, several as its sections."""
     if len(decisions) == 1:
@@ -196,8 +192,6 @@ def _whole(
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
-
-
 def record(decisions: Sequence[Decided]) -> Mapping[str, Any]:
     """Return the fields that the JSON form of a proof promises."""
     grades = [d.grade for d in decisions]

@@ -105,7 +105,6 @@ def _unsound(outcome: TheoremOutcome) -> str:
 
 
 # -- how ---------------------------------------------------------------------------------------------------------------
-
 _PHRASES = {
     "by definition": "by definition: both sides are written alike, entry by entry",
     "normal form": "by the normal forms of both sides, which are the same",
@@ -154,8 +153,6 @@ def sizes_written(sizes: Mapping[str, int], sign: str = "=") -> Text:
 
 
 # -- counterexamples ---------------------------------------------------------------------------------------------------
-
-
 def _counterexamples(words: str) -> Text:
     """Write the lines of a search, with exact numbers as formulas."""
     parts: list[Inline] = []

@@ -24,8 +24,6 @@ LETTERS = _FORWARD.also().where("dP = G Vᵀ", "dS_ij = p_ij (dP_ij − Σ_{l=1}
 
 
 # -- the backward pass ------------------------------------------------------------------------------------------------
-
-
 def _each_head(reader: Reader) -> Gradients:
     """Return the gradients that each query head sends to the head of keys and values that it reads."""
     q, k, v, g = map(reader.array, "QKVG")

@@ -23,9 +23,8 @@ from symattn.proof.statement import Declared
 from symattn.theorems.letters import eye
 from symattn.theorems.texts import theorems
 
+
 # -- reassociation and recurrence --------------------------------------------------------------------------------------
-
-
 def _up_to(of: Any) -> Any:
     """S_t or z_t, the sum of what ``of`` is of the first t tokens; of t − 1 the token t is not there."""
 

@@ -25,8 +25,6 @@ ADDED_BOTH = Attention(mask="additive", padding=True, heads=2)
 
 
 # -- what is forbidden ------------------------------------------------------------------------------------------------
-
-
 def _allowing(attention: Attention, **keywords: Callable[[Reader, Any], Any]) -> Any:
     """Attention in which the keys of K alone are allowed, by a mask or by padding."""
 
@@ -67,8 +65,6 @@ two_masked_heads = identity(
 
 
 # -- causal masks -----------------------------------------------------------------------------------------------------
-
-
 def _attended(reader: Reader) -> Any:
     """Causal self-attention."""
     w_q, w_k, w_v = map(reader.array, ("W_Q", "W_K", "W_V"))
@@ -88,8 +84,6 @@ def _one_too_far(x: Array) -> Any:
 
 
 # -- windows, and masks that move with the tokens ---------------------------------------------------------------------
-
-
 _TOKENS = "f+r+1+l"
 _WINDOW_ARRAYS = {"q": f"{_TOKENS} d_k", "k": f"{_TOKENS} d_k", "v": f"{_TOKENS} d_v"}
 

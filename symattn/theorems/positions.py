@@ -35,8 +35,6 @@ LETTERS = positions(
 
 
 # -- sinusoidal --------------------------------------------------------------------------------------------------------
-
-
 def _masked_rows(_: Reader, s: Value) -> Value:
     """The weights over j of scores s_ij, where j ≤ i."""
     scores = spread(s, ("i", "j"), 0)
@@ -44,8 +42,6 @@ def _masked_rows(_: Reader, s: Value) -> Value:
 
 
 # -- linear biases -----------------------------------------------------------------------------------------------------
-
-
 def _biased_after(p: Any, s: Array, a: Array) -> Any:
     """s_ij − a (p + i) + a j: row i is that of token p + i."""
     xp = s.__array_namespace__()
@@ -81,8 +77,6 @@ def _distance(s: Array) -> Array:
 
 
 # -- absolute positions, and none --------------------------------------------------------------------------------------
-
-
 COUNTS = {"k_0": "1 d", "k": "n d"}
 
 

@@ -140,8 +140,6 @@ low_precision_sum = InFormats(
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
-
-
 def _mask_constants(f: Format) -> list[Any]:
     """−10⁹ is −∞ iff it is beyond the threshold; −largest + s is −∞ iff s ≤ −(half the distance to what is beyond)."""
     every = f.numbers()

@@ -138,8 +138,6 @@ BLOCK_LETTERS = Glossary(
 
 
 # -- tiles ------------------------------------------------------------------------------------------------------------
-
-
 def _block(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:
     """Tile k of the rows of a matrix: tiles of one row, but for the last, which has all that are left."""
 
@@ -165,8 +163,6 @@ def _finished(_: Reader, x: Several) -> Value:
 
 
 # -- caches -----------------------------------------------------------------------------------------------------------
-
-
 def _first_rows(attention: Attention) -> Callable[[Reader], Any]:
     """The rows of the first tokens, in attention over all."""
 

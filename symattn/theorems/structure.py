@@ -52,8 +52,6 @@ def _layer(attention: Attention) -> Any:
 
 
 # -- symmetries -------------------------------------------------------------------------------------------------------
-
-
 CHANGED_BASIS = Substitution(
     Declared({**QKV, "m": "d_k d_k", "r": "d_k d_k", "z": "d_k d_k"}),
     lambda q, k, v, m, r: (ATTENTION(q @ m, k @ r, v), ATTENTION(q, k, v)),

@@ -85,7 +85,6 @@ class Quotient:
         return self._unit or PLAIN, self._n, self._d
 
     # --- arithmetic -------------------------------------------------------------------------------------------------
-
     def __add__(self, other: object) -> Quotient:
         y = other if other.__class__ is Quotient else _taken(other)
         if y is None:
@@ -181,7 +180,6 @@ class Quotient:
         return -self if self.sign() < 0 else self
 
     # --- functions --------------------------------------------------------------------------------------------------
-
     def exp(self) -> Quotient:
         """e^x for x in K; anything else would be a second layer of exponentials, and is refused."""
         if self._unit is None and (c := self._n.get(0, 0)).__class__ is int:
@@ -222,7 +220,6 @@ class Quotient:
         return (e - ONE_ELEMENT) / (e + ONE_ELEMENT)
 
     # --- questions --------------------------------------------------------------------------------------------------
-
     def is_zero(self) -> bool:
         """Return whether x = 0."""
         return not self._n
@@ -282,7 +279,6 @@ class Quotient:
         return None if c is None or isinstance(c, Surd) else Fraction(c)
 
     # --- values and writing -----------------------------------------------------------------------------------------
-
     def arb(self, prec: int = 64) -> flint.arb:
         """A ball that holds the value, with about ``prec`` correct bits."""
         return approximation.enclosure(*self.parts, prec)

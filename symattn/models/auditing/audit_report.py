@@ -121,10 +121,7 @@ class CallFinding:
     )
 
 
-# -- the report --------------------------------------------------------------------------------------------------------
-# The answer of an audit: a line for each call, the coverage, and a verdict.
-
-
+# -- the report of an audit: a line for each call, the coverage, and a verdict -----------------------------------------
 class AuditFault(SymattnError, AssertionError):
     """A call that was audited gave a wrong result, or nothing could be told; ``report`` tells more."""
 

@@ -96,10 +96,7 @@ def factors(mask: Mask, rate: float) -> Floats:
     return np.asarray(mask / (1 - rate))
 
 
-# -- calls under way ---------------------------------------------------------------------------------------------------
-# A call that is under way: what it received, and what it is held to; judged when it has returned.
-
-
+# -- a call that is under way: what it received, and what it is held to; judged when it has returned -------------------
 class CallSite(NamedTuple):
     """A call as it is made: by which module, its name, seen by what, inside of which call of a model.
 

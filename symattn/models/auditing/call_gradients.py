@@ -169,7 +169,6 @@ def _same(values: Grads, other: Grads, head: Judged) -> bool:
 
 
 # -- the gradients of one call -----------------------------------------------------------------------------------------
-
 SYMBOLS = {"dq": "dQ", "dk": "dK", "dv": "dV", "db": "dB"}
 _SCORES = 1 << 22  # scores of one call up to which further heads are looked at
 _TOO_MANY = f"the gradient of what is added to scores is judged where there are no more than {_SCORES} of them"

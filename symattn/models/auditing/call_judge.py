@@ -109,9 +109,7 @@ def _told(judgement: Judgement) -> CallJudgement:
     return CallJudgement(ratio, sure, words, at=judgement.at[:-1])
 
 
-# -- causes ------------------------------------------------------------------------------------------------------------
-# Which known mistake explains a wrong call: named only where exactly one does.
-
+# -- which known mistake explains a wrong call, named only where exactly one does --------------------------------------
 _STEPS = 12  # of Newton, for a scale that fits
 _TOLD = 3  # hypotheses that are told where several fit
 

@@ -128,10 +128,7 @@ def _of_mask(call: AttentionCall, intent: Intent, rows: list[int]) -> str:
     return no_key if lost.any() else "the mask is another"
 
 
-# -- both verdicts -----------------------------------------------------------------------------------------------------
-# One call that was read: both verdicts, the cause of a fault, and what could not be excluded.
-
-
+# -- one call that was read: both verdicts, the cause of a fault, and what could not be excluded -----------------------
 def examine(
     call: AttentionCall, intent: Intent | NoPromise, search: bool = True, dropped: CallJudgement | None = None
 ) -> CallFinding:

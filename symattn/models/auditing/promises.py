@@ -108,10 +108,7 @@ def _lossy(cache: object) -> bool:
     return any(getattr(held, "is_initialized", True) for held in quantized)
 
 
-# -- promises ----------------------------------------------------------------------------------------------------------
-# The promise of a configuration for one call: its specification, and the mask that goes with this call.
-
-
+# -- the promise of a configuration for one call: its specification, and the mask that goes with this call -------------
 @dataclass(frozen=True)
 class Promise:
     """The specification of a layer, and of which ``kind`` it is (``self``, ``encoder``, ``decoder``, ``cross``).

@@ -119,9 +119,7 @@ def equal(a: Floats | float | None, b: Floats | float | None, apart: float) -> b
     return bool((near | (a == b)).all())
 
 
-# -- from tensors to numbers -------------------------------------------------------------------------------------------
-# From tensors to numbers: queries, keys, values, and masks in the forms in which code has them.
-
+# -- from tensors to numbers: queries, keys, values, and masks in the forms in which code has them ---------------------
 #: What is added to a score and is no more than this forbids it: e^(−10⁴) is 0 in every format.
 FORBIDS = -1e4
 
@@ -183,9 +181,7 @@ def summed(*biases: Floats | None) -> Floats | None:
     return sum(given[1:], given[0]) if given else None
 
 
-# -- masks by places ---------------------------------------------------------------------------------------------------
-# Masks by places, which queries are looked at, and the mask that configuration, padding and cache call for.
-
+# -- masks by places, which queries are looked at, and the mask that configuration, padding and cache call for ---------
 _MOST = 1 << 24  # places of a whole mask up to which mistakes in it are tried
 
 

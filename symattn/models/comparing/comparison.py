@@ -188,9 +188,7 @@ def difference(a: np.ndarray, b: np.ndarray, limits: np.ndarray) -> np.ndarray:
     return np.where(same, 0.0, np.where(np.isnan(off), np.inf, np.maximum(off, _LEAST)))
 
 
-# -- the answer --------------------------------------------------------------------------------------------------------
-# ``Comparison``: which of two is wrong, as a document.
-
+# -- ``Comparison``: which of two is wrong, as a document --------------------------------------------------------------
 NAMES = ("first", "second")
 _SHOWN = 400  # signs of an array
 

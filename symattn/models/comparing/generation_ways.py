@@ -187,9 +187,7 @@ def _widened() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-# -- ways --------------------------------------------------------------------------------------------------------------
-# The ways in which the same tokens go through a model: at once, one by one, from caches, padded, in a batch.
-
+# -- the ways in which the same tokens go through a model: at once, one by one, from caches, padded, in a batch --------
 Cache = Callable[[Any, int], Any]  # of the configuration, and the most columns that it has to hold
 _SEVERAL, _DRAFTS = 3, 2  # tokens that come at once, and drafts that are taken back
 

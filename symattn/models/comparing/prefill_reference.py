@@ -104,9 +104,7 @@ def _configured(module: object) -> Attention:
         raise UnreadCall(str(error)) from None
 
 
-# -- the reference -----------------------------------------------------------------------------------------------------
-# The reference of all ways: one prefill of each sequence alone in float64, by what can be trusted most.
-
+# -- the reference of all ways: one prefill of each sequence alone in float64, by what can be trusted most -------------
 _BY_MASK = {"eager": EAGER, "sdpa": SDPA}  # the definition with the mask that is built for it
 _FAILS = (RuntimeError, NotImplementedError, ValueError, KeyError, ImportError, TypeError)
 

@@ -157,10 +157,7 @@ def normed(norm: str = "rms", eps: str = "rms_norm_eps", switch: str = "") -> Fi
     )
 
 
-# -- masks -------------------------------------------------------------------------------------------------------------
-# Masks of a layer: causal or two-sided, windows by the kinds of layers that configurations tell.
-
-
+# -- masks of a layer: causal or two-sided, windows by the kinds of layers that configurations tell --------------------
 @rule("causal")
 def causal(at: LayerPlace) -> Fields:
     if at.c.optional("use_bidirectional_attention"):

@@ -205,10 +205,7 @@ _SCALINGS: dict[str, Callable[[RopeFields], Scaling | None]] = {
 }
 
 
-# -- single families ---------------------------------------------------------------------------------------------------
-# Rules of single families: latents of DeepSeek, heads of Falcon, and positions that are no rotations.
-
-
+# -- rules of single families: latents of DeepSeek, heads of Falcon, and positions that are no rotations ---------------
 # -- latents -----------------------------------------------------------------------------------------------------------
 @rule(
     "keys and values from a latent, queries too unless `q_lora_rank` is null; latents have RMSNorm with ε = 10⁻⁶; "

@@ -367,10 +367,7 @@ def _slices(x: Array, k: int, places: Sequence[int]) -> list[Value]:
     return [x[(*[slice(None)] * k, int(i))] for i in places]
 
 
-# -- attention ---------------------------------------------------------------------------------------------------------
-# The operators that attention is made of, by the definitions of ``symattn.attention``.
-
-
+# -- the operators that attention is made of, by the definitions of ``symattn.attention`` ------------------------------
 def softmax(c: Context, x: Value, axis: int = -1) -> Value:
     """Softmax over an axis; a row in which all is forbidden gives 0/0, as the operators have it."""
     k = place(axis, x.ndim)

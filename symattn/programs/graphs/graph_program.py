@@ -161,9 +161,7 @@ def bound(slots: tuple[GraphSlot, ...], c: Context, inputs: Mapping[str, Value])
     return {name: np.asarray(a) if isinstance(a, np.generic) else a for name, a in filled.items()}
 
 
-# -- sizes -------------------------------------------------------------------------------------------------------------
-# The sizes of a graph: which it leaves open, which are fixed, and those at which it is tested.
-
+# -- the sizes of a graph: which it leaves open, which are fixed, and those at which it is tested ----------------------
 _TRIED = ((2, 3), (3, 5), (7, 7))  # numbers of queries and keys, where they are open
 _BATCH = 2
 _BEYOND = 3  # how many places further than the last at which a specification changes
@@ -275,10 +273,7 @@ def _of_heads(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) -
     return MeasuredSizes(q[: len(q) - own], q[-2], k[-2], d_k, d_k, d_v)
 
 
-# -- the program -------------------------------------------------------------------------------------------------------
-# A graph as a function of a specification's inputs, on any kind of array.
-
-
+# -- the program: the graph as a function of a specification's inputs, on any kind of array ----------------------------
 @dataclass(frozen=True)
 class GraphProgram:
     """A graph as a ``Program``: which of its arrays is which input of ``spec``, and its sizes."""

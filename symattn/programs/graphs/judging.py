@@ -237,9 +237,7 @@ def inputs_of(program: GraphProgram, sizes: Sizes, seed: int) -> dict[str, Value
     return {n: masks[n] if n in masks else random.standard_normal(s) for n, s in shapes.items()}
 
 
-# -- gradients ---------------------------------------------------------------------------------------------------------
-# Verification of graphs of gradients of attention: the jaxpr of ``jax.grad`` or ``jax.vjp``.
-
+# -- verification of graphs of gradients of attention: the jaxpr of ``jax.grad`` or ``jax.vjp`` ------------------------
 _NEAR = 1e-9  # of the largest gradient, by which a mistake may miss in float64
 
 

@@ -134,9 +134,7 @@ def _check(name: str, nodes: tuple[GraphNode, ...], known: list[str], outputs: t
         raise InputError(f"{name}: nothing makes the output {missing[:60]!r}")
 
 
-# -- running -----------------------------------------------------------------------------------------------------------
-# Running a graph on any kind of array: node by node, each operator by its name in the table of its language.
-
+# -- running a graph on any kind of array: node by node, each operator by its name in the table of its language --------
 #: What a front end makes of a function of arrays of these shapes: its graph.
 Export = Callable[[Function, Sequence[tuple[int, ...]]], Graph]
 
