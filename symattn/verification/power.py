@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from symattn.bounds.case_result import UNFIT, Expected
 from symattn.bounds.reference import RIGHT, Values, Variant, canonical, float64_outputs, variant_values
 from symattn.document.evidence import Verdict
 from symattn.verification.report import StepPower
+
+if TYPE_CHECKING:
+    from symattn.bounds.judgement import Measured
 
 LEAST = 3  # cases of each group, where it has so many
 _CASES = 12  # in which the smallest share of a mistake is sought
@@ -40,7 +43,9 @@ class Mutation:
 
 
 Alike: TypeAlias = Sequence[Mutation]
-Tried: TypeAlias = "tuple[Inputs, Sequence[Expected]]"  # a case that was tried, and what is expected of its outputs
+Tried: TypeAlias = (
+    "tuple[Inputs, Sequence[Expected | Measured]]"  # a case that was tried, and what is expected of its outputs
+)
 
 
 def powers(
