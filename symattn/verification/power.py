@@ -43,9 +43,8 @@ class Mutation:
 
 
 Alike: TypeAlias = Sequence[Mutation]
-Tried: TypeAlias = (
-    "tuple[Inputs, Sequence[Expected | Measured]]"  # a case that was tried, and what is expected of its outputs
-)
+#: A case that was tried, and what is expected of its outputs.
+Tried: TypeAlias = "tuple[Inputs, Sequence[Expected | Measured]]"
 
 
 def powers(
