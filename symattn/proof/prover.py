@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from symattn.arrays.array import Array
 from symattn.arrays.index.array import once
 from symattn.arrays.index.building import add, as_written, negate, substitute
-from symattn.arrays.index.expressions import PI, Demand, Expression, Index, Letter, Opaque, canonical, recorded
+from symattn.arrays.index.expressions import PI, TESTED, Demand, Expression, Index, Letter, Opaque, canonical, recorded
 from symattn.arrays.index.positions import PLACE, as_number
 from symattn.arrays.indexed import Indexed, Places, index_variables
 from symattn.arrays.notes import listening, note
@@ -75,7 +75,7 @@ class Proof:
     ``demands`` is what must hold for both sides to be defined, ``notes`` what the code was told to assume: the
     hypotheses. ``rules`` are the pairs (cos, sin) of which cos² + sin² = 1 was used. Where it failed, ``decisive`` says
     that nothing was opaque, so that the statement is false at ``open_at``, and ``meaningless`` that it was refused as
-    saying what it cannot mean.
+    saying what it cannot mean. ``asks``: the code asks whether a divisor is zero, and it never is.
     """
 
     proved: bool
@@ -87,6 +87,7 @@ class Proof:
     rules: Rules = ()
     decisive: bool = False
     meaningless: bool = False
+    asks: bool = False
 
 
 class _NotShown(Exception):
@@ -107,6 +108,7 @@ def prove(left: Array, right: object, rules: Rules = ()) -> Proof:
             if not every:
                 raise Refused("nothing is stated: the sides have no elements")
             demands = needed(noted, [side for _, a, b, _ in every for side in (a, b)])
+            result["asks"] = any(d.relation == TESTED for d in noted)
             for indices, a, b, at in every:
                 cases.append(replace(_case(indices, a, b, rules), at=at))
         except _NotShown as gap:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -155,13 +155,18 @@ class Identity:
         return Decision(evidence, argument, said, proofs, declared)
 
     def _decided(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Text]:
-        """The evidence, and why it is no proof where it is none."""
+        """The evidence, and why it is no proof where it is none.
+
+        A proof that assumes that a divisor is not zero says nothing of the values that the code has where it is.
+        """
         if not proofs:
             return Evidence(Grade.UNDECIDED, "nothing is stated"), ()
         proved = all(p.proved for p in proofs)
         result = self._spots if proved else search(self.sides, self.declared, self.top)
         if result.doubt:
             return Evidence(Grade.UNDECIDED, result.doubt), ()
+        if proved and any(p.asks for p in proofs) and not result.counterexample:
+            result = replace(result, counterexample=counterexample(self.sides, self.declared, self.top))
         if proved and not result.counterexample:
             if self.rule:
                 return accepted(Evidence(Grade.ARGUED, "all sizes, by the printed rule"), proofs), ()

@@ -115,6 +115,14 @@ MANY: dict[str, tuple[Declared, Callable[..., Any]]] = {
     "softmax of a multiple": (Declared(TWO), lambda a, x: (softmax(a * top(x) + x * a), softmax(x))),
     "the product of maxima": (Declared(PAIR), lambda x, y: (top(x * y), top(x) * top(y))),
     "no ties": (Declared(PAIR), lambda x, y: (xp(x).where(x == y, 0 * x, x - x + 1), x - x + 1)),
+    "another value where the divisor is zero": (
+        Declared(VECTOR),
+        lambda x: (xp(x).where(x != 0, x / xp(x).where(x != 0, x, 0 * x + 1), 0 * x), 0 * x + 1),
+    ),
+    "rows of length 1, even those of zeros": (
+        Declared({"x": "m n"}),
+        lambda x: (squares(x) / xp(x).where(squares(x) == 0, 0 * squares(x) + 1, squares(x)), 0 * squares(x) + 1),
+    ),
     "never zero": (Declared(VECTOR), lambda x: (xp(x).where(x == 0, 0 * x, x - x + 1), x - x + 1)),
     "a cast to whole numbers": (Declared(VECTOR), lambda x: (xp(x).astype(x, xp(x).int64), x)),
     "a cast to truth values": (Declared(VECTOR), lambda x: (xp(x).astype(x, xp(x).bool), x)),
@@ -141,6 +149,10 @@ MANY: dict[str, tuple[Declared, Callable[..., Any]]] = {
 
 def abs_(x: Any) -> Any:
     return xp(x).maximum(x, -x)
+
+
+def squares(x: Any) -> Any:
+    return xp(x).sum(x * x, axis=-1, keepdims=True)
 
 
 def norm(x: Any) -> Any:

@@ -11,7 +11,7 @@ from symattn.proof.expectation import NORMAL, law_with
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 from tests.proof.averaging import averaged
-from tests.proof.test_false_statements import abs_, centred, fourth, layer_norm, least, norm, relu, top, xp
+from tests.proof.test_false_statements import abs_, centred, fourth, layer_norm, least, norm, relu, squares, top, xp
 
 PLAIN, CAUSAL = Attention(), Attention(causal=True)
 VECTOR, PAIR, SCALED = {"x": "n"}, {"x": "n", "y": "n"}, {"a": "", "x": "n"}
@@ -32,6 +32,14 @@ def e2(x: Any) -> Any:
 
 
 PROVED: dict[str, tuple[Declared, Callable[..., Any]]] = {
+    "the same value where the divisor is zero": (
+        Declared(VECTOR),
+        lambda x: (xp(x).where(x != 0, x / xp(x).where(x != 0, x, 0 * x + 1), 0 * x + 1), 0 * x + 1),
+    ),
+    "rows by their squares, and back": (
+        Declared({"x": "m n"}),
+        lambda x: (x / (safe := xp(x).where(squares(x) == 0, 0 * squares(x) + 1, squares(x))) * safe, x),
+    ),
     "binomial": (
         Declared(PAIR),
         lambda x, y: (add_up(x + y) ** 2, add_up(x) ** 2 + 2 * add_up(x) * add_up(y) + add_up(y) ** 2),
