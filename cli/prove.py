@@ -136,8 +136,8 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
     from symattn.document.errors import InputError
     from symattn.document.model import Block, Code, Document, Heading, Table, headers
     from symattn.proving import gathered
+    from symattn.theorems import found
     from symattn.theorems.documents import titled
-    from symattn.theorems.words import found
 
     chosen = tuple(theorem for theorem, _ in gathered(names).values())
     chosen = chosen if search is None else found(search, chosen)

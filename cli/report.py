@@ -24,7 +24,7 @@ def command(book: bool, explain: bool, jobs: int, no_cache: bool, output: Output
     symattn report --explain -o book.md
     """
     from symattn.document.codec import command as command_of
-    from symattn.theorems.book import book as volume
+    from symattn.theorems.documents import book as volume
 
     found = proved((), explain=explain, jobs=jobs, cached=not no_cache)
     return output.emit(volume(found, command_of("report", options={"book": True, "explain": explain or None})))

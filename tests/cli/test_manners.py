@@ -10,8 +10,7 @@ import pytest
 
 from symattn.attention.spec import Attention
 from symattn.document.render.layout import width
-from symattn.theorems import catalogue, select
-from symattn.theorems.words import found, known, meant
+from symattn.theorems import catalogue, found, known, meant, select
 from symattn_cli import choices, progress, stream
 from symattn_cli.fields import NAMES
 from symattn_cli.groups import Grouped, topics

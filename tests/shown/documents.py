@@ -14,7 +14,7 @@ from symattn.derivations import names as derivations
 from symattn.document.model import Document, Printable
 from symattn.document.printable import Shown
 from symattn.theorems import catalogue
-from symattn.theorems.book import book
+from symattn.theorems.documents import book
 from symattn.theorems.runner import run
 
 _CLAIMS: tuple[tuple[str, ...], ...] = (

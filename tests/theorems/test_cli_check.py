@@ -20,8 +20,7 @@ from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 from symattn.proof.together import Fails, above_zero, bound
 from symattn.theorems import TOPICS, catalogue, of_topic, theorem_of
-from symattn.theorems.book import book, title
-from symattn.theorems.documents import table
+from symattn.theorems.documents import book, table, title
 from symattn.theorems.runner import run as decide_all
 
 

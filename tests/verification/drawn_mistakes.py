@@ -46,7 +46,7 @@ from symattn.verification.definitions.blocks import _WORDS as _OF_BLOCKS
 from symattn.verification.definitions.definition_mistakes import both, changes, of_arrays
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.registry import is_definition, subjects_of
-from symattn.verification.rules.combining import combined
+from symattn.verification.rules import combined
 from tests.verification.mutants import DTYPES, as_function
 
 Compute = Callable[..., Any]

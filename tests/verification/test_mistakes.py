@@ -24,8 +24,7 @@ from symattn.document.errors import InputError
 from symattn.programs.verify import verify
 from symattn.verification.probing.probes import small
 from symattn.verification.report import STEPS
-from symattn.verification.rules import known, reading
-from symattn.verification.rules.combining import combined
+from symattn.verification.rules import combined, known, reading
 from symattn.verification.rules.families import families
 from tests.lanes import one_row_in
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from symattn.arrays.array import Array
+from symattn.arrays.special import FORBIDDEN, Undefined
 from symattn.arrays.symbolic import Symbolic
 from symattn.attention.codec.field_values import as_options
 from symattn.attention.document import sized, whole_formula
@@ -17,11 +20,10 @@ from symattn.attention.letters_of_attention import ARRAYS, N_K, SIZES, SYMBOLS
 from symattn.attention.spec import Attention
 from symattn.derivations.attention import FLAGS, expressions
 from symattn.derivations.attention import SIZES as SIZE_NAMES
-from symattn.derivations.attention.entry_formulas import entry_formulas
+from symattn.derivations.attention.entry_formulas import by_stem, entry_formulas, indexed
 from symattn.derivations.attention.inputs import DerivationRequest, read_request, stem
 from symattn.derivations.attention.reading import DRAWS, Read, ReadingRun, defines, every, for_others, runs
 from symattn.derivations.attention.words import SEES
-from symattn.derivations.attention.written import pattern, written_out
 from symattn.derivations.steps import FalseStep, checked, defined, hold, listed, together, words
 from symattn.document import model
 from symattn.document import notation as nt
@@ -29,7 +31,8 @@ from symattn.document.codec import command as command_of
 from symattn.document.errors import Refused, Undecided
 from symattn.document.evidence import Evidence
 from symattn.document.model import Block, Caveat, Document, Heading, Note, Paragraph, Result, Step, Table, Text
-from symattn.document.notation import Name, Node, equals
+from symattn.document.notation import Matrix, Name, Node, Words, equals, node
+from symattn.document.sympify import from_sympy
 from symattn.document.text import plain_text, text
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import DecidedRelation, record, relations
@@ -294,3 +297,74 @@ def _spelt(letter: Node) -> str:
         return text(letter)
     whole = "_".join([letter.base, *(s.base for s in letter.sub if isinstance(s, Name))])
     return whole.replace("ℓ", "l").replace("δ", "d") if letter.sub else whole
+
+
+# -- matrices of entries, where they fit a line: sums of letters, cut with a word where they do not --------------------
+_WIDEST = 62  # columns of the matrices that are written out
+_MOST = 36  # entries of them
+_ORDER: tuple[nt.Role, ...] = ("query", "key", "weight", "value")
+TOO_LARGE = "cut"
+"""What stands in the place of a matrix that is too large to be written out."""
+
+
+def written_out(request: DerivationRequest, array: Any) -> tuple[Matrix, str] | str:
+    """The matrix of entries and which heads it is of, or ``TOO_LARGE``."""
+    sheets = [array.entries[front] for front in np.ndindex(*array.shape[: max(array.ndim - 2, 0)])]
+    if array.ndim < 2:
+        sheets = [array.entries[None, :]]
+    if any(sheet.size > _MOST for sheet in sheets[:1]):
+        return TOO_LARGE
+    headed = request.spec.heads > 1 and array.ndim > 2
+    sheets = sheets if headed else sheets[:1]
+    shown = [nt.matrix([[_entry(x, headed) for x in row] for row in sheet]) for sheet in sheets]
+    if max(sum(len(text(x)) + 2 for x in row) for row in shown[0].rows) > _WIDEST:
+        return TOO_LARGE
+    if not headed:
+        return shown[0], "written out"
+    return shown[0], "in every head alike" if all(sheet == shown[0] for sheet in shown) else "in the first head"
+
+
+def _entry(x: object, headed: bool) -> Node:
+    """An entry with the letters of the formulas; the index of the head is left out."""
+    if x is FORBIDDEN:
+        return nt.Neg(Name("∞"))
+    if isinstance(x, Undefined):
+        return Words("undefined")
+    return _relettered(from_sympy(x, {}), headed)
+
+
+def _relettered(x: Node, headed: bool) -> Node:
+    if isinstance(x, Name) and x.base in _STEMS:
+        array = _STEMS[x.base]
+        index = _indices(x)
+        own = headed and "[" in ARRAYS[array].shape
+        return indexed(SYMBOLS[array], index[1:] if own else index, plain=array.startswith(("w_", "b_")))
+    if isinstance(x, nt.Call):  # its name is no letter
+        return nt.Call(x.function, tuple(_relettered(part, headed) for part in x.arguments))
+    if isinstance(x, nt.Product):
+        factors = [_relettered(f, headed) for f in x.factors]
+        return nt.Product(tuple(sorted(factors, key=_place)), x.sign)
+    return nt.mapped(x, lambda part: _relettered(part, headed))
+
+
+_STEMS = by_stem()
+
+
+def _indices(x: Name) -> tuple[Node, ...]:
+    """The indices one by one: 123 is 1, 2, 3 unless they are apart already."""
+    if len(x.sub) == 1 and isinstance(x.sub[0], nt.Number):
+        return tuple(node(int(digit)) for digit in str(x.sub[0].value))
+    return x.sub
+
+
+def _place(x: Node) -> int:
+    """Queries before keys, weights before values; other factors keep their places at the front."""
+    return _ORDER.index(x.role) if isinstance(x, Name) and x.role in _ORDER else -1
+
+
+def pattern(weights: Any, allowed: np.ndarray) -> Matrix:
+    """Letters where a weight is not 0."""
+    sheet = weights.entries[(0,) * (weights.entries.ndim - 2)]
+    indices = np.ndindex(*sheet.shape)
+    cells = {(i, j): node(0) if sheet[i, j] == 0 else nt.name("a", i + 1, j + 1, role="weight") for i, j in indices}
+    return nt.matrix([[cells[i, j] for j in range(sheet.shape[1])] for i in range(sheet.shape[0])])

@@ -124,9 +124,7 @@ def _made(
 def sheet_of(source: str | PathLike[str] | Mapping[str, object]) -> Sheet:
     """The sheet of an example, by name or alias, of a file, or of arrays by name."""
     if isinstance(source, Mapping):
-        from symattn.derivations.sheets import python
-
-        return python.sheet_of(source)
+        return sheets.sheet_of(source)
     if not isinstance(source, (str, os.PathLike)):
         raise InputError(
             'a walk takes an example, a file or arrays by name; hint: walk({"x": …}), or walk({"q": …, …})'

@@ -19,8 +19,7 @@ from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, w
 from symattn.verification.diagnosis.float_runs import FloatRuns
 from symattn.verification.diagnosis.screening import LITTLE, SIZED, best, is_finite, left
 from symattn.verification.probing.search import FAMILIES
-from symattn.verification.rules import softmaxes, tiling
-from symattn.verification.rules.combining import combined
+from symattn.verification.rules import combined, softmaxes, tiling
 from symattn.verification.rules.families import families
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class InAttention(Search[Mistake]):
         return None if lost else result
 
     def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
-        """See ``rules.combining``."""
+        """See ``rules.combined``."""
         both = combined(*sorted((first, second), key=lambda m: report.STEPS.index(m.step)))
         return () if both is None else (both,)
 
