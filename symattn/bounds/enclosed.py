@@ -18,25 +18,13 @@ from numpy.typing import NDArray
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
+from symattn.bounds import plain_bound
 from symattn.bounds.arithmetic import number, size
 from symattn.bounds.balls import leaves_range, projected
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.distances import Floats, U, ValueColumns
 from symattn.bounds.exponents import ScoreExponents, far_below, stored
 from symattn.bounds.growth import g, rate
-from symattn.bounds.plain_bound import (
-    LARGEST,
-    ByHead,
-    applies,
-    beside,
-    evaluate,
-    head_blocks,
-    moderate,
-    row_blocks,
-    row_maxima,
-    shape_of,
-    with_zeros,
-)
 from symattn.bounds.reference import Run, run
 from symattn.bounds.scores import score_errors
 from symattn.document.errors import Refused, Undecided
@@ -56,12 +44,16 @@ def encloses(spec: Attention, inputs: Inputs) -> bool:
     weighed = next(s for s in steps if s.name in ("attended", "output"))
     if steps[-1].name != "output" or len(weighed.of) > 2 or weighed.of[0] != "weights":
         return False
-    most = _OF_TOKENS if _PROJECTED & set(inputs) else LARGEST
+    most = _OF_TOKENS if _PROJECTED & set(inputs) else plain_bound.LARGEST
     given = [np.asarray(a) for a in inputs.values()]
-    return all(a.size > 0 and moderate(np.where(np.isneginf(a), 0.0, a), most) for a in given if a.dtype.kind == "f")
+    return all(
+        a.size > 0 and plain_bound.moderate(np.where(np.isneginf(a), 0.0, a), most)
+        for a in given
+        if a.dtype.kind == "f"
+    )
 
 
-class EnclosureBound(ByHead):
+class EnclosureBound(plain_bound.ByHead):
     """The bound for a run on enclosures."""
 
     def __init__(self, run: Run, precision: Precision, shares: bool = False) -> None:
@@ -105,21 +97,21 @@ class EnclosureBound(ByHead):
 
     def _whole(self, parts: list[Floats]) -> None:
         """Some heads after others; of values v̂_j, and ρ_j and |v|_j where they are no inputs."""
-        for some in head_blocks(*self.t.shape):
-            own = [part[some] if self.logits is None else with_zeros(part[some]) for part in parts]
+        for some in plain_bound.head_blocks(*self.t.shape):
+            own = [part[some] if self.logits is None else plain_bound.with_zeros(part[some]) for part in parts]
             values = ValueColumns(own[0], np.dtype(np.float64), self.value_terms, *own[1:])
-            for rows in row_blocks(*self.t.shape[-2:]):
+            for rows in plain_bound.row_blocks(*self.t.shape[-2:]):
                 self.put((some, rows), self._scores((some, rows)), values)
 
     def _scores(self, at: tuple[slice, slice]) -> ScoreExponents:
         logit = None if self.logits is None else self.logits[at[0]]
         open_, t, tau = self.open[at], self.t[at], np.array(self.tau[at])
         far = self._far(at)
-        off = row_maxima(np.where(open_ & ~far, self.off[at], 0.0))
-        largest = row_maxima(np.where(far, self.products[at], self.sizes[at]))
+        off = plain_bound.row_maxima(np.where(open_ & ~far, self.off[at], 0.0))
+        largest = plain_bound.row_maxima(np.where(far, self.products[at], self.sizes[at]))
         open_, lost = open_ & ~far, far.any(axis=-1, keepdims=True)
         if logit is not None:
-            t, tau, open_ = beside(t, logit), beside(tau, 0), beside(open_, True)
+            t, tau, open_ = plain_bound.beside(t, logit), plain_bound.beside(tau, 0), plain_bound.beside(open_, True)
             off, largest = np.maximum(off, 4 * U * np.abs(logit)), np.maximum(largest, np.abs(logit))
         every, t = bool(open_.all()), np.where(open_, t, 0.0)
         return ScoreExponents(t, off, open_, tau, largest, logit is not None, every, self.shift[at], lost)
@@ -129,7 +121,7 @@ class EnclosureBound(ByHead):
         if self.spec.mask != "additive":
             return np.zeros_like(self.open[at])
         tau = stored(self.tau[at], np.abs(t) + off + shift, self.precision)
-        return far_below(t, tau, self.open[at], off + row_maxima(off) + shift, self.precision)
+        return far_below(t, tau, self.open[at], off + plain_bound.row_maxima(off) + shift, self.precision)
 
 
 def _by_head(a: Any, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -170,11 +162,11 @@ def of_run(run: Run, precision: Precision) -> Floats:
 
 def with_shares(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Floats, dict[str, Floats]]:
     """The bound and its shares by step; no shares where nothing is said. Raises ``Refused`` where balls are needed."""
-    if applies(spec, inputs):
+    if plain_bound.applies(spec, inputs):
         try:
-            return evaluate(spec, inputs, precision, shares=True)
+            return plain_bound.evaluate(spec, inputs, precision, shares=True)
         except Undecided:
-            return np.full(shape_of(spec, inputs), np.inf), {}
+            return np.full(plain_bound.shape_of(spec, inputs), np.inf), {}
     if not encloses(spec, inputs) or _PROJECTED & set(inputs):
         raise Refused("this specification is bounded in balls")
     reference = run(spec, inputs, kind=Enclosure)

@@ -15,31 +15,7 @@ from fractions import Fraction
 from math import isqrt
 from typing import Any
 
-from symattn.arrays.index.expressions import (
-    FORBIDDEN,
-    ONE,
-    ZERO,
-    Binder,
-    BoundIndex,
-    Constant,
-    Count,
-    Exponential,
-    Expression,
-    Index,
-    Letter,
-    Masked,
-    Opaque,
-    Position,
-    PositiveLetter,
-    Predicate,
-    Product,
-    Ratio,
-    Sum,
-    Total,
-    canonical,
-    demand,
-    fresh,
-)
+from symattn.arrays.index import expressions as ex
 from symattn.arrays.notes import assigned
 from symattn.document.errors import Refused
 
@@ -61,257 +37,257 @@ class DivisionByZero(Refused, ZeroDivisionError):
     """A divisor is zero whatever the sizes and the letters are."""
 
 
-def constant(x: int | Fraction) -> Expression:
+def constant(x: int | Fraction) -> ex.Expression:
     """A number."""
-    return Constant(Fraction(x))
+    return ex.Constant(Fraction(x))
 
 
-def factors(x: Expression) -> tuple[Expression, ...]:
+def factors(x: ex.Expression) -> tuple[ex.Expression, ...]:
     """The factors of a product; anything else is its own factor."""
-    return x.children if isinstance(x, Product) else (x,)
+    return x.children if isinstance(x, ex.Product) else (x,)
 
 
-def terms(x: Expression) -> tuple[Expression, ...]:
+def terms(x: ex.Expression) -> tuple[ex.Expression, ...]:
     """The terms of a sum; anything else is its own term."""
-    return x.children if isinstance(x, Sum) else (x,)
+    return x.children if isinstance(x, ex.Sum) else (x,)
 
 
-def add(*xs: Expression) -> Expression:
+def add(*xs: ex.Expression) -> ex.Expression:
     """Σ xs. A masked term makes the sum masked."""
-    if any(isinstance(x, Masked) for x in xs):
-        if FORBIDDEN in xs:
-            return FORBIDDEN
-        allowed = multiply(*[x.allowed for x in xs if isinstance(x, Masked)])
-        return Masked(allowed, add(*[x.value if isinstance(x, Masked) else x for x in xs]))
+    if any(isinstance(x, ex.Masked) for x in xs):
+        if ex.FORBIDDEN in xs:
+            return ex.FORBIDDEN
+        allowed = multiply(*[x.allowed for x in xs if isinstance(x, ex.Masked)])
+        return ex.Masked(allowed, add(*[x.value if isinstance(x, ex.Masked) else x for x in xs]))
     if kept():
-        return Sum(xs) if len(xs) > 1 else xs[0] if xs else ZERO
+        return ex.Sum(xs) if len(xs) > 1 else xs[0] if xs else ex.ZERO
     number, rest = Fraction(0), []
     for x in xs:
         for term in terms(x):
-            if isinstance(term, Constant):
+            if isinstance(term, ex.Constant):
                 number += term.value
             else:
                 rest.append(term)
     if number:
         rest.append(constant(number))
     if len(rest) < 2:
-        return rest[0] if rest else ZERO
-    return _hoisted(rest) or Sum(tuple(rest))
+        return rest[0] if rest else ex.ZERO
+    return _hoisted(rest) or ex.Sum(tuple(rest))
 
 
-def _hoisted(xs: list[Expression]) -> Expression | None:
+def _hoisted(xs: list[ex.Expression]) -> ex.Expression | None:
     """The predicates that all terms share, times the sum of what is left of them; None if there are none."""
-    common = frozenset.intersection(*[frozenset(f for f in factors(x) if isinstance(f, Predicate)) for x in xs])
+    common = frozenset.intersection(*[frozenset(f for f in factors(x) if isinstance(f, ex.Predicate)) for x in xs])
     if not common:
         return None
     rest = [multiply(*[f for f in factors(x) if f not in common]) for x in xs]
     return multiply(*sorted(common, key=repr), add(*rest))
 
 
-def is_truth(x: Expression) -> bool:
+def is_truth(x: ex.Expression) -> bool:
     """Return whether ``x`` is 0 or 1 by its form: relations of indices, their products, and 1 less such."""
-    if isinstance(x, Sum):
-        rest = [y for y in x.children if y is not ONE]
+    if isinstance(x, ex.Sum):
+        rest = [y for y in x.children if y is not ex.ONE]
         return len(rest) == len(x.children) - 1 == 1 and is_truth(negate(rest[0]))
-    if isinstance(x, Product):
+    if isinstance(x, ex.Product):
         return all(map(is_truth, x.children))
-    return x in (ZERO, ONE) or isinstance(x, Predicate)
+    return x in (ex.ZERO, ex.ONE) or isinstance(x, ex.Predicate)
 
 
-def is_whole(x: Expression) -> bool:
+def is_whole(x: ex.Expression) -> bool:
     """Return whether ``x`` is a whole number by its form."""
-    if isinstance(x, Constant):
+    if isinstance(x, ex.Constant):
         return x.value.denominator == 1
-    if isinstance(x, (Sum, Product, Total)):
+    if isinstance(x, (ex.Sum, ex.Product, ex.Total)):
         return all(map(is_whole, x.children))
-    return isinstance(x, (Count, Predicate))
+    return isinstance(x, (ex.Count, ex.Predicate))
 
 
-def multiply(*xs: Expression) -> Expression:
+def multiply(*xs: ex.Expression) -> ex.Expression:
     """Π xs. −∞ may be multiplied by what is known to be positive, and by nothing else."""
-    masked = [x for x in xs if isinstance(x, Masked)]
+    masked = [x for x in xs if isinstance(x, ex.Masked)]
     if masked:
-        others = [x for x in xs if not isinstance(x, Masked)]
+        others = [x for x in xs if not isinstance(x, ex.Masked)]
         if len(masked) > 1 or not all(known_positive(x) for x in others):
             raise Refused("indexed: -inf times something not known to be positive")
-        if FORBIDDEN in masked:
-            return FORBIDDEN
-        return Masked(masked[0].allowed, multiply(masked[0].value, *others))
+        if ex.FORBIDDEN in masked:
+            return ex.FORBIDDEN
+        return ex.Masked(masked[0].allowed, multiply(masked[0].value, *others))
     if kept():
-        return Product(xs) if len(xs) > 1 else xs[0] if xs else ONE
+        return ex.Product(xs) if len(xs) > 1 else xs[0] if xs else ex.ONE
     number, rest = Fraction(1), []
     for x in xs:
         for factor in factors(x):
-            if isinstance(factor, Constant):
+            if isinstance(factor, ex.Constant):
                 number *= factor.value
             else:
                 rest.append(factor)
     if not number:
-        return ZERO
+        return ex.ZERO
     paired = _paired_root(rest)
     if paired is not None:
         return multiply(constant(number), *paired)
     if number != 1:
         rest.append(constant(number))
-    return ONE if not rest else rest[0] if len(rest) == 1 else Product(tuple(rest))
+    return ex.ONE if not rest else rest[0] if len(rest) == 1 else ex.Product(tuple(rest))
 
 
-def _paired_root(xs: list[Expression]) -> list[Expression] | None:
+def _paired_root(xs: list[ex.Expression]) -> list[ex.Expression] | None:
     """The factors ``xs`` with two roots of one u joined: √u √u = u, u^{−1/2} u^{−1/2} = 1/u, √u u^{−1/2} = 1."""
-    result: dict[Any, Opaque] = {}
+    result: dict[Any, ex.Opaque] = {}
     for x in xs:
-        if not (isinstance(x, Opaque) and x.name in _ROOTS):
+        if not (isinstance(x, ex.Opaque) and x.name in _ROOTS):
             continue
-        other = result.setdefault(canonical(x.children[0]), x)
+        other = result.setdefault(ex.canonical(x.children[0]), x)
         if other is not x or xs.count(x) > 1:
             rest = list(xs)
             rest.remove(x)
             rest.remove(other)
             inside = x.children[0]
-            square = [inside if x.name == "sqrt" else divide(ONE, inside)]
+            square = [inside if x.name == "sqrt" else divide(ex.ONE, inside)]
             return rest if x.name != other.name else rest + square
     return None
 
 
-def root(x: Expression) -> Expression:
+def root(x: ex.Expression) -> ex.Expression:
     """√x. Factors and divisors that are known to be positive have roots of their own: √(a²u / n) = a √u / √n."""
     if kept():
-        return Opaque("sqrt", x)
-    if isinstance(x, Constant) and x.value >= 0:
+        return ex.Opaque("sqrt", x)
+    if isinstance(x, ex.Constant) and x.value >= 0:
         n, d = isqrt(x.value.numerator), isqrt(x.value.denominator)
         if Fraction(n * n, d * d) == x.value:
             return constant(Fraction(n, d))
-    if isinstance(x, Ratio) and known_positive(x.children[1]):
+    if isinstance(x, ex.Ratio) and known_positive(x.children[1]):
         return divide(root(x.children[0]), root(x.children[1]))
-    if isinstance(x, Product):
+    if isinstance(x, ex.Product):
         positive = [f for f in x.children if known_positive(f)]
         rest = [f for f in x.children if f not in positive]
         if positive and (rest or len(positive) > 1):
             return multiply(*map(root, positive), root(multiply(*rest)))
-    demand("≥", x)
-    return Opaque("sqrt", x)
+    ex.demand("≥", x)
+    return ex.Opaque("sqrt", x)
 
 
-def known_positive(x: Expression) -> bool:
+def known_positive(x: ex.Expression) -> bool:
     """Return whether ``x`` > 0 by its form, for sizes from 1 on, wherever it is defined.
 
     An inverse root is never zero; a root is where its argument is.
     """
-    if isinstance(x, Constant):
+    if isinstance(x, ex.Constant):
         return x.value > 0
-    if isinstance(x, (Sum, Product, Ratio)):
+    if isinstance(x, (ex.Sum, ex.Product, ex.Ratio)):
         return all(map(known_positive, x.children))
-    if isinstance(x, Total):
+    if isinstance(x, ex.Total):
         return known_positive(x.body)
-    if isinstance(x, Opaque):
+    if isinstance(x, ex.Opaque):
         return x.name == "rsqrt" or (x.name == "sqrt" and known_positive(x.children[0]))
-    if isinstance(x, Exponential):
-        return not isinstance(x.children[0], Masked)
-    return isinstance(x, (Count, PositiveLetter))
+    if isinstance(x, ex.Exponential):
+        return not isinstance(x.children[0], ex.Masked)
+    return isinstance(x, (ex.Count, ex.PositiveLetter))
 
 
-def negate(x: Expression) -> Expression:
+def negate(x: ex.Expression) -> ex.Expression:
     """−x."""
-    if isinstance(x, Masked):
+    if isinstance(x, ex.Masked):
         raise Refused("indexed: -(-inf)")
-    inside = isinstance(x, Sum) and not kept()
+    inside = isinstance(x, ex.Sum) and not kept()
     return add(*map(negate, x.children)) if inside else multiply(constant(-1), x)
 
 
-def divide(a: Expression, b: Expression) -> Expression:
+def divide(a: ex.Expression, b: ex.Expression) -> ex.Expression:
     """a / b. Predicates stay outside, and a root in the denominator becomes an inverse root."""
-    if b is ZERO:
+    if b is ex.ZERO:
         raise DivisionByZero("indexed: division by zero at every size")
     if kept():
-        return multiply(a, divide(ONE, b)) if isinstance(a, Masked) else Ratio(a, b)
-    if isinstance(b, Constant):
+        return multiply(a, divide(ex.ONE, b)) if isinstance(a, ex.Masked) else ex.Ratio(a, b)
+    if isinstance(b, ex.Constant):
         return multiply(a, constant(1 / b.value))
-    roots = [f for f in factors(b) if isinstance(f, Opaque) and f.name in _ROOTS]
+    roots = [f for f in factors(b) if isinstance(f, ex.Opaque) and f.name in _ROOTS]
     if roots:
         for f in roots:
-            demand(">", f.children[0])
-        upside_down = [Opaque("rsqrt" if f.name == "sqrt" else "sqrt", *f.children) for f in roots]
+            ex.demand(">", f.children[0])
+        upside_down = [ex.Opaque("rsqrt" if f.name == "sqrt" else "sqrt", *f.children) for f in roots]
         return divide(multiply(a, *upside_down), multiply(*[f for f in factors(b) if f not in roots]))
-    demand("≠", b)
-    if isinstance(a, Masked):
-        return multiply(a, divide(ONE, b))
-    if a is ZERO:
-        return ZERO
-    outside = [f for f in factors(a) if isinstance(f, Predicate)]
-    return multiply(*outside, Ratio(multiply(*[f for f in factors(a) if f not in outside]), b))
+    ex.demand("≠", b)
+    if isinstance(a, ex.Masked):
+        return multiply(a, divide(ex.ONE, b))
+    if a is ex.ZERO:
+        return ex.ZERO
+    outside = [f for f in factors(a) if isinstance(f, ex.Predicate)]
+    return multiply(*outside, ex.Ratio(multiply(*[f for f in factors(a) if f not in outside]), b))
 
 
-def exponential(x: Expression) -> Expression:
+def exponential(x: ex.Expression) -> ex.Expression:
     """e^x. It takes −∞ to 0, and logarithms in a sum to factors: e^{p + log Z} = e^p Z, as Z > 0 was demanded."""
     if kept():
-        return Exponential(x)
-    if isinstance(x, Masked):
+        return ex.Exponential(x)
+    if isinstance(x, ex.Masked):
         return multiply(x.allowed, exponential(x.value))
-    up: list[Expression] = []
-    down: list[Expression] = []
-    rest: list[Expression] = []
+    up: list[ex.Expression] = []
+    down: list[ex.Expression] = []
+    rest: list[ex.Expression] = []
     for term in terms(x):
-        logs = [f for f in factors(term) if isinstance(f, Opaque) and f.name == "log"]
+        logs = [f for f in factors(term) if isinstance(f, ex.Opaque) and f.name == "log"]
         sign = multiply(*[f for f in factors(term) if f not in logs])
-        if len(logs) == 1 and sign in (ONE, constant(-1)):
-            (up if sign is ONE else down).extend(logs[0].children)
+        if len(logs) == 1 and sign in (ex.ONE, constant(-1)):
+            (up if sign is ex.ONE else down).extend(logs[0].children)
         else:
             rest.append(term)
     power = add(*rest)
-    result = multiply(ONE if power is ZERO else Exponential(power), *up)
+    result = multiply(ex.ONE if power is ex.ZERO else ex.Exponential(power), *up)
     return divide(result, multiply(*down)) if down else result
 
 
-def predicate(relation: str, i: Index, j: Index) -> Expression:
+def predicate(relation: str, i: ex.Index, j: ex.Index) -> ex.Expression:
     """[i relation j]."""
     if kept():
-        return Predicate(relation, i, j)
+        return ex.Predicate(relation, i, j)
     if relation == "=" and i.image[-1:] == j.image[-1:] != ():
         return predicate(relation, i._replace(image=i.image[:-1]), j._replace(image=j.image[:-1]))
     if i == j:
-        return ZERO if relation == "<" else ONE
-    return Predicate(relation, i, j)
+        return ex.ZERO if relation == "<" else ex.ONE
+    return ex.Predicate(relation, i, j)
 
 
-def total(index: Index, x: Expression) -> Expression:
+def total(index: ex.Index, x: ex.Expression) -> ex.Expression:
     """Σ_index x. What does not depend on the index comes out; a bare 1 becomes the size of the sort."""
-    if isinstance(x, Masked):
+    if isinstance(x, ex.Masked):
         raise Refused("indexed: a sum over -inf")
     if kept():
-        return Total(index, x)
+        return ex.Total(index, x)
     image = _image_in(index, x)
     if image is not None:
         return total(index, substitute(x, {image: index}))
-    if isinstance(x, Sum):
+    if isinstance(x, ex.Sum):
         return add(*[total(index, term) for term in x.children])
     parts = factors(x)
     for f in parts:
-        if isinstance(f, Predicate) and f.relation == "=" and index in f.sides:
+        if isinstance(f, ex.Predicate) and f.relation == "=" and index in f.sides:
             other = f.sides[1] if f.sides[0] == index else f.sides[0]
             return substitute(multiply(*[g for g in parts if g is not f]), {index: other})
     outside = [f for f in parts if index not in f.free]
     inside = [f for f in parts if index in f.free]
-    if x is ZERO:
-        return ZERO
-    return multiply(*outside, Total(index, multiply(*inside)) if inside else Count(index.sort))
+    if x is ex.ZERO:
+        return ex.ZERO
+    return multiply(*outside, ex.Total(index, multiply(*inside)) if inside else ex.Count(index.sort))
 
 
-def bound(index: Index, x: Expression) -> Expression:
+def bound(index: ex.Index, x: ex.Expression) -> ex.Expression:
     """``x`` with ``index`` bound, for the argument of an opaque function; a permuted index runs over the same set."""
     image = None if kept() else _image_in(index, x)
     if image is not None:
         x = substitute(x, {image: index})
-    return BoundIndex(index, x)
+    return ex.BoundIndex(index, x)
 
 
-def bound_in_order(index: Index, x: Expression) -> Expression:
+def bound_in_order(index: ex.Index, x: ex.Expression) -> ex.Expression:
     """Bind an index in a function that the order of its arguments may change. Raises Refused for a permuted index."""
     if _image_in(index, x) is not None:
         raise Refused("indexed: any norm of a permuted row; a norm need not be that of the row itself")
     return bound(index, x)
 
 
-def _image_in(index: Index, x: Expression) -> Index | None:
+def _image_in(index: ex.Index, x: ex.Expression) -> ex.Index | None:
     """The permuted form in which ``index`` occurs in ``x``, if it does in one. Raises Refused where there are more."""
     images = [i for i in x.free if i[:2] == index[:2]]
     if len(images) > 1:
@@ -320,60 +296,60 @@ def _image_in(index: Index, x: Expression) -> Index | None:
     return next((i for i in images if i.image), None)
 
 
-def substitute(x: Expression, to: Mapping[Index, Index]) -> Expression:
+def substitute(x: ex.Expression, to: Mapping[ex.Index, ex.Index]) -> ex.Expression:
     """``x`` with index variables replaced; bound ones are renamed so that nothing is captured."""
     if not x.free & to.keys():
         return x
-    if isinstance(x, Letter):
+    if isinstance(x, ex.Letter):
         return type(x)(x.name, tuple(to.get(i, i) for i in x.indices))
-    if isinstance(x, Predicate):
+    if isinstance(x, ex.Predicate):
         return predicate(x.relation, *[to.get(i, i) for i in x.sides])
-    if isinstance(x, Position):
-        return Position(x.offset, tuple((sign, to.get(i, i)) for sign, i in x.indices))
-    if isinstance(x, Binder):
-        new = fresh(x.index.sort)
+    if isinstance(x, ex.Position):
+        return ex.Position(x.offset, tuple((sign, to.get(i, i)) for sign, i in x.indices))
+    if isinstance(x, ex.Binder):
+        new = ex.fresh(x.index.sort)
         body = substitute(x.body, {**{i: j for i, j in to.items() if i != x.index}, x.index: new})
-        return total(new, body) if isinstance(x, Total) else bound(new, body)
+        return total(new, body) if isinstance(x, ex.Total) else bound(new, body)
     return rebuild(x, [substitute(y, to) for y in x.children])
 
 
-def rebuild(x: Expression, children: Iterable[Expression]) -> Expression:
+def rebuild(x: ex.Expression, children: Iterable[ex.Expression]) -> ex.Expression:
     """The node ``x`` over other children, simplified anew. Not for letters, predicates and binders."""
     ys = tuple(children)
-    if isinstance(x, Sum):
+    if isinstance(x, ex.Sum):
         return add(*ys)
-    if isinstance(x, Product):
+    if isinstance(x, ex.Product):
         return multiply(*ys)
-    if isinstance(x, Ratio):
+    if isinstance(x, ex.Ratio):
         return divide(*ys)
-    if isinstance(x, Exponential):
+    if isinstance(x, ex.Exponential):
         return exponential(*ys)
-    if isinstance(x, Masked):
-        return Masked(*ys)
-    if isinstance(x, Opaque):
-        return Opaque(x.name, *ys)
+    if isinstance(x, ex.Masked):
+        return ex.Masked(*ys)
+    if isinstance(x, ex.Opaque):
+        return ex.Opaque(x.name, *ys)
     return x
 
 
-def at_size(x: Expression, sort: str, length: int) -> Expression:
+def at_size(x: ex.Expression, sort: str, length: int) -> ex.Expression:
     """``x`` with a number in the place of a size; sums over its indices stay."""
-    if isinstance(x, Count):
+    if isinstance(x, ex.Count):
         return constant(length) if x.sort == sort else x
     return rebuild(x, [at_size(y, sort, length) for y in x.children]) if x.children else x
 
 
-def simplified(x: Expression) -> Expression:
+def simplified(x: ex.Expression) -> ex.Expression:
     """Simplify an expression that was built as it is written."""
     with as_written(False):
         return _simplified(x)
 
 
-def _simplified(x: Expression) -> Expression:
-    if isinstance(x, Predicate):
+def _simplified(x: ex.Expression) -> ex.Expression:
+    if isinstance(x, ex.Predicate):
         return predicate(x.relation, *x.sides)
-    if isinstance(x, Binder):
+    if isinstance(x, ex.Binder):
         body = _simplified(x.body)
-        return total(x.index, body) if isinstance(x, Total) else bound(x.index, body)
-    if isinstance(x, Opaque) and x.name == "sqrt":
+        return total(x.index, body) if isinstance(x, ex.Total) else bound(x.index, body)
+    if isinstance(x, ex.Opaque) and x.name == "sqrt":
         return root(*map(_simplified, x.children))
     return rebuild(x, map(_simplified, x.children))

@@ -13,38 +13,20 @@ from symattn.arrays.array import Array
 from symattn.arrays.elementwise import Composed
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.index import building as build
+from symattn.arrays.index import expressions as ex
 from symattn.arrays.index import positions, structure
 from symattn.arrays.index.array import Indexed, Places
 from symattn.arrays.index.axes import ONE_LONG, Axis, axis
-from symattn.arrays.index.expressions import (
-    FORBIDDEN,
-    ONE,
-    PI,
-    TESTED,
-    ZERO,
-    Constant,
-    Expression,
-    Index,
-    Letter,
-    Masked,
-    Opaque,
-    Position,
-    Predicate,
-    Product,
-    Sum,
-    demand,
-    fresh,
-)
 from symattn.arrays.notes import note
 from symattn.arrays.reductions import Contractions
 from symattn.document.errors import InputError, Refused, Undecided
 
-Step = Callable[..., Expression]
+Step = Callable[..., ex.Expression]
 
 
 def _opaque(name: str) -> Callable[[Any, Any], Indexed]:
     def run(self: object, a: object) -> Indexed:
-        return each(lambda x: Opaque(name, _finite(name, x)), a)
+        return each(lambda x: ex.Opaque(name, _finite(name, x)), a)
 
     run.__name__ = run.__qualname__ = name
     run.__doc__ = f"{name} of each element, of which nothing is known but its slope."
@@ -55,7 +37,7 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
     """Elementwise functions, reductions and products of arrays whose sizes are letters."""
 
     inf, nan, newaxis = np.inf, np.nan, None
-    pi = Indexed.letters(PI, positive=True)
+    pi = Indexed.letters(ex.PI, positive=True)
     bool, float64, int64 = np.bool_, np.float64, np.int64
     kind = Indexed
 
@@ -72,7 +54,7 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         return each(_add, a, self.negative(b))
 
     def negative(self, a: object) -> Indexed:
-        return each(lambda x: positions.negate_position(x) if isinstance(x, Position) else build.negate(x), a)
+        return each(lambda x: positions.negate_position(x) if isinstance(x, ex.Position) else build.negate(x), a)
 
     def positive(self, a: object) -> Any:
         return a
@@ -120,7 +102,7 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         return self.logical_not(self.equal(a, b))
 
     def logical_not(self, a: object) -> Indexed:
-        return each(lambda x: build.add(ONE, build.negate(x)), a)
+        return each(lambda x: build.add(ex.ONE, build.negate(x)), a)
 
     def logical_and(self, a: object, b: object) -> Indexed:
         return each(build.multiply, a, b)
@@ -137,11 +119,11 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         return _reduced(a, axis, keepdims, lambda parts: build.add(*_bound(build.total, parts)))
 
     def max(self, a: object, axis: object = None, keepdims: object = False, **_: object) -> Indexed:
-        return _reduced(a, axis, keepdims, lambda parts: Opaque("max", *_bound(build.bound, parts)))
+        return _reduced(a, axis, keepdims, lambda parts: ex.Opaque("max", *_bound(build.bound, parts)))
 
     def any_norm(self, a: object) -> Indexed:
         """A norm of each row, as an opaque function of it."""
-        return _reduced(a, -1, True, lambda parts: Opaque("norm", *_bound(build.bound_in_order, parts)))
+        return _reduced(a, -1, True, lambda parts: ex.Opaque("norm", *_bound(build.bound_in_order, parts)))
 
     def mean(self, a: Array, axis: object = None, keepdims: object = False, **_: object) -> Indexed:
         result = self.sum(a, axis=axis, keepdims=keepdims)
@@ -191,15 +173,15 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         """Positions 0, 1, …: i over the first block, its length + j over the next, and so on."""
         a = axis(n)
 
-        def at(places: Places) -> Expression:
+        def at(places: Places) -> ex.Expression:
             block, indices = places[0]
             offset = Axis(a.blocks[:block]).linear()
             if all(isinstance(i, int) for i in indices):
                 within = int(np.ravel_multi_index(indices, a.blocks[block])) if indices else 0  # type: ignore[arg-type]
-                return Position(offset + within, ())
+                return ex.Position(offset + within, ())
             if len(indices) != 1:
                 raise Refused("indexed: a position within a product of sorts")
-            return Position(offset, ((1, indices[0]),))
+            return ex.Position(offset, ((1, indices[0]),))
 
         return Indexed([a], at)
 
@@ -217,7 +199,7 @@ def each(step: Step, *operands: object) -> Indexed:
         padded = (ONE_LONG,) * (rank - x.ndim) + x.shape
         shape = [_common(a, b) for a, b in zip(shape, padded, strict=True)]
 
-    def pick(x: Indexed, places: Places) -> Expression:
+    def pick(x: Indexed, places: Places) -> ex.Expression:
         mine = places[rank - x.ndim :]
         return x.at(tuple((0, ()) if a.blocks == ((),) else p for a, p in zip(x.shape, mine, strict=True)))
 
@@ -237,89 +219,89 @@ def _common(a: Axis, b: Axis) -> Axis:
     raise InputError(f"indexed: axes of lengths {a} and {b} do not fit; are they meant to be one sort?")
 
 
-def _add(a: Expression, b: Expression) -> Expression:
-    if isinstance(a, Position) or isinstance(b, Position):
+def _add(a: ex.Expression, b: ex.Expression) -> ex.Expression:
+    if isinstance(a, ex.Position) or isinstance(b, ex.Position):
         x, y = positions.as_position(a), positions.as_position(b)
         if x is not None and y is not None:
             return positions.add_positions(x, y)
     return build.add(positions.as_number(a), positions.as_number(b))
 
 
-def _logarithm(x: Expression) -> Expression:
+def _logarithm(x: ex.Expression) -> ex.Expression:
     x = _finite("log", x)
-    demand(">", x)
-    return Opaque("log", x)
+    ex.demand(">", x)
+    return ex.Opaque("log", x)
 
 
-def _finite(name: str, x: Expression) -> Expression:
+def _finite(name: str, x: ex.Expression) -> ex.Expression:
     x = positions.as_number(x)
-    if isinstance(x, Masked):
+    if isinstance(x, ex.Masked):
         raise Refused(f"indexed: {name} of -inf")
     return x
 
 
-def _sign(x: Expression) -> Expression:
+def _sign(x: ex.Expression) -> ex.Expression:
     """sign(x), or −sign(−x), whichever of both arguments comes first."""
     y = positions.as_number(x)
     if build.kept():
-        return Opaque("sign", y)
+        return ex.Opaque("sign", y)
     z = min(y, build.negate(y), key=repr)
-    return Opaque("sign", z) if z is y else build.negate(Opaque("sign", z))
+    return ex.Opaque("sign", z) if z is y else build.negate(ex.Opaque("sign", z))
 
 
-def _larger(a: Expression, b: Expression) -> Expression:
-    if a is b is FORBIDDEN or (FORBIDDEN in (a, b) and not build.kept()):
-        return b if a is FORBIDDEN else a
+def _larger(a: ex.Expression, b: ex.Expression) -> ex.Expression:
+    if a is b is ex.FORBIDDEN or (ex.FORBIDDEN in (a, b) and not build.kept()):
+        return b if a is ex.FORBIDDEN else a
     both = (positions.as_number(a), positions.as_number(b))
-    return Opaque("max", *(both if build.kept() else sorted(both, key=repr)))
+    return ex.Opaque("max", *(both if build.kept() else sorted(both, key=repr)))
 
 
-def _where(condition: Expression, a: Expression, b: Expression) -> Expression:
+def _where(condition: ex.Expression, a: ex.Expression, b: ex.Expression) -> ex.Expression:
     _expect_truth(condition)
     a, b = positions.as_number(a), positions.as_number(b)
-    if b is FORBIDDEN:
-        return build.add(a, Masked(condition, ZERO)) if isinstance(a, Masked) else Masked(condition, a)
-    if a is FORBIDDEN:
-        return _where(build.add(ONE, build.negate(condition)), b, a)
-    return build.add(build.multiply(condition, a), build.multiply(build.add(ONE, build.negate(condition)), b))
+    if b is ex.FORBIDDEN:
+        return build.add(a, ex.Masked(condition, ex.ZERO)) if isinstance(a, ex.Masked) else ex.Masked(condition, a)
+    if a is ex.FORBIDDEN:
+        return _where(build.add(ex.ONE, build.negate(condition)), b, a)
+    return build.add(build.multiply(condition, a), build.multiply(build.add(ex.ONE, build.negate(condition)), b))
 
 
-def _equal(a: Expression, b: Expression) -> Expression:
-    if isinstance(a, Position) or isinstance(b, Position):
+def _equal(a: ex.Expression, b: ex.Expression) -> ex.Expression:
+    if isinstance(a, ex.Position) or isinstance(b, ex.Position):
         return positions.same_position(a, b)
-    if isinstance(a, Constant) and isinstance(b, Constant):
-        return ONE if a is b else ZERO
+    if isinstance(a, ex.Constant) and isinstance(b, ex.Constant):
+        return ex.ONE if a is b else ex.ZERO
     if (truth := positions.equal_numbers(a, b)) is not None:
         return truth
-    if b is ZERO and not isinstance(a, Masked):
+    if b is ex.ZERO and not isinstance(a, ex.Masked):
         if not build.known_positive(a):
-            demand(TESTED, a)
-        return ZERO
+            ex.demand(ex.TESTED, a)
+        return ex.ZERO
     raise Undecided("indexed: equality of letters is what the prover decides, not the code")
 
 
-def _expect_truth(x: Expression) -> None:
+def _expect_truth(x: ex.Expression) -> None:
     """Letters in a condition stand for truth values. Others than 0 and 1 would be multiplied by, not tested."""
     for y in build.terms(x):
         for f in build.factors(y):
-            if isinstance(f, Letter):
+            if isinstance(f, ex.Letter):
                 note(f"hypothesis: {f.name.split('@')[0].split('[')[0]} holds truth values, 0 or 1")
-            elif isinstance(f, (Sum, Product)):
+            elif isinstance(f, (ex.Sum, ex.Product)):
                 _expect_truth(f)
-            elif not isinstance(f, (Predicate, Constant)):
+            elif not isinstance(f, (ex.Predicate, ex.Constant)):
                 raise Undecided("indexed: a condition that is neither a mask nor made of positions")
 
 
-def _is_finite(x: Expression) -> Expression:
-    if isinstance(x, Masked):
+def _is_finite(x: ex.Expression) -> ex.Expression:
+    if isinstance(x, ex.Masked):
         return x.allowed
-    if isinstance(x, Opaque) and x.name == "max" and _holds_mask(x):
+    if isinstance(x, ex.Opaque) and x.name == "max" and _holds_mask(x):
         note("hypothesis: every row has an allowed key, so that its maximum is finite")
-    return ONE
+    return ex.ONE
 
 
-def _holds_mask(x: Expression) -> bool:
-    return isinstance(x, Masked) or any(map(_holds_mask, x.children))
+def _holds_mask(x: ex.Expression) -> bool:
+    return isinstance(x, ex.Masked) or any(map(_holds_mask, x.children))
 
 
 def _axes(a: Array, axis: Any) -> list[int]:
@@ -327,10 +309,10 @@ def _axes(a: Array, axis: Any) -> list[int]:
     return sorted((k % a.ndim for k in chosen), reverse=True)
 
 
-Parts = list[tuple[list[Index], Expression]]
+Parts = list[tuple[list[ex.Index], ex.Expression]]
 
 
-def _reduced(a: Any, axis: object, keepdims: object, join: Callable[[Parts], Expression]) -> Indexed:
+def _reduced(a: Any, axis: object, keepdims: object, join: Callable[[Parts], ex.Expression]) -> Indexed:
     for k in _axes(a, axis):
         a = _over(a, k, join)
         if keepdims:
@@ -338,23 +320,23 @@ def _reduced(a: Any, axis: object, keepdims: object, join: Callable[[Parts], Exp
     return a  # type: ignore[no-any-return]
 
 
-def _over(a: Indexed, k: int, join: Callable[[Parts], Expression]) -> Indexed:
+def _over(a: Indexed, k: int, join: Callable[[Parts], ex.Expression]) -> Indexed:
     """Reduce the axis k: ``join`` gets, for each block, the indices to bind and the element that holds them."""
     length = a.shape[k]
 
-    def at(places: Places) -> Expression:
+    def at(places: Places) -> ex.Expression:
         parts: Parts = []
         for b, block in enumerate(length.blocks):
             for numbers in itertools.product(*[range(f) for f in block if isinstance(f, int)]):
                 given = iter(numbers)
-                entry = tuple(fresh(f) if isinstance(f, str) else next(given) for f in block)
+                entry = tuple(ex.fresh(f) if isinstance(f, str) else next(given) for f in block)
                 element = a.at((*places[:k], (b, entry), *places[k:]))
-                parts.append(([i for i in entry if isinstance(i, Index)], element))
+                parts.append(([i for i in entry if isinstance(i, ex.Index)], element))
         return join(parts)
 
     return Indexed((*a.shape[:k], *a.shape[k + 1 :]), at)
 
 
-def _bound(bind: Callable[[Index, Expression], Expression], parts: Parts) -> list[Expression]:
+def _bound(bind: Callable[[ex.Index, ex.Expression], ex.Expression], parts: Parts) -> list[ex.Expression]:
     """The elements of the blocks, with their indices bound."""
     return [reduce(lambda x, i: bind(i, x), reversed(indices), positions.as_number(x)) for indices, x in parts]

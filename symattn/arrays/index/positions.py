@@ -11,74 +11,62 @@ from fractions import Fraction
 from itertools import product
 from math import ceil
 
+from symattn.arrays.index import expressions as ex
 from symattn.arrays.index.axes import Linear, axis, linear
 from symattn.arrays.index.building import add, as_written, constant, multiply, negate, predicate
-from symattn.arrays.index.expressions import (
-    ONE,
-    ZERO,
-    Constant,
-    Count,
-    Expression,
-    Index,
-    Letter,
-    Position,
-    Product,
-    Signed,
-    Sum,
-)
 from symattn.arrays.met import Polynomial, any_way, meet_branch, meet_place
 from symattn.document.errors import Undecided
 
 PLACE = "position in "  # so are the letters called that stand for positions
 
 
-def as_number(x: Expression) -> Expression:
+def as_number(x: ex.Expression) -> ex.Expression:
     """A position as a number: its indices become letters, any number for each place. (No array has such a name.)"""
-    if not isinstance(x, Position):
+    if not isinstance(x, ex.Position):
         return x
     with as_written(False):
-        places = [multiply(constant(sign), Letter(PLACE + i.sort, (i,))) for sign, i in x.indices]
+        places = [multiply(constant(sign), ex.Letter(PLACE + i.sort, (i,))) for sign, i in x.indices]
         return add(x.offset.expression(), *places)
 
 
-def as_position(x: Expression) -> Position | None:
+def as_position(x: ex.Expression) -> ex.Position | None:
     """A whole number, a size or a position as a position; None for anything else."""
-    if isinstance(x, Position):
+    if isinstance(x, ex.Position):
         return x
-    if isinstance(x, Constant):
+    if isinstance(x, ex.Constant):
         meet_place(ceil(x.value))
-    if isinstance(x, Constant) and x.value.denominator == 1:
-        return Position(linear(int(x.value)), ())
-    if isinstance(x, Count):
-        return Position(linear(axis(x.sort)), ())
+    if isinstance(x, ex.Constant) and x.value.denominator == 1:
+        return ex.Position(linear(int(x.value)), ())
+    if isinstance(x, ex.Count):
+        return ex.Position(linear(axis(x.sort)), ())
     return None
 
 
-def add_positions(a: Position, b: Position) -> Position:
+def add_positions(a: ex.Position, b: ex.Position) -> ex.Position:
     """a + b."""
-    return Position(a.offset + b.offset, a.indices + b.indices)
+    return ex.Position(a.offset + b.offset, a.indices + b.indices)
 
 
-def negate_position(a: Position) -> Position:
+def negate_position(a: ex.Position) -> ex.Position:
     """−a."""
-    return Position(-a.offset, tuple((-sign, i) for sign, i in a.indices))
+    return ex.Position(-a.offset, tuple((-sign, i) for sign, i in a.indices))
 
 
-def at_most(a: Expression, b: Expression, strict: bool) -> Expression:
+def at_most(a: ex.Expression, b: ex.Expression, strict: bool) -> ex.Expression:
     """[a ≤ b], or [a < b] if ``strict``, as a predicate. Raises ``Undecided``, it never guesses."""
     x, y = as_position(a), as_position(b)
     if x is None or y is None:
         value = _compared(a, b)
         if value is not None:
-            return ONE if value < 0 or (value == 0 and not strict) else ZERO
+            return ex.ONE if value < 0 or (value == 0 and not strict) else ex.ZERO
         raise Undecided("indexed: an order between elements that are letters")
     gap = add_positions(y, negate_position(x))
     rest: Linear = gap.offset - int(strict)  # the question is now: rest + Σ ups − Σ downs ≥ 0 ?
     ups, downs = _cancelled(gap.indices)
     if _never_negative(rest, downs, 1, ups):
-        return ONE
+        return ex.ONE
     if _never_negative(-rest - 1, ups, 1, downs):
-        return ZERO
+        return ex.ZERO
     number = rest.coefficients.get((), 0)
     bare = not rest.coefficients.keys() - {()}
     if len(ups) == len(downs) == 1 and ups[0].sort == downs[0].sort and bare and number in (0, -1):
@@ -87,7 +75,7 @@ def at_most(a: Expression, b: Expression, strict: bool) -> Expression:
     raise Undecided(f"indexed: {a} {'<' if strict else '≤'} {b} is not decided for all sizes")
 
 
-def same_position(a: Expression, b: Expression) -> Expression:
+def same_position(a: ex.Expression, b: ex.Expression) -> ex.Expression:
     """[a = b] for positions of one sort."""
     x, y = as_position(a), as_position(b)
     if x is None or y is None:
@@ -95,22 +83,22 @@ def same_position(a: Expression, b: Expression) -> Expression:
     gap = add_positions(y, negate_position(x))
     ups, downs = _cancelled(gap.indices)
     if not ups and not downs and set(gap.offset.coefficients) <= {()}:
-        return ZERO if gap.offset.coefficients else ONE
+        return ex.ZERO if gap.offset.coefficients else ex.ONE
     if len(ups) == len(downs) == 1 and ups[0].sort == downs[0].sort and not gap.offset.coefficients:
         return predicate("=", downs[0], ups[0])
     below, above = _never_negative(gap.offset - 1, downs, 1, ups), _never_negative(-gap.offset - 1, ups, 1, downs)
     if below or above:
-        return ZERO
+        return ex.ZERO
     raise Undecided(f"indexed: {a} = {b} is not decided for all sizes")
 
 
-def equal_numbers(a: Expression, b: Expression) -> Expression | None:
+def equal_numbers(a: ex.Expression, b: ex.Expression) -> ex.Expression | None:
     """[a = b] where it is only asked which sizes the code compares; None otherwise."""
     value = _compared(a, b)
-    return None if value is None else ONE if value == 0 else ZERO
+    return None if value is None else ex.ONE if value == 0 else ex.ZERO
 
 
-def _compared(a: Expression, b: Expression) -> Fraction | None:
+def _compared(a: ex.Expression, b: ex.Expression) -> Fraction | None:
     """a − b at the sizes that are looked at, 0 for letters; None where no sizes are looked at."""
     if not any_way():
         return None
@@ -118,15 +106,15 @@ def _compared(a: Expression, b: Expression) -> Fraction | None:
     return Fraction(0) if gap is None else meet_branch(gap)
 
 
-def in_sizes(x: Expression) -> Polynomial | None:
+def in_sizes(x: ex.Expression) -> Polynomial | None:
     """An expression that is made of sizes and numbers alone, as a polynomial."""
-    if isinstance(x, (Constant, Count)):
-        return {(): x.value} if isinstance(x, Constant) else {(x.sort,): 1}
-    parts = [in_sizes(y) for y in x.children] if isinstance(x, (Sum, Product)) else [None]
+    if isinstance(x, (ex.Constant, ex.Count)):
+        return {(): x.value} if isinstance(x, ex.Constant) else {(x.sort,): 1}
+    parts = [in_sizes(y) for y in x.children] if isinstance(x, (ex.Sum, ex.Product)) else [None]
     known = [p for p in parts if p is not None]
     if len(known) < len(parts):
         return None
-    if isinstance(x, Sum):
+    if isinstance(x, ex.Sum):
         return {k: sum(p.get(k, 0) for p in known) for k in {k: None for p in known for k in p}}
     result: dict[tuple[str, ...], Fraction | int] = {(): 1}
     for p in known:
@@ -137,7 +125,7 @@ def in_sizes(x: Expression) -> Polynomial | None:
     return result
 
 
-def _cancelled(indices: tuple[Signed, ...]) -> tuple[list[Index], list[Index]]:
+def _cancelled(indices: tuple[ex.Signed, ...]) -> tuple[list[ex.Index], list[ex.Index]]:
     """The indices with a plus and with a minus, what occurs in both left out."""
     ups, downs = [i for s, i in indices if s > 0], [i for s, i in indices if s < 0]
     for i in list(ups):
@@ -147,7 +135,7 @@ def _cancelled(indices: tuple[Signed, ...]) -> tuple[list[Index], list[Index]]:
     return ups, downs
 
 
-def _never_negative(rest: Linear, downs: list[Index], least: int, ups: list[Index]) -> bool:
+def _never_negative(rest: Linear, downs: list[ex.Index], least: int, ups: list[ex.Index]) -> bool:
     """Return whether rest − Σ downs ≥ 0 for all sizes, each index below its size."""
     lowest = Counter(rest.coefficients)
     for i in downs:

@@ -12,25 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from symattn.models.auditing import provenance
 from symattn.models.auditing.begun import defect
 from symattn.models.auditing.patches import doing, in_backward, reading
-from symattn.models.auditing.provenance import (
-    EXPONENTIALS,
-    FUSED,
-    PRODUCTS,
-    RULES,
-    SOFTMAX,
-    Added,
-    Exponentials,
-    KnownNodes,
-    Node,
-    Operation,
-    TracedScores,
-    TracedSoftmax,
-    TracedWeights,
-    made_of,
-    seeing,
-)
 from symattn.models.auditing.received import LAYERS, Received, UnreadCall, inside, of_torch
 from symattn.models.auditing.setting import Module, Tensor
 from symattn.programs.modules import heads_of
@@ -50,7 +34,7 @@ def mode(audit: Audit) -> TorchDispatchMode:
 
     tracer = Tracer(audit)
 
-    def follow(mode: TorchDispatchMode, op: Operation, func: OpOverload) -> Tensor:
+    def follow(mode: TorchDispatchMode, op: provenance.Operation, func: OpOverload) -> Tensor:
         if doing.reading or (in_backward() and not torch.is_grad_enabled()):  # weights that are computed again
             return func(*op.args, **op.kwargs)
         if _composed(func):  # in inference mode, and there alone, such operators come here as one
@@ -58,7 +42,7 @@ def mode(audit: Audit) -> TorchDispatchMode:
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *op.args, **op.kwargs)
         return tracer.called(op, func)
 
-    result = seeing(follow)
+    result = provenance.seeing(follow)
     result.tracer = tracer
     return result
 
@@ -67,18 +51,18 @@ class Tracer:
     """The scores and weights that are alive in one thread, and what becomes of them."""
 
     def __init__(self, audit: Audit) -> None:
-        self.audit, self.known = audit, KnownNodes()
-        self.softmaxes: list[TracedSoftmax] = []
+        self.audit, self.known = audit, provenance.KnownNodes()
+        self.softmaxes: list[provenance.TracedSoftmax] = []
         self._pending: list[tuple[Callable[[GradientNode], None], Tensor]] = []
 
-    def called(self, op: Operation, func: OpOverload) -> Tensor:
+    def called(self, op: provenance.Operation, func: OpOverload) -> Tensor:
         """Run an operator, and say what its result is. The operator alone may raise, and raises what it does unseen."""
         self.tie()
         node = self._node(op)
         out = func(*op.args, **op.kwargs)
         for changed in _changed(func, op):
             self.known.changed(changed)
-            node = None if node is not None and made_of(node, changed) else node
+            node = None if node is not None and provenance.made_of(node, changed) else node
         try:
             self._said(op, node, out)
         except Exception as error:
@@ -97,65 +81,66 @@ class Tracer:
         if tie is not None:
             self._pending.append((tie, out))
 
-    def _node(self, op: Operation) -> Node | None:
+    def _node(self, op: provenance.Operation) -> provenance.Node | None:
         """Apply the rule of an operator; None where there is none, or where it fails on this kind of array."""
         try:
-            return RULES[op.name](self.known, op) if op.name in RULES else None
+            return provenance.RULES[op.name](self.known, op) if op.name in provenance.RULES else None
         except Exception:
             return None
 
-    def _said(self, op: Operation, node: Node | None, out: Tensor) -> None:
+    def _said(self, op: provenance.Operation, node: provenance.Node | None, out: Tensor) -> None:
         if op.name in ("_to_copy", "clone") and self.audit.holds(op.args[0]):
             self.audit.copied(out)
         elif op.name in LAYERS:
             self._layer(op)
-        elif op.name in FUSED:
+        elif op.name in provenance.FUSED:
             self._fused(op, out)
-        elif op.name in PRODUCTS:
+        elif op.name in provenance.PRODUCTS:
             self._product(op, out)
-        elif op.name in SOFTMAX:
+        elif op.name in provenance.SOFTMAX:
             self._softmax(op, out)
-        elif op.name in EXPONENTIALS:
+        elif op.name in provenance.EXPONENTIALS:
             self._exponentials(node, out)
         elif node is not None:
             self.known.put(out[0] if isinstance(out, (list, tuple)) else out, node)
 
-    def _softmax(self, op: Operation, out: Tensor) -> None:
+    def _softmax(self, op: provenance.Operation, out: Tensor) -> None:
         module = _module()
         if not self.audit.wants(module):
             return
         x, axis = op.args[0], int(op.args[1])
         node = self.known.get(x)
-        keys = axis in (-1, x.ndim - 1) and isinstance(node, TracedScores) and x.shape[-1] == node.keys
-        scores = node if isinstance(node, TracedScores) and keys else None
+        keys = axis in (-1, x.ndim - 1) and isinstance(node, provenance.TracedScores) and x.shape[-1] == node.keys
+        scores = node if isinstance(node, provenance.TracedScores) and keys else None
         traced_softmax = self._made(module, scores is not None)
         self.known.put(
-            out, TracedWeights(scores, traced_softmax, "" if scores else "the input of its softmax is unknown")
+            out,
+            provenance.TracedWeights(scores, traced_softmax, "" if scores else "the input of its softmax is unknown"),
         )
 
-    def _made(self, module: Module | None, read: bool) -> TracedSoftmax:
+    def _made(self, module: Module | None, read: bool) -> provenance.TracedSoftmax:
         """A softmax that is to meet values, unless a checkpoint runs it again, which stops early."""
-        traced_softmax = TracedSoftmax(module, read, heads_of(_layer()) is not None)
+        traced_softmax = provenance.TracedSoftmax(module, read, heads_of(_layer()) is not None)
         if not in_backward():
             self.softmaxes.append(traced_softmax)
         return traced_softmax
 
-    def _exponentials(self, scores: Node | None, out: Tensor) -> None:
-        if isinstance(scores, TracedScores) and scores.fits(out.shape) and self.audit.wants(_module()):
+    def _exponentials(self, scores: provenance.Node | None, out: Tensor) -> None:
+        if isinstance(scores, provenance.TracedScores) and scores.fits(out.shape) and self.audit.wants(_module()):
             traced_softmax = self._made(_module(), True)
-            self.known.put(out, Exponentials(scores, traced_softmax))
+            self.known.put(out, provenance.Exponentials(scores, traced_softmax))
 
-    def _product(self, op: Operation, out: Tensor) -> None:
+    def _product(self, op: provenance.Operation, out: Tensor) -> None:
         a, b = op.args[-2:] if op.name == "baddbmm" else op.args[:2]
         weights = self.known.get(a)
-        if isinstance(weights, TracedWeights):
+        if isinstance(weights, provenance.TracedWeights):
             self._met(weights, b, out if op.name != "baddbmm" else None)
-        elif isinstance(other := self.known.get(b.mT), TracedWeights):
+        elif isinstance(other := self.known.get(b.mT), provenance.TracedWeights):
             self._met(other, None, None)
         elif not self.audit.holds(b) and not self.audit.holds(a):
             self.known.put(out, _scores(op))
 
-    def _met(self, weights: TracedWeights, values: Tensor | None, out: Tensor | None) -> None:
+    def _met(self, weights: provenance.TracedWeights, values: Tensor | None, out: Tensor | None) -> None:
         """Weights meet values."""
         module = _module()
         for softmax in filter(None, (weights.softmax, weights.summed)):
@@ -173,7 +158,7 @@ class Tracer:
         received = Received("operators", q, k, v, masks, scores.scale, scores.cap, eager=True, module=module)
         self._tell(received, shaped, out)
 
-    def _layer(self, op: Operation) -> None:
+    def _layer(self, op: provenance.Operation) -> None:
         """A layer in one operator."""
         module = _module()
         if not self.audit.wants(module):
@@ -186,11 +171,11 @@ class Tracer:
         else:
             self.audit.spelled(received, out)
 
-    def _fused(self, op: Operation, out: Sequence[Tensor]) -> None:
+    def _fused(self, op: provenance.Operation, out: Sequence[Tensor]) -> None:
         module = _module()
         if not self.audit.wants(module):
             return
-        if not FUSED[op.name]:
+        if not provenance.FUSED[op.name]:
             self.audit.unread("fused operator", module, f"{op.name} is not read")
             return
         own = {"dropout_p": op.argument(3, "dropout_p", 0.0), "is_causal": op.argument(4, "is_causal")}
@@ -218,7 +203,7 @@ def _composed(func: OpOverload) -> bool:
     return known and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
 
 
-def _changed(func: Function, op: Operation) -> list[Tensor]:
+def _changed(func: Function, op: provenance.Operation) -> list[Tensor]:
     """The arrays that an operator writes into, by its schema."""
     schema = getattr(func, "_schema", None)
     if schema is None or not schema.is_mutable:
@@ -231,15 +216,15 @@ def _changed(func: Function, op: Operation) -> list[Tensor]:
     return [t for some in given for t in (some if isinstance(some, (list, tuple)) else [some])]
 
 
-def _by_heads(added: Added, h: int, rows: Sequence[int]) -> Tensor:
+def _by_heads(added: provenance.Added, h: int, rows: Sequence[int]) -> Tensor:
     array = added.rows(rows)
     return array.reshape(-1, h, *array.shape[-2:])
 
 
-def _scores(op: Operation) -> TracedScores | None:
+def _scores(op: provenance.Operation) -> provenance.TracedScores | None:
     if op.name != "baddbmm":
-        return TracedScores(op.args[0], op.args[1].mT)
+        return provenance.TracedScores(op.args[0], op.args[1].mT)
     added, a, b = op.args[:3]
-    scores = TracedScores(a, b.mT, scale=float(op.kwargs.get("alpha", 1)))
+    scores = provenance.TracedScores(a, b.mT, scale=float(op.kwargs.get("alpha", 1)))
     beta = float(op.kwargs.get("beta", 1))
     return scores.adding(added, (*a.shape[:-1], b.shape[-1]), beta) if beta else scores

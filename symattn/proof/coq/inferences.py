@@ -13,25 +13,13 @@ from typing import Any
 
 from symattn.document.errors import Refused
 from symattn.proof.checker_reading import Record, Rejected
+from symattn.proof.coq import writing
 from symattn.proof.coq.differing import of_differing
 from symattn.proof.coq.folds import of_fold
 from symattn.proof.coq.printing import CoqReader, auxiliary, identifier
 from symattn.proof.coq.readable import Stated, Supposed, readable, reading, variables
 from symattn.proof.coq.steps import renamed
 from symattn.proof.coq.terms import Names, Term, number, term
-from symattn.proof.coq.writing import (
-    Lemma,
-    bound,
-    bounded,
-    equated,
-    free_of,
-    lemma,
-    lemma_of,
-    shown_by,
-    simplified,
-    with_arrays,
-    written_term,
-)
 
 
 @dataclass(frozen=True)
@@ -47,16 +35,18 @@ class _Claim:
     proof: str = ""
 
 
-def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> Lemma:
+def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> writing.Lemma:
     """The lemma of an inference, with those of its premises in its text; or why there is none."""
     kind = str(record.get("rule", record["kind"]))
     known = _INFERENCES.get(kind)
     if known is None:
-        return Lemma(name, why=f"it rests on {_WORDS.get(kind, f'a step by {kind}')}, which the theory does not have")
+        return writing.Lemma(
+            name, why=f"it rests on {_WORDS.get(kind, f'a step by {kind}')}, which the theory does not have"
+        )
     try:
         return known(name, record, conclusion, regroup)
     except (Refused, Rejected) as reason:
-        return Lemma(name, why=str(reason))
+        return writing.Lemma(name, why=str(reason))
 
 
 _WORDS = {
@@ -73,7 +63,7 @@ def _claims(name: str, record: Record, names: Names) -> Iterator[_Claim]:
         if record["kind"] == "step":
             yield _of_largest(own, record, conclusion, names)
         else:
-            said, why = bounded(own, record, conclusion, names)
+            said, why = writing.bounded(own, record, conclusion, names)
             known = frozenset(map(str, record["not negative"]))
             said = replace(said, only=())  # no rule asks where both sides are equal
             yield _Claim(said, tuple(map(str, record["positive"])), known, tuple(record["rules"]), why)
@@ -83,9 +73,9 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
     """Return the claim for the largest entries; it supposes all that the premises do."""
     premises = [c for n, p in enumerate(record["premises"], 1) for c in _claims(auxiliary(name, f"from_{n}"), p, names)]
     positive = tuple(dict.fromkeys(x for c in premises for x in c.positive))
-    _, sorts, scope, free = free_of(conclusion, names)
+    _, sorts, scope, free = writing.free_of(conclusion, names)
     both = {"left": conclusion["smaller"], "right": conclusion["larger"]}
-    left, right = (term(x, scope, names) for x in simplified(both, sorts, positive))
+    left, right = (term(x, scope, names) for x in writing.simplified(both, sorts, positive))
     ways = " | ".join(f"{_applied(c)}; given" for c in premises)
     every = [c.said for c in premises]
     said = Stated(
@@ -101,28 +91,28 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
     return _Claim(said, positive, known, rules, from_=tuple(premises), proof=proof)
 
 
-def _whole(claim: _Claim, regroup: bool) -> Lemma:
+def _whole(claim: _Claim, regroup: bool) -> writing.Lemma:
     """The lemma of a claim, with those that it rests on before it."""
-    said = with_arrays(claim.said, claim.positive, claim.known, claim.rules)
+    said = writing.with_arrays(claim.said, claim.positive, claim.known, claim.rules)
     if claim.why is not None:
-        return shown_by(said, claim.why, regroup)
+        return writing.shown_by(said, claim.why, regroup)
     result = readable(said, f"Proof. intros. {claim.proof}. Qed.")
-    return lemma_of(said, result, [_whole(c, regroup) for c in claim.from_])
+    return writing.lemma_of(said, result, [_whole(c, regroup) for c in claim.from_])
 
 
 def _applied(claim: _Claim) -> str:
     return f"apply ({claim.said.name} {variables(reading(claim.said))})"
 
 
-def _substituted(name: str, record: Record, regroup: bool) -> Lemma:
+def _substituted(name: str, record: Record, regroup: bool) -> writing.Lemma:
     """Both sides are one expression, in which equals are put for equals; that they are equal is a hypothesis."""
-    names, sorts, scope, free = free_of(record["through"])
-    left, right, through = (written_term(record[side]["expression"], sorts, scope, names) for side in _SIDES)
+    names, sorts, scope, free = writing.free_of(record["through"])
+    left, right, through = (writing.written_term(record[side]["expression"], sorts, scope, names) for side in _SIDES)
     letters: dict[int, tuple[Term, Term]] = {}
     equals = []
     for equal, to in zip(record["equal"], record["to"], strict=True):
-        _, own, inside, kinds = free_of(equal, names)
-        a, b = (written_term(x["expression"], own, inside, names) for x in (equal, to))
+        _, own, inside, kinds = writing.free_of(equal, names)
+        a, b = (writing.written_term(x["expression"], own, inside, names) for x in (equal, to))
         letters |= {n: (a, b) for n in names.with_name(str(equal["letter"]))}
         equals.append((kinds, a, b))
     one, other = (_put(through, {n: both[k] for n, both in letters.items()}) for k in (0, 1))
@@ -130,7 +120,7 @@ def _substituted(name: str, record: Record, regroup: bool) -> Lemma:
     said = Stated(name, names, free, "=", left, right, equals=tuple(equals))
     first = replace(said, name=auxiliary(name, "from_1"), right=one, equals=())
     second = replace(said, name=auxiliary(name, "from_2"), left=other, equals=())
-    before = [equated(x, regroup) for x in (first, second)]
+    before = [writing.equated(x, regroup) for x in (first, second)]
     reader = reading(said)
     middle = [reader.text(x, reader.scope(free)) for x in (one, other)]
     result = readable(
@@ -138,7 +128,7 @@ def _substituted(name: str, record: Record, regroup: bool) -> Lemma:
         f"Proof. intros. transitivity ({middle[0]}); [apply ({first.name} {variables(reader)}); given|].\n"
         f"transitivity ({middle[1]}); [same|apply ({second.name} {variables(reader)}); given]. Qed.",
     )
-    return lemma_of(said, result, before)
+    return writing.lemma_of(said, result, before)
 
 
 _SIDES = ("left", "right", "through")
@@ -151,7 +141,7 @@ def _put(x: Term, meant: Mapping[int, Term]) -> Term:
     return Term(x.head, x.numbers, tuple(_put(y, meant) for y in x.below))
 
 
-def lemmas(theorem: str, certificates: Sequence[Record], regroup: bool = False) -> list[Lemma]:
+def lemmas(theorem: str, certificates: Sequence[Record], regroup: bool = False) -> list[writing.Lemma]:
     """All equations, signs and inferences of certificates; with ``regroup`` there are hints to put sums in order."""
     every = [(c, e) for c in certificates for e in c.get("equations", ())]
     signs = [(c, e) for c in certificates if c["kind"] == "sign" for e in c["conclusions"]]
@@ -161,20 +151,22 @@ def lemmas(theorem: str, certificates: Sequence[Record], regroup: bool = False) 
     many = len(every) + len(signs) + len(others)
     names = [identifier(theorem) + ("" if many == 1 else f"_{n}") for n in range(1, many + 1)]
     last = len(every) + len(signs)
-    equations = [lemma(name, e, c["rules"], c["positive"], regroup) for name, (c, e) in zip(names, every, strict=False)]
-    bounds = [bound(name, c, e, regroup) for name, (c, e) in zip(names[len(every) : last], signs, strict=True)]
+    equations = [
+        writing.lemma(name, e, c["rules"], c["positive"], regroup) for name, (c, e) in zip(names, every, strict=False)
+    ]
+    bounds = [writing.bound(name, c, e, regroup) for name, (c, e) in zip(names[len(every) : last], signs, strict=True)]
     return [*equations, *bounds, *[inferred(name, *x, regroup) for name, x in zip(names[last:], others, strict=True)]]
 
 
-def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> Lemma:
+def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> writing.Lemma:
     """Equal functions of what premises say is equal, or a logarithm: each side is at most the other one."""
     if any(p["kind"] != "certificate" for p in record["premises"]):
         raise Refused(f"coq: it rests on a step by {record['rule']}, which the theory does not have")
     positive, rules = ([x for p in record["premises"] for x in p[key]] for key in ("positive", "rules"))
-    names, sorts, scope, free = free_of(conclusion)
-    left, right = (term(x, scope, names) for x in simplified(conclusion, sorts, positive))
+    names, sorts, scope, free = writing.free_of(conclusion)
+    left, right = (term(x, scope, names) for x in writing.simplified(conclusion, sorts, positive))
     said = Stated(name, names, free, "=", left, right, supposed=Supposed("log" in names.functions))
-    said = with_arrays(said, positive, (), rules)
+    said = writing.with_arrays(said, positive, (), rules)
     if record["rule"] == "squares":
         if [(x.head, x.numbers, [y.head for y in x.below]) for x in (left, right)] != 2 * [
             ("Fun", left.numbers, ["One"])
@@ -186,7 +178,7 @@ def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> 
             occurring.see(side)
         within = replace(names, functions={f: n for f, n in names.functions.items() if n in occurring.counts})
         part = replace(said, name=auxiliary(name, "from_1"), names=within, left=a, right=b, supposed=Supposed())
-        before = [equated(part, regroup)]
+        before = [writing.equated(part, regroup)]
         proof = f"f_equal; apply ({part.name} {variables(reading(part))}); given"
     else:
         turned = ((left, right), (right, left))
@@ -194,10 +186,10 @@ def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> 
             replace(said, name=auxiliary(name, f"from_{n}"), relation="<=", left=a, right=b)
             for n, (a, b) in enumerate(turned, 1)
         ]
-        before = [shown_by(x, _tangent(*both), regroup) for x, both in zip(parts, turned, strict=True)]
+        before = [writing.shown_by(x, _tangent(*both), regroup) for x, both in zip(parts, turned, strict=True)]
         ways = " | ".join(f"apply ({x.name} {variables(reading(x))}); given" for x in parts)
         proof = f"apply Rle_antisym; [{ways}]"
-    return lemma_of(said, readable(said, f"Proof. intros. {proof}. Qed."), before)
+    return writing.lemma_of(said, readable(said, f"Proof. intros. {proof}. Qed."), before)
 
 
 def _tangent(x: Term, y: Term) -> Term:
@@ -212,7 +204,7 @@ def _negated(x: Term) -> Term:
     return x.below[1] if x.head == "Mul" and x.below[0] == number(-1) else Term("Mul", (), (number(-1), x))
 
 
-_INFERENCES: Mapping[str, Callable[[str, Record, Record, bool], Lemma]] = {
+_INFERENCES: Mapping[str, Callable[[str, Record, Record, bool], writing.Lemma]] = {
     "largest": lambda name, record, conclusion, regroup: _whole(
         _of_largest(name, record, conclusion, Names()), regroup
     ),
