@@ -89,6 +89,24 @@ class Traced(Expected):
         """The exact output as float64; NaN where it is no number."""
         return centres(self.run.output) if self.quick is None else self.quick.centre
 
+    def ratios(self, got: np.ndarray) -> np.ndarray:
+        """See ``Expected.ratios``; of a row of which scores are 0/0 nothing is said.
+
+        That is where a query or key of length 0 is divided by its length, and the definition has no value: code that
+        bounds the length from below gives a number there, other code NaN.
+        """
+        result = super().ratios(got)
+        return np.where(self.unsaid, 0.0, result) if np.isinf(result).any() else result
+
+    @cached_property
+    def unsaid(self) -> np.ndarray:
+        """The rows, with an axis of columns, in which a score is 0/0, of inputs that are numbers."""
+        run = self.run
+        if any(a.dtype.kind == "f" and np.isnan(a).any() for a in run.inputs.values()):
+            return np.zeros(1, dtype=bool)
+        rows: np.ndarray = np.any(run.kind.xp.isnan(run.final_scores), axis=-1, keepdims=True)
+        return rows if rows.ndim == self.allowed.ndim else np.any(rows, axis=-3)  # heads that are joined
+
     def decides(self, got: np.ndarray) -> bool:
         """Return whether enclosures in float64 say of each entry if it is legal."""
         return self.quick is not None and bool(shares(got, *self.quick, self.allowed)[1].all())

@@ -210,3 +210,37 @@ def test_an_accumulator_of_half_precision_is_found_in_float32() -> None:
         total = (total + e[:, j : j + 1] * given["v"][j]).astype(np.float16)
     error = np.abs(total / e.sum(axis=1, keepdims=True) - _exact(**given))
     assert (error > plain_bound.allowed(Attention(), given, p)).any()
+
+
+# -- what has no value -------------------------------------------------------------------------------------------------
+def _ratios(spec: Attention, got: object, **inputs: np.ndarray) -> np.ndarray:
+    return expected(spec, inputs, Precision.of("fp32")).ratios(np.asarray(got, dtype=float))
+
+
+@pytest.mark.parametrize("fields", [{"qk_norm": "l2"}, {"qk_norm": "rms"}, {"qk_norm": "layer"}, {"score": "cosine"}])
+def test_of_a_vector_divided_by_its_length_0_nothing_is_said(fields: dict[str, str]) -> None:
+    spec, v = Attention(**fields), np.array([[1.0], [2.0]])  # type: ignore[arg-type]
+    inputs = {"q": np.array([[0.0, 0.0], [1.0, -1.0]]), "k": np.array([[1.0, -1.0], [1.0, -1.0]]), "v": v}
+    for undefined in (0.0, 1.5, np.nan, np.inf):
+        assert (_ratios(spec, [[undefined], [1.5]], **inputs) <= 1).all()
+    for wrong in (1.6, np.nan):  # in the row that has a value
+        assert _ratios(spec, [[1.5], [wrong]], **inputs)[1] > 1
+    inputs["k"] = np.array([[0.0, 0.0], [1.0, -1.0]])  # which every query sees
+    assert (_ratios(spec, [[7.0], [7.0]], **inputs) <= 1).all()
+
+
+def test_of_joined_heads_nothing_is_said_where_one_has_no_value() -> None:
+    x, w = np.array([[1.0, 1.0], [0.0, 1.0]]), np.eye(2)
+    spec = Attention(heads=2, qk_norm="l2", causal=True)
+    ratios = _ratios(spec, [[5.0, 5.0], [5.0, 5.0]], x=x, w_q=w, w_k=w, w_v=w)
+    assert ratios.shape == x.shape
+    assert (ratios[0] > 1).all()
+    assert (ratios[1] <= 1).all()
+
+
+def test_rows_without_keys_and_numbers_that_are_nan_are_still_judged() -> None:
+    open_ = np.array([[False, False], [True, True]])
+    ones = np.array([[1.0, 1.0], [1.0, 1.0]])
+    spec = Attention(qk_norm="l2", mask="boolean", fully_masked="nan")
+    assert _ratios(spec, [[0.0, 0.0], [1.0, 1.0]], q=ones, k=ones, v=ones, mask=open_)[0, 0] > 1
+    assert _ratios(spec, [[np.nan, np.nan], [1.0, 1.0]], q=ones, k=ones, v=ones, mask=open_).max() <= 1
