@@ -318,6 +318,18 @@ def test_nothing_but_exp_takes_a_logarithm(program: Any, words: str, of: type[Mo
         program(np.log(np.exp(of.letters(3))))
 
 
+def test_a_logarithm_of_0_is_forbidden(of: type[Modular]) -> None:
+    e = np.where([True, False, True], np.exp(of.letters(3)), 0)
+    logs = np.log(e)
+    assert np.isneginf(logs).tolist() == np.isneginf(logs / np.log(of.lift(2))).tolist() == [False, True, False]
+    assert (np.exp(logs) == e).all()
+    assert (np.exp(logs - np.log(e.sum())) == e / e.sum()).all()
+    assert not (np.exp(logs + 1) == e)[[0, 2]].any()
+    assert np.isneginf(of.letters(2, 2) + np.log(of.lift(np.tri(2)))).tolist() == [[False, True], [False, False]]
+    assert np.isnan(np.log(of.lift(0) / of.lift([0, 1]))).tolist() == [True, False]
+    refuses(lambda: -logs, kind=Refused, says="a logarithm times anything but 1")
+
+
 def test_forbidden_scores_obey_the_rules(of: type[Modular]) -> None:
     s = np.where([True, False], of.letters(2), -np.inf)
     assert np.isneginf(s + 1).tolist() == np.isneginf(s * 0.125).tolist() == [False, True]

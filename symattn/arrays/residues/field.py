@@ -132,7 +132,7 @@ class Field:
     def _signed(self, x: State, y: State) -> State:
         """±(ln 2)^k (s + log Z) = ±(ln 2)^k s + (ln 2)^k log Z^±1."""
         c, power = y.constant or (Fraction(0), 0)
-        if c not in (1, -1) or len(y.shape) > len(x.shape) or x.forbidden is not None:
+        if c not in (1, -1) or len(y.shape) > len(x.shape) or (c == -1 and x.forbidden is not None):
             raise Refused("modular: a logarithm times anything but 1, -1 and powers of ln 2; only exp takes logarithms")
         x = replace(
             x,

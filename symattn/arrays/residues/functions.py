@@ -57,27 +57,24 @@ def exponential(field: Field, x: State) -> State:
 
 
 def logarithm(field: Field, x: State) -> State:
-    """log Z for the value Z, as an exponent 0 with the factor Z."""
+    """log Z for the value Z, as an exponent 0 with the factor Z; −∞ where Z is 0, which is a decision."""
     if x.value is None or x.forbidden is not None:
         raise Refused(f"modular: log of {'a logarithm' if x.value is None else '-inf'}")
     if power := _power_of_two(x.number):
         return field.constant(Fraction(power), 1, x.shape)
-    zeros = None if x.number else field.watch(x.ratio)
-
-    def run(z: Floats) -> Floats:
-        if zeros is not None:
-            zeros(z == 0)
-        return np.where(z == 0, np.nan, z)
-
+    zero = np.asarray(x.value.value == 0)
+    if not x.number:
+        field.watch(x.ratio)(zero)
     return State(
         x.shape,
         None,
         Plane(np.broadcast_to(np.float64(0), x.shape), owned=False),
         x.ratio,
         ExponentForm(0, 0),
-        factor=Plane.after(run, x.value),
+        factor=Plane.after(lambda z: np.where(zero, 1.0, z), x.value),
+        forbidden=zero if zero.any() else None,
         divisors=x.divisors,
-        defined=bool(x.number) and x.defined,
+        defined=x.defined,
     )
 
 
