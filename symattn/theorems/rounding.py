@@ -16,9 +16,9 @@ from symattn.attention.softmax import exponentials, row_max
 from symattn.attention.softmax import softmax as soft
 from symattn.document.formulas import formula
 from symattn.document.notation import Decimal
-from symattn.proof.in_formats import InFormats
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.printed_roundings import fl, overflow
+from symattn.proof.same_bits import InFormats
 from symattn.proof.together import Together, above_zero, bound
 from symattn.theorems import rounding_formats
 from symattn.theorems.letters import beside, exp, weights

@@ -14,10 +14,9 @@ from symattn.attention.masks import forbid
 from symattn.attention.softmax import exponentials, row_max
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.streaming.states import SoftmaxState, merge
-from symattn.proof.in_formats import InFormats
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.printed_roundings import beyond, fl, of_format, overflow
-from symattn.proof.same_bits import SameBits
+from symattn.proof.same_bits import InFormats, SameBits
 
 INFINITE = ("float32", "bfloat16", "float16", "float8_e5m2")  # formats with an infinity
 

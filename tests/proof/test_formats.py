@@ -16,8 +16,7 @@ from symattn.document.evidence import Grade
 from symattn.proof.certified import certificates
 from symattn.proof.checker import check
 from symattn.proof.checker_bits import FORMATS
-from symattn.proof.in_formats import InFormats
-from symattn.proof.same_bits import Operations, RoundedTerm, SameBits
+from symattn.proof.same_bits import InFormats, Operations, RoundedTerm, SameBits
 from symattn.theorems.rounding_formats import merge_commutes
 
 KNOWN = {  # digits, largest, smallest

@@ -21,7 +21,7 @@ from symattn.bounds.reference import RIGHT
 from symattn.verification.diagnosis import screening
 from symattn.verification.diagnosis.conditions import only_where, separating
 from symattn.verification.diagnosis.fitted import FittedFamily, fitted
-from symattn.verification.diagnosis.pairs import likely_pairs
+from symattn.verification.diagnosis.screening import likely_pairs
 from symattn.verification.effort import Effort
 
 if TYPE_CHECKING:
