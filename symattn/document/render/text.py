@@ -8,22 +8,7 @@ from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.characters import ASCII_SIGNS, to_ascii
 from symattn.document.evidence import Grade, weakest
-from symattn.document.render.common import (
-    all_integers,
-    as_rows,
-    chain,
-    depth,
-    entry,
-    headings,
-    indexed,
-    ledger,
-    made,
-    numbered,
-    packed,
-    runs,
-    sheets,
-    steps_are,
-)
+from symattn.document.render import common
 from symattn.document.render.layout import NBSP, beside, grid, pad, stack, width, wrap
 from symattn.document.text import ANSI, text
 
@@ -82,9 +67,9 @@ class Writer:
         title = self.paint(self.flat(document.title), "1")
         rule = self.plain("─") * self.measure
         lines = [*beside(title, self.flat(document.subtitle), self.measure), rule] if document.title else []
-        sections = headings(document)
+        sections = common.headings(document)
         numbers = iter(sections)
-        for block, number in numbered(document):
+        for block, number in common.numbered(document):
             if isinstance(block, md.Contents):
                 lines += ["", *self.contents(sections)]
             elif isinstance(block, md.Heading):
@@ -94,7 +79,7 @@ class Writer:
         lines += self.evidence(document)
         if document.verdict is not None:
             lines += ["", self.paint(document.verdict.value.upper(), "1")]
-        return [*lines, "", rule, self.plain(made(document.command))]
+        return [*lines, "", rule, self.plain(common.made(document.command))]
 
     def flat(self, words: md.Text) -> str:
         return self.prose(words).replace(NBSP, " ")
@@ -139,10 +124,10 @@ class Writer:
         return lines
 
     def evidence(self, document: md.Document) -> list[str]:
-        result = ledger(document)
+        result = common.ledger(document)
         if not result:
             return []
-        return ["", *(line for e, n in result for line in self.wrapped((f"{steps_are(n)} {e}",), "", "  "))]
+        return ["", *(line for e, n in result for line in self.wrapped((f"{common.steps_are(n)} {e}",), "", "  "))]
 
 
 # -- steps and results -------------------------------------------------------------------------------------------------
@@ -195,9 +180,9 @@ def _with_reason(writer: Writer, step: md.Step, left: list[str], column: int, ro
 
 def lines_of(writer: Writer, step: md.Step, before: md.Step | None, indent: int, columns: int) -> list[str]:
     """The formula of a step: on one line if it fits, else broken before signs, then before + and −."""
-    first, links, whole = chain(step, before)
+    first, links, whole = common.chain(step, before)
     if isinstance(whole, nt.Row):
-        return [writer.formula(r) for r in packed(whole, lambda r: width(writer.formula(r)) <= columns)]
+        return [writer.formula(r) for r in common.packed(whole, lambda r: width(writer.formula(r)) <= columns)]
     if whole is not None:
         return wrap(writer.formula(whole), columns)
     head = "" if first is None else writer.formula(first)
@@ -275,7 +260,7 @@ def table(writer: Writer, block: md.Table) -> list[str]:
 
 
 def _widen_for_groups(writer: Writer, block: md.Table, widths: list[int]) -> None:
-    for title, start, end in runs(block):
+    for title, start, end in common.runs(block):
         missing = width(writer.flat(title)) - (sum(widths[start:end]) + 2 * (end - start - 1))
         if missing > 0:
             widths[end - 1] += missing
@@ -303,7 +288,7 @@ def _groups(writer: Writer, block: md.Table, widths: list[int]) -> list[str]:
     if not any(c.group for c in block.columns):
         return []
     names, rules = "", ""
-    for title, start, end in runs(block):
+    for title, start, end in common.runs(block):
         span = sum(widths[start:end]) + 2 * (end - start - 1)
         names += "  " + pad(writer.flat(title), span, "centre")
         rules += "  " + (writer.plain("─") if title else " ") * span
@@ -331,23 +316,23 @@ def values(writer: Writer, block: md.Values) -> list[str]:
     where = f"  [{writer.plain(str(block.evidence))}]" if block.evidence and block.evidence.where else ""
     reason = writer.flat(block.reason)
     lines = beside(head, reason if where or not grade else f"{reason}  {grade}".strip(), writer.columns)
-    for index, sheet in sheets(block):
+    for index, sheet in common.sheets(block):
         if index:
-            lines.append(f"  {writer.formula(indexed(block.symbol, index))}")
+            lines.append(f"  {writer.formula(common.indexed(block.symbol, index))}")
         lines += ["  " + line for line in _sheet(writer, sheet)]
     return [*lines, *([where] if where else [])]
 
 
 def _sheet(writer: Writer, sheet: md.Values) -> list[str]:
     labelled = {"exact": _shown(writer, sheet.exact)}
-    if not all_integers(sheet.exact):
+    if not common.all_integers(sheet.exact):
         labelled["decimal"] = _shown(writer, sheet.decimal)
     labelled |= {writer.plain(label): _shown(writer, other) for label, other in sheet.others.items()}
     if not labelled["exact"] or not labelled["exact"][0]:
         return ["[]"]
     room = writer.columns - 2
     if len(labelled["exact"]) == 1:
-        lines = _one_row(labelled, bare=depth(sheet.exact) == 0)
+        lines = _one_row(labelled, bare=common.depth(sheet.exact) == 0)
     else:
         lines = _beside_or_beneath(labelled, room)
     return lines if max(map(width, lines)) <= room else _entries(labelled, room)
@@ -407,4 +392,4 @@ def _forms(labelled: dict[str, list[list[str]]], rows: list[list[str]], room: in
 
 
 def _shown(writer: Writer, entries: object) -> list[list[str]]:
-    return [[writer.formula(entry(x)) for x in row] for row in as_rows(entries)]
+    return [[writer.formula(common.entry(x)) for x in row] for row in common.as_rows(entries)]
