@@ -13,8 +13,8 @@ from symattn.arrays.entries import Entries
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.index import building
 from symattn.arrays.index import expressions as ex
-from symattn.arrays.index.array import Indexed
 from symattn.arrays.index.building import add, constant, divide, multiply, negate, predicate, substitute, total
+from symattn.arrays.indexed import Indexed
 from symattn.document.errors import Refused
 
 
