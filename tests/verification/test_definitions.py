@@ -23,6 +23,9 @@ from symattn import (
     verify,
 )
 from symattn.arrays.precision import Precision
+from symattn.attention.positions.checks import least_width
+from symattn.attention.positions.rotary import rotate
+from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling
 from symattn.bounds.called_target import Outcome
 from symattn.bounds.case_result import Case
 from symattn.bounds.judge import judge
@@ -34,6 +37,7 @@ from symattn.verification.definitions.definition_subject import Definition, Inpu
 from symattn.verification.definitions.judging import explains, legal
 from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.diagnosis import causes
+from symattn.verification.rules.rotating import tables_of
 from tests.faults import definitions_attending as attending
 from tests.faults import definitions_blocks as blocks
 from tests.faults import definitions_caches as caches
@@ -292,6 +296,22 @@ def test_sizes_are_such_as_the_attention_can_take() -> None:
                 d_k = subject.within(more, domain)["d_k"]
                 assert d_k >= 4
                 assert d_k % 2 == 0
+
+
+@pytest.mark.parametrize("scaling", [NTKScaling(factor=4), LinearScaling(factor=4)])
+def test_positions_are_tried_on_as_many_columns_as_have_frequencies(scaling: NTKScaling | LinearScaling) -> None:
+    spec, least = Rotary(scaling=scaling), scaling.least
+    subject = next(s for s in subjects_of(spec) if s.outputs == ("y",))
+    assert min(sizes["f"] for sizes in subject.shapes) == least // 2
+    assert not subject.admitted({"x": np.zeros((3, least - 2))}, Domain())
+    assert least_width(Attention(position=spec), 1) == least
+
+    def rotated(of: Rotary, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        return rotate(x, *tables_of(of, positions, x), of.layout)
+
+    assert verify(lambda x, positions: rotated(spec, x, positions), spec, examples=0).verdict is Verdict.NO_FAULT
+    unscaled = verify(lambda x, positions: rotated(Rotary(), x, positions), spec, examples=0)
+    assert unscaled.faults[0].cause == "the frequencies are not scaled"
 
 
 def test_the_base_of_positions_within_an_attention_is_fitted() -> None:

@@ -62,7 +62,7 @@ def least_width(spec: Attention, d_k: int) -> int:
     """The smallest d_k from this one on that positions and truncated scores can take."""
     least = spec.truncate or 1
     if isinstance(spec.position, position_fields.Rotary):
-        d_k = max(d_k + d_k % 2, spec.position.width or 2 * len(spec.position.triples or ()) or 2)
+        d_k = max(d_k + d_k % 2, spec.position.least_width)
     return max(d_k, least)
 
 

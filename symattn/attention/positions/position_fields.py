@@ -59,6 +59,11 @@ class Rotary(Described):
         self._check_triples()
         self._check_together()
 
+    @property
+    def least_width(self) -> int:
+        """The fewest columns of queries and keys that can be rotated."""
+        return self.width or 2 * len(self.triples or ()) or (self.scaling.least if self.scaling else 2)
+
     def _check_triples(self) -> None:
         if self.triples is None:
             return

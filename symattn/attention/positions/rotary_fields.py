@@ -20,6 +20,8 @@ from symattn.document.errors import InputError, Undecided
 class _Scaling(Described):
     """A scaling; usually it does not ask how many positions there are, and queries and keys keep their length."""
 
+    least = 2  # columns, the fewest that have frequencies
+
     @property
     def by_length(self) -> bool:
         """Return whether frequencies depend on the number of positions."""
@@ -91,6 +93,7 @@ class NTKScaling(_Scaling):
 
     factor: Number
     length: int | None = None
+    least = 4
 
     def __post_init__(self) -> None:
         _check_numbers(self, "factor")

@@ -46,7 +46,8 @@ def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, b
     run = partial(_rotated, spec, layout, names)
     words = {"x": "t vec hidden_states input xq", "q": "query xq queries", "k": "key xk keys"}
     sizes = []
-    for i, (n, f) in enumerate(_SIZES):
+    least = spec.least_width // 2
+    for i, (n, f) in enumerate(size for size in _SIZES if size[1] >= least or spec.width):
         width = spec.width or 2 * f
         extra = {"d": width + (0, 2, 5, 1)[i % 4]} if spec.width else {"f": f}
         sizes.append({**in_front(layout, i), "n": n, **extra, "t": width // 2, "r": width})
@@ -73,7 +74,9 @@ def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, b
         },
         kept=frozenset("dtr") if spec.width else frozenset(),
         means={"f": ("d_k", 2)},
-        admits=lambda inputs, sizes: "cos" not in inputs or np.size(inputs["cos"]) > 0,
+        admits=lambda inputs, sizes: (
+            sizes.get("f", least) >= least and ("cos" not in inputs or np.size(inputs["cos"]) > 0)
+        ),
     )  # fmt: skip
 
 
