@@ -22,7 +22,7 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, plain
 from symattn.programs.frameworks import Tensor, Tensors, import_torch
 from symattn.programs.hosts import OWN, Host, Order
-from symattn.programs.names import Function, on_first
+from symattn.programs.names import Function, gain, on_first
 from symattn.programs.packed import Wrapper, side_by_side
 from symattn.programs.request import Request
 
@@ -60,7 +60,8 @@ class ModuleReading:
 def readings(host: Host, request: Request, name: str) -> Iterator[HeldAttention]:
     """The module as a function, in every way in which its weights can be read. Raises ``InputError`` where none is."""
     label = name or "the module"
-    slots = tuple(_slot(host, key, tuple(weight.shape), label) for key, weight in host.weights().items())
+    normed = request.spec.qk_norm in ("rms", "layer")
+    slots = tuple(_slot(host, key, tuple(weight.shape), label, normed) for key, weight in host.weights().items())
     _check(host.module, slots, request.spec, label)
     host = host.prepared(request.dtype)
     square = any(s.order is None for s in slots)
@@ -72,18 +73,20 @@ def readings(host: Host, request: Request, name: str) -> Iterator[HeldAttention]
 _ORDERS: tuple[Order, ...] = ("out in", "in out")
 
 
-def _slot(host: Host, key: str, shape: tuple[int, ...], label: str) -> ModuleSlot:
-    """Return the slot of a parameter, by its name and by the layer that it belongs to."""
+def _slot(host: Host, key: str, shape: tuple[int, ...], label: str, normed: bool) -> ModuleSlot:
+    """Return the slot of a parameter, by its name and by the layer that it belongs to; gains where q and k are
+    ``normed``."""
     path, _, last = key.rpartition(".")
     own = plain(last) in OWN
     words = [part for part in path.split(".") if not part.isdecimal()]
     word = plain(words[-1] if words else "") if own else plain(last).removesuffix("weight").removesuffix("bias")
     kind = "b" if plain(last).endswith("bias") else "w"
+    one = gain(words[-1], last) if own and words else gain(word, "weight")
+    if one and len(shape) == 1 and normed:
+        return ModuleSlot(key, (one,), shape)
     if word not in ROLES or len(shape) != (1 if kind == "b" else 2):
-        raise InputError(
-            f"{label} holds {key} {shape}, which is not a projection that is known by its name; "
-            "give a function of x, w_q, w_k, w_v instead"
-        )
+        hint = "say --qk-norm rms or layer" if one else "give a function of x, w_q, w_k, w_v instead"
+        raise InputError(f"{label} holds {key} {shape}, which is not a projection that is known by its name; {hint}")
     order = host.order(key) if kind == "w" else "in out"
     if order is None and len(shape) == 2 and len(ROLES[word]) > 1 and shape[0] != shape[1]:
         order = "out in" if shape[0] > shape[1] else "in out"  # by which side is that of several projections

@@ -1,6 +1,7 @@
 """Modules of torch that hold their weights: read by the names in their state, and called with others."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -158,6 +159,23 @@ def bare(order: str) -> Any:
     return module(forward, **{f"W_{x}": torch.nn.Parameter(torch.ones(D, D)) for x in "qkv"})
 
 
+NORMED = Attention(heads=2, qk_norm="rms", eps=1e-5)
+
+
+def normed(read: str = "qk", at: str = "norm") -> Any:
+    """Queries and keys of length √d in each head, with gains; ``read`` says with which."""
+    from torch import nn
+
+    def forward(m: Any, x: Any) -> Any:
+        norms = [getattr(m, f"{n}_{at}") for n in read]
+        parts = zip((m.q_proj, m.k_proj), norms, strict=True)
+        q, k = (norm(p(x).unflatten(-1, (2, -1))).flatten(-2) for p, norm in parts)
+        return attend(q, k, m.v_proj(x))
+
+    layers = {f"{x}_proj": linear(D, D) for x in "qkv"}
+    return module(forward, **layers, **{f"{x}_{at}": nn.RMSNorm(D // 2, eps=1e-5) for x in "qk"})
+
+
 def own(**told: Any) -> Any:
     import torch
 
@@ -190,7 +208,7 @@ def is_right(found: Target, spec: Attention = TWO) -> bool:
 RIGHT: dict[str, tuple[Callable[[], Any], Attention]] = {
     "apart": (apart, TWO), "fewer keys": (fewer_keys, Attention(heads=2, kv_heads=1)), "wide": (wide, TWO),
     "bert": (bert, TWO), "packed": (packed, TWO), "by head": (by_head, TWO), "conv": (conv, TWO),
-    "either": (either, TWO),
+    "either": (either, TWO), "gains": (normed, NORMED), "gains by name": (lambda: normed(at="layernorm"), NORMED),
     "bare": (lambda: bare("out in"), TWO), "bare, as they are": (lambda: bare("in out"), TWO),
     "torch": (own, TWO), "torch, batch first": (lambda: own(batch_first=True, bias=False), TWO),
     "torch, causal": (own, Attention(heads=2, causal=True)), "torch, padded": (own, Attention(heads=2, padding=True)),
@@ -215,6 +233,12 @@ WRONG = [exchanged, transposed, keys_first, heads_exchanged]
 @pytest.mark.parametrize("make", WRONG)
 def test_a_wrong_module_is_wrong_in_every_reading(make: Callable[[], Any]) -> None:
     assert not is_right(agreed(make())[0])
+
+
+def test_keys_with_the_gain_of_queries_are_wrong_and_exchanged_gains_are_not() -> None:
+    assert not is_right(agreed(normed("qq"), NORMED)[0], NORMED)
+    assert is_right(agreed(normed("kq"), NORMED)[0], NORMED)  # scores have the product of both
+    assert not is_right(agreed(normed(), replace(NORMED, eps=1))[0], replace(NORMED, eps=1))
 
 
 @pytest.mark.deep
@@ -249,6 +273,8 @@ def test_what_cannot_be_read_is_refused() -> None:
     assert refusal(own(), Attention()) == "layer has 2 heads, and the specification 1; say --heads 2, in Python heads=2"
     assert "holds mlp.weight (8, 8), which is not a projection" in refusal(module(lambda m, x: x, mlp=linear(D, D)))
     assert "no w_k among them" in refusal(module(lambda m, x: x, q_proj=linear(D, D)))
+    assert refusal(normed()).endswith("; say --qk-norm rms or layer")
+    assert "q_norm.bias (4,), which is not" in refusal(module(lambda m, x: x, q_norm=torch.nn.LayerNorm(4)), NORMED)
     both = torch.nn.ModuleList([apart(), apart()])
     assert "holds two weights that may be w_q" in refusal(both)
     tall = module(lambda m, x: x, to_q=linear(4, D), to_k=linear(4, D), to_v=linear(4, D))

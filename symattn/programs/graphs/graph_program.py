@@ -23,13 +23,12 @@ from symattn.document.keywords import ROLES, UPSTREAM, plain
 from symattn.programs.graphs.graph_operators import concat, expand
 from symattn.programs.graphs.running import Graph, GraphArray, Ref, check_operators, run
 from symattn.programs.graphs.values import Context, Joined, Value
-from symattn.programs.names import meaning
+from symattn.programs.names import gain, meaning
 from symattn.verification.semantics import spec_width
 
 _TABLES = {plain(f"{word}{of}"): word for word in ("cos", "sin") for of in ("", "_cache")}  # of angles, by their names
 _TABLES |= {plain("position_embeddings_0"): "cos", plain("position_embeddings_1"): "sin"}
 _UPSTREAM = ("do",)
-_GAINS = ("g_q", "g_k")
 
 
 @dataclass(frozen=True)
@@ -128,8 +127,8 @@ def _roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
     the gain g_q."""
     path, _, last = label.rpartition(".")
     words = [w for w in path.replace("/", ".").split(".") if w and not w.isdecimal()]
-    if axes == 1 and (gain := meaning("_".join((*words[-1:], last)))) in _GAINS:
-        yield str(gain)
+    if axes == 1 and words and (normed := gain(words[-1], last)):
+        yield normed
         return
     bare = plain(last).removesuffix("weight").removesuffix("bias")
     roles = ROLES.get(plain(words[-1]) if words else "") or ROLES.get(bare)
