@@ -18,7 +18,7 @@ calling = all_of((
     CALL("--call", multiple=True, metavar="NAME=VALUE", help="Pass this keyword, such as is_causal=true."),
     CALL("--mask-arg", metavar="NAME", help="The parameter that takes the mask; ~NAME takes its negation."),
     CALL("--layout", type=Choice(LAYOUTS), help="Order of the axes. Default: detected by trial."),
-    CALL("--framework", type=Choice(("numpy", "torch")), help="The arrays to call it with. Default: detected."),
+    CALL("--framework", type=Choice(("numpy", "torch", "jax")), help="The arrays to call it with. Default: detected."),
 ))  # fmt: skip
 """Give a command the options that say how a function is called."""
 judging = all_of((

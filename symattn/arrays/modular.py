@@ -330,6 +330,12 @@ class ModularNamespace(Namespace):
 
     where = offered("where", _where)
 
+    def _abs(self, a: object) -> Array:
+        """Of what is known not to be negative, itself; else some maximum."""
+        return self.kind.of(a) if self.kind.of(a).state.sign else self.maximum(a, self.negative(a))
+
+    abs = offered("abs", _abs)
+
     def _moved(self, move: Callable[[Callable[[Any], Any]], object], values: list[Any]) -> Any:
         def run(*planes: object) -> Any:
             rest = iter(planes)

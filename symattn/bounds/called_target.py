@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-Framework = Literal["numpy", "torch"]
+Framework = Literal["numpy", "torch", "jax"]
 Layout = Literal["nd", "bnd", "nbd", "nhd", "bhnd", "bnhd", "nbhd", "nc", "bnc", "nbc"]
 Front = Literal["none", "taken", "promised"]
 #: How many axes q, k, v have before they are brought into a layout: …, [h], n, d.

@@ -1,4 +1,4 @@
-"""The two frameworks a function may want its arrays in: made from float64 exactly, and read back exactly.
+"""The frameworks a function may want its arrays in: made from float64 exactly, and read back exactly.
 
 A framework that multiplies wrong in half precision on this machine is named: what it makes is not a function's fault.
 """
@@ -107,11 +107,28 @@ class TorchArrays:
         return bool(output.untyped_storage().data_ptr() == array.untyped_storage().data_ptr())
 
 
+class JaxArrays(NumpyArrays):
+    """JAX, for functions that NumPy's arrays do not do for, such as those that take an element at a traced index."""
+
+    def __init__(self) -> None:
+        self.of = import_jax().numpy.asarray
+
+    def make(self, values: np.ndarray, dtype: str) -> Tensor:
+        check_wide(dtype)
+        return self.of(super().make(values, dtype))
+
+    def bits(self, array: Tensor) -> bytes:
+        return super().bits(np.asarray(array))
+
+    def lying(self, array: Tensor, memory: Memory) -> Tensor:
+        return array
+
+
 def arrays(framework: Framework) -> Arrays:
-    """The framework of that name. Raises ``InputError`` for another, ``MissingExtra`` where torch is not installed."""
+    """The framework of that name. Raises ``InputError`` for another, ``MissingExtra`` where it is not installed."""
     if framework not in get_args(Framework):
         raise InputError(f"framework is {framework!r}; hint: {' or '.join(get_args(Framework))}")
-    return TorchArrays() if framework == "torch" else NumpyArrays()
+    return TorchArrays() if framework == "torch" else JaxArrays() if framework == "jax" else NumpyArrays()
 
 
 def read(output: Tensor, kind: type[np.floating] = np.float64) -> tuple[np.ndarray, str, tuple[int, ...]]:
@@ -203,6 +220,8 @@ def wanted(function: Function) -> Framework | None:
     if not named:
         used, names = _packages(function), _names(_with_code(function))
         named = {m for m in ("torch", "numpy") if m in used or (m == "torch" and m in names)}
+    if "torch" not in named and is_of_jax(function):
+        return "jax"
     return named.pop() if len(named) == 1 else None  # type: ignore[return-value]
 
 

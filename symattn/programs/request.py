@@ -52,7 +52,7 @@ class Request:
         """Return the frameworks that are tried, in order."""
         if self.framework is not None:
             return (self.framework,)
-        return ("torch", "numpy") if self.likely == "torch" else ("numpy", "torch")
+        return ("torch", "numpy") if self.likely == "torch" else ("numpy", "jax" if self.likely == "jax" else "torch")
 
     @classmethod
     def of(cls, spec: Attention, **keywords: Any) -> Request:

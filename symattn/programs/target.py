@@ -136,7 +136,7 @@ class Target:
             turned = np.ascontiguousarray(values.swapaxes(-1, -2))
             return self._arrays.make(turned, dtype).swapaxes(-1, -2)
         result = self._arrays.make(np.ascontiguousarray(values) if values.ndim else values, dtype)
-        if memory == "strided" and values.ndim > 0:
+        if memory == "strided" and values.ndim > 0 and self.convention.framework != "jax":  # which lays arrays itself
             apart = self._arrays.blank(result, (*values.shape[:-1], 2 * values.shape[-1]))[..., ::2]
             apart[...] = result
             return apart
@@ -304,7 +304,7 @@ class Attempt(Protocol):
 
 
 A = TypeVar("A", bound=Attempt)
-_GIVEN: Mapping[Framework, str] = {"numpy": "NumPy arrays", "torch": "tensors"}
+_GIVEN: Mapping[Framework, str] = {"numpy": "NumPy arrays", "torch": "tensors", "jax": "arrays of JAX"}
 
 
 def preferred(function: Function, request: Request, attempt: Callable[[Request], A]) -> tuple[A, tuple[str, ...]]:

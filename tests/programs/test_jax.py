@@ -1,7 +1,9 @@
 """Functions of JAX and modules of equinox, called and traced."""
 
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from symattn import Attention, LayerNorm, RMSNorm, verify
@@ -40,6 +42,16 @@ def cut_off(q: Any, k: Any, v: Any) -> Any:
     return jax.nn.softmax(jnp.where(jnp.arange(k.shape[-2]) < 64, s, -jnp.inf), -1) @ v
 
 
+def by_rows(q: Any, k: Any, v: Any, *, back: int = 0) -> Any:
+    """A query at a time, taken at a traced index, which arrays of NumPy do not have."""
+
+    def row(i: Any) -> Any:
+        s = k @ q[i - back] / jnp.sqrt(q.shape[-1])
+        return jnp.exp(s - jax.nn.logsumexp(s)) @ v
+
+    return jax.lax.map(row, jnp.arange(len(q)))
+
+
 class Layer(eqx.Module):  # type: ignore[misc,name-defined]
     """Two heads of four columns; with keys and values exchanged where that is asked for."""
 
@@ -68,7 +80,7 @@ def semantics(function: Any, spec: Attention) -> Any:
     return runner.semantics(spec, 60, SQUARE)
 
 
-@pytest.mark.parametrize("made", [attention, jax.jit(attention), in_powers_of_two])
+@pytest.mark.parametrize("made", [attention, jax.jit(attention), in_powers_of_two, by_rows])
 def test_functions_are_traced_and_tested(made: Any) -> None:
     found = semantics(made, Attention())
     assert found.agrees
@@ -84,6 +96,20 @@ def test_the_function_of_the_library_is_tested() -> None:
 @pytest.mark.parametrize(("function", "causal"), [(flipped, True), (cut_off, False)])
 def test_a_flipped_mask_and_keys_that_are_lost_beyond_64_differ(function: Any, causal: bool) -> None:
     assert semantics(function, Attention(causal=causal)).agrees is False
+
+
+@pytest.mark.parametrize(("function", "right"), [(by_rows, True), (partial(by_rows, back=1), False)])
+def test_arrays_of_jax_are_passed_where_those_of_numpy_do_not_do(function: Any, right: bool) -> None:
+    runner = target(function, requested(Attention(), dtype="float32", domain=SQUARE))
+    assert runner.convention.framework == "jax"
+    assert target(attention, requested(Attention(), dtype="float32")).convention.framework == "numpy"
+    given = {n: np.arange(6.0).reshape(3, 2) / 2**i for i, n in enumerate("qkv")}
+    s = given["q"] @ given["k"].T / np.sqrt(2)
+    exact = np.exp(s) / np.exp(s).sum(-1, keepdims=True) @ given["v"]
+    for memory in ("contiguous", "strided", "transposed", "frozen"):
+        outcome = runner.run(given, memory)  # type: ignore[arg-type]
+        assert (outcome.error, outcome.mutated, outcome.views) == (None, (), ())
+        assert np.allclose(outcome.output, exact, atol=1e-5) is right
 
 
 def test_a_module_is_called_with_other_weights() -> None:

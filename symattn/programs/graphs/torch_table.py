@@ -80,6 +80,12 @@ def _scattered(c: Context, x: Value, part: Value, dim: int = 0, *ends: Value) ->
     return op.replaced(c, x, part, dim, range(int(length(x.shape[dim])))[slice(*ends)])
 
 
+def _split(c: Context, x: Value, size: int, dim: int = 0) -> Value:
+    """Parts of one length; the last may be shorter."""
+    n = int(length(x.shape[dim]))
+    return op.split(c, x, [min(int(size), n - at) for at in range(0, n, int(size))], dim)
+
+
 def _repeated(c: Context, x: Value, times: Value) -> Value:
     x = op.reshape(c, x, (*(1,) * (len(times) - x.ndim), *x.shape))
     for axis, n in enumerate(times):
@@ -153,6 +159,9 @@ RULES: Mapping[str, Rule] = {
     "aten.minimum": op.binary("minimum"),
     "aten.max": _extreme("maximum", "max"),
     "aten.min": _extreme("minimum", "min"),
+    "aten.log1p": lambda c, x: c.xp.log1p(c.lifted(x)),
+    "aten.expm1": lambda c, x: c.xp.expm1(c.lifted(x)),
+    "aten.logaddexp": lambda c, x, y: c.xp.log(c.xp.exp(c.lifted(x)) + c.xp.exp(c.lifted(y))),
     "aten.logsumexp": lambda c, x, dim, keep=False: c.xp.log(_reduce("sum")(c, c.xp.exp(c.lifted(x)), dim, keep)),
     "aten.einsum": lambda c, formula, arrays, **_: c.xp.einsum(formula, *map(c.lifted, arrays)),
     "aten.log_softmax": lambda c, x, dim, dtype=None: c.xp.log(_softmax(c, x, dim, dtype)),
@@ -195,7 +204,7 @@ RULES: Mapping[str, Rule] = {
     "aten.squeeze": op.squeeze,
     "aten.expand": op.expand,
     "aten.cat": op.concat,
-    "aten.split": lambda c, x, size, dim=0: op.chunk(c, x, -(-int(length(x.shape[dim])) // int(size)), dim),
+    "aten.split": _split,
     "aten.split_with_sizes": op.split,
     "aten.chunk": op.chunk,
     "aten.slice": op.part,
@@ -206,7 +215,7 @@ RULES: Mapping[str, Rule] = {
     "aten.amax": _reduce("max"),
     **dict.fromkeys(("aten.matmul", "aten.bmm", "aten.mm"), op.product),
     "aten.linear": lambda c, x, w, b=None: op.product(c, x, w, b, transB=1),
-    "aten.addmm": lambda c, b, x, w: op.product(c, x, w, b),
+    **dict.fromkeys(("aten.addmm", "aten.baddbmm"), lambda c, b, x, w, **by: op.product(c, x, w, b, **by)),
     **dict.fromkeys(("aten.softmax", "aten._softmax"), _softmax),
     "aten.scaled_dot_product_attention": _attention,
     "add": op.of_lengths(operator.add),

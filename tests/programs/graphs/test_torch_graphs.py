@@ -9,6 +9,8 @@ from symattn import Attention
 from symattn.attention.positions.position_fields import Rotary
 from symattn.document.errors import InputError
 from symattn.graphs import verify_graph
+from symattn.programs.target import target
+from symattn.programs.verifying import requested
 
 torch = pytest.importorskip("torch")
 
@@ -161,3 +163,35 @@ def test_bytes_in_their_range_are_read() -> None:
 def test_what_wraps_around_is_refused(seen: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         verify_graph(_exported(Masked(seen), *torch.randn(3, 5, 4)), Attention(causal=True))
+
+
+# -- operators ---------------------------------------------------------------------------------------------------------
+def in_parts(q: Any, k: Any, v: Any, size: int = 3, beta: float = 1.0) -> Any:
+    """Causal attention by parts of keys of which the last may be shorter."""
+    n, m = q.shape[-2], k.shape[-2]
+    hidden = q.new_full((n, m), float("-inf")).triu(1 + m - n)
+    outputs, sums = [], []
+    for a, b, mask in zip(k.split(size), v.split(size), hidden.split(size, 1), strict=True):
+        s = torch.addmm(mask, q, a.T, beta=beta, alpha=q.shape[-1] ** -0.5)
+        sums.append(s.exp().sum(-1))
+        outputs.append(s.exp() @ b)
+    rest = sum(sums[1:], torch.zeros_like(sums[0]))
+    total = torch.logaddexp(sums[0].log(), rest.log())
+    return sum(outputs[1:], outputs[0]) * torch.expm1(-total).add(1)[:, None]
+
+
+def by_logarithms(q: Any, k: Any, v: Any) -> Any:
+    s = q @ k.T / q.shape[-1] ** 0.5
+    n, m = s.shape
+    return (s + torch.ones(n, m).tril(m - n).log()).log_softmax(-1).exp() @ v
+
+
+def by_wrong_parts(q: Any, k: Any, v: Any) -> Any:
+    return in_parts(q, k, torch.cat([torch.cat([p[-1:], p[:-1]]) if len(p) < 3 else p for p in v.split(3)]))
+
+
+@pytest.mark.parametrize(("function", "right"), [(in_parts, True), (by_logarithms, True), (by_wrong_parts, False)])
+def test_parts_and_logarithms_of_0_are_read_as_torch_computes_them(function: Any, right: bool) -> None:
+    causal = Attention(causal=True)
+    found = target(function, requested(causal, dtype="float32")).semantics(causal, 60)
+    assert found.agrees is right
