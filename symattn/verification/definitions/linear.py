@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
 from symattn.attention.constants import number
@@ -24,7 +25,7 @@ from symattn.verification.definitions.attending import check_layout, in_front, i
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionMistake, Numbered, reading
 from symattn.verification.definitions.definition_subject import FAMILIES, CountedKeys, Definition, Input
 
-FEATURES: dict[str, Callable[[Any], Any]] = {
+FEATURES: dict[str, Callable[[Array], Array]] = {
     "identity": identity, "elu": linear.elu_plus_one, "relu": linear.relu, "exp": powers,
 }  # fmt: skip
 _SIZES = (
@@ -70,7 +71,7 @@ class LinearAttention(Answering):
         if self.delta and self.normalised:
             raise InputError("LinearAttention: the delta rule has no normaliser; hint: normalised=False")
 
-    def __call__(self, q: Any, k: Any, v: Any, g: Any = None, beta: Any = None) -> Any:
+    def __call__(self, q: Array, k: Array, v: Array, g: Array | None = None, beta: Array | None = None) -> Array:
         """The output, from all pairs of tokens; by the delta rule token by token."""
         return _outputs(self, _by_pairs if not self.delta else _by_tokens, q, k, v, g, beta)
 
@@ -124,7 +125,7 @@ def _numbered(spec: LinearAttention, laid: Callable[[Compute], Compute]) -> Iter
     """A number that is added to the sum of the weights."""
 
     def added(x: float) -> Compute:
-        def run(**given: Any) -> Any:
+        def run(**given: Any) -> Array:
             bare = partial(_outputs, replace(spec, normalised=False), _forms(spec)[0])
             total = bare(**{**given, "v": _ones(given["v"])})
             return bare(**given) / (total + number(x, total))
@@ -139,8 +140,8 @@ def _numbered(spec: LinearAttention, laid: Callable[[Compute], Compute]) -> Iter
 def _counted(spec: LinearAttention, layout: Layout, laid: Callable[[Compute], Compute]) -> CountedKeys:
     """How keys are counted: each adds φ(q)·φ(k) times its value."""
 
-    def run(table: Callable[[int, int], Any]) -> Compute:
-        def form(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
+    def run(table: Callable[[int, int], np.ndarray]) -> Compute:
+        def form(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
             counts = table(int(q.shape[-2]), int(k.shape[-2])).astype(float)
             return (q @ k.mT * namespace_of(q).asarray(counts, dtype=q.dtype)) @ v
 
@@ -159,19 +160,19 @@ def _spread(spec: LinearAttention, layout: Layout, run: Compute, **keywords: Any
     return run(**keywords)
 
 
-Form = Callable[..., Any]
+Form = Callable[..., Array]
 
 
 def _outputs(
     spec: LinearAttention,
     form: Form,
-    q: Any,
-    k: Any,
-    v: Any,
-    g: Any = None,
-    beta: Any = None,
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array | None = None,
+    beta: Array | None = None,
     below: Form | None = None,
-) -> Any:
+) -> Array:
     """``form`` of features, over ``form``, or another one ``below``, of ones where it is normalised."""
     phi = FEATURES[spec.feature]
     a, b = phi(q), phi(k)
@@ -182,30 +183,30 @@ def _outputs(
     return result / (below or form)(spec, a, b, _ones(v), g, beta) if spec.normalised else result
 
 
-def _ones(v: Any) -> Any:
+def _ones(v: Array) -> Array:
     return namespace_of(v).sum(0 * v, axis=-1, keepdims=True) + 1
 
 
-def _by_pairs(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
+def _by_pairs(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
     """(φ(Q) φ(K)ᵀ ⊙ D) V."""
     if not spec.causal:
         return q @ k.mT @ v
     return linear.decayed_scores(q, k, linear.gate_sums(g)) @ v
 
 
-def _by_tokens(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
+def _by_tokens(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
     """The state, token by token."""
     if not spec.causal:
         return q @ (k.mT @ v)
     return _scanned(linear.delta_token if spec.delta else linear.gated_step, q, k, v, beta, g)
 
 
-def _scanned(step: Any, q: Any, k: Any, v: Any, *more: Any) -> Any:
+def _scanned(step: Compute, q: Array, k: Array, v: Array, *more: Array | None) -> Array:
     given = [x for x in more if x is not None]
     return linear.scan(step, linear.empty_state(k, v), range(int(k.shape[-2]) + 1), q, k, v, *given).output
 
 
-def _by_chunks(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
+def _by_chunks(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
     """The state, two tokens at a time."""
     n, given = int(k.shape[-2]), [x for x in (g,) if x is not None]
     bounds = [*range(0, n, 2), n]
@@ -229,7 +230,7 @@ def _ways(spec: LinearAttention) -> Iterator[Compute]:
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 #: Feature maps in the place of another one, f(q) · f(k) for φ(q) · φ(k), beside those that a specification can ask for.
-_OTHERS: dict[str, Callable[[Any], Any]] = {
+_OTHERS: dict[str, Callable[[Array], Array]] = {
     "elu(x), without the 1": lambda x: linear.elu_plus_one(x) - 1,
     "relu(x) + 1": lambda x: linear.relu(x) + 1,
     "x + 1": lambda x: x + 1,
@@ -294,18 +295,19 @@ def _mistakes(spec: LinearAttention) -> Iterator[DefinitionMistake]:
 _POWERS = {"{}": 2, "√{}": 1, "1/√{}": -1, "1/{}": -2, "1/{}²": -4}
 
 
-def _times(run: Compute, halves: int, axis: int, q: Any, **given: Any) -> Any:
+def _times(run: Compute, halves: int, axis: int, q: Array, **given: Array) -> Array:
     """The output of scaled queries: it is linear in them."""
     xp, size = namespace_of(q), int(q.shape[axis])
     root = xp.sqrt(xp.asarray(size, dtype=q.dtype))
-    result = run(q=q, **given)
+    result: Array = run(q=q, **given)
     for _ in range(abs(halves)):
         result = result * root if halves > 0 else result / root
     return result
 
 
 #: What a token adds to the state along its key, of v, of k S, which the state has for it, and of β.
-_CORRECTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
+Correction = Callable[[Array, Array, Array], Array]
+_CORRECTIONS: dict[str, Correction] = {
     "the delta rule is left out: values are added, times β": lambda v, old, beta: beta * v,
     "the delta rule's correction has the other sign: β (v + k S) is added to the state":
         lambda v, old, beta: beta * (v + old),
@@ -316,9 +318,9 @@ _CORRECTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 
 def _by_corrections(
-    correction: Callable[[Any, Any, Any], Any], spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any
-) -> Any:
-    def token(state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any = None) -> tuple[Any, Any]:
+    correction: Correction, spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None
+) -> Array:
+    def token(state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array | None = None) -> tuple[Array, Array]:
         state = linear.decayed(state, g)
         state = state + k.mT @ correction(v, k @ state, beta)
         return state, q @ state
@@ -339,11 +341,11 @@ def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
     return result
 
 
-def _without_itself(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
+def _without_itself(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
     return linear.decayed_scores(q, k, linear.gate_sums(g), itself=False) @ v
 
 
-def _decayed_at_once(spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
+def _decayed_at_once(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array, beta: Array | None) -> Array:
     return _by_pairs(spec, q, k * powers(g), v, g, beta)
 
 
@@ -363,13 +365,13 @@ def _of_normalisers(spec: LinearAttention, form: Form) -> Iterator[DefinitionMis
         yield over(words, reading(plain, **{name: phi, "v": _ones}))
 
 
-def _cumulative(a: Any, b: Any, axis: int) -> Any:
+def _cumulative(a: Array, b: Array, axis: int) -> Array:
     xp = namespace_of(a)
     return xp.sum(a * xp.cumulative_sum(b, axis=axis), axis=-1, keepdims=True)
 
 
 #: What it may be divided by, of the features of queries and of keys.
-_DIVISORS: dict[str, Callable[[Any, Any], Any]] = {
+_DIVISORS: dict[str, Callable[[Array, Array], Array]] = {
     "the sum of all keys is in the normaliser, not that of earlier ones":
         lambda a, b: a @ namespace_of(b).sum(b, axis=-2, keepdims=True).mT,
     "the normaliser is a cumulative sum over the heads, not over the tokens": partial(_cumulative, axis=-3),
@@ -381,7 +383,7 @@ _DIVISORS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-_GATES: dict[str, Callable[[Any], Any]] = {
+_GATES: dict[str, Callable[[Array], Array]] = {
     "the gates are left out": lambda g: 0 * g,
     "the gates' signs are changed: the state grows": lambda g: -g,
     "gates are taken as decays, not as logarithms of them":
@@ -391,9 +393,9 @@ _GATES: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-def _lost(size: int, spec: LinearAttention, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
+def _lost(size: int, spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
     parts = []
     for lo in range(0, int(k.shape[-2]), size):
-        cut = [None if x is None else x[..., lo : lo + size, :] for x in (q, k, v, g, beta)]
-        parts.append(_by_pairs(spec, *cut))
+        cut = (..., slice(lo, lo + size), slice(None))
+        parts.append(_by_pairs(spec, q[cut], k[cut], v[cut], g if g is None else g[cut], beta))
     return namespace_of(v).concat(parts, axis=-2)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, refusal
 from symattn.attention.softmax import logarithms, powers
@@ -18,11 +18,12 @@ from symattn.document import codec, keywords
 from symattn.verification.definitions.attending import check_layout, in_front, placed
 from symattn.verification.definitions.definition_mistakes import Compute, DefinitionForm, DefinitionMistake, Numbered
 from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Input, Numbers
-from symattn.verification.subject import Array, Random
+from symattn.verification.subject import Random
 
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 8), (2, 5), (9, 4), (17, 1), (2, 33))
 _BASES = tuple(np.geomspace(1.1, 100, 25))  # from which on another base is sought
-Lift = Callable[[Any], Any]
+Lift = Callable[[Array], Array]
+Merged = tuple[Array, Array]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class Merge(keywords.Answering):
         if self.base not in (None, 2) or isinstance(self.base, float):
             raise refusal(self, "base", "be 2, or None for natural logarithms")
 
-    def __call__(self, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+    def __call__(self, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
         """The output over all keys, and its log-sum-exp."""
         o, lse = _merged(self.base, o1, _column(l1), o2, _column(l2))
         return o, lse[..., 0]
@@ -68,7 +69,7 @@ def subjects(spec: Merge, layout: Layout) -> Iterator[Definition]:
 
 def _subject(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) -> Definition:
     def laid(run: Compute) -> Compute:
-        def moved(o1: Any, l1: Any, o2: Any, l2: Any) -> Any:
+        def moved(o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
             o, lse = run(o1, lift(l1), o2, lift(l2))
             return o, lower(lse)
 
@@ -96,53 +97,53 @@ def _offset(rng: Random) -> Numbers:
     """Log-sum-exps with a common offset, of which no power is finite in float32, or none is above 0."""
     offset = float(rng.choice([-1000, -100, 100, 1000]))
 
-    def numbers(name: str, shape: tuple[int, ...]) -> Array:
+    def numbers(name: str, shape: tuple[int, ...]) -> np.ndarray:
         return rng.standard_normal(shape) + (offset if name[0] == "l" else 0.0)
 
     return numbers
 
 
-def _column(lse: Any) -> Any:
+def _column(lse: Array) -> Array:
     return namespace_of(lse).expand_dims(lse, axis=-1)
 
 
 # -- ways, of log-sum-exps as columns ----------------------------------------------------------------------------------
-def _merged(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+def _merged(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     return merge_partial(PartialOutput(o1, l1), PartialOutput(o2, l2), base)
 
 
-def _by_total(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+def _by_total(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     lse = _merged(base, o1, l1, o2, l2)[1]
     return o1 * powers(l1 - lse, base) + o2 * powers(l2 - lse, base), lse
 
 
-def _by_sigmoid(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+def _by_sigmoid(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     xp, difference = namespace_of(o1), l2 - l1
     top = xp.maximum(difference, 0 * difference)
     one, other = powers(-top, base), powers(difference - top, base)
     return o1 - other / (one + other) * (o1 - o2), l1 + (top + logarithms(one + other, base))
 
 
-def _by_tanh(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+def _by_tanh(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     difference, two = l2 - l1, logarithms(namespace_of(o1).asarray(2, dtype=o1.dtype))
     half = (difference if base is None else difference * two) / 2
     return o1 + (1 + namespace_of(o1).tanh(half)) / 2 * (o2 - o1), _by_sigmoid(base, o1, l1, o2, l2)[1]
 
 
-def _in_other_base(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+def _in_other_base(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     times, back = _factors(base, o1)
     o, lse = _merged(None if base else 2, o1, times(l1), o2, times(l2))
     return o, back(lse)
 
 
-def _factors(base: int | None, like: Any) -> tuple[Lift, Lift]:
+def _factors(base: int | None, like: Array) -> tuple[Lift, Lift]:
     """From logarithms of the base to the other ones, and back."""
     two = logarithms(namespace_of(like).asarray(2, dtype=like.dtype))
     there, back = (lambda lse: lse / two), (lambda lse: lse * two)
     return (there, back) if base is None else (back, there)
 
 
-_WAYS: dict[str, Callable[..., tuple[Any, Any]]] = {
+_WAYS: dict[str, Callable[..., Merged]] = {
     "(o₁ w₁ + o₂ w₂)/(w₁ + w₂), w the powers of l₁ − m and l₂ − m, m the larger one": _merged,
     "o₁ and o₂ times the powers of l₁ − l and l₂ − l": _by_total,
     "o₁ − σ (o₁ − o₂), σ = w₂/(w₁ + w₂)": _by_sigmoid,
@@ -153,13 +154,13 @@ _WAYS: dict[str, Callable[..., tuple[Any, Any]]] = {
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 def _mistakes(base: int | None) -> Iterator[DefinitionMistake]:
-    def told(step: str, cause: str, wrong: Callable[..., Any]) -> DefinitionMistake:
+    def told(step: str, cause: str, wrong: Callable[..., Merged]) -> DefinitionMistake:
         return DefinitionMistake(step, cause, partial(wrong, base))
 
     meant, taken = ("log-sums of base 2", "natural") if base else ("natural log-sums", "logarithms of base 2")
     for words, which in _MISREAD.items():
         yield told("merge", words.format(meant=meant, taken=taken), partial(_misread, which))
-    alone: Any = lambda base, *given: (_merged(None if base else 2, *given)[0], _merged(base, *given)[1])  # noqa: E731
+    alone: Compute = lambda base, *given: (_merged(None if base else 2, *given)[0], _merged(base, *given)[1])  # noqa: E731
     yield told("merge", f"the weights are made of {meant} as if they were {taken}", alone)
     other = "natural, not of base 2" if base else "of base 2, not natural"
     yield told("lse", f"the log-sum that is returned is {other}", partial(_misread, _RETURNED))
@@ -183,45 +184,45 @@ _RETURNED = (False, False, True)
 _OTHER_BASE = "log-sums are taken as logarithms of base {}"
 
 
-def _in_base(x: float, base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+def _in_base(x: float, base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     factor = logarithms(namespace_of(o1).asarray(x, dtype=o1.dtype), base)
     o, lse = _merged(base, o1, factor * l1, o2, factor * l2)
     return o, lse / factor
 
 
-def _misread(which: tuple[bool, bool, bool], base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+def _misread(which: tuple[bool, bool, bool], base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     times, back = _factors(base, o1)
     l1, l2 = (back(lse) if wrong else lse for lse, wrong in zip((l1, l2), which[:2], strict=True))
     o, lse = _merged(base, o1, l1, o2, l2)
     return o, times(lse) if which[2] else lse
 
 
-def _of_output(change: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
+def _of_output(change: Callable[..., Array]) -> Callable[..., Merged]:
     """Change the output alone, from o₁, o₂ and their weights."""
 
-    def wrong(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+    def wrong(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
         lse = _merged(base, o1, l1, o2, l2)[1]
         return change(o1, o2, powers(l1 - lse, base), powers(l2 - lse, base)), lse
 
     return wrong
 
 
-def _of_lse(change: Callable[[Any, Any], Any]) -> Callable[..., tuple[Any, Any]]:
+def _of_lse(change: Callable[[Array, Array], Array]) -> Callable[..., Merged]:
     """Change the log-sum-exp alone."""
     return lambda base, o1, l1, o2, l2: (_merged(base, o1, l1, o2, l2)[0], change(l1, l2))
 
 
-def _of_difference(base: int | None, o1: Any, l1: Any, o2: Any, l2: Any) -> tuple[Any, Any]:
+def _of_difference(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     o, lse = _merged(base, o1, l1, o2, l2)
     return o, lse - namespace_of(l1).maximum(l1, l2)
 
 
-def _larger(x: Any, y: Any) -> Any:
+def _larger(x: Array, y: Array) -> Array:
     """The larger of two numbers. Of weights that sum to 1 it is 1 over the sum of both e^(l − max l)."""
     return namespace_of(x).maximum(x, y)
 
 
-_WRONG: dict[tuple[str, str], Callable[..., tuple[Any, Any]]] = {
+_WRONG: dict[tuple[str, str], Callable[..., Merged]] = {
     ("merge", "the outputs are weighted the wrong way round"): _of_output(lambda a, b, x, y: a * y + b * x),
     ("merge", "the outputs are added without weights"): _of_output(lambda a, b, x, y: a + b),
     ("merge", "the outputs are averaged, whatever their log-sums"): _of_output(lambda a, b, x, y: (a + b) / 2),
