@@ -28,7 +28,7 @@ def kind(name: str) -> Any:
     if name in plain.FORMATS:
         return plain.Plain(name)
     if name in FLOATING:
-        return import_module("symattn.arrays.stored").stored(name)
+        return import_module("symattn.arrays.floats").stored(name)
     if name == "torch":
         return import_module("symattn.arrays.tensors").TensorKind()
     if name in KINDS:  # each in a file of its name, in a class of its name

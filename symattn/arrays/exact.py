@@ -17,9 +17,8 @@ from symattn.arrays.field.logarithm import Logarithm
 from symattn.arrays.field.quotient import ONE_ELEMENT, ZERO_ELEMENT, Quotient
 from symattn.arrays.field.sums import ONE, Sum, Unit, converted, joined, times
 from symattn.arrays.field.surds import K
-from symattn.arrays.met import meet
 from symattn.arrays.namespace import Namespace
-from symattn.arrays.notes import note
+from symattn.arrays.notes import meet, note
 from symattn.document.errors import Refused
 
 _TYPED = 1 << 30  # a float whose denominator is larger was computed or rounded, not typed as a dyadic number

@@ -1,15 +1,26 @@
-"""NumPy's floats as a kind with planes, for kinds made over others (``dual(Float64)``) and for stored formats."""
+"""NumPy's floats as kinds with planes: float64, for kinds made over others (``dual(Float64)``), and stored formats.
+
+Those are formats that NumPy lacks (bfloat16, fp8, through ml_dtypes). ml_dtypes alone promotes: bfloat16 times 0.5, or
+a product of matrices, comes out as float32. Here every operation is done in float32 and its result rounded to the
+format, so that an array stays what it is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Self
 
+import ml_dtypes
 import numpy as np
 
+from symattn.arrays.base import ArrayBase, offered
+from symattn.arrays.formats import odd
 from symattn.arrays.functions import of_floats
 from symattn.arrays.namespace import Namespace
+from symattn.arrays.plain import numbers
 from symattn.arrays.planes import Planes
+from symattn.document.errors import Refused
 
 
 def _primitive(function: Callable[..., object]) -> Any:
@@ -61,3 +72,90 @@ class Float64(Planes):
 
 
 Float64.xp = Namespace(Float64)
+
+
+class Stored(Float64):
+    """Arrays of a storage format. NaN and overflow come out as in any floating arithmetic."""
+
+    holds = "numbers of this format"
+
+    @classmethod
+    def lift(cls, data: object) -> Self:
+        wide = numbers(cls.name, data)
+        return cls(odd(wide).astype(cls.dtype))
+
+    @classmethod
+    def literal(cls, value: object) -> Self:
+        plain = np.asarray(value)
+        if np.isneginf(plain.astype(np.float64)).any() and not np.isneginf(np.asarray(-np.inf).astype(cls.dtype)):
+            raise Refused(f"{cls.name} has no infinity to write a mask with")
+        return cls(plain.astype(cls.dtype))
+
+    def numpy(self) -> np.ndarray:
+        """The array as NumPy holds it, with ml_dtypes' type."""
+        return self.planes[0]
+
+    def __repr__(self) -> str:
+        return f"{self.name}({self.planes[0].astype(np.float64)!r})"
+
+    @classmethod
+    def wide(cls, a: Self) -> np.ndarray:
+        return a.planes[0].astype(np.float32)
+
+    @classmethod
+    def computed(cls, function: Callable[..., object], *arrays: Self, **how: object) -> Self:
+        """A function of NumPy's in float32, rounded once."""
+        return cls(np.asarray(function(*map(cls.wide, arrays), **how)).astype(cls.dtype))
+
+    @classmethod
+    def _unary(cls, name: str, a: Self) -> Self:
+        function = getattr(np, name, None)
+        if function is None:
+            raise Refused(f"{cls.name} lacks {name}")
+        return cls.computed(function, a)
+
+    @classmethod
+    def _max(cls, a: Self, axis: int) -> Self:
+        return cls.computed(np.max, a, axis=axis)
+
+
+@cache
+def stored(name: str) -> type[Stored]:
+    """The kind of arrays in the format ``name``, one that NumPy lacks."""
+    fields = {"name": name, "dtype": np.dtype(getattr(ml_dtypes, name))}
+    result: type[Stored] = type(name, (Stored,), fields)
+    result.xp = RoundedStore(result)
+    return result
+
+
+class RoundedStore(Namespace):
+    """The namespace of a stored format: what elsewhere is made of several operations is rounded once here, too."""
+
+    kind: type[Stored]
+
+    def isdtype(self, dtype: Any, kind: Any) -> bool:
+        """NumPy's, which does not know the format itself: it is a real floating type."""
+        return bool(np.isdtype(np.dtype(np.float32) if dtype == self.kind.dtype else dtype, kind))
+
+    def astype(self, a: Any, dtype: Any, **how: Any) -> Any:
+        """As elsewhere, but plain numbers in the kind's own type are an array of it, which holds −inf or refuses it."""
+        fresh = dtype == self.kind.dtype and not isinstance(a, ArrayBase)
+        return self.kind.literal(a) if fresh else a.astype(dtype, **how)
+
+
+def _once(name: str) -> Callable[..., Any]:
+    function = getattr(np, name)
+
+    def run(self: RoundedStore, *args: object, **how: object) -> Any:
+        wide = [self.kind.wide(self.kind.of(a)) if isinstance(a, ArrayBase) else a for a in args]
+        result = np.asarray(function(*wide, **how))
+        return result if result.dtype.kind == "b" else self.kind(result.astype(np.float32).astype(self.kind.dtype))
+
+    return offered(name, run, getattr(Namespace, name).__wrapped__)
+
+
+for _name in (
+    *("exp2", "log2", "expm1", "log1p", "pow", "isinf"),
+    *("sum", "prod", "mean", "var", "std", "cumulative_sum", "cumsum", "vecdot", "einsum"),
+):
+    setattr(RoundedStore, _name, _once(_name))

@@ -1,11 +1,22 @@
-"""Events that a report must mention: a float made from a shape, a cast that was not made."""
+"""What a function of arrays tells whoever listens: notes for a report, and the numbers that it brings with it.
+
+Notes tell of a float made from a shape, or a cast that was not made. Numbers are those that it lifts, and those that it
+compares places with.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import isfinite, prod
+from numbers import Rational, Real
 from typing import Any, TypeVar
+
+from symattn.document.errors import Refused
 
 T = TypeVar("T")
 _listening: ContextVar[list[str] | None] = ContextVar("symattn_notes", default=None)
@@ -31,3 +42,92 @@ def assigned(variable: ContextVar[Any], value: T) -> Iterator[T]:
         yield value
     finally:
         variable.reset(token)
+
+
+# -- numbers and places ------------------------------------------------------------------------------------------------
+Polynomial = Mapping[tuple[str, ...], Fraction | int]  # in sizes: a product of letters → its coefficient
+
+
+@dataclass
+class Met:
+    """``numbers`` became elements of arrays, ``places`` were compared with positions or sizes.
+
+    ``branches`` are the polynomials in sizes that the code compared with 0, where ``sizes`` decide which way it takes;
+    ``remainders`` are polynomials, what they were divided by, and what the remainder was compared with.
+    """
+
+    numbers: set[Fraction] = field(default_factory=set)
+    places: set[int] = field(default_factory=set)
+    branches: list[Polynomial] = field(default_factory=list)
+    remainders: list[tuple[Polynomial, int, int]] = field(default_factory=list)
+    sizes: Mapping[str, int] | None = None
+
+
+_meeting: ContextVar[Met | None] = ContextVar("symattn_met", default=None)
+
+
+def meet(number: object) -> None:
+    """Tell whoever collects that ``number`` became an element."""
+    result = _meeting.get()
+    if result is not None and isinstance(number, Real) and isfinite(number):
+        result.numbers.add(Fraction(number) if isinstance(number, Rational) else Fraction(float(number)))
+
+
+def meet_place(number: int) -> None:
+    """Tell whoever collects that a position was compared with ``number``."""
+    result = _meeting.get()
+    if result is not None:
+        result.places.add(number)
+
+
+def meet_branch(gap: Polynomial) -> Fraction | None:
+    """Tell whoever collects that the code asks for the sign of ``gap``; its value, where sizes are looked at."""
+    result = _meeting.get()
+    if result is None or result.sizes is None:
+        return None
+    result.branches.append(gap)
+    return value_at(gap, result.sizes)
+
+
+def meet_remainder(length: Polynomial, modulus: int, compared: int) -> int:
+    """Tell whoever looks at sizes what the remainder of a length is compared with; return the remainder."""
+    result = _meeting.get()
+    if result is None or result.sizes is None:
+        raise Refused("indexed: a remainder of a length in letters")
+    result.remainders.append((length, modulus, compared % modulus))
+    return int(value_at(length, result.sizes) % modulus)
+
+
+def any_way() -> bool:
+    """Return whether all that matters is which sizes the code asks for, not how its letters compare."""
+    result = _meeting.get()
+    return result is not None and result.sizes is not None
+
+
+def value_at(x: Polynomial, sizes: Mapping[str, int]) -> Fraction:
+    """The value of a polynomial in sizes."""
+    return sum((Fraction(c) * prod(sizes[s] for s in letters) for letters, c in x.items()), Fraction(0))
+
+
+def meeting(sizes: Mapping[str, int] | None = None) -> AbstractContextManager[Met]:
+    """Collect the numbers that are met in the block; an outer block does not see them."""
+    return assigned(_meeting, Met(sizes=sizes))
+
+
+_KNOWN = {"π": math.pi, "e": math.e}
+_TYPED = 2**30  # a float with a denominator up to this is a number that was meant
+
+
+def irrational(x: float) -> str:
+    """The name of the constant of which the float ``x`` is a simple multiple, else an empty string."""
+    if not math.isfinite(x) or x == 0 or x.as_integer_ratio()[1] <= _TYPED:
+        return ""
+    for name, value in _KNOWN.items():
+        for below in (1, 2, 3, 4, 6, 8, 12, 180):
+            times = round(x / value * below)
+            if times and abs(times) <= 720 and math.isclose(x, value * times / below, rel_tol=1e-15):
+                return name if times == below else f"a multiple of {name}"
+            inverse = round(1 / (x * value) * below) if abs(x) > 1e-9 else 0
+            if inverse and inverse <= 12 and math.isclose(1 / x, value * inverse / below, rel_tol=1e-15):
+                return f"a part of 1/{name}"
+    return ""

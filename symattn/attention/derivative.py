@@ -187,8 +187,7 @@ def _shaped(values: Array, like: Array, what: str, whose: str) -> Array:
 def _base(under: Any) -> Any:
     """The kind that dual numbers are made over; None if there are none."""
     from symattn.arrays.entries import Entries
-    from symattn.arrays.floats import Float64
-    from symattn.arrays.stored import Stored
+    from symattn.arrays.floats import Float64, Stored
 
     if under is np:
         return Float64

@@ -12,8 +12,7 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
-from symattn.arrays.met import Met, Polynomial, meeting, value_at
-from symattn.arrays.notes import listening
+from symattn.arrays.notes import Met, Polynomial, listening, meeting, value_at
 from symattn.document.errors import SymattnError
 from symattn.proof.code import reached
 from symattn.proof.statement import Declared, Letters, Numbers, Sides, pairs

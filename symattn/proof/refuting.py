@@ -16,8 +16,7 @@ from random import Random
 
 import numpy as np
 
-from symattn.arrays.met import irrational, meeting
-from symattn.arrays.notes import listening
+from symattn.arrays.notes import irrational, listening, meeting
 from symattn.document.errors import InputError, Meaningless, Refused, Undecided
 from symattn.document.text import equal_sizes
 from symattn.proof.literals import LARGEST, NamedNumbers, named

@@ -20,8 +20,7 @@ import numpy as np
 
 from symattn.arrays.index.axes import Axis, withheld
 from symattn.arrays.indexed import Indexed, Permutation
-from symattn.arrays.met import meeting
-from symattn.arrays.notes import assigned
+from symattn.arrays.notes import assigned, meeting
 from symattn.document.errors import InputError, Meaningless, Refused, SymattnError, Undecided, raised_in_symattn
 from symattn.document.text import equal_sizes
 from symattn.proof import drawing

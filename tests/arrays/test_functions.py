@@ -12,7 +12,7 @@ from symattn.arrays.dual import dual
 from symattn.arrays.enclosing import exponential
 from symattn.arrays.enclosing.exponential import EPSILON, ETA, STEPS, U, check_table, exp, exp_moderate, powers
 from symattn.arrays.functions import FUNCTIONS, of_floats
-from symattn.arrays.met import irrational
+from symattn.arrays.notes import irrational
 from symattn.arrays.tape import pull_back, tape
 from symattn.document.errors import Refused
 from symattn.proof.gradients import gradient

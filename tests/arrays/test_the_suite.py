@@ -10,9 +10,9 @@ import pytest
 
 from symattn.arrays.ball import Ball
 from symattn.arrays.exact import Exact
+from symattn.arrays.floats import RoundedStore, Stored, stored
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.planes import Planes
-from symattn.arrays.stored import RoundedStore, Stored, stored
 from tests.arrays.conformance import check, failures
 from tests.arrays.kinds import BallSpecimen, ExactSpecimen, FloatSpecimen, Specimen
 from tests.arrays.operations import TABLE, Case

@@ -17,8 +17,7 @@ from symattn.arrays.base import ArrayBase
 from symattn.arrays.index import building as build
 from symattn.arrays.index.axes import ONE_LONG, Axis, Linear, axis, same_length
 from symattn.arrays.index.expressions import FORBIDDEN, Expression, Index, Letter, Position, PositiveLetter, fresh
-from symattn.arrays.met import irrational, meet
-from symattn.arrays.notes import assigned
+from symattn.arrays.notes import assigned, irrational, meet
 from symattn.document.errors import InputError, Meaningless, Refused
 from symattn.document.model import Document
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from symattn.arrays.index.building import add, as_written, constant, multiply
 from symattn.arrays.index.expressions import Count, Expression
-from symattn.arrays.met import any_way, meet_branch, meet_remainder
+from symattn.arrays.notes import any_way, meet_branch, meet_remainder
 from symattn.document.errors import Meaningless, Refused, Undecided
 
 Factor = str | int

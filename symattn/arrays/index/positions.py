@@ -14,7 +14,7 @@ from math import ceil
 from symattn.arrays.index import expressions as ex
 from symattn.arrays.index.axes import Linear, axis, linear
 from symattn.arrays.index.building import add, as_written, constant, multiply, negate, predicate
-from symattn.arrays.met import Polynomial, any_way, meet_branch, meet_place
+from symattn.arrays.notes import Polynomial, any_way, meet_branch, meet_place
 from symattn.document.errors import Undecided
 
 PLACE = "position in "  # so are the letters called that stand for positions

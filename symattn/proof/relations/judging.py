@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from symattn.arrays.ball import precision
-from symattn.arrays.met import meeting
-from symattn.arrays.notes import assigned, listening
+from symattn.arrays.notes import assigned, listening, meeting
 from symattn.document import notation as nt
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, both
