@@ -40,8 +40,8 @@ class Wishes:
 
     def report(self, target: str, spec: Specification, **options: Any) -> Report:
         """Return the report, after everything that was asked for has been written."""
+        from symattn.programs.child import verify_target
         from symattn.programs.repeat import verify_case
-        from symattn.programs.verifying import verify_target
         from symattn.verification import baseline
         from symattn.verification.case_codes import named
 

@@ -7,21 +7,19 @@ every implementation in the precision. Both need pytest no more than ``assert`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from symattn.document.keywords import answering
 
 if TYPE_CHECKING:  # imported when an assertion is made: a test run that makes none must not wait
-    from pathlib import Path
-
     from symattn.arrays.array import Array
     from symattn.arrays.precision import Contract, Precision
     from symattn.attention.spec import Attention
     from symattn.bounds.domain import Domain
-    from symattn.verification.baseline import Accepted
     from symattn.verification.report import Report, Sought
 
 __all__ = ["EFFORTS", "AttentionFault", "assert_attention", "assert_close_to_exact"]
@@ -100,24 +98,15 @@ def assert_attention(
     except CannotRun as nothing:
         raise AttentionFault(str(nothing)) from None
     report = named(report, spec or Attention(), Precision.of(precision).input.name)
-    accepted = _accepted(baseline)
-    if accepted is not None:
-        from symattn.verification.baseline import compared
+    path = settings.baseline if baseline is None else Path(baseline)
+    if path is not None:
+        from symattn.verification.baseline import compared, read
 
-        report = compared(report, _name(fn), accepted)
+        report = compared(report, _name(fn), read(path))
     settings.hear(report)
     if report.exit_code:
         raise AttentionFault(_words(report), report)
     return report
-
-
-def _accepted(baseline: str | Path | None) -> Iterable[Accepted] | None:
-    from pathlib import Path
-
-    from symattn.verification.baseline import read
-
-    path = settings.baseline if baseline is None else Path(baseline)
-    return None if path is None else read(path)
 
 
 def _name(fn: Callable[..., object]) -> str:

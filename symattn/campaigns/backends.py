@@ -39,8 +39,8 @@ def work(job: Job, folder: str | None = None) -> Record:
 def _verified(job: Job) -> Record:
     from symattn.attention import presets
     from symattn.bounds.domain import Domain
+    from symattn.programs.child import verify_target
     from symattn.programs.request import RequestOrigin
-    from symattn.programs.verifying import verify_target
     from symattn.verification.case_codes import named
 
     spec, cut = job.attention

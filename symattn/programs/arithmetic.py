@@ -16,6 +16,7 @@ from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.keywords import format_name
 from symattn.programs import frameworks
+from symattn.programs.child import TargetOptions
 from symattn.programs.loading import one_line
 from symattn.programs.names import Function
 from symattn.programs.verifying import Options, check_function, checked
@@ -86,7 +87,7 @@ def arithmetic_target(target: str, spec: Told | None = None, *, keys: int = KEYS
 
     ``options`` are those of ``verify_target``; the ``dtype`` is ``bfloat16`` if it is not given.
     """
-    how = Options(**{"dtype": "bfloat16", **options})
+    how = TargetOptions(**{"dtype": "bfloat16", **options})
     spec = _spec(spec, how)
     answer = _answer(target, spec, how, keys)
     line = how.command(target, spec=spec, name="arithmetic", dtype=how.dtype, keys=keys if keys != KEYS else None)

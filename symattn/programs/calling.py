@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from inspect import Parameter
+from typing import TYPE_CHECKING
 
 from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.bounds.called_target import CAUSAL_MASK, COUNT_K, COUNT_Q, FACTOR, PAST, WIDTH, Argument, Convention
@@ -26,7 +27,9 @@ from symattn.programs.names import (
     parameters,
 )
 from symattn.programs.request import Request
-from symattn.verification.definitions.definition_subject import Definition
+
+if TYPE_CHECKING:
+    from symattn.verification.definitions.definition_subject import Definition
 
 #: Other names that parameters have for settings, besides those of fields of ``Attention``.
 _SETTINGS = {

@@ -18,11 +18,11 @@ from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.document.errors import InputError, MissingExtra
 from symattn.document.evidence import Evidence, Grade
+from symattn.document.text import equal_sizes
 from symattn.programs.frameworks import Tensor, Tensors
 from symattn.programs.process import NotDone, apart
 from symattn.programs.program import Program
 from symattn.programs.target import Target, captured
-from symattn.verification.definitions.definition_subject import words
 from symattn.verification.semantics import (
     EPSILON,
     SIZES,
@@ -103,8 +103,8 @@ def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain
         rng = np.random.default_rng(random.getrandbits(32))
         drawn = {i.name: i.entries(shapes[i.name], rng) for i in inputs if i.entries}
         fixed = {n: a for n, a in drawn.items() if a.dtype.kind in "biu" or not np.isfinite(a).all()}
-        numbers = tuple(names.split())
-        runs.append(ResidueRun(compute, words(fitted), numbers, shapes, fixed, random, work, results, tables=True))
+        which = equal_sizes(fitted), tuple(names.split()), shapes
+        runs.append(ResidueRun(compute, *which, fixed, random, work, results, tables=True))
     return settle(runs, program.on, EPSILON)
 
 

@@ -17,12 +17,12 @@ from symattn.bounds.called_target import MADE, Argument, Convention, Inputs, Mem
 from symattn.bounds.case_result import Case, CaseResult, Expected, Part
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Grade, Verdict
+from symattn.programs.child import TargetOptions, verify_target
 from symattn.programs.definitions import Formed
 from symattn.programs.frameworks import Tensor
 from symattn.programs.layouts import argument, to_layout
 from symattn.programs.loading import _package
 from symattn.programs.target import Wrapped
-from symattn.programs.verifying import Options, verify_target
 from symattn.verification import engine
 from symattn.verification.case_codes import decode, encode, inputs_of, named, speaks
 from symattn.verification.definitions.registry import Specification
@@ -102,7 +102,7 @@ def repeat_target(target: str, spec: Specification, inputs: Inputs, **options: A
 
     ``options`` are those of ``verify_target``. Raises as that does.
     """
-    how = Options(**options)
+    how = TargetOptions(**options)
     with how.opened(target, spec) as child:
         session = how.session(child, spec)
         result = repeat(session, inputs, encode(spec, inputs, how.precision.input.name))

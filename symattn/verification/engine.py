@@ -21,6 +21,7 @@ from symattn.bounds.judge import judge
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
+from symattn.document.text import equal_sizes
 from symattn.verification import power
 from symattn.verification.effort import LIGHTER, Effort, for_finding, for_random, spent
 from symattn.verification.power import Tried
@@ -401,7 +402,7 @@ def _late(session: Session) -> Iterator[str]:
     if not session.late:
         return
     smallest = min(session.late, key=lambda r: r.case.size)
-    sizes = ", ".join(f"{letter} = {n}" for letter, n in session.subject.told(smallest).items())
+    sizes = equal_sizes(session.subject.told(smallest))
     error, count = smallest.outcome.error, len(session.late)
     left = "; inputs that are as large were left out" * (count >= _LATE)
     yield f"Calls that gave nothing to judge: {count}, such as {sizes}: {error}{left}; --time-limit gives more."

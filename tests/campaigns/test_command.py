@@ -23,8 +23,8 @@ from symattn.campaigns.summary import summary
 from symattn.document.errors import InputError
 from symattn.document.evidence import Verdict
 from symattn.document.render import render
+from symattn.programs.child import TargetOptions
 from symattn.programs.loading import NoSuchAttribute
-from symattn.programs.verifying import Options
 from symattn.verification.report import Report
 from symattn_cli.main import main
 from tests.refusals import refuses
@@ -61,7 +61,7 @@ EXPECTED = {("right", d): "no fault" for d in ("float32", "float16")} | {
 
 
 def test_in_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = signature(Options)
+    asked = signature(TargetOptions)
 
     def told(target: str, *args: Any, **options: Any) -> Report:
         asked.bind(**options)
@@ -69,7 +69,7 @@ def test_in_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
             raise NoSuchAttribute("attn.py has no none")
         return Report(Verdict.NO_FAULT, f"{target}(q, k, v)", "float32", "all", 1, command="symattn verify x")
 
-    monkeypatch.setattr("symattn.programs.verifying.verify_target", told)
+    monkeypatch.setattr("symattn.programs.child.verify_target", told)
     monkeypatch.setattr("symattn.programs.repeat.verify_target", told)
     command = ["campaign", "attn.py:right", "attn.py:none", "--examples", "0", "--jobs", "1", "-o", "out"]
     assert main(command) == 3
@@ -86,20 +86,20 @@ def test_a_defect_ends_no_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr("symattn.programs.verifying.verify_target", broken)
+    monkeypatch.setattr("symattn.programs.child.verify_target", broken)
     (job,) = planned(["a.py:f"], {}, ["float32"], {}, {})
     found = work(job)
     assert (found["verdict"], found["kind"], found["error"]) == ("error", "defect", "ZeroDivisionError: ours")
 
 
 def test_a_preset_is_named_in_the_command_of_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, given = signature(Options), {}
+    asked, given = signature(TargetOptions), {}
 
     def told(*args: Any, **options: Any) -> Report:
         given.update(asked.bind(**options).arguments)
         return Report(Verdict.NO_FAULT, "f", "float32", "all", 1, command="symattn verify x")
 
-    monkeypatch.setattr("symattn.programs.verifying.verify_target", told)
+    monkeypatch.setattr("symattn.programs.child.verify_target", told)
     (job,) = planned(["a.py:f"], {"small": {"like": "llama"}}, ["float32"], {}, {})
     assert work(job)["verdict"] == "no fault"
     assert given["origin"].options == {"like": "llama"}

@@ -29,8 +29,8 @@ from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary_fields import Scaling
 from symattn.document.evidence import Grade, Verdict
 from symattn.programs import definitions
+from symattn.programs.child import verify_target
 from symattn.programs.request import Request
-from symattn.programs.verifying import verify_target
 from symattn.verification.case_codes import decode, encode
 from symattn.verification.definitions.registry import attention_of, written
 from symattn_cli.variants import read

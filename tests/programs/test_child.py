@@ -16,8 +16,9 @@ import pytest
 from symattn import Attention
 from symattn.bounds.called_target import Runner
 from symattn.document.errors import CannotRun, MissingExtra
+from symattn.programs.child import Child, ProcessLimits
 from symattn.programs.loading import NoSuchAttribute, NotCallable
-from symattn.programs.process import Child, NotDone, ProcessLimits, apart
+from symattn.programs.process import NotDone, apart
 from symattn.programs.request import Request
 from tests.programs.programs import RIGHT, Program
 from tests.refusals import refuses
@@ -325,7 +326,7 @@ def test_close_ends_the_child(program: Program) -> None:
 
 PARENT = """
     import numpy as np
-    from symattn.programs.process import Child, ProcessLimits
+    from symattn.programs.child import Child, ProcessLimits
     from symattn.programs.request import Request
     a = np.ones((2, 2))
     runner = Child("attn.py:forever", Request(framework="numpy"), ProcessLimits(call=60.0))

@@ -282,7 +282,7 @@ def test_what_cannot_be_read_is_refused() -> None:
 
 
 def test_a_module_in_a_file(program: Program) -> None:
-    from symattn.programs.process import Child
+    from symattn.programs.child import Child
 
     program("import torch\nlayer = torch.nn.MultiheadAttention(8, 2)\n")
     with Child("attn.py:layer", Request.of(TWO, dtype="float32", layout="auto")) as child:

@@ -10,8 +10,8 @@ import pytest
 
 from symattn.bounds.called_target import Layout, Memory
 from symattn.document.errors import InputError
+from symattn.programs.child import Child
 from symattn.programs.loading import load
-from symattn.programs.process import Child
 from symattn.programs.request import Request
 from symattn.programs.target import target
 from tests.programs.programs import Program

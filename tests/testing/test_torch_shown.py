@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Verdict
+from symattn.programs.child import verify_target
 from symattn.programs.verify import verify
-from symattn.programs.verifying import verify_target
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
 
 pytestmark = pytest.mark.torch

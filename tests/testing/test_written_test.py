@@ -13,8 +13,8 @@ import pytest
 
 from symattn import Attention, Verdict
 from symattn.document.errors import InputError
+from symattn.programs.child import verify_target
 from symattn.programs.repeat import Repeated, repeat_target, verify_case, written
-from symattn.programs.verifying import verify_target
 from symattn.verification.case_codes import encode, named, speaks
 from symattn_cli.main import main
 

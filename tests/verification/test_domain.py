@@ -380,14 +380,14 @@ def test_every_promise_is_an_option_of_the_same_name() -> None:
 
 
 def test_the_command_of_a_report_says_every_promise() -> None:
-    from symattn.programs.verifying import Options
+    from symattn.programs.child import TargetOptions
     from symattn_cli.promises import PROMISES
 
     domain = replace(_PROMISES, square=False, square_weights=False, decoding=True, max_abs_score=2.5, multiple_of=2,
                      powers_of_two=True, batch=True, nonfinite_forbidden=True)  # fmt: skip
 
     def words_of(domain: Domain) -> list[str]:
-        return shlex.split(Options(domain=domain).command("f.py:f", spec=Attention()))[3:]
+        return shlex.split(TargetOptions(domain=domain).command("f.py:f", spec=Attention()))[3:]
 
     words = words_of(domain)
     assert {w[2:].replace("-", "_") for w in words if w.startswith("--")} == {*PROMISES} - {"square", "square_weights"}

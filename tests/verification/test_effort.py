@@ -20,9 +20,9 @@ from symattn.bounds.inputs import Maker
 from symattn.document.render.json import render
 from symattn.models.auditing.examining import examine
 from symattn.programs import asserted, process
+from symattn.programs.child import verify_target
 from symattn.programs.request import Request
 from symattn.programs.target import target
-from symattn.programs.verifying import verify_target
 from symattn.testing import assert_close_to_exact
 from symattn.verification import effort, engine
 from symattn.verification.attention import OfAttention

@@ -11,6 +11,7 @@ from typing import Any
 from symattn.arrays.precision import Contract, Precision
 from symattn.bounds.domain import Domain
 from symattn.models.comparing.comparison import NAMES, ComparedSide, Comparison, JointRun, together
+from symattn.programs.child import TargetOptions
 from symattn.programs.names import Function
 from symattn.programs.verifying import Options, check_function, checked, verified
 from symattn.verification import engine
@@ -72,7 +73,7 @@ def compare_targets(
 
     ``options`` are those of ``verify_target``; ``call`` holds the texts such as ``is_causal=true`` for each of the two.
     """
-    every = Options(**options, progress=progress)
+    every = TargetOptions(**options, progress=progress)
     spec, names = checked(spec, every.domain), (first, second)
     comparison = _compared(names, spec, [replace(every, call=tuple(words)) for words in call])
     calls = {"first-call": [*call[0]], "second-call": [*call[1]]}

@@ -21,6 +21,7 @@ from symattn.bounds import judge
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
+from symattn.document.text import equal_sizes
 from symattn.verification import reduce, report
 from symattn.verification.definitions import judging
 from symattn.verification.definitions.definition_mistakes import (
@@ -331,7 +332,7 @@ class Definition(Subject):
     def _case(self, session: Session, group: str, family: str, sizes: Mapping[str, int], rng: Random) -> Case:
         names = tuple(i.name for i in self.inputs if i.name in session.runner.convention.inputs)
         inputs = self.draw(names, sizes, family, session.precision, rng)
-        return Case(group, f"{family}, {words(sizes)}", inputs)
+        return Case(group, f"{family}, {equal_sizes(sizes)}", inputs)
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
         """Return whether the definition has a result for them, and the domain has them."""
@@ -424,8 +425,3 @@ class Definition(Subject):
 def known(factor: str, sizes: Mapping[str, int]) -> int:
     """The size of a letter, or a number."""
     return int(factor) if factor.isdecimal() else sizes[factor]
-
-
-def words(sizes: Mapping[str, int]) -> str:
-    """``n = 3, d = 4``."""
-    return ", ".join(f"{letter} = {size}" for letter, size in sizes.items())

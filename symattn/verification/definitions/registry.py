@@ -16,13 +16,13 @@ from symattn.bounds.called_target import Layout
 from symattn.document.codec import spelled
 from symattn.document.errors import InputError
 from symattn.verification.attention import is_plain
-from symattn.verification.definitions.definition_mistakes import Remade, of_fields
-from symattn.verification.definitions.definition_subject import Definition
 
 if TYPE_CHECKING:
     from symattn.attention.layers.block import Block
     from symattn.attention.positions.position_fields import Rotary
     from symattn.verification.definitions.caches import Cached
+    from symattn.verification.definitions.definition_mistakes import Remade
+    from symattn.verification.definitions.definition_subject import Definition
     from symattn.verification.definitions.gradients import Gradient
     from symattn.verification.definitions.linear import LinearAttention
     from symattn.verification.definitions.merging import Merge
@@ -59,6 +59,8 @@ def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
 
     Raises InputError for what is none.
     """
+    from symattn.verification.definitions.definition_mistakes import of_fields  # a plain attention does without
+
     attention = spec if isinstance(spec, Attention) else getattr(spec, "attention", None)
     for form, definition in enumerate(_forms(spec, layout)):
         remade: Remade = lambda other, form=form: next(islice(_forms(other, layout), form, None))  # type: ignore[misc] # noqa: E731

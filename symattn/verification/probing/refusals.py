@@ -13,6 +13,7 @@ from symattn.bounds.called_target import APART, Failure, Memory
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
+from symattn.document.text import equal_sizes
 from symattn.verification import power
 
 if TYPE_CHECKING:
@@ -177,14 +178,13 @@ def notes(session: Session) -> Iterator[str]:
     if not session.refused:
         return
     smallest = min(session.refused, key=lambda r: r.case.size)
-    s = ", ".join(f"{letter} = {n}" for letter, n in session.subject.sizes(smallest).items())
     blamed, promises = _explanation(session)
     why = remedy(promises) if promises or not blamed else "no more inputs with so many axes were tried"
     lies = "" if smallest.case.memory == "contiguous" else f", {smallest.case.name}"
     calls = f"{len(session.refused)} call{'s' * (len(session.refused) > 1)}"
     yield (
-        f"It refuses some inputs ({calls}), such as {s}{lies}: {smallest.outcome.error}; "
-        f"{why}; only accepted inputs were judged: {session.subject.words(session)}."
+        f"It refuses some inputs ({calls}), such as {equal_sizes(session.subject.sizes(smallest))}{lies}: "
+        f"{smallest.outcome.error}; {why}; only accepted inputs were judged: {session.subject.words(session)}."
     )
 
 

@@ -1,0 +1,377 @@
+"""A target by its name, ``file.py:function``: called in a process of its own, with limits of time, and verified."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import queue
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
+from symattn.bounds.domain import Domain
+from symattn.document.codec import command, differing
+from symattn.document.errors import CannotRun, SymattnError
+from symattn.programs.loading import users_frame
+from symattn.programs.process import Waiting, receive
+from symattn.programs.request import Request, RequestOrigin
+from symattn.programs.verifying import Options, check_numbers, checked, verified
+from symattn.verification.definitions.registry import Specification, attention_of, is_definition, written
+from symattn.verification.report import Report
+
+if TYPE_CHECKING:
+    from symattn.verification.semantics import IdentityResult
+
+_ROOT = str(Path(__file__).resolve().parents[2])
+# The symattn of the parent, wherever it lies, without a change of what else can be imported.
+_PROGRAM = f"""
+import sys
+sys.path.insert(0, {_ROOT!r})
+import symattn
+del sys.path[0]
+from symattn.programs.worker import main
+main()
+"""
+# Ctrl-C is for the parent alone, which then ends the child with all that it started.
+_OWN_GROUP: dict[str, Any] = {"start_new_session": True}
+if sys.platform == "win32":
+    _OWN_GROUP = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+_ENDED = object()
+_CALL = ("call",)  # the worker begins another call of the function
+
+
+class Process:
+    """A running worker. ``ask`` gives the worker's answer, or a ``Failure`` after which the process is gone.
+
+    ``worked`` is its processor time when it last said something, or was ended.
+    """
+
+    worked = 0.0
+
+    def __init__(self) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
+        # -B: no .pyc beside the user's file. -P: what lies in the current folder must not replace our own imports.
+        self._process = subprocess.Popen(
+            [sys.executable, "-B", "-P", "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # most calls are small, and threads then cost more
+            **_OWN_GROUP,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests = self._process.stdin
+        self._replies = self._process.stdout
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        passed_on = self._replies, self._answers, partial(self._answers.put, _ENDED)
+        self._reader = threading.Thread(target=receive, args=passed_on, daemon=True)
+        self._reader.start()
+
+    def ask(self, message: tuple[object, ...], limit: float) -> Any:
+        """Send ``message`` and wait ``limit`` seconds at most, anew from each call that begins. Ctrl-C ends it too."""
+        return self.answer(limit) if self.send(message) else self._autopsy()
+
+    def send(self, message: tuple[object, ...]) -> bool:
+        """Send ``message``; False where the process has ended."""
+        try:
+            pickle.dump(message, self._requests)
+            self._requests.flush()
+        except OSError:
+            return False
+        except BaseException:
+            self.end()
+            raise
+        return True
+
+    def answer(self, limit: float) -> Any:
+        """The next answer, within ``limit`` seconds."""
+        try:
+            answer = self._received(limit)
+        except BaseException:
+            self.end()
+            raise
+        if answer is None:
+            self.end()
+            return Failure("time limit", f"did not return within {limit:g} s", "TimeLimit")
+        if answer is _ENDED:
+            return self._autopsy()
+        return answer
+
+    def end(self) -> None:
+        """Kill the process and all that it started, and wait for its end."""
+        if sys.platform == "win32":
+            self._process.kill()
+        else:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended by itself
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(timeout=1.0)
+        for stream in (self._requests, self._replies, self._errors):
+            with contextlib.suppress(OSError):  # what was left to flush has no reader any more
+                stream.close()
+
+    def _received(self, limit: float) -> Any:
+        waiting = Waiting(self._process.pid, limit)
+        while True:
+            try:
+                answer = self._answers.get(timeout=min(limit, 0.1))
+                if answer is _ENDED:
+                    return answer
+                self.worked, answer = answer
+                if answer != _CALL:
+                    return answer
+                waiting = Waiting(self._process.pid, limit)
+            except queue.Empty:
+                # A process that the target has started may hold the pipe open after the worker's own end.
+                if self._process.poll() is not None and self._answers.empty():
+                    return _ENDED
+                if waiting.over:
+                    self.worked += waiting.worked
+                    return None
+
+    def _autopsy(self) -> Failure:
+        """How the process ended: its exit code or signal, and the place that ``faulthandler`` wrote down."""
+        code = self._process.wait()
+        self._errors.seek(0)
+        written = self._errors.read(100_000).decode("utf-8", errors="replace")
+        self.end()
+        frames = [(name, int(line)) for name, line in re.findall(r'File "([^"]+)", line (\d+)', written)]
+        return Failure("ended", f"ended the process with {_code(code)}", "", users_frame(frames[::-1]))
+
+
+def _code(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"
+
+
+# -- a function called in a child process ------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class ProcessLimits:
+    """Seconds for one call and for importing the target, of processor time or of waiting; see ``process``."""
+
+    call: float = 10.0
+    start: float = 60.0
+
+
+class Child(AbstractContextManager["Child"]):
+    """A target in a process of its own: a ``Runner``.
+
+    One child serves all calls, so that a second call sees what the first left behind; after a limit or a crash the
+    next call starts a new one. Raises what ``loading.load`` and ``target.target`` raise, and ``CannotRun`` where the
+    target's import ends the process or takes longer than ``limits.start``.
+    """
+
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, target: str, request: Request, limits: ProcessLimits | None = None) -> None:
+        self._target, self._request, self._limits = target, request, limits or ProcessLimits()
+        self._worked = 0.0  # by processes that have ended
+        self._sent: deque[tuple[Inputs, Memory]] = deque()  # cases that the worker has, and whose outcomes come
+        self._process: Process | None = None
+        self._convention: Convention | None = None
+        try:
+            self.convention = self._convention = self._agreed()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def describe(self) -> str:
+        """The function and what is passed to it: ``attn.py:attention(q, k, v)``."""
+        return f"{self._target}({self.convention.printed})"
+
+    @property
+    def worked(self) -> float:
+        """The processor time of all processes so far."""
+        return self._worked + (self._process.worked if self._process is not None else 0.0)
+
+    def close(self) -> None:
+        """End the child."""
+        if self._process is not None:
+            self._process.end()
+        self._gone()
+
+    def _gone(self) -> None:
+        self._worked, self._process = self.worked, None
+        self._sent.clear()
+
+    def ahead(self, cases: Sequence[tuple[Inputs, Memory]]) -> None:
+        """Send the cases for which ``run`` is called next, in this order: the child need not wait for each of them.
+
+        Those for which it is not called are computed in vain.
+        """
+        if not isinstance(self._ready(), Failure):
+            self._skip()
+        if self._process is not None and self._process.send(("ahead", [(dict(i), memory) for i, memory in cases])):
+            self._sent.extend(cases)
+
+    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
+        """Call the function once in the child. See ``Runner``; ``error`` tells of limits and crashes too."""
+        if self._sent and self._sent[0][0] is inputs and self._sent[0][1] == memory:
+            answer = self._next()
+        else:
+            answer = self._ready()
+            if not isinstance(answer, Failure):
+                answer = self._ask("run", dict(inputs), memory)
+        if isinstance(answer, Failure):
+            return Outcome(error=answer)
+        outcome: Outcome = answer
+        return outcome
+
+    def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult | None:
+        """The identity test on residues, in a copy of the child; None where the child is gone."""
+        answer = self._ready()
+        if not isinstance(answer, Failure):
+            answer = self._ask("semantics", spec, seconds, domain)
+        return None if isinstance(answer, Failure) else answer
+
+    def _agreed(self) -> Convention:
+        """Find the target and agree on the call, for the first time."""
+        result = self._ask("find", self._target, self._request)
+        if isinstance(result, Failure):
+            raise CannotRun(f"{self._target} cannot be imported: its import {result.message}")
+        self.display, self._request = result
+        answer = self._ask("prepare", self._request)
+        if isinstance(answer, Failure):  # the one small call did not come back: let the calls themselves show it
+            layout = "nd" if self._request.layout == "auto" else self._request.layout
+            self._request = replace(self._request, framework=self._request.frameworks[0], layout=layout)
+            answer = self._ready()
+        if isinstance(answer, Failure):
+            raise CannotRun(f"{self._target} cannot be called: it {answer.message}")
+        return answer  # type: ignore[no-any-return]
+
+    def _ready(self) -> Any:
+        """A failure if the target cannot be brought up again after the process has ended."""
+        if self._process is not None:
+            return None
+        result = self._ask("find", self._target, self._request)
+        return result if isinstance(result, Failure) else self._ask("prepare", self._request, self._convention)
+
+    def _ask(self, question: str, *rest: Any) -> Any:
+        """The worker's answer, or a failure, after which there is no process."""
+        self._skip()
+        limit = self._limits.start if question in ("find", "semantics") else self._limits.call
+        limit += 2 * rest[1] if question == "semantics" else 0.0  # it is made twice, and ends by itself
+        return self._reply(lambda process: process.ask((question, *rest), limit))
+
+    def _next(self) -> Any:
+        """The outcome of the next case that was sent ahead."""
+        self._sent.popleft()
+        return self._reply(lambda process: process.answer(self._limits.call))
+
+    def _skip(self) -> None:
+        """Wait for the outcomes of cases that were sent ahead, and let go of them."""
+        while self._sent:
+            with contextlib.suppress(SymattnError):
+                self._next()
+
+    def _reply(self, reply_of: Callable[[Process], Any]) -> Any:
+        """A reply within the limits, opened; or a failure, after which there is no process."""
+        self._process = self._process or Process()
+        reply = reply_of(self._process)
+        if isinstance(reply, Failure):
+            self._gone()
+            return reply
+        return _opened(*reply)
+
+
+def _opened(words: str, content: Any, text: str = "") -> Any:
+    """Return the contents of a reply; an error of the worker's is raised here."""
+    if words == "done":
+        return content
+    if words == "defect":
+        raise RuntimeError(f"a call in the child process failed\n{content}")
+    error: SymattnError = content.__new__(content)  # not content(text): MissingExtra is made of other words
+    error.args = (text,)
+    raise error
+
+
+# -- verified by its name ----------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class TargetOptions(Options):
+    """The options of ``verify_target``, and of others that call targets in a child.
+
+    ``origin`` is the preset or configuration that the command of the report is to name, and ``notes`` are what the
+    report is to say besides.
+    """
+
+    origin: RequestOrigin | None = None
+    notes: tuple[str, ...] = ()
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that cannot be used."""
+        Options.__post_init__(self)
+        check_numbers(time_limit=self.time_limit)
+
+    def opened(self, function: str, spec: Specification) -> Child:
+        """The target in a process of its own, with time limits, until it is no longer needed."""
+        limits = ProcessLimits() if self.time_limit is None else ProcessLimits(self.time_limit)
+        return Child(function, self.request(spec), limits)
+
+    def command(self, *targets: str, spec: Specification, name: str = "verify", **others: object) -> str:
+        """Return the command line that gives a report again; ``others`` are further options, with a value or None."""
+        domain, request = self.domain or Domain(), self.request(spec)
+        changed = {n: x if (x := getattr(self, n)) not in (_USUAL[n], "auto") else None for n in _COMMANDED} | others
+        changed["call"] = [f"{keyword}={value!r}" for keyword, value in request.call]
+        # what the domain promises, but for rows without any key, which the specification says
+        promised = {n: getattr(domain, n) for n in domain.promises if n != "fully_masked_rows"}
+        said = _said(spec, domain, self.origin or RequestOrigin())
+        return command(name, *targets, options=[*promised.items(), *said, *changed.items()])
+
+
+_COMMANDED = ("dtype", "mask_arg", "layout", "framework", "contract", "time_limit", "budget", "examples", "seed")
+_USUAL = {field.name: field.default for field in fields(TargetOptions)}
+
+
+def verify_target(target: str, spec: Specification | None = None, **options: Any) -> Report:
+    """Verify ``package.module:function`` or ``file.py:function``, called in a child process with time limits.
+
+    ``options`` are those of ``TargetOptions``. Raises ``CannotRun`` where the target cannot be imported either.
+    """
+    how = TargetOptions(**options)
+    spec = checked(spec, how.domain)
+    report = verified(target, spec, how)
+    power = [f"{step}={float(share)!r}" for step, share in (how.power or {}).items()]
+    return replace(report, command=how.command(target, spec=spec, power=power), notes=(*how.notes, *report.notes))
+
+
+def _said(spec: Specification, domain: Domain, origin: RequestOrigin) -> Iterator[tuple[str, object]]:
+    """The options of a specification: its fields, for a definition those of the attention that it is made of."""
+    if is_definition(spec):
+        yield "definition", written(spec)
+    attention = attention_of(spec)
+    if attention is not None:
+        yield from _fields(attention, domain, origin)
+
+
+def _fields(spec: Attention, domain: Domain, origin: RequestOrigin) -> Iterator[tuple[str, object]]:
+    """The options of the origin, and of the fields in which a specification differs from it."""
+    usual = Attention()
+    yield from origin.options.items()
+    changed = differing(spec, origin.spec)
+    if domain.fully_masked_rows:
+        changed["fully_masked"] = spec.fully_masked
+    for name, value in changed.items():
+        left_out = value == getattr(usual, name) and name != "fully_masked" and not isinstance(value, bool)
+        yield ("without", name.replace("_", "-")) if left_out else (name, value)
