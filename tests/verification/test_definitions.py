@@ -460,6 +460,21 @@ def log_softmax(s):
     return t - np.log(np.exp(t).sum(-1, keepdims=True))
 
 
+def from_sums(scores, sums):
+    """The backward pass by e^{a s − b L}, L the logarithms of the sums of e^s; a = b = 1 is right."""
+
+    def backward(q, k, v, do):
+        c = np.sqrt(q.dtype.type(q.shape[-1]))
+        s = q @ k.mT / c
+        top = s.max(-1, keepdims=True)
+        lse = top + np.log(np.exp(s - top).sum(-1, keepdims=True))
+        p = np.exp(q.dtype.type(scores) * s - q.dtype.type(sums) * lse)
+        ds = p * (do @ v.mT - (p * (do @ v.mT)).sum(-1, keepdims=True)) / c
+        return ds @ k, ds.mT @ q, p.mT @ do
+
+    return backward
+
+
 _DECIMAL = (lambda x: 10**x, np.log10)
 _FREED = "in the norms: the variance has the divisor d − 1"
 _TURNED = Block(attention=Attention(causal=True, position=Rotary()))
@@ -501,6 +516,14 @@ NAMED = [
     (Merge(base=2), "merge", "the second of the log-sums of base 2 is taken as natural", first_converted),
     (Merge(), "merge", "the weights are made of natural log-sums as if they were logarithms of base 2",
      lambda *given: (merging(*_BINARY)(*given)[0], merging(*_NATURAL)(*given)[1])),
+    (Merge(base=2), "lse", "the logarithm that is added to the larger log-sum is natural, not of base 2",
+     merging(np.exp2, np.log)),
+    (Merge(), "lse", "the logarithm that is added to the larger log-sum is of base 2, not natural",
+     merging(np.exp, np.log2)),
+    (Gradient(Attention()), "backward",
+     "weights are computed again from the sums as if these were logarithms of base 2", from_sums(1, _LOG2)),
+    (Gradient(Attention()), "backward",
+     "weights are computed again from the sums by powers of 2, of natural scores and sums", from_sums(_LOG2, _LOG2)),
     (Merge(), "merge", "the outputs are weighted the wrong way round",
      lambda o1, l1, o2, l2: merging(*_NATURAL)(o2, l1, o1, l2)),
     (Merge(base=2), "merge", "the second output's weight is used for both", second_weight),
@@ -533,6 +556,12 @@ def test_the_mistake_of_a_function_is_named(named) -> None:
     with np.errstate(all="ignore"):
         (fault,) = verify(function, definition, framework="numpy", examples=0, **told).faults
     assert (fault.step, fault.cause) == (step, cause)
+
+
+def test_sums_of_a_base_close_to_2_are_not_called_of_base_2() -> None:
+    assert verify(from_sums(1, 1), Gradient(Attention()), examples=0).verdict is Verdict.NO_FAULT
+    (fault,) = verify(from_sums(1, 0.7), Gradient(Attention()), examples=0).faults
+    assert "base 2" not in (fault.cause or "")
 
 
 MERGED = dict(maximum=merging(*_NATURAL), binary=merging(*_BINARY), sigmoid=by_sigmoid, tanh=by_tanh, columns=columns)

@@ -288,11 +288,21 @@ def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
     yield from ((words, Formulas(scores=wrong)) for words, wrong in _SCORES.items())
     yield from _PRODUCTS.items()
     yield from _recomputed("the exponentials in P are not divided by their sum", _not_normalised)
+    for words, bases in _BASES.items():
+        yield from _recomputed(f"weights are computed again from the sums {words}", partial(_in_bases, *bases))
     if spec.masks_anything:
         unmasked: Any = lambda spec, values: softmax(before(spec, values, "masked"))  # noqa: E731
         yield from _recomputed("the mask is left out of the backward pass", unmasked)
         words = "the mask is left out of the weights that are computed again from the sums"
         yield from _recomputed(words, _by_sums_without_mask)
+
+
+#: Whether scores, and whether the natural logarithms of the sums, are exponents of 2 in the place of e.
+_BASES = {
+    "as if these were logarithms of base 2": (False, True),
+    "by powers of 2 of natural scores": (True, False),
+    "by powers of 2, of natural scores and sums": (True, True),
+}
 
 
 def _recomputed(words: str, wrong: Weights) -> Iterator[tuple[str, Formulas]]:
@@ -382,6 +392,15 @@ def _by_sums(spec: Attention, values: dict[str, Any], scores: Weights = _unscale
     xp = namespace_of(s)
     top = xp.max(right, axis=-1, keepdims=True)
     return xp.exp(s - top) / xp.sum(xp.exp(right - top), axis=-1, keepdims=True)
+
+
+def _in_bases(scores: bool, sums: bool, spec: Attention, values: dict[str, Any]) -> Array:
+    """e^{s − L}, with 2 in the place of e for the scores, for the sums, or for both."""
+    s = before(spec, values, "weights")
+    xp = namespace_of(s)
+    top, two = xp.max(s, axis=-1, keepdims=True), xp.log(xp.asarray(2, dtype=s.dtype))
+    lse = top + xp.log(xp.sum(xp.exp(s - top), axis=-1, keepdims=True))
+    return xp.exp((s * two if scores else s) - (lse * two if sums else lse))
 
 
 def _by_sums_without_mask(spec: Attention, values: dict[str, Any]) -> Array:

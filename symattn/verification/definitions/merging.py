@@ -164,6 +164,7 @@ def _mistakes(base: int | None) -> Iterator[DefinitionMistake]:
     yield told("merge", f"the weights are made of {meant} as if they were {taken}", alone)
     other = "natural, not of base 2" if base else "of base 2, not natural"
     yield told("lse", f"the log-sum that is returned is {other}", partial(_misread, _RETURNED))
+    yield told("lse", f"the logarithm that is added to the larger log-sum is {other}", _of_other_logarithm)
     for (step, words), wrong in _WRONG.items():
         yield told(step, words, wrong)
 
@@ -214,7 +215,13 @@ def _of_lse(change: Callable[[Array, Array], Array]) -> Callable[..., Merged]:
 
 def _of_difference(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     o, lse = _merged(base, o1, l1, o2, l2)
-    return o, lse - namespace_of(l1).maximum(l1, l2)
+    return o, lse - _larger(l1, l2)
+
+
+def _of_other_logarithm(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
+    o, lse = _merged(base, o1, l1, o2, l2)
+    top = _larger(l1, l2)
+    return o, top + _factors(base, o1)[0](lse - top)
 
 
 def _larger(x: Array, y: Array) -> Array:
