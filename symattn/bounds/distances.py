@@ -129,10 +129,12 @@ class Around(NamedTuple):
         values, d = v.weighed(s, sides, up), v.v.shape[-1]
         middle = v.weighed(s, v.sizes, up) if at_zero is None else at_zero
         between = (low < 0) & (high > 0)
-        left, right = np.where(between & (o > 0), 0.0, low), np.where(between & (o <= 0), 0.0, high)
-        first = np.where(between & (o > 0), middle, values[..., :d])
-        last = np.where(between & (o <= 0), middle, values[..., d:])
-        share = np.where(right > left, (o - left) / np.where(right > left, right - left, 1.0), 0.0)
+        above, below = between & (o > 0), between & (o <= 0)
+        left, right = np.where(above, 0.0, low), np.where(below, 0.0, high)
+        first, last = np.where(above, middle, values[..., :d]), np.where(below, middle, values[..., d:])
+        width = right - left
+        width[width == 0] = 1.0  # then o is at the left
+        share = (o - left) / width
         return np.asarray(first * (1 - share) + last * share + 8 * U * (first + last))
 
     def _squares(self, s: np.ndarray, total: Floats, up: Floats) -> Floats:

@@ -220,7 +220,10 @@ def in_buckets(fall: Floats, reach: Floats, open_: NDArray[np.bool_] | None = No
     index, first = place.astype(np.int64), np.arange(rows).reshape(deepest.shape) * (_BUCKETS + 1)
     index += first
     counts = np.bincount(index.ravel() if open_ is None else index[open_], minlength=rows * (_BUCKETS + 1))
-    above = np.cumsum(counts.reshape(*deepest.shape[:-1], -1), axis=-1) - 1
+    above = np.cumsum(counts.reshape(*deepest.shape[:-1], -1), axis=-1)
+    np.maximum(np.subtract(above, 1, out=above), 0, out=above)
     further = np.minimum(np.ceil(reach.astype(np.float64) * factor) + 1, _BUCKETS).astype(np.int64)
-    shifted = np.take(above, np.minimum(np.arange(_BUCKETS + 1) + further, _BUCKETS) + first)
-    return np.asarray(np.take(np.maximum(shifted, 0).astype(kind), index))
+    last = np.arange(_BUCKETS + 1) + further
+    np.minimum(last, _BUCKETS, out=last)
+    last += first
+    return np.asarray(above.astype(kind).take(last).take(index))

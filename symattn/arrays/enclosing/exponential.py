@@ -126,7 +126,7 @@ def _by_chunks(x: Floats, work: Callable[[Floats, Floats, Floats, Floats], None]
     if x.dtype != np.float64 or not x.flags.c_contiguous:
         raise ValueError("give a contiguous array of float64")
     flat = x.reshape(-1)
-    rooms = _rooms.rooms = _rooms.rooms or (np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK))
+    rooms = _rooms.rooms = _rooms.rooms or _new_rooms()
     for start in range(0, flat.size, CHUNK):
         part = flat[start : start + CHUNK]
         work(part, *(room[: part.size] for room in rooms))
@@ -140,6 +140,17 @@ class _Rooms(threading.local):
 
 
 _rooms = _Rooms()
+_FREED = 31 << 17  # numbers, just below the 32 MiB up to which glibc learns from what is freed
+
+
+def _new_rooms() -> tuple[Floats, Floats, Floats]:
+    """Return room for one thread.
+
+    An array that is never written to is freed first: from then on glibc keeps freed memory of up to twice its size,
+    where it would give the pages of each array back and have them cleared anew, which takes as long as the arithmetic.
+    """
+    np.empty(_FREED)
+    return np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK)
 
 
 def _powers_of_chunk(y: Floats, z: Floats, t: Floats, w: Floats) -> None:

@@ -19,6 +19,7 @@ from symattn.arrays.index import expressions as ex
 from symattn.arrays.notes import assigned
 from symattn.document.errors import Refused
 
+_UNIT = Fraction(1)
 _ROOTS = frozenset({"rsqrt", "sqrt"})
 _KEEP: ContextVar[bool] = ContextVar("symattn_as_written", default=False)
 
@@ -39,7 +40,7 @@ class DivisionByZero(Refused, ZeroDivisionError):
 
 def constant(x: int | Fraction) -> ex.Expression:
     """A number."""
-    return ex.Constant(Fraction(x))
+    return ex.Constant(x if x.__class__ is Fraction else Fraction(x))
 
 
 def factors(x: ex.Expression) -> tuple[ex.Expression, ...]:
@@ -115,7 +116,7 @@ def multiply(*xs: ex.Expression) -> ex.Expression:
         return ex.Masked(masked[0].allowed, multiply(masked[0].value, *others))
     if kept():
         return ex.Product(xs) if len(xs) > 1 else xs[0] if xs else ex.ONE
-    number, rest = Fraction(1), []
+    number, rest = _UNIT, []
     for x in xs:
         for factor in factors(x):
             if isinstance(factor, ex.Constant):
@@ -127,7 +128,7 @@ def multiply(*xs: ex.Expression) -> ex.Expression:
     paired = _paired_root(rest)
     if paired is not None:
         return multiply(constant(number), *paired)
-    if number != 1:
+    if number is not _UNIT and number != 1:
         rest.append(constant(number))
     return ex.ONE if not rest else rest[0] if len(rest) == 1 else ex.Product(tuple(rest))
 

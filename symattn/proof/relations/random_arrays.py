@@ -29,7 +29,8 @@ def moment(reader: Reader, word: str, of: tuple[Node, ...]) -> Value:
     if word == "E":
         return _mean(reader, of)
     x, y = (of[0], of[-1])
-    product = v.both(_mean(reader, (x,)), _mean(reader, (y,)), mul)
+    mean = _mean(reader, (x,))
+    product = v.both(mean, mean if y == x else _mean(reader, (y,)), mul)
     return v.both(_mean(reader, (x, y)), product, sub)
 
 
