@@ -40,6 +40,7 @@ class Namespace(Elementwise, Structure, Reductions, Creation, LinearReductions):
 
 def namespace_of(*arrays: object) -> Functions:
     """The namespace that the given arrays share; arguments that are None are passed over."""
-    first = next(x for x in arrays if x is not None)
-    functions: Functions = first.__array_namespace__() if hasattr(first, "__array_namespace__") else of_tensor(first)
+    first = arrays[0] if arrays[0] is not None else next(x for x in arrays if x is not None)
+    namespace = getattr(first, "__array_namespace__", None)
+    functions: Functions = of_tensor(first) if namespace is None else namespace()
     return functions

@@ -47,6 +47,8 @@ def upper(balls: Balls) -> np.ndarray:
 
 def number(balls: Balls) -> Balls:
     """Zero in place of −∞ and undefined."""
+    if isinstance(balls, Enclosure) and np.isfinite(balls.mid).all():
+        return Enclosure.like(balls)
     xp = namespace_of(balls)
     return xp.where(xp.isfinite(balls), balls, 0)
 

@@ -151,6 +151,8 @@ class Core(Planes):
         if isinstance(data, (list, tuple)) and _holds(data):
             stacked: Self = cls.xp.stack([cls.of(x) for x in data])
             return stacked
+        if _is_short(data):
+            return cls.made(Parts(np.array(data, dtype=np.float64), np.zeros(()), True))
         plain = _as_floats(data)
         if plain is None:
             return cls.of_balls(data)
@@ -163,7 +165,7 @@ class Core(Planes):
 
     @classmethod
     def literal(cls, value: object) -> Self:
-        plain = _as_floats(value)
+        plain = None if _is_short(value) else _as_floats(value)
         if plain is None or not (forbidden := np.isneginf(plain)).any():
             return cls.lift(value)
         numbers = cls.lift(np.where(forbidden, 0.0, plain))
@@ -221,6 +223,11 @@ def _as_floats(data: object) -> np.ndarray | None:
     if plain.dtype.kind in "iu" and not ((plain > 2**53) | (plain < -(2**53))).any():
         return plain.astype(np.float64)
     return None
+
+
+def _is_short(data: Any) -> bool:
+    """Return whether it is one of Python's numbers that float64 holds, as most constants are."""
+    return data.__class__ in (int, float) and -(2**53) <= data <= 2**53
 
 
 def _pair(x: Any) -> tuple[float, float]:

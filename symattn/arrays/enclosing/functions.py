@@ -6,12 +6,13 @@ NumPy's own exp, tanh, log, … are not used: nothing is promised of their error
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Self
 
 import flint
 import numpy as np
 
-from symattn.arrays.enclosing.array import Common, Core, _ball, _pair
+from symattn.arrays.enclosing.array import Common, Core, _pair
 from symattn.arrays.enclosing.bounds import DOWN, SMALL, TINY, UP, U, product_error
 from symattn.arrays.enclosing.exponential import EPSILON, MOST_MODERATE, exp_moderate
 from symattn.arrays.enclosing.work import Parts, computed, masked
@@ -180,18 +181,19 @@ def _tanh_of(x: np.ndarray) -> np.ndarray:
 # -- the others -------------------------------------------------------------------------------------------------------
 def _by_arb(kind: str, name: str, a: Parts) -> Parts:
     """Compute by Arb, one element after the other, in some microseconds each."""
+    of_ball: Callable[[flint.arb], flint.arb] = getattr(flint.arb, name)
 
     def result(c: float, r: float) -> tuple[float, float]:
         if c != c:
             return c, r
-        x = _ball(c, r)
+        x = flint.arb(c, r)
         if name == "log" and not x > 0:
             if x < 0:
                 raise Refused(f"{kind}: log of the negative number {c}")
             return math.nan, math.inf
         if r == math.inf:
             return 0.0, 1.0
-        return _pair(getattr(x, name)())
+        return _pair(of_ball(x))
 
     with flint.ctx.workprec(96):
         pairs = list(map(result, a.mid.reshape(-1).tolist(), a.rad.reshape(-1).tolist()))

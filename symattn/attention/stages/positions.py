@@ -100,6 +100,11 @@ def _short_tables(asked: Rotary, n: int, width: int, kind: Any) -> tuple[rotary.
     return rotary.short_tables(asked.start, n, _frequencies(asked, n, width, kind.lift(np.zeros(()))))
 
 
+@lru_cache(maxsize=16)  # for the same reason; of floats
+def _angles(asked: Rotary, n: int, width: int, dtype: Any) -> Any:
+    return rotary.angles(np.arange(n) + asked.start, _frequencies(asked, n, width, np.zeros((), dtype)))
+
+
 def _table(asked: Rotary, index: int, x: Array, positions: np.ndarray | None = None) -> Any:
     """Cosines (``index`` 0) or sines (1) for the rows of x."""
 
@@ -114,6 +119,8 @@ def _table(asked: Rotary, index: int, x: Array, positions: np.ndarray | None = N
             result = stand_ins(("cos", "sin")[index], rotary.angles(counted, frequencies))
         elif positions is None and getattr(kind, "name", "") == "enclosure":
             result = rotary.joined(*_short_tables(asked, int(n), int(width), kind), n, index)
+        elif positions is None and isinstance(like, np.ndarray):
+            result = (np.cos, np.sin)[index](_angles(asked, n, width, like.dtype))
         else:
             xp = namespace_of(like)
             places = xp.arange(n) + asked.start if positions is None else positions
