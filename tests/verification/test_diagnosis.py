@@ -75,11 +75,29 @@ def _by_parts(q: Array, k: Array, v: Array, parts: int = 4) -> Array:
     return out
 
 
+def _masked(open_: Callable[[Array, Array], Array]) -> Program:
+    """A mask by the places of queries, their rows and keys."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        s, rows = scores(q, k), np.arange(len(q))[:, None]
+        return _softmax(np.where(open_(rows, np.arange(len(k)) - (len(k) - len(q))), s, s.dtype.type(-np.inf))) @ v
+
+    return program
+
+
 PLAIN, CAUSAL, CAPPED, MASKED = Attention(), Attention(causal=True), Attention(softcap=2), Attention(mask="boolean")
 EMPTY = {"domain": Domain(fully_masked_rows=True)}
 NAMED = {
     "at some sizes only": Named(
         _no_mask_where_64_divides, CAUSAL, "mask", "…the mask is ignored, where n_k is a multiple of 64…"
+    ),
+    "not by a mistake that changes nothing where outputs are wrong": Named(
+        _masked(lambda i, j: (j <= i) | (i < 3)), Attention(causal=True, prefix=3), "mask",
+        "…forbidden keys are seen where the query's row ≤ 2…",
+    ),
+    "by a mistake that shows in long rows alone": Named(
+        _masked(lambda i, j: (j - j[0]) % 128 + j[0] <= i), CAUSAL, "mask",
+        "…the mask counts keys anew in each tile (tiles of 128)…",
     ),
     "two at once": Named(
         lambda q, k, v: _softmax(_causal(q @ k.T / q.dtype.type(q.shape[-1]), 1)) @ v, CAUSAL, "scale",

@@ -282,6 +282,10 @@ class Search(ABC, Generic[M]):
 
         return self.computed.once((judged, mistake.computes), run, judged.case.size <= _KEPT)
 
+    def is_wrong(self, judged: CaseResult) -> bool:
+        """Return whether numbers are wrong in an output that is meant."""
+        return judged.finding in OF_VALUES and (self.among is None or bool(judged.wrong & self.among))
+
     def answer(self, judged: CaseResult, mistake: M) -> bool | None:
         """False where the mistake cannot have given what the function gave, True where it can and the definition
         cannot, None where nothing can be told."""
@@ -293,8 +297,8 @@ class Search(ABC, Generic[M]):
     def _answer(self, judged: CaseResult, mistake: M) -> bool | None:
         try:
             outputs = self.outputs(judged, mistake) or self.run(judged, mistake)
-        except KeyError:  # it changes an array that is not there
-            return None
+        except KeyError:  # it changes nothing that is there, and so nothing may be wrong
+            return False if self.is_wrong(judged) else None
         except UNFIT:  # it cannot be computed for these shapes
             return judged.finding == "raises" or None if judged.outcome.error else False
         if judged.outcome.output is None or not mistake.exact:
