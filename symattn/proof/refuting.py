@@ -28,7 +28,7 @@ ENTRIES = 20_000  # of an array in floats
 _APART = 1e-6  # floats that differ by more, relative to the largest there, are looked at again
 EACH, SEVERAL = 64, 6  # every size up to it is tried in floats; of so many named numbers the products
 EXACT = 9  # the largest size in exact numbers
-CONFIRMED = 64  # the largest size in balls
+EXACTLY_AT, CONFIRMED = 64, 256  # the largest sizes at which floats are looked at again, in exact numbers and in balls
 _LOOKED_AT = 12  # points that are looked at again, at most
 _ENOUGH = 3  # exact points of a spot check at which both sides are equal
 _SILENT = 12  # points in a row that floats cannot run
@@ -164,12 +164,14 @@ def _by_floats(
         silent = silent + 1 if apart is None else 0
         if silent > _SILENT:
             return None, "floating point cannot run it at the sizes at which it branches" if brought.branches else ""
-        if apart and max(sizes.values(), default=0) > CONFIRMED:
-            return None, f"floating point differs at {equal_sizes(sizes)}"
-        for balls in (True, False) if apart else ():
+        largest = max(sizes.values(), default=0)
+        again = ((True, CONFIRMED), (False, EXACTLY_AT)) if apart else ()
+        for balls in (balls for balls, most in again if largest <= most):
             result, _ = _differs(sides, declared, Numbers(sizes, seed, balls, wild=True, literals=brought.numbers))
             if result:
                 return result, ""
+        if apart and largest > EXACTLY_AT:
+            return None, f"floating point differs at {equal_sizes(sizes)}"
         confirmed += bool(apart)
         if confirmed == _LOOKED_AT:
             return None, ""

@@ -103,6 +103,11 @@ MANY: dict[str, tuple[Declared, Callable[..., Any]]] = {
     "a corner far away": (Declared(ONE), lambda x: (xp(x).maximum(x, 0 * x + 12345) - 12345, relu(x - 12344))),
     "a window of 4": (Declared(QKV), lambda q, k, v: (causal(4)(q, k, v), causal()(q, k, v))),
     "a window of 40": (Declared(QKV), lambda q, k, v: (causal(40)(q, k, v), causal()(q, k, v))),
+    "one size, by its square": (Declared(VECTOR), lambda x, n: (x * (n * n == 6889), 0 * x)),
+    "a prefix of 70": (
+        Declared(QKV),
+        lambda q, k, v: (Attention(causal=True, prefix=70)(q, k, v), Attention()(q, k, v)),
+    ),
     "e3": (Declared(VECTOR), lambda x: (third(x), 0)),
     "e4": (Declared(VECTOR), lambda x: (fourth(x), 0)),
     "e4 with a maximum": (Declared(VECTOR), lambda x: (fourth(x) * top(x), 0 * top(x))),
@@ -174,6 +179,13 @@ HARD = ("a cast", "double", "pi is", "sixth moment", "a window of 40")
 @pytest.mark.parametrize("name", MANY)
 def test_a_false_statement_is_neither_proved_nor_checked(name: str):
     neither_proved_nor_checked(*MANY[name], hard=any(words in name for words in HARD))
+
+
+def test_a_size_that_no_square_meets_refutes_nothing() -> None:
+    def sides(x: Any, n: Any) -> Any:
+        return x * (n * n == 6890), 0 * x
+
+    assert Identity(Declared(VECTOR), sides, sides).decide().evidence.grade is not Grade.REFUTED
 
 
 def swallowed(x: Any, n: Any) -> Any:
