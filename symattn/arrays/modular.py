@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from math import log
+from math import isqrt, log
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -34,6 +34,8 @@ from symattn.arrays.residues.state import State, chosen, moved, numbers, overwri
 from symattn.arrays.structure import _holds
 from symattn.document.errors import InputError, Refused
 from symattn.document.model import Text
+
+_LARGEST = 1024  # of numerator and denominator together, in what a number is read as the root of
 
 #: By axis: the maxima that an array has, and the maxima of these.
 Maxima = dict[int, tuple[State, "Maxima"]]
@@ -98,6 +100,9 @@ class Modular(Planes):
     def _numbers(cls, plain: np.ndarray) -> State:
         if constant := _logarithm_of_two(plain):
             return cls.field.constant(*constant, plain.shape)
+        if square := _square_of_root(plain):
+            plain = np.full(plain.shape, square, dtype=object)
+            return functions.square_root(cls.field, numbers(plain, cls.field.p, cls.field.q))
         plain = _meant(plain) if cls.field.meant else plain
         return numbers(_rough(_finite(plain)) if cls.field.rough else _finite(plain), cls.field.p, cls.field.q)
 
@@ -278,10 +283,10 @@ def _logarithm_of_two(plain: np.ndarray) -> tuple[Fraction, int] | None:
 
     c is a fraction of small numbers, since code takes log₂ e and 1/√d_k together. What was read so is noted.
     """
-    if plain.dtype.kind != "f" or not plain.size or plain.min() != plain.max() or not np.isfinite(plain).all():
+    typed = _one_of(plain)
+    if typed is None:
         return None
-    typed = float(plain.reshape(-1)[0])
-    for power in (1, -1) if (typed * 2**16) % 1 else ():
+    for power in (1, -1):
         ratio = typed / log(2) ** power
         c = Fraction(ratio).limit_denominator(64)
         if 0 < abs(c.numerator) * c.denominator <= 256 and abs(c - ratio) <= abs(ratio) * 2**-22:
@@ -290,12 +295,36 @@ def _logarithm_of_two(plain: np.ndarray) -> tuple[Fraction, int] | None:
     return None
 
 
+def _square_of_root(plain: np.ndarray) -> Fraction | None:
+    """Return x, where all elements are one float that is √x to 22 bits, with x a fraction of small numbers that has no
+    rational root: code that is written for one width has 1/√d_k as a number. What was read so is noted."""
+    typed = _one_of(plain)
+    if typed is None or typed <= 0:
+        return None
+    square = Fraction(typed * typed).limit_denominator(_LARGEST)
+    small = 0 < square.numerator * square.denominator <= _LARGEST
+    if not small or abs(square - Fraction(typed) ** 2) > square * Fraction(2, 2**22) or _rational(square):
+        return None
+    note(f"the number {typed!r} was read as √({square})")
+    return square
+
+
+def _rational(square: Fraction) -> bool:
+    return all(isqrt(n) ** 2 == n for n in square.as_integer_ratio())
+
+
+def _one_of(plain: np.ndarray) -> float | None:
+    """Return the float that all elements are, if it is none of few binary digits."""
+    if plain.dtype.kind != "f" or not plain.size or plain.min() != plain.max() or not np.isfinite(plain).all():
+        return None
+    typed = float(plain.reshape(-1)[0])
+    return typed if (typed * 2**16) % 1 else None
+
+
 def _meant(plain: np.ndarray) -> np.ndarray:
     """The short decimal or fraction of which a float, one for all elements, is the nearest in float64 or float32."""
-    if plain.dtype.kind != "f" or not plain.size or plain.min() != plain.max() or not np.isfinite(plain).all():
-        return plain
-    typed = float(plain.reshape(-1)[0])
-    for number in (Fraction(f"{typed:.6g}"), Fraction(typed).limit_denominator(64)) if (typed * 2**16) % 1 else ():
+    typed = _one_of(plain)
+    for number in () if typed is None else (Fraction(f"{typed:.6g}"), Fraction(typed).limit_denominator(64)):
         if typed in (float(number), float(np.float32(number))):
             return np.full(plain.shape, number, dtype=object)
     return plain

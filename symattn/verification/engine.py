@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
@@ -240,16 +241,17 @@ def verify(
     No tolerance is picked: an output is a fault if no implementation in the ``precision`` could give it .
     """
     session = Session(runner, subject, precision, domain or Domain(), seed, examples, budget, progress, power or {})
+    again = partial(verify, runner, subject, precision, seed=seed, examples=examples, budget=budget,
+                    progress=progress, power=power)  # fmt: skip
     _collect(session)
+    if (narrow := refusals.only_width(session)) is not None:
+        return _with_note(again(narrow), _OF_ONE.format(narrow.max_width, " --square-weights" * narrow.square_weights))
     _check_usable(session)
     _check_runtime(session)
     session.explaining = session.effort_of(inf)
     faults = _explained(session) if session.known or session.domain.nonfinite_forbidden else ()
     if faults and all(f.cause is None for f in faults) and refusals.only_same_widths(session):
-        narrow = replace(session.promised, same_width=True)
-        report = verify(runner, subject, precision, narrow, seed=seed, examples=examples, budget=budget,
-                        progress=progress, power=power)  # fmt: skip
-        return replace(report, notes=(_OF_WIDTHS, *report.notes))
+        return _with_note(again(replace(session.promised, same_width=True)), _OF_WIDTHS)
     by_bits = session.trial.fault if session.trial and not faults else None
     at_random = tuple(filter(None, (by_bits or session.beyond,)))
     return _report(session, faults or at_random)
@@ -333,6 +335,14 @@ def _climb(session: Session, rng: np.random.Generator) -> None:
         search.climb(change, dict(judged.case.inputs), judged.worst, min(_STEPS, session.examples), worst)
 
 
+def _with_note(report: Report, note: str) -> Report:
+    return replace(report, notes=(note, *report.notes))
+
+
+_OF_ONE = (
+    "It takes heads of width {0} alone, and raises for all others that were tried; these were left out: promised by "
+    "--min-width {0} --max-width {0}{1}, they would not occur."
+)
 _OF_WIDTHS = (
     "Where values are wider or narrower than keys, it computes something else, which no known mistake explains; such "
     "layers were left out: promised by --same-width, they would not occur."
@@ -353,7 +363,8 @@ def _check_usable(session: Session) -> None:
         return
     never = len(session.late) == len(tried)
     words = f"did not return: {failed[0]}" if never else f"gave nothing to judge on any input: {failed[0]}"
-    raise Unusable(f"{session.runner.describe()} {words}{_OF_SHAPES if failed[0].refused else ''}")
+    of_shapes = failed[0].refused or failed[0].type in refusals.MISFITS
+    raise Unusable(f"{session.runner.describe()} {words}{_OF_SHAPES if of_shapes else ''}")
 
 
 def _check_runtime(session: Session) -> None:

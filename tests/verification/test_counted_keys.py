@@ -19,6 +19,7 @@ MASKS: dict[str, Any] = {
     "where i − j ≥ 0 and (i − j) % 3 = 0": lambda i, j, n: (j <= i) & ((i - j) % 3 == 0),
     "where j % 8 ≤ 6": lambda i, j, n: j % 8 != 7,
     "where i // 4 − j // 4 ≥ 0": lambda i, j, n: j // 4 <= i // 4,
+    "where −3 ≤ the query's row less j ≤ 0": lambda i, j, n: (i - i[0] <= j) & (j <= i - i[0] + 3),
     "where j ≥ 4": lambda i, j, n: (j >= 4) & (i >= 0),
     "unless i − j ≥ 8 and j ≥ 4": lambda i, j, n: (i - j < 8) | (j < 4),
 }
@@ -110,6 +111,12 @@ PROGRAMS: list[tuple[Any, Any, str, str]] = [
         Attention(causal=True),
         "mask",
         "i − j ≥ 8 and j ≥ 4",
+    ),
+    (
+        _masked(lambda i, j, n: (i - i[0] <= j) & (j <= i - i[0] + 3)),
+        Attention(causal=True, window=4),
+        "mask",
+        "−3 ≤ the query's row less j ≤ 0",
     ),
     (_masked(lambda i, j, n: j % 8 != 7), Attention(), "mask", "j % 8 ≤ 6"),
     (_filled, Attention(causal=True), "mask", "forbidden scores become −10"),

@@ -346,9 +346,24 @@ def _first_head_twice(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) 
     return sum(_weights(x @ w_q[:, h], x @ w_k[:, h]) @ (x @ w_v[:, h]) @ w_o[h] for h in heads)
 
 
+def _by_constants(width: int, scale: float) -> Any:
+    """Return a layer of two heads whose sizes stand in its code."""
+
+    def layer(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Array:
+        q, k, v = ((x @ w).reshape(-1, 2, width).swapaxes(0, 1) for w in (w_q, w_k, w_v))
+        s = q @ k.swapaxes(1, 2) * np.float32(scale)
+        e = np.exp(s - s.max(-1, keepdims=True))
+        return (e / e.sum(-1, keepdims=True) @ v).swapaxes(0, 1).reshape(len(x), 2 * width) @ w_o
+
+    return layer
+
+
 @pytest.mark.parametrize(
     ("layer", "note", "right"),
     [
+        (_by_constants(16, 16**-0.5), "--min-width 16 --max-width 16", True),
+        pytest.param(_by_constants(20, 20**-0.5), "--min-width 20 --max-width 20", True, marks=pytest.mark.deep),
+        pytest.param(_by_constants(16, 32**-0.5), "--min-width 16 --max-width 16", False, marks=pytest.mark.deep),
         (_cut, "--square-weights", True), (_sliced, "--same-width", True),
         (_uncut, "--square-weights", False), (_first_head_twice, "", False),
     ],

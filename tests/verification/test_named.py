@@ -246,6 +246,14 @@ def _tiled_with_sink(output: bool, total: bool) -> Program:
     return program
 
 
+def _scaled(q: Array, k: Array, v: Array, scale: Array) -> Array:
+    return _softmax(q @ k.swapaxes(-1, -2) * scale) @ v
+
+
+def _biased(q: Array, k: Array, v: Array, bias: Array) -> Array:
+    return _softmax(_scores(q, k) + bias) @ v
+
+
 _FACTORS = Attention(heads=4, scale="given")
 _CAUSAL, _FUSED = Attention(causal=True), Precision.of("float16", "fused")
 #: Wrong programs of the collection, whose right neighbours are right, and words of what is said.
@@ -310,6 +318,10 @@ _PAIRS = (
     _Pair(_factors(lambda c: c[[2, 2, 2, 2]]), _factors(lambda c: c), "scale", "of head 3 is used for all", _FACTORS),
     _Pair(_factors(lambda c: 0 * c + c.mean()), _factors(lambda c: c), "scale", "the mean scale of all", _FACTORS),
     _Pair(_factors(lambda c: c[[0, 0, 1, 1]]), _factors(lambda c: c), "scale", "each for 2 in a row", _FACTORS),
+    _Pair(lambda q, k, v, scale: _scaled(q, k, v, np.minimum(scale, np.log(100))), _scaled, "scale",
+          "the scale is cut off above 4.605", Attention(scale="given")),
+    _Pair(lambda q, k, v, bias: _biased(q, k, v, np.maximum(bias, -5)), _biased, "bias",
+          "the bias is cut off below −5", Attention(bias=True)),
     _Pair(_times_in_third_head(2), _times_in_third_head(1), "scale", "scores of head 3 are 2 times",
           Attention(heads=4)),
     _Pair(_with_sink(lambda n: n <= 64), _with_sink(bool), "sink", "the sink is left out, where n_k > 64",

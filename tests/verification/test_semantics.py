@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, Domain, verify
 from symattn.arrays.modular import Modular
 from symattn.arrays.residues import primes
 from symattn.bounds.inputs import Sizes
@@ -122,15 +122,19 @@ def test_powers_of_two_are_those_of_e_where_scores_are_times_log2_e(
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(1.442695, "log₂ e"), (0.18033688, "1/8 log₂ e"), (np.log(2) / 3, "1/3 ln 2"), (-2.0794415, "-3 ln 2")],
-)
-def test_numbers_that_are_read_as_logarithms_are_noted(number: float, words: str) -> None:
+    [
+        (1.442695, "log₂ e"), (0.18033688, "1/8 log₂ e"), (np.log(2) / 3, "1/3 ln 2"), (-2.0794415, "-3 ln 2"),
+        (80**-0.5, "√(1/80)"), (float(np.float32(20**-0.5)), "√(1/20)"), (12**0.5, "√(12)"),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_read_as_logarithms_or_roots_are_noted(number: float, words: str) -> None:
     notes = found_for(lambda q, k, v: Attention()(q, k, v) + (q[:, :1] - q[:, :1]) * number).notes
     assert notes == (f"the number {float(number)!r} was read as {words}",)
 
 
-@pytest.mark.parametrize("number", [1.4427, 1.44, 0.693, 1.4426950 + 1e-6, 0.75, 100.1, 1.6487212707])
-def test_other_numbers_are_not_read_as_logarithms(number: float) -> None:
+@pytest.mark.parametrize("number", [1.4427, 1.44, 0.693, 1.4426950 + 1e-6, 0.75, 100.1, 1.6487212707,
+                                    0.2236, 80**-0.5 + 1e-7, -(20**-0.5), 1 / 3, 0.3])  # fmt: skip
+def test_other_numbers_are_not_read_as_logarithms_or_roots(number: float) -> None:
     assert not found_for(lambda q, k, v: Attention()(q, k, v) + (q[:, :1] - q[:, :1]) * number).notes
 
 
@@ -287,3 +291,17 @@ def test_unknown_inputs_are_refused() -> None:
 
 def test_errors_of_the_specification_are_raised_not_reported() -> None:
     refuses(found_for, Attention(), Attention(mask="boolean"), says="needs input 'mask'")
+
+
+@pytest.mark.parametrize(("d", "right"), [(20, True), (80, True), (21, False)])
+def test_a_scale_that_stands_as_a_number_is_that_of_its_width_alone(d: int, right: bool) -> None:
+    sized = Domain(min_width=20 if d < 80 else d, max_width=20 if d < 80 else d)
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        s = q @ k.swapaxes(-1, -2) * d**-0.5
+        e = np.exp(s - s.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True) @ v
+
+    report = verify(attention, Attention(), domain=sized, examples=0)
+    assert bool(report.faults) is not right
+    assert any("computes what the specification says" in note for note in report.notes) is right

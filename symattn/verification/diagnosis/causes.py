@@ -345,12 +345,13 @@ class Search(ABC, Generic[M]):
         return self.screened(judged, mistake) is False
 
     def with_numbers(self) -> Iterator[M]:
-        """Mistakes whose number is fitted."""
+        """The first mistake with a fitted number that balls do not contradict: floats may take too plain a number."""
         few = (*self.wrong[:_FEW], *self.right[:_FEW])
         results = fitted(self.families(), self.miss, self.wrong, lambda m: self._explains(m, few))
         self.fits = [m for m in results if self._explains(m, self.wrong)]
         for mistake in self.fits:
-            if self._explains(mistake, self.right[:_SEEN]) and self.tells(mistake):
+            shown = self._explains(mistake, self.right[:_SEEN]) and self.tells(mistake)
+            if shown and not any(self._explained(judged, mistake) is False for judged in self.wrong[:_FEW]):
                 yield mistake
                 return
 

@@ -189,7 +189,9 @@ def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]
     sizes = [(s["n_q"], s["n_k"]) for r in wrong if "n_q" in (s := session.subject.measured(r))]
     keys = other_keys(partial(_read, session), sizes_of(sizes, session.maker.square))
     if keys is not None:
-        yield in_steps("mask", keys.words, weights=partial(_weights, keys))
+        scores = partial(_counted_scores, keys)
+        by_step = {"masked": scores} if spec.masks_anything else {"weights": lambda at: at.weights(scores(at))}
+        yield in_steps("mask", keys.words, **by_step)
     elif spec.masks_anything and (shown := [pair for judged in wrong[:_CASES] for pair in _forbidden(session, judged)]):
         for family, numbers in zip(fills(), np.transpose(shown), strict=True):
             middle = float(np.median(numbers))
@@ -260,8 +262,8 @@ def _scores(at: At) -> Any:
     return added(at) if at.spec.masks_anything else at.first
 
 
-def _weights(keys: OtherKeys, at: At) -> Any:
-    """The weights where keys are counted so often."""
+def _counted_scores(keys: OtherKeys, at: At) -> Any:
+    """The scores where keys are counted so often."""
     counts, s = keys(_pairs(at), allowed(at).astype(int)), _scores(at)
     times = at.xp.log(at.number(np.maximum(counts, 1))) if (counts > 1).any() else 0
-    return at.weights(at.xp.where(counts > 0, s + times, -np.inf))
+    return at.xp.where(counts > 0, s + times, -np.inf)

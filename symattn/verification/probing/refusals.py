@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 _BLOCKS = (2, 4, 8, 16, 32, 64, 128)
 _MOST = (128, 96, 64, 32, 16, 8)  # the widest heads that kernels were written for
 _LEAST = range(2, 33)
-_MISFITS = ("RuntimeError", "ValueError", "TypeError")  # of NumPy, torch and JAX, where a reshape does not fit
+_WIDTHS = (*range(1, 17), 20, 24, 32, 40, 48, 64, 72, 80, 96, 112, 128, 160, 192, 256)  # of heads, in code
+_TRIALS = 3  # calls that a width must take
+MISFITS = ("RuntimeError", "ValueError", "TypeError")  # of NumPy, torch and JAX, where a reshape does not fit
 
 
 Sized = tuple[Mapping[str, int], Memory]  # the sizes of a case, as a domain names them, and how its arrays lie
@@ -150,10 +152,33 @@ def misfits(session: Session, judged: CaseResult) -> bool:
     Code that cuts d_model into heads refuses other widths so, without a check of its own.
     """
     error = judged.outcome.error
-    if error is None or "w_v" not in judged.case.inputs or error.type not in _MISFITS:
+    if error is None or "w_v" not in judged.case.inputs or error.type not in MISFITS:
         return False
     square = _promise(session.promised, "square_weights", True)
     return not square.holds((session.subject.sizes(judged), judged.case.memory))
+
+
+def only_width(session: Session) -> Domain | None:
+    """Return the domain narrowed to the one width of heads that fits code which cuts axes by constants; None if all
+    or no widths fit, or something else is wrong."""
+    wrong = [r for r in session.records if r.outcome.error is None or r.outcome.error.type not in MISFITS]
+    if len(wrong) == len(session.records):
+        return None
+    for square in (False, True)[session.promised.square_weights :]:
+        kept = replace(session.promised, square_weights=square)
+        narrow = [replace(kept, min_width=d, max_width=d) for d in _WIDTHS if d in kept.widths]
+        taken = [domain for domain in narrow if _takes(session, domain)] if len(narrow) > 1 else []
+        if taken:
+            alone = len(taken) == 1 and all(taken[0].admits(session.subject.sizes(r)) for r in wrong)
+            return taken[0] if alone else None
+    return None
+
+
+def _takes(session: Session, domain: Domain) -> bool:
+    """Return whether inputs of a domain are taken."""
+    trial = replace(session, domain=domain)
+    cases = (case for case in session.subject.drawn(trial, _TRIALS) if trial.admits(case))
+    return all(trial.call(case).error is None for case in cases)
 
 
 def only_same_widths(session: Session) -> bool:

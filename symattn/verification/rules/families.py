@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from symattn.attention.inputs import NEEDED
 from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.scores import softcap
 from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.mistake import At, Mistake, change, not_scaled, scaled_by_one
 from symattn.bounds.reference import Variant
-from symattn.verification.rules import forbidding, norms, rotating, softmaxes
+from symattn.verification.rules import forbidding, norms, reading, rotating, softmaxes
 from symattn.verification.rules.steps import times
 
 
@@ -30,10 +32,13 @@ class MistakeFamily:
     grid: Sequence[float]
     rows: bool = True
     spec: Callable[[Attention], Attention] | None = None
+    limit: tuple[str, Callable[..., Any]] | None = None  # an input, and the smaller or larger of it and x
 
     def variant(self, x: float) -> Variant:
         """The variant with this number."""
-        return Variant({name: change(name, partial(self.wrong, x)) for name in self.steps}, self.rows, spec=self.spec)
+        inputs = None if self.limit is None else partial(_limited, *self.limit, x)
+        steps = {name: change(name, partial(self.wrong, x)) for name in self.steps}
+        return Variant(steps, self.rows, spec=self.spec, inputs=inputs)
 
     def mistake(self, x: float, written: str) -> Mistake:
         """The mistake with this number, and how it is written."""
@@ -93,8 +98,17 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
     if spec.qk_norm in ("rms", "layer"):
         normed = ("q_normed", "k_normed")
         yield MistakeFamily("norm", "ε is {}", normed, norms.by_eps, _logarithmic(1e-13, 10, 30))
+    for name, (step, noun, _) in reading.NUMBERS.items():
+        if NEEDED[name](spec):
+            yield MistakeFamily(step, f"{noun} is cut off above {{}}", (), times, _HUNDRED, limit=(name, np.minimum))
+            yield MistakeFamily(step, f"{noun} is cut off below {{}}", (), times, _HUNDRED, limit=(name, np.maximum))
     if spec.is_softmax:
         yield from _of_weights(spec)
+
+
+def _limited(name: str, of: Callable[..., Any], x: float, _: Attention, inputs: Inputs) -> Inputs:
+    """The inputs, one of them cut off at x."""
+    return {**inputs, name: of(inputs[name], inputs[name].dtype.type(x))}
 
 
 def fills() -> tuple[MistakeFamily, MistakeFamily]:

@@ -72,6 +72,7 @@ def _quantities() -> Iterator[Quantity]:
     yield Quantity("n_k − j", lambda p: p.n_k - p.j)
     yield Quantity("the query's row", lambda p: p.r)
     yield Quantity("n_q less the query's row", lambda p: p.n_q - p.r)
+    yield Quantity("the query's row less j", lambda p: p.r - p.j)
     yield Quantity("n_k", lambda p: p.n_k)
     yield Quantity("the head, counted from 0,", lambda p: np.arange(p.heads)[:, None, None] if p.heads > 1 else 0)
     yield Quantity("the distance of the documents' labels", lambda p: p.apart)

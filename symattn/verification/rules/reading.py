@@ -17,8 +17,8 @@ from symattn.verification.rules.operators import one
 
 Array = np.ndarray
 Change = Callable[[Array], Array]
-#: Of inputs with a number a head: the step to blame, the input in words, its axis of heads from the end.
-_OF_HEADS = {
+#: Of inputs with numbers, one a head or more: the step to blame, the input in words, its axis of heads from the end.
+NUMBERS = {
     "scale": ("scale", "the scale", -1), "sink": ("sink", "the sink", -1), "bias": ("bias", "the bias", -3),
     "slopes": ("bias", "the slope", -1), "b_rel": ("bias", "the bias of buckets", -1),
 }  # fmt: skip
@@ -36,7 +36,7 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 
 def _changes(heads: int) -> Iterator[tuple[str, str, str, Change]]:
     """An input, the step to blame, the mistake in words, and how the input is read."""
-    for name, (step, noun, axis) in _OF_HEADS.items() if heads > 1 else ():
+    for name, (step, noun, axis) in NUMBERS.items() if heads > 1 else ():
         yield from ((name, step, words, change) for words, change in _heads(noun, axis, heads))
     for name, noun in (("mask", "the mask given"), ("bias", "the bias")):
         yield name, name, f"{noun} is transposed", lambda a: a.mT
