@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from math import isqrt, log
+from math import isqrt, log, prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -302,15 +302,12 @@ def _square_of_root(plain: np.ndarray) -> Fraction | None:
     if typed is None or typed <= 0:
         return None
     square = Fraction(typed * typed).limit_denominator(_LARGEST)
-    small = 0 < square.numerator * square.denominator <= _LARGEST
-    if not small or abs(square - Fraction(typed) ** 2) > square * Fraction(2, 2**22) or _rational(square):
+    terms, error = square.as_integer_ratio(), abs(square - Fraction(typed) ** 2)
+    near = 0 < prod(terms) <= _LARGEST and error <= square * Fraction(2, 2**22)
+    if not near or all(isqrt(n) ** 2 == n for n in terms):
         return None
     note(f"the number {typed!r} was read as √({square})")
     return square
-
-
-def _rational(square: Fraction) -> bool:
-    return all(isqrt(n) ** 2 == n for n in square.as_integer_ratio())
 
 
 def _one_of(plain: np.ndarray) -> float | None:

@@ -13,14 +13,14 @@ from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.document.errors import Undecided
-from symattn.document.measure import width
 from symattn.document.model import Block, Code, Column, Document, Inline, Paragraph, Table, Text
 from symattn.document.notation import Name, Neg, Node, Words
 from symattn.document.notation import node as node_of
+from symattn.document.text import text
 
 Place = tuple[int, ...]
 _MOST, _FIRST, _LAST = 8, 4, 3  # rows or columns that are all shown; of more, so many at the ends
-_WIDE = 16.0  # em of an element, beyond which digits stand for it
+_WIDE = 32  # characters of an element, beyond which digits stand for it
 _DIGITS = 6
 _LONG = 40  # characters of what has no digits
 
@@ -127,7 +127,7 @@ def formula(x: Any) -> Node:
 
 
 def _short(x: Any, shown: Node) -> Inline:
-    if width(shown, True) <= _WIDE:
+    if len(text(shown)) <= _WIDE:
         return shown
     if not hasattr(x, "decimal"):
         return _cut(str(x))
