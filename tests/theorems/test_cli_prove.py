@@ -167,7 +167,7 @@ def test_a_defect_of_symattn_ends_one_theorem_and_is_called_one(run, monkeypatch
 
     other = stated("other", "return s, 1 * s", "(s, 2 * s)").replace("statement", "plain")
     Path("mine.py").write_text(stated() + other)
-    monkeypatch.setattr(building, "Exponential", None)
+    monkeypatch.setattr(building, "exponential", None)
     found = run("prove", "mine.py")
     assert found.status == 3
     assert "[undecided: a defect of symattn; please report it (TypeError: " in found.stdout
