@@ -18,6 +18,7 @@ import numpy as np
 from symattn.bounds.case_result import OF_VALUES, UNFIT, CaseResult, Part
 from symattn.bounds.mistake import Where
 from symattn.bounds.reference import RIGHT
+from symattn.document.errors import Undecided
 from symattn.verification.diagnosis import screening
 from symattn.verification.diagnosis.conditions import only_where, separating
 from symattn.verification.diagnosis.fitted import FittedFamily, fitted
@@ -299,6 +300,8 @@ class Search(ABC, Generic[M]):
             outputs = self.outputs(judged, mistake) or self.run(judged, mistake)
         except KeyError:  # it changes nothing that is there, and so nothing may be wrong
             return False if self.is_wrong(judged) else None
+        except Undecided:
+            return None
         except UNFIT:  # it cannot be computed for these shapes
             return judged.finding == "raises" or None if judged.outcome.error else False
         if judged.outcome.output is None or not mistake.exact:

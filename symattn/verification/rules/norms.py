@@ -18,6 +18,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, in_inputs, in_place_of, in_steps
+from symattn.document.errors import Undecided
 
 Kind = Literal["layer", "rms", "l2"]
 Affine = Callable[[Any, Any, Any], Any]
@@ -49,7 +50,7 @@ class Norm:
     of_eps: Callable[[Any, Any], Any] | None = None
 
     def __call__(self, x: Array, eps: Any, gain: Any = None, bias: Any = None) -> Any:
-        """The norm of x. Raises ``KeyError`` where there is no such axis, or one number only to be freed."""
+        """The norm of x. Raises ``KeyError`` where there is no such axis, ``Undecided`` for 0/0."""
         if self.early and gain is not None:
             x, gain = x * gain, None
         axes = tuple(range(len(x.shape))) if len(self.axes) > len(x.shape) else self.axes
@@ -68,7 +69,7 @@ class Norm:
 def _freed(mean: Any, y: Any, n: int) -> Any:
     """The mean square with the divisor n − 1."""
     if n < 2:
-        raise KeyError("too few numbers")
+        raise Undecided("the variance of one number, with the divisor n − 1, is 0/0")
     return mean(y * y) * n / (n - 1)
 
 
