@@ -95,10 +95,10 @@ def meaning(name: str) -> str | None:
 
 
 def gain(layer: str, parameter: str) -> str | None:
-    """The gain of normalised queries or keys that a parameter of a layer is.
+    """The gain of normalised queries or keys that a parameter is, of a layer or of none.
 
-    >>> gain("q_norm", "weight"), gain("q_proj", "weight")
-    ('g_q', None)
+    >>> gain("q_norm", "weight"), gain("", "g_k"), gain("q_proj", "weight")
+    ('g_q', 'g_k', None)
     """
     result = meaning(f"{layer}_{parameter}")
     return result if result in ("g_q", "g_k") else None

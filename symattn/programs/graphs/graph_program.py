@@ -127,7 +127,7 @@ def _roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
     the gain g_q."""
     path, _, last = label.rpartition(".")
     words = [w for w in path.replace("/", ".").split(".") if w and not w.isdecimal()]
-    if axes == 1 and words and (normed := gain(words[-1], last)):
+    if axes == 1 and (normed := gain("".join(words[-1:]), last)):
         yield normed
         return
     bare = plain(last).removesuffix("weight").removesuffix("bias")

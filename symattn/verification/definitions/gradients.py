@@ -19,7 +19,7 @@ from symattn.attention.gradients.scores import softcap_gradient
 from symattn.attention.inputs import required
 from symattn.attention.masks import forbid
 from symattn.attention.projections import repeat_heads
-from symattn.attention.softmax import softmax
+from symattn.attention.softmax import log_sum_exp, softmax
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import backward_by_tiles
 from symattn.bounds.called_target import Inputs, Layout
@@ -398,8 +398,7 @@ def _in_bases(scores: bool, sums: bool, spec: Attention, values: dict[str, Any])
     """e^{s − L}, with 2 in the place of e for the scores, for the sums, or for both."""
     s = before(spec, values, "weights")
     xp = namespace_of(s)
-    top, two = xp.max(s, axis=-1, keepdims=True), xp.log(xp.asarray(2, dtype=s.dtype))
-    lse = top + xp.log(xp.sum(xp.exp(s - top), axis=-1, keepdims=True))
+    two, lse = xp.log(xp.asarray(2, dtype=s.dtype)), log_sum_exp(s)
     return xp.exp((s * two if scores else s) - (lse * two if sums else lse))
 
 

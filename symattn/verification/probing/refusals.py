@@ -161,15 +161,15 @@ def misfits(session: Session, judged: CaseResult) -> bool:
 def only_width(session: Session) -> Domain | None:
     """Return the domain narrowed to the one width of heads that fits code which cuts axes by constants; None if all
     or no widths fit, or something else is wrong."""
-    wrong = [r for r in session.records if r.outcome.error is None or r.outcome.error.type not in MISFITS]
-    if len(wrong) == len(session.records):
+    others = [r for r in session.records if r.outcome.error is None or r.outcome.error.type not in MISFITS]
+    if len(others) == len(session.records):
         return None
     for square in (False, True)[session.promised.square_weights :]:
         kept = replace(session.promised, square_weights=square)
         narrow = [replace(kept, min_width=d, max_width=d) for d in _WIDTHS if d in kept.widths]
         taken = [domain for domain in narrow if _takes(session, domain)] if len(narrow) > 1 else []
         if taken:
-            alone = len(taken) == 1 and all(taken[0].admits(session.subject.sizes(r)) for r in wrong)
+            alone = len(taken) == 1 and all(taken[0].admits(session.subject.sizes(r)) for r in others)
             return taken[0] if alone else None
     return None
 
