@@ -1,4 +1,4 @@
-"""The verification itself: cases are tried group by group, judged, explained, and the smallest one is sought."""
+"""The verification: try cases group by group, judge them, explain the wrong ones, and find the smallest."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 SEED = 20261120
 BUDGET = 120.0  # seconds of processor time at most for finding, and as many for explaining; besides, calls are counted
 EXAMPLES = 100
-_LATE = 2  # calls that do not return, after which none is made with as many entries,
-_NEVER = 4  # and none at all where no call has returned
-_WHOLE = 10  # cases for which all ways of computing are run, whatever the function gives
-_AHEAD = 16  # cases that are sent at once
-_ENOUGH = 6  # wrong cases of a group, after which it has shown what it can
-_FEWER = 3  # of the cases that ask what is computed one of so many is tried where residues have said that
-_CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and how often each is changed
-_DUMB = 30  # calls that gave nothing, where none gave anything, after which no more are made
-_ENDS = 6  # the same where each ended the process
+_LATE = 2  # calls that time out, after which none with as many entries is made;
+_NEVER = 4  # after so many none at all, if no call has returned
+_WHOLE = 10  # cases for which all ways of computing are run, whatever the function returns
+_AHEAD = 16  # cases sent at once
+_ENOUGH = 6  # wrong cases after which a group shows nothing new
+_FEWER = 3  # one of so many cases that test what is computed is tried, once residues have decided that
+_CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and changes of each
+_DUMB = 30  # failed calls after which no more are made, if none has succeeded
+_ENDS = 6  # the same for calls that ended the process
 Progress = Callable[[str], None]
 
 
 class Unusable(SymattnError):
-    """The function gave nothing to judge: it raised on every input, never returned, or runs on what computes wrong."""
+    """The function cannot be judged: it raises on every input, never returns, or its platform computes wrongly."""
 
 
 @dataclass
 class Session:
-    """One verification on its way."""
+    """The state of one verification."""
 
     runner: Runner
     subject: Subject
@@ -73,17 +73,17 @@ class Session:
     untried: list[str] = field(default_factory=list)
     refused: list[CaseResult] = field(default_factory=list)
     lengths: set[int] = field(default_factory=set)  # of the arrays of all calls, judged or not
-    aside: list[Case] = field(default_factory=list)  # cases that are tried where a fault is found without them
-    late: list[CaseResult] = field(default_factory=list)  # calls that did not return: not judged
+    aside: list[Case] = field(default_factory=list)  # cases to try only if a fault is found without them
+    late: list[CaseResult] = field(default_factory=list)  # calls that timed out: not judged
     promised: Domain = field(init=False)  # before anything was refused
     refused_axes: frozenset[refusals.Axes] = frozenset()  # numbers of axes that the function does not take
-    identity: IdentityResult | None = None  # of attention: what residues say,
-    in_front: CaseResult | None = None  # a case with further axes in front that is wrong,
-    backwards: str = ""  # a note on arrays that run backwards,
+    identity: IdentityResult | None = None  # attention only: the result on residues,
+    in_front: CaseResult | None = None  # a wrong case with leading axes,
+    backwards: str = ""  # a note on arrays with negative strides,
     leaks: dict[str, dict[str, Array] | None] = field(default_factory=dict)  # and NaN that passes a mask
-    trial: Trial | None = None  # what the bits tell, in half precision
-    sought: tuple[Sought, ...] = ()  # what became of mistakes of the sizes that are asked for
-    beyond: Fault | None = None  # that outputs show together, in the trial or where more is tried for those mistakes
+    trial: Trial | None = None  # what the bits show, in half precision
+    sought: tuple[Sought, ...] = ()  # results for mistakes of the requested sizes
+    beyond: Fault | None = None  # a fault that only many outputs together show
 
     def __post_init__(self) -> None:
         self.promised = self.domain
@@ -91,37 +91,37 @@ class Session:
 
     @property
     def effort(self) -> Effort:
-        """The effort that is left: for finding, and once that is done, for explaining."""
+        """The effort that remains: for finding faults, and after that for explaining them."""
         return self.explaining or self.finding
 
     def effort_of(self, units: float) -> Effort:
-        """So many units, and the budget as the upper limit of the time that this process and the function's take."""
+        """Return an effort of so many units, limited by the budget of processor time of both processes."""
         return Effort(units, self.budget, lambda: getattr(self.runner, "worked", 0.0))
 
     @property
     def known(self) -> int:
-        """How many cases have shown a fault."""
+        """The number of cases that show a fault."""
         return sum(r.finding is not None for r in self.records)
 
     @property
     def settled(self) -> bool:
-        """Return whether residues have decided what the function computes: floats are then asked for arithmetic."""
+        """Return whether residues have decided what the function computes, so that floats test its arithmetic alone."""
         return self.identity is not None and self.identity.epsilon is not None
 
     @property
     def called(self) -> list[CaseResult]:
-        """All calls for cases: judged ones, refused ones, and those that did not return."""
+        """All calls for cases: judged, refused, and timed out."""
         return [*self.records, *self.refused, *self.late]
 
     @property
     def tried(self) -> list[Tried]:
-        """The cases whose numbers were judged by all ways of computing, with what is expected of each output."""
+        """The inputs of the cases that were judged by all ways of computing, with the expected outputs."""
         judged = (r for r in self.records if r.ratios is not None and r.whole)
         return [(r.case.inputs, [part.expected for part in r.parts]) for r in judged]
 
     @property
     def spec(self) -> Attention:
-        """The specification of attention, where that is verified."""
+        """The specification, if attention is verified."""
         attention: Attention = self.subject.spec  # type: ignore[attr-defined]
         return attention
 
@@ -132,7 +132,7 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Return whether the effort is spent, or the function gives nothing."""
+        """Return whether the effort is spent, or the function returns nothing to judge."""
         if any(r.outcome.error is None for r in self.records):
             return self.effort.over
         reasons = [r.outcome.error.reason for r in self.called if r.outcome.error is not None]
@@ -140,7 +140,7 @@ class Session:
         return enough or self.effort.over
 
     def call(self, case: Case) -> Outcome:
-        """Call, and judge nothing."""
+        """Call the function, and judge nothing."""
         self.effort.spend(case.size // LIGHTER)
         self.lengths.update(np.shape(a)[-2] for a in case.inputs.values() if np.ndim(a) > 1)
         outcome = self.runner.run(case.inputs, case.memory)
@@ -149,23 +149,23 @@ class Session:
         return outcome
 
     def run_case(self, case: Case) -> CaseResult:
-        """Call and judge."""
+        """Call the function, and judge its output."""
         legal = self.subject.legal(self.precision, case.inputs)
         whole = power.LEAST if self.settled else _WHOLE
         return judge(legal, self.precision, case, self.call(case), len(self.records) < whole)
 
     def admits(self, case: Case) -> bool:
-        """Return whether the domain has such a case."""
+        """Return whether the domain contains the case."""
         if self.domain.contiguous and case.memory in APART:
             return False
         return refusals.axes(case) not in self.refused_axes and self.subject.promised(self, case.inputs)
 
     def returns(self, case: Case) -> bool:
-        """Return whether calls with as many entries return, as far as is known."""
+        """Return whether calls with as many entries may be expected to return."""
         return sum(r.case.size <= case.size for r in self.late) < _LATE
 
     def fewer(self, name: str, cases: Iterable[Case]) -> Iterator[Case]:
-        """Some cases of a group that asks what is computed, where residues have said that; the others are put aside."""
+        """Yield the cases of a group; only some, if it tests what is computed and residues have decided that."""
         for k, case in enumerate(cases):
             if k < power.LEAST or k % _FEWER == 0 or not self.settled or name not in self.subject.meant:
                 yield case
@@ -173,7 +173,7 @@ class Session:
                 self.aside.append(case)
 
     def ahead(self, cases: Iterable[Case]) -> Iterator[Case]:
-        """The cases, sent to the function's own process, where it has one, several at a time."""
+        """Yield the cases, sent several at a time to the function's own process if it has one."""
         send = getattr(self.runner, "ahead", None)
         left = iter(cases)
         while some := list(islice(left, _AHEAD)):
@@ -182,7 +182,7 @@ class Session:
             yield from some
 
     def share(self, name: str, cases: Iterable[Case], kept: float = 0.0) -> Iterator[Case]:
-        """The cases of a group: the first few in any case, the others while more effort is left than is ``kept``."""
+        """Yield the first few cases of a group, and the others while more effort remains than is ``kept``."""
         before = len(self.called)
         try:
             for case in self.ahead(cases):
@@ -195,22 +195,24 @@ class Session:
             self.effort.kept = 0.0
 
     def take(self, case: Case) -> CaseResult | None:
-        """Call, judge and remember, while effort is left; give what is judged. What the function itself refuses is
-        told, and no fault; neither is a call that does not return."""
+        """Call, judge and record a case while effort remains; return the result, or None if nothing was judged.
+
+        An input that the function itself refuses is no fault, and neither is a call that times out.
+        """
         if self.over or not self.admits(case) or not self.returns(case):
             return None
         judged = self.run_case(case)
         if judged.outcome.late and self.is_small(case):
-            judged = self.run_case(case)  # what hangs does so twice
+            judged = self.run_case(case)  # a busy machine may delay one call, not two
         return self.keep(judged)
 
     def is_small(self, case: Case) -> bool:
-        """Return whether the inputs are smaller than most of those that were judged."""
+        """Return whether the inputs are at most of the median size of those that were judged."""
         sizes = sorted(r.case.size for r in self.records)
         return not sizes or case.size <= sizes[len(sizes) // 2]
 
     def keep(self, judged: CaseResult) -> CaseResult | None:
-        """Remember what was called; give it where it is judged."""
+        """Record a call; return it if it is judged, or None."""
         error = judged.outcome.error
         if error is not None and (error.refused or refusals.misfits(self, judged)):
             self.refused.append(judged)
@@ -236,9 +238,9 @@ def verify(
     progress: Progress = lambda words: None,
     power: Mapping[str, float] | None = None,
 ) -> Report:
-    """Try the runner's function against a subject. Raises ``Unusable`` where it never gives anything to judge.
+    """Verify the runner's function against a subject. Raises ``Unusable`` if it never returns anything to judge.
 
-    No tolerance is picked: an output is a fault if no implementation in the ``precision`` could give it .
+    No tolerance is picked: an output is a fault if no implementation in the ``precision`` could return it.
     """
     session = Session(runner, subject, precision, domain or Domain(), seed, examples, budget, progress, power or {})
     again = partial(verify, runner, subject, precision, seed=seed, examples=examples, budget=budget,
@@ -258,13 +260,13 @@ def verify(
 
 
 def _explained(session: Session) -> tuple[Fault, ...]:
-    from symattn.verification.diagnosis import faults  # a right function does not wait for the mistakes that are known
+    from symattn.verification.diagnosis import faults  # slow to import, and not needed for a right function
 
     return faults.faults(session)
 
 
 def _collect(session: Session) -> None:
-    """Ask residues what is computed, and floats, in groups: all of the first; others as long as no fault is known."""
+    """Run residues, then all first groups of floats; run later groups only while no fault is known."""
     rng, subject = np.random.default_rng(session.seed), session.subject
     session.progress("semantics")
     session.identity = hints.understood(session)
@@ -277,7 +279,7 @@ def _collect(session: Session) -> None:
     _search(session)
     _climb(session, rng)
     _try_later(session, subject.last(), rng)
-    for case in session.aside if session.known else ():  # a diagnosis rests on them
+    for case in session.aside if session.known else ():  # the diagnosis rests on them
         session.take(case)
     if session.known == 0 and not session.over:
         subject.look_closer(session)
@@ -292,7 +294,7 @@ def _try_later(session: Session, later: Mapping[str, Cases], rng: np.random.Gene
 def _try_group(
     session: Session, name: str, group: Cases, rng: np.random.Generator, enough: float | None = None
 ) -> None:
-    """The cases of a group, but no more than ``enough`` wrong ones. Again, if the domain became narrower."""
+    """Try the cases of a group, up to ``enough`` wrong ones; start again if the domain became narrower."""
     session.progress(name)
     before, domain = session.known if enough else 0, session.domain
     reserved = 0.0 if name in session.subject.last() else for_random(session.examples)
@@ -305,8 +307,7 @@ def _try_group(
 
 
 def _search(session: Session) -> None:
-    """Inputs at random; fewer once faults are known, since these then only help to name them, or where residues have
-    decided what is computed."""
+    """Try random inputs; fewer if faults are known, which these only help to name, or if residues have decided."""
     few = max(session.examples // 4, min(power.LEAST, session.examples))
     examples = few if session.known or session.settled else session.examples
     for case in session.share(session.subject.random, session.subject.drawn(session, examples)):
@@ -316,7 +317,7 @@ def _search(session: Session) -> None:
 
 
 def _climb(session: Session, rng: np.random.Generator) -> None:
-    """From the inputs with the largest errors to such with larger ones: what raises the error is kept."""
+    """Change the inputs with the largest errors, and keep each change that makes the error larger."""
     if session.known or not session.examples:
         return
     subject = session.subject
@@ -368,7 +369,7 @@ def _check_usable(session: Session) -> None:
 
 
 def _check_runtime(session: Session) -> None:
-    """Raise ``Unusable`` for a wrong output where what runs under the function computes wrong itself."""
+    """Raise ``Unusable`` for a wrong output if the platform under the function computes wrongly itself."""
     wrong = session.known or session.beyond or (session.trial and session.trial.fault)
     runtime = next((r.outcome.runtime for r in session.records if r.outcome.runtime), "")
     if wrong and runtime:
@@ -397,7 +398,7 @@ def _report(session: Session, results: tuple[Fault, ...]) -> Report:
 
 
 def _counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:
-    """For each group that the subject calls for, how many cases were tried, and how many it takes."""
+    """Yield each group that the subject requires, with the number of cases tried and required."""
     subject = session.subject
     tried = Counter(r.case.group for r in (*session.records, *session.refused))
     for name, group in {**subject.first(), **subject.later(), **subject.last()}.items():
@@ -409,18 +410,18 @@ def _counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def _late(session: Session) -> Iterator[str]:
-    """Calls that did not return."""
+    """Yield a note on calls that timed out."""
     if not session.late:
         return
     smallest = min(session.late, key=lambda r: r.case.size)
-    sizes = equal_sizes(session.subject.told(smallest))
+    sizes = equal_sizes(session.subject.own_sizes(smallest))
     error, count = smallest.outcome.error, len(session.late)
     left = "; inputs that are as large were left out" * (count >= _LATE)
     yield f"Calls that gave nothing to judge: {count}, such as {sizes}: {error}{left}; --time-limit gives more."
 
 
 def _open(session: Session) -> Iterator[str]:
-    """Name differences that residues show and no float does; and outputs of which nothing could have shown a fault."""
+    """Yield differences that only residues show, and outputs in which no case could have shown a fault."""
     yield from hints.unexplained(session.identity)
     names = session.subject.outputs
     result = [r for r in session.records if r.ratios is not None and r.whole]
@@ -457,7 +458,7 @@ def _notes(session: Session) -> Iterator[str]:
 
 
 def _returned(session: Session) -> Iterator[str]:
-    """Another type than that of the inputs, and more arrays than are judged."""
+    """Yield notes on a dtype other than that of the inputs, and on returned arrays that are not judged."""
     usual, wanted = session.precision.input.name, len(session.subject.outputs)
     for dtype in sorted({r.outcome.dtype for r in session.records if r.outcome.dtype and r.finding != "dtype"}):
         if dtype in WIDER:

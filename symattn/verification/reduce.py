@@ -232,7 +232,7 @@ def counterexample(subject: Subject, judged: CaseResult) -> Counterexample:
 def shown(subject: Subject, judged: CaseResult) -> Counterexample:
     """The inputs alone."""
     inputs = {name: np.asarray(a).tolist() for name, a in judged.case.inputs.items()}
-    return Counterexample(inputs, sizes=subject.told(judged))
+    return Counterexample(inputs, sizes=subject.own_sizes(judged))
 
 
 def shapes(subject: Subject, judged: CaseResult) -> str:

@@ -1,7 +1,7 @@
-"""The subject of verification: inputs of every kind that tell, the outputs that are legal, the mistakes that are known.
+"""The subject of a verification: which inputs to try, which outputs are legal, which mistakes are known.
 
-``Attention`` is one subject, ``verification.attention.OfAttention``; definitions made of arrays by name are
-others, ``definitions.definition_subject.Definition``. One engine tries, judges and explains them all.
+``Attention`` is one subject, ``verification.attention.OfAttention``; definitions of arrays by name are others,
+``definitions.definition_subject.Definition``. One engine tries, judges and explains them all.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 Random = np.random.Generator
-#: What yields the cases of a group.
+#: Yields the cases of a group.
 Cases = Callable[["Session", Random], Iterator[Case]]
 
 
 class Subject(ABC):
     """A definition, ready to be verified.
 
-    outputs   names of what is returned, in order
-    step      the step that a fault is in of which no more is known
-    what      what inputs are to fit, in words
-    enough    wrong cases, after which more of the first groups would tell nothing new
-    random    the group of inputs at random
-    misshapen the step of a wrong shape that nothing explains
-    climbed   entries of inputs below which larger errors are sought from there
-    meant     groups that ask what is computed, and little of its arithmetic
-    costs     how many runs one counts for
+    outputs   names of the returned arrays, in order
+    step      the step to name when nothing more is known of a fault
+    what      what the inputs must fit, in words
+    enough    number of wrong cases after which the first groups show nothing new
+    random    name of the group of random inputs
+    misshapen the step to name for a wrong shape that nothing explains
+    climbed   largest number of input entries from which larger errors are sought
+    meant     groups that test what is computed rather than its arithmetic
+    costs     number of runs that one run counts for
     """
 
     outputs: tuple[str, ...]
@@ -61,58 +61,58 @@ class Subject(ABC):
     # -- inputs --------------------------------------------------------------------------------------------------------
     @abstractmethod
     def first(self) -> Mapping[str, Cases]:
-        """The groups that are tried in any case: what is seen there is what a diagnosis rests on."""
+        """Return the groups that are always tried; a diagnosis rests on them."""
 
     @abstractmethod
     def between(self, session: Session, rng: Random) -> None:
-        """Try more after the first groups, beside the groups."""
+        """Try what belongs to no group, after the first groups."""
 
     def later(self) -> Mapping[str, Cases]:
-        """The groups that are tried as long as no fault is known."""
+        """Return the groups that are tried while no fault is known."""
         return {}
 
     def last(self) -> Mapping[str, Cases]:
-        """The cases that are tried after inputs at random."""
+        """Return the groups that are tried after the random inputs."""
         return {}
 
     def required(self, session: Session) -> dict[str, int]:
-        """How many cases of further groups a verdict takes."""
+        """Return how many cases of further groups a verdict requires."""
         return {self.random: min(LEAST, session.examples)}
 
     @abstractmethod
     def drawn(self, session: Session, examples: int) -> Iterator[Case]:
-        """So many inputs at random."""
+        """Draw ``examples`` random inputs."""
 
     @abstractmethod
     def altered(self, session: Session, inputs: Inputs, rng: Random) -> dict[str, Array]:
-        """Inputs that differ a little from these, in which larger errors are sought."""
+        """Return slightly changed inputs, whose errors may be larger."""
 
     @abstractmethod
     def unseen(self, session: Session, mistakes: object) -> Iterator[Case]:
-        """Inputs that no mistake was found by: those who explain the function must explain it there too."""
+        """Yield held-out inputs, on which the ``mistakes`` must explain the function as well."""
 
     @abstractmethod
     def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
-        """Normal inputs of these sizes, and others that show more; None for those that the domain has not."""
+        """Yield normal and more telling inputs of these sizes; None for those outside the domain."""
 
     @abstractmethod
     def fits(self, session: Session, inputs: Inputs) -> bool:
-        """Return whether there is a result for these inputs, and the domain has such."""
+        """Return whether the definition has a result for these inputs and the domain contains them."""
 
     def promised(self, session: Session, inputs: Inputs) -> bool:
-        """Return whether inputs made for the definition and the domain are promised."""
+        """Return whether the domain promises these inputs, which were made for it."""
         return self.fits(session, inputs)
 
     @abstractmethod
     def sizes(self, judged: CaseResult) -> dict[str, int]:
-        """The sizes of a case, as a domain names them, n_q, n_k, d_k, d_v, and those of batches."""
+        """Return the sizes of a case under the names that a domain uses: n_q, n_k, d_k, d_v, and batch sizes."""
 
     def measured(self, judged: CaseResult) -> dict[str, int]:
-        """The sizes by which mistakes are told apart that are made at some of them only: ``batch`` is one."""
+        """Return the sizes, ``batch`` among them, on which it may depend whether a mistake occurs."""
         return self.sizes(judged)
 
-    def told(self, judged: CaseResult) -> dict[str, int]:
-        """The sizes of a case, in the definition's own letters."""
+    def own_sizes(self, judged: CaseResult) -> dict[str, int]:
+        """Return the sizes of a case in the definition's own letters."""
         return self.sizes(judged)
 
     # -- outputs -------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Subject(ABC):
         """Compute the outputs on any kind of array."""
 
     def exact(self, inputs: Inputs, of: int, at: tuple[int, ...]) -> Quotient | None:
-        """The expected entry of an output in exact numbers; None where they cannot hold it."""
+        """Return the expected entry of an output in exact numbers, or None if these cannot represent it."""
         from symattn.arrays.exact import Exact
         from symattn.arrays.field.quotient import Quotient
 
@@ -138,7 +138,7 @@ class Subject(ABC):
     # -- causes --------------------------------------------------------------------------------------------------------
     @abstractmethod
     def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search[Any]:
-        """A search for mistakes that explain all ``wrong`` cases and contradict no ``right`` one."""
+        """Return a search for mistakes that explain all ``wrong`` cases and contradict no ``right`` one."""
 
     @abstractmethod
     def axes(self, inputs: Inputs) -> Axes:
@@ -146,54 +146,54 @@ class Subject(ABC):
 
     @abstractmethod
     def free(self, inputs: Inputs) -> tuple[str, ...]:
-        """The inputs whose numbers may be any: tokens, queries, keys, values."""
+        """Return the inputs whose numbers are arbitrary: tokens, queries, keys, values."""
 
     def completed(self, session: Session, inputs: Inputs) -> dict[str, Array]:
-        """The inputs, where some of them are made of others."""
+        """Return the inputs with those added that are computed from others."""
         return dict(inputs)
 
     def explained(self, example: Counterexample, smallest: CaseResult, cause: Cause[Any]) -> Counterexample:
-        """The counterexample with what its cause lets one show besides."""
+        """Return the counterexample with what its cause shows in addition."""
         return example
 
     def observed(self, session: Session, step: str) -> tuple[ObservedScale, ...]:
-        """Measurements that a fault of this step is shown with."""
+        """Return the measurements to show with a fault of this step."""
         return ()
 
     def expectation(self, step: str) -> str:
-        """Return the right behaviour of this step, in words that follow a cause."""
+        """Return the expected behaviour of this step, in words to append to a cause."""
         return ""
 
     def remembered(self, session: Session) -> Fault | None:
-        """The fault of a function that uses again what an earlier call made, where no known mistake explains it."""
+        """Return the fault of a function that reuses stale state of an earlier call, if no mistake explains it."""
         return None
 
     def misconduct(self, session: Session) -> Iterator[Fault]:
-        """Further faults of how the function behaves."""
+        """Yield further faults: of how the function behaves, not of what it computes."""
         yield from ()
 
     def look_closer(self, session: Session) -> None:  # noqa: B027 - most subjects have nothing more
-        """Look for what no bound shows, where no fault is known."""
+        """Search for faults that no bound shows, if no fault is known."""
 
     def form(self, session: Session, wrong: Sequence[CaseResult]) -> str:
-        """Name a form of the definition that loses relative accuracy, and whose own bound holds all errors, or ""."""
+        """Name a form of the definition that loses relative accuracy and whose own bound covers all errors, or ""."""
         return ""
 
     @abstractmethod
     def coarse(self, session: Session, narrow: str) -> tuple[str, str]:
-        """The step to blame where arithmetic in a ``narrow`` format could make all errors, and what shows it."""
+        """Return the step to blame if arithmetic in a ``narrow`` format could cause all errors, and the evidence."""
 
     @abstractmethod
     def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
-        """The step to blame where no known mistake explains a fault, and what shows it, in words."""
+        """Return the step to blame for a fault that no known mistake explains, and the evidence in words."""
 
     # -- the report ----------------------------------------------------------------------------------------------------
     @abstractmethod
     def words(self, session: Session) -> str:
-        """Return the promises or sizes that were tried, in words."""
+        """Describe the promises or sizes that were tried."""
 
     def fields(self) -> dict[str, str]:
-        """The fields of the specification that are not the usual ones."""
+        """Return the fields of the specification that differ from the defaults."""
         return {}
 
     @abstractmethod

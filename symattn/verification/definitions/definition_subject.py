@@ -348,14 +348,14 @@ class Definition(Subject):
 
     def sizes(self, judged: CaseResult) -> dict[str, int]:
         """As a domain names them."""
-        return self.named(self.told(judged))
+        return self.named(self.own_sizes(judged))
 
     def measured(self, judged: CaseResult) -> dict[str, int]:
         """The sizes, and how many items a batch has; 1 for axes that a case lacks."""
         every = self.named({x: 1 for sizes in self.shapes for x in sizes})
-        return {"batch": self.told(judged).get("b", 1), **dict.fromkeys(every, 1), **self.sizes(judged)}
+        return {"batch": self.own_sizes(judged).get("b", 1), **dict.fromkeys(every, 1), **self.sizes(judged)}
 
-    def told(self, judged: CaseResult) -> dict[str, int]:
+    def own_sizes(self, judged: CaseResult) -> dict[str, int]:
         """In the definition's own letters."""
         return self.sizes_of(judged.case.inputs)
 
@@ -399,7 +399,7 @@ class Definition(Subject):
         """The definition, and the largest sizes that were tried."""
         most: dict[str, int] = {}
         for judged in session.records:
-            for letter, size in self.told(judged).items():
+            for letter, size in self.own_sizes(judged).items():
                 most[letter] = max(size, most.get(letter, 0))
         result = ", ".join(f"{letter} ≤ {size}" for letter, size in most.items() if letter not in self.kept)
         return f"{self.title}, {result}"
