@@ -1,4 +1,4 @@
-"""``Attention`` as a subject: probes made for its steps, residues, behaviour, and its mistakes."""
+"""``Attention`` as a subject: probes of its steps, residues, behaviour, and its mistakes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def is_plain(spec: object) -> TypeGuard[Attention]:
-    """Return whether a specification is an ``Attention`` of which the output alone is verified."""
+    """Return whether a specification is an ``Attention`` whose output alone is verified."""
     return isinstance(spec, Attention) and not spec.lse
 
 
@@ -51,21 +51,21 @@ class OfAttention(Subject):
 
     # -- inputs --------------------------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
-        """The groups of cases that a diagnosis rests on."""
+        """Return the groups of cases that a diagnosis rests on."""
         return _cases(GROUPS)
 
     def later(self) -> Mapping[str, Cases]:
-        """Ranges, orders, sizes, each where the specification has them."""
+        """Return the groups of ranges, orders and sizes; each yields cases only if the specification has its step."""
         return _cases(LATER)
 
     def last(self) -> Mapping[str, Cases]:
-        """Long inputs."""
+        """Return the group of long inputs."""
         return _cases(LAST)
 
     def between(self, session: Session, rng: Random) -> None:
-        """Behaviour; and as long as no fault is known floats at the sizes at which residues differ.
+        """Try behaviour; if no fault is known, also floats at the sizes at which residues differ.
 
-        Where inputs were refused, residues are asked again within the narrower domain.
+        If inputs were refused, test residues again within the narrower domain.
         """
         session.progress("behaviour")
         for case in session.share(behaviour.GROUP, behaviour.cases(session.maker, rng)):
@@ -73,13 +73,13 @@ class OfAttention(Subject):
         behaviour.leaking(session, "all")
         if session.known == 0:
             if session.domain != session.promised and (session.identity is None or session.identity.agrees is None):
-                session.identity = hints.understood(session)
+                session.identity = hints.residues(session)
             for case in hints.cases(session.identity, session.maker, rng):
                 session.take(case)
-            _look_in_front(session, rng)
+            _try_leading_axes(session, rng)
 
     def required(self, session: Session) -> dict[str, int]:
-        """Behaviour, and inputs at random."""
+        """Return the required cases of behaviour, and of random inputs."""
         return {behaviour.GROUP: power.LEAST, **super().required(session)}
 
     def drawn(self, session: Session, examples: int) -> Iterator[Case]:
@@ -88,61 +88,61 @@ class OfAttention(Subject):
             yield Case(self.random, title, inputs)
 
     def altered(self, session: Session, inputs: Inputs, rng: Random) -> dict[str, Array]:
-        """One array scaled, or one row of it changed."""
+        """Return the inputs with one array scaled, or one row of it changed."""
         return altered(session.maker, dict(inputs), rng)
 
     def unseen(self, session: Session, mistakes: Any) -> Iterator[Case]:
-        """Several shapes, integers and others in turn."""
+        """Yield held-out inputs of several shapes, integers and others in turn."""
         from symattn.verification.diagnosis.attention import held_out
 
         return held_out(session, mistakes)
 
     def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
-        """Yield inputs of a domain's sizes, n_k ≥ n_q, and queries that give one or two keys all their weight."""
+        """Yield inputs of these sizes, n_k ≥ n_q, and queries that put all their weight on one or two keys."""
         wanted = Sizes(sizes["n_q"], max(sizes["n_k"], sizes["n_q"]), sizes["d_k"], sizes["d_v"])
         yield session.maker.make(wanted, FAMILIES["normal"](rng), rng)
         yield numbers.edges(session.maker, wanted.n_k, rng)
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
-        """Return whether the specification takes them, and the domain promises them."""
+        """Return whether the specification takes the inputs and the domain promises them."""
         try:
             return session.maker.admits(inputs)
         except (errors.SymattnError, IndexError, ValueError):
             return False
 
     def promised(self, session: Session, inputs: Inputs) -> bool:
-        """Return whether inputs are promised; made ones are, but for scores that no change of queries lowers."""
+        """Return whether inputs are promised: all made ones, unless the domain limits scores that cannot be lowered."""
         return session.domain.max_abs_score is None or self.fits(session, inputs)
 
     def sizes(self, judged: CaseResult) -> dict[str, int]:
-        """n_q, n_k, d_k, d_v; of tokens, d_model and h, too."""
+        """Return n_q, n_k, d_k, d_v; for inputs of tokens also d_model and h."""
         sizes = sizes_of(self.spec, judged.case.inputs)
         return sizes if "d_model" in sizes else {n: size for n, size in sizes.items() if n != "h"}
 
     def measured(self, judged: CaseResult) -> dict[str, int]:
-        """The sizes, and how many items a batch has."""
+        """Return the sizes, and the number of items of a batch."""
         axes = traced(judged).run.values["q"].plain_shape[:-2]
         sizes = {n: size for n, size in self.sizes(judged).items() if n not in ("d_model", "h")}
         return {**sizes, "batch": prod(int(n) for n in (axes[:-1] if self.spec.heads > 1 else axes))}
 
     # -- outputs -------------------------------------------------------------------------------------------------------
     def legal(self, precision: Precision, inputs: Inputs) -> Legal:
-        """See ``bounds.judge``."""
+        """Return the legal outputs; see ``bounds.judge``."""
         return of_attention(self.spec, precision, inputs)
 
     def right(self, arrays: Mapping[str, Any]) -> Sequence[Any]:
-        """The output of the specification."""
+        """Return the output of the specification."""
         return (self.spec(**arrays),)
 
     # -- causes --------------------------------------------------------------------------------------------------------
     def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search[Any]:
-        """Among the mistakes of ``known`` and of ``rules``."""
+        """Return a search among the mistakes of ``rules``."""
         from symattn.verification.diagnosis.attention import InAttention
 
         return InAttention(session, wrong, right)
 
     def axes(self, inputs: Inputs) -> reduce.Axes:
-        """Letters; of q, k, v those of batches too."""
+        """Return the letters of the axes; for q, k, v with those of batches."""
         names = {n: shape(n, self.spec, inputs).replace("…", "").replace("?", "").split() for n in inputs}
         result = {n: tuple(tuple(axis.strip("()").split("*")) for axis in axes) for n, axes in names.items()}
         front = np.ndim(inputs["q"]) - len(result["q"]) if "q" in inputs else 0
@@ -174,18 +174,18 @@ class OfAttention(Subject):
         return tuple(n for n in TOKENS if n in inputs)
 
     def explained(self, example: Counterexample, smallest: CaseResult, cause: Cause[Any]) -> Counterexample:
-        """The steps to the worst row, with the one mistake that explains it, where it explains that input."""
+        """Return the counterexample with the steps to its worst row, if exactly one mistake explains it."""
         mistake = cause.only if cause.sure else None
         if mistake is None or mistake.around or not cause.shows(smallest):
             return example
         return replace(example, steps=reduce.steps(self.spec, smallest, mistake.variant))
 
     def observed(self, session: Session, step: str) -> tuple[ObservedScale, ...]:
-        """The scales that were seen."""
+        """Return the observed scales, for a fault of the scale."""
         return scales(self.spec, session.records) if step == "scale" else ()
 
     def expectation(self, step: str) -> str:
-        """The scale that is right."""
+        """Return the expected scale in words, for a fault of the scale."""
         if step != "scale":
             return ""
         scale = self.spec.scale
@@ -204,14 +204,14 @@ class OfAttention(Subject):
         return earlier_used(session)
 
     def misconduct(self, session: Session) -> Iterator[Fault]:
-        """NaN that leaks where it must not."""
+        """Yield a fault if NaN leaks through a mask and the domain forbids that."""
         leak = behaviour.leaking(session, "all") if session.domain.nonfinite_forbidden else None
         if leak is not None:
             cause = "NaN in a key or value that no query may attend to reaches an output"
             yield Fault("mask", cause, cause, Counterexample({n: a.tolist() for n, a in leak.items()}))
 
     def look_closer(self, session: Session) -> None:
-        """See ``arithmetic.aims``; only half precision has bits that tell."""
+        """See ``arithmetic.aims``; only the bits of half precision show its arithmetic."""
         if session.precision.input.name in HALF or session.power:
             from symattn.verification.arithmetic.aims import look_closer
 
@@ -219,11 +219,11 @@ class OfAttention(Subject):
 
     # -- the report ----------------------------------------------------------------------------------------------------
     def words(self, session: Session) -> str:
-        """The promises of the domain, in words."""
+        """Describe the promises of the domain."""
         return session.domain.words
 
     def fields(self) -> dict[str, str]:
-        """The fields that are not the usual ones."""
+        """Return the fields that differ from the defaults."""
         return codec.changed_fields(self.spec)
 
     def power(self, session: Session) -> tuple[StepPower, ...]:
@@ -237,7 +237,7 @@ class OfAttention(Subject):
         return power.powers(right, mutations, drawn, session.tried, lambda m: bits.smallest(m.variant) if bits else inf)
 
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
-        """Windows longer than any input, axes in front, behaviour, residues."""
+        """Yield notes on windows longer than any input, leading axes, behaviour, and residues."""
         reach = max((n for n in self.spec.sides if n is not None), default=0)
         if reach >= session.domain.max_tokens:
             yield f"No input is longer than the window of {reach + 1} keys; --window 4 tries a short one."
@@ -250,7 +250,7 @@ class OfAttention(Subject):
         yield from hints.notes(session.identity, faults)
 
 
-#: Tried as long as no fault is known.
+#: Tried while no fault is known.
 LATER: dict[str, Group] = {
     "ranges": numbers.ranges,
     "orders": numbers.orders,
@@ -264,12 +264,12 @@ LATER: dict[str, Group] = {
     "widths": numbers.widths,
     "tiles": numbers.tiles,
 }
-#: Tried after inputs at random, since a case takes longer.
+#: Tried after random inputs, since a case takes longer.
 LAST: dict[str, Group] = {"long": numbers.long}
 
 
 def _cases(groups: Mapping[str, Group]) -> dict[str, Cases]:
-    """The groups of probes as cases."""
+    """Return the groups of probes as groups of cases."""
     return {name: partial(_of_group, name, group) for name, group in groups.items()}
 
 
@@ -279,8 +279,8 @@ def _of_group(name: str, group: Group, session: Session, rng: Random) -> Iterato
             yield Case(name, title, inputs)
 
 
-def _look_in_front(session: Session, rng: Random) -> None:
-    """Axes in front of those of the layout, where they go through: a fault if the domain has them, else a note."""
+def _try_leading_axes(session: Session, rng: Random) -> None:
+    """Try leading axes if they are accepted; wrong values are a fault if the domain has batches, else a note."""
     if session.runner.convention.front == "none" and not session.domain.batch:
         return
     for title, inputs in batches(session.maker, rng, in_front=True):

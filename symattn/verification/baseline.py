@@ -1,14 +1,14 @@
-"""Faults that are known and accepted, each with a reason: a file that fails when one of them is gone.
+"""A file of accepted faults, each with a reason; verification fails when one of them is gone.
 
-TOML (JSON of the same form is read too):
+The file is TOML (or JSON of the same form):
 
     [[accepted]]
     target = "attn.py:attention"
     step = "scale"
     cause = "scores are scaled by 1/d_k"
     reason = "the kernel is replaced in the next release"
-    spec = "causal=True"     # which specification; left out: any
-    dtype = "float32"        # left out: any
+    spec = "causal=True"     # optional; any specification by default
+    dtype = "float32"        # optional; any dtype by default
 
 ``cause`` is "" for a fault that no known mistake explains.
 """
@@ -31,7 +31,7 @@ _LARGEST = 2**20  # bytes of a file
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """One fault that is accepted."""
+    """An accepted fault."""
 
     target: str
     step: str
@@ -40,8 +40,8 @@ class Accepted:
     spec: str | None = None
     dtype: str | None = None
 
-    def speaks_of(self, report: Report, target: str) -> bool:
-        """Return whether it is about this target, specification and dtype."""
+    def applies_to(self, report: Report, target: str) -> bool:
+        """Return whether the entry is about this target, specification and dtype."""
         spec = self.spec is None or self.spec == _spec(report)
         return self.target == target and spec and self.dtype in (None, _dtype(report))
 
@@ -51,7 +51,7 @@ class Accepted:
 
 
 def read(path: Path) -> tuple[Accepted, ...]:
-    """The faults that a file accepts. Raises ``InputError`` with the entry and what is wrong with it."""
+    """Read the faults that a file accepts. Raises ``InputError`` with the entry and what is wrong with it."""
     result = json_text.loaded(path, _LARGEST, toml=path.suffix != ".json")
     entries = result.get("accepted", []) if isinstance(result, dict) else None
     if not isinstance(entries, list) or set(result) - {"accepted"}:
@@ -79,12 +79,11 @@ def _text(name: str, value: object, where: str) -> Any:
 
 
 def compared(report: Report, target: str, accepted: Iterable[Accepted]) -> Report:
-    """The report without the faults that are accepted; a fault where one of these is gone.
+    """Return the report without the accepted faults; its verdict is a fault if one of these is gone.
 
-    A verification that decided nothing, or that raised no fault because its time was spent, cannot say that one is
-    gone, and does not.
+    An undecided report, such as one whose time was spent, cannot show that a fault is gone, and does not say so.
     """
-    mine = [entry for entry in accepted if entry.speaks_of(report, target)]
+    mine = [entry for entry in accepted if entry.applies_to(report, target)]
     left = unlisted(report, target, mine).faults
     met = [entry for entry in mine if any(entry.covers(fault) for fault in report.faults)]
     gone = [entry for entry in mine if entry not in met] if report.verdict is not Verdict.UNDECIDED else []
@@ -95,14 +94,14 @@ def compared(report: Report, target: str, accepted: Iterable[Accepted]) -> Repor
 
 
 def unlisted(report: Report, target: str, accepted: Iterable[Accepted]) -> Report:
-    """The report with those faults alone that nothing accepts yet."""
-    mine = [entry for entry in accepted if entry.speaks_of(report, target)]
+    """Return the report with only those faults that no entry accepts yet."""
+    mine = [entry for entry in accepted if entry.applies_to(report, target)]
     left = tuple(fault for fault in report.faults if not any(entry.covers(fault) for entry in mine))
     return replace(report, faults=left)
 
 
 def added(report: Report, target: str, reason: str, there: str = "") -> str:
-    """The text of a file that accepts the faults of a report too; ``there`` is what stands in it, and stays."""
+    """Return the text ``there`` of a file, extended by entries that accept the faults of a report."""
     if not reason.strip():
         raise InputError("an accepted fault needs a reason; hint: --reason TEXT")
     entries = [
@@ -113,7 +112,7 @@ def added(report: Report, target: str, reason: str, there: str = "") -> str:
 
 
 def _toml(entry: Accepted) -> str:
-    """An entry; texts are written as JSON writes them, which TOML reads."""
+    """Return an entry as TOML; its strings are written as JSON, which TOML reads."""
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in asdict(entry).items()]
     return "\n".join(["[[accepted]]", *(line.replace("\x7f", "\\u007f") for line in lines), ""])
 

@@ -1,4 +1,4 @@
-"""Inputs of a case as a short word that a command line takes, and back: nothing is stored anywhere.
+"""Encode the inputs of a case as a short word for a command line, and decode it: nothing is stored anywhere.
 
 ``encode(spec, inputs, dtype)`` packs names, shapes and entries into bits, and these into letters; small whole numbers
 take a bit or a few each, so that the smallest inputs of a fault are a word of about ten letters. Ten bits of a hash of
@@ -40,31 +40,31 @@ _SPECIAL = (float("inf"), float("-inf"), float("nan"), -0.0)
 
 
 def encode(spec: Specification, inputs: Inputs, dtype: str) -> str:
-    """The word for these inputs; empty where it would be longer than ``LONGEST``."""
+    """Return the word for these inputs, or "" if it would be longer than ``LONGEST``."""
     arrays = {name: np.asarray(values) for name, values in inputs.items()}
     if sum(a.size for a in arrays.values()) > 5 * LONGEST:
         return ""
     bits = _hash(spec, arrays, dtype) + "".join(_named(spec, arrays))
     bits += "".join((_kind(a) if is_definition(spec) else "") + _array(a) for a in arrays.values())
-    bits += "1"  # where the bits end; zeros fill the last letter
+    bits += "1"  # the end of the bits; zeros fill the last letter
     bits += "0" * (-len(bits) % 5)
     word = "".join(_LETTERS[int(bits[i : i + 5], 2)] for i in range(0, len(bits), 5))
     return word if len(word) <= LONGEST else ""
 
 
 def hashed(spec: Specification, dtype: str, step: str, cause: str | None) -> str:
-    """A word for a fault whose inputs are too many for one of their own: by what it is, not by its inputs."""
+    """Return a word for a fault with too many inputs to encode: a hash of the fault itself."""
     result = repr((_fields(spec), dtype, step, cause))
     return _HASHED + hashlib.sha256(result.encode()).hexdigest()[:8]
 
 
 def speaks(word: str) -> bool:
-    """Return whether a word holds the inputs themselves, and is none of ``hashed``."""
+    """Return whether a word encodes inputs, rather than coming from ``hashed``."""
     return not word.startswith(_HASHED)
 
 
 def decode(spec: Specification, word: str, dtype: str) -> dict[str, np.ndarray]:
-    """The inputs that a word stands for. Raises ``InputError`` for one that ``encode`` did not make for this."""
+    """Return the inputs that a word encodes. Raises ``InputError`` unless ``encode`` made it for this ``spec``."""
     refused = errors.InputError(
         f"--case {word}: no case of this specification and dtype; hint: the whole command as the report prints it"
     )
@@ -82,7 +82,7 @@ def decode(spec: Specification, word: str, dtype: str) -> dict[str, np.ndarray]:
 
 
 def named(report: Report, spec: Specification, dtype: str) -> Report:
-    """Return the report with a word for each fault whose inputs are known."""
+    """Return the report with a word for each fault that has inputs."""
     return replace(report, faults=tuple(replace(f, case=_word(f, spec, dtype)) for f in report.faults))
 
 
@@ -105,7 +105,7 @@ def inputs_of(fault: Fault, spec: Specification) -> dict[str, np.ndarray]:
 
 
 def _hash(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -> str:
-    """The first bits of a hash of what the case is."""
+    """Return the first bits of a hash of the case."""
     return f"{_digest(spec, arrays, dtype)[0]:08b}{_digest(spec, arrays, dtype)[1]:08b}"[:_CHECK]
 
 
@@ -122,7 +122,7 @@ def _fields(spec: Specification) -> dict[str, str]:
 
 
 def _usual(spec: Specification) -> tuple[str, ...]:
-    """The names that need not be told; those of other definitions than attention are told."""
+    """Return the names that a word leaves out; none for definitions other than attention."""
     if is_definition(spec):
         return ()
     assert isinstance(spec, Attention)
@@ -130,21 +130,21 @@ def _usual(spec: Specification) -> tuple[str, ...]:
 
 
 def _known(spec: Specification) -> list[str]:
-    """The inputs that some form of a definition takes; none for attention, whose names are spelled."""
+    """Return the inputs that any form of a definition takes; none for attention, whose names are spelled out."""
     result = (i.name for subject in subjects_of(spec) for i in subject.inputs) if is_definition(spec) else ()
     return list(dict.fromkeys(result))
 
 
 def _kind(a: np.ndarray) -> str:
-    """Return the kind of the entries, where no specification says it."""
+    """Return the code for the kind of the entries, for definitions that do not determine it."""
     kind = {"b": "booleans", "i": "whole numbers", "u": "whole numbers"}.get(a.dtype.kind, "numbers")
     return f"{_KINDS.index(kind):02b}"
 
 
 def _named(spec: Specification, arrays: Inputs) -> Iterator[str]:
-    """0 for q, k, v and what the specification needs; else 1, how many names, and each of them.
+    """Yield 0 for q, k, v and what the specification needs; else 1, the number of names, and each of them.
 
-    An input of another definition than attention is named by its number there, one of attention by its letters.
+    An input of attention is named by its letters, one of any other definition by its number there.
     """
     if tuple(arrays) == _usual(spec):
         yield "0"
@@ -160,7 +160,7 @@ def _named(spec: Specification, arrays: Inputs) -> Iterator[str]:
 
 
 def _array(a: np.ndarray) -> str:
-    """The shape, how entries are written, and the entries."""
+    """Return the code of an array: its shape, the format of the entries, and the entries."""
     entries = [float(x) for x in a.ravel()]
     if all(x in (0, 1) and not _negative_zero(x) for x in entries):
         way, written = _ZERO_ONE, "".join(str(int(x)) for x in entries)
@@ -172,7 +172,7 @@ def _array(a: np.ndarray) -> str:
 
 
 def _natural(n: int) -> str:
-    """Elias's gamma code of n + 1, n ≥ 0."""
+    """Return Elias's gamma code of n + 1, n ≥ 0."""
     digits = f"{n + 1:b}"
     return "0" * (len(digits) - 1) + digits
 
@@ -182,7 +182,7 @@ def _integer(n: int) -> str:
 
 
 def _dyadic(x: float) -> str:
-    """m · 2^e with m odd, or 0; or one of the values that are no number; negative zero among them."""
+    """Return the code of m · 2^e with m odd, of 0, or of a special value: ±∞, NaN or negative zero."""
     if not isfinite(x) or _negative_zero(x):
         return "1" + ("10" if isnan(x) else "11" if x == 0 else "00" if x > 0 else "01")
     top, bottom = Fraction(x).as_integer_ratio()
@@ -195,7 +195,7 @@ def _negative_zero(x: float) -> bool:
 
 
 class _CodeReader:
-    """Bits, read from the left. ``IndexError`` where they end too early, ``ValueError`` for what nobody wrote."""
+    """A reader of bits. Raises ``IndexError`` if they end too early, ``ValueError`` if ``encode`` never writes them."""
 
     def __init__(self, bits: str, at: int) -> None:
         self.bits, self.at = bits, at

@@ -1,7 +1,7 @@
-"""How much is tried. What is counted decides; processor time is an upper limit, and where that struck it is told.
+"""How much is tried. A count decides; processor time is an upper limit, and reaching it is reported.
 
-A run counts 1, and 1 more for every 512 elements of its inputs: the same on a fast machine and on a loaded one. To call
-and judge a function takes longer by itself: there it is 1 more for every 8192 elements.
+A run counts 1, and 1 more for every 512 elements of its inputs: the same on a fast machine and on a loaded one. Calling
+and judging a function takes longer in itself: there it is 1 more for every 8192 elements.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from math import inf
 from time import monotonic, process_time
 
-_FINDING, _EXAMPLE = 5000, 8  # for finding, and for each input at random that is asked for
-_ELEMENTS = 512  # of the inputs of a run, that count as much as a run
-LIGHTER = 16  # how many times fewer elements count where a function is called and judged
-_IDLE = 0.1  # of the time on the wall: what works for less than that part of it waits for something
+_FINDING, _EXAMPLE = 5000, 8  # units for finding, and for each requested random input
+_ELEMENTS = 512  # elements of the inputs of a run that count as much as a run
+LIGHTER = 16  # factor by which elements count less if a function is called and judged
+_IDLE = 0.1  # fraction of wall-clock time: a process that works less than that is waiting
 
 
 def exhausted(limit: float, wall: float, worked: float) -> bool:
-    """Decide whether ``limit`` seconds are spent by what has ``worked`` for so many during ``wall`` seconds.
+    """Return whether a process that ``worked`` for so many of ``wall`` seconds has spent ``limit`` seconds.
 
-    The processor's time counts, so that a busy machine ends nothing; what is idle is ended by the wall.
+    Processor time counts, so that a busy machine ends nothing; an idle process is ended by wall-clock time.
     """
     return wall > limit and (worked > limit or worked < _IDLE * wall)
 
@@ -29,8 +29,8 @@ def exhausted(limit: float, wall: float, worked: float) -> bool:
 class Effort:
     """The effort that is left. ``over``: no more is to be tried; ``struck``: the limit of ``seconds`` has ended it.
 
-    ``elsewhere`` gives the processor time of other processes that work for the same end; ``kept`` are units that are
-    left to what comes later.
+    ``elsewhere`` returns the processor time of other processes that work on the same verification; ``kept`` units are
+    reserved for later work.
 
     >>> effort = Effort(3)
     >>> effort.spend(600)
@@ -52,12 +52,12 @@ class Effort:
         self._began = self._now
 
     def spend(self, elements: int = 0, calls: float = 1) -> None:
-        """Count calls whose inputs have so many elements together."""
+        """Count ``calls`` whose inputs have so many ``elements`` in total."""
         self.units -= calls + elements // _ELEMENTS
 
     @property
     def left(self) -> float:
-        """Seconds of processor time until the upper limit."""
+        """The seconds of processor time until the upper limit."""
         return self.seconds - (self._now[1] - self._began[1])
 
     @property
@@ -70,22 +70,22 @@ class Effort:
 
     @property
     def _now(self) -> tuple[float, float]:
-        """The time on the wall, and of the processors."""
+        """The wall-clock time, and the processor time."""
         return monotonic(), process_time() + self.elsewhere()
 
 
 def for_random(examples: int) -> float:
-    """The units that are kept for inputs at random."""
+    """Return the units that are reserved for random inputs."""
     return _EXAMPLE * examples
 
 
 def for_finding(examples: int) -> float:
-    """The units that one verification may spend on finding faults: several times what most functions need."""
+    """Return the units that one verification may spend on finding faults: several times what most functions need."""
     return _FINDING + for_random(examples)
 
 
 def spent(finding: Effort, explaining: Effort | None, seconds: float, untried: Sequence[str] = ()) -> Iterator[str]:
-    """Name the limits that ended the work before its end."""
+    """Yield the limits that cut the work short."""
     left = f" of: {', '.join(untried)}" if untried else ""
     if finding.struck:
         yield f"Stopped at the effort limit of {seconds:g} s: some cases were not tried{left} (raise --budget)."

@@ -269,7 +269,7 @@ def _collect(session: Session) -> None:
     """Run residues, then all first groups of floats; run later groups only while no fault is known."""
     rng, subject = np.random.default_rng(session.seed), session.subject
     session.progress("semantics")
-    session.identity = hints.understood(session)
+    session.identity = hints.residues(session)
     session.finding = session.effort_of(for_finding(session.examples))  # floats have a budget of their own
     for name, group in subject.first().items():
         _try_group(session, name, group, rng)
@@ -392,7 +392,7 @@ def _report(session: Session, results: tuple[Fault, ...]) -> Report:
     return Report(
         power.verdict(results, missing), session.runner.describe(), session.precision.words, subject.words(session),
         session.seed, results, tuple(_checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
-        power=seen, missing=missing, arithmetic=session.trial.told if session.trial else None,
+        power=seen, missing=missing, arithmetic=session.trial.arithmetic if session.trial else None,
         sought=session.sought,
     )  # fmt: skip
 

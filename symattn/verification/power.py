@@ -1,8 +1,8 @@
-"""Decide whether enough was tried for “no fault”: cases of every group, and some that show each step wrong.
+"""Decide whether enough was tried for “no fault”: cases of every group, and some that expose each step.
 
-A step has power where the definition with a mistake in that step, run on a case that was tried, gives what no legal
-implementation of the right one can give. The mistakes are made by rule. One that changes nothing on any input that the
-domain promises, such as the bias of the keys under a softmax, is none.
+A step is exposed if the definition with a mistake in that step, run on a case that was tried, returns what no legal
+implementation of the correct one can return. The mistakes are made by rule. A change without effect on any input that
+the domain promises, such as one of the bias of the keys under a softmax, is no mistake.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from symattn.verification.report import StepPower
 if TYPE_CHECKING:
     from symattn.bounds.judgement import Measured
 
-LEAST = 3  # cases of each group, where it has so many
-_CASES = 12  # in which the smallest share of a mistake is sought
-_NOTHING = 2.0**-40  # a change of the output that is none, as a part of its largest entry
-#: What a mistake leaves of a definition, as a function of its inputs in float64.
+LEAST = 3  # cases of each group that has so many
+_CASES = 12  # cases in which the smallest share of a mistake is sought
+_NOTHING = 2.0**-40  # the largest change of the output that counts as none, relative to its largest entry
+#: The outputs of a definition, with or without a mistake, as a function of its inputs in float64.
 Outputs: TypeAlias = "Callable[[Inputs], Sequence[np.ndarray]]"
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """A mistake of a step, in words, and the outputs with it."""
+    """A mistake in a step, in words, and the outputs with it."""
 
     step: str
     words: str
@@ -43,7 +43,7 @@ class Mutation:
 
 
 Alike: TypeAlias = Sequence[Mutation]
-#: A case that was tried, and what is expected of its outputs.
+#: The inputs of a case that was tried, and its expected outputs.
 Tried: TypeAlias = "tuple[Inputs, Sequence[Expected | Measured]]"
 
 
@@ -54,11 +54,11 @@ def powers(
     tried: Sequence[Tried],
     otherwise: Callable[[Mutation], float] = lambda mutation: np.inf,
 ) -> tuple[StepPower, ...]:
-    """For each step one of its mistakes that the cases ``tried`` show, or else the first that they do not show.
+    """Return for each step a mistake that the cases ``tried`` show, or else its first mistake.
 
-    Mistakes that change no output of the ``drawn`` inputs are none. Of those that are alike one is enough, and the
-    first that are mistakes at all are meant; a step without any is left out. ``otherwise`` gives the smallest share of
-    a mistake that shows by other means than the bound.
+    Changes without effect on the outputs of the ``drawn`` inputs are no mistakes. The first kind of mistake that has an
+    effect is chosen, and one of that kind is enough; a step without any is left out. ``otherwise`` returns the smallest
+    share of a mistake that shows by other means than the bound.
     """
     result = []
     for step, kinds in mutations.items():
@@ -70,7 +70,7 @@ def powers(
 
 
 def _power(step: str, alike: Alike, tried: Sequence[Tried], otherwise: Callable[[Mutation], float]) -> StepPower:
-    """Looked for in cases that are evenly spread; of the first mistake in all of them, where these show none."""
+    """Search evenly spread cases for one that shows a mistake; if none does, search all cases for the first mistake."""
     for mutation in alike:
         share = min((_shown(mutation, case) for case in tried[:: max(1, -(-len(tried) // _CASES))]), default=np.inf)
         share = min(share, otherwise(mutation))
@@ -81,7 +81,7 @@ def _power(step: str, alike: Alike, tried: Sequence[Tried], otherwise: Callable[
 
 
 def least_shown(mutation: Mutation, tried: Sequence[Tried]) -> float:
-    """The smallest part of a mistake that any of the cases shows; +∞ where none shows the whole of it."""
+    """Return the smallest share of a mistake that any of the cases shows; +∞ if none shows all of it."""
     return min((_shown(mutation, case) for case in tried), default=np.inf)
 
 
@@ -96,7 +96,7 @@ def _changes(right: Outputs, mutation: Mutation, inputs: Inputs) -> bool:
 
 
 def _shown(mutation: Mutation, case: Tried) -> float:
-    """allowed / |change|: an exact computation with more than that share of the mistake is beyond what is allowed."""
+    """Return allowed / |change|: an exact computation with a larger share of the mistake exceeds what is allowed."""
     inputs, expected = case
     shares = [np.inf]
     for y, e in zip(_computed(mutation.outputs, inputs) or (), expected, strict=False):
@@ -111,7 +111,7 @@ def _shown(mutation: Mutation, case: Tried) -> float:
 
 
 def _computed(outputs: Outputs, inputs: Inputs) -> list[np.ndarray] | None:
-    """The outputs in float64; None where there are none for such shapes."""
+    """Return the outputs in float64, or None if the shapes do not fit."""
     try:
         return float64_outputs(outputs, inputs)
     except UNFIT:
@@ -120,8 +120,7 @@ def _computed(outputs: Outputs, inputs: Inputs) -> list[np.ndarray] | None:
 
 # -- the mistakes of attention -----------------------------------------------------------------------------------------
 def of_attention(spec: Attention, names: Iterable[str]) -> tuple[Outputs, dict[str, list[Alike]]]:
-    """The definition, and for every step of it what mistakes there may be, by rule: it is left out; its heads stand in
-    another order; its numbers are too large."""
+    """Return the definition, and the mistakes of each step by rule: left out, heads in another order, too large."""
     spec = canonical(spec)
     result: dict[str, list[Alike]] = {}
     for step in spec.pipeline(frozenset(names)):
@@ -140,7 +139,7 @@ def _mutation(spec: Attention, step: Step, words: str, rule: Callable[[Step, Val
 
 
 def of_variant(spec: Attention, step: str, words: str, variant: Variant) -> Mutation:
-    """A variant of the definition as a mistake."""
+    """Return a variant of the definition as a mistake."""
     return Mutation(step, words, _run(spec, variant), variant)
 
 
@@ -179,9 +178,9 @@ _RULES: tuple[Mapping[str, Callable[[Step, Values], Any]], ...] = (
 
 # -- whether it is enough ----------------------------------------------------------------------------------------------
 def lacking(counts: Mapping[str, tuple[int, int]], found: Sequence[StepPower], option: str) -> tuple[str, ...]:
-    """Name what a verdict lacks: groups, with how many cases were tried and how many it takes; steps.
+    """Return what a verdict lacks: groups, with the numbers of cases tried and required, and steps.
 
-    ``option`` says what ended the work, and would let it go on; it is empty where the number of calls did.
+    ``option`` names the option that would let the work go on; it is empty if the number of calls ended it.
     """
     more = option or "a Domain of fewer tokens, of which more cases are tried"
     few = [f"{name} ({tried} of at least {least})" for name, (tried, least) in counts.items() if tried < least]
@@ -198,5 +197,5 @@ def lacking(counts: Mapping[str, tuple[int, int]], found: Sequence[StepPower], o
 
 
 def verdict(faults: Sequence[object], missing: Sequence[str]) -> Verdict:
-    """A fault; else undecided where something is missing."""
+    """Return the verdict: a fault, else undecided if something is missing."""
     return Verdict.FAULT if faults else Verdict.UNDECIDED if missing else Verdict.NO_FAULT

@@ -1,4 +1,4 @@
-"""From an input that shows a fault to the smallest one that still does, and how that is shown."""
+"""Reduce an input that shows a fault to the smallest one that still does, and present it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Inputs = dict[str, Array]
 Fails = Callable[[Inputs], bool]
-Pairs = tuple[tuple[str, int, int], ...]  # names of arrays, axes, and how many entries of these go with one
-Group = tuple[Pairs, int]  # of one length, and how much of it goes at once
+Pairs = tuple[tuple[str, int, int], ...]  # names of arrays, axes, and how many of their entries form one unit
+Group = tuple[Pairs, int]  # axes of one length, and how many units are removed at once
 
 TRIALS = 1200
 
@@ -34,12 +34,12 @@ TRIALS = 1200
 class Axes:
     """The roles of the inputs' axes.
 
-    letters  of each input that is reduced the axes, the last ones if it has more; each is a product of letters and
+    letters  the axes of each input to reduce, the last ones if it has more; each axis is a product of letters and
              numbers, such as h and d_k
     blocks   letters whose sizes are known, as that of h must be in h*d_k
-    kept     letters that stay as they are
-    first    the letters that are reduced first
-    means    letters that stand for one of a domain, and the factor by which that is larger
+    kept     letters whose sizes are not reduced
+    first    letters to reduce first
+    means    letters that stand for a letter of the domain, and the factor by which that size is larger
     """
 
     letters: Mapping[str, tuple[tuple[str, ...], ...]]
@@ -49,11 +49,11 @@ class Axes:
     means: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
     def flat(self, name: str) -> list[str]:
-        """The letters and numbers of an input, one after another."""
+        """Return the letters and numbers of the axes of an input in one list."""
         return [f for axis in self.letters[name] for f in axis]
 
     def apart(self, name: str, a: Array) -> Array:
-        """The array with an axis for each factor: h*d_k as h and d_k."""
+        """Return the array with an axis for each factor: h*d_k as h and d_k."""
         result: list[int] = []
         for axis, length in zip(reversed(self.letters[name]), reversed(a.shape), strict=False):
             known = [int(f) if f.isdecimal() else self.blocks.get(f) for f in axis]
@@ -62,7 +62,7 @@ class Axes:
         return a.reshape(*a.shape[: max(0, a.ndim - len(self.letters[name]))], *result)
 
     def together(self, name: str, a: Array, ndim: int) -> Array:
-        """Factors side by side again; ``ndim`` axes are left."""
+        """Return the array with its factors joined again into ``ndim`` axes."""
         axes = self.letters[name][max(0, len(self.letters[name]) - ndim) :]
         start = a.ndim - sum(map(len, axes))
         shape = list(a.shape[:start])
@@ -73,11 +73,11 @@ class Axes:
 
 
 def reduce(inputs: Inputs, fails: Fails, axes: Axes, domain: Domain | None = None, trials: int = TRIALS) -> Inputs:
-    """The smallest inputs found for which ``fails`` still holds; it holds for ``inputs``.
+    """Return the smallest inputs found for which ``fails`` still holds; it holds for ``inputs``.
 
-    ``fails`` must be False for inputs that the definition or the domain does not allow. Columns of projections go
-    from all heads at once; what the domain has of one length goes together, in pieces of which it has multiples. No
-    more is tried than ``trials`` say, as ``effort`` counts them. Inputs that are not among the axes stay.
+    ``fails`` must be False for inputs that the definition or the domain does not allow. Columns of projections are
+    removed from all heads at once; axes of one length by promise together, in multiples of the domain's step. No more
+    is tried than ``trials`` allow, as ``effort`` counts them. Inputs without an entry in ``axes`` stay as they are.
     """
     effort = Effort(trials)
     state = {name: axes.apart(name, np.asarray(a)) for name, a in inputs.items() if name in axes.letters}
@@ -95,7 +95,7 @@ def reduce(inputs: Inputs, fails: Fails, axes: Axes, domain: Domain | None = Non
 
 
 def shrink(state: Inputs, groups: Callable[[Inputs], list[Group]], holds: Fails) -> Inputs:
-    """Fewer entries along each group of axes, and plainer ones, for as long as that helps and ``holds``."""
+    """Remove entries along each group of axes and simplify the rest, while that helps and ``holds``."""
     before = -1
     while before != (before := _measure(state)):
         state = _plainer(_smaller(state, groups(state), holds), holds)
@@ -103,12 +103,12 @@ def shrink(state: Inputs, groups: Callable[[Inputs], list[Group]], holds: Fails)
 
 
 def _measure(state: Inputs) -> int:
-    """Return the measure that the loop makes smaller: entries, and among them those that are not 0, or not 1."""
+    """Return the measure that the loop reduces: entries, plus those that are not 0, plus those that are not 0 or 1."""
     return sum(a.size + int((a != 0).sum()) + int(((a != 0) & (a != 1)).sum()) for a in state.values())
 
 
 def _groups(state: Inputs, axes: Axes, domain: Domain) -> list[Group]:
-    """The axes that a letter names, over all arrays; those of one length, by promise, together."""
+    """Return the axes of each letter over all arrays; axes of one length, by promise, form one group."""
     letters: dict[str, list[tuple[str, int]]] = {}
     for name, a in state.items():
         for place, letter in enumerate(reversed(axes.flat(name)), 1):
@@ -125,9 +125,9 @@ def together(
     heads: int = 1,
     factors: Mapping[str, int] | None = None,
 ) -> list[Group]:
-    """The axes of each letter, with the lengths that go at once; letters of one length, by promise, are one group.
+    """Return the axes of each letter, and the step of its size; letters of one length, by promise, form one group.
 
-    ``factors``: how much longer than such an axis is what the letter stands for.
+    ``factors``: the factor by which the size that a letter stands for is larger than its axis.
     """
     result = {x: [(name, axis, 1) for name, axis in pairs] for x, pairs in letters.items()}
     same = domain.same_width or domain.square_weights
@@ -143,7 +143,7 @@ def together(
 
 
 def _smaller(state: Inputs, groups: list[Group], holds: Fails) -> Inputs:
-    """Slices taken away, large pieces first, along every axis."""
+    """Remove slices along every axis, large ones first."""
     for pairs, step in groups:
         name, axis, _ = pairs[0]
         piece = state[name].shape[axis] // 2 // step * step
@@ -160,7 +160,7 @@ def _smaller(state: Inputs, groups: list[Group], holds: Fails) -> Inputs:
 
 
 def _without(state: Inputs, pairs: Pairs, start: int, end: int) -> Inputs:
-    """The arrays without what these entries of each axis hold."""
+    """Return the arrays without the entries from ``start`` to ``end`` along each axis."""
     result = dict(state)
     for name, axis, times in pairs:
         result[name] = np.delete(result[name], np.arange(start * times, end * times), axis=axis)
@@ -168,7 +168,7 @@ def _without(state: Inputs, pairs: Pairs, start: int, end: int) -> Inputs:
 
 
 def _plainer(state: Inputs, holds: Fails) -> Inputs:
-    """Numbers made 0, 1, −1, small integers: whole arrays first, then entries one by one."""
+    """Replace numbers by 0, 1, −1 or small integers: whole arrays first, then entries one by one."""
     for name in state:
         if state[name].dtype == bool:
             continue
@@ -201,12 +201,12 @@ def _plainer_entry(state: Inputs, name: str, index: tuple[int, ...], holds: Fail
 
 
 def _plainness(x: float) -> tuple[bool, bool, float, bool]:
-    """0 before 1 before −1 before 2 …, integers before fractions."""
+    """Return a key that sorts 0 before 1 before −1 before 2 …, and integers before fractions."""
     return (x != 0, not float(x).is_integer(), abs(x), x < 0)
 
 
-# -- a case as a reader wants it: inputs, the exact value expected, what came instead, and where it went wrong ---------
-_FEW = 64  # entries up to which an exact value is formed, and steps are shown
+# -- a case for a reader: inputs, the exact expected value, the actual one, and the step that went wrong ---------------
+_FEW = 64  # most entries for which the exact value and the steps are computed
 _STEPS = ("scores", "scaled", "capped", "positioned", "biased", "masked", "weights", "dropped", "output")
 
 
@@ -230,13 +230,13 @@ def counterexample(subject: Subject, judged: CaseResult) -> Counterexample:
 
 
 def shown(subject: Subject, judged: CaseResult) -> Counterexample:
-    """The inputs alone."""
+    """Return a counterexample with the inputs alone."""
     inputs = {name: np.asarray(a).tolist() for name, a in judged.case.inputs.items()}
     return Counterexample(inputs, sizes=subject.own_sizes(judged))
 
 
 def shapes(subject: Subject, judged: CaseResult) -> str:
-    """Name the shapes that came, and those expected."""
+    """Describe the actual and the expected shapes."""
     if len(subject.outputs) == 1:
         return f"shape {judged.outcome.shape}, expected {judged.parts[0].expected.allowed.shape}"
     got = [part.got.shape if part.got is not None else "no array" for part in judged.parts]
@@ -245,8 +245,8 @@ def shapes(subject: Subject, judged: CaseResult) -> str:
 
 
 def steps(spec: Attention, judged: CaseResult, variant: reference.Variant) -> tuple[tuple[str, str, str], ...]:
-    """The worst row of every step of attention: right, and with the mistake; none of cases that are large, or where
-    balls of the mistake have no result, as for a root of what may be 0."""
+    """Return the worst row of every step of attention: correct, and with the mistake; () for large cases, and if balls
+    cannot compute the mistake, as for a root of what may be 0."""
     if judged.case.size > _FEW or judged.ratios is None:
         return ()
     try:

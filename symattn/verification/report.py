@@ -13,22 +13,22 @@ from symattn.verification.diagnosis.observe import ObservedScale
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
 
-#: What ``Fault.step`` may be, in the order of the computation; ``weights`` only where no more is known.
+#: The values of ``Fault.step``, in the order of the computation; ``weights`` only if no more is known.
 STEPS = (
     "call", "project", "norm", "split", "position", "cache", "score", "scale", "softcap", "bias", "mask", "sink", "max",
     "exp", "normalize", "dropout", "weights", "values", "merge", "output", "residual", "lse", "backward",
 )  # fmt: skip
 
-#: What the ε of an identity test on residues leaves to floats.
-NOT_SPOKEN_OF = "in exact arithmetic; rounding, overflow, underflow and maxima are not covered"
+#: What the ε of an identity test on residues does not cover.
+NOT_COVERED = "in exact arithmetic; rounding, overflow, underflow and maxima are not covered"
 
 
 @dataclass(frozen=True)
 class Counterexample:
     """The smallest input found that shows a fault.
 
-    ``exact`` is the expected entry at ``index`` in exact form where it has one, ``expected`` its decimal, ``allowed``
-    the largest error that is legal. ``steps`` shows the row of ``index`` step by step: name, right, with the mistake.
+    ``exact`` is the expected entry at ``index`` in exact form if it has one, ``expected`` its decimal, ``allowed`` the
+    largest legal error. ``steps`` shows the row of ``index`` step by step: name, correct, with the mistake.
     """
 
     inputs: Mapping[str, Any]
@@ -46,11 +46,11 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault: the first step that is wrong, the known mistake that explains all of it (None: none does), in words.
+    """A fault: the first wrong step, the known mistake that explains all of it (or None), and a message.
 
-    ``case`` is the word of ``case_codes`` for its inputs, where a command line has been told. ``certified`` says that
-    no rounding of any implementation explains it, where no smallest input was sought; ``ground`` is what a reader must
-    know where there is no counterexample.
+    ``case`` is the word of ``case_codes`` for its inputs, if the report has a command line. ``certified`` means that no
+    rounding of any implementation explains it, though no smallest input was sought; ``ground`` is the evidence if there
+    is no counterexample.
     """
 
     step: str
@@ -64,7 +64,7 @@ class Fault:
 
     @property
     def grade(self) -> Grade:
-        """``refuted`` with a counterexample, or certified; else ``sampled``: the bits of numbers at random tell it."""
+        """``refuted`` with a counterexample, or certified; else ``sampled``: shown by the bits of random numbers."""
         return Grade.REFUTED if self.counterexample or self.certified else Grade.SAMPLED
 
     RECORD = "step, cause, message, grade, counterexample, case?, scales?"
@@ -72,7 +72,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Check:
-    """A group of cases: how many, and the worst error as a part of what is allowed.
+    """A group of cases: how many, and the worst error relative to what is allowed.
 
     ``epsilon`` bounds the probability of a wrong yes, for the grade ``tested``; its cases are pairs of primes.
     """
@@ -94,10 +94,10 @@ class Check:
 
 @dataclass(frozen=True)
 class StepPower:
-    """The power of the cases that were tried: for a step, the smallest share of a mistake that they show, from 0 to 1.
+    """The power of the cases that were tried: the smallest share of a mistake in a step that they show, from 0 to 1.
 
-    Outputs that are off by more than that share of the mistake's own change are beyond what is allowed: exact ones, and
-    with twice the share all that come of legal arithmetic. +∞ where no case shows the whole mistake.
+    Exact outputs that are off by more than that share of the mistake's own change exceed what is allowed; with twice
+    the share, so do all outputs of legal arithmetic. +∞ if no case shows the whole mistake.
     """
 
     step: str
@@ -112,9 +112,9 @@ class StepPower:
 
 @dataclass(frozen=True)
 class Sought:
-    """A mistake that was to be seen, from a size on: whether it would have been, and by what; or why not.
+    """The result for a mistake of a requested size: whether it would be detected, and how; or why not.
 
-    ``share`` is the size, as a part of the number that would be wrong; ``words`` are the mistake.
+    ``share`` is the size, relative to the number that would be wrong; ``words`` describe the mistake.
     """
 
     step: str
@@ -126,9 +126,9 @@ class Sought:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How the function computes, as its bits tell: in words, and the share of the outputs that these explain.
+    """The arithmetic of the function, identified by its bits: in words, and the share of the outputs that it explains.
 
-    ``next`` is the share of the best arithmetic beside it; ``known`` says whether the words explain nearly all bits.
+    ``next`` is the share of the second-best arithmetic; ``known`` means that the words explain nearly all bits.
     """
 
     words: str
@@ -173,16 +173,16 @@ class Report(WithVerdict):
 
     @property
     def cases(self) -> int:
-        """How many calls were judged."""
+        """The number of calls that were judged."""
         return sum(check.cases for check in self.checks if check.epsilon is None)
 
     @property
     def grade(self) -> Evidence:
-        """The grade of the verdict: ``refuted``, ``tested`` for the semantics, ``sampled``, or ``undecided``; of
-        faults without a counterexample ``sampled``."""
+        """The grade of the verdict: ``refuted``, ``tested`` for the semantics, ``sampled`` (also for faults without a
+        counterexample), or ``undecided``."""
         tested = [check for check in self.checks if check.grade is Grade.TESTED]
         if self.verdict is Verdict.NO_FAULT and tested:
-            return Evidence(Grade.TESTED, NOT_SPOKEN_OF, tested[0].epsilon)
+            return Evidence(Grade.TESTED, NOT_COVERED, tested[0].epsilon)
         if self.verdict is Verdict.UNDECIDED:
             return Evidence(Grade.UNDECIDED)
         refuted = any(fault.grade is Grade.REFUTED for fault in self.faults)
@@ -193,7 +193,7 @@ class Report(WithVerdict):
         return self._brief(f"report: {self.verdict.value}{first} ({self.cases} cases)")
 
     def document(self, show_output: bool = False) -> Document:
-        """The report for a reader."""
+        """Return the report as a document."""
         from symattn.verification.report_document import document
 
         return document(self, show_output)

@@ -43,7 +43,7 @@ _ABOUT = {
 
 
 def document(report: Report, show_output: bool = False) -> md.Document:
-    """The report as a document."""
+    """Return a report as a document."""
     blocks: list[md.Block] = [_checks(report)]
     for number, fault in enumerate(report.faults, 1):
         blocks += _fault(fault, number if len(report.faults) > 1 else 0)
@@ -98,14 +98,14 @@ def _arithmetic(arithmetic: Arithmetic) -> md.Paragraph:
 
 
 def _from(power: StepPower) -> str:
-    """The share in percent; of what changes very much, that it is tiny."""
+    """Return the share in percent; tiny shares only as an upper bound."""
     if not power.seen:
         return "not seen"
     return f"{100 * power.share:.2g} %" if power.share > 1e-6 else "< 0.0001 %"
 
 
 def _ratio(check: Check) -> str:
-    """The worst error, which residues do not have."""
+    """Return the worst error; residues have none."""
     if check.epsilon is not None:
         return ""
     return "not finite" if check.worst_ratio == float("inf") else f"{check.worst_ratio:.2g}"
@@ -128,7 +128,7 @@ _FORMULA = re.compile(r"[^\x00-\x7f]|[a-z][A-Z]|(?!a )[a-z](?![A-Za-z])|\w*[_\d]
 
 
 def sentence(words: str) -> str:
-    """With a capital in front, unless a formula begins it: ε, dQ, q and w_o stay as they are."""
+    """Return a sentence with a capital, unless it begins with a formula: ε, dQ, q and w_o stay as they are."""
     return (words if _FORMULA.match(words) else words[:1].upper() + words[1:]) + "."
 
 
@@ -157,14 +157,14 @@ def _shown(example: Counterexample) -> Iterator[md.Block]:
 
 
 def _exactly(example: Counterexample) -> md.Text:
-    """`` = e^…`` where the exact value says more than its decimal."""
+    """Return `` = e^…`` if the expected value is irrational."""
     if example.exact is None or example.exact.rational() is not None:
         return ()
     return (" = ", example.exact.notation())
 
 
 def typeset(words: str) -> md.Text:
-    """Sizes, their roots and reciprocals as formulas within the words."""
+    """Typeset sizes, their roots and reciprocals within words as formulas."""
     parts: list[md.Inline] = []
     end = 0
     for match in _SIZE.finditer(words):
@@ -199,6 +199,6 @@ def _ground(report: Report) -> md.Paragraph:
 
 
 def _tried(report: Report) -> str:
-    """How many calls were judged; where there were none, on how many pairs of primes the semantics was tested."""
+    """Return the number of judged calls; if there are none, that of pairs of primes on which semantics was tested."""
     pairs = sum(check.cases for check in report.checks if check.epsilon is not None)
     return f"{pairs} pairs of primes" if pairs and not report.cases else f"{report.cases} cases"

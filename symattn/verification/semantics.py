@@ -1,9 +1,9 @@
 """Does a function compute what a specification says? An identity test at random points, with a proved error bound.
 
-The function runs on ``modular`` arrays beside the specification. Some inputs are whole numbers, drawn once (the
+The function and the specification run on the same ``modular`` arrays. Some inputs are whole numbers, drawn once (the
 queries, in another run the keys); all others are letters, drawn anew for every pair of primes. A function that differs
 from the specification, for these numbers and some values of the letters, and for any numbers in the place of maxima,
-passes with probability at most ε: ``symattn.arrays.residues.degree`` has the proof. The test says nothing of rounding,
+passes with probability at most ε: ``symattn.arrays.residues.degree`` has the proof. The test does not cover rounding,
 and a difference is no fault until floats show it: 1e-9 in a denominator is truly unequal, and harmless.
 """
 
@@ -32,16 +32,16 @@ from symattn.document.errors import InputError, SymattnError
 from symattn.document.evidence import Evidence, Grade
 
 EPSILON = 1e-12
-SPARE = 2  # pairs that may be set aside, because a divisor happened to be 0 in them
-SAMPLED = 3  # pairs, where there is no bound
-_WORK = 100_000  # of ``Work``, for one test
-LARGEST = 2  # of the whole numbers that are drawn
-_NEAR, _ROUGHLY = 2.0**-18, 2.0**-9  # parts of an angle that float32 hardly tells apart, and roughly
+SPARE = 2  # pairs that may be set aside because a divisor happened to be 0 in them
+SAMPLED = 3  # pairs if there is no bound
+_WORK = 100_000  # ``Work`` of one test
+LARGEST = 2  # largest of the whole numbers that are drawn
+_NEAR, _ROUGHLY = 2.0**-18, 2.0**-9  # relative differences of angles that float32 hardly resolves, and roughly
 _LIKE = {"do": "attended"}  # the gradient of each head's output, where a derivative is tested
 
-#: The function for arrays of a kind, taking the inputs by name.
+#: Returns the function for arrays of a kind, which takes the inputs by name.
 Prepare = Callable[[type[Modular]], Callable[[Mapping[str, Any]], Any]]
-#: Masks by name for sizes.
+#: Returns the masks for sizes, by name.
 Masks = Callable[[Sizes, Random], Mapping[str, np.ndarray]]
 
 
@@ -51,7 +51,7 @@ SIZES = (Sizes(3, 5, 4, 3, 6), Sizes(7, 7, 16, 5, 6), Sizes(4, 9, 1, 2, 6), Size
 
 @dataclass(frozen=True)
 class Difference:
-    """The first element in which the function differs from the specification, and where that was seen."""
+    """The first element in which the function differs from the specification, with the sizes and inputs of the run."""
 
     index: tuple[int, ...]
     sizes: Any
@@ -61,19 +61,19 @@ class Difference:
 
 @dataclass(frozen=True)
 class Witness:
-    """The outputs of a function at one point, and all that makes its inputs again: a mistake can be asked the same."""
+    """The outputs of a function at one point, with what reproduces its inputs, to compare a mistake with."""
 
     shapes: Mapping[str, tuple[int, ...]]
     given: Mapping[str, np.ndarray]
     numbers: tuple[str, ...]
     point: tuple[int, int, int]  # the primes, and the seed
     outputs: tuple[np.ndarray, ...]
-    right: bool  # whether the definition gives the same there
+    right: bool  # whether the definition has the same outputs there
 
     def gives(self, run: Callable[[dict[str, Any]], Sequence[Any]]) -> bool:
-        """Return whether a mistake gives the same residues there; not, where it does not run on them.
+        """Return whether a mistake gives the same residues there; False if it does not run on them.
 
-        Where there is nothing to mistake, such as one tile alone, the definition has to give them.
+        If the mistake has no place there, as with a single tile, the definition must give them.
         """
         kind = _reading(self.point)
         try:
@@ -88,9 +88,9 @@ class Witness:
 
 @dataclass(frozen=True)
 class IdentityResult:
-    """The result of an identity test. ``agrees`` is None where the function could not be run, or nothing was decided.
+    """The result of an identity test. ``agrees`` is None if the function could not be run, or nothing was decided.
 
-    ``nearly``: it differs, but not where numbers count as equal that floats hardly tell apart (``modular``, rough).
+    ``nearly``: it differs, but not if numbers that floats hardly distinguish count as equal (``modular``, rough).
     """
 
     agrees: bool | None
@@ -104,7 +104,7 @@ class IdentityResult:
     witnesses: tuple[Witness, ...] = ()
 
     def joined(self, other: IdentityResult) -> IdentityResult:
-        """Both at once, where both agree: the probabilities of a wrong yes add up."""
+        """Return both results as one if both agree: their probabilities of a wrong yes add up."""
         if self.epsilon is None or other.epsilon is None:
             return self if other.epsilon is None else other
         total, further = self.epsilon + other.epsilon, other.evidence.where.partition(", at ")[2]
@@ -123,13 +123,13 @@ def identity_test(
     masks: Masks | None = None,
     tables: bool = False,
 ) -> IdentityResult:
-    """Return whether the function computes ``spec``, at every one of ``sizes``, but for a probability of at most ε.
+    """Test whether the function computes ``spec`` at all ``sizes``; a wrong yes has probability at most ε.
 
-    ``names`` are the inputs that both take. Two runs a size: with small whole queries, then with such keys (with
-    ``x``: whole tokens and query weights, then whole tokens and key weights), and with tables of cosines and sines that
-    are whole numbers, where these are inputs, or where ``tables`` says that those which are made stand for such.
-    ``masks`` makes the masks for sizes; by default each query may see the
-    first key. Raises ``InputError`` for names and sizes that do not fit the specification.
+    ``names`` are the inputs that both take. Each size has two runs: with small whole queries, then with such keys (with
+    ``x``: whole tokens and query weights, then whole tokens and key weights). Tables of cosines and sines are whole
+    numbers if they are inputs, or, with ``tables``, if the function makes them. ``masks`` makes the masks for sizes; by
+    default each query may see the first key. Raises ``InputError`` for names and sizes that do not fit the
+    specification.
     """
     random, work, runs = Random(seed), residue_work(), []
     for s in sizes:
@@ -146,7 +146,7 @@ def residue_work() -> Work:
 
 
 def settle(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float) -> IdentityResult:
-    """Return the result of all runs together, the first of which that differs or is refused being the last."""
+    """Return the joint result of all runs; stop at the first run that differs or is refused."""
     with listening() as notes:
         for run in runs:
             run.settle(prepare, epsilon / len(runs))
@@ -172,7 +172,7 @@ def settle(runs: Sequence[ResidueRun], prepare: Prepare, epsilon: float) -> Iden
 
 
 def _witnesses(runs: Sequence[ResidueRun], prepare: Prepare) -> tuple[Witness, ...]:
-    """Return the outputs in every run; none where tables are read, or the function cannot be run."""
+    """Return the outputs in every run; none if tables are read or the function cannot be run."""
     result = []
     for run in runs:
         point = (*primes.pairs(run.roots)[-1], run.random.getrandbits(31))
@@ -187,7 +187,7 @@ def _witnesses(runs: Sequence[ResidueRun], prepare: Prepare) -> tuple[Witness, .
                 wanted = run.compute(**_placed(_reading(point), run.shapes, run.given, run.numbers))
                 expected = map(_residues, wanted if isinstance(wanted, tuple) else (wanted,))
                 right = all(map(np.array_equal, expected, outputs))
-        except Exception:  # whatever the function raises where it is run once more
+        except Exception:  # the function may raise anything
             return ()
         result.append(Witness(run.shapes, run.given, run.numbers, point, outputs, right))
     return tuple(result)
@@ -199,7 +199,7 @@ def _placed(
     given: Mapping[str, np.ndarray],
     numbers: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Numbers and masks as they are, new letters for the rest, drawn in this order."""
+    """Return the inputs: given numbers and masks, and new letters for the rest, drawn in this order."""
     plain = {n for n, a in given.items() if a.dtype.kind in "biu"} - {*numbers}
     placed = {n: a if n in plain else kind.literal(a) for n, a in given.items()}
     result = {n: placed[n] if n in placed else kind.letters(*shape) for n, shape in shapes.items()}
@@ -216,12 +216,12 @@ def _reading(point: tuple[int, int, int]) -> type[Modular]:
 
 
 def _residues(x: Modular) -> np.ndarray:
-    """The residues of an output, of a logarithm those of its number."""
+    """Return the residues of an output; for a logarithm, those of its argument."""
     return (x if x.state.value is not None else x._unary("exp", x)).residues()
 
 
 def _nearly(run: ResidueRun, prepare: Prepare, epsilon: float) -> bool:
-    """Return whether a run that differs agrees where numbers count as equal that floats hardly tell apart."""
+    """Return whether a run that differs agrees once numbers that floats hardly distinguish count as equal."""
     if run.difference is None:
         return False
     again = copy(run)
@@ -231,7 +231,7 @@ def _nearly(run: ResidueRun, prepare: Prepare, epsilon: float) -> bool:
 
 
 def _numbers(names: Sequence[str]) -> list[tuple[str, ...]]:
-    """Which inputs are whole numbers, run by run; exponents are then linear in the others."""
+    """Return which inputs are whole numbers in each run, so that exponents are linear in the others."""
     tables = tuple(n for n in ("cos", "sin", "cos_q", "sin_q") if n in names)
     tokens = tuple(n for n in ("x", "y") if n in names)
     if not tokens:
@@ -248,20 +248,20 @@ def _where(runs: Sequence[ResidueRun]) -> str:
 
 
 class KnownAngles:
-    """Whole numbers in the place of cosines and sines of known angles: equal ones where floats hardly tell these apart.
+    """Whole numbers in place of cosines and sines of known angles: equal ones if floats hardly distinguish the angles.
 
-    Rotary tables that a function makes itself are thereby inputs like those that it is given; that their entries are
-    right is left to floats.
+    Rotary tables that a function makes itself thereby become inputs; whether their entries are correct is left to
+    floats.
     """
 
     def __init__(self, random: Random, near: float) -> None:
         self._random, self._near = random, near
         self._known = [0.0]  # sizes of angles, in order,
-        self._numbers = [{"cos": 1, "sin": 0}]  # and what stands for their cosines and sines
-        self._tables: dict[tuple[str, tuple[int, ...], bytes], np.ndarray] = {}  # made for one point, asked for again
+        self._numbers = [{"cos": 1, "sin": 0}]  # and the numbers in place of their cosines and sines
+        self._tables: dict[tuple[str, tuple[int, ...], bytes], np.ndarray] = {}  # the same at every point
 
     def of(self, name: str, angles: np.ndarray) -> np.ndarray:
-        """The numbers for an array of angles."""
+        """Return the numbers for an array of angles."""
         key = (name, angles.shape, angles.tobytes())
         if key not in self._tables:
             numbers = [self._at(size)[name] for size in np.abs(angles).reshape(-1).tolist()]
@@ -271,7 +271,7 @@ class KnownAngles:
 
     @property
     def used(self) -> bool:
-        """Return whether anything was asked for."""
+        """Return whether any angles were looked up."""
         return bool(self._tables)
 
     def _at(self, size: float) -> dict[str, int]:
@@ -285,10 +285,10 @@ class KnownAngles:
 
 
 class ResidueRun:
-    """The definition ``compute``, at one choice of sizes, and of the inputs that are whole numbers.
+    """A test of the definition ``compute`` at one choice of sizes, and of the inputs that are whole numbers.
 
-    The inputs ``fixed`` are what they are, such as masks, and some are ``made`` of the others; all others are letters.
-    Cosines and sines of known angles, ``tables``, are whole numbers as well.
+    The inputs ``fixed`` are given arrays, such as masks; some are ``made`` from the others; the rest are letters.
+    With ``tables``, cosines and sines of known angles are whole numbers as well.
     """
 
     def __init__(
@@ -311,7 +311,7 @@ class ResidueRun:
         self.pairs: list[tuple[int, int]] = []
         self.epsilon: float | None = 0.0
         self.rough = self.ordered = self.free = False  # see ``Field``
-        self.roots: tuple[int, ...] = ()  # that the primes are to have
+        self.roots: tuple[int, ...] = ()  # the primes must have these roots of unity
         self.difference: Difference | None = None
         self.reason = ""
 
@@ -328,8 +328,8 @@ class ResidueRun:
         return "for " + " and ".join(filter(None, (drawn, f"all {', '.join(others)}" if others else "")))
 
     def settle(self, prepare: Prepare, epsilon: float) -> None:
-        """Take pair after pair until enough of them agree, or two differ; then also with maxima that are one of their
-        arguments, as max + log(1 + e^−|x − y|) asks for."""
+        """Draw pairs of primes until enough agree or two differ; then also with maxima that are one of their arguments,
+        as max + log(1 + e^−|x − y|) requires."""
         self._settle_roots(prepare, epsilon)
         if self.difference is not None and self.free and not (self.rough or self.ordered):
             again = copy(self)
@@ -382,7 +382,7 @@ class ResidueRun:
         return kind  # type: ignore[no-any-return]
 
     def inputs(self, kind: type[Modular]) -> dict[str, Any]:
-        """Numbers and masks as they are, new letters for the rest, and what is made of them."""
+        """Return given numbers and masks, new letters for the rest, and the inputs that are made from them."""
         result = _placed(kind, self.shapes, self.given, self.numbers)
         return result | {name: make(result) for name, make in self.made.items()}
 
@@ -397,7 +397,7 @@ class _Point:
         self._compared = Chance()
         inputs = run.inputs(kind)
         expected = run.compute(**inputs)
-        copies = {n: x.copy() for n, x in inputs.items()}  # the function may change what it is given
+        copies = {n: x.copy() for n, x in inputs.items()}  # the function may change its inputs
         kind.field.work = run.work
         try:
             self._compare_all(kind, prepare(kind)(copies), expected)
@@ -411,7 +411,7 @@ class _Point:
         self.chance = decisions.chance.either(self._compared)
 
     def _compare_all(self, kind: type[Modular], got: Any, expected: Any) -> None:
-        """Compare the first of several items with the one output, or each with that of its place."""
+        """Compare the first returned item with a single output, or each item with the output at its place."""
         if not isinstance(expected, tuple):
             return self._compare(kind, first_of(got), expected)
         if not isinstance(got, tuple) or len(got) < len(expected):
@@ -442,14 +442,14 @@ class _Point:
         self.difference = Difference(index, self._run.sizes, self._run.numbers, message)
 
     def needed(self, epsilon: float, choices: int) -> int | None:
-        """How many pairs bring the probability of a wrong yes to ε."""
+        """Return how many pairs bring the probability of a wrong yes to ε."""
         return pairs_needed(self.chance.bound(choices), self.decided, epsilon, SPARE)
 
 
 def drawn(
     sizes: Sizes, spec: Attention, names: Sequence[str], random: Random
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, np.ndarray]]:
-    """The shapes of the inputs called ``names`` at those sizes, and masks in which every query may see the first key.
+    """Return the shapes of the inputs ``names`` at these sizes, and masks in which every query may see the first key.
 
     Raises ``InputError`` for names and sizes that do not fit the specification.
     """
@@ -458,12 +458,12 @@ def drawn(
 
 
 def first_of(output: object) -> Any:
-    """The first of several items that a function returned."""
+    """Return the first of several items that a function returned."""
     return output[0] if isinstance(output, tuple) and output else output
 
 
 def spec_width(spec: Attention) -> int | None:
-    """How many columns are rotated, where a specification says so."""
+    """Return how many columns are rotated, or None if the specification does not say so."""
     return getattr(spec.position, "width", None)
 
 
@@ -478,12 +478,12 @@ def _shapes(sizes: Sizes, spec: Attention, names: tuple[str, ...]) -> dict[str, 
 
 
 def _drawn(shape: tuple[int, ...], random: Random) -> np.ndarray:
-    """Whole numbers, different along every axis so that no transposition goes unseen."""
+    """Draw whole numbers; they differ along every axis, so that a transposition is detected."""
     return np.array([random.randint(-LARGEST, LARGEST) for _ in range(int(np.prod(shape)))]).reshape(shape)
 
 
 def _masks(shapes: Mapping[str, tuple[int, ...]], spec: Attention, random: Random) -> dict[str, np.ndarray]:
-    """Masks in which every query may see the first key."""
+    """Return masks in which every query may see the first key."""
     result = {}
     for name in ("mask", "keep"):
         if name in shapes:

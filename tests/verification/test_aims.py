@@ -20,8 +20,8 @@ from symattn.bounds.sharp.limits import Stores
 from symattn.document.evidence import Verdict
 from symattn.verification.arithmetic.aims import _Search, aims
 from symattn.verification.arithmetic.bits_of_a_call import Trial
-from symattn.verification.arithmetic.ranking import Found, Pair
-from symattn.verification.arithmetic.rungs import looked_at, together
+from symattn.verification.arithmetic.ranking import Pair, Ranking
+from symattn.verification.arithmetic.rungs import judge_jointly, some_rows
 from symattn.verification.arithmetic.suspects import BitSample
 from symattn.verification.attention import LATER, OfAttention
 from symattn.verification.engine import Session
@@ -69,11 +69,11 @@ def test_outputs_show_together_what_bits_do_not_tell() -> None:
     rng = np.random.default_rng(0)
     inputs = {n: BF16.rounded(rng.standard_normal((256, 80))) for n in "qkv"}
     given = [inputs[n].astype(HALF["bfloat16"]) for n in "qkv"]
-    unknown = Found((Pair(Contract(BF16), None, 0.8, 0.8),))
+    unknown = Ranking((Pair(Contract(BF16), None, 0.8, 0.8),))
     for scale, contract, seen in ((1.006, "fused", True), (1.0, "fused", False), (1.006, "eager", False)):
         got = half(scale=scale, exponential=1e-4)(*given).astype(float)
         session: Any = SimpleNamespace(precision=Precision.of("bfloat16", contract), spec=CAUSAL)
-        fault = together(session, Trial(BitSample(CAUSAL, inputs, got, BF16), unknown, False))
+        fault = judge_jointly(session, Trial(BitSample(CAUSAL, inputs, got, BF16), unknown, False))
         assert (fault is not None) == seen
         assert fault is None or (fault.step == "scale" and "scores were scaled by 1.00" in fault.message)
 
@@ -135,7 +135,7 @@ def test_means_over_more_tokens_show_what_bits_do_not() -> None:
 @pytest.mark.parametrize(("contract", "words"), [("fused", "are not judged of this"), (None, "hint: --contract fused")])
 def test_why_means_do_not_show_it_is_told(contract: Any, words: str) -> None:
     """Not to do what has been done already."""
-    trial = SimpleNamespace(found=SimpleNamespace(best=SimpleNamespace(share=0.5)))
+    trial = SimpleNamespace(ranking=SimpleNamespace(best=SimpleNamespace(share=0.5)))
     session: Any = SimpleNamespace(trial=trial, precision=Precision.of("bfloat16", contract), spec=CAUSAL)
     (aim,) = aims(CAUSAL, {"scale": 0.001})
     assert words in _Search(session, (aim,))._why(aim)
@@ -166,7 +166,7 @@ def test_means_at_growing_sizes_are_a_fault_where_they_are_beyond() -> None:
     for scale, wrong in ((1.0, False), (1.004, True)):
         function = half(stores="p", exponential=1e-4, scale=scale)
         got = np.stack([function(*one) for one in zip(*made.values(), strict=True)])
-        grown = looked_at(CAUSAL, made, got.astype(float), Stores(BF16, 0), "4 × 512 tokens")
+        grown = some_rows(CAUSAL, made, got.astype(float), Stores(BF16, 0), "4 × 512 tokens")
         assert (grown.fault is not None) == wrong
     assert grown.fault is not None
     assert "beyond rounding to nearest in bfloat16" in grown.fault.message

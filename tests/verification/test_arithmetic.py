@@ -28,7 +28,7 @@ from symattn.bounds.reference import RIGHT, Variant, canonical, trace
 from symattn.bounds.worst_case import bound
 from symattn.document.evidence import Grade, Verdict
 from symattn.verification.arithmetic import bits_of_a_call
-from symattn.verification.arithmetic.ranking import Found, Pair, arithmetic, confirmed
+from symattn.verification.arithmetic.ranking import Pair, Ranking, arithmetic, confirmed
 from symattn.verification.arithmetic.suspects import BitSample
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.rules import known
@@ -181,7 +181,7 @@ def test_the_second_call_is_made_if_nothing_is_left_to_spend(monkeypatch: pytest
         return made
 
     monkeypatch.setattr(bits_of_a_call, "called", called)
-    monkeypatch.setattr(bits_of_a_call, "arithmetic", lambda sample, more: Found((one,), one))
+    monkeypatch.setattr(bits_of_a_call, "arithmetic", lambda sample, more: Ranking((one,), one))
     monkeypatch.setattr(bits_of_a_call, "confirmed", lambda found, sample: sample == "a sample")
     found = bits_of_a_call.tried(spent)  # type: ignore[arg-type]
     assert found is not None
@@ -260,7 +260,7 @@ def test_right_kernels_are_told_and_never_accused(name: str, dtype: str) -> None
         assert _same(found, contract), f"{contract.words}: {found.words}"
 
 
-def _same(found: Found, contract: Contract) -> bool:
+def _same(found: Ranking, contract: Contract) -> bool:
     """Whether it is the contract, or another with as many bits, within the roundings of float32."""
     its = next((p.share for p in found.right if p.contract == contract), 0.0)
     return its >= found.best.share - 0.005

@@ -12,7 +12,7 @@ import pytest
 from symattn.document.codec import record
 from symattn.verification.summing.asking import TermNumbers, TermSum
 from symattn.verification.summing.order import ordered, written
-from symattn.verification.summing.reading import TreeReading, kept, read
+from symattn.verification.summing.reading import TreeReading, common_parts, read
 from symattn.verification.summing.tree import NoTree, Tree, rebuilt
 from symattn.verification.summing.width import Width, widths
 from tests.verification.sums import ORDERS, Adding, back, halves, lanes, loop, pairs, split, tiles, tree_of
@@ -106,7 +106,7 @@ def test_a_tail_in_another_order() -> None:
 
 def test_tiles_and_parts_are_told_apart_by_two_lengths() -> None:
     for adding, meant in ((tiles(64), (64, 0)), (split(2), (0, 2)), (split(4), (0, 4)), (split(2, tiles(16)), (16, 2))):
-        assert kept(tree_of(adding, 128), tree_of(adding, 256)) == meant
+        assert common_parts(tree_of(adding, 128), tree_of(adding, 256)) == meant
 
 
 def fours(terms: Sequence[Any]) -> Any:
@@ -126,12 +126,13 @@ def test_no_other_tile_and_no_other_number_of_parts_is_told(inner: str, merge: A
     for size in (8, 16):
         one, other = (tree_of(tiles(size, INNER[inner], merge), n) for n in (64, 128))
         if read(one).size == size:  # else it is a plainer order with the same tree
-            assert kept(one, other) == (size, 0)
+            assert common_parts(one, other) == (size, 0)
     for count in (2, 4):
         one, other = (tree_of(split(count, INNER[inner], merge), n) for n in (64, 128))
         if read(one).size == 64 // count:
-            assert kept(one, other)[1] == count
-            assert kept(one, other)[0] in (0, {"fours": 4, "tiles of 8": 8, "tiles of 8 in pairs": 8}.get(inner))
+            assert common_parts(one, other)[1] == count
+            tile = {"fours": 4, "tiles of 8": 8, "tiles of 8 in pairs": 8}.get(inner)
+            assert common_parts(one, other)[0] in (0, tile)
 
 
 def _at_once(terms: list[Array]) -> Array:
@@ -193,7 +194,7 @@ def test_a_tree_as_text(adding: Adding, lines: list[str]) -> None:
 
 # -- what is no order --------------------------------------------------------------------------------------------------
 def compensated(terms: Any) -> Any:
-    """W. Kahan's and A. Neumaier's: what is lost is kept beside the sum."""
+    """W. Kahan's and A. Neumaier's: what is lost is common_parts beside the sum."""
     total, lost = terms[0], terms[0] * 0
     for x in terms[1:]:
         new = total + x

@@ -1,1 +1,1 @@
-"""Which arithmetic a function in half precision has, by its own bits: contracts, their replays, and what agrees."""
+"""Identify the arithmetic of a function in half precision from its bits, by replays of contracts."""

@@ -1,14 +1,14 @@
-"""``sought``: mistakes of a size that was asked for. More is tried until they would be seen; else it is said why not.
+"""``sought``: try more until mistakes of the requested sizes would be detected, or report why they would not.
 
-A mistake of size x in a step is its number too large, or too small, by x of itself. It would be detected
+A mistake of size x in a step is its number too large, or too small, by the fraction x. It would be detected
 
 1. by the worst case, on a case that was tried, if the definition with the mistake is off by twice what is allowed
-   there: then every legal arithmetic with the mistake in it is beyond;
-2. by its bits, if the function's arithmetic is known: replayed with the mistake, no arithmetic without it gives these
-   bits. How many a mistake changes depends on the spread of the scores and not on the number of tokens, so the queries
-   grow; and the width is one at which a scale that is stored in the format, which is legal, is not off by as much;
-3. by weighted means, where sums are in float32 and no known arithmetic gives the bits: the nearest one, replayed with
-   the mistake, has a mean beyond its limit. A mean of N rows shows what is smaller by √N, so tokens and calls grow.
+   there: then every legal arithmetic with the mistake exceeds the bound;
+2. by its bits, if the function's arithmetic is known: no arithmetic without the mistake gives the bits that it gives
+   with the mistake. How many bits change depends on the spread of the scores and not on the number of tokens, so the
+   queries grow; and at the chosen width a scale stored in the format, which is legal, is not off by as much;
+3. by weighted means, if sums are in float32 and no known arithmetic gives the bits: the nearest one, replayed with
+   the mistake, has a mean beyond its limit. A mean of N rows shows mistakes smaller by √N, so tokens and calls grow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from symattn.bounds.sharp.limits import HYPOTHESIS, Stores
 from symattn.document.errors import InputError
 from symattn.verification.arithmetic.bits_of_a_call import SIZES, Trial, called, tried
 from symattn.verification.arithmetic.ranking import APART, FITS, arithmetic, confirmed, pair
-from symattn.verification.arithmetic.rungs import MOST, Grown, rungs, together
+from symattn.verification.arithmetic.rungs import MOST, Grown, judge_jointly, rungs
 from symattn.verification.arithmetic.suspects import BitSample, Suspect
 from symattn.verification.power import least_shown, of_variant
 from symattn.verification.report import Fault, Sought
@@ -38,11 +38,11 @@ from symattn.verification.rules.families import MistakeFamily, families
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
-_SPREAD = 4.0  # of the queries, after 1: above, scores leave few keys a weight
+_SPREAD = 4.0  # factor of the queries, after 1; with larger ones few keys would have any weight
 _WIDTHS = (80, 72, 96, 112, 120, 56, 48, 104)  # of queries and keys, no power of 4
-SURE = 0.5  # of a mistake's change: what is allowed at most where every arithmetic with the mistake is beyond it
-_NEAR = 0.9  # of the bits: what an arithmetic gives that may be the function's, with a small mistake in it
-_DOUBLINGS = 8  # of a size that does not show, to find one that does
+SURE = 0.5  # allowed error relative to a mistake's change, below which every arithmetic with it exceeds the bound
+_NEAR = 0.9  # share of the bits from which an arithmetic may be the function's own, with a small mistake in it
+_DOUBLINGS = 8  # doublings of a size that does not show, to find one that does
 _SEED = 7
 _WORDS = {
     "scale": "a scale", "softcap": "a cap", "bias": "a bias", "normalize": "a sum of weights",
@@ -50,7 +50,7 @@ _WORDS = {
 
 
 class Aim(NamedTuple):
-    """The mistakes of a family that are to be seen, from a relative size on; ``right`` is the number without one."""
+    """The mistakes of a family to detect, from a relative size on; ``right`` is the number without a mistake."""
 
     step: str
     share: float
@@ -59,16 +59,16 @@ class Aim(NamedTuple):
 
     @property
     def words(self) -> str:
-        """In words, for a report."""
+        """The mistake in words, for a report."""
         return f"{_WORDS[self.step]} that is {in_percent(self.share)} off"
 
     def variants(self, share: float = 0.0) -> tuple[Variant, Variant]:
-        """The number too large, and too small."""
+        """Return the variants with the number too large, and too small."""
         x = share or self.share
         return self.family.variant(self.right * (1 + x)), self.family.variant(self.right * (1 - x))
 
     def suspects(self) -> Iterator[Suspect]:
-        """The mistakes to be looked for: roundings may hide from distances what bits show."""
+        """Yield the mistakes to search for in bits, which show what roundings may hide from distances."""
         for number in (self.right * (1 + self.share), self.right * (1 - self.share)):
             yield Suspect(self.family.mistake(number, f"{number:.6g}"), self.family, number)
 
@@ -89,30 +89,30 @@ def aims(spec: Attention, power: Mapping[str, float]) -> tuple[Aim, ...]:
 
 
 def _family(kinds: Sequence[MistakeFamily], step: str) -> MistakeFamily:
-    """The first of the step that has all of its numbers multiplied or, for a cap, another cap."""
+    """Return the first family of the step: all numbers multiplied or, for a cap, another cap."""
     if step == "normalize":
         return next(f for f in kinds if f.words.startswith("weights are {} times"))
     return next(f for f in kinds if f.step == step)
 
 
 def look_closer(session: Session) -> None:
-    """Read the arithmetic from the bits of a call in half precision, judge its outputs together where bits tell
-    nothing, and look for the mistakes that are to be seen."""
-    asked = aims(session.spec, session.power)
+    """Read the arithmetic from the bits of a call in half precision, judge its outputs jointly if bits decide nothing,
+    and try to detect mistakes of the requested sizes."""
+    requested = aims(session.spec, session.power)
     session.progress("bits")
     if session.precision.input.name in HALF:
-        session.trial = tried(session, more=wanted(asked))
+        session.trial = tried(session, more=wanted(requested))
     known = session.trial.fault if session.trial else None
-    session.beyond = together(session, session.trial) if session.trial and not known else None
-    if asked and not known and not session.beyond and not session.over:
+    session.beyond = judge_jointly(session, session.trial) if session.trial and not known else None
+    if requested and not known and not session.beyond and not session.over:
         session.progress("power")
-        session.explaining = session.effort_of(inf)  # these calls are not taken from those of the cases
-        session.sought, session.beyond = sought(session, asked)
+        session.explaining = session.effort_of(inf)  # these calls do not count against those of the cases
+        session.sought, session.beyond = sought(session, requested)
 
 
-def wanted(found: Sequence[Aim]) -> list[Suspect]:
-    """The mistakes that are to be seen."""
-    return [suspect for aim in found for suspect in aim.suspects()]
+def wanted(aims: Sequence[Aim]) -> list[Suspect]:
+    """Return the mistakes to detect."""
+    return [suspect for aim in aims for suspect in aim.suspects()]
 
 
 def sought(session: Session, aims: Sequence[Aim]) -> tuple[tuple[Sought, ...], Fault | None]:
@@ -131,31 +131,31 @@ class _Search:
     wide: dict[int, Trial | None] = field(default_factory=dict)
 
     def of(self, aim: Aim) -> Sought:
-        """Return the first way that shows a mistake."""
+        """Return the result for a mistake, by the first method that shows it."""
         by_bound = "by the worst-case bound, on a case that was tried" if self._least(aim) < SURE else ""
         how = by_bound or self._by_bits(aim) or self._by_means(aim)
         return Sought(aim.step, aim.share, aim.words, bool(how), how or self._why(aim))
 
     # -- by the worst case ---------------------------------------------------------------------------------------------
     def _least(self, aim: Aim) -> float:
-        """The smallest part of the mistake, too large or too small, that any case shows."""
+        """Return the smallest share of the mistake that any case shows, both for too large and too small numbers."""
         mistakes = (of_variant(self.session.spec, aim.step, aim.words, v) for v in aim.variants())
         return max(least_shown(m, self.session.tried) for m in mistakes)
 
     # -- by bits -------------------------------------------------------------------------------------------------------
     def _by_bits(self, aim: Aim) -> str:
         for words, trial in self._trials(aim):
-            if trial.found.best.fits and all(trial.shows(variant) for variant in aim.variants()):
+            if trial.ranking.best.fits and all(trial.shows(variant) for variant in aim.variants()):
                 return f"by the bits of a call{words}"
         return ""
 
     def _trials(self, aim: Aim) -> Iterator[tuple[str, Trial]]:
-        """The usual one; then, each made once, at a width of its own and with larger queries."""
+        """Yield the usual trial; then, made once per width, one with larger queries at the best width for the aim."""
         session = self.session
         if session.trial is None:
             return
         yield "", session.trial
-        if session.trial.found.best.share < _NEAR or "q" not in session.trial.sample.inputs:
+        if session.trial.ranking.best.share < _NEAR or "q" not in session.trial.sample.inputs:
             return
         width = self._width(aim)
         if width not in self.wide:
@@ -165,7 +165,7 @@ class _Search:
             yield f" with queries {_SPREAD:g} times as large and {trial.sample.inputs['q'].shape[-1]} wide", trial
 
     def _width(self, aim: Aim) -> int:
-        """At which what is stored of the scale is farthest from the mistakes."""
+        """Return the head width that best separates the stored scale from the mistakes."""
         if aim.step != "scale":
             return SIZES.d_k
 
@@ -200,13 +200,13 @@ class _Search:
 
     def _contract(self) -> Contract:
         assert self.session.trial is not None
-        return self.session.trial.found.best.contract
+        return self.session.trial.ranking.best.contract
 
     def _rungs(self) -> Iterator[Grown]:
-        """Calls at growing sizes, made once; where one shows a fault no more are made."""
+        """Yield calls at growing sizes, made once, until one shows a fault."""
         session, trial = self.session, self.session.trial
         how = self._stores()
-        if how is None or trial is None or trial.found.best.share >= _NEAR:
+        if how is None or trial is None or trial.ranking.best.share >= _NEAR:
             return
         if self.grown is None:
             self.grown = []
@@ -224,8 +224,8 @@ class _Search:
         trial = self.session.trial
         if trial is None:
             return self._bound_alone(aim)
-        if trial.found.best.share >= _NEAR:
-            return _swallowed([t for _, t in self._trials(aim)][-1].sample, trial.found.best.contract, aim)
+        if trial.ranking.best.share >= _NEAR:
+            return _swallowed([t for _, t in self._trials(aim)][-1].sample, trial.ranking.best.contract, aim)
         if not self.grown:
             words = "no known arithmetic gives its bits, and the worst case allows more"
             return f"{words}; {self._without_means()}"
@@ -249,12 +249,12 @@ class _Search:
 
 
 def larger(aim: Aim) -> Iterator[float]:
-    """Sizes that are asked for instead, where one does not show: each twice the one before it."""
+    """Yield sizes to try instead of one that does not show, each twice the one before."""
     return (aim.share * 2**k for k in range(1, _DOUBLINGS + 1) if aim.share * 2**k < 1)
 
 
 def _swallowed(sample: BitSample, contract: Contract, aim: Aim) -> str:
-    """Why bits do not show a mistake: they stay, or are those of a scale that is stored, or too few are others."""
+    """Say why bits do not show a mistake: none change, a legal arithmetic gives them too, or too few change."""
     result = [sample._replace(got=y) for v in aim.variants() if (y := sample.replayed(contract, v)) is not None]
     most = max((1 - pair(mistaken, contract).share for mistaken in result), default=0.0)
     if most == 0:
@@ -262,10 +262,10 @@ def _swallowed(sample: BitSample, contract: Contract, aim: Aim) -> str:
     for legal in near(contract, sample.spec):
         if any(pair(mistaken, legal).score >= FITS - APART for mistaken in result):
             return f"it gives the bits of an allowed arithmetic: {legal.stored}"
-    changed, tell = in_percent(most), in_percent(1 - FITS + APART)
-    return f"roundings swallow most of it: it changes {changed} of the bits, and {tell} tell"
+    changed, needed = in_percent(most), in_percent(1 - FITS + APART)
+    return f"roundings swallow most of it: it changes {changed} of the bits, and {needed} tell"
 
 
 def in_percent(share: float) -> str:
-    """A share, for a report."""
+    """Format a share for a report."""
     return f"{100 * share:.2g} %"

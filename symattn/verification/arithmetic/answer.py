@@ -1,4 +1,4 @@
-"""``Answer``: what a function stores, and in which order it adds, as a document."""
+"""``Answer``: a document on what a function stores and in which order it adds."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from symattn.verification.summing.summed_attention import StoredScores
 
 _SHOWN = 8  # arithmetics in the table
 _SAMPLED = "Sampled: another arithmetic with the same bits would get this name."
-_TILE, _ANY = 64, Format("bfloat16")  # any tiles, and any format, stand for all
-#: What attention of others stores. Tests hold the first two to the library's own bits on a CPU, others to no kernel.
-#: FlashAttention is taken to store P relative to a running maximum where it meets V, and to sum it before that, in the
-#: order of Dao, FlashAttention-2 (2023), algorithm 1, and Shah et al., FlashAttention-3 (2024), algorithm 1.
+_TILE, _ANY = 64, Format("bfloat16")  # placeholders for any tiles, and any format
+#: What well-known attention stores. Tests compare the first two with the library's bits on a CPU, the rest with none.
+#: FlashAttention is assumed to store P relative to a running maximum for its product with V, and to sum it before that,
+#: in the order of Dao, FlashAttention-2 (2023), algorithm 1, and Shah et al., FlashAttention-3 (2024), algorithm 1.
 PRESETS = {
     "PyTorch's math path on a CPU": Contract(_ANY),
     "Transformers' eager attention": Contract(_ANY, ("scores", "scaled"), "normalised"),
@@ -35,10 +35,11 @@ _ORDERED = "Sampled: the tree explains what came back, and further pairs of term
 
 @dataclass(frozen=True, repr=False)
 class Answer(Printable):
-    """The answer of ``arithmetic``: ``words``, the ``share`` of outputs that they give bit for bit, and if they are
-    ``known`` to give nearly all; ``cause`` is a mistake that was found with it, or empty. ``order`` is that of the
-    sum over keys, and ``scores`` whether these are stored. In float32 and float64 there is no ``trial``: bits tell no
-    contract from another, and the words are empty. Of a norm the order of its sum alone is told.
+    """The answer of ``arithmetic``: what is stored, in ``words``, and the ``share`` of outputs with the same bits.
+
+    ``known`` means that nearly all have the same; ``cause`` is a mistake that was found with it, or empty. ``order`` is
+    that of the sum over keys, and ``scores`` says whether these are stored. In float32 and float64 there is no
+    ``trial``, and the words are empty: bits do not distinguish contracts. A norm has only the order of its sum.
     """
 
     target: str
@@ -50,22 +51,22 @@ class Answer(Printable):
     @property
     def words(self) -> str:
         """The stored arrays, in words."""
-        return self.trial.told.words if self.trial else ""
+        return self.trial.arithmetic.words if self.trial else ""
 
     @property
     def share(self) -> float:
-        """The share of the outputs that come out bit for bit."""
-        return self.trial.told.share if self.trial else 0.0
+        """The share of the outputs that the arithmetic gives bit for bit."""
+        return self.trial.arithmetic.share if self.trial else 0.0
 
     @property
     def known(self) -> bool:
-        """Return whether these are nearly all."""
-        return self.trial is not None and self.trial.told.known
+        """Return whether the arithmetic gives nearly all outputs."""
+        return self.trial is not None and self.trial.arithmetic.known
 
     @property
     def like(self) -> tuple[str, ...]:
-        """Whose attention stores the same, see ``PRESETS``; empty where nothing is known to give the bits."""
-        return named((self.trial.wrong or self.trial.found.best).contract) if self.trial and self.known else ()
+        """The ``PRESETS`` that store the same; empty if no known arithmetic gives the bits."""
+        return named((self.trial.wrong or self.trial.ranking.best).contract) if self.trial and self.known else ()
 
     @property
     def cause(self) -> str:
@@ -77,7 +78,7 @@ class Answer(Printable):
         return self._brief(f"arithmetic: {result}")
 
     def document(self) -> Document:
-        """The contracts by the bits that they give, and the order of the sum over keys."""
+        """Return a document: the contracts by the bits that they give, and the order of the sum over keys."""
         verdict = Verdict.FAULT if self.cause else None if self.known else Verdict.UNDECIDED
         if self.trial is None:
             verdict = None if self.order.tree else Verdict.UNDECIDED
@@ -92,12 +93,12 @@ class Answer(Printable):
 
     def _entries(self, trial: Trial) -> dict[str, Any]:
         return {
-            "arithmetic": trial.told, "cause": self.cause, "like": self.like, "grade": Grade.SAMPLED,
+            "arithmetic": trial.arithmetic, "cause": self.cause, "like": self.like, "grade": Grade.SAMPLED,
             "contracts": [{"words": p.contract.stored, "share": p.share} for p in _shown(trial)],
         }  # fmt: skip
 
     def _summed(self) -> Iterator[Block]:
-        """The sum, and how often was asked for it."""
+        """Yield the order of the sum, and the number of calls that it took."""
         if self.scores:
             yield Heading(("Scores, and the sum over keys",))
             yield Paragraph((self.scores.words,))
@@ -110,8 +111,8 @@ class Answer(Printable):
 
 
 def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
-    """The contracts by the bits that they give."""
-    arithmetic, fault = trial.told, trial.fault
+    """Yield a table of the contracts by the bits that they give."""
+    arithmetic, fault = trial.arithmetic, trial.fault
     shapes = ", ".join(f"{name} {' × '.join(map(str, a.shape))}" for name, a in trial.sample.inputs.items())
     yield Paragraph((f"{'The arithmetic' if arithmetic.known else 'The arithmetic is'}: {arithmetic.words}.",))
     if fault:
@@ -125,11 +126,11 @@ def _contracts(trial: Trial, like: tuple[str, ...]) -> Iterator[Block]:
 
 
 def _shown(trial: Trial) -> list[ranking.Pair]:
-    return [*([trial.wrong] if trial.wrong else []), *trial.found.right[:_SHOWN]]
+    return [*([trial.wrong] if trial.wrong else []), *trial.ranking.right[:_SHOWN]]
 
 
 def named(contract: Contract) -> tuple[str, ...]:
-    """The presets that store what a contract stores, with whatever scale, tiles and last rounding.
+    """Return the presets that store what a contract stores, whatever its scale, tiles and last rounding.
 
     >>> named(Contract(Format("float16"), ("scores", "scaled"), "normalised"))
     ("Transformers' eager attention",)

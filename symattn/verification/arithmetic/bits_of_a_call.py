@@ -1,7 +1,7 @@
-"""``tried``: one call at a size at which bits tell, and what they say of the function's arithmetic and of its mistakes.
+"""``tried``: one call at a size at which bits identify the function's arithmetic and its mistakes.
 
-Worst cases allow all roundings to err in one direction; so in half precision a scale that is 1 % off is within the
-bound of every single entry. The bits are not: see ``ranking``.
+Worst-case bounds allow all roundings to err in one direction; so in half precision a scale that is 1 % off is within
+the bound of every single entry. Its bits differ nevertheless: see ``ranking``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from symattn.bounds import called_target, case_result, mistake
 from symattn.bounds.inputs import Array, Sizes
 from symattn.bounds.reference import Change, Values, Variant
-from symattn.verification.arithmetic.ranking import APART, FITS, Found, Pair, arithmetic, confirmed, nearest, pair
+from symattn.verification.arithmetic.ranking import APART, FITS, Pair, Ranking, arithmetic, confirmed, nearest, pair
 from symattn.verification.arithmetic.suspects import BitSample, Suspect
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.report import Arithmetic, Fault
@@ -30,54 +30,54 @@ _GROUND = (
     "Every single output is within what this arithmetic allows, so there is no counterexample: calls with numbers at "
     "random gave the bits of this mistake, and of no arithmetic without it that is known."
 )
-SIZES = Sizes(256, 256, 80, 64)  # no power of 4 as d_k: a scale of 2^{−k} hides its own roundings
-LONGER = Sizes(64, 331, 80, 64)  # off all tiles: what is right for 256 keys need not be right here
-_CELLS = 1 << 20  # scores of all heads: room for so many keys where as many queries are promised
-_LEAST = 2000  # outputs: fewer tell no contract from another
+SIZES = Sizes(256, 256, 80, 64)  # d_k is no power of 4: a scale of 2^{−k} hides its own roundings
+LONGER = Sizes(64, 331, 80, 64)  # no multiple of any tile: what is right for 256 keys need not be right here
+_CELLS = 1 << 20  # scores of all heads: room for so many keys if as many queries are promised
+_LEAST = 2000  # outputs; fewer do not distinguish contracts
 _SEED = 5
-_SHARES = (0.999, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)  # of a mistake, from the whole of it
+_SHARES = (0.999, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)  # of a mistake, from nearly all of it
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The answer, and the inputs that it rests on."""
+    """The arithmetic that the bits of a call show, and the call."""
 
     sample: BitSample
-    found: Found
-    sure: bool  # that the mistake was found again on fresh inputs
-    where: str = ""  # the lengths that are meant, if others are computed in another way
+    ranking: Ranking
+    sure: bool  # whether the mistake was ranking again on fresh inputs
+    where: str = ""  # the lengths that this applies to, if others are computed in another way
 
     @property
     def wrong(self) -> Pair | None:
-        """The contract with a mistake, if that was found twice."""
-        return self.found.wrong if self.sure else None
+        """The contract with a mistake, if that was ranking twice."""
+        return self.ranking.wrong if self.sure else None
 
     @property
-    def told(self) -> Arithmetic:
-        """For the report."""
-        result, sizes = self.found, self.sample.got.size
+    def arithmetic(self) -> Arithmetic:
+        """The arithmetic for the report."""
+        result, outputs = self.ranking, self.sample.got.size
         fits = self.wrong or (result.best if result.best.fits else None)
         if fits is None:
             words = f"no known arithmetic gives these bits; the nearest is: {result.best.contract.words}"
-            return Arithmetic(words, result.best.share, result.next.share, sizes, False)
+            return Arithmetic(words, result.best.share, result.next.share, outputs, False)
         most = result.best.share if fits is result.wrong else result.next.share
-        return Arithmetic(fits.contract.words + self.where * (not self.sure), fits.share, most, sizes, True)
+        return Arithmetic(fits.contract.words + self.where * (not self.sure), fits.share, most, outputs, True)
 
     @property
     def fault(self) -> Fault | None:
-        """The mistake, if one was found twice."""
+        """The mistake, if one was ranking twice."""
         wrong = self.wrong
         if wrong is None or wrong.mistake is None:
             return None
         of = f"{percent(wrong.share)} of {self.sample.got.size} outputs"
         words = f"{of} are bit for bit what comes with this mistake ({wrong.contract.words})"
-        without = f"without it at most {percent(self.found.best.share)} are"
+        without = f"without it at most {percent(self.ranking.best.share)} are"
         cause = wrong.mistake.cause + self.where
         return Fault(wrong.mistake.step, cause, f"{cause}: {words}; {without}", ground=_GROUND)
 
     def shows(self, variant: Variant) -> bool:
-        """Return whether a mistake in the function's arithmetic would be a fault: none without it gives these bits."""
-        contract = self.found.best.contract
+        """Return whether the bits would show a mistake: no arithmetic without it gives the same bits."""
+        contract = self.ranking.best.contract
         values = self.sample.replayed(contract, variant)
         if values is None:
             return False
@@ -87,11 +87,10 @@ class Trial:
         return nearest(mistaken, contract).score < FITS - APART
 
     def smallest(self, variant: Variant) -> float:
-        """The smallest part of a mistake that the bits would have shown; +∞ where they show none of it, and where the
-        arithmetic is not known."""
+        """Return the smallest share of a mistake that the bits would show; +∞ if none or the arithmetic is unknown."""
         result = inf
-        contract = self.found.best.contract
-        for share in _SHARES if self.found.best.fits else ():
+        contract = self.ranking.best.contract
+        for share in _SHARES if self.ranking.best.fits else ():
             got = self.sample.replayed(contract, _part(variant, share))
             if got is None or pair(self.sample._replace(got=got), contract).score >= FITS - APART:
                 break
@@ -100,10 +99,10 @@ class Trial:
 
 
 def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) -> Trial | None:
-    """Compare the bits of a call at size, and of one with more keys; None where the domain has no such inputs.
+    """Compare the bits of a call at size, and of one with more keys; None if the domain has no such inputs.
 
-    What is ``taken`` is judged by the bound as well, and goes no further where that shows a fault. A mistake has to
-    show in a second call, which is made even if nothing is left to spend. Mistakes of ``more`` are looked for besides.
+    If ``taken``, a call is judged by the bound as well, and the trial ends if that shows a fault. A mistake must show
+    in a second call, which is made even if no effort is left. The mistakes ``more`` are searched for in addition.
     """
     rng = np.random.default_rng((session.seed, _SEED))
     sample = called(session, rng, taken)
@@ -115,16 +114,16 @@ def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) ->
     return Trial(sample, result, _again(session, rng, taken, result))
 
 
-def _again(session: Session, rng: np.random.Generator, taken: bool, found: Found, sizes: Sizes = SIZES) -> bool:
+def _again(session: Session, rng: np.random.Generator, taken: bool, ranking: Ranking, sizes: Sizes = SIZES) -> bool:
     """Return whether fresh inputs show the mistake once more."""
-    again = called(session, rng, taken and not session.over, sizes) if found.wrong is not None else None
-    return again is not None and confirmed(found, again)
+    again = called(session, rng, taken and not session.over, sizes) if ranking.wrong is not None else None
+    return again is not None and confirmed(ranking, again)
 
 
 def _longer(session: Session, rng: np.random.Generator, more: Sequence[Suspect], trial: Trial) -> Trial:
-    """Return the trial with more keys if its bits show a mistake there, else the trial, saying what differs."""
+    """Return the trial with more keys if its bits show a mistake, else the given trial, with a note if they differ."""
     sample, fewer = called(session, rng, sizes=LONGER), _keys(trial.sample)
-    if sample is None or _keys(sample) <= fewer or pair(sample, trial.found.best.contract).fits:
+    if sample is None or _keys(sample) <= fewer or pair(sample, trial.ranking.best.contract).fits:
         return trial
     result, most = arithmetic(sample, more), _keys(sample)
     if _again(session, rng, False, result, LONGER):
@@ -140,8 +139,8 @@ def _keys(sample: BitSample) -> int:
 def called(
     session: Session, rng: np.random.Generator, taken: bool = False, sizes: Sizes = SIZES, spread: float = 1.0
 ) -> BitSample | None:
-    """Call the function on normal inputs of these sizes, as far as the domain has them; queries are as large as
-    ``spread`` says."""
+    """Call the function on normal inputs of these sizes, within the domain, with queries multiplied by ``spread``;
+    return None if the outputs are too few, not of the input's dtype, or not finite."""
     entries = FAMILIES["normal"](rng)
 
     def spread_out(name: str, shape: tuple[int, ...]) -> Array:
@@ -164,7 +163,7 @@ def _judged(session: Session, case: case_result.Case) -> called_target.Outcome |
 
 
 def _part(variant: Variant, share: float) -> Variant:
-    """A part of a mistake in its steps: the right numbers, and so much of the way to the wrong ones."""
+    """Return a variant with a share of the mistake: its steps go so far from the right numbers to the wrong ones."""
 
     def partly(name: str, wrong: Change) -> Change:
         def change(spec: Attention, values: Values) -> Any:
@@ -177,5 +176,5 @@ def _part(variant: Variant, share: float) -> Variant:
 
 
 def percent(share: float) -> str:
-    """A share, for a report."""
+    """Format a share for a report."""
     return f"{share:.2%}".replace("%", " %")

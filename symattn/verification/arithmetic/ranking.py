@@ -1,9 +1,9 @@
-"""Which contract, and which mistake with it, gives the bits that a function gave.
+"""Find the contract, and the mistake with it, that gives the bits of a function's outputs.
 
-The share of a pair is that of the outputs which its replay gives bit for bit. A kernel's own contract has nearly all of
-them, and at least half of every row that is not near; another contract, or a mistake that matters, far fewer: a scale
-that is off by 0.3 % moves a third of the outputs for 256 keys to another number of bfloat16, a key that is lost most of
-a row.
+The share of a pair is that of the outputs which its replay gives bit for bit. A kernel's own contract gives nearly all
+of them, and at least half of every row that is not close; another contract, or a mistake that matters, far fewer: a
+scale that is off by 0.3 % moves a third of the outputs for 256 keys to another number of bfloat16, a lost key most of a
+row.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT
 from symattn.verification.arithmetic.suspects import BitSample, Suspect, suspects
 
-FITS = 0.98  # of the bits: what a contract has at least that is the function's own
-ROW = 0.5  # of the bits of every row, likewise,
-_NEAR = 4  # unless its outputs are within so many unit roundoffs of its largest: one weight may lie beside a tie
-APART = 0.02  # by how much a mistake with its contract must have more of the bits than any contract without one
-_FIRST = 3  # contracts that are tried with one thing more
-_STEP = 2.0**-8  # of a fitted number, by which it is moved at first to fit the bits better,
-_ROUNDS = 24  # how often it is moved by that, or, where neither way gives more bits, by half of it from then on,
-_DIGITS = (2, 3, 4, 5, 6)  # the digits it is written with,
-_SAME = 0.001  # of the bits: what fewer digits may lose; or as many as are missed already, by roundings of its own
+FITS = 0.98  # least share of the bits that the function's own contract gives
+ROW = 0.5  # least share of the bits of every row that it gives,
+_NEAR = 4  # unless the row is within so many unit roundoffs of its largest output: a weight may be next to a tie
+APART = 0.02  # least share of the bits by which a mistake must surpass every contract without one
+_FIRST = 3  # contracts that are tried with one change more
+_STEP = 2.0**-8  # first relative step of a fitted number, to fit the bits better,
+_ROUNDS = 24  # number of steps; a step is halved if neither direction gives more bits,
+_DIGITS = (2, 3, 4, 5, 6)  # digits to print,
+_SAME = 0.001  # share of the bits that fewer digits may lose; or as much as is missed already
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A contract, and a mistake or none: the share of outputs that their replay gives bit for bit, of all and of the
-    row that has the fewest."""
+    """A contract with a mistake or none: the share of the bits that its replay gives, in all and in the worst row."""
 
     contract: Contract
     mistake: Mistake | None
@@ -42,71 +41,71 @@ class Pair:
 
     @property
     def score(self) -> float:
-        """The rank of a pair: ``FITS`` and more where both shares are what they must be."""
+        """The rank of a pair: at least ``FITS`` if both shares are high enough."""
         return min(self.share, self.lowest + FITS - ROW)
 
     @property
     def fits(self) -> bool:
-        """Return whether this may be how the function computes."""
+        """Return whether the function may compute in this way."""
         return self.score >= FITS
 
 
 @dataclass(frozen=True)
-class Found:
-    """The contracts without a mistake, the best first; and the best with one, if that alone explains the bits."""
+class Ranking:
+    """The contracts without a mistake, the best first; and the best with a mistake, if only that explains the bits."""
 
     right: tuple[Pair, ...]
     wrong: Pair | None = None
 
     @property
     def best(self) -> Pair:
-        """The contract that gives most bits."""
+        """The contract that gives the most bits."""
         return self.right[0]
 
     @property
     def next(self) -> Pair:
-        """The one after it."""
+        """The contract with the second-most bits."""
         return self.right[1]
 
 
-def arithmetic(sample: BitSample, more: Iterable[Suspect] = ()) -> Found:
-    """The contract by whose replay most bits come out, and the mistake that alone explains them, if one does.
+def arithmetic(sample: BitSample, more: Iterable[Suspect] = ()) -> Ranking:
+    """Return the contracts by the bits that their replays give, and a mistake if only that explains the bits.
 
-    Mistakes that take away the distance from the definition are tried, and ``more``.
+    The mistakes tried are those that reduce the distance from the definition, and ``more``.
     """
-    result = Found(tuple(_ranked(sample)))
+    result = Ranking(tuple(_ranked(sample)))
     wrong = None
     if not result.best.fits:
         wrong = _first(_finest(sample, suspect) for suspect in chain(suspects(sample), more))
     if wrong is None or not wrong.fits:
         return result
-    right = sorted((*result.right, *_beside(sample, wrong.contract)), key=_by_score)
-    result = Found(tuple(right))
+    right = sorted((*result.right, *_with_near(sample, wrong.contract)), key=_by_score)
+    result = Ranking(tuple(right))
     return replace(result, wrong=wrong) if wrong.score >= result.best.score + APART else result
 
 
-def confirmed(found: Found, sample: BitSample) -> bool:
-    """Return whether the mistake and its contract, found on other inputs, are again what alone explains the bits."""
-    if found.wrong is None:
+def confirmed(ranking: Ranking, sample: BitSample) -> bool:
+    """Return whether the mistake and its contract, found on other inputs, again are all that explains the bits."""
+    if ranking.wrong is None:
         return False
-    again = pair(sample, found.wrong.contract, found.wrong.mistake)
-    return again.fits and again.score >= nearest(sample, found.wrong.contract).score + APART
+    again = pair(sample, ranking.wrong.contract, ranking.wrong.mistake)
+    return again.fits and again.score >= nearest(sample, ranking.wrong.contract).score + APART
 
 
 def nearest(sample: BitSample, contract: Contract) -> Pair:
-    """Return the contract, or its neighbour, that gives most bits without a mistake."""
-    return min((*_ranked(sample), *_beside(sample, contract)), key=_by_score)
+    """Return the pair without a mistake that gives the most bits, among all contracts and those near ``contract``."""
+    return min((*_ranked(sample), *_with_near(sample, contract)), key=_by_score)
 
 
 def likeliest(sample: BitSample) -> Contract:
-    """The contract that gives most of the bits."""
+    """Return the contract that gives the most bits."""
     return _ranked(sample)[0].contract
 
 
 def pair(sample: BitSample, contract: Contract, mistake: Mistake | None = None, kept: Made | None = None) -> Pair:
-    """Return the share of the finite rows' bits that a contract and a mistake give; nothing where there is no replay.
+    """Return the share of the finite rows' bits that a contract and a mistake give; 0 if there is no replay.
 
-    ``kept`` is what replays of the same inputs with the same mistake share.
+    ``kept`` holds what replays of the same inputs with the same mistake share.
     """
     values = sample.replayed(contract, mistake.variant if mistake else RIGHT, kept)
     result = np.isfinite(sample.got).all(axis=-1)
@@ -119,7 +118,7 @@ def pair(sample: BitSample, contract: Contract, mistake: Mistake | None = None, 
 
 
 def _ranked(sample: BitSample, mistake: Mistake | None = None) -> list[Pair]:
-    """The contracts, the best first; of as many bits, the order stays."""
+    """Return all contracts as pairs, the best first; the order of ties stays."""
     kept: Made = {}
     keys = next(sample.inputs[n].shape[-2] for n in ("k", "y", "x") if n in sample.inputs)
     contracts = family(sample.spec, frozenset(sample.inputs), sample.format, keys)
@@ -128,8 +127,8 @@ def _ranked(sample: BitSample, mistake: Mistake | None = None) -> list[Pair]:
     return sorted((*result, *more), key=_by_score)
 
 
-def _beside(sample: BitSample, contract: Contract) -> list[Pair]:
-    """A contract without a mistake, and with one thing more: a scale that is stored may look like a mistake."""
+def _with_near(sample: BitSample, contract: Contract) -> list[Pair]:
+    """Return a contract and those near it, without a mistake: a stored scale, for instance, may look like a mistake."""
     return [pair(sample, c) for c in (contract, *near(contract, sample.spec))]
 
 
@@ -148,7 +147,7 @@ def _first(pairs: Iterable[Pair]) -> Pair | None:
 
 
 def _finest(sample: BitSample, suspect: Suspect) -> Pair:
-    """With the best contract; a number goes uphill in the bits, and is written with no more digits than it needs."""
+    """Return a suspect with its best contract; fit its number, if any, to the bits, with no more digits than needed."""
     best = _ranked(sample, suspect.mistake)[0]
     kind = suspect.family
     if kind is None:

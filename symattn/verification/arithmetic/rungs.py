@@ -1,7 +1,7 @@
-"""``rungs``: a function called with more and more tokens, several times, and the weighted means of what it gives.
+"""``rungs``: call a function with more and more tokens, several times, and judge the weighted means of its outputs.
 
-See ``sharp.means``. The calls stand beside each other as the items of a batch, so that a function without an axis for
-batches has them too.
+See ``sharp.means``. The calls are stacked as the items of a batch, so that a function without a batch axis can be
+judged as well.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _SEED = 8
 
 @dataclass(frozen=True, eq=False)
 class Grown:
-    """Some rows of several calls: their attention and inputs, what the function gave, and what it may store.
+    """Some rows of several calls: their attention and inputs, the function's outputs, and what it may store.
 
-    ``alpha`` is the probability at which elements, and means likewise, accuse what is right.
+    ``alpha`` is the false-alarm probability of elements, and likewise of means.
     """
 
     spec: Attention
@@ -51,15 +51,15 @@ class Grown:
     got: Floats
     how: Stores
     words: str
-    alpha: float = ALPHA / (2 * (len(_RUNGS) + 1))  # and one call more, ``together``
+    alpha: float = ALPHA / (2 * (len(_RUNGS) + 1))  # 1 for the call of ``judge_jointly``
 
     @property
     def tokens(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return int(self.inputs["k"].shape[-2])
 
     def beyond(self, out: Floats) -> str:
-        """Name the part of an output beyond the limits of roundings to nearest; "" where nothing is."""
+        """Name the part of an output beyond the limits of rounding to nearest, or ""."""
         try:
             judgement = judge_by_filter(self.spec, self.inputs, out, self.how, 2 * self.alpha, self.rows, out.shape[-2])
         except Refused:
@@ -71,7 +71,7 @@ class Grown:
         )
 
     def shows(self, contract: Contract, variants: Sequence[Variant]) -> bool:
-        """Return whether every one of the mistakes is seen in what a contract gives with it."""
+        """Return whether the outputs of a contract show each of the mistakes."""
         return all(out is not None and bool(self.beyond(out)) for out in (self._with(contract, v) for v in variants))
 
     def _with(self, contract: Contract, variant: Variant) -> Floats | None:
@@ -82,7 +82,7 @@ class Grown:
 
     @cached_property
     def fault(self) -> Fault | None:
-        """Return the fault of the function's own output beyond the limits."""
+        """The fault that the function's own output is beyond the limits, or None."""
         words = self.beyond(self.got)
         if not words:
             return None
@@ -97,18 +97,17 @@ _GROUND = (
 )
 
 
-def together(session: Session, trial: Trial) -> Fault | None:
-    """Judge the outputs of a call together, where sums are in float32 and no known arithmetic gives their
-    bits."""
+def judge_jointly(session: Session, trial: Trial) -> Fault | None:
+    """Judge the outputs of a call jointly, if sums are in float32 and no known arithmetic gives their bits."""
     sample, spec = trial.sample, session.spec
     how = Stores.of(session.precision, capped=spec.capped)
-    if how is None or trial.found.best.fits or not applies(spec, sample.inputs):
+    if how is None or trial.ranking.best.fits or not applies(spec, sample.inputs):
         return None
-    return looked_at(spec, dict(sample.inputs), sample.got, how, f"{sample.inputs['k'].shape[-2]} tokens").fault
+    return some_rows(spec, dict(sample.inputs), sample.got, how, f"{sample.inputs['k'].shape[-2]} tokens").fault
 
 
 def rungs(session: Session, how: Stores) -> Iterator[Grown]:
-    """One size after another, as far as the domain has them; it ends where the function gives nothing."""
+    """Yield calls at growing sizes, within the domain, until the function returns nothing to judge."""
     rng = np.random.default_rng((session.seed, _SEED))
     domain, done = session.domain, set()
     for tokens, calls in _RUNGS:
@@ -139,13 +138,13 @@ def _rung(session: Session, how: Stores, n: int, calls: int, rng: np.random.Gene
     try:
         if not applies(session.spec, arrays):
             return None
-        return looked_at(session.spec, arrays, got, how, f"{len(result)} × {n} tokens")
+        return some_rows(session.spec, arrays, got, how, f"{len(result)} × {n} tokens")
     except InputError:
         return None
 
 
-def looked_at(spec: Attention, inputs: dict[str, Any], got: Floats, how: Stores, words: str) -> Grown:
-    """Some rows of what the function gave for these inputs."""
+def some_rows(spec: Attention, inputs: dict[str, Any], got: Floats, how: Stores, words: str) -> Grown:
+    """Return some rows of the function's output for these inputs."""
     wide = float64_inputs(inputs)
     rows = chosen(spec, wide, averaged(prod(got.shape[:-2]), wide["k"].shape[-2]))
     less, mine = only(spec, wide, rows)

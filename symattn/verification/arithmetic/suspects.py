@@ -1,8 +1,8 @@
-"""The mistakes that may be in what a function gave: those that take away most of its distance from the definition.
+"""The mistakes that may be in a function's outputs: those that reduce its distance from the definition most.
 
-For outputs y in half precision, o those of the definition and o_m those with a mistake, both in float64, a mistake
-takes away 1 − ‖y − o_m‖²/‖y − o‖² of the distance. Roundings are in y − o too; but they follow no mistake, so that 10⁴
-entries show a scale that is off by a tenth of a rounding.
+Let y be the outputs in half precision, o those of the definition and o_m those with a mistake, both in float64. The
+mistake reduces the distance by 1 − ‖y − o_m‖²/‖y − o‖². Roundings are in y − o too; but they follow no mistake, so that
+10⁴ entries show a scale that is off by a tenth of a rounding.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from symattn.verification.rules import known, of_entries
 from symattn.verification.rules.families import MistakeFamily, families
 
 EXACT = Contract(Format("float64"))
-_WORTH = 0.01  # of the distance: what a mistake takes away at least that is tried
+_WORTH = 0.01  # least share of the distance that a mistake must take away to be tried
 _MOST = 5  # mistakes that are tried
-_PLACES = 3  # decimal places of shares; of those that are alike what needs no number comes first
+_PLACES = 3  # decimal places of shares; of equal ones mistakes without a number come first
 
-_SQUARES, _STEP = 5, 2.0**-12  # steps of least squares, and by how much a number is moved to see its tangent
+_SQUARES, _STEP = 5, 2.0**-12  # steps of least squares, and the relative step of a number for its tangent
 
 
 class BitSample(NamedTuple):
-    """A specification, inputs, and what the function gave for them in the format."""
+    """A specification, inputs, and the function's outputs for them in the format."""
 
     spec: Attention
     inputs: called_target.Inputs
@@ -40,8 +40,8 @@ class BitSample(NamedTuple):
     format: Format
 
     def replayed(self, contract: Contract, variant: Variant = RIGHT, made: Made | None = None) -> np.ndarray | None:
-        """Return a contract's output for the definition or a variant; None where there is none. ``made`` keeps
-        what other contracts need of the same variant."""
+        """Return a contract's output for the definition or a variant, or None if there is none; ``made`` keeps what
+        other contracts need of the same variant."""
         try:
             with np.errstate(all="ignore"):
                 result = replay(contract, self.spec, self.inputs, variant, made=made)
@@ -52,7 +52,7 @@ class BitSample(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Suspect:
-    """A mistake; where it has a number, its family and the number."""
+    """A mistake; if it has a number, with its family and the number."""
 
     mistake: Mistake
     family: MistakeFamily | None = None
@@ -60,12 +60,10 @@ class Suspect:
 
 
 def suspects(sample: BitSample) -> list[Suspect]:
-    """The mistakes that take away most of the distance, the first the most."""
+    """Return the mistakes that reduce the distance most, the best first."""
     with np.errstate(all="ignore"):
         size = np.abs(sample.got[np.isfinite(sample.got)])
-        unit = (
-            np.maximum(size + np.median(size), float(sample.format.eta)) if size.size else size
-        )  # of what roundings are
+        unit = np.maximum(size + np.median(size), float(sample.format.eta)) if size.size else size  # of roundings
         distance = _Distance(sample, unit)
         result = [(distance.taken(suspect.mistake.variant), suspect) for suspect in _all(sample, distance)]
     result = sorted(
@@ -75,7 +73,7 @@ def suspects(sample: BitSample) -> list[Suspect]:
 
 
 def _all(sample: BitSample, distance: _Distance) -> Iterator[Suspect]:
-    """Yield mistakes with a fitted number, and mistakes by rule but for those that are only stored."""
+    """Yield mistakes with a fitted number, and mistakes by rule except those that only store a number."""
     spec, names = sample.spec, frozenset(sample.inputs)
     for family in families(spec):
         number = _fitted(family, distance)
@@ -85,7 +83,7 @@ def _all(sample: BitSample, distance: _Distance) -> Iterator[Suspect]:
 
 
 def _fitted(family: MistakeFamily, distance: _Distance) -> float:
-    """The number with which the family's mistake takes away most: the best of the grid, then by least squares."""
+    """Return the number with which the family's mistake reduces the distance most: by a grid, then by least squares."""
     x = max((1.0, *family.grid), key=lambda x: distance.taken(family.variant(x)))
     most = distance.taken(family.variant(x))
     for _ in range(_SQUARES):
@@ -101,7 +99,7 @@ def _fitted(family: MistakeFamily, distance: _Distance) -> float:
 
 
 def explained(sample: BitSample, left: float) -> tuple[Mistake, float] | None:
-    """The first of the suspects that leaves at most the share ``left`` of ‖y − o‖², and the share that it leaves."""
+    """Return the first suspect that leaves at most the share ``left`` of ‖y − o‖², and the share that it leaves."""
     distance = _Distance(sample, 1.0)
     for suspect in suspects(sample) if distance.whole else ():
         share = distance.share(suspect.mistake.variant)
@@ -111,27 +109,27 @@ def explained(sample: BitSample, left: float) -> tuple[Mistake, float] | None:
 
 
 class _Distance:
-    """The distance of what a function gave from the definition and from variants of it, in a unit."""
+    """The distance of a function's outputs from the definition and from variants of it, in a unit."""
 
     def __init__(self, sample: BitSample, unit: float | np.ndarray) -> None:
         self.sample, self.unit = sample, unit
-        self.told = np.isfinite(sample.got)
+        self.finite = np.isfinite(sample.got)
         whole = self.left(RIGHT)
         self.whole = 0.0 if whole is None else float((whole**2).sum())
 
     def left(self, variant: Variant) -> np.ndarray | None:
-        """Return the rest beside a variant, entry by entry; None where that is no number."""
+        """Return the difference from a variant, entry by entry, or None if it is not finite."""
         values = self.sample.replayed(EXACT, variant)
         if values is None:
             return None
-        result = (self.sample.got[self.told] - values[self.told]) / self.unit
+        result = (self.sample.got[self.finite] - values[self.finite]) / self.unit
         return result if np.isfinite(result).all() else None
 
     def share(self, variant: Variant) -> float:
-        """‖y − o_m‖²/‖y − o‖²; ∞ where that is no number."""
+        """Return ‖y − o_m‖²/‖y − o‖²; ∞ if that is undefined."""
         left = self.left(variant)
         return np.inf if left is None or not self.whole else float((left**2).sum()) / self.whole
 
     def taken(self, variant: Variant) -> float:
-        """The share of ‖y − o‖² that a mistake takes away; −∞ where that is no number."""
+        """Return the share of ‖y − o‖² that a mistake takes away; −∞ if that is undefined."""
         return 1 - self.share(variant)

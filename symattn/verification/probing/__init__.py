@@ -1,1 +1,1 @@
-"""Inputs that a function is tried on: of every shape, by name, at random, sought; and how it behaves."""
+"""The inputs to try: probes of every shape, random inputs, and a search; and tests of behaviour."""

@@ -1,4 +1,4 @@
-"""How a function behaves beside its values: call after call, arrays that lie otherwise in memory, NaN behind a mask."""
+"""How a function behaves apart from its values: repeated calls, other memory layouts, NaN behind a mask."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 GROUP = "behaviour"
-_LIES: tuple[tuple[str, called_target.Memory], ...] = (
+_LAYOUTS: tuple[tuple[str, called_target.Memory], ...] = (
     ("arrays with gaps in memory", "strided"),
     ("arrays that are transposed views", "transposed"),
     ("arrays that run backwards", "reversed"),
     ("arrays in Fortran's order", "fortran"),
 )
-_LENGTHS = (5, 9, 7, 12)  # of the cache, for the same number of new tokens
+_LENGTHS = (5, 9, 7, 12)  # lengths of the cache, for the same number of new tokens
 _NEW = 2
 
 
 def cases(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
     """Yield the same inputs twice with others between them, other lengths and widths, views, equal arrays.
 
-    What was kept from an earlier call shows where only one size has changed since: the number of keys behind as many
-    queries, or the width of as many keys.
+    Stale state of an earlier call shows if only one size has changed since: the number of keys for the same number of
+    queries, or the width for the same number of keys.
     """
     first, other = (maker.make(Sizes(3, 5, 4, 2), small(rng), rng) for _ in range(2))
     yield Case(GROUP, "a first call", first)
@@ -44,13 +44,13 @@ def cases(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
         inputs = maker.make(Sizes(3, 5, d_k, d_v), small(rng), rng)
         yield Case(GROUP, f"as many tokens, widths {d_k} and {d_v}", inputs, alone=False)
     yield Case(GROUP, "the first call once more", first, alone=False)
-    for name, memory in _LIES:
+    for name, memory in _LAYOUTS:
         yield Case(GROUP, name, first, memory)
-    yield from _equal(maker, rng)
+    yield from _shared(maker, rng)
 
 
-def _equal(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
-    """One array as keys and values, and as queries too: what changes one of them in place changes the others."""
+def _shared(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
+    """Yield cases with one array as keys and values, and as queries too: in-place changes of one change the others."""
     if maker.tokens:
         return
     for n_q, names, words in ((3, ("k", "v"), "keys and values"), (5, ("q", "k", "v"), "queries, keys and values")):
@@ -61,7 +61,7 @@ def _equal(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
 
 
 def take(session: Session, case: Case) -> None:
-    """Try a case; arrays that run backwards may be refused, as PyTorch refuses to read them, and that is a note."""
+    """Try a case; if arrays with negative strides are refused, as PyTorch refuses them, that is only a note."""
     if case.memory != "reversed" or session.over or session.domain.contiguous:
         session.take(case)
         return
@@ -73,7 +73,7 @@ def take(session: Session, case: Case) -> None:
 
 
 def notes(session: Session) -> Iterator[str]:
-    """Yield notes on conduct that is no fault, and should be known."""
+    """Yield notes on behaviour that is no fault, but that users should know."""
     mine = {r.case.name: r for r in session.records if r.case.group == GROUP}
     once, again = mine.get("a first call"), mine.get("the first call again")
     if (
@@ -98,10 +98,10 @@ def notes(session: Session) -> Iterator[str]:
 
 
 def leaking(session: Session, hidden_from: Literal["some", "all"]) -> dict[str, Array] | None:
-    """Inputs by which NaN behind the mask reaches a query that may not see it; None where there are none.
+    """Return inputs whose NaN behind the mask reaches a query that may not see it, or None.
 
-    It stands in a value that some query may not attend to and another may, or in a key or value that none may. Such
-    inputs are sought once; what was found then is remembered.
+    The NaN is in a value that some queries but not all may attend to, or in a key or value that none may. The search
+    runs once per session.
     """
     if session.spec.masks_anything and not session.maker.tokens and not (session.leaks or session.over):
         rng = np.random.default_rng(session.seed)
@@ -113,7 +113,7 @@ def leaking(session: Session, hidden_from: Literal["some", "all"]) -> dict[str, 
 
 
 def _without_last(session: Session, inputs: dict[str, Array]) -> dict[str, Array] | None:
-    """The inputs with a mask that hides the last key from all queries; None where there is no such mask."""
+    """Return the inputs with a mask that hides the last key from all queries, or None if no mask can."""
     result = {n: inputs[n].copy() for n in ("mask", "keep") if n in inputs}
     for mask in result.values():
         mask[..., -1] = False if mask.dtype == bool else -np.inf
@@ -122,12 +122,12 @@ def _without_last(session: Session, inputs: dict[str, Array]) -> dict[str, Array
 
 
 def _leaking(session: Session, inputs: dict[str, Array], hidden_from: str) -> dict[str, Array] | None:
-    """The inputs with NaN in one of the keys and values that are hidden, where the output of such a query shows it."""
+    """Return the inputs with NaN in a hidden key or value if the output of a query that it is hidden from shows it."""
     right = session.run_case(Case(GROUP, "", inputs))
     if right.finding:
         return None
     allowed = judge.traced(right).run.allowed
-    open_ = np.asarray(allowed.reshape(-1, *allowed.shape[-2:]).any(axis=0))  # of some head
+    open_ = np.asarray(allowed.reshape(-1, *allowed.shape[-2:]).any(axis=0))  # in some head
     unseen = ~open_.any(axis=0)
     keys, names = (unseen, ("v", "k")) if hidden_from == "all" else (~unseen & ~open_.all(axis=0), ("v",))
     for key in np.flatnonzero(keys)[:6]:

@@ -1,6 +1,6 @@
-"""The use of the identity test on residues: a check where it agrees, and where not, sizes at which floats are tried.
+"""The use of the identity test on residues: a check if it agrees, and otherwise the sizes at which to try floats.
 
-A difference on residues is no fault: 1e-9 in a denominator is truly unequal, and harmless. Only floats convict.
+A difference on residues is no fault: 1e-9 in a denominator is truly unequal, and harmless. Only floats show faults.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from symattn.verification.semantics import Difference, IdentityResult
 
 GROUP = "semantics"
-_SECONDS = 60.0  # at most, for a function that never returns on residues; what ends others is counted
+_SECONDS = 60.0  # limit for a function that never returns on residues; others are limited by a count of work
 _TRIES = 4
 _SIZES = re.compile(r"n_q = (\d+), n_k = (\d+), d_k = (\d+)")
 
 
-def understood(session: Session) -> IdentityResult | None:
-    """The identity test of the function, where the runner can make one and the specification can be run on residues."""
+def residues(session: Session) -> IdentityResult | None:
+    """Return the result of the identity test on residues, or None if the runner cannot run it."""
     make = getattr(session.runner, "semantics", None)
     if make is None or session.over:
         return None
@@ -39,7 +39,7 @@ def understood(session: Session) -> IdentityResult | None:
 
 
 def cases(found: IdentityResult | None, maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
-    """Floats of the sizes at which residues differ."""
+    """Yield floats of the sizes at which residues differ."""
     if found is None or found.difference is None:
         return
     sizes = found.difference.sizes
@@ -51,13 +51,13 @@ def cases(found: IdentityResult | None, maker: Maker, rng: np.random.Generator) 
 
 
 def check(found: IdentityResult | None) -> Iterator[report.Check]:
-    """The line of the report."""
+    """Yield the check of the report if residues agree."""
     if found is not None and found.agrees:
         yield report.Check(GROUP, found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
 
 
 def _briefly(identity_result: IdentityResult) -> str:
-    """ε, the class of inputs, and the sizes."""
+    """Describe ε, the class of inputs, and the sizes."""
     of_inputs, _, sizes = identity_result.evidence.where.partition(", at ")
     tried = ", ".join(f"{n_q} × {n_k} ({d_k})" for n_q, n_k, d_k in _SIZES.findall(sizes))
     at = f"n_q × n_k (d_k) {tried}" if tried else f"at {sizes}"
@@ -69,12 +69,12 @@ def _where(difference: Difference) -> str:
 
 
 def _opaque(identity_result: IdentityResult) -> str:
-    """Say that a function stands for any, so that the same numbers by another way differ; "" where none does."""
+    """Return the note that an opaque function stands for any, so that equal formulas may differ; "" if none does."""
     return next((note for note in identity_result.notes if "stands for any function" in note), "")
 
 
 def unexplained(found: IdentityResult | None) -> Iterator[str]:
-    """A difference that is more than numbers which floats hardly tell apart: something is wrong that no input shows."""
+    """Yield a difference on residues that no nearly equal numbers explain: a fault that no input shows."""
     if found is not None and found.difference is not None and not found.nearly and not _opaque(found):
         yield (
             f"on residues it differs from the specification ({_where(found.difference)}), no number that is tiny, huge "
@@ -84,7 +84,7 @@ def unexplained(found: IdentityResult | None) -> Iterator[str]:
 
 
 def notes(found: IdentityResult | None, faults: bool) -> Iterator[str]:
-    """Say what was found, for which inputs; or why nothing was."""
+    """Yield notes on what residues show, and for which inputs, or why they were not run."""
     if found is None or faults:
         return
     if found.agrees:

@@ -1,5 +1,5 @@
 """Probes by number and by size: scores of every magnitude and order, caps, sinks, norms, masks that hide whole tiles;
-lengths at and astride those of tiles, wide heads, lengths astride a window, far positions."""
+lengths at and around those of tiles and windows, wide heads, far positions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from symattn.bounds.extras import places
 from symattn.bounds.inputs import CELLS, Array, Maker, Sizes
 from symattn.verification.probing.probes import Named, far, offset, small
 
-_FACTORS = ("scale", "slopes", "sink", "bias", "b_rel")  # inputs that every score of a head, or of a row, meets
-_POSITIVE = ("scale", "slopes")  # kernels take the largest product for that of the largest score
+_FACTORS = ("scale", "slopes", "sink", "bias", "b_rel")  # inputs that act on every score of a head, or of a row
+_POSITIVE = ("scale", "slopes")  # kernels assume that the largest product gives the largest score
 _FACTOR_LEVELS = (0.01, 4.0, 12.0, 30.0, 100.0)
 _GAPS = (0.25, 1.0, 4.0, 8.0, 12.0)
 _MASKED_TILES = (16, 64, 128)  # keys of a tile: masks hide whole tiles of up to as many from some queries
 
 
 def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Scores that rise or fall from key to key, one key that takes all in every place, equal values."""
+    """Yield scores that rise or fall from key to key, each key once with all the weight, and equal values."""
     for n in (17, 33) if maker.square else (17, 33, 65):
         rows = n if maker.square else 3
         rising = np.arange(n, dtype=float)[:, None]
@@ -44,7 +44,7 @@ def _few(n: int, rng: np.random.Generator) -> Array:
 
 
 def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Every score near one level, products that are large before they are scaled or that cancel, large values."""
+    """Yield scores all near one level, products that are large before scaling or that cancel, and large values."""
     rows = 5 if maker.square else 2
     for level in _levels(maker.largest_score):
         for shift in (level, -level):
@@ -54,7 +54,7 @@ def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         q[:, 0], k[:, 0], q[:, 1], k[:, 1] = large, large, 1, np.arange(5)
         yield f"products near {large * large:g}", maker.from_heads(q, k, rng.integers(-8, 9, (5, 3)).astype(float))
         q[:, 2], k[:, 2] = large, -large
-        if 4 * large * large < maker.precision.input.largest:  # parts of the sum may be rounded to the format
+        if 4 * large * large < maker.precision.input.largest:  # partial sums may be rounded to the format
             yield f"products near ±{large * large:g} that cancel", maker.from_heads(q, k, np.eye(5))
     q, k = _few(rows, rng), _few(5, rng)
     for size in (2.0**12, 2.0**-12):
@@ -63,13 +63,13 @@ def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def _levels(largest: float) -> tuple[float, ...]:
-    """Levels at which exponentials of ten formats overflow or vanish, and the largest that the domain has."""
+    """Return levels at which exponentials of common formats overflow or vanish, up to the domain's largest score."""
     most = 8 * np.floor(0.97 * largest / 8) if 16 <= largest < np.inf else largest
     return tuple(dict.fromkeys(min(level, most) for level in (8.0, 24.0, 96.0, 112.0, 400.0, 800.0, 16384.0)))
 
 
 def caps(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Scores far below, near and far above the cap, of both signs."""
+    """Yield scores far below, near and far above the cap, of both signs."""
     cap = maker.spec.softcap
     if cap is None:
         return
@@ -82,7 +82,7 @@ def caps(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def factors(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Given scales, slopes, sinks and biases from 0.01 to 100, of both signs where they may have both."""
+    """Yield given scales, slopes, sinks and biases from 0.01 to 100, of both signs if they may be negative."""
     shapes = maker.shapes(Sizes(3, 6, 4, 2))
     for name in (n for n in _FACTORS if n in shapes):
         for level in (level * sign for level in _FACTOR_LEVELS for sign in (1, -1)[: 1 + (name not in _POSITIVE)]):
@@ -92,7 +92,7 @@ def factors(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def norms(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Queries and keys of tiny and of huge length, with a mean far from 0, and with equal entries."""
+    """Yield queries and keys with tiny, huge, and nearly equal entries, and with a mean far from 0."""
     if maker.spec.qk_norm is None:
         return
     families: dict[str, Callable[[tuple[int, ...]], Array]] = {
@@ -111,14 +111,14 @@ def norms(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def offsets(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Every score near ±1000 or ±100, where a mask hides a whole tile, the last or the first."""
+    """Yield scores all near ±1000 or ±100 under a mask that hides a whole tile, the last or the first."""
     for tile in _MASKED_TILES:
         yield from masked_tile(maker, tile, rng)
 
 
 def masked_tile(maker: Maker, tile: int, rng: np.random.Generator) -> Iterator[Named]:
-    """Every score near ±1000 or ±100, where some queries see the first or the last few keys alone: a kernel that takes
-    a number for the largest score of a tile without any key loses the row, whatever the width of its tiles."""
+    """Yield scores all near ±1000 or ±100, where some queries see only the first or the last few keys: a kernel that
+    uses a finite maximum for a tile without any key loses the row, whatever the width of its tiles."""
     n = tile + 4
     if not maker.spec.masks_anything or n > maker.domain.max_tokens:
         return
@@ -132,18 +132,18 @@ def masked_tile(maker: Maker, tile: int, rng: np.random.Generator) -> Iterator[N
 
 
 def _seen(maker: Maker, results: dict[str, Array], hidden: str) -> Array:
-    """The first few keys, or, where a mask may hide the first, the last few."""
+    """Return which keys may be seen: the first few, or the last few if a mask may hide the first."""
     j = np.arange(results["mask" if "mask" in results else "keep"].shape[-1])
     return j < 4 if hidden == "last" or _counted(maker) else j >= len(j) - 4
 
 
 def _counted(maker: Maker) -> bool:
-    """Return whether the function takes numbers of valid keys, the first ones."""
+    """Return whether the function takes the number of valid keys, so that a mask can only hide the last ones."""
     return any(a.form in ("lengths", "length") for a in maker.convention.arguments)
 
 
 def hiding(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Masks that leave the last keys alone, or the first, or one; and rows without any where the domain has them."""
+    """Yield masks that leave only the last keys, the first, or one; and rows without any if the domain has them."""
     if maker.spec.mask is None and not maker.spec.padding:
         return
     yield from _low(maker, rng)
@@ -160,7 +160,7 @@ def hiding(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def _low(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Every score far below 0, where numbers that stand for −∞ are not far below them."""
+    """Yield scores all so far below 0 that finite numbers in place of −∞ are not far below them."""
     for level in _levels(maker.largest_score):
         q, k = np.zeros((6, 4)), np.zeros((6, 4))
         q[:, 0], q[:, 1], k[:, 0], k[:, 1] = 16, 1, -level / 8, rng.integers(-2, 3, 6)
@@ -168,7 +168,7 @@ def _low(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def _hidden(n: int) -> dict[str, Array]:
-    """Which keys may be seen."""
+    """Return patterns of keys that may be seen."""
     j = np.arange(n)
     return {
         "only the last keys": j >= 3 * n // 4,
@@ -182,7 +182,7 @@ def _hidden(n: int) -> dict[str, Array]:
 
 
 def _with_mask(maker: Maker, results: dict[str, Array], keys: Array) -> dict[str, Array] | None:
-    """The inputs with this mask for every query, or for every second one; None where a row is left without a key."""
+    """Return the inputs with this mask for every query or every second one; None if the domain forbids an empty row."""
     name = "mask" if "mask" in results else "keep"
     mask: Array = np.zeros(results[name].shape, dtype=bool)
     if mask.shape[-1] != len(keys):
@@ -210,12 +210,12 @@ _TILES = ((16, 16), (3, 48), (33, 64), (64, 64), (5, 128), (64, 33), (32, 32), (
 _LONG = (
     (128, 128), (3, 256), (2, 255), (2, 257), (65, 130), (2, 200), (2, 300), (2, 512), (2, 513), (1, 511), (256, 256),
 )  # fmt: skip
-#: n_k and d_k: numbers of places that half types cannot tell from the next, beyond 256 and 2048, among them.
+#: n_k and d_k; half types do not represent all positions beyond 256 (bfloat16) and 2048 (float16).
 _PLACES = (
     (9, 6), (20, 8), (21, 16), (40, 64), (130, 8), (257, 4), (300, 8), (600, 8), (1024, 4), (2100, 4), (4200, 2),
 )  # fmt: skip
 _EDGES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-_FAR = 256.0  # below the largest score: in float32 and bfloat16 exponentials vanish there, with all roundings
+_FAR = 256.0  # so far below the largest score, exponentials vanish in float32 and bfloat16 whatever the roundings
 _UNIT = 64.0  # such distances are multiples of it, and so exact in half precision
 _ASTRIDE = (33, 48, 127, 128)  # n_k on and off multiples of the lengths of tiles, and beyond other limits
 _LONG_ASTRIDE = (201, 208, 224, 256, 257, 320, 501, 512, 513, 1001, 1024, 1025, 1088)
@@ -223,7 +223,7 @@ _WIDTHS = ((16, 4), (32, 8), (63, 3), (64, 64), (128, 2), (4, 65), (8, 128), (13
 
 
 def tiles(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Lengths at and astride multiples of 16, 32, 64 and 128, as queries and as keys."""
+    """Yield lengths at and around multiples of 16, 32, 64 and 128, as queries and as keys."""
     yield from _lengths(_TILES, maker, rng)
     yield from _edges(_ASTRIDE, maker, rng)
 
@@ -248,12 +248,12 @@ def _lengths(pairs: Iterable[tuple[int, int]], maker: Maker, rng: np.random.Gene
 
 
 def edges(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] | None:
-    """Queries that each give all of their weight to one key: the first, the last, one at random, and those at edges of
-    tiles of 16 to 512; and others that give half to it and half to the one before. A key that is lost or moved is off
-    by all there is, and one that is doubled by a sixth.
+    """Return queries that each put all their weight on one key, and others that split it between that key and the one
+    before: the first, the last, a random one, and those at edges of tiles of 16 to 512. A key that is lost or moved
+    changes the whole output, and one that is doubled changes it by a sixth.
 
-    The scores of these are sums of zeros, and those of others lie so far below that they vanish in any format. Their
-    values are small beside those of all other keys, and signs tell them from their neighbours.
+    The scores of these keys are sums of zeros, and all other scores lie so far below that their exponentials vanish in
+    any format. The values of these keys are small compared with all others, and differ in sign from their neighbours'.
     """
     places = {j - more for t in _EDGES for j in (t, n // t * t) for more in (0, 1)}
     keys = np.array(sorted({j for j in places if 0 <= j < n} | {0, n - 1, int(rng.integers(n))}))
@@ -263,7 +263,7 @@ def edges(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] | 
     keys = keys[np.linspace(0, len(keys) - 1, room).astype(int)]
     which = np.full(n, room)  # all other keys are alike
     which[keys] = np.arange(room)
-    below = _UNIT * np.ceil(_FAR / _UNIT * np.sqrt(room + 1))  # no farther: what lies far below allows more above
+    below = _UNIT * np.ceil(_FAR / _UNIT * np.sqrt(room + 1))  # no farther: larger scores allow larger errors
     signs = np.arange(room)[:, None] // (1, 2, 4) % 2
     v = np.concatenate([1.0 - 2 * signs, np.full((1, 3), 32.0)])[which]
     one = np.eye(room, room + 1)
@@ -272,14 +272,14 @@ def edges(maker: Maker, n: int, rng: np.random.Generator) -> dict[str, Array] | 
 
 
 def widths(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Few tokens in wide heads: d_k and d_v at and around 64 and 128."""
+    """Yield few tokens in wide heads: d_k and d_v at and around 64 and 128."""
     for d_k, d_v in _WIDTHS:
         if max(d_k, d_v) <= maker.domain.max_width:
             yield f"widths {d_k}, {d_v}", maker.make(Sizes(3, 5, d_k, d_v, 7), small(rng), rng)
 
 
 def windows(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Equal scores, and the weights themselves, for lengths astride those of windows, blocks and prefixes."""
+    """Yield equal scores with the weights as output, for lengths around those of windows, blocks and prefixes."""
     reach = {n + 1 for n in maker.spec.sides if n is not None} | {maker.spec.block, maker.spec.prefix} - {None}
     lengths = {n + more for n in reach if n for more in (-1, 0, 1, 2)} | {2 * n + 1 for n in reach if n}
     for n in sorted(n for n in lengths if 0 < n <= maker.domain.max_tokens):
@@ -289,7 +289,7 @@ def windows(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def positions(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Far positions, and few new tokens on caches of several lengths."""
+    """Yield far positions, and few new tokens on caches of several lengths."""
     if maker.spec.position is None:
         return
     most = maker.domain.max_tokens

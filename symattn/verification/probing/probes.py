@@ -1,6 +1,6 @@
-"""Probes: inputs by name, each made for a mistake that ordinary random inputs do not show.
+"""Probes: named inputs, each made for a mistake that ordinary random inputs do not show.
 
-A group yields (name, inputs); inputs that the specification or the domain has no place for are passed over.
+A group yields (name, inputs); the inputs are None if the specification or the domain does not admit them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from symattn.bounds.inputs import Array, Maker, Sizes
 Named = tuple[str, dict[str, Array] | None]
 Group = Callable[[Maker, np.random.Generator], Iterator[Named]]
 
-_SIZES = (  # every pair of dimensions differs in some row, and agrees in some; astride 16, 32, 64; and multiples
+_SIZES = (  # every pair of dimensions differs in some row and agrees in another; around 16, 32, 64; and multiples
     (3, 5, 4, 6), (6, 3, 2, 5), (4, 4, 3, 2), (16, 16, 16, 16), (64, 64, 64, 64), (4, 8, 8, 8), (1, 1, 1, 1),
     (1, 2, 3, 1), (2, 2, 2, 2), (4, 4, 3, 3), (2, 6, 5, 5), (3, 3, 5, 4), (5, 7, 1, 3), (2, 15, 3, 4),
     (3, 16, 2, 5), (15, 17, 2, 3), (17, 17, 2, 3), (4, 3, 65, 2), (2, 31, 3, 2), (3, 33, 2, 1), (2, 64, 3, 4),
@@ -40,12 +40,12 @@ SCALE_WIDTHS = (1, 2, 3, 4, 8, 64)
 
 
 def small(rng: np.random.Generator) -> Callable[[str, tuple[int, ...]], Array]:
-    """Entries that are integers from −2 to 2; values go up to 8."""
+    """Draw integers from −2 to 2 as entries, for values from −8 to 8."""
     return lambda name, shape: rng.integers(-8, 9, shape) if name == "v" else rng.integers(-2, 3, shape)
 
 
 def shapes(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Small integers in many shapes."""
+    """Yield small integers in many shapes."""
     for n_q, n_k, d_k, d_v in _SIZES:
         if (maker.square and n_k > 65) or (maker.tokens and n_k == 64):  # lengths of tiles are tried later
             continue
@@ -55,7 +55,7 @@ def shapes(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def batches(maker: Maker, rng: np.random.Generator, in_front: bool = False) -> Iterator[Named]:
-    """Several items, and heads, at once, with masks that differ; ``in_front``: axes that the layout does not have."""
+    """Yield batches of items, and heads, with different masks; ``in_front``: on axes that the layout does not have."""
     axes = len(maker.fronts) if in_front else maker.batches
     for sizes in dict.fromkeys(b[:axes] for b in ((2, 3), (3, 1), (3, 2)) if axes):
         for n_q, n_k in ((3, 5), (4, 4), (5, 17)):
@@ -63,13 +63,13 @@ def batches(maker: Maker, rng: np.random.Generator, in_front: bool = False) -> I
 
 
 def worked(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """The worked examples whose numbers symattn knows exactly."""
+    """Yield the worked examples, whose results symattn knows exactly."""
     for name, (q, k, v) in {"E0": _E0, "E0x": _E0X, "E1": _E1}.items():
         yield name, maker.from_heads(q, k, v)
 
 
 def scale(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Two keys at several widths, their scores 0 and one that is 1 or 2 or more when scaled."""
+    """Yield two keys at several widths, with scores 0 and one that is about 1 or 2 when scaled."""
     for d_k in SCALE_WIDTHS:
         for score in (isqrt(d_k - 1) + 1, 2 * isqrt(d_k - 1) + 2):
             n_q = 2 if maker.square or maker.spec.causal else 1
@@ -79,7 +79,7 @@ def scale(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def softmax(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Equal scores, one score far above, offsets that a softmax must not see, and constant values."""
+    """Yield equal scores, one score far above, offsets that must not change a softmax, and constant values."""
     for n in (2, 4, 8, 16):
         v = 2 * rng.integers(-8, 8, (n, 3)) + 1
         yield f"scores 0, n = {n}", maker.from_heads(np.zeros((n if maker.square else 3, 2)), np.zeros((n, 2)), v)
@@ -99,7 +99,7 @@ def softmax(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def structure(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Values that are the identity, so that the weights themselves come out; and queries, keys, values of one shape."""
+    """Yield values that are the identity, so that the weights are the output; and q, k, v of one shape."""
     for n, d in ((4, 2), (7, 3)):
         q, k = rng.integers(-2, 3, (n, d)), rng.integers(-2, 3, (n, d))
         yield f"the weights themselves, n = {n}", maker.from_heads(q, k, np.eye(n))
@@ -114,7 +114,7 @@ def structure(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def projections(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Projections that are square, d_model = h d_k = h d_v: transposed, they have the same shape."""
+    """Yield square projections, d_model = h d_k = h d_v, which keep their shape if transposed."""
     if not maker.tokens:
         return
     for n, d in ((3, 2), (4, 3), (5, 4)):
@@ -123,7 +123,7 @@ def projections(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def mask(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Yield cases of masks: the weights under it, forbidden keys that score high, values that double."""
+    """Yield masks: the weights under a mask, forbidden keys with high scores, values that double."""
     if not maker.spec.masks_anything:
         return
     for n_q, n_k in ((4, 4), (3, 6), (6, 3), (2, 5), (5, 8), (16, 16), (2, 33)):
@@ -140,7 +140,7 @@ def mask(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def _high(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """One key so far above all others that their exponentials vanish beside it: where it is forbidden, too early.
+    """Yield one key so far above all others that their exponentials vanish, wrongly so if a mask forbids that key.
 
     It is the last key, the first, and one between, so that masks of every kind forbid it to some query.
     """
@@ -157,26 +157,26 @@ def _high(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def far(maker: Maker) -> float:
-    """How far below another a score is whose exponential vanishes in the arithmetic of scores, within the domain."""
+    """Return a distance of scores, within the domain, at which the lower exponential vanishes in their arithmetic."""
     least = float(maker.precision.score.eta)
     wanted = 2.0 ** np.ceil(np.log2(-1.25 * np.log(least)))
     return float(min(wanted, 2.0 ** np.floor(np.log2(maker.largest_score * 0.75))))
 
 
 def _favourites(n: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """Query i scores 0 with key π(i), by products that are all zero, and far below with the others."""
+    """Return queries i that score 0 with key π(i), by products that are all zero, and far below with all others."""
     far = 32.0 * (isqrt(n) + 1)
     return far * (np.eye(n)[rng.permutation(n)] - 1), np.eye(n), rng.integers(-8, 9, (n, 3)).astype(float)
 
 
 def _levels(maker: Maker) -> tuple[float, ...]:
-    """Levels of scores S, within the domain: e^{−2S} vanishes in float16, in float32, in float64."""
+    """Return levels of scores S, within the domain, at which e^{−2S} vanishes in float16, float32 and float64."""
     most = 2.0 ** np.floor(np.log2(maker.largest_score * 0.9)) if maker.largest_score < np.inf else np.inf
     return tuple(dict.fromkeys(min(level, most) for level in (16.0, 64.0, 512.0)))
 
 
 def _apart(level: float, rows: int, maker: Maker, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """As ``offset``, and every other query far below the others."""
+    """Return the arrays of ``offset`` with every other query of the opposite sign."""
     q, k, v = offset(level, rows, rng)
     q[1::2, 0] *= -1
     k[:, 1] /= 4
@@ -184,7 +184,7 @@ def _apart(level: float, rows: int, maker: Maker, rng: np.random.Generator) -> t
 
 
 def offset(shift: float, rows: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """Four components, scaled by 1/2: the first gives every key the score ``shift``, the second small differences."""
+    """Return arrays of width 4: one component gives every key the score ``shift``, another small differences."""
     k = np.zeros((5, 4))
     k[:, 0], k[:, 1] = shift / 8, rng.permutation(5) - 2
     q = np.zeros((rows, 4))

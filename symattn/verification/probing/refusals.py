@@ -1,4 +1,4 @@
-"""Inputs that a function, or a library that it calls, refuses: no fault, but told, and not tried again."""
+"""Inputs that a function, or a library that it calls, refuses: no fault, but reported, and not tried again."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _BLOCKS = (2, 4, 8, 16, 32, 64, 128)
-_MOST = (128, 96, 64, 32, 16, 8)  # the widest heads that kernels were written for
+_MOST = (128, 96, 64, 32, 16, 8)  # the usual limits of kernels on the width of heads
 _LEAST = range(2, 33)
-_WIDTHS = (*range(1, 17), 20, 24, 32, 40, 48, 64, 72, 80, 96, 112, 128, 160, 192, 256)  # of heads, in code
-_TRIALS = 3  # calls that a width must take
-MISFITS = ("RuntimeError", "ValueError", "TypeError")  # of NumPy, torch and JAX, where a reshape does not fit
+_WIDTHS = (*range(1, 17), 20, 24, 32, 40, 48, 64, 72, 80, 96, 112, 128, 160, 192, 256)  # common widths of heads
+_TRIALS = 3  # calls that must succeed at a width
+MISFITS = ("RuntimeError", "ValueError", "TypeError")  # what NumPy, torch and JAX raise if a reshape does not fit
 
 
-Sized = tuple[Mapping[str, int], Memory]  # the sizes of a case, as a domain names them, and how its arrays lie
-Axes = frozenset[tuple[str, int]]  # of each input by its name, how many there are
+Sized = tuple[Mapping[str, int], Memory]  # the sizes of a case, as a domain names them, and its memory layout
+Axes = frozenset[tuple[str, int]]  # the number of axes of each input, by name
 
 
 @dataclass(frozen=True)
 class _Promise:
-    """A field of a domain, a value of it, of which cases it holds, and how many lengths it forbids."""
+    """A field of a domain with a value, which cases keep the promise, and how many lengths it forbids."""
 
     field: str
     value: Any
@@ -41,7 +41,7 @@ class _Promise:
     forbids: int
 
 
-_Tried = tuple[_Promise, frozenset[int], frozenset[int]]  # which cases break it: of those refused, of those taken
+_Tried = tuple[_Promise, frozenset[int], frozenset[int]]  # which refused, and which accepted cases break it
 
 
 def axes(case: Case) -> Axes:
@@ -50,10 +50,10 @@ def axes(case: Case) -> Axes:
 
 
 def learn(session: Session) -> None:
-    """Narrow the session's domain, and the axes that it tries, to what the function takes, where a rule explains that.
+    """Narrow the session's domain and the axes that it tries to what the function accepts, if a rule explains that.
 
-    Axes that are refused and never taken are blamed, where others are taken, unless the sizes that explain the other
-    refusals explain these as well. A wrong guess is corrected by the refusals that follow it.
+    Numbers of axes that are always refused are blamed if others are accepted, unless the sizes that explain the other
+    refusals explain these as well. Later refusals correct a wrong guess.
     """
     session.refused_axes, promises = _explanation(session)
     if promises or session.refused_axes:
@@ -74,41 +74,41 @@ def _explanation(session: Session) -> tuple[frozenset[Axes], tuple[_Promise, ...
 
 
 def _sized(session: Session, cases: Iterable[CaseResult]) -> list[Sized]:
-    """Return the different sizes of cases, and how their arrays lie in memory."""
+    """Return the different sizes and memory layouts of cases."""
     result = {(tuple(session.subject.sizes(r).items()), r.case.memory) for r in cases}
     return [(dict(sizes), memory) for sizes, memory in sorted(result)]
 
 
 def explaining(domain: Domain, refusing: Iterable[Sized], taking: Iterable[Sized]) -> tuple[_Promise, ...]:
-    """The fewest promises that every refused case breaks, and that forbid least; () where none do.
+    """Return the fewest promises that exclude every refused case and forbid least; () if none do.
 
-    Best are such that no case breaks which was taken; where there are none, some cases must be left that were. How many
-    says little, as what is tried after a first refusal follows the promise that was read from it.
+    Promises that no accepted case breaks come first; otherwise at least one accepted case must keep them. Their number
+    says little, since the cases after a first refusal follow the promise that was inferred from it.
     """
     refused, taken = list(refusing), list(taking)
     tried: list[_Tried] = []
     for promise in _promises(domain):
         breaking, lost = (frozenset(k for k, c in enumerate(of) if not promise.holds(c)) for of in (refused, taken))
-        same = any(p.field == promise.field and of == breaking for p, of, _ in tried)  # and that one forbids less
+        same = any(p.field == promise.field and of == breaking for p, of, _ in tried)  # the earlier one forbids less
         tried += [(promise, breaking, lost)] if breaking and not same else []
     exact = [t for t in tried if not t[2]]
     for many, of in ((1, exact), (2, exact), (3, exact), (1, tried), (4, exact), (2, tried)):
         sets: Iterable[tuple[_Tried, ...]] = combinations(of, many)
-        result = [c for c in sets if _all(c, 1) == len(refused) and _all(c, 2) < max(len(taken), 1)]
-        for chosen in sorted(result, key=lambda c: (sum(p.forbids for p, _, lost in c if lost), _all(c, 2))):
+        result = [c for c in sets if _broken(c, 1) == len(refused) and _broken(c, 2) < max(len(taken), 1)]
+        for chosen in sorted(result, key=lambda c: (sum(p.forbids for p, _, lost in c if lost), _broken(c, 2))):
             promises = tuple(p for p, *_ in chosen)
             if len({p.field for p in promises}) == many and _possible(domain, promises):
                 return promises
     return ()
 
 
-def _all(chosen: Sequence[_Tried], of: Literal[1, 2]) -> int:
-    """How many cases break one of them: of those refused, or of those taken."""
+def _broken(chosen: Sequence[_Tried], of: Literal[1, 2]) -> int:
+    """Return how many cases break a chosen promise: of the refused ones (1), or of the accepted ones (2)."""
     return len(frozenset().union(*(c[of] for c in chosen)))
 
 
 def _possible(domain: Domain, chosen: Sequence[_Promise]) -> bool:
-    """Return whether some input keeps them all."""
+    """Return whether some input keeps all chosen promises."""
     try:
         replace(domain, **{p.field: p.value for p in chosen})
     except InputError:
@@ -117,7 +117,7 @@ def _possible(domain: Domain, chosen: Sequence[_Promise]) -> bool:
 
 
 def _promises(domain: Domain) -> Iterator[_Promise]:
-    """Promises beyond those of the domain, the plainest first and those that forbid least."""
+    """Yield promises beyond those of the domain, the plainest first, and among these the ones that forbid least."""
     for field in ("contiguous", "same_width", "square", "square_weights", "powers_of_two", "width_powers_of_two"):
         if not getattr(domain, field):
             yield _promise(domain, field, True)
@@ -141,15 +141,15 @@ def _promise(domain: Domain, field: str, value: object) -> _Promise:
 
 
 def by_library(errors: Sequence[Failure | None]) -> bool:
-    """Return whether every call was refused by more than the function's own code, so that nothing is known of it."""
+    """Return whether every call was refused, some by a library, so that nothing is known of the function itself."""
     result = [e.refused if e is not None else "" for e in errors]
     return all(result) and "library" in result
 
 
 def misfits(session: Session, judged: CaseResult) -> bool:
-    """Return whether shapes of a layer do not fit its code, where its projections are not square.
+    """Return whether the shapes of a layer whose projections are not square do not fit its code.
 
-    Code that cuts d_model into heads refuses other widths so, without a check of its own.
+    Code that cuts d_model into heads refuses other widths in this way, without a check of its own.
     """
     error = judged.outcome.error
     if error is None or "w_v" not in judged.case.inputs or error.type not in MISFITS:
@@ -175,17 +175,17 @@ def only_width(session: Session) -> Domain | None:
 
 
 def _takes(session: Session, domain: Domain) -> bool:
-    """Return whether inputs of a domain are taken."""
+    """Return whether the function accepts inputs of a domain."""
     trial = replace(session, domain=domain)
     cases = (case for case in session.subject.drawn(trial, _TRIALS) if trial.admits(case))
     return all(trial.call(case).error is None for case in cases)
 
 
 def only_same_widths(session: Session) -> bool:
-    """Return whether a layer of tokens is right where values are as wide as keys, and wrong only elsewhere.
+    """Return whether a layer of tokens is right if values are as wide as keys, and wrong only otherwise.
 
-    Code that cuts ``w_v`` into heads by the width of keys is wrong for other widths without an error, where it would
-    refuse them with one: both take layers of one width for granted, as nearly all are.
+    Code that cuts ``w_v`` into heads by the width of keys is wrong for other widths without an error, or refuses them
+    with one: both rely on layers of one width, as nearly all are.
     """
     wrong, right = set(), 0
     for r in session.records:
@@ -199,7 +199,7 @@ def only_same_widths(session: Session) -> bool:
 
 
 def notes(session: Session) -> Iterator[str]:
-    """Say what was refused, which promises would exclude it, and what became of the domain."""
+    """Yield a note on what was refused, which promises would exclude it, and the domain that was judged."""
     if not session.refused:
         return
     smallest = min(session.refused, key=lambda r: r.case.size)
@@ -214,7 +214,7 @@ def notes(session: Session) -> Iterator[str]:
 
 
 def remedy(promises: Sequence[_Promise]) -> str:
-    """Name the options that promise that nothing of the kind occurs."""
+    """Name the options by which a user promises that no such input occurs."""
     if not promises:
         return "no promise is known that would exclude just these"
     words = (f"--{p.field.replace('_', '-')}" + ("" if p.value is True else f" {p.value}") for p in promises)

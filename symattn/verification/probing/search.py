@@ -1,4 +1,4 @@
-"""Inputs at random: sizes, a family of entries, and the entries. The same seed gives the same inputs."""
+"""Random inputs: sizes, a family of entries, and the entries. The same seed gives the same inputs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from symattn.bounds.inputs import Array, Entries, Maker, Sizes
 
 _FEW = 8
-_MANY = (17, 31, 32, 33, 64, 65)  # astride the sizes of tiles
-_MANY_SQUARE = _MANY[:4]  # where there are as many queries
+_MANY = (17, 31, 32, 33, 64, 65)  # around the sizes of tiles
+_MANY_SQUARE = _MANY[:4]  # if there are as many queries
 _WIDE = (16, 33, 64, 80)
 _WIDE_TOKENS = 64
-_OFTEN = 0.25  # how often a size is one of the larger ones
+_OFTEN = 0.25  # probability of a larger size
 _BATCHES = ((), (1, 2), (2, 3))
 
 
 def search(maker: Maker, seed: int, examples: int) -> Iterator[tuple[str, dict[str, Array]]]:
-    """So many inputs, each with a title."""
+    """Draw ``examples`` random inputs, each with a title."""
     rng = np.random.default_rng((seed, 5))
     names = sorted(FAMILIES)
     for _ in range(examples):
@@ -33,7 +33,7 @@ def climb(
     steps: int,
     measure: Callable[[dict[str, Array]], float],
 ) -> float:
-    """Change the inputs a little, again and again, and keep what makes the error a larger part of what is allowed."""
+    """Change the inputs step by step, keep what raises the ratio of error to allowed error, and return that ratio."""
     best = start
     for _ in range(steps):
         candidate = change(best)
@@ -44,13 +44,13 @@ def climb(
 
 
 def altered(maker: Maker, inputs: dict[str, Array], rng: np.random.Generator) -> dict[str, Array]:
-    """One array changed, see ``perturbed``; masks stay, and scores within the domain."""
+    """Return the inputs with one array ``perturbed``; masks stay, and scores stay within the domain."""
     names = [n for n, a in inputs.items() if n != "mask" and a.ndim > 1]
     return maker.tame(inputs | {n: maker.held(a) for n, a in perturbed(inputs, names, rng).items()})
 
 
 def perturbed(inputs: Mapping[str, Array], names: Sequence[str], rng: np.random.Generator) -> dict[str, Array]:
-    """One of the arrays scaled, or one row of it negated, copied or drawn anew."""
+    """Return one of the arrays scaled or with noise added, or with one row negated, replaced by another, or changed."""
     names = [n for n in names if inputs[n].dtype.kind == "f" and inputs[n].ndim]
     if not names:
         return {}
@@ -81,7 +81,7 @@ def _sizes(maker: Maker, rng: np.random.Generator) -> Sizes:
 
 
 def normal(rng: np.random.Generator) -> Entries:
-    """N(0, 1); weights of wide tokens N(0, 1/d_model), with which scores do not grow with the width."""
+    """Draw from N(0, 1), weights of wide tokens from N(0, 1/d_model), so that scores do not grow with the width."""
 
     def entries(name: str, shape: tuple[int, ...]) -> Array:
         wide = name.startswith("w") and len(shape) > 1 and shape[-2] >= _WIDE_TOKENS
@@ -91,12 +91,12 @@ def normal(rng: np.random.Generator) -> Entries:
 
 
 def integers(rng: np.random.Generator) -> Entries:
-    """Whole numbers from −3 to 3: most sums of few of them are exact."""
+    """Draw whole numbers from −3 to 3: most sums of few of them are exact."""
     return lambda name, shape: rng.integers(-3, 4, shape)
 
 
 def sparse(rng: np.random.Generator) -> Entries:
-    """Mostly zeros."""
+    """Draw small whole numbers, mostly zeros."""
     return lambda name, shape: rng.integers(-3, 4, shape) * (rng.random(shape) < 0.3)
 
 

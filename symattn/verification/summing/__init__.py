@@ -1,1 +1,1 @@
-"""In which order a function adds, and how wide its accumulators are: told by what cancels, from outputs alone."""
+"""In which order a function adds, and how wide its accumulators are: determined by cancellation, from outputs alone."""

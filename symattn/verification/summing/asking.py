@@ -1,8 +1,8 @@
-"""``TermSum``: a sum that somebody's function takes, asked through columns of terms, and the counts in its results.
+"""``TermSum``: a sum inside a user's function, probed by columns of terms, and the counts in its results.
 
 With M at term i, −M at term j and 1 at all others, M swallows every 1 that is added before the two have met, and every
-other 1 survives: the result is n − l(i, j). M is so large that M + n = M in the accumulator, and no more ones are alive
-in a column than come back exactly; where more are needed, several columns of the same pair share them.
+other 1 survives: the result is n − l(i, j). M is so large that M + n = M in the accumulator. A column holds at most as
+many ones as can be counted exactly; if more are needed, several columns of the same pair share them.
 
 Source: P. Xie, Y. Gao, Y. Wang, J. Xue, Revealing Floating-Point Accumulation Orders in Software/Hardware
 Implementations, USENIX ATC 2025.
@@ -18,18 +18,18 @@ import numpy as np
 from symattn.verification.summing.tree import NoTree, Pair, Tree, rebuilt
 
 Array = np.ndarray
-CALLS = 96  # at most, for one tree
-_NEAR = 0.25  # how far from a whole number a count may be
-_CHECKED = 128  # pairs at random that a tree has to explain
+CALLS = 96  # limit for one tree
+_NEAR = 0.25  # tolerance of a count, which must be a whole number
+_CHECKED = 128  # random pairs that a tree must explain
 _SEED = 11
 
 
 @dataclass(frozen=True)
 class TermNumbers:
-    """The numbers that terms are made of: M, what stands for 1, and how many of these may be alive in a column.
+    """The numbers that terms consist of: M, the unit ``one``, and how many units may be ``alive`` in a column.
 
-    ``weight`` is what the function multiplies each term by, and ``exact`` whether that is a power of two, so that
-    nothing is rounded by it.
+    ``weight`` is the factor by which the function multiplies each term; ``exact`` means that it is a power of two, so
+    that the product is not rounded.
     """
 
     large: float
@@ -59,9 +59,11 @@ class TermNumbers:
 
 @dataclass
 class TermSum:
-    """A sum of n terms: ``call`` takes terms (n, columns), always as many columns, since other numbers of them may be
-    added in another order, and gives the sums, each times ``numbers.weight``; it raises ``NoTree`` where it does not.
-    ``calls`` counts what was asked. ``first`` is the number of the first term among all, of which others are masked.
+    """A sum of n terms inside a function.
+
+    ``call`` takes terms (n, columns) and returns the sums, each times ``numbers.weight``, or raises ``NoTree``; the
+    number of columns is fixed, since another number may be added in another order. ``calls`` counts the calls.
+    ``first`` is the index of the first term, if those before it are masked.
     """
 
     n: int
@@ -77,7 +79,7 @@ class TermSum:
         self._ones = [np.isin(np.arange(self.n), group) for group in groups]
 
     def sums(self, terms: Array) -> Array:
-        """The sums of the columns, in units of a term. Raises ``NoTree``."""
+        """Return the sums of the columns, in units of a term. Raises ``NoTree``."""
         count = terms.shape[1]
         full = np.pad(terms, ((0, 0), (0, -count % self.columns)))
         result = []
@@ -89,13 +91,13 @@ class TermSum:
         return np.concatenate(result)[:count] / self.numbers.weight if result else np.zeros(0)
 
     def terms(self, i: int, j: int, alive: Array) -> Array:
-        """A column: M at i, −M at j, and 1 at the others that are alive."""
+        """Return a column: M at i, −M at j, and 1 at the others that are alive."""
         column = np.where(alive, self.numbers.one, 0.0)
         column[i], column[j] = self.numbers.large, -self.numbers.large
         return column
 
     def counts(self, columns: Sequence[Array]) -> list[int]:
-        """How many ones survive in each column. Raises ``NoTree`` where that is no number of ones."""
+        """Return how many ones survive in each column. Raises ``NoTree`` if a sum is no count of ones."""
         values = self.sums(np.stack(columns, axis=1)) / self.numbers.one
         if not np.isfinite(values).all():
             raise NoTree("large terms that cancel give NaN or infinity")
@@ -105,13 +107,13 @@ class TermSum:
         return [int(x) for x in whole]
 
     def sizes(self, pairs: Sequence[Pair]) -> list[int]:
-        """l(i, j) of each pair."""
+        """Return l(i, j) of each pair."""
         counts = self.counts([self.terms(i, j, alive) for i, j in pairs for alive in self._ones])
         per = len(self._ones)
         return [self.n - sum(counts[k : k + per]) for k in range(0, len(counts), per)]
 
     def tree(self) -> Tree:
-        """The order of the sum, which has explained further pairs, drawn at random. Raises ``NoTree``."""
+        """Return the order of the sum, checked on further random pairs. Raises ``NoTree``."""
         alone = self.counts([np.where(alive, self.numbers.one, 0.0) for alive in self._ones])
         if alone != [int(alive.sum()) for alive in self._ones]:
             raise NoTree("equal terms do not add up to their number")
@@ -121,14 +123,14 @@ class TermSum:
         return result
 
     def explains(self, tree: Tree) -> bool:
-        """Return whether a tree says what is left beside pairs at random, with other terms alive. Raises ``NoTree``."""
+        """Return whether a tree predicts the counts for random pairs, with other terms alive. Raises ``NoTree``."""
         rng = np.random.default_rng(_SEED)
         drawn = [self._drawn(rng) for _ in range(_CHECKED)]
         left = [int(alive.sum() - alive[list(tree.common(i, j))].sum()) for i, j, alive in drawn]
         return self.counts([self.terms(*d) for d in drawn]) == left
 
     def _drawn(self, rng: np.random.Generator) -> tuple[int, int, Array]:
-        """A pair, and some of the others, no more than may be alive."""
+        """Draw a pair, and some of the others, no more than may be alive."""
         i, j = rng.choice(self.n, 2, replace=False)
         alive = np.zeros(self.n, dtype=bool)
         alive[rng.choice(self.n, min(self.numbers.alive, self.n // 2), replace=False)] = True

@@ -1,4 +1,4 @@
-"""The order of a sum as a picture: its tree, terms at the bottom, what is added later higher."""
+"""The order of a sum as a picture: its tree, with terms at the bottom and later additions higher up."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from symattn.verification.summing.reading import parts_of
 from symattn.verification.summing.tree import Tree
 
 _LEFT, _RIGHT, _TOP, _FOOT = 22.0, 458.0, 16.0, 246.0
-_NUMBERED = 9  # terms with a number below, at most
+_NUMBERED = 9  # most terms with a number below
 
 
 def picture(order: Order, command: str = "") -> Picture:
-    """The tree of an order, with its words below. Raises InputError where the order could not be told."""
+    """Return a picture of the tree, with its words below. Raises ``InputError`` if the order is unknown."""
     if order.tree is None:
         raise InputError(f"there is no tree to draw: {order.why}")
     return Picture("order", scene(order, order.tree), command)
 
 
 def scene(order: Order, tree: Tree) -> Scene:
-    """Leaves side by side; a node over s of n leaves stands at log(s)/log(n) of the height, amid what it adds."""
+    """Draw the leaves in a row, and a node over s of n leaves at log(s)/log(n) of the height, amid its children."""
     drawn = Scene(f"The order in which {tree.n} {order.terms} are added", " ".join(order.words))
     _tiles(drawn, order)
     places: list[Point] = [(_across(leaf, tree.n), _FOOT) for leaf in range(tree.n)]
@@ -47,12 +47,12 @@ def _across(leaf: int, n: int) -> float:
 
 
 def _parts(order: Order) -> list[list[int]]:
-    """The tiles, where there are any."""
+    """Return the tiles, if there are any."""
     return parts_of(order.reading) if order.reading and order.reading.way == "tiles" else []
 
 
 def _tiles(drawn: Scene, order: Order) -> None:
-    """Every second tile on a tint."""
+    """Shade every second tile."""
     for part in _parts(order)[::2]:
         start, end = _across(part[0], order.n) - 1, _across(part[-1], order.n) + 1
         note = f"{order.terms} {part[0]} to {part[-1]}"
@@ -60,7 +60,7 @@ def _tiles(drawn: Scene, order: Order) -> None:
 
 
 def _numbers(drawn: Scene, order: Order, tree: Tree) -> float:
-    """Numbers below the first of each tile, or some of the terms; and where the next line may stand."""
+    """Number the first term of each tile, or some of the terms; return the y of the numbers."""
     starts = [part[0] for part in _parts(order)] or list(range(0, tree.n, max(1, tree.n // 4)))
     shown = starts[:: -(-len(starts) // _NUMBERED)]
     for leaf in shown:

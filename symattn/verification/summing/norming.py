@@ -1,7 +1,7 @@
-"""The sum that a layer norm takes over its width: its mean, read from what comes back for a term that is zero.
+"""The sum in the mean of a layer norm, read from the output at an entry that is zero.
 
-For a row x the output is (x − μ)·r, r the same for all of the row. With a term p and one that is zero, r is
-(y_p − y_0)/x_p, and the mean μ = −y_0/r; so rows of terms that cancel tell the order of the sum n·μ. A mean that is
+For a row x the output is (x − μ)·r, with the same r for the whole row. With an entry p and one that is zero, r is
+(y_p − y_0)/x_p, and the mean μ = −y_0/r; so rows of terms that cancel show the order of the sum n·μ. A mean that is
 updated term by term, as Welford's, is a sum in no order.
 """
 
@@ -19,26 +19,26 @@ from symattn.verification.summing.tree import NoTree
 
 Array = np.ndarray
 _ROWS = 64
-_LARGE = {"bfloat16": 2.0**60, "float32": 2.0**60, "float64": 2.0**300}  # with squares within the range
+_LARGE = {"bfloat16": 2.0**60, "float32": 2.0**60, "float64": 2.0**300}  # their squares are within the range
 _LONGEST = 1024  # terms
-_ALIVE = {"bfloat16": 16}  # ones, so that their mean comes back exactly enough to be counted
+_ALIVE = {"bfloat16": 16}  # ones, so few that their mean is exact enough to be counted
 
 
 def order(runner: Runner, spec: Norm, format: str, width: int) -> Order:
-    """The order in which a norm adds over its width. Nothing is told of sums of squares, of which no two cancel."""
+    """Return the order in which a layer norm adds over its width; that of an RMS norm cannot be determined."""
 
-    def asked(n: int) -> TermSum:
+    def sum_of(n: int) -> TermSum:
         if not isinstance(spec, LayerNorm):
             raise NoTree("squares have one sign, so no two of them cancel")
         if format not in _LARGE:
             raise NoTree(f"{format} lacks the range for it")
-        alive = min(_ALIVE.get(format, n), n // 2, n - 3)  # beside two large terms and a zero
-        return TermSum(n, _ROWS, TermNumbers(_LARGE[format], 1.0, alive), _asked(runner, spec))
+        alive = min(_ALIVE.get(format, n), n // 2, n - 3)  # besides two large terms and a zero
+        return TermSum(n, _ROWS, TermNumbers(_LARGE[format], 1.0, alive), _row_sums(runner, spec))
 
-    return ordered("entries of a row", width, asked, _LONGEST)
+    return ordered("entries of a row", width, sum_of, _LONGEST)
 
 
-def _asked(runner: Runner, spec: Norm) -> Callable[[Array], Array]:
+def _row_sums(runner: Runner, spec: Norm) -> Callable[[Array], Array]:
     def call(terms: Array) -> Array:
         x = terms.T
         inputs = {"x": x, "gain": np.full(len(terms), 0.0 if spec.one_plus else 1.0), "bias": np.zeros(len(terms))}
@@ -53,7 +53,7 @@ def _asked(runner: Runner, spec: Norm) -> Callable[[Array], Array]:
 
 
 def _sums(x: Array, y: Array) -> Array:
-    """n·μ of each row."""
+    """Return n·μ of each row."""
     rows, term, zero = np.arange(len(x)), np.abs(x).argmax(axis=1), np.abs(x).argmin(axis=1)
     with np.errstate(all="ignore"):
         r = (y[rows, term] - y[rows, zero]) / x[rows, term]

@@ -1,4 +1,4 @@
-"""``Order``: what is known of the order of a sum, in words, with the tree as lines of text."""
+"""``Order``: the order of a sum as far as it is known, in words, with the tree as lines of text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from symattn.document.evidence import Grade
 from symattn.verification.summing.asking import TermSum
-from symattn.verification.summing.reading import TreeReading, kept, parts_of, read, tiles_of
+from symattn.verification.summing.reading import TreeReading, common_parts, parts_of, read, tiles_of
 from symattn.verification.summing.tree import NoTree, Tree
 from symattn.verification.summing.width import Pair, Width, deepest, unlike, widths
 
@@ -17,12 +17,11 @@ from symattn.verification.summing.width import Pair, Width, deepest, unlike, wid
 class Order:
     """The order of a sum of n terms, and the digits of its accumulators.
 
-    ``tree`` is None where it is undecided, and ``why`` says why; ``widths`` are those where terms first meet and on
-    the way to the whole sum, None for the reason ``why_width``, and ``apart`` are, if there are any, the two terms that
-    were asked for them and two of which they are not so. ``tile`` and ``split`` are the size of tiles and the
-    number of parts that stay the same where there are ``longer`` terms, 0 for none. ``first`` is the place of the first
-    term where a window leaves out others before it. ``terms`` says what is added, and
-    ``calls`` how often the function was called.
+    ``terms`` says what is added, ``calls`` how often the function was called. ``tree`` is None if the order is undecided,
+    for the reason ``why``. ``widths`` are the accumulators where terms first meet and on the way to the whole sum, or
+    None for the reason ``why_width``; ``apart`` holds the two terms at which they were measured and two at which they
+    differ, if there are any. ``tile`` and ``split`` are the size of tiles and the number of parts that are the same
+    with ``longer`` terms, 0 for none. ``first`` is the index of the first term if a window leaves out earlier ones.
     """
 
     terms: str
@@ -45,10 +44,10 @@ class Order:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The order, what is the same at another length, and the accumulators: a sentence each."""
-        return tuple(self._said())
+        """The order, what is the same at another length, and the accumulators, each in a sentence."""
+        return tuple(self._sentences())
 
-    def _said(self) -> Iterator[str]:
+    def _sentences(self) -> Iterator[str]:
         if self.reading is None:
             yield f"The order in which {self.terms} are added cannot be determined: {self.why}."
             return
@@ -81,7 +80,7 @@ class Order:
 
     @property
     def text(self) -> str:
-        """The tree in a few lines; empty where there is none."""
+        """The tree in a few lines; empty if there is none."""
         return "\n".join(written(self.tree)) if self.tree else ""
 
     RECORD = (
@@ -91,56 +90,56 @@ class Order:
 
     @property
     def grade(self) -> Grade:
-        """``sampled`` where the order is known."""
+        """``sampled`` if the order is known, else ``undecided``."""
         return Grade.SAMPLED if self.tree else Grade.UNDECIDED
 
 
-def ordered(terms: str, n: int, asked: Callable[[int], TermSum], most: int) -> Order:
-    """The order of a sum of n terms, and where it has tiles, of 2n terms, if there may be so many.
+def ordered(terms: str, n: int, sum_of: Callable[[int], TermSum], most: int) -> Order:
+    """Return the order of a sum of n terms; if it has tiles, compare it with that of 2n terms, up to ``most``.
 
-    ``asked`` makes a sum of so many terms; it raises ``NoTree`` where there is none.
+    ``sum_of`` returns the sum of a number of terms, or raises ``NoTree``.
     """
-    one: TermSum | None = None
+    term_sum: TermSum | None = None
     try:
-        one = asked(n)
-        n, tree = one.n, one.tree()
+        term_sum = sum_of(n)
+        n, tree = term_sum.n, term_sum.tree()
     except NoTree as error:
-        return Order(terms, n, one.calls if one else 0, why=str(error))
+        return Order(terms, n, term_sum.calls if term_sum else 0, why=str(error))
     result: dict[str, Any] = {}
     try:
-        result["widths"] = widths(one, tree)
-        other = unlike(one, tree, result["widths"])
+        result["widths"] = widths(term_sum, tree)
+        other = unlike(term_sum, tree, result["widths"])
         result["apart"] = (deepest(tree), other) if other else None
     except NoTree as error:
         result["why_width"] = str(error)
-    calls = one.calls
+    calls = term_sum.calls
     if 2 * n <= most and tiles_of(tree) and read(tree).way == "tiles":
-        more, outcome = _longer(tree, asked)
+        more, outcome = _longer(tree, sum_of)
         result, calls = result | outcome, calls + more
-    return Order(terms, n, calls, tree, first=one.first, **result)
+    return Order(terms, n, calls, tree, first=term_sum.first, **result)
 
 
-def _longer(tree: Tree, asked: Callable[[int], TermSum]) -> tuple[int, dict[str, Any]]:
-    """How many calls twice as many terms took, and what is the same with them; nothing where that is undecided."""
+def _longer(tree: Tree, sum_of: Callable[[int], TermSum]) -> tuple[int, dict[str, Any]]:
+    """Return the calls for twice as many terms, and what stays the same with them; empty if that is undecided."""
     other: TermSum | None = None
     try:
-        other = asked(2 * tree.n)
-        if other.n != 2 * tree.n:  # a window takes no more of them
+        other = sum_of(2 * tree.n)
+        if other.n != 2 * tree.n:  # a window limits them
             return 0, {}
-        tile, split = kept(tree, other.tree())
+        tile, split = common_parts(tree, other.tree())
     except NoTree:
         return other.calls if other else 0, {}
     return other.calls, {"longer": other.n, "tile": tile, "split": split}
 
 
-# -- a tree as a line of text: (0+1+…+31)+(32+33+…+63); what stands first is added first -------------------------------
-_RUN = 4  # terms in a row that are all written
+# -- a tree as a line of text: (0+1+…+31)+(32+33+…+63); the first part is added first ----------------------------------
+_RUN = 4  # most terms in a row that are written in full
 _LINES = 12
 _NAMED = {"pairs": "pairs", "halves": "halves", "once": "at once"}
 
 
 def written(tree: Tree) -> list[str]:
-    """The sum, each part of its outermost loop on a line of its own; of many parts the first and the last ones."""
+    """Return the sum as lines, one for each part of its outermost loop; of many parts the first ones and the last."""
     parts = _parts(tree, tree.n + len(tree.nodes) - 1)
     if len(parts) == 1:
         return parts
@@ -149,7 +148,7 @@ def written(tree: Tree) -> list[str]:
 
 
 def _parts(tree: Tree, node: int) -> list[str]:
-    """Return the terms that are added one after the other to get a node."""
+    """Return in writing the terms that are added one after the other to get a node."""
     leaves = sorted(tree.subtrees[node - tree.n])
     reading = read(tree.within(leaves))
     if reading.way in _NAMED and len(leaves) > 2:
@@ -171,14 +170,14 @@ def _parts(tree: Tree, node: int) -> list[str]:
 
 
 def _inner(tree: Tree, added: tuple[int, ...]) -> str:
-    """Write the terms added in one step in brackets; several at once in square ones."""
+    """Write the terms added in one step in brackets, or in square brackets if they are added at once."""
     if len(added) > 1:
         return "[" + ", ".join(str(a) if a < tree.n else "+".join(_parts(tree, a)) for a in added) + "]"
     return "(" + "+".join(_parts(tree, added[0])) + ")"
 
 
 def _spine(tree: Tree, node: int) -> list[tuple[int, ...]]:
-    """The steps by which the largest part grows to a node: what begins, then what is added in each step."""
+    """Return the steps by which the largest part grows to a node: its start, then the nodes added in each step."""
     steps: list[tuple[int, ...]] = []
     while node >= tree.n:
         children = tree.nodes[node - tree.n]
@@ -188,7 +187,7 @@ def _spine(tree: Tree, node: int) -> list[tuple[int, ...]]:
     steps.append((node,))
     if len(steps) > 2 and len(steps[-3]) == 1 == len(steps[-2]) and steps[-2][0] < tree.n:
         begin, other, third = node, steps[-2][0], steps[-3][0]
-        if abs(third - begin) < abs(third - other):  # of two that begin, the one farther from the third stands first
+        if abs(third - begin) < abs(third - other):  # of the first two, write the one farther from the third first
             steps[-2:] = [(begin,), (other,)]
     return steps[::-1]
 
@@ -199,7 +198,7 @@ def _shortened(items: list[str]) -> list[str]:
 
 
 def _joined(terms: list[int]) -> list[str]:
-    """The sum of terms, the middle of those at an even distance left out; nothing where there are none."""
+    """Return the sum of terms, with long runs of equal steps shortened; empty if there are none."""
     result: list[str] = []
     start = 0
     while start < len(terms):

@@ -1,4 +1,4 @@
-"""A tree in words: loops in order, pairs, tiles, lanes, terms that are added at once."""
+"""A tree in words: loops in order, pairs, tiles, lanes, or all terms at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from symattn.verification.summing.tree import Tree
 
 Way = Literal["one", "order", "reversed", "pairs", "halves", "tiles", "lanes", "once", "other"]
 Parts = list[list[int]]
-#: Ways to add the results of parts; what is added in others is not told as parts.
+#: Ways to add the results of parts; parts that are added in any other way are not described as parts.
 _MERGED = {
     "order": "in order", "reversed": "from the last to the first", "pairs": "in pairs of neighbours",
     "halves": "in pairs half of them apart", "once": "at once",
@@ -22,10 +22,10 @@ _MERGED = {
 class TreeReading:
     """How n terms are added.
 
-    ``way`` is ``order`` or ``reversed`` for a loop that adds ``step`` terms at a time, ``pairs`` of neighbours or of
-    terms ``halves`` of the length apart, again and again, ``tiles`` of ``size`` terms or ``size`` ``lanes``, whose
-    results are added as ``merge`` says after each was added as ``inner`` does, and the ``tail`` of fewer terms in this
-    way too or, where that is told, as ``last`` does; ``once`` for all at once, ``one`` for a single term, or ``other``.
+    ``way`` is ``order`` or ``reversed`` for a loop that adds ``step`` terms at a time; ``pairs`` of neighbours or of
+    terms ``halves`` of the length apart, again and again; ``tiles`` of ``size`` terms or ``size`` ``lanes``: each is
+    added as ``inner`` says, and their results as ``merge`` says; a last tile of ``tail`` terms is added as ``last``
+    says if that is given, else as ``inner``; ``once`` for all at once, ``one`` for a single term, or ``other``.
     """
 
     way: Way
@@ -39,7 +39,7 @@ class TreeReading:
 
     @property
     def words(self) -> str:
-        """In words: "tiles of 64, added in order; within a tile in order, from the first to the last"."""
+        """The order in words: "tiles of 64, added in order; within a tile: in order, from the first to the last"."""
         if self.way == "tiles" and self.merge and self.inner:
             ends = f", the last of {self.tail}" if self.tail else ""
             ends += f" ({self.last.words})" if self.last else ""
@@ -60,24 +60,24 @@ class TreeReading:
 
     @property
     def looped(self) -> bool:
-        """Return whether it is one loop, which adds ``step`` terms at a time."""
+        """Return whether the sum is one loop, which adds ``step`` terms at a time."""
         return self.way in ("order", "reversed")
 
     RECORD = "way, terms = n, step?looped, size?, tail?, merge?, inner?, last?"
 
 
 def _ordinal(n: int) -> str:
-    """1st, 2nd, 3rd, 4th, 11th, 22nd."""
+    """Return 1st, 2nd, 3rd, 4th, 11th, 22nd."""
     return f"{n}{'th' if n % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
 
 
 def read(tree: Tree) -> TreeReading:
-    """The plainest reading: a loop, pairs, tiles, or lanes, in this order; ``other`` where it is none of these."""
+    """Return the simplest reading: a loop, pairs, tiles or lanes, in this order, or else ``other``."""
     return _plain(tree) or next(_in_parts(tree), TreeReading("other", tree.n))
 
 
 def _plain(tree: Tree) -> TreeReading | None:
-    """A sum that has no parts."""
+    """Return the reading of a sum without parts, or None."""
     if tree.n == 1 or len(tree.nodes) == 1:
         way: Way = "one" if tree.n == 1 else "once" if tree.n > 2 else "order"
         return TreeReading(way, tree.n)
@@ -91,7 +91,7 @@ def _plain(tree: Tree) -> TreeReading | None:
 
 
 def _loop(tree: Tree) -> TreeReading | None:
-    """One sum that grows by ``step`` terms at a time, the last ones perhaps fewer."""
+    """Return the reading of one sum that grows by ``step`` terms at a time, perhaps fewer at the end, or None."""
     grown = [sorted(result) for result in tree.subtrees]
     sizes = [len(result) for result in grown]
     steps = [b - a for a, b in pairwise(sizes)]
@@ -104,7 +104,7 @@ def _loop(tree: Tree) -> TreeReading | None:
 
 
 def _in_parts(tree: Tree) -> Iterator[TreeReading]:
-    """Tiles and lanes that are subtrees, each added in the same way, whose results are added in a plain way."""
+    """Yield the readings by tiles and by lanes that are subtrees, all added alike, and then in a simple way."""
     for size in range(2, tree.n):
         yield from _as_parts(tree, "tiles", size, _runs(tree.n, size))
     for size in range(tree.n // 2, 1, -1):
@@ -112,10 +112,10 @@ def _in_parts(tree: Tree) -> Iterator[TreeReading]:
 
 
 def _as_parts(tree: Tree, way: Way, size: int, parts: Parts) -> Iterator[TreeReading]:
-    """The reading by these parts, if there is one."""
+    """Yield the reading by these parts, if there is one."""
     if not all(frozenset(part) in tree.known for part in parts):
         return
-    if way == "tiles" and len(parts) == 2 and len(parts[1]) == 1:  # a term that comes last is no tile
+    if way == "tiles" and len(parts) == 2 and len(parts[1]) == 1:  # a single last term is no tile
         return
     merge = _plain(tree.over(parts))
     inner = {tree.within(part) for part in parts if len(part) == len(parts[0])}
@@ -127,31 +127,32 @@ def _as_parts(tree: Tree, way: Way, size: int, parts: Parts) -> Iterator[TreeRea
 
 
 def parts_of(reading: TreeReading) -> Parts:
-    """The terms of each tile or lane."""
+    """Return the terms of each tile or lane."""
     return (_runs if reading.way == "tiles" else _strides)(reading.n, reading.size)
 
 
 def _runs(n: int, size: int) -> Parts:
-    """Terms next to each other, ``size`` of them, the last ones perhaps fewer."""
+    """Return runs of ``size`` neighbours; the last run may be shorter."""
     return [list(range(start, min(start + size, n))) for start in range(0, n, size)]
 
 
 def _strides(n: int, count: int) -> Parts:
-    """Every ``count``-th term."""
+    """Return ``count`` lanes, each of every ``count``-th term."""
     return [list(range(start, n, count)) for start in range(count)]
 
 
 def tiles_of(tree: Tree) -> set[int]:
-    """The sizes of runs of neighbours, from 2 terms to half of them, that are added each before they meet."""
+    """Return the sizes, from 2 to half of the terms, for which all runs of neighbours are subtrees."""
     sizes = range(2, (tree.n + 1) // 2 + 1)
     return {size for size in sizes if all(frozenset(part) in tree.known for part in _runs(tree.n, size))}
 
 
-def kept(one: Tree, other: Tree) -> tuple[int, int]:
-    """The size of tiles, and the number of parts (split-K), that two lengths of a sum have in common; 0 for none.
+def common_parts(one: Tree, other: Tree) -> tuple[int, int]:
+    """Return the size of tiles, and the number of parts (split-K), that two lengths of a sum share; 0 for none.
 
-    Both are read where parts are added last: tiles are those of one size that add alike at both lengths; where there
-    are none, parts are as many at both lengths, which they divide, added alike, and may have tiles within.
+    Both are those whose results are added last. Tiles have the same size and inner order at both lengths. If there are
+    none, the number of parts is the same at both lengths, which it divides; they are merged alike, and may have tiles
+    within.
     """
     tile = _tile(one, other)
     if tile:
@@ -167,7 +168,7 @@ def kept(one: Tree, other: Tree) -> tuple[int, int]:
 
 
 def _tile(one: Tree, other: Tree) -> int:
-    """The size of the tiles whose results both sums add last, if it is the same, and so is the order within; or 0."""
+    """Return the size of the tiles whose results both sums add last, if it and the order within are the same, or 0."""
     if _plain(one) or _plain(other):
         return 0
     for size in range(2, (one.n + 1) // 2 + 1):
@@ -177,5 +178,5 @@ def _tile(one: Tree, other: Tree) -> int:
 
 
 def _tiled(tree: Tree, size: int) -> TreeReading | None:
-    """The reading by tiles of this size, if there is one."""
+    """Return the reading by tiles of this size, or None."""
     return next(_as_parts(tree, "tiles", size, _runs(tree.n, size)), None)

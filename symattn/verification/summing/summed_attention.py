@@ -1,8 +1,8 @@
 """Attention as a sum over keys: with queries of zeros all scores are equal, and each column of values is added up.
 
-A column of values is a column of terms, so a call with d_v columns asks d_v sums. The weights of the last query have to
-be equal for this, which the definition says: those of masked keys are zero, and positions, biases or sinks may make
-others differ. What else a call needs (masks, which are open, and projections) is made as for any probe.
+A column of values is a column of terms, so a call with d_v columns has d_v sums. The weights of the last query must be
+equal by the definition: those of masked keys are zero, and positions, biases or sinks may make others differ.
+Other inputs of a call (open masks, and projections) are made as for any probe.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from symattn.verification.summing.tree import NoTree
 Array = np.ndarray
 KEYS = 128
 COLUMNS = 64
-_ALIKE = 1e-9  # how far weights may be apart, relative to them
+_ALIKE = 1e-9  # relative difference up to which weights count as equal
 _ADDED = ("bias", "b_rel")  # numbers that are added to scores, and may be zero
 
 
 @dataclass(frozen=True)
 class Attending:
-    """A function of attention, and what makes inputs for it. ``row`` asks for the last output of the first head."""
+    """A function of attention, with a maker of its inputs. ``row`` returns the last output of the first head."""
 
     runner: called_target.Runner
     maker: Maker
 
     @property
     def width(self) -> int:
-        """d_k and d_v."""
+        """The width of the inputs, d_k = d_v."""
         return self.maker.domain.widths.down(COLUMNS) or COLUMNS
 
     def inputs(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
-        """Inputs by which each head gets these. Raises ``NoTree`` where there are none."""
+        """Return inputs by which each head gets these arrays. Raises ``NoTree`` if there are none."""
         try:
             result = self.maker.from_heads(q, k, v)
         except case_result.UNFIT:
@@ -49,7 +49,7 @@ class Attending:
         return {**result, **zeros}
 
     def row(self, inputs: Mapping[str, Array]) -> Array:
-        """Return the output for the last query. Raises ``NoTree`` where there is none."""
+        """Return the output for the last query. Raises ``NoTree`` if there is none."""
         outcome = self.runner.run(inputs)
         if outcome.error is not None:
             raise NoTree(f"the function refuses these inputs ({outcome.error})")
@@ -59,7 +59,7 @@ class Attending:
         return np.asarray(values.reshape(-1, *values.shape[-2:])[0, -1], dtype=float)
 
     def weights(self, inputs: Mapping[str, Array]) -> Array:
-        """The weights of the last query by the definition. Raises ``NoTree`` where it has none."""
+        """Return the weights of the last query by the definition. Raises ``NoTree`` if it has none."""
         spec, given = reference.canonical(self.maker.spec), {n: np.asarray(a) for n, a in inputs.items()}
         try:
             with np.errstate(all="ignore"):
@@ -69,51 +69,51 @@ class Attending:
         return np.asarray(values.reshape(-1, *values.shape[-2:])[0, -1])
 
     def sum_over(self, n: int) -> TermSum:
-        """The sum over n keys, as far as the last query sees them. Raises ``NoTree``."""
+        """Return the sum over those of n keys that the last query sees. Raises ``NoTree``."""
         first = self._inputs(np.zeros((n, self.width)))
         weights = self.weights(first)
         seen = np.flatnonzero(weights)
         if len(seen) < 3 or np.ptp(weights[seen]) > _ALIKE * weights[seen].max():
             raise NoTree("with queries of zeros the weights of keys differ, or there are fewer than three")
         numbers = TermNumbers.of(self.maker.precision.input.name, len(seen), float(weights[seen[0]]))
-        return TermSum(len(seen), self.width, numbers, self._asked(seen, first["k"].shape[-2]), first=int(seen[0]))
+        return TermSum(len(seen), self.width, numbers, self._sums(seen, first["k"].shape[-2]), first=int(seen[0]))
 
-    def _asked(self, array: Array, keys: int) -> Callable[[Array], Array]:
+    def _sums(self, seen: Array, keys: int) -> Callable[[Array], Array]:
         def call(terms: Array) -> Array:
             values = np.zeros((keys, self.width))
-            values[array] = terms
+            values[seen] = terms
             return self.row(self._inputs(values))
 
         return call
 
     def _inputs(self, values: Array) -> dict[str, Array]:
-        """Queries of zeros, keys that are all alike, and these values."""
+        """Return queries of zeros, keys that are all equal, and these values."""
         n = len(values)
         return self.inputs(np.zeros((n, self.width)), np.ones((n, self.width)), values)
 
 
 def order(runner: called_target.Runner, maker: Maker, keys: int = KEYS) -> Order:
-    """The order in which attention adds over its keys."""
+    """Return the order in which attention adds over its keys."""
     attending = Attending(runner, maker)
     return ordered("keys", keys, attending.sum_over, maker.domain.max_tokens)
 
 
 # -- whether scores are rounded to half precision before the largest is subtracted -------------------------------------
-# Asked are two keys whose scores are alike then, and differ otherwise. With scale 1/8, a query gives two keys the
-# scores 2048 and 2054 in bfloat16 (16384 and 16390 in float16), which the format holds as the same number, and so it
-# does what comes of them by the scale: the weights differ by a factor of e^0.75 where neither is stored, and are equal
-# where one is. All other keys have weight zero.
-_SCALED = {"bfloat16": 256.0, "float16": 2048.0}  # scores at which the format holds every other whole number
-_APART = 0.75  # scaled scores
-_FIRST = 32.0  # of the query; the second entry is 1
-_NEAR, _TELLING = 0.02, 0.1  # how near weights are to what is meant, and how far apart what is meant has to be
+# Two keys get scores that are equal if rounded, and differ otherwise. With scale 1/8, a query gives two keys the scores
+# 2048 and 2054 in bfloat16 (16384 and 16390 in float16), which the format rounds to the same number, before and after
+# scaling: the weights differ by a factor of e^0.75 if neither is stored, and are equal if one is. All other keys have
+# weight zero.
+_SCALED = {"bfloat16": 256.0, "float16": 2048.0}  # scores at which the format represents every other whole number
+_APART = 0.75  # difference of the scaled scores
+_FIRST = 32.0  # first entry of the query; the second is 1
+_NEAR, _TELLING = 0.02, 0.1  # tolerance of the weights, and the least difference between the two hypotheses
 
 
 @dataclass(frozen=True)
 class StoredScores:
-    """Scores that are ``stored`` in a ``format`` or not; None where ``why`` it cannot be determined.
+    """Whether scores are ``stored`` in a ``format``; None if that cannot be determined, for the reason ``why``.
 
-    ``scores`` are those of two keys, and ``weights`` what these got."""
+    ``scores`` are those of two keys, and ``weights`` the weights that they got."""
 
     stored: bool | None = None
     why: str = ""
@@ -123,7 +123,7 @@ class StoredScores:
 
     @property
     def words(self) -> str:
-        """In a sentence."""
+        """The result in a sentence."""
         if self.stored is None:
             return f"Whether scores are stored cannot be determined from two keys: {self.why}."
         (s, t), (a, b) = self.scores, self.weights
@@ -135,7 +135,7 @@ class StoredScores:
 
 
 def scores(runner: called_target.Runner, maker: Maker, keys: int = KEYS) -> StoredScores:
-    """One call, whose last two keys are looked at."""
+    """Determine from the weights of the last two keys in one call whether scores are stored."""
     try:
         return _scores(Attending(runner, maker), keys)
     except NoTree as error:
@@ -158,14 +158,14 @@ def _scores(attending: Attending, n: int) -> StoredScores:
     if not np.abs(apart - alike).max() > _TELLING:
         raise NoTree("by the definition the weights hardly differ")
     values = attending.row(given)[:2]
-    for stored, meant in ((False, apart), (True, alike)):
-        if np.abs(values - meant).max() < _NEAR:
+    for stored, expected in ((False, apart), (True, alike)):
+        if np.abs(values - expected).max() < _NEAR:
             return StoredScores(stored, "", (first, second), (float(values[0]), float(values[1])), name)
     raise NoTree("their weights are neither those of scores that differ nor of equal scores")
 
 
 def _keys(attending: Attending, n: int, first: float, second: float) -> dict[str, Array]:
-    """Inputs whose last two keys have these scores, and each a column of the values."""
+    """Return inputs whose last two keys have these scores, and a column of the values each."""
     q, k, v = (np.zeros((n, attending.width)) for _ in "qkv")
     q[:, 0], q[:, 1] = _FIRST, 1.0
     k[:, 0] = -first / _FIRST

@@ -1,9 +1,9 @@
-"""``Tree``: the order of a sum, and how one is found from the sizes of smallest common subtrees.
+"""``Tree``: the order of a sum, and its reconstruction from the sizes of smallest common subtrees.
 
-A sum of n terms in floating point is a tree: its leaves are the terms, each node adds what its children give. Two terms
-i and j meet in their smallest common subtree, of size l(i, j). For a leaf i the subtrees that hold it are nested, and j
-is in the first of them whose size is l(i, j); so the l(i, j) of one i give all subtrees around it, and what hangs
-beside them is found in the same way.
+A sum of n terms in floating point is a tree: its leaves are the terms, and each node adds the results of its children.
+Two terms i and j meet in their smallest common subtree, of size l(i, j). The subtrees that contain a leaf i are nested,
+and j is in the first of them whose size is l(i, j); so the l(i, j) of one i give all subtrees around it, and their
+siblings are found in the same way.
 
 Source: P. Xie, Y. Gao, Y. Wang, J. Xue, Revealing Floating-Point Accumulation Orders in Software/Hardware
 Implementations, USENIX ATC 2025.
@@ -18,18 +18,20 @@ from functools import cached_property
 import numpy as np
 
 Pair = tuple[int, int]
-_MANY = 8  # leaves of which one is added alone; more are asked whether all are
+_MANY = 8  # leaves; if one of more than these is added alone, test whether all are added at once
 Sizes = Callable[[Sequence[Pair]], Sequence[int]]
 
 
 class NoTree(Exception):
-    """Raised when the outputs are those of no order of adding; the words say why."""
+    """Raised if no order of addition explains the outputs; the message says why."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """The order in which n terms are added: the leaves are 0 to n − 1, and ``nodes[k]``, which is named n + k, adds its
-    two children or, at once, more of them; children come before their parents.
+    """The order in which n terms are added.
+
+    The leaves are 0 to n − 1; ``nodes[k]``, which is named n + k, adds its two or more children at once. Children come
+    before their parents.
 
     >>> Tree.of(3, [{0, 1}, {0, 1, 2}]).nodes
     ((0, 1), (3, 2))
@@ -40,7 +42,7 @@ class Tree:
 
     @staticmethod
     def of(n: int, subtrees: Iterable[Iterable[int]]) -> Tree:
-        """The tree with these subtrees, of which any two are nested or apart; always in the same order."""
+        """Return the tree with these subtrees, any two of which are nested or disjoint, in a canonical order."""
         top, nodes = list(range(n)), []
         for leaves in sorted(map(sorted, subtrees), key=lambda result: (len(result), result)):
             nodes.append(tuple(dict.fromkeys(top[leaf] for leaf in leaves)))
@@ -62,16 +64,16 @@ class Tree:
         return frozenset((*self.subtrees, *(frozenset((leaf,)) for leaf in range(self.n))))
 
     def node(self, leaves: frozenset[int]) -> int:
-        """The leaf or node that these leaves make up."""
+        """Return the leaf or node over exactly these leaves."""
         return min(leaves) if len(leaves) == 1 else self.n + self.subtrees.index(leaves)
 
     def common(self, i: int, j: int) -> frozenset[int]:
-        """The leaves of the smallest subtree that holds both."""
+        """Return the leaves of the smallest subtree that contains both."""
         return self.subtrees[int(self._meeting[i, j])]
 
     @cached_property
     def _meeting(self) -> np.ndarray:
-        """Return for each pair the smallest subtree that holds both, by its place."""
+        """For each pair the index of the smallest subtree that contains both."""
         values = np.zeros((self.n, self.n), dtype=int)
         for k in range(len(self.nodes) - 1, -1, -1):  # parents first
             leaves = list(self.subtrees[k])
@@ -79,66 +81,66 @@ class Tree:
         return values
 
     def within(self, leaves: Sequence[int]) -> Tree:
-        """The subtree over these leaves, which are counted anew in their order."""
+        """Return the subtree over these leaves, renumbered in their order."""
         place = {leaf: k for k, leaf in enumerate(leaves)}
         inner = (result for result in self.subtrees if result <= place.keys())
         return Tree.of(len(leaves), ([place[leaf] for leaf in result] for result in inner))
 
     def over(self, parts: Sequence[Sequence[int]]) -> Tree:
-        """How the results of these parts, subtrees that make up the whole, are added."""
+        """Return the tree by which the results of these parts, subtrees that make up the whole, are added."""
         outer = (result for result in self.subtrees if not any(result <= set(part) for part in parts))
         return Tree.of(len(parts), ([k for k, part in enumerate(parts) if part[0] in result] for result in outer))
 
 
 def rebuilt(n: int, sizes: Sizes) -> Tree:
-    """The tree of n terms from the sizes l(i, j) of smallest common subtrees, which are asked for in few rounds.
+    """Return the tree of n terms from the sizes l(i, j) of smallest common subtrees, requested in few rounds.
 
-    Raises ``NoTree`` where the sizes are those of no tree.
+    Raises ``NoTree`` if no tree has these sizes.
     """
     result: list[frozenset[int]] = []
-    open_ = [(list(range(n)), n + 1)]  # leaves of sibling subtrees, and the size of what holds these
+    open_ = [(list(range(n)), n + 1)]  # leaves of sibling subtrees, and the size of their common parent
     last, doubted = False, set[Pair]()
     while open_:
         pivots = [leaves[-1 if last else 0] for leaves, _ in open_]
         pairs = [(p, j) for p, (leaves, _) in zip(pivots, open_, strict=True) for j in leaves if j != p]
         size = dict(zip(pairs, sizes(pairs), strict=True))
         maybe: list[tuple[list[int], int]] = []
-        asked, open_, last = open_, [], not last  # in turn the first and the last: loops run either way
-        for p, (leaves, outer) in zip(pivots, asked, strict=True):
-            subtrees, beside = _around(p, {j: size[p, j] for j in leaves if j != p}, outer)
+        current, open_, last = open_, [], not last  # the first and the last leaf in turn: loops run either way
+        for p, (leaves, outer) in zip(pivots, current, strict=True):
+            subtrees, siblings = _around(p, {j: size[p, j] for j in leaves if j != p}, outer)
             result += subtrees
-            open_ += [(rest, of) for rest, of in beside if len(rest) > 1]
-            lone = [(rest, of) for rest, of in beside if not subtrees and len(rest) > _MANY]
+            open_ += [(rest, of) for rest, of in siblings if len(rest) > 1]
+            lone = [(rest, of) for rest, of in siblings if not subtrees and len(rest) > _MANY]
             maybe += [(rest, of) for rest, of in lone if (rest[0], of) not in doubted]
         once = _at_once(maybe, sizes)
         open_ = [entry for entry in open_ if entry not in once]
-        doubted |= {(leaf, of) for rest, of in maybe for leaf in rest}  # which is asked once
+        doubted |= {(leaf, of) for rest, of in maybe for leaf in rest}  # to test each only once
     return Tree.of(n, result)
 
 
 def _at_once(maybe: list[tuple[list[int], int]], sizes: Sizes) -> list[tuple[list[int], int]]:
-    """Return the sets of leaves that are added at once, of these sets, one sibling of which is a leaf.
+    """Return those of the sets of leaves that are added at once.
 
-    Pairs are asked that stand a power of two apart, in which loops, tiles and lanes would show; a tree has to explain
-    others at random afterwards.
+    Tested are pairs whose distance is a power of two, which would show loops, tiles and lanes; later the tree must
+    explain random pairs.
     """
     pairs = [[(a, b) for k in range(len(rest).bit_length()) for a, b in zip(rest, rest[2**k :], strict=False)]
              for rest, _ in maybe]  # fmt: skip
-    result = iter(sizes([pair for some in pairs for pair in some]) if pairs else ())
-    left = [[next(result) for _ in some] for some in pairs]
-    return [entry for entry, got in zip(maybe, left, strict=True) if set(got) == {entry[1]}]
+    result = iter(sizes([pair for of_set in pairs for pair in of_set]) if pairs else ())
+    met = [[next(result) for _ in of_set] for of_set in pairs]
+    return [entry for entry, got in zip(maybe, met, strict=True) if set(got) == {entry[1]}]
 
 
 def _around(p: int, sizes: dict[int, int], outer: int) -> tuple[list[frozenset[int]], list[tuple[list[int], int]]]:
-    """The subtrees that hold p below one of size ``outer``, and the leaves beside each, with its size."""
-    inside, subtrees, beside = [p], [], []
+    """Return the subtrees that contain p below one of size ``outer``, and the sibling leaves added to get each size."""
+    inside, subtrees, siblings = [p], [], []
     for size in sorted(set(sizes.values())):
         rest = [j for j in sizes if sizes[j] == size]
-        beside.append((rest, size))
+        siblings.append((rest, size))
         if size == outer:
             continue
         inside += rest
         if len(inside) != size:
             raise NoTree("no order of adding loses what this sum loses")
         subtrees.append(frozenset(inside))
-    return subtrees, beside
+    return subtrees, siblings

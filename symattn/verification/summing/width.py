@@ -1,14 +1,14 @@
-"""How many digits an accumulator has: a small term is added to a large one, which then cancels; what is left of it?
+"""How many digits an accumulator has: add a small term to a large one, cancel the large one, and see what is left.
 
 With 1 at term i, 2⁻ᵏ at m and −1 at j, where i and m meet before j, the result is 2⁻ᵏ as long as 1 + 2⁻ᵏ is a number of
-the accumulator, which has t digits for k up to t − 1. At k = t a tie to even gives 0, and one away from zero 2¹⁻ᵗ. With
-1.5 · 2⁻ᵗ in its place, rounding to nearest gives 2¹⁻ᵗ and cutting off 0. Where i and j meet at last, partial results
-are stored in between, so the narrowest of these is told. After the last addition nothing cancels any more, so nothing
-is told of it. Many terms of 2⁻ᵗ⁻² are lost one by one, unless the sum keeps what is lost beside it.
+the accumulator; with t digits, that is for k up to t − 1. At k = t a tie to even gives 0, and one away from zero 2¹⁻ᵗ.
+With 1.5 · 2⁻ᵗ in its place, rounding to nearest gives 2¹⁻ᵗ and truncation 0. If i and j meet last, partial results are
+stored in between, so the narrowest of these is measured. Nothing cancels after the last addition, so its digits remain
+unknown. Many terms of 2⁻ᵗ⁻² are lost one by one, unless the sum is compensated.
 
 Source: M. Fasi, N. J. Higham, M. Mikaitis, S. Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer
 Science 7:e330 (2021); X. Li, A. Li, B. Fang, K. Swirydowicz, I. Laguna, G. Gopalakrishnan, FTTN: Feature-Targeted
-Testing for Numerical Properties of NVIDIA & AMD Matrix Accelerators (2024). Both ask matrix units in this way.
+Testing for Numerical Properties of NVIDIA & AMD Matrix Accelerators (2024). Both test matrix units in this way.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from symattn.verification.summing.asking import TermSum
 from symattn.verification.summing.tree import NoTree, Tree
 
 _MOST = 64  # digits
-_NEAR = 0.2  # how far from the last digit what comes back may be, which is rounded once more
+_NEAR = 0.2  # tolerance of a result, relative to the last digit, since it is rounded once more
 _NAMES = {8: "bfloat16", 11: "float16", 24: "float32", 53: "float64"}
-#: Whether to nearest, and whether ties go away from zero: what is left of 1/4, 1/2 and 3/4 of the last digit.
+#: (to nearest, ties away from zero): what is left of 1/4, 1/2 and 3/4 of the last digit.
 _ROUNDED = {(True, False): (0, 0, 1), (False, False): (0, 0, 0), (True, True): (0, 1, 1), (None, False): (1, 1, 1)}
-_KEPT = 16  # small terms that a compensated sum does not lose, of which it takes half at least to see it
+_KEPT = 16  # small terms that a compensated sum does not lose; at least half of them are needed
 Triple = tuple[int, int, int]
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Width:
-    """The digits t of an accumulator, at least so many where ``more``, and whether it rounds to nearest, None where
-    that does not show; ``away`` where ties go away from zero."""
+    """The digits t of an accumulator, or at least so many if ``more``; ``nearest`` says whether it rounds to nearest,
+    None if unknown, and ``away`` whether ties go away from zero."""
 
     digits: int
     more: bool = False
@@ -43,7 +43,7 @@ class Width:
 
     @property
     def words(self) -> str:
-        """Digits, their format, and how it rounds."""
+        """The digits, their format, and the rounding."""
         if self.more:
             return f"{self.digits} digits or more"
         name = f", as {_NAMES[self.digits]} has" if self.digits in _NAMES else ", which no usual format has"
@@ -51,26 +51,26 @@ class Width:
         return f"{self.digits} digits{name}{rounds}{', ties away from zero' if self.away else ''}"
 
 
-def widths(asked: TermSum, tree: Tree) -> tuple[Width, Width]:
-    """The accumulator where terms first meet, and the narrowest on the way to the whole sum, for the deepest terms.
+def widths(term_sum: TermSum, tree: Tree) -> tuple[Width, Width]:
+    """Return the accumulator where the deepest terms first meet, and the narrowest on their way to the whole sum.
 
-    Raises ``NoTree`` where weights round the terms, where all terms are added at once, and where what comes back is
-    that of no number of digits or of a compensated sum.
+    Raises ``NoTree`` if weights round the terms, if all terms are added at once, if the results fit no number of
+    digits, and for compensated sums.
     """
-    if not asked.numbers.exact:
+    if not term_sum.numbers.exact:
         raise NoTree(
-            f"each term is rounded by its weight, 1/{1 / asked.numbers.weight:g}; hint: as many as a power of two"
+            f"each term is rounded by its weight, 1/{1 / term_sum.numbers.weight:g}; hint: as many as a power of two"
         )
     around = _path(tree, deepest(tree)[0])
     first, last = _triples(around, deepest(tree))
-    inner = _width(asked, first)
-    if inner.nearest is not None and _compensated(asked, around, last, inner.digits):
+    inner = _width(term_sum, first)
+    if inner.nearest is not None and _compensated(term_sum, around, last, inner.digits):
         raise NoTree("small terms that are lost one by one survive together, as in a compensated sum")
-    return inner, inner if first == last else _width(asked, last)
+    return inner, inner if first == last else _width(term_sum, last)
 
 
 def deepest(tree: Tree) -> Pair:
-    """Two terms that meet deepest. Raises ``NoTree`` where all are added at once."""
+    """Return two terms that meet deepest. Raises ``NoTree`` if all are added at once."""
     depth = [sum(i in result for result in tree.subtrees) for i in range(tree.n)]
     i = int(np.argmax(depth))
     if max(depth) < 2:
@@ -78,29 +78,29 @@ def deepest(tree: Tree) -> Pair:
     return i, min(_path(tree, i)[0] - {i})
 
 
-def unlike(asked: TermSum, tree: Tree, told: tuple[Width, Width]) -> Pair | None:
-    """Two terms of which the digits told are not so, where they meet or on the way; None where none were found.
+def unlike(term_sum: TermSum, tree: Tree, known: tuple[Width, Width]) -> Pair | None:
+    """Return two terms to which the ``known`` widths do not apply, where they meet or on the way, or None.
 
-    Asked are places where terms alone meet, since all other additions are on the way from these; of many some, spread
-    evenly. Where they meet, those alone are asked whose sum goes on as that of the deepest.
+    Tested are evenly spread places where single terms meet, since all other additions are on the way from these. Where
+    they meet, only those are tested whose sums then grow as that of the deepest terms does.
     """
     pairs = [sorted(f)[:2] for f, children in zip(tree.subtrees, tree.nodes, strict=True) if max(children) < tree.n]
-    some = np.unique(np.linspace(0, len(pairs) - 1, max(2, asked.columns // 4)).astype(int))
-    at = [deepest(tree), *((pairs[k][0], pairs[k][1]) for k in some)]
+    chosen = np.unique(np.linspace(0, len(pairs) - 1, max(2, term_sum.columns // 4)).astype(int))
+    at = [deepest(tree), *((pairs[k][0], pairs[k][1]) for k in chosen)]
     paths = [_path(tree, i) for i, _ in at]
     triples = [_triples(path, pair) for path, pair in zip(paths, at, strict=True) if len(path) > 1]
     sizes = [[len(result) for result in path[:2]] for path in paths if len(path) > 1]
     near = [first for (first, _), size in zip(triples, sizes, strict=True) if size == sizes[0]]
-    t, least = told[0].digits, told[1].digits
-    probes = [] if told[0].more else [2.0 ** (1 - t), 2.0**-t, 1.5 * 2.0**-t]
-    if told[0] == told[1]:
+    t, least = known[0].digits, known[1].digits
+    probes = [] if known[0].more else [2.0 ** (1 - t), 2.0**-t, 1.5 * 2.0**-t]
+    if known[0] == known[1]:
         near += _outer(tree, paths[0], triples[0][1])
-    results = _odd(asked, near, probes)
-    return results or _odd(asked, [last for _, last in triples], [] if told[1].more else [2.0 ** (1 - least)])
+    inner = _differing(term_sum, near, probes)
+    return inner or _differing(term_sum, [last for _, last in triples], [] if known[1].more else [2.0 ** (1 - least)])
 
 
-def _odd(term_sum: TermSum, at: list[Triple], probes: list[float]) -> Pair | None:
-    """Where something else comes back than at the first place."""
+def _differing(term_sum: TermSum, at: list[Triple], probes: list[float]) -> Pair | None:
+    """Return the first pair with other results than the first place, or None."""
     left = _left(term_sum, [(place, x) for place in at for x in probes]).reshape(len(at), len(probes))
     for (i, m, _), here in zip(at, left, strict=True):
         if (np.abs(here - left[0]) > _NEAR * np.array(probes)).any():
@@ -109,23 +109,23 @@ def _odd(term_sum: TermSum, at: list[Triple], probes: list[float]) -> Pair | Non
 
 
 def _outer(tree: Tree, path: list[frozenset[int]], at: Triple) -> list[Triple]:
-    """Return the same i and j, with an m whose own sum comes to that of i, where this is first and last so."""
+    """Return i and j with an m from the first and from the last subtree of several terms that joins the sum of i."""
     added = [b - a for a, b in pairwise(path[:-1]) if len(b - a) > 1 and b - a in tree.known]
     return [(at[0], min(result), at[2]) for result in dict.fromkeys((*added[:1], *added[-1:]))]
 
 
 def _path(tree: Tree, i: int) -> list[frozenset[int]]:
-    """The subtrees that hold i, from the smallest."""
+    """Return the subtrees that contain i, from the smallest."""
     return [result for result in tree.subtrees if i in result]
 
 
 def _triples(path: list[frozenset[int]], pair: Pair) -> tuple[Triple, Triple]:
-    """Two terms that meet first on a path, with a j that comes to them next, and with one that comes last."""
+    """Return a pair that meets first on a path with the j that is added next, and with one that is added last."""
     return (*pair, min(path[1] - path[0])), (*pair, min(path[-1] - path[-2]))
 
 
 def _width(term_sum: TermSum, at: Triple) -> Width:
-    """Return the width that survives beside the large term. Raises ``NoTree``."""
+    """Return the width of the accumulator at a place. Raises ``NoTree``."""
     most = min(_MOST, 39 + int(np.log2(term_sum.numbers.weight))) if _large(term_sum) != 1 else _MOST
     small = 2.0 ** -np.arange(1.0, most + 1)
     values = _left(term_sum, [(at, x) for x in small])
@@ -136,15 +136,15 @@ def _width(term_sum: TermSum, at: Triple) -> Width:
         return Width(most + 1, more=True)
     t = int(lost[0]) + 1
     below, above = _left(term_sum, [(at, x * 2.0**-t) for x in (0.5, 1.5)])
-    left = np.array([below, values[t - 1], above]) * 2.0 ** (t - 1)  # of half the last digit and less and more than it
-    for results, meant in _ROUNDED.items():
-        if (np.abs(left - meant) < _NEAR).all():
-            return Width(t, False, *results)
+    left = np.array([below, values[t - 1], above]) * 2.0 ** (t - 1)  # of less than half the last digit, half, and more
+    for rounding, expected in _ROUNDED.items():
+        if (np.abs(left - expected) < _NEAR).all():
+            return Width(t, False, *rounding)
     raise NoTree("the small terms that survive fit no number of digits")
 
 
 def _compensated(term_sum: TermSum, path: list[frozenset[int]], at: Triple, digits: int) -> bool:
-    """Return whether lost terms are compensated beside the sum, as W. Kahan does."""
+    """Return whether the sum compensates for lost terms, as W. Kahan's does."""
     single = [min(b - a) for a, b in pairwise(path[:-1]) if len(b - a) == 1][:_KEPT]
     if len(single) < _KEPT // 2:
         return False
@@ -154,12 +154,12 @@ def _compensated(term_sum: TermSum, path: list[frozenset[int]], at: Triple, digi
 
 
 def _large(term_sum: TermSum) -> float:
-    """The large term; in float16 as large as may be, so that small ones are within its range."""
+    """Return the large term; in float16 the largest possible, so that small ones are within its range."""
     return term_sum.numbers.large if term_sum.numbers.large < 2.0**16 else 1.0
 
 
 def _left(term_sum: TermSum, asks: list[tuple[Triple, float]]) -> np.ndarray:
-    """Return the rest of small terms, in units of the large one."""
+    """Return what is left of small terms, in units of the large one."""
     terms = np.zeros((term_sum.n, len(asks)))
     for column, ((i, m, j), small) in enumerate(asks):
         terms[[i, m, j], column] = 1.0, small, -1.0

@@ -1,1 +1,1 @@
-"""Tolerances: the one that follows from the arithmetic, and what those that people pick accept and refuse."""
+"""Tolerances: the one that follows from the arithmetic, and what commonly used ones accept and reject."""

@@ -1,4 +1,4 @@
-"""How large inputs are, and a bound for sizes (beforehand) or for inputs that are given, in one arithmetic."""
+"""Limits of inputs, and a bound for sizes (beforehand) or for given inputs, in one arithmetic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _UP = 1 + 2.0**-40  # more than the roundings of a few operations
 
 @dataclass(frozen=True)
 class Reach:
-    """Largest ‖q_i‖₂, ‖k_j‖₂ and |v_jc|; ``words`` say of which inputs this holds."""
+    """The largest ‖q_i‖₂, ‖k_j‖₂ and |v_jc|; ``words`` describe the inputs with these limits."""
 
     q: float
     k: float
@@ -49,7 +49,7 @@ class Reach:
 
 
 def normal(sizes: Sizes, risk: float = RISK) -> Reach:
-    """Entries drawn from N(0, 1): what they do not exceed, but with a probability of at most ``risk``.
+    """Return limits that entries from N(0, 1) exceed with a probability of at most ``risk``.
 
     ‖q‖² is χ² with d_k degrees of freedom, and P(χ²_d ≥ d + 2√(dx) + 2x) ≤ e^−x; P(|v| ≥ t) ≤ e^(−t²/2) for t ≥ 1.
     Each of the three events gets a third of the risk, over all rows or entries.
@@ -65,14 +65,14 @@ def normal(sizes: Sizes, risk: float = RISK) -> Reach:
 
 
 def bounded(sizes: Sizes, largest: float = 1.0) -> Reach:
-    """Entries of at most ``largest``: ‖q‖₂ ≤ largest · √d_k."""
+    """Return the limits of entries of at most ``largest``: ‖q‖₂ ≤ largest · √d_k."""
     norm = largest * sqrt(sizes.d_k) * _UP
     return Reach(norm, norm, largest, f"entries of at most {largest:g}")
 
 
 @dataclass(frozen=True)
 class Beforehand:
-    """The bound for all inputs that the ``reach`` holds."""
+    """The bound for all inputs within the ``reach``."""
 
     spec: Attention
     precision: Precision
@@ -83,12 +83,12 @@ class Beforehand:
 
     @property
     def value(self) -> float:
-        """The tolerance; +∞ where it would be as much as any two values are apart, and so says nothing."""
+        """The tolerance; +∞ if it would be no smaller than the distance of any two values."""
         return self.bound.value if self.bound.value < 2 * self.reach.v else inf
 
 
 def beforehand(spec: Attention, precision: Precision, sizes: Sizes, reach: Reach) -> Beforehand:
-    """The closed formula. Raises ``InputError`` for what it does not speak of: its scores are scaled dot products."""
+    """Return the bound by the closed formula. Raises ``InputError`` unless scores are scaled dot products."""
     if not usual(spec):
         what = ", ".join(f"{name}={value!r}" for name, value in differing(spec, Attention()).items())
         raise InputError(f"the formula is for scaled dot products under masks, not for {what}; hint: --inputs FILE")
@@ -102,7 +102,7 @@ def beforehand(spec: Attention, precision: Precision, sizes: Sizes, reach: Reach
 
 @dataclass(frozen=True)
 class ForInputs:
-    """The bound for these inputs, element by element."""
+    """The bound for given inputs, element by element."""
 
     spec: Attention
     precision: Precision
@@ -112,30 +112,30 @@ class ForInputs:
 
     @property
     def needed(self) -> tuple[float, float]:
-        """The least atol with rtol = 0, and the least rtol with atol = 0 (+∞ where an exact element is 0)."""
+        """The least atol with rtol = 0, and the least rtol with atol = 0 (+∞ if an exact element is 0)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             parts = np.where(self.bound.allowed == 0, 0.0, self.bound.allowed / np.abs(self.exact))
         return self.bound.largest, float(parts.max(initial=0.0)) if np.isfinite(parts).all() else inf
 
 
 def for_inputs(spec: Attention, precision: Precision, inputs: Mapping[str, object]) -> ForInputs:
-    """The bound for given inputs; the exact output is shown as float64 has it."""
+    """Return the bound for given inputs; the exact output is computed in float64."""
     with np.errstate(all="ignore"):
         exact = np.asarray(spec(**inputs), dtype=np.float64)
     return ForInputs(spec, precision, inputs, exact, bound(spec, inputs, precision))
 
 
-# -- beside the worst case: what roundings to nearest do, element by element and in means, but for a probability -------
-_KEYS = 8192  # that inputs are drawn for, at most
+# -- besides the worst case: the effect of rounding to nearest on elements and means, except with some probability -----
+_KEYS = 8192  # most keys for which inputs are drawn
 
 
 @dataclass(frozen=True, eq=False)
 class Sharp:
-    """The sharp tolerance of each element, (…, n_q, d_v), and of weighted means of them, but for ``alpha`` each.
+    """The sharp tolerance of elements, (…, n_q, d_v), and of weighted means, with false-alarm probability ``alpha``.
 
-    ``words`` say for which inputs. The scale is exact here; for the other hypotheses, and the proof, see
-    ``bounds.sharp.limits``. One of them is wider than the worst case has it: exponentials may be off by 2⁻¹³. So
-    of ``worse`` elements, those of few keys, the worst case, ``worst``, allows less, and that is taken.
+    ``words`` name the inputs. The scale is exact here; for the other hypotheses, and the proof, see
+    ``bounds.sharp.limits``. One of them is weaker than in the worst case: exponentials may be off by 2⁻¹³. So for
+    ``worse`` elements, those of few keys, the worst-case bound ``worst`` is smaller, and is used instead.
     """
 
     elements: Floats
@@ -158,10 +158,10 @@ class Sharp:
         return float(np.median(self.elements))
 
     def mean(self, weights: object = None) -> float:
-        """How far Σ weights · (out − exact) may be off; by default the mean of all elements.
+        """Return the tolerance of Σ weights · (out − exact); by default of the mean of all elements.
 
-        ``weights`` (…, n_q, d_v) must not depend on what is judged. Where scores of different queries coincide, so that
-        their roundings do, or where it is smaller, it is the same mean of the worst case.
+        ``weights`` (…, n_q, d_v) must not depend on the output that is judged. If scores of different queries coincide,
+        so that their roundings do, or if it is smaller, the result is the same mean of the worst-case bound.
         """
         shape = self.elements.shape
         try:
@@ -176,24 +176,24 @@ class Sharp:
         return min(means.of_mean(self.spec, self.inputs, self.how, values, self.alpha), worst)
 
 
-def sharp(asked: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) -> Sharp | None:
-    """The sharp tolerance for the inputs given, or for inputs drawn as those of a bound beforehand are supposed to be.
+def sharp(bound: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) -> Sharp | None:
+    """Return the sharp tolerance for the given inputs, or for inputs drawn within the limits of a bound beforehand.
 
-    None where the filter does not speak: of float32 and wider, fp8, what is no plain attention.
+    None where the filter does not apply: in float32 and wider, in fp8, and for other than plain attention.
     """
-    how = Stores.of(asked.precision, wide_sums=True, capped=asked.spec.capped)
+    how = Stores.of(bound.precision, wide_sums=True, capped=bound.spec.capped)
     if how is None:
         return None
-    inputs, words = (asked.inputs, "for these inputs") if isinstance(asked, ForInputs) else _drawn(asked, seed)
-    if not rows_in_float64.applies(asked.spec, inputs):
+    inputs, words = (bound.inputs, "for these inputs") if isinstance(bound, ForInputs) else _drawn(bound, seed)
+    if not rows_in_float64.applies(bound.spec, inputs):
         return None
     try:
-        result = tolerances(asked.spec, inputs, how, alpha)[1]
+        result = tolerances(bound.spec, inputs, how, alpha)[1]
     except Refused:
         return None
-    worst = np.broadcast_to(asked.bound.allowed if isinstance(asked, ForInputs) else asked.value, result.shape)
+    worst = np.broadcast_to(bound.bound.allowed if isinstance(bound, ForInputs) else bound.value, result.shape)
     worse = int((worst < result).sum())
-    return Sharp(np.minimum(result, worst), alpha, words, asked.spec, inputs, how, worst, worse)
+    return Sharp(np.minimum(result, worst), alpha, words, bound.spec, inputs, how, worst, worse)
 
 
 def _drawn(beforehand: Beforehand, seed: int) -> tuple[dict[str, Any], str]:
@@ -208,15 +208,15 @@ def _drawn(beforehand: Beforehand, seed: int) -> tuple[dict[str, Any], str]:
     return inputs, f"on {rows} queries and {keys} keys drawn from {entries}"
 
 
-# -- inputs that a user gives: q, k, v and what else the specification has ---------------------------------------------
+# -- inputs of a user: q, k, v and the other inputs of the specification -----------------------------------------------
 MOST_BYTES = 2**28  # of the file, and of each array
 
 
 def read_inputs(path: str, spec: Attention, precision: Precision) -> dict[str, np.ndarray]:
-    """The arrays of an npz file as float64, each number one of the precision's input format.
+    """Return the arrays of an npz file as float64, with numbers that the precision's input format represents.
 
-    Raises ``InputError``, in one line, where the file cannot be read, lacks an input of the specification, or holds
-    numbers that the format does not. Nothing is unpickled, and no more is read than the header declares.
+    Raises ``InputError``, in one line, if the file cannot be read, lacks an input of the specification, or has other
+    numbers. Nothing is unpickled, and no more is read than the header declares.
     """
     return _checked(
         called(plain(path, content(path, MOST_BYTES, "; hint: fewer rows"), MOST_BYTES), path), path, spec, precision
@@ -224,7 +224,7 @@ def read_inputs(path: str, spec: Attention, precision: Precision) -> dict[str, n
 
 
 def checked(arrays: Mapping[str, object], spec: Attention, precision: Precision) -> dict[str, np.ndarray]:
-    """Check arrays by name. Raises ``InputError``."""
+    """Check arrays by name, and return them as float64. Raises ``InputError``."""
     try:
         result = {name: real(array, f"inputs: {name}") for name, array in called(arrays, "inputs").items()}
     except InputError:
@@ -248,7 +248,7 @@ def _checked(
 
 
 def _numbers(name: str, a: np.ndarray, place: str, precision: Precision) -> np.ndarray:
-    """Whole numbers as floats where numbers are meant, and not positions or labels."""
+    """Return numbers as float64; whole numbers stay if they are positions or labels."""
     if a.dtype.kind == "b" or (a.dtype.kind in "iu" and ARRAYS[name].holds != "numbers"):
         return a
     wide = a.astype(np.float64)

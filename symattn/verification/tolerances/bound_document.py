@@ -1,4 +1,4 @@
-"""A bound as a document: the tolerance, the steps it comes from, the formula, why it holds, and what others pick."""
+"""A bound as a document: the tolerance, its parts by step, the formula, why it holds, and common tolerances."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOTHING = "the bound says nothing: rounding alone may change every digit of the
 
 
 def digits(x: float, of: int = 3) -> str:
-    """A bound as it may be written down: rounded up to three digits."""
+    """Return a bound rounded up to ``of`` digits."""
     if not isfinite(x):
         return "none"
     written = f"{x:.{of - 1}e}"
@@ -33,7 +33,7 @@ def digits(x: float, of: int = 3) -> str:
 
 
 def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str, sharp: Sharp | None = None) -> md.Document:
-    """The document for sizes."""
+    """Return the document of a bound for sizes."""
     value, s = asked.value, asked.sizes
     sizes = f"n = {s.n_k} · d_k = {s.d_k} · {asked.precision.name}"
     return md.Document(
@@ -44,7 +44,7 @@ def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str, shar
         parameters={"n": s.n_k, "dk": s.d_k, "dtype": asked.precision.name, "contract": asked.precision.contract,
                     "fields": changed_fields(asked.spec)},
         record={"formula": tex(formula()[0]), "value": value if isfinite(value) else None,
-                "parts": _parts(asked.bound.parts), "tolerances": [_record(w) for w in weighed], **_told(sharp)},
+                "parts": _parts(asked.bound.parts), "tolerances": [_record(w) for w in weighed], **_of_sharp(sharp)},
         hints=() if isfinite(value) else ("symattn bound --contract fused   scores and sums are kept in float32",),
     )  # fmt: skip
 
@@ -89,7 +89,7 @@ def _arithmetic(spec: Attention, precision: Any, label: str) -> md.Assumption:
 
 
 def _argued(how: str, assumed: md.Assumptions) -> Evidence:
-    """The grade of a bound: under what the document assumes."""
+    """Return the grade of a bound, under the document's assumptions."""
     return Evidence(Grade.ARGUED, f"{how}, under {both([a.label for a in assumed.items])}")
 
 
@@ -118,19 +118,19 @@ def _parts(results: Mapping[str, float]) -> list[Record]:
 
 
 def for_inputs(asked: ForInputs, path: str, command: str, sharp: Sharp | None = None) -> md.Document:
-    """The document for given inputs."""
+    """Return the document of a bound for given inputs."""
     atol, rtol = asked.needed
     shape = " × ".join(map(str, asked.bound.allowed.shape))
     return md.Document(
         "bound", "bound", ("Largest rounding error of correct attention, for given inputs",),
-        tuple(_given(asked, sharp)),
+        tuple(_for_inputs(asked, sharp)),
         subtitle=(f"{asked.precision.name} · output {shape}",),
         command=command,
         parameters={"input": path, "dtype": asked.precision.name, "contract": asked.precision.contract,
                     "fields": changed_fields(asked.spec)},
         record={"formula": tex(formula()[0]), "value": atol if isfinite(atol) else None,
                 "parts": _parts(asked.bound.steps()), "rtol": rtol if isfinite(rtol) else None,
-                "allowed": _nested(asked.bound.allowed), **_told(sharp)},
+                "allowed": _nested(asked.bound.allowed), **_of_sharp(sharp)},
     )  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def _nested(a: Any) -> Any:
 
 
 def _sharply(sharp: Sharp | None, evidence: Evidence) -> Iterator[md.Block]:
-    """The sharp tolerance, its probability and its hypothesis."""
+    """Yield the sharp tolerance, its probability and its hypothesis."""
     if sharp is None:
         return
     mean = sharp.mean()
@@ -153,7 +153,7 @@ def _sharply(sharp: Sharp | None, evidence: Evidence) -> Iterator[md.Block]:
         yield md.Note((f"For {several} the worst case allows less and is used instead: {why}.",))
 
 
-def _told(sharp: Sharp | None) -> Record:
+def _of_sharp(sharp: Sharp | None) -> Record:
     if sharp is None:
         return {}
     mean = sharp.mean()
@@ -161,7 +161,7 @@ def _told(sharp: Sharp | None) -> Record:
                       "mean": mean if isfinite(mean) else None, "hypothesis": _HYPOTHESIS}}  # fmt: skip
 
 
-def _given(inputs: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
+def _for_inputs(inputs: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
     atol, rtol = inputs.needed
     assumed = md.Assumptions((_arithmetic(inputs.spec, inputs.precision, "A1"),))
     yield assumed
@@ -182,7 +182,7 @@ def _given(inputs: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
 
 
 def _others(weighed: Sequence[Weighed], asked: Beforehand) -> Iterator[md.Block]:
-    """Describe what picked tolerances accept and refuse."""
+    """Yield what common tolerances accept and reject."""
     if not weighed:
         return
     yield md.Heading(("Common tolerances",))
@@ -221,7 +221,7 @@ def _record(w: Weighed) -> Record:
 
 
 def table(asked: Sequence[Beforehand], command: str) -> md.Document:
-    """One line for each combination of sizes and arithmetic."""
+    """Return a document with one line for each combination of sizes and arithmetic."""
     columns = md.headers(">n", ">d_k", "dtype", "contract", ">atol", "most of it from")
     rows = tuple(_line(a) for a in asked)
     reach = md.Assumption("A1", (f"{asked[0].reach.words}",))

@@ -1,4 +1,4 @@
-"""``error``: the largest error of a right implementation beside the bound that none exceeds, over n, d_k and dtype."""
+"""``error``: the largest error of a correct implementation and the bound that none exceeds, over n, d_k and dtype."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEYS, _WIDTHS, _N, _D_K = (16, 64, 256, 1024), (4, 16, 64, 256), 256, 64
 
 
 def scene(seed: int = SEED) -> Scene:
-    """The bound of ``symattn bound`` for entries from N(0, 1), and the error on entries that are drawn from it."""
+    """Draw the bound of ``symattn bound`` for entries from N(0, 1), and the error on random entries."""
     drawn = Scene("Error of attention against its bound, over n, d_k and dtype")
     over_n = _panel(drawn, [(n, _D_K) for n in _KEYS], f"n keys, {{d_k}} = {_D_K}", 0.0, seed)
     over_d = _panel(drawn, [(_N, d) for d in _WIDTHS], f"{{d_k}}, for n = {_N} keys", 330.0, seed)
@@ -37,7 +37,7 @@ def scene(seed: int = SEED) -> Scene:
 
 
 def largest_error(n: int, d_k: int, dtype: str, seed: int) -> float:
-    """max |c − o| on entries of ``dtype`` drawn from N(0, 1): c with sums in float32 and rounded, o in float64."""
+    """Return max |c − o| on entries from N(0, 1) in ``dtype``: c with sums in float32 and rounded, o in float64."""
     rng, spec, precision = np.random.default_rng(seed), Attention(), Precision.of(dtype, "fused")
     shapes = {"q": (_QUERIES, d_k), "k": (n, d_k), "v": (n, _D_V)}
     inputs = {name: precision.input.rounded(rng.standard_normal(shape)) for name, shape in shapes.items()}
@@ -45,7 +45,7 @@ def largest_error(n: int, d_k: int, dtype: str, seed: int) -> float:
 
 
 def _panel(drawn: Scene, sizes: Sequence[tuple[int, int]], name: str, y: float, seed: int) -> str:
-    """Over the size that differs; what the last points are is returned."""
+    """Draw errors and bounds over the size that varies; return a description of the last points."""
     varied = [n if len({n for n, _ in sizes}) > 1 else d for n, d in sizes]
     drawn.label(10, y + 22, "largest error, and its bound")
     result, outcome = [], []

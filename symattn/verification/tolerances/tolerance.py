@@ -1,4 +1,4 @@
-"""``symattn.bound``: how far correct code may be off, for sizes or for inputs, as ``symattn bound`` says it."""
+"""``symattn.bound``: how far correct code may be off, for sizes or for inputs, as ``symattn bound`` prints it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST = 200  # lines of a table
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tolerance(Printable):
-    """How far correct code may be off; it prints as ``symattn bound`` does, and has the forms of a document."""
+    """How far correct code may be off; prints as ``symattn bound`` does, and has the formats of a document."""
 
     asked: Beforehand | ForInputs
     source: str = ""
@@ -39,32 +39,32 @@ class Tolerance(Printable):
 
     @property
     def value(self) -> float:
-        """The tolerance to write down: ``atol``, with rtol = 0; +∞ where nothing can be said."""
+        """The tolerance: ``atol``, with rtol = 0; +∞ if there is none."""
         return self.asked.needed[0] if isinstance(self.asked, ForInputs) else self.asked.value
 
     @property
     def parts(self) -> dict[str, float]:
-        """How much of it comes from which step."""
+        """The part of the tolerance that each step contributes."""
         return self.asked.bound.steps() if isinstance(self.asked, ForInputs) else self.asked.bound.parts
 
     @property
     def allowed(self) -> np.ndarray:
-        """The bound of each element of the output, (…, n_q, d_v). Raises InputError where no inputs were given."""
+        """The bound of each element of the output, (…, n_q, d_v). Raises InputError if no inputs were given."""
         if isinstance(self.asked, ForInputs):
             return self.asked.bound.allowed
         raise InputError("a bound for sizes has no elements; hint: give the inputs, bound(inputs={'q': …, …})")
 
     @cached_property
     def sharp(self) -> Sharp | None:
-        """The effect of roundings to nearest on each element and on means, but for ``alpha``; see ``asked.Sharp``.
+        """The tolerance of rounding to nearest, except with probability ``alpha``; see ``asked.Sharp``.
 
-        Without inputs it is on inputs that are drawn; None of what is wider than 16 bits or no plain attention.
+        Without inputs it is for random inputs; None for formats wider than 16 bits and other than plain attention.
         """
         return sharp(self.asked, self.alpha)
 
     @one_blas_thread
     def document(self, compare: bool = False, seed: int = 0) -> Document:
-        """The tolerance with its reasons; ``compare`` adds what tolerances that people pick would say, in seconds."""
+        """Return the tolerance with its reasons; ``compare`` adds common tolerances, which takes seconds."""
         if isinstance(self.asked, ForInputs):
             return bound_document.for_inputs(self.asked, self.source, self.command, self.sharp)
         weighed = self._compared(seed) if compare else ()
@@ -84,7 +84,7 @@ class Tolerance(Printable):
 
 
 def _check_kinds(spec: object, inputs: object) -> None:
-    """Raise InputError for sizes where a specification and inputs belong."""
+    """Raise InputError for sizes given as the specification or the inputs."""
     if not (spec is None or isinstance(spec, Attention)):
         raise InputError("bound takes an Attention first, and sizes by name; hint: bound(n=256, d_k=64)")
     if not (inputs is None or isinstance(inputs, (Mapping, str, PathLike))):
@@ -170,7 +170,7 @@ def document(
     seed: int = 0,
     **how: Any,
 ) -> Document:
-    """The bound for inputs or for one size, or a table of several; ``how`` are options of ``bound``.
+    """Return a document: the bound for inputs or for one size, or a table of several; ``how`` are options of ``bound``.
 
     Raises ``InputError``.
     """
@@ -183,4 +183,4 @@ def document(
     if lines > _MOST:
         raise InputError(f"{lines} bounds were requested; a table has at most {_MOST}")
     every = (bound(spec, None, t, n=keys, d_k=d_k, **how).asked for t, d_k, keys in product(dtype, dk, n))
-    return bound_document.table([one for one in every if isinstance(one, Beforehand)], command)
+    return bound_document.table([result for result in every if isinstance(result, Beforehand)], command)

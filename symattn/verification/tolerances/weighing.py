@@ -1,6 +1,6 @@
-"""Weigh a tolerance: what it accepts that is wrong, and refuses that is right, on inputs of a given size.
+"""Weigh a tolerance: which wrong outputs it accepts, and which correct ones it rejects, on inputs of a given size.
 
-Wrong are the known mistakes by which some element is beyond what any implementation in the arithmetic can give, right
+Wrong are the known mistakes by which some element exceeds what any implementation in the arithmetic can return; correct
 is the definition run in the arithmetic itself (float64 is not weighed).
 """
 
@@ -27,7 +27,7 @@ from symattn.document.errors import InputError
 from symattn.verification.rules import known
 
 Array = np.ndarray
-ROWS, KEYS = 16, 1024  # queries and keys that are looked at, at most
+ROWS, KEYS = 16, 1024  # most queries and keys of the inputs
 _NUMBERS = re.compile(r"\d+(\.\d+)?|\(.*?\)")
 _NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
@@ -45,7 +45,7 @@ class WeighedTolerance:
         return bool(np.isclose(got, expected, rtol=self.rtol, atol=self.atol, equal_nan=True).all())
 
     def needed(self, got: np.ndarray, expected: np.ndarray) -> float:
-        """The worst |got − expected| as a part of what is accepted; above 1 it is refused."""
+        """Return the worst |got − expected| relative to what is accepted; above 1 the output is rejected."""
         with np.errstate(all="ignore"):
             parts = np.abs(got - expected) / (self.atol + self.rtol * np.abs(expected))
         return float(np.where(np.isnan(parts), np.inf, parts).max(initial=0.0))
@@ -56,7 +56,7 @@ _TORCH = {"float64": (1e-7, 1e-7), "float32": (1.3e-6, 1e-5), "float16": (1e-3, 
 
 
 def picked(dtype: str) -> tuple[WeighedTolerance, ...]:
-    """The tolerances that are in use for outputs of a type.
+    """Return the tolerances that are in common use for outputs of a type.
 
     Sources: PyTorch, torch.testing.assert_close; ONNX, onnx/backend/test/runner (rtol 1e−3, atol 1e−7, for bfloat16
     rtol at least 2⁻⁶); KernelBench (Ouyang et al. 2025), 1e−4 for float32 and 1e−2 for narrower types; NumPy,
@@ -74,7 +74,7 @@ def picked(dtype: str) -> tuple[WeighedTolerance, ...]:
 
 @dataclass(frozen=True)
 class Weighed:
-    """One tolerance on one family of inputs: the mistakes that it accepts, and how much of it right code needs."""
+    """A tolerance on a family of inputs: the mistakes that it accepts, and the part of it that correct code needs."""
 
     tolerance: WeighedTolerance
     family: str
@@ -84,11 +84,11 @@ class Weighed:
 
     @property
     def refuses(self) -> bool:
-        """Return whether right code fails."""
+        """Return whether correct code fails."""
         return self.needed > 1
 
 
-#: Inputs as tests have them: by name, a change of entries drawn from N(0, 1).
+#: Typical inputs of tests: each family changes entries drawn from N(0, 1), by the name of the input.
 FAMILIES: dict[str, Callable[[str, Array], Array]] = {
     "N(0, 1)": lambda name, a: a,
     "values near 30": lambda name, a: a + 30 if name == "v" else a,
@@ -98,7 +98,7 @@ FAMILIES: dict[str, Callable[[str, Array], Array]] = {
 def weigh(
     spec: Attention, precision: Precision, sizes: Sizes, tolerances: Sequence[WeighedTolerance], seed: int = 0
 ) -> tuple[Weighed, ...]:
-    """Every tolerance on every family of inputs. Raises ``InputError`` for what has no place for q, k, v."""
+    """Weigh every tolerance on every family of inputs. Raises ``InputError`` for float64."""
     if precision.input.name == "float64":
         raise InputError("float64: what a tolerance accepts is reported for narrower types; hint: --dtype float32")
     return tuple(w for name in FAMILIES for w in _weighed(spec, precision, name, sizes, tolerances, seed))
@@ -125,7 +125,7 @@ def drawn(
     seed: int,
     most: int = KEYS,
 ) -> dict[str, Array]:
-    """Inputs from N(0, 1), changed by name, of at most ``ROWS`` queries and ``most`` keys."""
+    """Draw inputs from N(0, 1), changed by name, with at most ``ROWS`` queries and ``most`` keys."""
     rng = np.random.default_rng(seed)
     arguments = tuple(Argument(n, n) for n in ("q", "k", "v", *required(spec)))
     keys = min(sizes.n_k, most)
@@ -135,7 +135,7 @@ def drawn(
 
 
 def _kinds(spec: Attention, names: frozenset[str]) -> list[Mistake]:
-    """One mistake of each kind: of those that differ in a number alone, such as the width of a tile, the first."""
+    """Return one mistake of each kind: the first of those that differ only in a number, such as the width of a tile."""
     result: dict[str, Mistake] = {}
     for mistake in known(spec, names):
         result.setdefault(_NUMBERS.sub("", mistake.cause), mistake)
@@ -143,19 +143,19 @@ def _kinds(spec: Attention, names: frozenset[str]) -> list[Mistake]:
 
 
 def _wrong(spec: Attention, inputs: Inputs, exact: Array) -> Iterator[tuple[Mistake, Array]]:
-    """The outputs of the known mistakes that have the right shape."""
+    """Yield the known mistakes whose outputs have the right shape, with these outputs."""
     for mistake in _kinds(spec, frozenset(inputs)):
         try:
             with np.errstate(all="ignore"):
                 output = np.asarray(reference.variant_values(spec, dict(inputs), mistake.variant)["output"])
-        except UNFIT:  # it has no place here
+        except UNFIT:  # the mistake does not apply to these shapes
             continue
         if output.shape == exact.shape:
             yield mistake, output
 
 
 def legal(spec: Attention, inputs: Mapping[str, Array], precision: Precision) -> Array:
-    """The definition itself, run in the arithmetic: eager in the input's type, fused in float32 with one rounding."""
+    """Return the definition run in the arithmetic: eager in the input's type, fused in wide sums with one rounding."""
     between = precision.input.name if precision.contract == "eager" else precision.accumulate.name
     target = kind(between)
     lifted = {n: _lifted(target, n, a) for n, a in inputs.items()}
