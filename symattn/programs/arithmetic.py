@@ -1,4 +1,4 @@
-"""``symattn.arithmetic`` and ``symattn arithmetic``: what a function stores on the way, and in which order it adds."""
+"""``symattn.arithmetic`` and ``symattn arithmetic``: what a function stores, and in which order it adds."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from symattn.verification.summing.order import Order, ordered
 from symattn.verification.summing.summed_attention import KEYS, order, scores
 from symattn.verification.summing.tree import NoTree
 
-Told = Attention | LayerNorm | RMSNorm
+Spec = Attention | LayerNorm | RMSNorm
 DTYPES = (*HALF, "float32", "float64")
 LEAST, MOST = 4, 512  # keys
 
 
 def arithmetic(
     function: Function,
-    spec: Told | None = None,
+    spec: Spec | None = None,
     *,
     dtype: str = "bfloat16",
     domain: Domain | None = None,
@@ -82,7 +82,7 @@ def arithmetic(
     return _answer(function, _spec(spec, how), how, keys)
 
 
-def arithmetic_target(target: str, spec: Told | None = None, *, keys: int = KEYS, **options: Any) -> Answer:
+def arithmetic_target(target: str, spec: Spec | None = None, *, keys: int = KEYS, **options: Any) -> Answer:
     """Explain ``package.module:function`` or ``file.py:function``, called in a child process.
 
     ``options`` are those of ``verify_target``; the ``dtype`` is ``bfloat16`` if it is not given.
@@ -94,7 +94,7 @@ def arithmetic_target(target: str, spec: Told | None = None, *, keys: int = KEYS
     return replace(answer, command=line)
 
 
-def _spec(spec: Told | None, how: Options) -> Told:
+def _spec(spec: Spec | None, how: Options) -> Spec:
     result = checked(spec, how.domain)
     if not isinstance(result, Attention | LayerNorm | RMSNorm):
         raise InputError("arithmetic() expects an Attention, LayerNorm or RMSNorm")
@@ -109,7 +109,7 @@ def _check_count(name: str, count: int, least: int, most: int) -> None:
 
 
 @one_blas_thread
-def _answer(function: Function | str, spec: Told, how: Options, keys: int) -> Answer:
+def _answer(function: Function | str, spec: Spec, how: Options, keys: int) -> Answer:
     _check_count("keys", keys, LEAST, MOST)
     dtype = how.precision.input.name
     with how.opened(function, spec) as runner:
@@ -129,7 +129,7 @@ Array = np.ndarray
 COLUMNS = 64
 SUMMED = ("bfloat16", "float16", "float32", "float64")
 _FEWEST, _MOST_TERMS = 4, 4096  # terms
-_ROWS = 4  # of the left factor
+_ROWS = 4  # rows of the left factor
 
 
 def summation(
@@ -162,7 +162,7 @@ def summation(
     def run(*arguments: Array) -> Array:
         try:
             values = frameworks.read(function(*(arrays.make(np.ascontiguousarray(a), dtype) for a in arguments)))[0]
-        except Exception as error:  # whatever a foreign function does
+        except Exception as error:  # a user's function may raise anything
             raise NoTree(f"the function refuses these inputs ({one_line(error)})") from None
         wanted = (len(arguments[0]),) if kind == "sum" else (len(arguments[0]), arguments[1].shape[1])
         if values.shape != wanted:

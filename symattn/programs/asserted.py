@@ -1,6 +1,6 @@
-"""``judged``: what ``symattn.testing.assert_close_to_exact`` asks of an output, of gradients and of itself.
+"""``judged``: what ``symattn.testing.assert_close_to_exact`` checks: the output, gradients, and its own power.
 
-An output of many sequences is judged piece by piece.
+An output of many sequences is judged sequence by sequence.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from symattn.verification.report import Sought
 
 @one_blas_thread
 def judged(question: Question) -> tuple[str, tuple[Sought, ...]]:
-    """Describe what is wrong, empty where nothing is; and say of the mistakes of ``power`` how they would be detected.
+    """Describe what is wrong, or ""; and return how the mistakes of ``power`` would be detected.
 
-    A power that the comparison has not is wrong. A runtime that multiplies wrong in the format is named first. Raises
-    ``InputError`` for what does not fit together.
+    It is wrong, too, if the comparison lacks a requested power. A runtime that multiplies incorrectly in the format is
+    named first. Raises ``InputError`` for arguments that do not fit together.
     """
     _check(question)
     if question.power and question.alpha is not None:
-        question = replace(question, alpha=question.alpha / 2)  # the rest is for the rows that are read for a power
+        question = replace(question, alpha=question.alpha / 2)  # the other half is for the rows that test the power
     words = by_pieces(question, close_to_exact) or _of_gradients(question)
     if words and (runtime := suspect(question.given["q"])):
         return f"{runtime}\nWhat it has made is not the fault of the function that called it: {words}", ()
@@ -58,34 +58,34 @@ def _check(question: Question) -> None:
 def _of_gradients(question: Question) -> str:
     if question.gradients is None:
         return ""
-    from symattn.programs.gradients import gradients_close_to_exact  # most outputs come without
+    from symattn.programs.gradients import gradients_close_to_exact  # rarely needed
 
     return gradients_close_to_exact(question)
 
 
 def _of_power(question: Question) -> tuple[str, tuple[Sought, ...]]:
-    from symattn.programs.sensitivity import sought  # the known mistakes, which most comparisons need not import
+    from symattn.programs.sensitivity import sought  # imports the known mistakes, which are rarely needed
 
     assert question.power is not None
     of = ready(question)
-    of = of._replace(inputs=on_cpu(of.inputs))  # what would be detected is NumPy's to tell
+    of = of._replace(inputs=on_cpu(of.inputs))  # the power is computed in NumPy
     words, results = sought(of, question.out, question.power, question.alpha or 1.0, question.rows)
     missed = [f"No fault was found, but {r.words} would not be detected\n{r.how}" for r in results if not r.seen]
     return words or "\n".join(missed), results
 
 
 # -- sequences in one array, and pages ---------------------------------------------------------------------------------
-# Outputs of many sequences in one array, and keys and values in pages: each sequence by itself, as plain attention.
+# Outputs of many sequences in one array, and keys and values in pages: judge each sequence alone, as plain attention.
 #
-# Sequences that lie one after another on the axis of tokens are named by where they begin: sequence i has the tokens
-# cu[i] to cu[i + 1] − 1, and sees no other. Pages hold keys and values in blocks of the same number of tokens; the
-# table says which blocks, in order, are those of a sequence.
+# Sequences that follow one another on the axis of tokens are given by their starts: sequence i has the tokens cu[i] to
+# cu[i + 1] − 1, and sees no other. Pages hold keys and values in blocks of the same number of tokens; the table lists
+# the blocks of a sequence in order.
 
-_WHOLE = ("q", "k", "v", "sink")  # inputs that are known to have parts for a sequence, or none
+_SPLIT = ("q", "k", "v", "sink")  # inputs that can be split into sequences, or are the same for all
 
 
 class Piece(NamedTuple):
-    """One sequence: its name in messages, its inputs, and what came back for it."""
+    """A sequence: its name in messages, its inputs, and the outputs for it."""
 
     name: str
     given: dict[str, Tensor]
@@ -94,9 +94,9 @@ class Piece(NamedTuple):
 
 
 def by_pieces(question: Question, ask: Callable[[Question], str]) -> str:
-    """Return what ``ask`` says of the first sequence of which it says something, or of one array; empty for nothing.
+    """Return the first non-empty result of ``ask``, called for each sequence, or for the one array; else "".
 
-    ``alpha`` is shared out among the sequences. Raises ``InputError`` where arrays, sequences and pages do not fit.
+    ``alpha`` is divided among the sequences. Raises ``InputError`` if arrays, sequences and pages do not fit.
     """
     if question.layout.plain:
         return ask(question)
@@ -115,10 +115,10 @@ def by_pieces(question: Question, ask: Callable[[Question], str]) -> str:
 
 
 def pieces(layout: Layout, inputs: Mapping[str, object], out: object, lse: Tensor) -> list[Piece]:
-    """The sequences, each with arrays of its own. Raises ``InputError`` for what does not fit together."""
-    strange = [name for name in inputs if name not in _WHOLE]
-    if strange:
-        raise InputError(f"{strange[0]} is not split into sequences; hint: make one call for each sequence")
+    """Return the sequences, each with its own arrays. Raises ``InputError`` if the arguments do not fit together."""
+    unsplit = [name for name in inputs if name not in _SPLIT]
+    if unsplit:
+        raise InputError(f"{unsplit[0]} is not split into sequences; hint: make one call for each sequence")
     if layout.cu_seqlens is not None:
         if layout.block_table is not None or layout.lengths is not None:
             raise InputError("cu_seqlens and block_table exclude each other; give one of them")
@@ -176,9 +176,9 @@ def _paged(table: object, lengths: object, inputs: Tensors, out: Tensor, lse: Te
 
 
 def _gathered(cache: Tensor, used: np.ndarray, n: int) -> Tensor:
-    """(blocks, …, page, d) to (…, n, d): the blocks of a sequence, one after another."""
-    some = cache[used.tolist()]
-    joined = some.swapaxes(0, -3) if some.ndim > 3 else some
+    """Concatenate the blocks of a sequence: (blocks, …, page, d) to (…, n, d)."""
+    blocks = cache[used.tolist()]
+    joined = blocks.swapaxes(0, -3) if blocks.ndim > 3 else blocks
     return joined.reshape(*joined.shape[:-3], -1, joined.shape[-1])[..., :n, :]
 
 

@@ -1,4 +1,4 @@
-"""How a function is called: its parameters against the inputs and settings of a definition, or of an attention."""
+"""How a function is called: match its parameters with the inputs and settings of a definition, or of an attention."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from symattn.programs.request import Request
 if TYPE_CHECKING:
     from symattn.verification.definitions.definition_subject import Definition
 
-#: Other names that parameters have for settings, besides those of fields of ``Attention``.
+#: Common names of parameters for settings, in addition to those of fields of ``Attention``.
 _SETTINGS = {
     "axis": "dim",
     "eps": "epsilon variance_epsilon norm_eps layer_norm_eps rms_norm_eps",
@@ -47,39 +47,39 @@ _SETTINGS = {
 
 
 class Parameters:
-    """The parameters of one function, those among them that the user told of by name, and how messages call it.
+    """The parameters of a function, the values that the user sets by name, and the function's name in messages.
 
-    ``*args`` and an unreadable signature are seen as ``places``; what is told and ``**kwargs`` alone takes becomes a
-    parameter like the others. Raises ``InputError`` for a name that is told and cannot be passed, or told twice.
+    ``*args`` and an unreadable signature are replaced by ``places``; a name that the user sets and only ``**kwargs``
+    takes becomes a parameter like the others. Raises ``InputError`` for a name that cannot be passed, or is set twice.
     """
 
     def __init__(self, function: Function, request: Request, name: str, places: Iterable[str]) -> None:
         results = parameters(function)
         self.label = called(name, results)
-        self.request, self.told = request, dict(request.call)
+        self.request, self.values = request, dict(request.call)
         self.mask_name = (request.mask_arg or "").removeprefix("~")
         if results is None or open_ended(results):
             rest = (Parameter("keywords", Parameter.VAR_KEYWORD),) if results is None else results
             of_places = (Parameter(n, Parameter.POSITIONAL_ONLY) for n in places)
             results = (*of_places, *(p for p in rest if p.kind not in PLACED))
         self.open_ended = any(p.kind is Parameter.VAR_KEYWORD for p in results)
-        fixed = bound_keywords(function) - self.told.keys() - {self.mask_name}
+        fixed = bound_keywords(function) - self.values.keys() - {self.mask_name}
         self.parameters = [p for p in results if p.kind not in STARS and p.name not in fixed]
-        self._bring([*self.told, *filter(None, [self.mask_name])])
+        self._bring([*self.values, *filter(None, [self.mask_name])])
 
     def _bring(self, results: list[str]) -> None:
         names = [p.name for p in self.parameters if p.kind is not Parameter.POSITIONAL_ONLY]
         for name in results:
             if name not in names and not self.open_ended:
                 raise InputError(f"{self.label} has no parameter {name} that can be named{perhaps(name, names)}")
-        if self.mask_name in self.told:
+        if self.mask_name in self.values:
             raise InputError(f"{self.mask_name} is set twice, by --call and by --mask-arg; leave one out")
         new = [name for name in results if name not in [p.name for p in self.parameters]]
         self.parameters += [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in new]
 
 
 class Agreement(Parameters):
-    """One function and one definition, on the way to a convention."""
+    """The matching of a function with a definition, from which a convention results."""
 
     def __init__(self, function: Function, subject: Definition, request: Request, name: str) -> None:
         super().__init__(function, request, name, [i.name for i in subject.inputs if i.needed])
@@ -89,19 +89,19 @@ class Agreement(Parameters):
         self._check_complete()
 
     def convention(self) -> Convention:
-        """How the function is called."""
+        """Return how the function is called."""
         return Convention(self.arguments, self.request.framework or "numpy", self.request.dtype)
 
     def _meanings(self) -> dict[str, str]:
-        """parameter → input or setting, each of them once; then required places in the order of the inputs."""
+        """Return {parameter: input or setting}, each at most once; unnamed required places take the inputs in order."""
         known = meanings(self.subject)
         result: dict[str, str] = {}
         for p in sorted(self.parameters, key=lambda p: known.get(plain(p.name)) != p.name):
-            what = None if p.name in self.told else known.get(plain(p.name))
+            what = None if p.name in self.values else known.get(plain(p.name))
             what = "mask" if p.name == self.mask_name else what
             if what and what not in result.values():
                 result[p.name] = what
-        free = [p.name for p in self.parameters if is_place(p) and p.name not in result and p.name not in self.told]
+        free = [p.name for p in self.parameters if is_place(p) and p.name not in result and p.name not in self.values]
         left = [i.name for i in self.subject.inputs if i.name not in result.values()]
         needed = [i.name for i in self.subject.inputs if i.needed and i.name in left]
         for choice in (needed, left):
@@ -112,12 +112,12 @@ class Agreement(Parameters):
     def _arguments(self, meanings: Mapping[str, str]) -> tuple[Argument, ...]:
         inputs = {i.name for i in self.subject.inputs}
         result: list[Argument] = []
-        leading = True  # a place can be used as long as every place before it is
+        leading = True  # a parameter can be passed by position only if all before it are
         for p in self.parameters:
             what, required = meanings.get(p.name), p.default is Parameter.empty
             leading = leading and p.kind in PLACED and what in inputs
-            if p.name in self.told:
-                result.append(Argument(p.name, value=self.told[p.name]))
+            if p.name in self.values:
+                result.append(Argument(p.name, value=self.values[p.name]))
             elif what in inputs:
                 place = leading or p.kind is Parameter.POSITIONAL_ONLY
                 inverted = p.name == self.mask_name != self.request.mask_arg
@@ -138,7 +138,7 @@ class Agreement(Parameters):
 
 
 def meanings(subject: Definition) -> dict[str, str]:
-    """Names of parameters, plain, and what they mean; names of inputs before other words, inputs before settings."""
+    """Return {plain name of a parameter: meaning}; inputs precede settings, and own names precede other words."""
     result = {plain(i.name): i.name for i in subject.inputs}
     for i in subject.inputs:
         result = {plain(word): i.name for word in i.words.split()} | result
@@ -149,17 +149,17 @@ def meanings(subject: Definition) -> dict[str, str]:
 
 
 def open_ended(found: tuple[Parameter, ...]) -> bool:
-    """Return whether ``*args`` alone takes the arrays."""
+    """Return whether only ``*args`` takes the arrays."""
     return any(p.kind is Parameter.VAR_POSITIONAL for p in found) and not any(map(is_place, found))
 
 
 def is_place(p: Parameter) -> bool:
-    """Return whether every call must fill it, and may do so by position."""
+    """Return whether a parameter is required and can be passed by position."""
     return p.kind in PLACED and p.default is Parameter.empty
 
 
 def unknown(label: str, name: str) -> InputError:
-    """The error for a parameter that nobody knows a value for."""
+    """Return the error for a parameter for which no value is known."""
     return InputError(
         f"{label}: no value is known for {name}; say --call {name}=VALUE, in Python call={{{name!r}: VALUE}}"
     )
@@ -172,23 +172,23 @@ _PACKED = ("x", "w_in")
 _LATENT = ("x", "w_dkv", "w_uk", "w_uv", "w_kr")
 _NAMES = {"mask": "mask", "keep": "mask of padding", "doc": "labels of documents"}
 _COUNTS = {"past": PAST, "n_q": COUNT_Q, "n_k": COUNT_K, "d_k": WIDTH}
-_END = re.compile("([qk])v?$")  # of the name of an input of queries, or of keys and values
+_END = re.compile("([qk])v?$")  # the end of a name that belongs to queries, or to keys and values
 
 
 def agree(function: Function, request: Request, name: str = "") -> Convention:
-    """How to call ``function`` with the inputs of the specification.
+    """Return how to call ``function`` with the inputs of the specification.
 
     Parameters are matched by name (``q, k, v``; ``query, key, value``; ``x, w_q, w_k, w_v``; ``mask``, ``is_causal``;
-    …). Where the names say nothing, exactly three required positional parameters, ``*args`` or an unreadable signature
-    take q, k, v by position. Settings are passed where the function has a parameter for them, unless the user told; one
-    that has none is supposed to be built in. A mask that no name fits goes to the one parameter that is left over.
-    Raises ``InputError`` where something is left open: a required parameter, a mask with no place to go.
+    …). If the names say nothing, exactly three required positional parameters, ``*args`` or an unreadable signature
+    take q, k, v by position. Settings are passed if the function has a parameter for them, unless the user sets it; one
+    without a parameter is assumed to be built in. A mask that no name fits goes to the only parameter left over.
+    Raises ``InputError`` for a required parameter without a value, and for a mask without a parameter.
     """
     return _Agreement(function, request, name or getattr(function, "__name__", "the function"), _QKV).convention()
 
 
 class _Agreement(Parameters):
-    """One function and one request, on the way to a convention."""
+    """The matching of a function with a request, from which a convention results."""
 
     guessed = ""
 
@@ -201,12 +201,12 @@ class _Agreement(Parameters):
         return Convention(arguments, r.framework or "numpy", r.dtype, layout, r.alignment, notes)
 
     def _meanings(self) -> dict[str, str]:
-        """parameter → input or setting, each of them once."""
+        """Return {parameter: input or setting}, each at most once."""
         result: dict[str, str] = {}
         r = self.request
-        foreign = {*NEEDED, *OPTIONAL} - {*MASKS, *SETTINGS, *r.extras, *r.optional}  # inputs that it does not have
+        foreign = {*NEEDED, *OPTIONAL} - {*MASKS, *SETTINGS, *r.extras, *r.optional}  # inputs of other specifications
         for p in self.parameters:
-            what = None if p.name in (*self.told, self.mask_name) else meaning(p.name)
+            what = None if p.name in (*self.values, self.mask_name) else meaning(p.name)
             if what and what not in foreign and (what not in result.values() or what in ("tile", "more", "bounds")):
                 result[p.name] = what
         self._find_keep(result)
@@ -224,35 +224,35 @@ class _Agreement(Parameters):
         return others | placed | self._left_over(others | placed)
 
     def _find_keep(self, results: dict[str, str]) -> None:
-        """Padding by lengths, by a mask of unclear polarity, or by what is called just a mask."""
-        if "keep" in results.values() or "keep" not in self.request.masks or self._told_for == "keep":
+        """Find the parameter of padding: lengths, a mask of unclear polarity, or one called just a mask."""
+        if "keep" in results.values() or "keep" not in self.request.masks or self._mask_meaning == "keep":
             return
         lengths = [n for n, what in results.items() if what == "lengths"]
-        unclear = [p.name for p in self.parameters if plain(p.name) in AMBIGUOUS and p.name not in self.told]
+        unclear = [p.name for p in self.parameters if plain(p.name) in AMBIGUOUS and p.name not in self.values]
         masks = [n for n, what in results.items() if what == "mask" and "mask" not in self.request.masks]
         for name in (lengths or unclear or masks)[:1]:
             results[name] = "lengths" if lengths else "keep"
 
     def _left_over(self, results: dict[str, str]) -> dict[str, str]:
-        """A mask, or labels of documents, for which there is no name goes to the only parameter without a meaning."""
-        placed = {"keep" if what == "lengths" else what for what in results.values()} | {self._told_for}
+        """Return a mask, or labels of documents, that no name fits for the only parameter without a meaning."""
+        placed = {"keep" if what == "lengths" else what for what in results.values()} | {self._mask_meaning}
         wanted = [what for what in self.request.masks if what not in placed]
         if self.request.spec.documents and not {"doc", "doc_q", "doc_k", "bounds"} & placed:
             wanted.append("doc")
-        free = [p.name for p in self.parameters if p.name not in (*results, *self.told, self.mask_name)]
+        free = [p.name for p in self.parameters if p.name not in (*results, *self.values, self.mask_name)]
         if len(wanted) == 1 and len(free) == 1:
             self.guessed = f"{free[0]} is used as the {_NAMES[wanted[0]]}: no name fits better"
             return {free[0]: wanted[0]}
         return {}
 
     @property
-    def _told_for(self) -> str:
-        """Return the meaning of the parameter that the user named for the mask."""
+    def _mask_meaning(self) -> str:
+        """The input that the parameter named by the user as the mask stands for, or ""."""
         return next(iter(self.request.masks), "") if self.mask_name else ""
 
     def _placed(self, results: dict[str, str], others: dict[str, str]) -> dict[str, str]:
-        """The three required places as q, k, v (one place x as x), where no name contradicts that."""
-        taken = (*others, *self.told, self.mask_name)
+        """Return the three required places as q, k, v (a single place x as x) if no name contradicts that."""
+        taken = (*others, *self.values, self.mask_name)
         free = [p.name for p in self.parameters if is_place(p) and p.name not in taken]
         if [results.get(n) for n in free] == ["x"]:
             return {free[0]: "x"}
@@ -268,9 +268,9 @@ class _Agreement(Parameters):
 
     def _arguments(self, meanings: dict[str, str]) -> tuple[Argument, ...]:
         result: list[Argument] = []
-        leading = True  # a place can be used as long as every place before it is
+        leading = True  # a parameter can be passed by position only if all before it are
         for p in self.parameters:
-            leading = leading and is_place(p) and p.name not in self.told
+            leading = leading and is_place(p) and p.name not in self.values
             argument = self._argument(p, meanings.get(p.name), leading)
             if argument is not None:
                 result.append(argument)
@@ -278,8 +278,8 @@ class _Agreement(Parameters):
 
     def _argument(self, p: Parameter, what: str | None, positional: bool) -> Argument | None:
         required = p.default is Parameter.empty
-        if p.name in self.told:
-            return Argument(p.name, value=self.told[p.name])
+        if p.name in self.values:
+            return Argument(p.name, value=self.values[p.name])
         if p.name == self.mask_name:
             inverted = (self.request.mask_arg or "").startswith("~")
             return Argument(p.name, self._mask_input(), None, positional, required, inverted)
@@ -301,7 +301,7 @@ class _Agreement(Parameters):
         return None
 
     def _mask(self, name: str, what: str, positional: bool, required: bool) -> Argument | None:
-        """A parameter whose name says that it is a mask. One that must be given and has nothing to say gets None."""
+        """Return the argument for a parameter named as a mask; None is passed if it is required and no mask exists."""
         result = self._mask_input() if self.mask_name else None
         if what in self.request.masks and what != result:
             return Argument(name, what, None, positional, required, inverted=plain(name) in AMBIGUOUS)
@@ -311,7 +311,7 @@ class _Agreement(Parameters):
         return Argument(name, CAUSAL_MASK if by_mask else None, None, positional, required)
 
     def _mask_input(self) -> str:
-        """Return the value of the parameter that the user named for the mask."""
+        """Return the mask to pass to the parameter that the user named for it."""
         for what in self.request.masks:
             return what
         if self.request.causal:
@@ -327,7 +327,7 @@ class _Agreement(Parameters):
         return self.request.causal and not result
 
     def _around(self, p: Parameter, what: str, positional: bool, required: bool) -> Argument | None:
-        """Return what is made of other inputs: numbers of tokens, of valid keys, bounds of documents."""
+        """Return an argument computed from other inputs: numbers of tokens or valid keys, bounds of documents."""
         if what == "lengths" and "keep" in self.request.masks:
             return Argument(p.name, "keep", None, positional, required, form="length")
         if what == "bounds" and self.request.spec.documents:
@@ -339,14 +339,14 @@ class _Agreement(Parameters):
         return None
 
     def _bounded(self, p: Parameter) -> str:
-        """Whose bounds a parameter has: the documents' of queries or of keys, where there is one for either."""
+        """Return whose document bounds a parameter takes: of queries, of keys, or of both if there is no pair."""
         ends = {q.name: _END.search(plain(q.name)) for q in self.parameters if meaning(q.name) == "bounds"}
         of = {name: f"doc_{end[1]}" if end else "doc" for name, end in ends.items()}
         both = {*of.values()} == {"doc_q", "doc_k"} and self.request.spec.position is None
         return of[p.name] if both else "doc"
 
     def _setting(self, what: str, p: Parameter) -> object:
-        """The value of a setting, None where it is left to the function."""
+        """Return the value of a setting, or None to leave it to the function."""
         r, required = self.request, p.default is Parameter.empty
         if what == "causal":
             by_mask = self.mask_name and r.causal and not r.masks
@@ -386,9 +386,9 @@ class _Agreement(Parameters):
 
 # -- settings ----------------------------------------------------------------------------------------------------------
 def setting(what: str, required: bool, usual: object, request: Request) -> object:
-    """The value of a setting; None where it is left to the function. ``usual`` is the parameter's own default.
+    """Return the value of a setting, or None to leave it to the function; ``usual`` is the parameter's own default.
 
-    A result beside the output (``return_lse``) is refused where it would be given, and so is training.
+    Further results (``return_lse``) are switched off unless the specification has them, and so is training.
     """
     if what == "lse":
         return request.spec.lse if required or bool(usual) is not request.spec.lse else None
@@ -413,5 +413,5 @@ def setting(what: str, required: bool, usual: object, request: Request) -> objec
 
 
 def is_setting(what: str) -> bool:
-    """Return whether it is a setting, and no array."""
+    """Return whether a meaning is a setting, and no array."""
     return what in SETTINGS or what in OF_POSITIONS or what in ("lse", "more", "tile", "repeats")

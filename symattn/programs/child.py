@@ -1,4 +1,4 @@
-"""A target by its name, ``file.py:function``: called in a process of its own, with limits of time, and verified."""
+"""A target by its name, ``file.py:function``: called in a process of its own, with time limits, and verified."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from symattn.verification.semantics import IdentityResult
 
 _ROOT = str(Path(__file__).resolve().parents[2])
-# The symattn of the parent, wherever it lies, without a change of what else can be imported.
+# Import the parent's symattn, wherever it is, without changing what else can be imported.
 _PROGRAM = f"""
 import sys
 sys.path.insert(0, {_ROOT!r})
@@ -45,25 +45,25 @@ del sys.path[0]
 from symattn.programs.worker import main
 main()
 """
-# Ctrl-C is for the parent alone, which then ends the child with all that it started.
+# Only the parent receives Ctrl-C, and then ends the child with all that it started.
 _OWN_GROUP: dict[str, Any] = {"start_new_session": True}
 if sys.platform == "win32":
     _OWN_GROUP = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
 _ENDED = object()
-_CALL = ("call",)  # the worker begins another call of the function
+_CALL = ("call",)  # the worker announces another call of the function
 
 
 class Process:
-    """A running worker. ``ask`` gives the worker's answer, or a ``Failure`` after which the process is gone.
+    """A running worker. ``ask`` returns the worker's answer, or a ``Failure`` after which the process is gone.
 
-    ``worked`` is its processor time when it last said something, or was ended.
+    ``worked`` is its processor time at its last message, or at its end.
     """
 
     worked = 0.0
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
-        # -B: no .pyc beside the user's file. -P: what lies in the current folder must not replace our own imports.
+        # -B: no .pyc next to the user's file. -P: files in the current folder must not replace our own imports.
         self._process = subprocess.Popen(
             [sys.executable, "-B", "-P", "-c", _PROGRAM],
             stdin=subprocess.PIPE,
@@ -82,11 +82,11 @@ class Process:
         self._reader.start()
 
     def ask(self, message: tuple[object, ...], limit: float) -> Any:
-        """Send ``message`` and wait ``limit`` seconds at most, anew from each call that begins. Ctrl-C ends it too."""
+        """Send ``message``, and wait at most ``limit`` seconds for each call that begins. Ctrl-C ends the process."""
         return self.answer(limit) if self.send(message) else self._autopsy()
 
     def send(self, message: tuple[object, ...]) -> bool:
-        """Send ``message``; False where the process has ended."""
+        """Send ``message``; return False if the process has ended."""
         try:
             pickle.dump(message, self._requests)
             self._requests.flush()
@@ -98,7 +98,7 @@ class Process:
         return True
 
     def answer(self, limit: float) -> Any:
-        """The next answer, within ``limit`` seconds."""
+        """Return the next answer, or a ``Failure`` if there is none within ``limit`` seconds."""
         try:
             answer = self._received(limit)
         except BaseException:
@@ -121,7 +121,7 @@ class Process:
         self._process.wait()
         self._reader.join(timeout=1.0)
         for stream in (self._requests, self._replies, self._errors):
-            with contextlib.suppress(OSError):  # what was left to flush has no reader any more
+            with contextlib.suppress(OSError):  # unflushed data has no reader any more
                 stream.close()
 
     def _received(self, limit: float) -> Any:
@@ -144,7 +144,7 @@ class Process:
                     return None
 
     def _autopsy(self) -> Failure:
-        """How the process ended: its exit code or signal, and the place that ``faulthandler`` wrote down."""
+        """Return how the process ended: its exit code or signal, and the place that ``faulthandler`` reported."""
         code = self._process.wait()
         self._errors.seek(0)
         written = self._errors.read(100_000).decode("utf-8", errors="replace")
@@ -165,17 +165,17 @@ def _code(code: int) -> str:
 # -- a function called in a child process ------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """Seconds for one call and for importing the target, of processor time or of waiting; see ``process``."""
+    """Limits in seconds for a call and for importing the target, of processor time or of waiting; see ``process``."""
 
     call: float = 10.0
     start: float = 60.0
 
 
 class Child(AbstractContextManager["Child"]):
-    """A target in a process of its own: a ``Runner``.
+    """A ``Runner`` of a target in a process of its own.
 
-    One child serves all calls, so that a second call sees what the first left behind; after a limit or a crash the
-    next call starts a new one. Raises what ``loading.load`` and ``target.target`` raise, and ``CannotRun`` where the
+    One child serves all calls, so that a second call sees state left by the first; after a time-out or a crash the
+    next call starts a new one. Raises what ``loading.load`` and ``target.target`` raise, and ``CannotRun`` if the
     target's import ends the process or takes longer than ``limits.start``.
     """
 
@@ -183,8 +183,8 @@ class Child(AbstractContextManager["Child"]):
 
     def __init__(self, target: str, request: Request, limits: ProcessLimits | None = None) -> None:
         self._target, self._request, self._limits = target, request, limits or ProcessLimits()
-        self._worked = 0.0  # by processes that have ended
-        self._sent: deque[tuple[Inputs, Memory]] = deque()  # cases that the worker has, and whose outcomes come
+        self._worked = 0.0  # processor time of processes that have ended
+        self._sent: deque[tuple[Inputs, Memory]] = deque()  # cases sent to the worker whose outcomes are pending
         self._process: Process | None = None
         self._convention: Convention | None = None
         try:
@@ -197,7 +197,7 @@ class Child(AbstractContextManager["Child"]):
         self.close()
 
     def describe(self) -> str:
-        """The function and what is passed to it: ``attn.py:attention(q, k, v)``."""
+        """Return the function with its arguments: ``attn.py:attention(q, k, v)``."""
         return f"{self._target}({self.convention.printed})"
 
     @property
@@ -216,9 +216,9 @@ class Child(AbstractContextManager["Child"]):
         self._sent.clear()
 
     def ahead(self, cases: Sequence[tuple[Inputs, Memory]]) -> None:
-        """Send the cases for which ``run`` is called next, in this order: the child need not wait for each of them.
+        """Send the cases for which ``run`` is called next, in this order, so that the child does not wait between them.
 
-        Those for which it is not called are computed in vain.
+        Cases for which it is not called are computed in vain.
         """
         if not isinstance(self._ready(), Failure):
             self._skip()
@@ -226,7 +226,7 @@ class Child(AbstractContextManager["Child"]):
             self._sent.extend(cases)
 
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
-        """Call the function once in the child. See ``Runner``; ``error`` tells of limits and crashes too."""
+        """Call the function once in the child; see ``Runner``. ``error`` also reports time-outs and crashes."""
         if self._sent and self._sent[0][0] is inputs and self._sent[0][1] == memory:
             answer = self._next()
         else:
@@ -239,7 +239,7 @@ class Child(AbstractContextManager["Child"]):
         return outcome
 
     def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult | None:
-        """The identity test on residues, in a copy of the child; None where the child is gone."""
+        """Return the identity test on residues, run in a copy of the child, or None if the child is gone."""
         answer = self._ready()
         if not isinstance(answer, Failure):
             answer = self._ask("semantics", spec, seconds, domain)
@@ -252,7 +252,7 @@ class Child(AbstractContextManager["Child"]):
             raise CannotRun(f"{self._target} cannot be imported: its import {result.message}")
         self.display, self._request = result
         answer = self._ask("prepare", self._request)
-        if isinstance(answer, Failure):  # the one small call did not come back: let the calls themselves show it
+        if isinstance(answer, Failure):  # the first small call failed: let the cases show that
             layout = "nd" if self._request.layout == "auto" else self._request.layout
             self._request = replace(self._request, framework=self._request.frameworks[0], layout=layout)
             answer = self._ready()
@@ -261,32 +261,32 @@ class Child(AbstractContextManager["Child"]):
         return answer  # type: ignore[no-any-return]
 
     def _ready(self) -> Any:
-        """A failure if the target cannot be brought up again after the process has ended."""
+        """Restart the target if its process has ended; return a ``Failure`` if that is impossible."""
         if self._process is not None:
             return None
         result = self._ask("find", self._target, self._request)
         return result if isinstance(result, Failure) else self._ask("prepare", self._request, self._convention)
 
     def _ask(self, question: str, *rest: Any) -> Any:
-        """The worker's answer, or a failure, after which there is no process."""
+        """Return the worker's answer, or a failure, after which there is no process."""
         self._skip()
         limit = self._limits.start if question in ("find", "semantics") else self._limits.call
-        limit += 2 * rest[1] if question == "semantics" else 0.0  # it is made twice, and ends by itself
+        limit += 2 * rest[1] if question == "semantics" else 0.0  # the test runs twice, each with its own limit
         return self._reply(lambda process: process.ask((question, *rest), limit))
 
     def _next(self) -> Any:
-        """The outcome of the next case that was sent ahead."""
+        """Return the outcome of the next case that was sent ahead."""
         self._sent.popleft()
         return self._reply(lambda process: process.answer(self._limits.call))
 
     def _skip(self) -> None:
-        """Wait for the outcomes of cases that were sent ahead, and let go of them."""
+        """Wait for the outcomes of cases that were sent ahead, and discard them."""
         while self._sent:
             with contextlib.suppress(SymattnError):
                 self._next()
 
     def _reply(self, reply_of: Callable[[Process], Any]) -> Any:
-        """A reply within the limits, opened; or a failure, after which there is no process."""
+        """Return the contents of a reply within the limits, or a failure, after which there is no process."""
         self._process = self._process or Process()
         reply = reply_of(self._process)
         if isinstance(reply, Failure):
@@ -296,12 +296,12 @@ class Child(AbstractContextManager["Child"]):
 
 
 def _opened(words: str, content: Any, text: str = "") -> Any:
-    """Return the contents of a reply; an error of the worker's is raised here."""
+    """Return the contents of a reply, or raise the worker's error."""
     if words == "done":
         return content
     if words == "defect":
         raise RuntimeError(f"a call in the child process failed\n{content}")
-    error: SymattnError = content.__new__(content)  # not content(text): MissingExtra is made of other words
+    error: SymattnError = content.__new__(content)  # not content(text): MissingExtra takes other arguments
     error.args = (text,)
     raise error
 
@@ -309,10 +309,10 @@ def _opened(words: str, content: Any, text: str = "") -> Any:
 # -- verified by its name ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class TargetOptions(Options):
-    """The options of ``verify_target``, and of others that call targets in a child.
+    """The options of ``verify_target`` and of other functions that call targets in a child.
 
-    ``origin`` is the preset or configuration that the command of the report is to name, and ``notes`` are what the
-    report is to say besides.
+    ``origin`` is the preset or configuration that the command of the report names, and ``notes`` are further notes for
+    the report.
     """
 
     origin: RequestOrigin | None = None
@@ -325,18 +325,18 @@ class TargetOptions(Options):
         check_numbers(time_limit=self.time_limit)
 
     def opened(self, function: str, spec: Specification) -> Child:
-        """The target in a process of its own, with time limits, until it is no longer needed."""
+        """Open the target in a process of its own, with time limits."""
         limits = ProcessLimits() if self.time_limit is None else ProcessLimits(self.time_limit)
         return Child(function, self.request(spec), limits)
 
     def command(self, *targets: str, spec: Specification, name: str = "verify", **others: object) -> str:
-        """Return the command line that gives a report again; ``others`` are further options, with a value or None."""
+        """Return the command line that reproduces a report; ``others`` are further options, with a value or None."""
         domain, request = self.domain or Domain(), self.request(spec)
         changed = {n: x if (x := getattr(self, n)) not in (_USUAL[n], "auto") else None for n in _COMMANDED} | others
         changed["call"] = [f"{keyword}={value!r}" for keyword, value in request.call]
-        # what the domain promises, but for rows without any key, which the specification says
+        # rows without any key are an option of the specification
         promised = {n: getattr(domain, n) for n in domain.promises if n != "fully_masked_rows"}
-        said = _said(spec, domain, self.origin or RequestOrigin())
+        said = _options(spec, domain, self.origin or RequestOrigin())
         return command(name, *targets, options=[*promised.items(), *said, *changed.items()])
 
 
@@ -347,7 +347,7 @@ _USUAL = {field.name: field.default for field in fields(TargetOptions)}
 def verify_target(target: str, spec: Specification | None = None, **options: Any) -> Report:
     """Verify ``package.module:function`` or ``file.py:function``, called in a child process with time limits.
 
-    ``options`` are those of ``TargetOptions``. Raises ``CannotRun`` where the target cannot be imported either.
+    ``options`` are those of ``TargetOptions``. Also raises ``CannotRun`` if the target cannot be imported.
     """
     how = TargetOptions(**options)
     spec = checked(spec, how.domain)
@@ -356,8 +356,8 @@ def verify_target(target: str, spec: Specification | None = None, **options: Any
     return replace(report, command=how.command(target, spec=spec, power=power), notes=(*how.notes, *report.notes))
 
 
-def _said(spec: Specification, domain: Domain, origin: RequestOrigin) -> Iterator[tuple[str, object]]:
-    """The options of a specification: its fields, for a definition those of the attention that it is made of."""
+def _options(spec: Specification, domain: Domain, origin: RequestOrigin) -> Iterator[tuple[str, object]]:
+    """Yield the options of a specification: its fields, or for a definition those of its attention."""
     if is_definition(spec):
         yield "definition", written(spec)
     attention = attention_of(spec)
@@ -366,7 +366,7 @@ def _said(spec: Specification, domain: Domain, origin: RequestOrigin) -> Iterato
 
 
 def _fields(spec: Attention, domain: Domain, origin: RequestOrigin) -> Iterator[tuple[str, object]]:
-    """The options of the origin, and of the fields in which a specification differs from it."""
+    """Yield the options of the origin, and of the fields in which a specification differs from it."""
     usual = Attention()
     yield from origin.options.items()
     changed = differing(spec, origin.spec)

@@ -1,4 +1,4 @@
-"""One output against the exact one: what is beyond the bound, in words."""
+"""Compare an output with the exact one, and describe what exceeds the bound."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from symattn.programs.frameworks import Tensor, Tensors, dtype_name, read
 from symattn.programs.question import Question, dequantised, split
 from symattn.verification.attention import OfAttention
 
-Arrays = dict[str, Tensor]  # of NumPy, or tensors on a device that are judged there
-_LARGE = ("q", "k", "v")  # inputs that stay in float32 where that holds them
-_FORM = 64  # entries of the inputs up to which an exact form is sought
+Arrays = dict[str, Tensor]  # NumPy arrays, or tensors on a device that are judged there
+_LARGE = ("q", "k", "v")  # inputs that stay in float32 if it represents them
+_FORM = 64  # most entries of the inputs for which an exact form is computed
 
 
 class Ready(NamedTuple):
-    """A specification and inputs that fit it, in an arithmetic; the shape of the output; what the filter takes to be
-    stored, None where it is not asked or has nothing to say."""
+    """A specification with fitting inputs in an arithmetic; the shape of the output; and what the filter assumes to be
+    stored, None if it is not used or does not apply."""
 
     spec: Attention
     inputs: Arrays
@@ -46,7 +46,7 @@ class Ready(NamedTuple):
 
 
 def ready(question: Question) -> Ready:
-    """The inputs, read and checked. Raises ``InputError`` where they do not fit the specification or the precision."""
+    """Read and check the inputs. Raises ``InputError`` if they do not fit the specification or the precision."""
     spec, precision = question.spec, question.precision
     if not isinstance(spec, Attention | None):
         raise InputError(f"the specification is an Attention(...), and not {article(type(spec).__name__)}")
@@ -64,24 +64,24 @@ def ready(question: Question) -> Ready:
     check_alpha(question.alpha)
     for name in TOKENS:
         if name in inputs and read_as[name][1] != arithmetic.input.name:
-            check_held(name, inputs[name], arithmetic.input)
+            check_representable(name, inputs[name], arithmetic.input)
     check_inputs(spec, dict(inputs))
-    inputs = _without_strangers(spec, dequantised(spec, inputs, factors))
+    inputs = _without_masked(spec, dequantised(spec, inputs, factors))
     named = isinstance(precision, Precision) or question.contract is not None
     how = Stores.of(arithmetic, not named, spec.capped) if question.alpha is not None else None
     return Ready(spec, inputs, arithmetic, _shape(spec, inputs), how)
 
 
 def check_alpha(alpha: float | None) -> None:
-    """Raises ``InputError`` for what is no probability."""
+    """Raise ``InputError`` unless ``alpha`` is a probability or None."""
     if alpha is not None and (not isinstance(alpha, Real) or not 0 < alpha < 1):
         raise InputError(f"alpha must be a probability between 0 and 1, or None, got {alpha!r}")
 
 
 def close_to_exact(question: Question, called: str = "out") -> str:
-    """Describe what is wrong with the output and the logarithms asked about; empty where nothing is.
+    """Describe what is wrong with the output and the logarithms of a question, or return "".
 
-    Where no ``alpha`` is given, ``called`` is what the words call the output. Raises ``InputError`` where the inputs do
+    Without ``alpha``, ``called`` is the name of the output in the description. Raises ``InputError`` if the inputs do
     not fit the specification or the precision.
     """
     of = ready(question)
@@ -97,8 +97,8 @@ def close_to_exact(question: Question, called: str = "out") -> str:
 
 
 def only_if_stored(question: Question) -> str:
-    """Describe why a kernel that does not store scores could not give a right output; empty if it could, if nothing is
-    known, or where a contract is given. Looked at are as many rows as means are taken of, at most."""
+    """Describe why no kernel could return this output without storing scores; "" if one could, if that is unknown, or
+    if a contract is given. At most as many rows are judged as means are taken of."""
     if question.contract or question.alpha is None or isinstance(question.precision, Precision):
         return ""
     of = ready(replace(question, contract="fused"))
@@ -121,13 +121,13 @@ def close(
     called: str = "out",
     averaged: int | None = None,
 ) -> str:
-    """Judge what is ready, in the ``rows`` that are named; means are of at most ``averaged`` rows of a head
-    (None: ``sample.averaged``)."""
+    """Describe what is wrong with ``out`` in ``rows`` (all by default), or return ""; means are of at most
+    ``averaged`` rows of a head (None: ``sample.averaged``)."""
     shape = tuple(getattr(out, "shape", ()))
     every = list(range(of.shape[-2])) if rows is None else rows
-    some = rows is not None and shape == of.shape
+    sliced = rows is not None and shape == of.shape
     device = of.inputs["q"].device if is_tensor(of.inputs["q"]) else None
-    got, dtype = read_array("out", out[..., np.asarray(every), :] if some else out, device=device)
+    got, dtype = read_array("out", out[..., np.asarray(every), :] if sliced else out, device=device)
     words = form_words(called, shape, of.shape, dtype, of.precision)
     if words:
         return words
@@ -142,7 +142,7 @@ def close(
 def measured(
     out: Tensor, arrays: Tensors, spec: Attention, precision: Precision, rows: Sequence[int]
 ) -> Measured | None:
-    """``rows`` of ``out`` beside the worst case; None for a wrong shape."""
+    """Measure ``rows`` of ``out`` against the worst-case bound; None for a wrong shape."""
     inputs, (got, _) = _read(spec, arrays), read_array("out", out)
     if got.shape != _shape(spec, inputs):
         return None
@@ -150,31 +150,31 @@ def measured(
 
 
 def worst_share(out: Tensor, inputs: Tensors, spec: Attention, precision: Precision, rows: Sequence[int]) -> float:
-    """The largest error as a part of what the worst case allows; ∞ for a wrong shape."""
+    """Return the largest error relative to the worst-case bound; ∞ for a wrong shape."""
     result = measured(out, inputs, spec, precision, rows)
     return float("inf") if result is None else float(result.ratios.max(initial=0.0))
 
 
 def of_rows(spec: Attention, inputs: Arrays, rows: Sequence[int]) -> tuple[Attention, Arrays]:
-    """The attention of some rows; of all rows any attention, as it is."""
+    """Return the attention restricted to some rows; unchanged for all rows, whatever the attention."""
     return (spec, inputs) if len(rows) == inputs["q"].shape[-2] else only(spec, inputs, rows)
 
 
 def logarithms(
     lse: object, arrays: Tensors, spec: Attention, precision: Precision, rows: Sequence[int]
 ) -> tuple[str, float]:
-    """Describe what is wrong with ``lse`` (…, n_q) in ``rows``, empty where nothing is; and return the largest error /
-    worst-case bound, ∞ for a wrong shape or type."""
+    """Describe what is wrong with ``lse`` (…, n_q) in ``rows``, or ""; and return the largest error / worst-case bound,
+    ∞ for a wrong shape or type."""
     inputs = _read(spec, arrays)
     return _logarithms(spec, inputs, precision, lse, _shape(spec, inputs)[:-1], rows)
 
 
 def _read(spec: Attention, inputs: Tensors) -> Arrays:
-    return _without_strangers(spec, {name: read_array(name, array)[0] for name, array in inputs.items()})
+    return _without_masked(spec, {name: read_array(name, array)[0] for name, array in inputs.items()})
 
 
 def _describe(judgement: Judgement, of: Ready, got: Tensor, alpha: float, rows: list[int], called: str) -> str:
-    """Describe what a judgement accuses; empty where it accuses nothing."""
+    """Describe what a judgement accuses, or return ""."""
     if not judgement.beyond:
         return ""
     if judgement.mean is not None:
@@ -183,17 +183,17 @@ def _describe(judgement: Judgement, of: Ready, got: Tensor, alpha: float, rows: 
     accused, named = judgement.accused, [rows[i] for i in judgement.rows]
     if accused is None:
         form = partial(_form, of.spec, on_cpu(of.inputs), of.precision, copied(got))
-        return _told(called, copied(got), judgement.measured, of.precision, form, named)
+        return _elements(called, copied(got), judgement.measured, of.precision, form, named)
     less, mine = only(of.spec, of.inputs, judgement.rows)
     part, size = copied(got[..., list(judgement.rows), :]), prod(got.shape)
     assert of.how is not None
     alike = _alike(less, on_cpu(mine), of.how, part, named)
     if judgement.beyond == "worst case":
-        return "\n".join((_told("out", part, judgement.measured, of.precision, lambda at: "", named, size), *alike))
+        return "\n".join((_elements("out", part, judgement.measured, of.precision, lambda at: "", named, size), *alike))
     *front, row, column = accused.worst
     at = (*front, judgement.rows.index(row), column)
     y, o = part[at], judgement.measured.near[at]
-    # Roundings to nearest do not explain these elements, though the worst case allows them.
+    # Rounding to nearest does not explain these elements, though the worst case allows them.
     lines = (
         f"{accused.count} of {size} elements {'is' if accused.count == 1 else 'are'} {_beyond(accused.certain)} in"
         f" {of.how.format.name}",
@@ -204,7 +204,7 @@ def _describe(judgement: Judgement, of: Ready, got: Tensor, alpha: float, rows: 
 
 
 def _alike(spec: Attention, inputs: Arrays, how: Stores, got: np.ndarray, rows: list[int]) -> Iterator[str]:
-    """A line on the known mistake that these rows look like, where there is one."""
+    """Yield a line on the known mistake that these rows look like, if there is one."""
     results = means.looks_like(spec, inputs, how, got, rows)
     if results is not None:
         place, words = results
@@ -212,14 +212,14 @@ def _alike(spec: Attention, inputs: Arrays, how: Stores, got: np.ndarray, rows: 
 
 
 def _legal(sharp: float, worst: float) -> str:
-    """The smaller of two tolerances, and why the sharp one is not, where it is not."""
+    """Describe the smaller of two tolerances; if that is not the sharp one, say why."""
     if sharp <= worst:
         return f"the sharp tolerance is {sharp:.2g} (the worst case: {worst:.2g})"
     return f"at most {worst:.2g} is allowed by the worst case; the sharp tolerance allows exponentials an error of 2⁻¹³"
 
 
 def _describe_means(mean: MeanBeyondLimit, how: Stores | None, alpha: float) -> str:
-    """Describe elements that are wrong together, where each alone is within its tolerance."""
+    """Describe elements that are wrong jointly, though each is within its tolerance."""
     assert how is not None
     return "\n".join(
         (
@@ -236,7 +236,7 @@ def _beyond(certain: float) -> str:
 
 
 def _sure(how: Stores, alpha: float, guard: float, certain: float, what: str) -> str:
-    """How sure it is: whatever roundings do, or by the filter."""
+    """Say how sure it is: whatever the roundings, or by the filter."""
     if certain > 1:
         return f"Roundings can do no more than {1 / certain:.2g} of this, however they fall, if {how.stored}"
     return (
@@ -259,11 +259,11 @@ def _logarithms(
         return words, float("inf")
     (spec, inputs), got = of_rows(spec, inputs, rows), got[..., list(rows)]
     result = measure_logarithms(spec, on_cpu(inputs), got, precision)
-    return _told("lse", got, result, precision, lambda at: "", rows), float(result.ratios.max(initial=0.0))
+    return _elements("lse", got, result, precision, lambda at: "", rows), float(result.ratios.max(initial=0.0))
 
 
 def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype: str, precision: Precision) -> str:
-    """Describe what is wrong with the shape or type of what came back; empty where nothing is."""
+    """Describe what is wrong with the shape or type of an output, or return ""."""
     if shape != wanted:
         return f"{name} has the shape {shape}, expected {wanted}"
     if dtype not in FORMATS or Format(dtype).u > precision.returned.u:
@@ -272,8 +272,8 @@ def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype
 
 
 def read_array(name: str, array: Tensor, narrow: bool = False, device: object = None) -> tuple[Tensor, str]:
-    """The numbers of an array of NumPy or torch as float64, or where they are ``narrow`` and of 16 bits as float32, and
-    their type. They are NumPy's, or a tensor on the ``device``. Raises ``InputError`` for what is none."""
+    """Return the numbers of a NumPy array or tensor as float64, or as float32 if ``narrow`` and of 16 bits, and their
+    type; on the ``device``, or in NumPy without one. Raises ``InputError`` for anything else."""
     half = narrow and dtype_name(array) in HALF
     if device is not None and is_tensor(array) and not array.is_complex():
         return on_device(array.to(device), half), dtype_name(array)
@@ -294,28 +294,28 @@ def read_array(name: str, array: Tensor, narrow: bool = False, device: object = 
     return torch.as_tensor(values, device=device), dtype
 
 
-def check_held(name: str, values: Tensor, held: Format) -> None:
-    """Raises ``InputError`` for finite numbers that the format does not hold."""
+def check_representable(name: str, values: Tensor, format: Format) -> None:
+    """Raise ``InputError`` for finite numbers that the format does not represent."""
     xp: Any = namespace_of(values)
     numbers = xp.astype(xp.where(xp.isfinite(values), values, 0.0), xp.float64)
-    if not xp.all(held.rounded(numbers) == numbers):
-        raise InputError(f"{name} holds numbers that {held.name} does not; hint: round them first")
+    if not xp.all(format.rounded(numbers) == numbers):
+        raise InputError(f"{name} holds numbers that {format.name} does not; hint: round them first")
 
 
-def _without_strangers(spec: Attention, inputs: Arrays) -> Arrays:
-    """NaN and infinities in keys and values that no query attends to are of no account; elsewhere they are refused."""
+def _without_masked(spec: Attention, inputs: Arrays) -> Arrays:
+    """Replace NaN and infinities by 0 in keys and values that no query attends to; elsewhere raise ``InputError``."""
     xp: Any = namespace_of(inputs["q"])
-    strange = {name: ~xp.isfinite(inputs[name]) for name in "qkv"}
-    if not any(where.any() for where in strange.values()):
+    nonfinite = {name: ~xp.isfinite(inputs[name]) for name in "qkv"}
+    if not any(where.any() for where in nonfinite.values()):
         return inputs
-    tame = inputs | {name: xp.where(where, 0, inputs[name]) for name, where in strange.items()}
+    tame = inputs | {name: xp.where(where, 0, inputs[name]) for name, where in nonfinite.items()}
     with np.errstate(all="ignore"):
         masked = spec.trace(**widened(tame)).get("masked")
     for name in "kv":
-        strange[name] = strange[name].any(axis=-1)
+        nonfinite[name] = nonfinite[name].any(axis=-1)
         if masked is not None:
-            strange[name] &= xp.isfinite(masked).reshape(-1, *masked.shape[-2:]).any(axis=(0, 1))
-    for name, where in strange.items():
+            nonfinite[name] &= xp.isfinite(masked).reshape(-1, *masked.shape[-2:]).any(axis=(0, 1))
+    for name, where in nonfinite.items():
         if where.any():
             at = tuple(int(i) for i in xp.argwhere(where)[0])
             raise InputError(f"{name}{list(at)} is not finite where it counts: there is no exact output")
@@ -323,7 +323,7 @@ def _without_strangers(spec: Attention, inputs: Arrays) -> Arrays:
 
 
 def on_cpu(inputs: Arrays) -> Arrays:
-    """The inputs as arrays of NumPy."""
+    """Return the inputs as NumPy arrays."""
     return {name: copied(a) for name, a in inputs.items()}
 
 
@@ -334,7 +334,7 @@ def _shape(spec: Attention, inputs: Arrays) -> tuple[int, ...]:
     return (*batch, *q[len(q) - own : -1], v[-1])
 
 
-def _told(
+def _elements(
     name: str,
     got: np.ndarray,
     measured: Measured,
@@ -343,9 +343,9 @@ def _told(
     rows: Sequence[int],
     size: int = 0,
 ) -> str:
-    """How many elements are beyond the bound, and the worst of them; empty where none is.
+    """Describe how many elements are beyond the bound, and the worst of them; "" if none is.
 
-    ``rows`` are those that ``got`` is of; ``size`` counts the elements where there are others, which were left out.
+    ``rows`` are the rows of ``got``; ``size`` is the number of all elements if others were left out.
     """
     beyond = int((measured.ratios > 1).sum())
     if not beyond:
@@ -373,7 +373,7 @@ def _told(
 
 
 def _form(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray, at: tuple[int, ...]) -> str:
-    """`` = exp(1)/(1+exp(1))``, where the exact value has a form and the inputs are few."""
+    """Return `` = exp(1)/(1+exp(1))`` if the inputs are few and the exact value is irrational, else ""."""
     own = 2 + len(spec.head_axis)
     index = at[: len(at) - own]
     mine = widened(element(spec, inputs, index))
@@ -386,18 +386,18 @@ def _form(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray
 
 
 # -- tensors on a device -----------------------------------------------------------------------------------------------
-# Tensors that are judged on the device on which they are, so that of them no more than a verdict is copied.
+# Tensors are judged on their device, so that no more than a verdict is copied.
 #
 # q, k, v and the output in half precision on one device are read there, and all of the sharp test is computed there in
-# float64. Other arrays and tensors are copied to the CPU and judged by NumPy, in the same code: those that the CPU has
-# anyway, those on a device without float64 (Apple's ``mps``), and what the worst case alone judges.
+# float64. Other arrays and tensors are copied to the CPU and judged by NumPy, in the same code: those already on the
+# CPU, those on a device without float64 (Apple's ``mps``), and those that the worst case alone judges.
 
 #: Kinds of device whose tensors are copied.
 COPIED = ("cpu", "mps")
 
 
 def shared_device(inputs: Tensors) -> Any:
-    """The device on which q, k and v are judged; None where they are copied."""
+    """Return the device on which q, k and v are judged, or None if they are copied."""
     arrays = [inputs[name] for name in "qkv" if name in inputs]
     if not all(is_tensor(a) and dtype_name(a) in HALF for a in arrays):
         return None
@@ -406,7 +406,7 @@ def shared_device(inputs: Tensors) -> Any:
 
 
 def on_device(tensor: Tensor, narrow: bool) -> Tensor:
-    """The numbers of a tensor as float64, or where they are ``narrow`` as float32; others are booleans or int64."""
+    """Return numbers as float64, or float32 if ``narrow``, whole numbers as int64, and booleans as they are."""
     xp = namespace_of(tensor)
     if dtype_kind(tensor) == "b":
         return tensor

@@ -1,8 +1,8 @@
-"""Functions of any definition: how they are called, and what they return, against the definition's inputs and outputs.
+"""Functions of any definition: how they are called, and how their outputs match those of the definition.
 
 Parameters are matched by name, ``weight`` for a gain or ``dout`` for the gradient of the output; settings such as
-``eps`` are passed where a function has a parameter for them. Where names say nothing, the required places take the
-inputs in their order.
+``eps`` are passed if a function has a parameter for them. If names say nothing, the required places take the inputs
+in their order.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from symattn.arrays.planes import Planes
     from symattn.verification.semantics import IdentityResult
 
-#: Promises that say something of two lengths, or of masks: a definition must have them.
+#: Promises about two lengths, which a definition must have.
 _OF_BOTH = {"square": {"n_q", "n_k"}, "same_width": {"d_k", "d_v"}, "square_weights": {"d_k", "d_model"}}
 _OF_ATTENTION = ("max_abs_score", "nonfinite_forbidden", "batch")
 
 
 def check_domain(spec: object, domain: Domain) -> None:
-    """Raise InputError for a promise that the inputs of a definition do not keep."""
+    """Raise ``InputError`` for a promise that does not apply to the inputs of a definition."""
     subject = next(subjects_of(spec))
     names = set(subject.named(subject.shapes[0]))
     for promise in domain.promises:
@@ -59,10 +59,10 @@ def check_domain(spec: object, domain: Domain) -> None:
 
 
 def joined(output: Report, rest: Report) -> Report:
-    """The report on an output and the one on what is returned beside it."""
+    """Return the report on an output and the one on what is returned with it as one."""
     notes = [n for n in (*output.notes, *rest.notes) if not n.startswith("It returns a tuple")]
     notes = [n.replace("On residues it computes", "On residues its output is", 1) for n in notes]
-    checks = (c for c in output.checks if c.epsilon is None)  # that grade is not one of both
+    checks = (c for c in output.checks if c.epsilon is None)  # ``tested`` applies to the output alone
     missing = () if rest.faults else tuple(dict.fromkeys((*output.missing, *rest.missing)))
     return replace(
         rest, checks=(*checks, *rest.checks), notes=tuple(dict.fromkeys(notes)), missing=missing,
@@ -71,9 +71,9 @@ def joined(output: Report, rest: Report) -> Report:
 
 
 def target(function: Function, request: Request, name: str = "", agreed: Convention | None = None) -> Laid:
-    """The function ready to be called with the inputs of a definition, in the framework that it wants.
+    """Return the function ready to be called with the inputs of a definition, in the framework that it expects.
 
-    Nothing is tried where it is called as ``agreed`` before. Raises InputError where it is open how to call it.
+    With a convention ``agreed`` before, nothing is tried. Raises ``InputError`` if it is unclear how to call it.
     """
     if isinstance(agreed, Formed):
         function, request = _differentiated(*_held(function, request, name))
@@ -93,18 +93,18 @@ def target(function: Function, request: Request, name: str = "", agreed: Convent
 
 
 def subject_of(spec: object, agreed: Formed) -> Definition:
-    """The definition in the form in which the function is called."""
+    """Return the definition in the form in which the function is called."""
     return _of_sizes(tuple(subjects_of(spec, agreed.order))[agreed.form], dict(agreed.sizes))
 
 
 def _of_sizes(subject: Definition, sizes: Mapping[str, int]) -> Definition:
-    """The definition for some sizes alone, where there are such."""
+    """Return the definition restricted to these ``sizes``, if any."""
     shapes = tuple({**s, **sizes} for s in subject.shapes)
     return replace(subject, shapes=shapes, kept=subject.kept | set(sizes)) if sizes else subject
 
 
 def _held(function: Function, request: Request, name: str) -> tuple[Function, Request]:
-    """A module of a norm, or torch's layer of an encoder, that holds its weights as a function of them."""
+    """Return a module of a norm, or torch's encoder layer, as a function of its weights; others as they are."""
     kind = type(request.spec).__name__
     host = host_of(function) if kind in ("LayerNorm", "RMSNorm", "Block") else None
     if host is None:
@@ -117,7 +117,7 @@ def _held(function: Function, request: Request, name: str) -> tuple[Function, Re
 
 
 def prepared(function: Function, request: Request) -> Request:
-    """The request with the framework, where it shows; what takes long to import is imported."""
+    """Return the request with the framework, if it can be told from the code; import what takes long to import."""
     next(subjects_of(request.spec, "nd" if request.layout == "auto" else request.layout))
     request = settled(function, request)
     _forward_alone(function, request)
@@ -131,13 +131,13 @@ _AUTOGRAD = "The gradients are those that torch's autograd gives for the functio
 class Formed(Convention):
     """How a function of a definition is called: with the axes in the ``order``, in the definition's ``form``.
 
-    The arrays are drawn in that order, so that the layout is that of arrays which are passed as they are. ``fills``
-    says that the function is not called with just these arrays and constants, and gives its outputs as they are.
+    The arrays are drawn in that order, so that they are passed as they are. ``fills`` says that the function is not
+    simply called with these arrays and constants: arguments are computed, or its outputs converted.
     """
 
     order: Layout = "nd"
     form: int = 0
-    sizes: tuple[tuple[str, int], ...] = ()  # that are those of a module alone
+    sizes: tuple[tuple[str, int], ...] = ()  # the fixed sizes of a module
     fills: bool = False
 
 
@@ -150,7 +150,7 @@ class Laid(Target):
         self._own = adapted.function
 
     def semantics(self, spec: object, seconds: float, domain: Domain | None = None) -> IdentityResult:
-        """The identity test on residues, where the definition runs on them: see ``identity``."""
+        """Return the identity test on residues, if the definition runs on them: see ``identity``."""
         from symattn.programs.identity import identity_of_definition, tried_apart
         from symattn.verification.semantics import SIZES
 
@@ -162,16 +162,16 @@ class Laid(Target):
 
 
 def _laid(function: Function, request: Request, name: str) -> Adapted:
-    """The first form, and order of the axes, in which a small call gives what it should.
+    """Return the first form, and order of the axes, in which a small call returns about the right values.
 
-    Orders that the function's text names come first. Where no call gives what it should, it is the first in which the
-    shapes are right; the order is the one that was told. Without an order, it is the first form that runs.
+    Orders that the function's text names come first. If no call does, it is the first in which the shapes are right. An
+    order that the user sets is the only one tried. For definitions without an order, it is the first form that runs.
     """
     named = documented(function)
     orders: tuple[Layout, ...] = tuple(dict.fromkeys((*(d for d in named if d in _ORDERS), *_ORDERS)))
     orders = orders if ordered(request.spec) else ("nd",)
     result: dict[bool | None, Adapted] = {}
-    wrong: dict[Layout, None] = {}  # orders in which it runs and gives something else
+    wrong: dict[Layout, None] = {}  # orders in which it runs and returns other values
     refused: list[InputError] = []
     failed: Failure | None = None
     for layout in orders if request.layout == "auto" else (request.layout,):
@@ -191,7 +191,7 @@ def _laid(function: Function, request: Request, name: str) -> Adapted:
             failed = failed or outcome.error
             if not ordered(request.spec) and outcome.error is None:
                 numbers, every = axes_of(subject), axes_of(forms[0])
-                # One that takes rows and matrices, and fails for a batch of them, is wrong there.
+                # A function that takes rows and matrices, but fails for a batch of them, is wrong there.
                 if len(numbers) > 1 and numbers[-1] < every[-1]:
                     break
                 outcome.other_readings = _of_axes(subject, failed) if form else ()
@@ -210,7 +210,7 @@ _ORDERS: tuple[Layout, ...] = ("bhnd", "bnhd", "bnd", "nhd", "nd", "nbhd", "nbd"
 
 
 def _other_readings(taken: Layout, wrong: Mapping[Layout, None], named: tuple[Layout, ...]) -> tuple[str, ...]:
-    """Notes where a right function is wrong with other axes, and where its text names other ones."""
+    """Return notes if a right function is wrong with other axes, and if its text names other ones."""
     others = [layout for layout in wrong if layout != taken]
     if others and named and taken not in named:
         return (undocumented(named[0], taken), *readings(others, right=False))
@@ -218,12 +218,12 @@ def _other_readings(taken: Layout, wrong: Mapping[Layout, None], named: tuple[La
 
 
 def axes_of(subject: Definition) -> list[int]:
-    """The numbers of axes that the first input has."""
+    """Return the numbers of axes that the first input may have."""
     return sorted({len(subject.axes_of(subject.inputs[0].name, sizes)) for sizes in subject.shapes})
 
 
 def _of_axes(subject: Definition, failed: Failure | None) -> tuple[str, ...]:
-    """A note on the numbers of axes that a function takes, where it does not take all."""
+    """Return a note on the numbers of axes of a function that does not take all."""
     numbers = axes_of(subject)
     result = f"{' or '.join(map(str, numbers))} {'axis' if numbers == [1] else 'axes'}"
     return (
@@ -232,9 +232,9 @@ def _of_axes(subject: Definition, failed: Failure | None) -> tuple[str, ...]:
 
 
 def _shown(subject: Definition, by_order: bool) -> tuple[Mapping[str, int], ...]:
-    """The sizes of small calls: the second ones, in which as a rule all differ; without an order for all sets of axes.
+    """Return the sizes of small calls: the second ones, which mostly all differ; without an order, one per set of axes.
 
-    The latter are such as do not come later, when what is left from an earlier call would be hard to see.
+    The latter do not occur again in later calls, in which they would hide stale state.
     """
     if by_order:
         return (subject.shapes[1],)
@@ -243,7 +243,7 @@ def _shown(subject: Definition, by_order: bool) -> tuple[Mapping[str, int], ...]
 
 
 def _agrees(subject: Definition, outcome: Outcome, right: tuple[Tensor, ...]) -> bool | None:
-    """Return whether a call gave about the right values; None where not even the shapes are right."""
+    """Return whether a call gave about the right values; None if not even the shapes are right."""
     got = [a for a in (outcome.output, *outcome.others) if a is not None]
     if len(got) < len(right):
         return None
@@ -254,7 +254,7 @@ def _agrees(subject: Definition, outcome: Outcome, right: tuple[Tensor, ...]) ->
 
 
 def _partly(outcome: Outcome, right: tuple[Tensor, ...]) -> bool:
-    """Return whether the first output and some other are right, so that all are meant, and others are mistakes."""
+    """Return whether the first output and another one are right, so that wrong ones are mistakes, not other outputs."""
     got = (outcome.output, *outcome.others)
     if len(got) < len(right):
         return False
@@ -263,19 +263,19 @@ def _partly(outcome: Outcome, right: tuple[Tensor, ...]) -> bool:
 
 
 def _about(a: np.ndarray, b: np.ndarray) -> bool:
-    """Nearer to one another than arrays in another order would be. Nothing is judged by that."""
+    """Return whether arrays are closer than arrays in another order would be; used only to choose, not to judge."""
     return bool(np.abs(a - b).max(initial=0.0) < 0.05 * (1 + np.abs(b).max(initial=0.0)))
 
 
 def _differentiated(function: Function, request: Request) -> tuple[Function, Request]:
-    """Return gradients by autograd, where they are wanted of a function that gives none."""
+    """Wrap a function of the forward pass by autograd if gradients are requested."""
     if not _forward_alone(function, request):
         return function, request
     return Backpropagated(function), replace(request, framework="torch")
 
 
 def _forward_alone(function: Function, request: Request) -> bool:
-    """Return whether a gradient is wanted of a torch function without a parameter for the output's gradient."""
+    """Return whether a gradient is requested from a torch function without a parameter for the output's gradient."""
     if type(request.spec).__name__ != "Gradient" or "numpy" in (request.framework, request.likely):
         return False
     subject = next(subjects_of(request.spec))
@@ -290,7 +290,7 @@ def _forward_alone(function: Function, request: Request) -> bool:
 
 
 class Adapted:
-    """A function whose parameters for sizes are filled in from its inputs, and whose lists and mappings are tuples."""
+    """A function with parameters for sizes filled in from its inputs, and lists and mappings returned as tuples."""
 
     def __init__(
         self, function: Function, subject: Definition, request: Request, name: str, place: tuple[Layout, int]
@@ -301,14 +301,14 @@ class Adapted:
         self._arguments, self._derived = agreed.arguments, agreed.derived
         self.convention, self.place = agreed.convention(), place
         self.other_readings: tuple[str, ...] = ()  # notes
-        self.right: bool | None = None  # of a small call: None where not even the shapes are
-        self.partly = False  # whether, of several outputs, the first and some other one are right
+        self.right: bool | None = None  # in small calls; None if not even the shapes are right
+        self.partly = False  # whether, of several outputs, the first and another one are right
         self.error: Failure | None = None
-        self._mapped = False  # whether outputs come by name
+        self._mapped = False  # whether outputs are returned by name
         self.__name__ = name
 
     def formed(self, notes: tuple[str, ...]) -> Formed:
-        """The convention, with the place of the subject among those of its specification."""
+        """Return the convention, with the order and form of the definition."""
         how = self.convention
         sizes = tuple(self.function.sizes.items()) if isinstance(self.function, HeldModule) else ()
         order, form = self.place
@@ -318,13 +318,13 @@ class Adapted:
         )
 
     def on(self, function: Function) -> Adapted:
-        """Return the definition with another form of the function in its place."""
+        """Return a copy with another form of the function in its place."""
         result = copy(self)
         result.function = function
         return result
 
     def try_out(self, request: Request) -> None:
-        """Make small calls, and see whether they give about the right values."""
+        """Make small calls, and record whether they return about the right values."""
         result: list[bool] = []
         names = [i.name for i in self.subject.inputs if i.name in self.convention.inputs]
         family, precision = list(self.subject.families)[1], Precision.of(request.dtype)
@@ -357,7 +357,7 @@ class Adapted:
 
 # -- gradients by autograd ---------------------------------------------------------------------------------------------
 class Backpropagated:
-    """The gradients of a function of tensors, by autograd: it takes ``do`` besides."""
+    """A function of tensors and ``do`` that returns the gradients of another function, by autograd."""
 
     def __init__(self, function: Function) -> None:
         self._function = function

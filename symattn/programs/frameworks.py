@@ -1,6 +1,6 @@
-"""The frameworks a function may want its arrays in: made from float64 exactly, and read back exactly.
+"""The frameworks whose arrays a function may take: made from float64 exactly, and read back exactly.
 
-A framework that multiplies wrong in half precision on this machine is named: what it makes is not a function's fault.
+A framework that multiplies incorrectly in half precision on this machine is named: that is not a function's fault.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class Arrays(Protocol):
     """A framework."""
 
     def make(self, values: np.ndarray, dtype: str) -> Tensor:
-        """A new array with these values; booleans and whole numbers stay what they are.
+        """Return a new array with these values; booleans and whole numbers keep their type.
 
-        Raises ``InputError`` where one is not exact.
+        Raises ``InputError`` for a value that ``dtype`` does not represent.
         """
 
     def blank(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """A new array of NaN (False for booleans, 0 for whole numbers), with the dtype of ``like``."""
+        """Return a new array of NaN (False for booleans, 0 for whole numbers), with the dtype of ``like``."""
 
     def bits(self, array: Tensor) -> bytes:
-        """The contents, bit for bit."""
+        """Return the contents, bit for bit."""
 
     def lying(self, array: Tensor, memory: Memory) -> Tensor:
-        """Return the same numbers in another memory layout; as they are where the framework has nothing of the kind."""
+        """Return the same numbers in another memory layout, or unchanged if the framework has no such layout."""
 
     def shares(self, output: Tensor, array: Tensor) -> bool:
-        """Return whether the output has memory in common with an array."""
+        """Return whether the output may share memory with an array."""
 
 
 class NumpyArrays:
@@ -108,7 +108,7 @@ class TorchArrays:
 
 
 class JaxArrays(NumpyArrays):
-    """JAX, for functions that NumPy's arrays do not do for, such as those that take an element at a traced index."""
+    """JAX, for functions that fail on NumPy's arrays, such as those that take an element at a traced index."""
 
     def __init__(self) -> None:
         self.of = import_jax().numpy.asarray
@@ -125,16 +125,16 @@ class JaxArrays(NumpyArrays):
 
 
 def arrays(framework: Framework) -> Arrays:
-    """The framework of that name. Raises ``InputError`` for another, ``MissingExtra`` where it is not installed."""
+    """Return the framework of that name. Raises ``InputError`` if it is unknown, ``MissingExtra`` if not installed."""
     if framework not in get_args(Framework):
         raise InputError(f"framework is {framework!r}; hint: {' or '.join(get_args(Framework))}")
     return TorchArrays() if framework == "torch" else JaxArrays() if framework == "jax" else NumpyArrays()
 
 
 def read(output: Tensor, kind: type[np.floating] = np.float64) -> tuple[np.ndarray, str, tuple[int, ...]]:
-    """Values as float64 or another ``kind``, name of the dtype, shape.
+    """Return the values as float64 or another ``kind``, the name of the dtype, and the shape.
 
-    Raises ``TypeError`` for what is no array of real numbers.
+    Raises ``TypeError`` unless ``output`` is an array of real numbers.
     """
     if _module(type(output)) == "torch":
         dtype = dtype_name(output)
@@ -153,24 +153,24 @@ def read(output: Tensor, kind: type[np.floating] = np.float64) -> tuple[np.ndarr
 
 
 def _exported(output: Tensor) -> Tensor:
-    """An array of another library as one of NumPy, by ``__array__`` or DLPack; what has neither as it is."""
+    """Convert an array of another library to NumPy by ``__array__`` or DLPack; return anything else as it is."""
     ways: dict[str, Callable[[Tensor], Tensor]] = {"__array__": np.asarray, "__dlpack__": np.from_dlpack}
     offered = [convert for name, convert in ways.items() if hasattr(type(output), name)]
     for convert in offered[:-1]:
         try:
             return convert(output)
-        except Exception:  # a library that does not copy from its device unasked; the next way may
+        except Exception:  # a library may refuse to copy from its device; try the next way
             continue
     return offered[-1](output) if offered else output
 
 
 def dtype_name(array: object) -> str:
-    """``float32``, ``bfloat16``; of what has no dtype its class."""
+    """Return the name of the dtype, such as ``bfloat16``; the name of the class for anything without a dtype."""
     return str(getattr(array, "dtype", type(array).__name__)).removeprefix("torch.")
 
 
 def exactly(values: np.ndarray, dtype: str) -> np.ndarray:
-    """``values`` in ``dtype``. Raises ``InputError`` where that would round."""
+    """Return ``values`` in ``dtype``. Raises ``InputError`` if that would round."""
     wide = np.asarray(values, dtype=np.float64)
     with np.errstate(all="ignore"):
         narrow = wide.astype(numpy_dtype(dtype))
@@ -180,7 +180,7 @@ def exactly(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """The NumPy dtype of that name. Raises ``InputError`` for one that symattn does not know."""
+    """Return the NumPy dtype of that name. Raises ``InputError`` for an unknown one."""
     if name not in DTYPES:
         hint = perhaps(name, DTYPES) or f"; choose one of {', '.join(DTYPES)}"
         raise InputError(f"unknown dtype {name}{hint}")
@@ -193,7 +193,7 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def _imported(name: str) -> Any:
-    """A library. Raises ``MissingExtra`` where it is not installed."""
+    """Import a library. Raises ``MissingExtra`` if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -204,13 +204,13 @@ import_torch, import_jax = functools.partial(_imported, "torch"), functools.part
 
 
 def check_wide(dtype: str) -> None:
-    """Raise ``InputError`` where JAX would make float32 of float64."""
+    """Raise ``InputError`` if JAX would make float32 of float64."""
     if dtype == "float64" and not import_jax().config.jax_enable_x64:
         raise InputError("JAX makes float32 of float64; hint: JAX_ENABLE_X64=1 in the environment, or another dtype")
 
 
 def wanted(function: Function) -> Framework | None:
-    """The framework that a function visibly wants: by its module, its annotations, the names in its code."""
+    """Return the framework that a function uses by its module, its annotations and the names in its code, or None."""
     function = without_partial(function)
     if _module(function) == "torch" or is_module(function):
         return "torch"
@@ -226,16 +226,16 @@ def wanted(function: Function) -> Framework | None:
 
 
 def has_torch(function: Function) -> bool:
-    """Return whether the module of a function, or what surrounds it, has names from torch."""
+    """Return whether the module of a function, or an enclosing function, has names from torch."""
     function = without_partial(function)
     function = inspect.unwrap(function)
     function = function if hasattr(function, "__globals__") else type(function).__call__
-    seen = (*getattr(function, "__globals__", {}).values(), *_held(function))
+    seen = (*getattr(function, "__globals__", {}).values(), *_captured(function))
     return any(_module(thing) == "torch" for thing in seen)
 
 
 def is_of_jax(function: Function) -> bool:
-    """Return whether it is a function of JAX: by its module, its type, or what its code names. JAX is not imported."""
+    """Return whether a function uses JAX, by its module, its type, or names in its code. JAX is not imported."""
     if "jax" not in sys.modules:
         return False
     function = without_partial(function)
@@ -244,10 +244,10 @@ def is_of_jax(function: Function) -> bool:
 
 
 def _packages(function: Function) -> set[str]:
-    """The top-level packages of what the function's own code names."""
+    """Return the top-level packages of the objects that the function's own code names."""
     function = _with_code(function)
     scope = getattr(function, "__globals__", {})
-    things = (*_held(function), *(scope[name] for name in _names(function) if name in scope))
+    things = (*_captured(function), *(scope[name] for name in _names(function) if name in scope))
     return {_module(thing) for thing in things}
 
 
@@ -260,8 +260,8 @@ def _names(function: Function) -> tuple[str, ...]:
     return getattr(getattr(function, "__code__", None), "co_names", ())
 
 
-def _held(function: Function) -> list[object]:
-    """Return what a function holds from the functions around it."""
+def _captured(function: Function) -> list[object]:
+    """Return the objects that a function captures from enclosing functions."""
     return [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _is_full(cell)]
 
 
@@ -273,14 +273,14 @@ def _is_full(cell: CellType) -> bool:
 
 
 def _module(thing: object) -> str:
-    """The top-level package that a thing comes from."""
+    """Return the top-level package of an object."""
     name = getattr(thing, "__module__", None) or getattr(thing, "__name__", None) or ""
     return str(name).partition(".")[0]
 
 
 # -- a test of the machine ---------------------------------------------------------------------------------------------
-_INTERPRETER = "triton.runtime.interpreter"  # imported by the first kernel that is to be interpreted
-_LARGE = {"bfloat16": (16, 16), "float16": (32, 64)}  # from their product on, the format has even numbers alone
+_INTERPRETER = "triton.runtime.interpreter"  # imported by the first kernel that is interpreted
+_LARGE = {"bfloat16": (16, 16), "float16": (32, 64)}  # from their product on, the format has only even numbers
 tl: Any = None  # Triton's interpreter looks for its language among the globals of a kernel
 
 
@@ -298,15 +298,15 @@ def _by_triton(a: Tensor, b: Tensor) -> Tensor:
     return out
 
 
-#: By the module of a runtime, its product of two of its arrays of 16 × 16 numbers.
+#: For each runtime, by its module, a product of two of its arrays of 16 × 16 numbers.
 PRODUCTS = {"numpy": matmul, "torch": matmul, "triton": _by_triton}
 
 
 @cache
 def wrong_product(runtime: str, dtype: str) -> str:
-    """Say what a runtime itself computes wrong in half precision; "" where it is right, or does not compute it.
+    """Describe a product that a runtime itself computes incorrectly in half precision; "" if right or unsupported.
 
-    Every legal implementation gives the same bits: the numbers are small and whole, and one sum is rounded, and lies
+    Every legal implementation gives the same bits: the numbers are small and whole, and the only sum that is rounded is
     nearer to one neighbour than to the other.
     """
     if dtype not in _LARGE:
@@ -320,7 +320,7 @@ def wrong_product(runtime: str, dtype: str) -> str:
         with np.errstate(all="ignore"):
             both = read(PRODUCTS[runtime](make(a, dtype), make(b, dtype)))[0], a @ b
             got, right = (x.astype(numpy_dtype(dtype)).astype(float).ravel() for x in both)
-    except Exception:  # it raises under the function, too, which then gives nothing to judge
+    except Exception:  # the function then raises as well, and returns nothing to judge
         return ""
     words = next((f"{x:g}, expected {y:g}" for x, y in zip(got, right, strict=True) if x != y), "")
     name = f"{runtime} {getattr(sys.modules.get(runtime), '__version__', '')}"
@@ -329,7 +329,7 @@ def wrong_product(runtime: str, dtype: str) -> str:
 
 
 def suspect(q: Tensor) -> str:
-    """Say which runtime in this process computes wrong in the format of an array, and so may have made an output."""
+    """Return a description of a loaded runtime that computes incorrectly in the format of ``q``, or ""."""
     dtype = dtype_name(q)
     runtimes = ("torch" if is_tensor(q) else "numpy", *(("triton",) if _INTERPRETER in sys.modules else ()))
     return next(filter(None, (wrong_product(runtime, dtype) for runtime in runtimes)), "")
@@ -337,7 +337,7 @@ def suspect(q: Tensor) -> str:
 
 @contextmanager
 def suspects(framework: str, dtype: str) -> Iterator[list[str]]:
-    """Collect what computes wrong under a call: the framework, and Triton's interpreter where it runs meanwhile."""
+    """Collect what computes incorrectly during a call: the framework, and Triton's interpreter if the call runs it."""
     result, executor = [wrong_product(framework, dtype)], getattr(sys.modules.get(_INTERPRETER), "GridExecutor", None)
     if not executor or not (interpreted := wrong_product("triton", dtype)):
         yield result

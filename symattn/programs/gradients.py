@@ -1,4 +1,4 @@
-"""Gradients against the exact ones: what is beyond all roundings together, in words."""
+"""Compare gradients with the exact ones, and describe what is beyond all roundings together."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from symattn.bounds.sharp.limits import STORED, Stores
 from symattn.bounds.sharp.sample import chosen
 from symattn.bounds.sharp.ways import bounded, largest_scale, scalings
 from symattn.document.errors import InputError
-from symattn.programs.closeness import check_held, form_words, read_array
+from symattn.programs.closeness import check_representable, form_words, read_array
 from symattn.programs.question import Question
 
 Arrays = dict[str, np.ndarray]
 
 
 def gradients_close_to_exact(question: Question) -> str:
-    """Describe what is wrong with the gradients (dq, dk, dv), of which each may be None; empty where nothing is.
+    """Describe what is wrong with the gradients (dq, dk, dv), each of which may be None, or return "".
 
-    Raises ``InputError`` where the inputs do not fit, and for what the bound does not speak of.
+    Raises ``InputError`` if the inputs do not fit, or the bound does not cover them.
     """
     spec, returned = question.spec or Attention(), question.gradients
     read_as = {name: read_array(name, array) for name, array in {**question.given, "do": question.do}.items()}
@@ -35,7 +35,7 @@ def gradients_close_to_exact(question: Question) -> str:
     upstream = inputs.pop("do")
     check_inputs(spec, dict(inputs))
     if read_as["do"][1] != arithmetic.input.name:
-        check_held("do", upstream, arithmetic.input)
+        check_representable("do", upstream, arithmetic.input)
     _check(spec, inputs, upstream, how, returned)
     assert how is not None
     assert returned is not None
@@ -50,7 +50,7 @@ def gradients_close_to_exact(question: Question) -> str:
 def _judged(
     spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, got: Arrays, rows: int | Sequence[int] | None
 ) -> str:
-    """Describe what is wrong; empty where nothing is."""
+    """Describe what is wrong, or return ""."""
     n_q, n_k = (inputs[name].shape[-2] for name in "qk")
     queries = np.arange(n_q) if rows is None else np.array(chosen(spec, inputs, rows))
     named = rows is None or not np.isscalar(rows)
@@ -69,11 +69,10 @@ def nearest(
     keys: np.ndarray,
     factors: np.ndarray | None = None,
 ) -> dict[str, SharpGradient]:
-    """dQ of ``queries``, dK and dV of ``keys`` for the scale as it is, or for a constant of the format as the scale.
+    """Return dQ of ``queries``, dK and dV of ``keys``, for the exact scale or for the scale stored in the format.
 
-    They are those of the first of these with which all of ``got`` is legal, and those of the scale itself where there
-    is none; ``factors`` are those of dropout. Raises ``InputError`` where there are no exact gradients, or where right
-    ones may be out of range.
+    They are those of the first scale with which all of ``got`` is legal, or else those of the exact scale; ``factors``
+    are those of dropout. Raises ``InputError`` if there are no exact gradients, or if correct ones may be out of range.
     """
     first: dict[str, SharpGradient] = {}
     for one, given in scalings(spec, inputs, how):
@@ -93,7 +92,7 @@ def nearest(
 def _check_range(
     spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, results: Mapping[str, SharpGradient], got: Arrays
 ) -> None:
-    """Raises ``InputError`` where gradients are not finite and right ones need not be: numbers may be out of range."""
+    """Raise ``InputError`` if gradients are not finite, and those of correct code may overflow as well."""
     if all(np.isfinite(values).all() for values in got.values()):
         return
     within, scale = float(how.format.largest), largest_scale(spec, inputs) or 1.0

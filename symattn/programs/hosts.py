@@ -1,4 +1,4 @@
-"""The interface to libraries of modules that hold their weights: names, and a call with others in their place."""
+"""The interface to modules of libraries: names of their weights, and calls with other weights in their place."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from torch.nn import Module as TorchModule
 
 Order = Literal["out in", "in out"]
-#: What a layer calls its own arrays.
+#: Names of a layer's own arrays.
 OWN = ("weight", "bias", "kernel")
 _QKV = ("q", "k", "v")
 
 
 def flat(key: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a weight that keeps its heads apart as that of one that has them side by side.
+    """Return the shape of a weight with separate axes for heads as if its heads were side by side.
 
     (d_model, h, d_k) becomes (d_model, h·d_k), and of the output projection (h, d_v, d_model) becomes (h·d_v, d_model),
     as flax and Keras keep them; a bias (h, d_k) becomes (h·d_k,).
@@ -44,23 +44,23 @@ def flat(key: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Host:
-    """A module of some library: its weights by name, how it is called with others, and what is told of it."""
+    """A module of a library: its weights by name, and how it is called with others in their place."""
 
-    framework: Framework = "numpy"  # of the arrays that it is given
-    call: str = "__call__"  # the method that computes, in whose text the axes may be told
-    left_out: tuple[str, ...] = ()  # parameters of a call that are never given
-    may_be_left: bool = False  # whether keys and values may be left out, but are given
-    xp: Any  # in which weights are joined
+    framework: Framework = "numpy"  # of its input arrays
+    call: str = "__call__"  # the method that computes, whose text may name the axes
+    left_out: tuple[str, ...] = ()  # parameters of a call that are never passed
+    may_be_left: bool = False  # whether keys and values are optional, but passed
+    xp: Any  # the namespace in which weights are joined
 
     def __init__(self, module: Any) -> None:
         self.module = module
 
     def weights(self) -> Tensors:
-        """The weights by name; of those that keep heads apart, the shape in which heads are side by side."""
+        """Return the weights by name, with heads side by side in their shapes."""
         raise NotImplementedError
 
     def order(self, key: str) -> Order | None:
-        """The order of the axes of a weight, if the class of its layer has one."""
+        """Return the order of the axes of a weight, if the class of its layer determines it."""
         path, _, last = key.rpartition(".")
         layer = self.module
         for part in path.split(".") if path else ():
@@ -69,12 +69,12 @@ class Host:
         return "in out" if "Conv1D" in names else "out in" if "Linear" in names else None
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the parameters that a call may be given: tokens, masks, settings."""
+        """Return the parameters that a call may pass: tokens, masks, settings."""
         every = parameters(getattr(self.module, self.call)) or ()
         return tuple(p for p in every if p.name not in self.left_out and p.kind not in STARS)
 
     def tokens(self) -> tuple[str, ...]:
-        """The parameters that take the tokens: x, or queries, keys and values, which are all of them."""
+        """Return the parameters that take the tokens: x, or queries, keys and values, which all get the same tokens."""
         given = self.parameters()
         qkv = [p.name for p in given if meaning(p.name) in _QKV and (self.may_be_left or p.default is p.empty)]
         x = [p.name for p in given if meaning(p.name) == "x"]
@@ -86,17 +86,17 @@ class Host:
 
     @property
     def text(self) -> Function:
-        """The function in whose text the axes may be told."""
+        """The function whose text may name the axes."""
         result: Function = getattr(type(self.module), self.call)
         return result
 
     def prepared(self, dtype: str) -> Host:
-        """A copy of the module for inputs of that format. Raises ``InputError`` where there is none."""
+        """Return a copy of the module for inputs of that format. Raises ``InputError`` if there is none."""
         return self
 
 
-#: The class by which the modules of a library are known, and the file and the class of their host. Those of Keras on
-#: PyTorch are modules of both, and Keras calls them.
+#: The class that identifies the modules of a library, and the file and the class of their host. Modules of Keras on
+#: PyTorch belong to both libraries, and Keras calls them.
 _HOSTS = {
     ("keras", "Layer"): ("hosts", "KerasHost"),
     ("torch", "Module"): ("hosts", "TorchHost"),
@@ -105,7 +105,7 @@ _HOSTS = {
 
 
 def host_of(function: object) -> Host | None:
-    """Return the host of a module with weights of its own; None for any other function. No library is imported."""
+    """Return the host of a module with its own weights, or None for any other function. No library is imported."""
     classes = {(c.__module__.partition(".")[0], c.__name__) for c in type(function).__mro__}
     for known, (file, name) in _HOSTS.items():
         if known in classes:
@@ -124,16 +124,16 @@ class TorchHost(Host):
     def __init__(self, module: TorchModule) -> None:
         super().__init__(module)
         self.xp = import_torch()
-        attention = getattr(module, "self_attn", module)  # a layer of torch has its order there
+        attention = getattr(module, "self_attn", module)  # where a layer of torch keeps its order
         self._swapped = getattr(attention, "batch_first", True) is False  # (n, b, d), as in torch.nn
 
     def weights(self) -> Tensors:
         return dict(self.module.named_parameters())
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """All but stars, tokens to attend to other than x, and what torch's own module takes for a mere hint.
+        """Return all parameters except stars, other tokens to attend to, and hints of torch's own module.
 
-        To that ``is_causal`` is a hint that the mask is causal, and does nothing alone.
+        Its ``is_causal`` is only a hint that the mask is causal, and does nothing alone.
         """
         hints = ("is_causal",) if isinstance(self.module, self.xp.nn.MultiheadAttention) else ()
         every = (p for p in super().parameters() if p.name not in hints)
@@ -154,7 +154,7 @@ class TorchHost(Host):
 
 # -- Keras 3, on whichever backend it runs: variables, and calls with others by ``stateless_call`` ---------------------
 class KerasHost(Host):
-    """A layer of Keras that is built; what it does in training is off."""
+    """A built layer of Keras, not in training."""
 
     call = "call"
     left_out = ("training", "return_attention_scores", "query_mask", "value_mask")
@@ -173,17 +173,17 @@ class KerasHost(Host):
         return {key: SimpleNamespace(shape=flat(key, shape)) for key, shape in self._shapes().items()}
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """``query.kernel``, … and the shapes in which Keras keeps them, in its order."""
+        """Return ``query.kernel``, … with the shapes in which Keras keeps them, in its order."""
         variables = self.module.trainable_variables
         keys = ((v.path.partition("/")[2] or v.name).replace("/", ".") for v in variables)
         return {key: tuple(map(int, v.shape)) for key, v in zip(keys, variables, strict=True)}
 
     def order(self, key: str) -> Order | None:
-        """A kernel multiplies from the right."""
+        """Return "in out" for a kernel, which multiplies from the right."""
         return "in out" if plain(key.rpartition(".")[2]) == "kernel" else None
 
     def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
-        """``stateless_call``, without a gradient."""
+        """Return the output of ``stateless_call``."""
         tensor = self._keras.ops.convert_to_tensor
         weights = [tensor(state[key].reshape(shape)) for key, shape in self._shapes().items()]
         result = {n: tensor(x) if hasattr(x, "shape") else x for n, x in {**tokens, **inputs}.items()}
@@ -192,7 +192,7 @@ class KerasHost(Host):
         return output
 
     def prepared(self, dtype: str) -> KerasHost:
-        """The layer itself, or one of the same settings that computes in another format."""
+        """Return the layer itself, or one with the same settings that computes in another format."""
         if self._keras.backend.backend() == "jax":
             check_wide(dtype)
         if self.module.compute_dtype == dtype:
@@ -206,7 +206,7 @@ class KerasHost(Host):
 class EquinoxHost(Host):
     """A module of equinox; dropout is off."""
 
-    left_out = ("key", "inference", "deterministic", "process_heads", "state")  # random numbers, and for training
+    left_out = ("key", "inference", "deterministic", "process_heads", "state")  # for random numbers and training
 
     def __init__(self, module: EquinoxModule) -> None:
         super().__init__(module)
@@ -218,7 +218,7 @@ class EquinoxHost(Host):
         return {key: leaf for key, leaf in self._leaves() if key}
 
     def _leaves(self) -> list[tuple[str, Tensor]]:
-        """All leaves in order; those that are no arrays of floats have no name."""
+        """Return all leaves in order, with "" as the name of those that are no arrays of floats."""
         import equinox
 
         result, _ = self._jax.tree_util.tree_flatten_with_path(self.module)
@@ -226,7 +226,7 @@ class EquinoxHost(Host):
         return [(name(path) if equinox.is_inexact_array(leaf) else "", leaf) for path, leaf in result]
 
     def run(self, state: Tensors, tokens: Tensors, inputs: Tensors) -> Tensor:
-        """Run one compiled call for each shape; a norm of one vector is called for each row."""
+        """Return the output; calls are compiled once per shape, and norms of one vector are mapped over rows."""
         leaves = [self.xp.asarray(state[key]) if key else leaf for key, leaf in self._leaves()]
         arrays = {n: self.xp.asarray(x) for n, x in tokens.items()}
         result = {n: self.xp.asarray(x) if hasattr(x, "shape") else x for n, x in inputs.items()}

@@ -1,4 +1,4 @@
-"""The identity test of a program: called as its convention says, on modular arrays."""
+"""The identity test of a program, called by its convention on modular arrays."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def identity(
     """Test whether a program computes ``spec``, up to rounding and a probability of at most ε.
 
     Code that cannot run on residues (``float()`` of an element, a comparison of data) is not judged:
-    ``IdentityResult.agrees`` is None and ``reason`` names why. Functions in layouts with axes for a batch and for heads
-    are called with several; sizes keep the promises of the ``domain``, but for the largest ones.
+    ``IdentityResult.agrees`` is None and ``reason`` says why. Functions in layouts with axes for a batch and for heads
+    are called with several items and heads; sizes keep the promises of the ``domain``, except its largest sizes.
     """
     how = program.convention
     names = tuple(dict.fromkeys(how.inputs))
     maker = Maker(spec, how, Precision.of("float64"), _roomy(domain or Domain()))
-    batch = (2, 3)[: maker.batches]  # several, where the layout has an axis for it
+    batch = (2, 3)[: maker.batches]  # several items on each batch axis of the layout
     given = [replace(_fitted(maker, s), batch=batch) for s in sizes]
 
     def masks(s: Sizes, random: Random) -> Tensors:
@@ -69,15 +69,15 @@ def identity(
 
 
 def _fitted(maker: Maker, sizes: Sizes) -> Sizes:
-    """Sizes that the specification can take; a width that it can't becomes 4, of which the root is whole as well."""
+    """Return sizes that the specification takes; a width that it does not take becomes 4, whose root is whole."""
     result = maker.fitted(sizes)
     return result if result.d_k == sizes.d_k else maker.fitted(replace(sizes, d_k=4))
 
 
 def _roomy(domain: Domain) -> Domain:
-    """The domain with lengths up to the usual ones: what differs beyond it is no fault, and is a note at most.
+    """Return the domain extended to the default lengths: a difference beyond the domain is at most a note, no fault.
 
-    Where it has one width alone, as a module with weights has, that stays.
+    A single width, as that of a module with weights, stays.
     """
     usual = Domain()
     wide = domain.max_width if domain.min_width == domain.max_width else max(domain.max_width, usual.max_width)
@@ -85,7 +85,7 @@ def _roomy(domain: Domain) -> Domain:
 
 
 def identity_of_definition(program: Laid, sizes: Sequence[Sizes], domain: Domain | None = None) -> IdentityResult:
-    """Test the same of a function of a definition: its outputs against those of the definition's first way."""
+    """Test whether a function of a definition has the outputs of the definition's first way of computing."""
     definition, random, work = program.subject, Random(0), residue_work()
     inputs = [i for i in definition.inputs if i.name in program.convention.inputs]
     results = {i.name: i.made for i in inputs if i.made is not None}
@@ -114,10 +114,10 @@ def tried_apart(
     seconds: float,
     stages: Sequence[Sequence[Sizes]] = (SIZES, LARGE),
 ) -> IdentityResult:
-    """Make a test of a program at usual sizes and, where it agrees, at larger ones, within ``seconds``.
+    """Run a test of a program at usual sizes and, if it agrees, at larger ones, within ``seconds``.
 
-    It runs in a copy of this process where the program can. What stands in the way is the ``reason`` of an identity
-    that neither agrees nor differs.
+    The test runs in a copy of this process if the program can. If it cannot run, the result neither agrees nor differs,
+    and ``reason`` says why.
     """
     try:
         copied = program.kinds.copied

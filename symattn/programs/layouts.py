@@ -1,4 +1,4 @@
-"""The order of the axes that a function wants, and back; and the form in which it wants masks, labels and tables."""
+"""Convert arrays to and from the order of axes that a function uses, and masks, labels and tables to its forms."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _TOKENS = ("x", "y")  # (b, n, d_model)
 
 
 def in_words(layout: Layout) -> str:
-    """``(b, h, n, d)``; c is the h heads of width d side by side."""
+    """Return the layout as ``(b, h, n, d)``; the letter c is the h heads of width d side by side."""
     return f"({', '.join('h d' if axis == 'c' else axis for axis in layout)})"
 
 
 def _order(name: str, layout: Layout) -> str:
-    """The axes of an input in a layout, heads apart: those of tokens have no heads, and a batch in every layout."""
+    """Return the axes of an input in a layout, heads apart; tokens have no heads, and a batch in every layout."""
     letters = layout.replace("c", "hd")
     if name in _HEADS:
         return letters
@@ -44,12 +44,12 @@ def _order(name: str, layout: Layout) -> str:
 
 
 def _usual(order: str) -> list[int]:
-    """Where the axes of an order stand among the usual ones, (b, h, n, d)."""
+    """Return the permutation that takes the usual order, (b, h, n, d), to this one."""
     return [sorted(order, key="bhnd".index).index(axis) for axis in order]
 
 
 def readings(layouts: Sequence[Layout], right: bool) -> Iterator[str]:
-    """A note on the layouts in which a function is right though it is wrong in the one that is taken, or wrong."""
+    """Yield a note on other layouts in which a wrong function is ``right``, or a right one is wrong."""
     if layouts:
         gives = "gives" if right else "runs too, and does not give"
         result = f"With the axes {' or '.join(map(in_words, layouts))} it {gives} what the specification says"
@@ -57,14 +57,14 @@ def readings(layouts: Sequence[Layout], right: bool) -> Iterator[str]:
 
 
 def undocumented(named: Layout, taken: Layout) -> str:
-    """A note on a function that is right with other axes than its text names."""
+    """Return a note on a function that is right with other axes than its text names."""
     return f"Its text names the axes {in_words(named)}, and it is right with {in_words(taken)} alone."
 
 
 def to_layout(name: str, values: Tensor, layout: Layout) -> Tensor:
-    """An input with the axes that ``layout`` wants: b and h of size 1 are put in front where they lack.
+    """Return an input with the axes of ``layout``; missing axes b and h are added with size 1.
 
-    ``nd`` leaves everything as it is; weights, biases and masks (which broadcast) stay as they are in every layout.
+    ``nd`` changes nothing; weights, biases and masks (which broadcast) stay as they are in every layout.
     """
     if layout == "nd" or name not in (*_HEADS, *_TOKENS, "keep"):
         return values
@@ -79,7 +79,7 @@ def to_layout(name: str, values: Tensor, layout: Layout) -> Tensor:
 
 
 def from_layout(output: Tensor, inputs: Inputs, layout: Layout) -> Tensor:
-    """The output in the axes of the inputs; one that has not the axes of the layout is left as it is."""
+    """Return the output in the axes of the inputs, or unchanged if it does not have the axes of the layout."""
     if layout == "nd":
         return output
     source = "q" if "q" in inputs else "x"
@@ -99,19 +99,19 @@ def from_layout(output: Tensor, inputs: Inputs, layout: Layout) -> Tensor:
 
 
 def causal_mask(inputs: Inputs, bottom_right: bool) -> NDArray[np.bool_]:
-    """Key j may be seen by query i iff j ≤ i + (n_k − n_q), or j ≤ i where the mask is aligned top-left."""
+    """Return the mask in which query i sees key j iff j ≤ i + (n_k − n_q), or iff j ≤ i if it is aligned top-left."""
     n_q, n_k = lengths(inputs)
     return np.tri(n_q, n_k, n_k - n_q if bottom_right else 0, dtype=bool)
 
 
 def lengths(inputs: Inputs) -> tuple[int, int]:
-    """n_q and n_k."""
+    """Return n_q and n_k."""
     rows = inputs["q"] if "q" in inputs else inputs["x"]
     columns = inputs["k"] if "k" in inputs else inputs.get("y", rows)
     return int(rows.shape[-2]), int(columns.shape[-2])
 
 
-# -- layouts that a source speaks of -----------------------------------------------------------------------------------
+# -- layouts named in source code --------------------------------------------------------------------------------------
 _BATCH_WORDS = r"\b(?:b|bs|bsz|nb|batch|batch_size)\b"
 _HEADS_WORDS = r"\b(?:h|nh|hq|heads|n_heads|nheads|num_heads|num_q_heads)(?:_(?:q|k|kv))?\b"
 _TOKENS_WORDS = r"\b(?:n|s|t|l|m|seq|sq|nq|lq|tq|seqlen|seq_len|seq_length|tokens|length|q_len|time)(?:_(?:q|k|kv))?\b"
@@ -127,20 +127,20 @@ _PATTERNS: tuple[tuple[Layout, str], ...] = (
 
 
 def documented(function: Function) -> tuple[Layout, ...]:
-    """The layouts that the text of the function names, the first one first."""
+    """Return the layouts that the text of the function names, in the order of the text."""
     text = _text(function).lower()
     result = [(m.start(), layout) for layout, pattern in _PATTERNS if (m := re.search(pattern, text))]
     return tuple(layout for _, layout in sorted(result))
 
 
 _EINSUM = re.compile(r"""["']([\w ]+),([\w ]+)->([\w ]+)["']""")
-_BY_PLACE: Mapping[int, tuple[Layout, ...]] = {4: ("nbhd", "bnhd", "bhnd"), 3: ("nhd", "bnd")}  # where tokens stand
+_BY_PLACE: Mapping[int, tuple[Layout, ...]] = {4: ("nbhd", "bnhd", "bhnd"), 3: ("nhd", "bnd")}  # by the axis of tokens
 
 
 def lettered(function: Function) -> frozenset[Layout]:
-    """The layouts that products of queries and keys by ``einsum`` have in the text of the function.
+    """Return the layouts of products of queries and keys by ``einsum`` in the text of the function.
 
-    Arrays may have been turned before, so that this is no more than a hint.
+    Arrays may be transposed before, so this is no more than a hint.
     """
     result: set[Layout] = set()
     for texts in _EINSUM.findall(_text(function)):
@@ -160,19 +160,19 @@ def _text(function: Function) -> str:
 
 
 # -- forms of arguments ------------------------------------------------------------------------------------------------
-# The shape in which a function wants an argument: masks with axes for batch and heads, lengths in place of booleans.
+# The form in which a function takes an argument: masks with axes for batch and heads, lengths in place of booleans.
 #
-# A form of a mask names its axes: b, h, q, k, and 1 for an axis of length 1. ``lengths`` (b,) and ``length`` (one whole
-# number) count the valid keys, which then are the first ones; ``bounds`` are where packed documents begin
-# (``cu_seqlens``), among queries or among keys where both are asked for; ``nff`` and ``nf2`` are tables in which each
-# column stands twice, side by side or in turn.
+# A form of a mask names its axes: b, h, q, k, and 1 for an axis of length 1. ``lengths`` (b,) and ``length`` (an
+# integer) count the valid keys, which are the first ones; ``bounds`` are the offsets of packed documents
+# (``cu_seqlens``), separate for queries and keys if a function takes both; ``nff`` and ``nf2`` are tables with each
+# column twice, as two halves or interleaved.
 
 _LETTERS = "bhqk"
-_OF_QUERIES = ("doc_q", "positions_q")  # one number for each query, where a form says k
+_OF_QUERIES = ("doc_q", "positions_q")  # their k in a form is the number of queries
 
 
 def argument(a: Argument, how: Convention, inputs: Inputs) -> Tensor:
-    """Return the value of one argument. Raises ``InputError`` for the negation of what is no boolean mask."""
+    """Return the value of an argument. Raises ``InputError`` for the negation of anything but a boolean mask."""
     if a.input is None:
         return a.value
     if a.input in _NUMBERS:
@@ -193,12 +193,12 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Tensor:
     if a.form in _OTHERS:
         return _OTHERS[a.form](value)
     source, axes = ("q", AXES[how.layout]) if "q" in inputs else ("x", 3)
-    shape = np.shape(inputs[source])  # the axes that the layout has before those of tokens: b, or b and h
+    shape = np.shape(inputs[source])  # its axes before those of tokens: b, or b and h
     return _with_axes(value, a, (1,) * (axes - len(shape)) + shape[:-2], lengths(inputs))
 
 
 def placed(arguments: Iterable[Argument], passed: Mapping[Argument, object]) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """Positional arguments and keywords. An input that was not given is left out."""
+    """Return positional arguments and keywords, without inputs that were not passed."""
     places: list[Tensor] = []
     keywords: dict[str, Tensor] = {}
     for a in arguments:
@@ -212,7 +212,7 @@ def placed(arguments: Iterable[Argument], passed: Mapping[Argument, object]) -> 
 
 
 def _width(how: Convention, inputs: Inputs) -> int:
-    """The width d_k of a head."""
+    """Return the width d_k of a head."""
     if "q" in inputs:
         return int(inputs["q"].shape[-1])
     heads = next((a.value for a in how.arguments if meaning(a.parameter) == "heads"), 1)
@@ -223,7 +223,7 @@ def _width(how: Convention, inputs: Inputs) -> int:
 _NUMBERS: dict[str, Callable[[Convention, Inputs], int | float]] = {
     WIDTH: _width,
     FACTOR: lambda how, inputs: float(_width(how, inputs)) ** -0.5,
-    # how many keys stand before the first query
+    # the number of keys before the first query
     PAST: lambda how, inputs: lengths(inputs)[1] - lengths(inputs)[0] if how.alignment == "bottom-right" else 0,
     COUNT_Q: lambda how, inputs: lengths(inputs)[0],
     COUNT_K: lambda how, inputs: lengths(inputs)[1],
@@ -231,7 +231,7 @@ _NUMBERS: dict[str, Callable[[Convention, Inputs], int | float]] = {
 
 
 def _with_axes(value: object, a: Argument, front: tuple[int, ...], tokens: tuple[int, int]) -> Tensor:
-    """The axes that a form names; those that the array lacks are copies, those that the form lacks are dropped."""
+    """Return an array with the axes of a form: missing axes are broadcast, and axes that the form lacks are dropped."""
     n_q, n_k = tokens
     n_q = n_k if a.input == "keep" and "q" not in a.form else n_q
     whole = _whole(a.input or "", value, len(front))
@@ -245,7 +245,7 @@ def _with_axes(value: object, a: Argument, front: tuple[int, ...], tokens: tuple
 
 
 def _whole(name: str, value: Tensor, front: int) -> Tensor:
-    """An array of masks as (b, h, q, k), axes that it lacks of length 1."""
+    """Return masks as (b, h, q, k), with missing axes of length 1."""
     if name in ("keep", "doc", "doc_q", "doc_k", "positions", "positions_q"):
         value = value[..., None, :]
     if value.ndim == 3 and front and name != "bias":  # a bias has an axis of heads, no axis of batches
@@ -254,13 +254,13 @@ def _whole(name: str, value: Tensor, front: int) -> Tensor:
 
 
 def _counted(keep: Tensor) -> Tensor:
-    """(b,) from (b, n_k) or (b, 1, n_k)."""
+    """Return the numbers of valid keys, (b,), from (b, n_k) or (b, 1, n_k)."""
     result = keep.sum(axis=-1)
     return result.reshape(-1) if result.ndim < 2 else result[:, 0]
 
 
 def _bounds_of(name: str, inputs: Inputs) -> np.ndarray:
-    """Where each document begins among the queries or among the keys; it may have tokens among the others alone."""
+    """Return the offsets of documents among the queries or among the keys, including documents without any there."""
     every = np.unique(np.concatenate([inputs["doc_q"], inputs["doc_k"]]))
     return np.concatenate([[0], np.searchsorted(inputs[name], every, side="right")]).astype(np.int32)
 

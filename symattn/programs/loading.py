@@ -1,4 +1,4 @@
-"""Finding somebody's function: ``package.module:function`` and ``file.py:function``."""
+"""Find a user's function by its name: ``package.module:function`` or ``file.py:function``."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ FORMS = "package.module:function or file.py:function"
 
 
 class BadTarget(InputError):
-    """The words are no target: no function is named, or the form is unknown."""
+    """Raised for a target that names no function, or has an unknown form."""
 
 
 class NoSuchFile(InputError):
-    """There is no such file."""
+    """Raised if the file of a target does not exist."""
 
 
 class NoSuchAttribute(InputError):
-    """The module has no such name."""
+    """Raised if the module of a target has no such name."""
 
 
 class NotCallable(InputError):
-    """The name is there, and cannot be called as it stands."""
+    """Raised if a target exists, but cannot be called as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A function that was found: ``name`` is the target as typed, ``origin`` the file it came from."""
+    """A loaded function: ``name`` is the target as typed, ``origin`` the file that it comes from."""
 
     function: Function
     name: str
@@ -55,10 +55,10 @@ class Loaded:
 
 
 def load(target: str) -> Loaded:
-    """The function that ``target`` names.
+    """Return the function that ``target`` names.
 
-    The current directory, and for a file its own, are put first on ``sys.path`` and stay there, since a function may
-    import when it is called. No ``.pyc`` is written. Raises ``BadTarget``, ``NoSuchFile``, ``NoSuchAttribute``,
+    The current directory, and the directory of a file, are put first on ``sys.path`` and stay there, since a function
+    may import when it is called. No ``.pyc`` is written. Raises ``BadTarget``, ``NoSuchFile``, ``NoSuchAttribute``,
     ``NotCallable`` (bad input), ``CannotRun`` (the import fails) or ``MissingExtra`` (it needs torch).
     """
     place, attribute = _split(target)
@@ -68,7 +68,7 @@ def load(target: str) -> Loaded:
 
 
 def load_module(place: str) -> ModuleType:
-    """The module of a ``file.py`` or the module ``package.module``. Raises as ``load`` does."""
+    """Return the module of a ``file.py`` or the module ``package.module``. Raises as ``load`` does."""
     choose_backend()
     with _no_bytecode():
         if place.endswith(".py"):
@@ -78,9 +78,9 @@ def load_module(place: str) -> ModuleType:
 
 
 def choose_backend() -> None:
-    """Let Keras run on PyTorch or JAX where TensorFlow, its default, is not installed and nobody has told another.
+    """Let Keras run on PyTorch or JAX if TensorFlow, its default, is not installed and the user has set no other.
 
-    ``KERAS_BACKEND`` and a backend in Keras's own file of settings are honoured.
+    ``KERAS_BACKEND`` and a backend in Keras's own settings are honoured.
     """
     if "KERAS_BACKEND" in os.environ or not importlib.util.find_spec("keras"):
         return
@@ -108,7 +108,7 @@ def _split(target: str) -> tuple[str, str]:
 
 
 def _defined(path: Path) -> str:
-    """The functions that a file defines, as targets; the file is read and not run."""
+    """Return the first functions that a file defines, as targets; the file is read, not run."""
     names = re.findall(r"^def ([^\W_]\w*)", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
     return " or ".join(f"{path}:{name}" for name in names[:3]) or f"{path}:function"
 
@@ -129,7 +129,7 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def _package(path: Path) -> tuple[Path, str]:
-    """The folder that must be on the path for this file, and the file's name as a module seen from there."""
+    """Return the folder that must be on the path for a file, and the name of its module from there."""
     folder, parts = path.parent, [path.stem]
     while (folder / "__init__.py").is_file() and folder.name.isidentifier():
         parts.insert(0, folder.name)
@@ -138,7 +138,7 @@ def _package(path: Path) -> tuple[Path, str]:
 
 
 def _execute(path: Path, name: str) -> ModuleType:
-    # A file called like a module that is already there (numpy.py, attention.py) must not take its place.
+    # A file with the name of a loaded module (numpy.py, attention.py) must not replace it.
     name = f"symattn_target_{name}" if name in sys.modules else name
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -191,7 +191,7 @@ def _callable(result: object, owner: object, seen: str) -> Function:
 
 
 def one_line(error: BaseException) -> str:
-    """The type and the first line of the message of an exception: what Python prints last."""
+    """Return the type of an exception and the first line of its message, like the last line of a traceback."""
     try:
         message = error.msg if isinstance(error, SyntaxError) else str(error)
     except KeyboardInterrupt:
@@ -203,24 +203,24 @@ def one_line(error: BaseException) -> str:
 
 
 def where(error: BaseException) -> str:
-    """``file.py:line`` of the innermost frame in the user's own code, else of the outermost in installed code."""
+    """Return ``file.py:line`` of the innermost frame in the user's code, else of the outermost in installed code."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f"{Path(error.filename).name}:{error.lineno}"
     return users_frame([(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__)])
 
 
 def installed(file: str) -> bool:
-    """Return whether a file is of an installed package."""
+    """Return whether a file belongs to an installed package."""
     return "site-packages" in file
 
 
 def own_frame(file: str) -> bool:
-    """Return whether a file is neither symattn's nor of Python's library."""
+    """Return whether a file belongs neither to symattn nor to Python's standard library."""
     return not file.startswith(_NOT_USERS) and (installed(file) or not file.startswith(_LIBRARY))
 
 
 def users_frame(frames: Sequence[tuple[str, int]]) -> str:
-    """``file.py:line`` of the frame that a user wants to see, of frames from the outermost to the innermost."""
+    """Return ``file.py:line`` of the frame to show to a user; frames are ordered from the outermost inwards."""
     known = [f for f in frames if own_frame(f[0])]
     own = [f for f in known if not installed(f[0])]
     result = own[-1:] or known[:1]

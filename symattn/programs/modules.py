@@ -1,11 +1,11 @@
-"""Modules that hold their weights, as functions of tokens and of weights that are given in their place.
+"""Modules with weights, as functions of tokens and of weights that are passed in place of the module's own.
 
-What is asked of the library of a module is its ``Host``.
+``Host`` is the interface to the library of a module.
 
 The names in ``state_dict`` say which weight is which: ``q_proj.weight``, ``attn.c_attn.weight``, ``to_out.0.bias``. A
 ``Linear`` keeps (columns out, columns in), the ``Conv1D`` of Transformers the other order. What names leave open is
-found by trial: the order of a bare square matrix, and whether queries, keys and values that stand in one matrix stand
-side by side, or side by side for each head.
+determined by trial: the order of a bare square matrix, and whether queries, keys and values in one matrix are side by
+side, or side by side for each head.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HEADS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_hea
 
 @dataclass(frozen=True)
 class ModuleSlot:
-    """A weight or bias of a module: its name, the inputs that stand in it side by side, and the order of its axes, if
+    """A weight or bias of a module: its name, the inputs that are side by side in it, and the order of its axes, if
     known."""
 
     name: str
@@ -43,22 +43,22 @@ class ModuleSlot:
     order: Order | None = "in out"
 
     def filled(self, xp: object, parts: Sequence[Tensor], order: Order = "out in", heads: int = 1) -> Tensor:
-        """The array with these inputs in it, side by side, or so for each of ``heads``; ``order`` is that of one whose
-        own is open."""
+        """Return the array with these inputs side by side, or side by side for each of ``heads``; ``order`` applies if
+        the slot's own is unknown."""
         joined = side_by_side(xp, parts, heads) if len(parts) > 1 else parts[0]
         return joined if joined.ndim == 1 or (self.order or order) == "in out" else joined.mT
 
 
 @dataclass(frozen=True)
 class ModuleReading:
-    """How weights are read: the order of bare square matrices, and whether q, k, v are side by side for each head."""
+    """How to read weights: the order of bare square matrices, and whether q, k, v are side by side for each head."""
 
     order: Order = "out in"
     by_head: bool = False
 
 
 def readings(host: Host, request: Request, name: str) -> Iterator[HeldAttention]:
-    """The module as a function, in every way in which its weights can be read. Raises ``InputError`` where none is."""
+    """Yield the module as a function, for each way to read its weights. Raises ``InputError`` if there is none."""
     label = name or "the module"
     normed = request.spec.qk_norm in ("rms", "layer")
     slots = tuple(_slot(host, key, tuple(weight.shape), label, normed) for key, weight in host.weights().items())
@@ -74,8 +74,7 @@ _ORDERS: tuple[Order, ...] = ("out in", "in out")
 
 
 def _slot(host: Host, key: str, shape: tuple[int, ...], label: str, normed: bool) -> ModuleSlot:
-    """Return the slot of a parameter, by its name and by the layer that it belongs to; gains where q and k are
-    ``normed``."""
+    """Return the slot of a parameter by its name and by its layer; gains are accepted if q and k are ``normed``."""
     path, _, last = key.rpartition(".")
     own = plain(last) in OWN
     words = [part for part in path.split(".") if not part.isdecimal()]
@@ -89,12 +88,12 @@ def _slot(host: Host, key: str, shape: tuple[int, ...], label: str, normed: bool
         raise InputError(f"{label} holds {key} {shape}, which is not a projection that is known by its name; {hint}")
     order = host.order(key) if kind == "w" else "in out"
     if order is None and len(shape) == 2 and len(ROLES[word]) > 1 and shape[0] != shape[1]:
-        order = "out in" if shape[0] > shape[1] else "in out"  # by which side is that of several projections
+        order = "out in" if shape[0] > shape[1] else "in out"  # several projections make the longer side
     return ModuleSlot(key, tuple(f"{kind}_{role}" for role in ROLES[word]), shape, order)
 
 
 def _check(module: object, slots: tuple[ModuleSlot, ...], spec: Attention, label: str) -> None:
-    """Raise ``InputError`` where a projection lacks or stands twice, or the numbers of heads are others."""
+    """Raise ``InputError`` if a projection is missing or ambiguous, or the numbers of heads differ."""
     entries = [n for s in slots for n in s.names]
     for n in ("w_q", "w_k", "w_v"):
         if n not in entries:
@@ -114,7 +113,7 @@ def _check_heads(label: str, heads: int, spec: Attention) -> None:
 
 
 def heads_of(module: object) -> int | None:
-    """Return how many heads a module says that it has; None where it does not say."""
+    """Return the number of heads that a module names, or None."""
     return next((n for name in _HEADS if isinstance(n := getattr(module, name, None), int)), None)
 
 
@@ -141,11 +140,11 @@ class HeldAttention(Wrapper):
 
     @property
     def traceable(self) -> bool:
-        """Return whether JAX can trace it."""
+        """Return whether JAX can trace the module."""
         return getattr(self._xp, "__name__", "") == "jax.numpy"
 
     def within(self, domain: Domain) -> Domain:
-        """The domain with the sizes of the module alone."""
+        """Return the domain restricted to the sizes of the module."""
         return replace(domain, square_weights=True, min_width=self.width, max_width=self.width, same_width=True)
 
     def __call__(self, x: Tensor, **keywords: Tensor) -> Tensor:
@@ -156,14 +155,14 @@ class HeldAttention(Wrapper):
         return on_first(lambda first: first[..., :d] if "w_o" in weights else first, output)
 
     def _filled(self, slot: ModuleSlot, weights: Tensors) -> Tensor:
-        """The array of the module's own shape that holds these weights."""
+        """Return an array of the module's own shape with these weights."""
         axis = -1 if slot.names[0].endswith("_o") else 0
         parts = [self._wide(weights[n], axis) if n[0] == "w" or axis else weights[n] for n in slot.names]
         by_head = len(parts) == 3 and self.reading.by_head
         return slot.filled(self._xp, parts, self.reading.order, self._spec.heads if by_head else 1)
 
     def _wide(self, a: Tensor, axis: int) -> Tensor:
-        """Zeros at the end of an axis of d_model, where the module has more columns than its heads fill."""
+        """Pad an axis of d_model with zeros if the module has more columns than its heads fill."""
         more = self.d_model - a.shape[axis]
         if more <= 0:
             return a
@@ -172,7 +171,7 @@ class HeldAttention(Wrapper):
         return self._xp.concat([a, self._xp.zeros(shape, dtype=a.dtype)], axis=axis)
 
     def _sizes(self, label: str) -> tuple[int, int]:
-        """d_model, and the width of a head."""
+        """Return d_model, and the width of a head."""
         h, g = self._spec.heads, self._spec.key_heads
         slot = next(s for s in self._slots if "w_q" in s.names)
         out, d_model = slot.shape if (slot.order or self.reading.order) == "out in" else slot.shape[::-1]
@@ -193,7 +192,7 @@ _GAINS, _SHIFTS = ("weight", "gamma", "scale", "gain", "g"), ("bias", "beta", "s
 
 
 class HeldModule(Wrapper):
-    """A module as a function of ``x`` and of weights by name, of its own sizes alone."""
+    """A module as a function of ``x`` and of weights by name, for its own sizes only."""
 
     def __init__(
         self, host: Host, slots: Sequence[ModuleSlot], sizes: Mapping[str, int], label: str, note: str
@@ -202,8 +201,8 @@ class HeldModule(Wrapper):
         names = ("x", *(n for s in slots for n in s.names))
         super().__init__(host.text, map(_keyword, names), None, label)
         self.note = f"{note} is called with other weights in place of its own"
-        self.rest: Tensors = {}  # what else the module holds
-        self.more: Function = lambda x: {}  # the further arguments of a call with tokens
+        self.rest: Tensors = {}  # other weights of the module
+        self.more: Function = lambda x: {}  # further arguments of a call with tokens
 
     def __call__(self, x: Tensor, **keywords: Tensor) -> Tensor:
         state = {s.name: s.filled(self._host.xp, [keywords[n] for n in s.names]) for s in self._slots}
@@ -222,7 +221,7 @@ class HeldNorm(HeldModule):
 
 
 def _of_norm(key: str, shape: tuple[int, ...], label: str) -> str:
-    """The input that a parameter of a norm is."""
+    """Return the input for which a parameter of a norm stands."""
     last = plain(key.rpartition(".")[2])
     result = "gain" if last in _GAINS else "bias" if last in _SHIFTS else None
     if result is None or len(shape) != 1:
@@ -230,17 +229,15 @@ def _of_norm(key: str, shape: tuple[int, ...], label: str) -> str:
     return result
 
 
-# -- torch's layer of an encoder ---------------------------------------------------------------------------------------
-# It is a function of its tokens and of weights that are given in the place of its own.
-
-#: The inputs of a block, and the parameters that hold them. Weights of linear layers are (columns out, columns in).
+# -- torch's encoder layer, as a function of its tokens and of weights in place of its own -----------------------------
+#: The parameters, and the inputs of a block in them. Weights of linear layers are (columns out, columns in).
 _LAYER = {"self_attn.in_proj_weight": "w_q w_k w_v", "self_attn.out_proj.weight": "w_o", "linear1.weight": "w_up",
           "linear2.weight": "w_down", "linear1.bias": "b_up", "linear2.bias": "b_down", "norm1.weight": "ln1_weight",
           "norm1.bias": "ln1_bias", "norm2.weight": "ln2_weight", "norm2.bias": "ln2_bias"}  # fmt: skip
 
 
 def is_layer(function: object) -> bool:
-    """Return whether it is torch's layer of an encoder or of a decoder."""
+    """Return whether a function is torch's encoder or decoder layer."""
     nn = import_torch().nn
     return isinstance(function, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer))
 
@@ -248,7 +245,7 @@ def is_layer(function: object) -> bool:
 class HeldLayer(HeldModule):
     """A ``TransformerEncoderLayer`` as a function of ``x``, ``w_q``, ``w_o``, ``w_up``, ``ln1_weight``, ….
 
-    Raises InputError for a decoder's layer, and where the block is not of this kind.
+    Raises ``InputError`` for a decoder layer, and for a block of another kind.
     """
 
     def __init__(self, host: Host, request: Request, label: str) -> None:
@@ -269,7 +266,7 @@ class HeldLayer(HeldModule):
 
 
 def _check_block(module: object, spec: Block, label: str) -> None:
-    """Raise ``InputError`` where the layer and the block are not of one kind."""
+    """Raise ``InputError`` if the layer and the block are not of the same kind."""
     if not isinstance(module, import_torch().nn.TransformerEncoderLayer):
         raise InputError(
             f"{label} is a decoder's layer, and Block is verified without cross-attention; hint: its self-attention, "

@@ -17,7 +17,7 @@ from symattn.verification.summing.width import Pair, Width, deepest, unlike, wid
 class Order:
     """The order of a sum of n terms, and the digits of its accumulators.
 
-    ``terms`` says what is added, ``calls`` how often the function was called. ``tree`` is None if the order is undecided,
+    ``terms`` says what is added, ``calls`` how often the function was called. ``tree`` is None if the order is unknown,
     for the reason ``why``. ``widths`` are the accumulators where terms first meet and on the way to the whole sum, or
     None for the reason ``why_width``; ``apart`` holds the two terms at which they were measured and two at which they
     differ, if there are any. ``tile`` and ``split`` are the size of tiles and the number of parts that are the same
