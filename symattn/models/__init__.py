@@ -1,1 +1,1 @@
-"""Models that exist: their configurations, audits of their calls, and comparisons of their generation."""
+"""Existing models: their configurations, audits of their calls, and comparisons of their ways to generate."""

@@ -1,4 +1,4 @@
-"""One attention of a checkpoint in safetensors: found by the names of its tensors, read without the others."""
+"""Read one attention of a checkpoint in safetensors, found by the names of its tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from symattn.models.configurations.field_rules import Kind
 from symattn.models.configurations.stored_weights import passed_over
 from symattn.programs.trace_files import read_safetensors
 
-MOST_BYTES = 2**30  # of one attention and of the rows of its tokens
+MOST_BYTES = 2**30  # of one attention, and of the rows of its tokens
 _OWN = r"self_attn|self_attention|attn\.attention|attention|attn|SelfAttention"
 _CROSS = r"encoder_attn|EncDecAttention"
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|embed_in|shared|tok_embeddings)\.weight$")
@@ -22,7 +22,7 @@ _FLOATS = ("bfloat16", "float16", "float32", "float64")
 
 
 class Checkpoint:
-    """A file of safetensors, whose arrays are mapped. Raises InputError for a file that is none."""
+    """A safetensors file with mapped arrays. Raises ``InputError`` for a file that cannot be read."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = str(path)
@@ -34,7 +34,7 @@ class Checkpoint:
             raise InputError(f"{self.path} cannot be read: {error.strerror or error}") from None
 
     def attention(self, layer: int, kind: Kind = "self") -> dict[str, np.ndarray]:
-        """The tensors of one attention, by their names below it. Raises InputError where there are none."""
+        """Return the tensors of one attention, by their names below it. Raises ``InputError`` if there are none."""
         half = {"encoder": "encoder", "decoder": "decoder", "cross": "decoder"}.get(kind, "")
         which = _CROSS if kind == "cross" else _OWN
         below = re.compile(
@@ -48,7 +48,7 @@ class Checkpoint:
         return {inner: a.astype(np.float64) for inner, a in arrays.items()}
 
     def rows(self, ids: Sequence[int]) -> np.ndarray:
-        """The rows of the embedding of tokens. Raises InputError for ids that it does not have."""
+        """Return the rows of the token embedding. Raises ``InputError`` for ids that it does not have."""
         name = next((name for name in self.arrays if _EMBEDDING.search(name)), None)
         if name is None:
             raise InputError(f"{self.path} has no embedding of tokens by a known name")

@@ -46,7 +46,7 @@ class Arrays(Protocol):
     def bits(self, array: Tensor) -> bytes:
         """Return the contents, bit for bit."""
 
-    def lying(self, array: Tensor, memory: Memory) -> Tensor:
+    def laid_out(self, array: Tensor, memory: Memory) -> Tensor:
         """Return the same numbers in another memory layout, or unchanged if the framework has no such layout."""
 
     def shares(self, output: Tensor, array: Tensor) -> bool:
@@ -65,7 +65,7 @@ class NumpyArrays:
     def bits(self, array: np.ndarray) -> bytes:
         return array.tobytes()
 
-    def lying(self, array: np.ndarray, memory: Memory) -> np.ndarray:
+    def laid_out(self, array: np.ndarray, memory: Memory) -> np.ndarray:
         if memory == "fortran":
             return np.asfortranarray(array)
         if memory == "reversed" and array.ndim:
@@ -98,7 +98,7 @@ class TorchArrays:
         flat = array.detach().clone(memory_format=self.torch.contiguous_format).reshape(-1)
         return bytes(flat.view(self.torch.uint8).numpy().tobytes())
 
-    def lying(self, array: Tensor, memory: Memory) -> Tensor:
+    def laid_out(self, array: Tensor, memory: Memory) -> Tensor:
         return array
 
     def shares(self, output: Tensor, array: Tensor) -> bool:
@@ -120,7 +120,7 @@ class JaxArrays(NumpyArrays):
     def bits(self, array: Tensor) -> bytes:
         return super().bits(np.asarray(array))
 
-    def lying(self, array: Tensor, memory: Memory) -> Tensor:
+    def laid_out(self, array: Tensor, memory: Memory) -> Tensor:
         return array
 
 

@@ -1,4 +1,4 @@
-"""Names: which of the specification's inputs a parameter is, which target is a file; and parameters of functions."""
+"""Names: the input of a specification that a parameter stands for, targets that are files; parameters of functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.document.keywords import FIELDS, OTHERS, plain
 
-#: A function of somebody's, with any parameters.
+#: A user's function, with any parameters.
 Function = Callable[..., Any]
 
 _SPELLINGS = {
@@ -56,18 +56,18 @@ _SPELLINGS = {
     "b_in": "b_in in_proj_bias b_qkv qkv_bias c_attn_bias",
 }
 _FIELDS = "mask bias sink lse causal scale heads kv_heads d_k window softcap eps dropout"
-for _one in _FIELDS.split():
-    _SPELLINGS[_one] = f"{_one} {({**OTHERS, **FIELDS})[_one]}"
-for _one, _word in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out")):
-    _SPELLINGS[f"w_{_one}"] = f"w_{_one} weight_{_one} {_one}_weight {_one}_proj_weight w_{_word} {_word}_weight"
-    _SPELLINGS[f"w_{_one}"] += f" {_one}_proj proj_{_one} {_word}_proj"
-    _SPELLINGS[f"b_{_one}"] = f"b_{_one} bias_{_one} {_one}_bias {_one}_proj_bias b_{_word} {_word}_bias"
+for _name in _FIELDS.split():
+    _SPELLINGS[_name] = f"{_name} {({**OTHERS, **FIELDS})[_name]}"
+for _name, _word in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out")):
+    _SPELLINGS[f"w_{_name}"] = f"w_{_name} weight_{_name} {_name}_weight {_name}_proj_weight w_{_word} {_word}_weight"
+    _SPELLINGS[f"w_{_name}"] += f" {_name}_proj proj_{_name} {_word}_proj"
+    _SPELLINGS[f"b_{_name}"] = f"b_{_name} bias_{_name} {_name}_bias {_name}_proj_bias b_{_word} {_word}_bias"
 _SPELLINGS["w_o"] += " out_proj_weight w_output"
 _SPELLINGS["b_o"] += " out_proj_bias b_output"
 
 MASKS = ("mask", "keep")
 SETTINGS = ("causal", "scale", "heads", "dropout", "kv_heads", "window", "softcap", "eps", "prefix")
-#: What else a parameter may ask for: numbers that follow from the sizes, results beside the output, sizes of tiles.
+#: Other meanings of parameters: numbers that follow from the sizes, further results, sizes of tiles.
 AROUND = ("past", "n_q", "n_k", "d_k", "bounds", "lengths", "lse", "more", "tile", "repeats")
 #: Fields of a position.
 OF_POSITIONS = {
@@ -78,9 +78,9 @@ OF_POSITIONS = {
     "max_distance": "max_distance",
     "bidirectional": "bidirectional",
 }
-TILE = 16  # where a size of tiles must be given
+TILE = 16  # passed if a size of tiles is required
 
-# True means "keep" to some authors and "ignore" to others, as in torch.nn.MultiheadAttention: trial decides.
+# True means "keep" to some authors and "ignore" to others, as in torch.nn.MultiheadAttention: a trial decides.
 AMBIGUOUS = ("keypaddingmask", "paddingmask", "srckeypaddingmask", "padmask", "kvpaddingmask", "padding", "ispadding")
 
 
@@ -90,12 +90,12 @@ _MEANINGS = {plain(name): name for name in (*NEEDED, *OPTIONAL)} | {
 
 
 def meaning(name: str) -> str | None:
-    """The input or setting that a parameter called ``name`` stands for; None where the name says nothing."""
+    """Return the input or setting that a parameter called ``name`` stands for, or None if that is unknown."""
     return _MEANINGS.get(plain(name))
 
 
 def gain(layer: str, parameter: str) -> str | None:
-    """The gain of normalised queries or keys that a parameter is, of a layer or of none.
+    """Return the gain of normalised queries or keys that a parameter (of a layer) stands for, or None.
 
     >>> gain("q_norm", "weight"), gain("", "g_k"), gain("q_proj", "weight")
     ('g_q', 'g_k', None)
@@ -104,7 +104,7 @@ def gain(layer: str, parameter: str) -> str | None:
     return result if result in ("g_q", "g_k") else None
 
 
-#: How the names of files end that hold the arrays of a run.
+#: Suffixes of files with the arrays of a run.
 TRACES = (".safetensors", ".npz")
 
 
@@ -124,9 +124,9 @@ PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def parameters(function: Function) -> tuple[Parameter, ...] | None:
-    """The parameters in order; None where neither a signature nor a documented one can be read.
+    """Return the parameters in order, or None if neither a signature nor a documented one can be read.
 
-    Those of a module of torch, whose own call takes anything, are those of its ``forward``.
+    For a torch module, whose own call takes anything, they are those of its ``forward``.
     """
     function = getattr(function, "forward", function) if is_module(function) else function
     try:
@@ -136,31 +136,31 @@ def parameters(function: Function) -> tuple[Parameter, ...] | None:
 
 
 def is_module(function: object) -> bool:
-    """Return whether it is an instance of ``torch.nn.Module``, told without importing torch."""
+    """Return whether a function is an instance of ``torch.nn.Module``, without importing torch."""
     return any((c.__module__, c.__name__) == ("torch.nn.modules.module", "Module") for c in type(function).__mro__)
 
 
 def called(name: str, given: tuple[Parameter, ...] | None) -> str:
-    """``attention(q, k, *args)``, by the names of its parameters; the name alone where none are known."""
+    """Return ``attention(q, k, *args)``, with the names of the parameters; the name alone if they are unknown."""
     bare = (str(p.replace(default=p.empty, annotation=p.empty)) for p in given or ())
     return name if given is None else f"{name}({', '.join(bare)})"
 
 
 def on_first(change: Function, output: object) -> Any:
-    """The output of a function with its first part changed, where it returns more beside it."""
+    """Return the output of a function with its first item changed, or changed itself if it is no sequence."""
     first, *others = output if isinstance(output, (tuple, list)) and output else (output,)
     return (change(first), *others) if others else change(first)
 
 
 def without_partial(function: Function) -> Function:
-    """The function that ``functools.partial`` has been given."""
+    """Return the function inside ``functools.partial``."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
 def bound_keywords(function: Function) -> frozenset[str]:
-    """The keywords that ``functools.partial`` has already given: what its author has told."""
+    """Return the keywords that ``functools.partial`` already binds."""
     bound: frozenset[str] = frozenset()
     while isinstance(function, functools.partial):
         bound |= frozenset(function.keywords)
@@ -169,7 +169,7 @@ def bound_keywords(function: Function) -> frozenset[str]:
 
 
 def _documented(function: Function) -> tuple[Parameter, ...] | None:
-    """torch's builtins begin their documentation with ``name(query, key, …, is_causal=False) -> Tensor``."""
+    """Read the parameters from documentation that begins, as of torch's builtins, with ``name(query, …) -> Tensor``."""
     name = re.escape(getattr(function, "__name__", ""))
     start = re.match(rf"\s*{name}(\([^()]*(?:\([^()]*\)[^()]*)*\))", function.__doc__ or "") if name else None
     if start is None:

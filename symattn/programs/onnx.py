@@ -22,17 +22,17 @@ from symattn.document.errors import InputError, Refused
 from symattn.programs.graphs.values import Value, are_booleans
 
 # -- which keys a query sees -------------------------------------------------------------------------------------------
-# The causal frontier, the window and the padding of a node, beside its mask. The query i has the place i + offset among
-# the keys. The offset is the number of keys that came before the queries: those of the past, or of a cache, or none.
-_BROADCAST = 23  # the opset in which one column of a mask stands for all keys
-Found = tuple[dict[str, Value], dict[str, Value]]  # fields of ``Attention``, and inputs
+# The causal frontier, the window and the padding of a node, besides its mask. Query i is at position i + offset among
+# the keys. The offset is the number of keys before the queries: those of the past, or of a cache, or 0.
+_BROADCAST = 23  # the opset in which a mask of one column applies to all keys
+FieldsAndInputs = tuple[dict[str, Value], dict[str, Value]]  # fields of ``Attention``, and inputs
 
 
 @dataclass(frozen=True)
 class Frontier:
-    """From ``left`` keys before the query to ``right`` keys after it, None an open side; ``causal`` is right = 0.
+    """The keys that a query sees, from ``left`` before it to ``right`` after it, None for no limit.
 
-    ``offset`` is one number, or one for each element of the batch.
+    ``causal`` means right = 0; ``offset`` is one number, or one for each element of the batch.
     """
 
     causal: bool
@@ -42,7 +42,7 @@ class Frontier:
 
     @classmethod
     def of(cls, attributes: Mapping[str, Value], offset: Value) -> Frontier:
-        """The frontier that a node's attributes say."""
+        """Return the frontier of a node's attributes."""
         return cls(
             bool(attributes.get("is_causal", 0)),
             _side(attributes, "left_window_size"),
@@ -52,11 +52,11 @@ class Frontier:
 
     @property
     def window(self) -> tuple[int | None, int | None] | None:
-        """The window's sides, if it has one."""
+        """The two sides of the window, or None if there is no window."""
         return None if self.left is None and self.right is None else (self.left, self.right)
 
     def fields(self, n_q: int, n_k: int) -> dict[str, Value] | None:
-        """The fields of ``Attention`` that say the same, if there are such."""
+        """Return the equivalent fields of ``Attention``, or None if there are none."""
         if not self.causal and self.window is None:
             return {}
         bottom = isinstance(self.offset, int) and same(self.offset, n_k - n_q)
@@ -66,7 +66,7 @@ class Frontier:
         return {"causal": self.causal, "window": self.window, "alignment": alignment}
 
     def seen(self, n_q: int, n_k: int) -> Value:
-        """Return the mask as booleans: (n_q, n_k), or (b, 1, n_q, n_k) where the offset differs along the batch."""
+        """Return the mask as booleans: (n_q, n_k), or (b, 1, n_q, n_k) if the offset differs along the batch."""
         if not (isinstance(n_q, int) and isinstance(n_k, int)):
             raise Refused("a causal frontier behind a cache, for numbers of queries and keys that were left open")
         offset = self.offset if isinstance(self.offset, int) else self.offset[:, None, None, None]
@@ -77,8 +77,8 @@ class Frontier:
 
 def masks_of(
     frontier: Frontier, n_q: int, n_k: int, mask: Value = None, lengths: object = None, opset: int | None = None
-) -> Found:
-    """Fields and inputs for a frontier, a mask (booleans, or numbers to add) and the lengths of a cache."""
+) -> FieldsAndInputs:
+    """Return fields and inputs for a frontier, a mask (booleans, or numbers to add) and the lengths of a cache."""
     fields, inputs = _padding(n_k, mask, lengths, opset)
     if mask is not None:
         mask = _of_scores(mask, n_k, repeated="keep" not in inputs)
@@ -95,8 +95,8 @@ def masks_of(
     return fields | {"mask": "boolean"}, inputs | {"mask": seen}
 
 
-def _padding(n_k: int, mask: Value, lengths: Value, opset: int | None) -> Found:
-    """Keys behind the end of a cache, and those for which a mask has no columns, are seen by no query."""
+def _padding(n_k: int, mask: Value, lengths: Value, opset: int | None) -> FieldsAndInputs:
+    """Return the padding that hides keys beyond the end of a cache, and keys for which a mask has no column."""
     width = n_k if mask is None else mask.shape[-1]
     if lengths is None and same(width, n_k):
         return {}, {}
@@ -111,7 +111,7 @@ def _padding(n_k: int, mask: Value, lengths: Value, opset: int | None) -> Found:
 def _repeats(width: int, n_k: int, opset: int | None) -> bool:
     """Return whether a mask of fewer columns than keys is repeated for all keys.
 
-    Opset 23 repeats one column, and has no fewer; later ones hide the keys without a column.
+    Opset 23 repeats one column, and allows no other number; later ones hide the keys without a column.
     """
     if opset == _BROADCAST and width != 1:
         raise InputError(f"attn_mask has {width} columns; opset {opset} wants one or {n_k}, a column for each key")
@@ -124,9 +124,9 @@ def _repeats(width: int, n_k: int, opset: int | None) -> bool:
 
 
 def _of_scores(mask: Value, n_k: int, repeated: bool) -> Value:
-    """A mask with axes of queries and keys, (h, n_q, n_k) with one of batches too, and a column for each key.
+    """Return a mask with axes of queries and keys, (h, n_q, n_k) also with one of batches, and a column for each key.
 
-    What is in new columns does not matter: they are padding, unless the one column is ``repeated``.
+    The contents of new columns do not matter: they are padding, unless the single column is ``repeated``.
     """
     mask = mask[None, ...] if mask.ndim in (1, 3) else mask
     if repeated or same(mask.shape[-1], n_k):
@@ -149,7 +149,7 @@ _FIELDS = {1: "f", 2: "i", 3: "s", 5: "g", 6: "floats", 7: "ints", 8: "strings"}
 
 @dataclass(frozen=True)
 class OnnxNode:
-    """A node: what it is called, its attributes, and the graph's names of its inputs and outputs by their role."""
+    """A node: its operator, its attributes, and the graph's names of its inputs and outputs by role."""
 
     operator: str
     attributes: Mapping[str, Value]
@@ -157,7 +157,7 @@ class OnnxNode:
     outputs: Mapping[str, str]
 
     def known(self, *attributes: str) -> None:
-        """Raise InputError for an attribute that is none of these."""
+        """Raise ``InputError`` for any other attribute."""
         for name in self.attributes:
             if name not in attributes:
                 words = ", ".join(sorted(attributes))
@@ -165,7 +165,7 @@ class OnnxNode:
 
 
 def read(proto: Any, inputs: Sequence[str], outputs: Sequence[str]) -> OnnxNode:
-    """The node of a ``NodeProto`` whose places mean ``inputs`` and ``outputs``; an input left out has an empty name."""
+    """Read a ``NodeProto`` with the roles ``inputs`` and ``outputs`` in order; a missing input has an empty name."""
     attributes = {attribute.name: _value(proto.op_type, attribute) for attribute in proto.attribute}
     results = (_roles(proto.op_type, what, proto_names, names) for what, proto_names, names in (
         ("inputs", proto.input, inputs),
@@ -199,11 +199,11 @@ _ATTRIBUTES = (
     "qk_matmul_output_mode",
 )  # fmt: skip
 _FLEX = ("scale", "softmax_precision")
-# The first opset that has an attribute or an input; all others are there from the operator's first.
+# The first opset that has an attribute or an input; all others exist from the operator's first opset on.
 _SINCE = {"nonpad_kv_seqlen": 24, "left_window_size": 25, "right_window_size": 25}
 _FIRST = 23
 FLOATS = (1, 10, 11, 16)  # FLOAT, FLOAT16, DOUBLE, BFLOAT16
-# What qk_matmul_output shows in each mode: the last of these steps that the specification has.
+# qk_matmul_output in each mode: the last of these steps that the specification has.
 _MODES = (("scaled",), ("scaled", "capped"), ("scaled", "capped", "biased", "masked"), ("weights",))
 
 
@@ -211,8 +211,8 @@ _MODES = (("scaled",), ("scaled", "capped"), ("scaled", "capped", "biased", "mas
 class OnnxAttention:
     """A node as a specification and its inputs: ``spec(**inputs)`` is what it computes, before heads are merged.
 
-    ``outputs`` gives what the node gives, by the graph's names. ``softmax_precision`` is in no specification: it says
-    in which arithmetic an implementation takes the softmax, not what the softmax is.
+    ``outputs`` are the outputs of the node, by the graph's names. ``softmax_precision`` is part of no specification: it
+    is the arithmetic of an implementation's softmax.
     """
 
     spec: Attention
@@ -222,7 +222,7 @@ class OnnxAttention:
 
     @cached_property
     def outputs(self) -> dict[str, Value]:
-        """Y, present_key, present_value and qk_matmul_output, those that the node has, by the graph's names."""
+        """Those of Y, present_key, present_value and qk_matmul_output that the node has, by the graph's names."""
         steps = self.spec.trace(**self.inputs)
         shown = _MODES[self.node.attributes.get("qk_matmul_output_mode", 0)]
         result = {
@@ -235,11 +235,11 @@ class OnnxAttention:
 
 
 def attention_of(proto: object, arrays: Mapping[str, Value]) -> OnnxAttention:
-    """The attention that a ``NodeProto`` is, for the given inputs, of any kind of array, by the graph's names.
+    """Return the attention of a ``NodeProto`` for inputs of any kind of array, by the graph's names.
 
-    A node alone does not say it: whether a mask is boolean, whether heads are packed into the last axis, and where the
-    diagonal of a causal mask lies, depend on the inputs. Raises InputError for another operator, an attribute that is
-    not known, inputs that contradict each other, and modifiers of FlexAttention, which are graphs.
+    A node alone does not determine it: whether a mask is boolean, whether heads are packed into the last axis, and
+    where the diagonal of a causal mask lies depend on the inputs. Raises ``InputError`` for another operator, an
+    unknown attribute, inputs that contradict each other, and modifiers of FlexAttention, which are graphs.
     """
     node = _read(proto)
     missing = [name for name in node.inputs.values() if name not in arrays]
@@ -249,10 +249,10 @@ def attention_of(proto: object, arrays: Mapping[str, Value]) -> OnnxAttention:
 
 
 def of_node(node: OnnxNode, arrays: Mapping[str, Value], opset: int | None = None) -> OnnxAttention:
-    """The attention that a node is, for arrays by their role: ``Q``, ``K``, ``V``, ``attn_mask``, ….
+    """Return the attention of a node, for arrays by their role: ``Q``, ``K``, ``V``, ``attn_mask``, ….
 
-    What changed from one opset to another is as ``opset`` has it; where it is None, what depends on it is refused.
-    Raises InputError as ``attention_of`` does, and for an attribute or an input that the opset has not.
+    Semantics that changed between opsets are those of ``opset``; if it is None, they are refused. Raises ``InputError``
+    as ``attention_of`` does, and for an attribute or an input that the opset lacks.
     """
     node.known(*(_FLEX if node.operator == "FlexAttention" else _ATTRIBUTES))
     _check(node, arrays)
@@ -269,7 +269,7 @@ def of_node(node: OnnxNode, arrays: Mapping[str, Value], opset: int | None = Non
     frontier = Frontier.of(node.attributes, offset)
     fields, inputs = masks_of(frontier, q.shape[-2], k.shape[-2], arrays.get("attn_mask"), lengths, opset)
     if int(q.shape[-3]) == 1 and "keep" in inputs:
-        inputs["keep"] = inputs["keep"][..., None, :]  # one head is no axis of heads, but one of batches
+        inputs["keep"] = inputs["keep"][..., None, :]  # a single head counts as an axis of batches
     heads, kv_heads = int(q.shape[-3]), int(k.shape[-3])
     fields |= {"scale": node.attributes.get("scale"), "softcap": node.attributes.get("softcap") or None}
     fields |= {"heads": heads, "kv_heads": None if kv_heads == heads else kv_heads}
@@ -293,7 +293,7 @@ def _read(proto: Any) -> OnnxNode:
 
 
 def _heads(node: OnnxNode, x: Array, role: str) -> Array:
-    """The input with an axis of heads: its own, or blocks of the last axis."""
+    """Return the input with an axis of heads: its own, or one split from the last axis."""
     if x.ndim == 4:
         return x
     name = "q_num_heads" if role == "Q" else "kv_num_heads"
@@ -310,7 +310,7 @@ def _heads(node: OnnxNode, x: Array, role: str) -> Array:
 
 
 def _check(node: OnnxNode, inputs: Mapping[str, Value]) -> None:
-    """Raise InputError for inputs and attributes that contradict each other."""
+    """Raise ``InputError`` for inputs and attributes that contradict each other."""
     for role in "QKV":
         if role not in inputs:
             raise InputError(f"{node.operator} has no input {role}")

@@ -1,7 +1,7 @@
 """Functions that take one query at a time, as in decoding, or several inputs in one array.
 
-The latter are ``qkv``, ``kv``, or the projections ``w_qkv`` and biases ``b_qkv``. How the parts stand in it is found by
-trial: along an axis of their own, or side by side.
+The latter are ``qkv``, ``kv``, or the projections ``w_qkv`` and biases ``b_qkv``. Whether the parts are stacked along
+an axis of their own or side by side is determined by trial.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOGETHER = {
     "kv": ("k", "v"),
     "kvpacked": ("k", "v"),
 }
-#: The axis along which the parts stand, None for side by side, and how that is told.
+#: The axis along which the parts are stacked, None for side by side, and its description.
 _STACKED = {
     "stacked": (-3, "before the last two axes"),
     "first": (0, "in the first axis"),
@@ -42,7 +42,7 @@ _PROJECTED = {
 
 
 def ways(function: Function, request: Request, name: str) -> Iterator[Packed]:
-    """The function with the parts as parameters, in every way to join them; none where nothing is packed."""
+    """Yield the function with the parts as parameters, for each way to join them; nothing if nothing is packed."""
     given = parameters(function) or ()
     groups = {p.name: parts for p in given if (parts := _parts(p, request, bound_keywords(function)))}
     if groups:
@@ -52,7 +52,7 @@ def ways(function: Function, request: Request, name: str) -> Iterator[Packed]:
 
 
 def _parts(p: Parameter, request: Request, bound: frozenset[str]) -> tuple[str, ...]:
-    """Return what a parameter is made of."""
+    """Return the inputs that a parameter packs, or ()."""
     if p.name in dict(request.call) or p.name in bound:
         return ()
     if plain(p.name) in _TOGETHER:
@@ -62,19 +62,19 @@ def _parts(p: Parameter, request: Request, bound: frozenset[str]) -> tuple[str, 
 
 
 class Wrapper:
-    """A function with other parameters, which stands for somebody's in one ``reading`` of what it takes."""
+    """A function with other parameters, which calls a user's function in one ``reading`` of its inputs."""
 
     note = ""  # for the report
 
     def __init__(self, function: Function, own: Iterable[Parameter], reading: object, name: str) -> None:
         self.reading = reading
         self.__name__ = name or getattr(function, "__name__", "the function")
-        self.__wrapped__ = function  # where the source is read for axes and frameworks
+        self.__wrapped__ = function  # whose source is searched for axes and frameworks
         self.__doc__ = function.__doc__
         self.__signature__ = Signature(tuple(own))
 
     def within(self, domain: Domain) -> Domain:
-        """The domain of the inputs that it can be given."""
+        """Return the domain restricted to the inputs that the function takes."""
         return domain
 
     def __call__(self, *places: Tensor, **keywords: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class Wrapper:
 
 
 def side_by_side(xp: Any, parts: Sequence[Tensor], heads: int = 1) -> Tensor:
-    """Arrays side by side in the last axis, head by head where there are several."""
+    """Join arrays side by side in the last axis, head by head if there are several."""
     if heads == 1:
         return xp.concat(parts, axis=-1)
     together = xp.concat([a.reshape((*a.shape[:-1], heads, 1, -1)) for a in parts], axis=-2)
@@ -90,7 +90,7 @@ def side_by_side(xp: Any, parts: Sequence[Tensor], heads: int = 1) -> Tensor:
 
 
 class Packed(Wrapper):
-    """A function of the parts, which joins them in one ``reading``."""
+    """A function of the parts, which joins them as its ``reading`` says."""
 
     reading: str
 
@@ -111,7 +111,7 @@ class Packed(Wrapper):
             yield from (Parameter(n, Parameter.KEYWORD_ONLY) for n in parts)
 
     def within(self, domain: Domain) -> Domain:
-        """The domain, with arrays of one shape where they stand in one array."""
+        """Return the domain with one shape for all inputs in one array."""
         joined = {n for parts in self._groups.values() for n in parts}
         return replace(domain, same_width=True, square=domain.square or "q" in joined)
 
@@ -121,7 +121,7 @@ class Packed(Wrapper):
         return self._function(*places, **keywords)
 
     def _joined(self, parts: list[Tensor]) -> Tensor:
-        # other kinds of array than tensors take part in NumPy's functions
+        # all kinds of array other than tensors implement NumPy's functions
         library = import_torch() if type(parts[0]).__module__.partition(".")[0] == "torch" else np
         axis = (_STACKED | _PROJECTED)[self.reading][0]
         if axis is not None:
@@ -130,12 +130,12 @@ class Packed(Wrapper):
 
 
 # -- one query at a time: n_q = 1, or no axis for queries at all -------------------------------------------------------
-#: Where the axis of the one query stands that the function does not have; None where it has it.
+#: The axis of the query that the function lacks; None if it has it.
 _AXES_OF_ONE = {"one query": None, "no axis of queries": -2, "no axis of queries before the heads": -3}
 
 
 def one_query(function: Function, name: str) -> Iterator[OneQuery]:
-    """The function for one query, with and without an axis for it; none where it takes no q by name."""
+    """Yield the function for one query, with and without an axis for it; nothing if no parameter is q by name."""
     given = parameters(function) or ()
     q = next((p.name for p in given if meaning(p.name) == "q"), None)
     for reading in _AXES_OF_ONE if q else ():
@@ -143,7 +143,7 @@ def one_query(function: Function, name: str) -> Iterator[OneQuery]:
 
 
 class OneQuery(Wrapper):
-    """A function that is called with one query: ``reading`` says whether that has an axis."""
+    """A function that is called with one query; ``reading`` says whether the query has an axis."""
 
     reading: str
 
@@ -154,7 +154,7 @@ class OneQuery(Wrapper):
         self.note = f"It takes one query at a time{without}, determined by trial; --decoding promises that."
 
     def within(self, domain: Domain) -> Domain:
-        """The domain with n_q = 1."""
+        """Return the domain with n_q = 1."""
         return replace(domain, decoding=True)
 
     def __call__(self, *places: Tensor, **keywords: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Copies of this process for single tasks, and how long a process works, or waits.
+"""Copies of this process for single tasks, and limits on how long a process works or waits.
 
-A limit is processor time, or time on the wall where the process and what it has started are idle. What a task changes
-stays in its copy.
+A limit is processor time, or wall-clock time if the process and its children are idle. Changes by a task stay in its
+copy.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from symattn.verification.effort import exhausted
 
 
 def processor_time(process: int) -> float:
-    """Return the processor time of a process, of the session that it leads, and of what both have waited for.
+    """Return the processor time of a process, of the session that it leads, and of their ended children.
 
-    Where the system has no ``/proc``, time on the wall stands for it.
+    Without ``/proc``, return wall-clock time instead.
     """
     ticks = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # the process has ended
             words = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
             ticks += sum(map(int, words[11:15])) if str(process) in (path.parent.name, words[3]) else 0
     return ticks / os.sysconf("SC_CLK_TCK") if Path("/proc/self/stat").exists() else time.monotonic()
 
 
 class Waiting:
-    """A wait for a process; ``over`` once it has worked, or been idle, for ``limit`` seconds."""
+    """A wait for a process, ``over`` once it has worked, or been idle, for ``limit`` seconds."""
 
     def __init__(self, process: int, limit: float) -> None:
         self._process, self._limit, self._began = process, limit, time.monotonic()
@@ -45,7 +45,7 @@ class Waiting:
 
     @property
     def over(self) -> bool:
-        """Return whether the limit is reached. It is asked for the first time when the answer is not there at once."""
+        """Return whether the limit is reached. Processor time counts from the first call of this property."""
         if self._before is None:
             self._before = processor_time(self._process)
         wall = time.monotonic() - self._began
@@ -53,12 +53,12 @@ class Waiting:
 
     @property
     def worked(self) -> float:
-        """The processor time of the process since then."""
+        """The processor time of the process since ``over`` was first used."""
         return 0.0 if self._before is None else processor_time(self._process) - self._before
 
 
 def receive(messages: IO[bytes], into: queue.SimpleQueue[Any], ended: Callable[[], None]) -> None:
-    """Pass messages on, until there are no more."""
+    """Put messages ``into`` a queue until there are no more, then call ``ended``."""
     with contextlib.suppress(EOFError, OSError, ValueError, pickle.UnpicklingError):
         while True:
             into.put(pickle.load(messages))
@@ -66,19 +66,19 @@ def receive(messages: IO[bytes], into: queue.SimpleQueue[Any], ended: Callable[[
 
 
 class NotDone(Exception):
-    """The task gave no result: no copy could be made, it did not end in time, or it ended the process."""
+    """Raised if a task has no result: no copy could be made, the task timed out, or it ended the process."""
 
 
 def apart(task: Callable[[], Iterable[object]], seconds: float) -> list[Any]:
     """Run ``task`` in a copy of this process, and return the results that it yields in time.
 
-    Raises ``NotDone`` where there are none, with the words of its exception.
+    Raises ``NotDone`` if there are none, with the message of the task's exception.
     """
     if not hasattr(os, "fork"):
         raise NotDone("this system cannot copy a process")
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of threads that the copy does not have
+        warnings.simplefilter("ignore")  # about threads that the copy lacks
         copy = os.fork()
     if copy == 0:
         _work(task, writing, seconds)
@@ -92,7 +92,7 @@ def apart(task: Callable[[], Iterable[object]], seconds: float) -> list[Any]:
         os.waitpid(copy, 0)
     opened: list[tuple[bool, Any]] = []
     with io.BytesIO(answers) as file, contextlib.suppress(EOFError, pickle.UnpicklingError):
-        while True:  # as far as they came whole
+        while True:  # until the first incomplete one
             opened.append(pickle.load(file))
     results = [content for done, content in opened if done]
     if not results:
@@ -102,13 +102,13 @@ def apart(task: Callable[[], Iterable[object]], seconds: float) -> list[Any]:
 
 
 def _work(task: Callable[[], Iterable[object]], writing: int, seconds: float) -> None:
-    """In the copy: the results, or the words of an exception, and the end of the process in every case."""
-    import resource  # there is none where a process cannot be copied
+    """Send the results or the message of an exception from the copy, and end it in every case."""
+    import resource  # missing on systems that cannot copy a process
 
-    gc.freeze()  # to look through what was there before would copy its memory
+    gc.freeze()  # collecting existing objects would copy their memory
     try:
-        with contextlib.suppress(ValueError):  # a lower limit holds already
-            most = int(seconds) + 2  # it ends, too, where nobody is left to end it
+        with contextlib.suppress(ValueError):  # a lower limit is set already
+            most = int(seconds) + 2  # end it even if the parent is gone
             resource.setrlimit(resource.RLIMIT_CPU, (most, most))
         with os.fdopen(writing, "wb", buffering=0) as file:
             try:
@@ -121,7 +121,7 @@ def _work(task: Callable[[], Iterable[object]], writing: int, seconds: float) ->
 
 
 def _read(reading: int, waiting: Waiting) -> tuple[bytes, bool]:
-    """Return all that comes in time, and whether that is all."""
+    """Return the bytes received in time, and whether they are complete."""
     result = b""
     while True:
         if select.select([reading], [], [], 0.1)[0]:

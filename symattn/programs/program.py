@@ -1,8 +1,8 @@
-"""``Program``: whatever can be called with the inputs of a specification; and the languages of programs.
+"""``Program``: anything that can be called with the inputs of a specification; and the languages of programs.
 
-A program of a language that has an object of its own, such as an ONNX model or a jaxpr, is read into a ``Graph``, which
-runs on every kind of array. Of a function there is its code: NumPy's runs as it stands, torch's by its exported graph
-and JAX's by its jaxpr. A new language is one file with a ``Dialect``, and a row here.
+A program that is an object of its language, such as an ONNX model or a jaxpr, is read into a ``Graph``, which runs on
+every kind of array. The code of a NumPy function runs as it is, that of torch by its exported graph, and that of JAX by
+its jaxpr. A new language is one file with a ``Dialect``, and a row here.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from symattn.programs.frameworks import Tensor, Tensors, is_of_jax
 from symattn.programs.names import Function
 
 if TYPE_CHECKING:
-    from symattn.programs.graphs.running import Graph  # most programs are functions, and are not to wait for graphs
+    from symattn.programs.graphs.running import Graph  # most programs are functions, which need no graphs
 
 
 class Program(Runner, Protocol):
-    """A program in this process: what it is (``describe``), how it is called (``convention``), and on which kinds of
-    array it runs: on floats (``run``), and on others (``on``)."""
+    """A program in this process: its description (``describe``), how it is called (``convention``), and how it runs: on
+    floats (``run``) and on other kinds of array (``on``)."""
 
     def on(self, kind: type[Planes]) -> Callable[[Tensors], Tensor]:
-        """The program on another kind of array, of the inputs by name. What it cannot do there it refuses by name."""
+        """Return the program on another kind of array, of the inputs by name; it refuses missing operations by name."""
 
 
 class Language(NamedTuple):
-    """The attributes by which a program is known, and the file and the function there that reads it."""
+    """The attributes that identify a program, and the file and the function there that reads it."""
 
     attributes: tuple[str, ...]
     file: str
@@ -53,12 +53,12 @@ LANGUAGES = (
 
 
 def language_of(program: object) -> Language | None:
-    """Return the language of a program that is more than a function."""
+    """Return the language of a program, or None for a mere function."""
     return next((x for x in LANGUAGES if all(hasattr(program, name) for name in x.attributes)), None)
 
 
 def read(source: object) -> Graph:
-    """The graph of whatever ``verify_graph`` takes. Raises ``InputError`` for what is none."""
+    """Return the graph of anything that ``verify_graph`` takes. Raises ``InputError`` for anything else."""
     from symattn.programs.graphs.running import Graph
 
     if isinstance(source, Graph):
@@ -72,16 +72,16 @@ def read(source: object) -> Graph:
 
 
 class OnKinds(NamedTuple):
-    """A function on every kind of array: ``make`` gives it for one; ``copied``: in a copy of this process as well."""
+    """A function on every kind of array: ``make`` returns it for one; ``copied``: it runs in a copied process, too."""
 
     make: Callable[[Function, type[Planes]], Function]
     copied: bool = True
 
 
 def on_kinds(function: Function, how: Convention) -> OnKinds:
-    """Return what runs a function, called as ``how`` says, on other kinds of array.
+    """Return the way to run a function, called as ``how`` says, on other kinds of array.
 
-    Raises ``InputError`` and ``MissingExtra`` where nothing does.
+    Raises ``InputError`` or ``MissingExtra`` if there is none.
     """
     if language := language_of(function):
         from symattn.programs.graphs.running import as_function
@@ -91,7 +91,7 @@ def on_kinds(function: Function, how: Convention) -> OnKinds:
     if is_of_jax(function):
         from symattn.programs.graphs import jax_reader
 
-        # traced once for each choice of sizes; JAX does not outlive a copy of the process
+        # traced once for each choice of sizes; JAX does not survive copying the process
         return OnKinds(partial(jax_reader.on_kind, graphs={}), copied=False)
     if how.framework == "torch":
         from symattn.programs.graphs import torch_reader

@@ -1,4 +1,4 @@
-"""``Question``: an output, what it was computed from, and what is asked of it."""
+"""``Question``: an output, the inputs that it was computed from, and what to check."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from symattn.programs.frameworks import Tensor, Tensors, dtype_name, read
 
 
 class Layout(NamedTuple):
-    """``cu_seqlens`` (batch + 1,), or a pair of them, for queries and for keys; or ``block_table`` (batch, blocks) and
-    ``lengths`` (batch,), the keys of each sequence."""
+    """How sequences are packed: ``cu_seqlens`` (batch + 1,), or a pair of them, for queries and for keys; or paged:
+    ``block_table`` (batch, blocks) and ``lengths`` (batch,), the numbers of keys."""
 
     cu_seqlens: Tensor = None
     block_table: Tensor = None
@@ -34,7 +34,7 @@ _PLAIN = Layout()
 
 @dataclass(frozen=True)
 class Question:
-    """The arguments of ``assert_close_to_exact``; ``given`` are its inputs by name, ``layout`` how they are packed."""
+    """The arguments of ``assert_close_to_exact``; ``given`` are the inputs by name, ``layout`` how they are packed."""
 
     out: Tensor
     given: Tensors
@@ -51,9 +51,9 @@ class Question:
 
     @classmethod
     def of(cls, out: Tensor, inputs: Tensors, spec: Attention | None, **options: Any) -> Question:
-        """Make a question, with the arrays of a layout taken out of the inputs and inputs that are None left out.
+        """Return a question, with the arrays of a layout taken out of the inputs and inputs that are None left out.
 
-        With descale factors, the precision is that of FP8 kernels (``descale.arithmetic``).
+        With descale factors, the precision is that of FP8 kernels (see ``arithmetic``).
         """
         layout = Layout(*(inputs.get(name) for name in Layout._fields))
         arrays = {n: a for n, a in inputs.items() if a is not None and n not in Layout._fields}
@@ -63,33 +63,33 @@ class Question:
 
 
 # -- descale factors of FP8 --------------------------------------------------------------------------------------------
-# Descale factors of queries, keys and values in FP8: an FP8 kernel is held to attention of the products.
+# Descale factors of queries, keys and values in FP8: an FP8 kernel is compared with attention of the products.
 #
-# A factor multiplies the numbers that are stored, as FlashAttention-3 takes ``q_descale``, ``k_descale`` and
-# ``v_descale``: one for all; one for each head, ``(heads,)`` or ``(batch, heads)``, where those of queries may be for
-# heads that share keys; or one for each block of tokens of a head, ``(…, heads, blocks)``, one axis more than the heads
-# have. Blocks are of equal length; of others, each token has its factor. Factors are float32, as kernels take them, and
+# A factor multiplies the stored numbers, as FlashAttention-3 takes ``q_descale``, ``k_descale`` and ``v_descale``: one
+# for all; one for each head, ``(heads,)`` or ``(batch, heads)``, where one of queries may cover all heads that share
+# keys; or one for each block of tokens of a head, ``(…, heads, blocks)``, with one axis more than the heads have.
+# Blocks are of equal length; for unequal ones, give each token its factor. Factors are float32, as kernels take them,
 # so their products with numbers of 8 bits are exact in float64.
 #
-# ``p_scale`` is what a kernel multiplies exponentials by before it stores them, at least: 256 in FlashAttention-3. The
-# more it is, the less of them underflows, so the closer an output is held.
+# ``p_scale`` is the least factor by which a kernel multiplies exponentials before it stores them: 256 in
+# FlashAttention-3. The larger it is, the less underflows, and the smaller is the tolerance.
 #
-# Sums are taken for those of Hopper's matrix units (``fp22``), which cut products off, unless a ``Precision`` says that
-# they are in float32: the law of rounding (``sharp.limits``) speaks of such kernels alone.
+# Sums are assumed to be those of Hopper's matrix units (``fp22``), which truncate products, unless a ``Precision`` says
+# that they are in float32: the law of rounding (``sharp.limits``) covers only such kernels.
 
 NAMES = {"q_descale": "q", "k_descale": "k", "v_descale": "v"}
 P_SCALE = "p_scale"
-SUMS = "fp22"  # in FP8, where nothing else is told
+SUMS = "fp22"  # the default in FP8
 Arrays = dict[str, np.ndarray]
 
 
 def scaled(inputs: Tensors) -> bool:
-    """Return whether there are descale factors, or that of exponentials, among the inputs."""
+    """Return whether the inputs include descale factors, or the factor of exponentials."""
     return P_SCALE in inputs or not NAMES.keys().isdisjoint(inputs)
 
 
 def split(inputs: Tensors) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The arrays, and the descale factors. Raises ``InputError`` where factors come with what is not in FP8."""
+    """Return the arrays, and the descale factors. Raises ``InputError`` for factors of arrays not in FP8."""
     arrays = {name: a for name, a in inputs.items() if name not in NAMES and name != P_SCALE}
     factors = {name: a for name, a in inputs.items() if name in NAMES}
     for name in "qkv" if scaled(inputs) else "":
@@ -99,21 +99,21 @@ def split(inputs: Tensors) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return arrays, factors
 
 
-def arithmetic(told: str | Precision | None, contract: Contract | None, inputs: Tensors, out: object) -> Precision:
-    """Compute as FP8 kernels do: scores in float32, sums as matrix units take them, exponentials stored relative to the
+def arithmetic(given: str | Precision | None, contract: Contract | None, inputs: Tensors, out: object) -> Precision:
+    """Return the precision of FP8 kernels: scores in float32, sums of matrix units, exponentials stored relative to the
     largest score so far.
 
-    The output's format is that of ``out``. What is ``told`` as a ``Precision`` stays, but for the exponentials. Raises
+    The output's format is that of ``out``. A ``given`` ``Precision`` stays, except for the exponentials. Raises
     ``InputError`` for an output that is no array, and for a ``p_scale`` that is no factor.
     """
-    if not isinstance(told, Precision):
+    if not isinstance(given, Precision):
         if not hasattr(out, "dtype"):
             raise InputError(f"out is not an array of NumPy or torch: it is of {type(out).__name__}")
-        told = Precision.of(told or dtype_name(inputs["q"]), contract or "fused", output=dtype_name(out))
-        if told.input.name in FP8 and told.contract == "fused":
-            told = Precision.of(told, accumulate=SUMS)
-    times = _number(inputs[P_SCALE], float(told.stored.largest)) if P_SCALE in inputs else told.times
-    return replace(told, normalised=False, lse=False, times=times)
+        given = Precision.of(given or dtype_name(inputs["q"]), contract or "fused", output=dtype_name(out))
+        if given.input.name in FP8 and given.contract == "fused":
+            given = Precision.of(given, accumulate=SUMS)
+    times = _number(inputs[P_SCALE], float(given.stored.largest)) if P_SCALE in inputs else given.times
+    return replace(given, normalised=False, lse=False, times=times)
 
 
 def _number(given: Tensor, most: float) -> float:
@@ -128,7 +128,7 @@ def _number(given: Tensor, most: float) -> float:
 
 
 def dequantised(spec: Attention, inputs: Arrays, factors: Tensors) -> Arrays:
-    """The inputs times their factors. Raises ``InputError`` for factors that do not fit."""
+    """Return the inputs times their factors. Raises ``InputError`` for factors that do not fit."""
     result = dict(inputs)
     for name, given in factors.items():
         whose = NAMES[name]
@@ -137,7 +137,7 @@ def dequantised(spec: Attention, inputs: Arrays, factors: Tensors) -> Arrays:
 
 
 def _read(name: str, given: Tensor) -> np.ndarray:
-    """Factors as float32 has them."""
+    """Return factors rounded to float32."""
     try:
         values, *_ = read(given if hasattr(given, "dtype") else np.asarray(given, dtype=np.float64))
     except (TypeError, ValueError):
@@ -150,7 +150,7 @@ def _read(name: str, given: Tensor) -> np.ndarray:
 
 
 def _spread(name: str, factors: np.ndarray, shape: tuple[int, ...], spec: Attention) -> np.ndarray:
-    """One factor for each token, (…, tokens, 1), or for all of a head."""
+    """Return one factor for each token, (…, tokens, 1)."""
     *front, tokens, _ = shape
     blocks = factors.ndim > len(front) and factors.ndim > 0
     per_head = factors[..., None] if not blocks else factors

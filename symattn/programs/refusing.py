@@ -1,18 +1,17 @@
-"""Who says that a function does not take its inputs: an error that was raised on purpose is a refusal, and no fault.
+"""Who refuses the inputs of a function: an error that was raised on purpose is a refusal, and no fault.
 
 The rule. An error is a refusal
 
-  1. where the function's own code raises it by ``raise`` or ``assert``;
-  2. where a library that it calls raises it by ``raise`` or ``assert``, or ends in an error of compiled code, unless
-     what was called is an operation on arrays (``numpy``, ``torch.matmul``, a method of an array, ``einops``).
+  1. if the function's own code raises it by ``raise`` or ``assert``;
+  2. if a library that it calls raises it by ``raise`` or ``assert``, or ends in an error of compiled code, unless the
+     call is an operation on arrays (``numpy``, ``torch.matmul``, a method of an array, ``einops``).
 
-It is an error that the code runs into, and so a fault, where it arises at an operator, an index or an operation on
-arrays: there the mistake is in the shapes that the code itself made. The same holds of an error of compiled code that
-says no more than that sizes of arrays do not fit each other. Own code is that of the function's package, and what is
-not installed.
+The code runs into an error, which is a fault, if it arises at an operator, an index or an operation on arrays: there
+the mistake is in the shapes that the code itself made. The same applies to an error of compiled code which only says
+that sizes of arrays do not fit each other. Own code is that of the function's package, and any that is not installed.
 
-An operation that names strides or contiguous memory, such as ``view``, refuses arrays that lie apart in memory; where
-they lie without gaps and in order, the code itself has made what it does not take.
+An operation that names strides or contiguous memory, such as ``view``, refuses arrays with gaps or another order in
+memory; if the inputs are contiguous, the code itself has made the arrays that are refused.
 """
 
 from __future__ import annotations
@@ -33,24 +32,24 @@ from symattn.programs.loading import installed, one_line, own_frame
 
 _OWN = (ValueError, TypeError, AssertionError, NotImplementedError)
 _LIBRARYS = (RuntimeError, ValueError, AssertionError)
-_ENDS = (SyntaxError, RecursionError)  # no check of anybody's
-#: Modules, and what lies in them, whose functions are operations on arrays.
+_ENDS = (SyntaxError, RecursionError)  # never a deliberate check
+#: Modules, with their submodules, whose functions are operations on arrays.
 _ARRAYS = (
     "numpy", "torch.functional", "torch._tensor", "torch._C._linalg", "torch._C._fft", "jax.numpy", "jax._src.numpy",
     "jax.lax", "jax._src.lax", "einops", "opt_einsum", "tensorflow.python", "keras.src.ops", "mlx.core", "cupy",
 )  # fmt: skip
-_ALONE = ("torch", "torch._C")  # the same, but what lies in them is something else
+_ALONE = ("torch", "torch._C")  # the same, without their submodules
 _PLUMBING = ("jax._src.traceback_util", "jax._src.api", "jax._src.pjit", "torch._ops", "torch.nn.modules.module")
 _MISFIT = re.compile(
     r"must match|must be equal|equal size|same (shape|size)|cannot be multiplied|broadcast|mismatch|inconsistent"
     r"|invalid for input of size|out of (range|bounds)|[Ee]xpected size|input with shape|incompatible|subscript"
 )
-_LIES = re.compile(r"\bstrides?\b|\bcontiguous\b")
+_STRIDES = re.compile(r"\bstrides?\b|\bcontiguous\b")
 _SLIPS = ("NameError", "UnboundLocalError", "AttributeError", "KeyError", "ImportError", "ModuleNotFoundError")
 
 
 def refuses(error: BaseException, function: object = None) -> Refusal:
-    """Who says that the function does not take such inputs: it itself, a library that it calls, or nobody."""
+    """Return who refuses the inputs: "own" for the function itself, "library" for one that it calls, "" for nobody."""
     if isinstance(error, _ENDS) or error.__traceback__ is None:
         return ""
     function = _inner(function)
@@ -69,19 +68,19 @@ def refuses(error: BaseException, function: object = None) -> Refusal:
 
 
 def by_memory(failure: Failure | None, memory: Memory) -> Failure | None:
-    """The failure, as a refusal where an operation does not take arrays that lie in memory as these do.
+    """Return the failure, as a refusal if an operation does not take arrays in this memory layout.
 
-    A name that there is not, such as ``contiguous`` of an array of NumPy, is the code's own mistake.
+    A missing name, such as ``contiguous`` of a NumPy array, is the code's own mistake.
     """
     if failure is None or memory not in APART or failure.reason != "raised" or failure.type in _SLIPS:
         return failure
-    if not _LIES.search(failure.message):
+    if not _STRIDES.search(failure.message):
         return failure
     return replace(failure, refused=failure.refused or "library")
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
-    """The frames, from the outermost in, each with the instruction at which it stopped."""
+    """Yield the frames from the outermost inwards, each with the instruction at which it stopped."""
     while traceback is not None:
         yield traceback.tb_frame, traceback.tb_lasti
         traceback = traceback.tb_next
@@ -92,7 +91,7 @@ def _last(error: BaseException) -> FrameType:
 
 
 def _inner(function: object) -> object:
-    """Return what partials, decorators and symattn's own adapters wrap."""
+    """Return the function inside partials, decorators and symattn's own adapters."""
     while True:
         name = "func" if isinstance(function, partial) else "__wrapped__"
         ours = type(function).__module__.startswith("symattn.programs.")
@@ -103,7 +102,7 @@ def _inner(function: object) -> object:
 
 
 def _package(function: object) -> str:
-    """The package of a function; empty where it has none."""
+    """Return the top-level package of a function, or ""."""
     module = getattr(function, "__module__", None) or type(function).__module__
     return "" if function is None else str(module).partition(".")[0]
 
@@ -113,7 +112,7 @@ def _module(frame: FrameType) -> str:
 
 
 def _mine(frame: FrameType, package: str) -> bool:
-    """Return whether it is the function's own code."""
+    """Return whether a frame runs the function's own code."""
     file = frame.f_code.co_filename
     return own_frame(file) and (not installed(file) or _module(frame).partition(".")[0] == package)
 
@@ -124,12 +123,12 @@ def _librarys(frame: FrameType, package: str) -> bool:
 
 
 def _raises(frame: FrameType, at: int) -> bool:
-    """Return whether it stopped at a ``raise`` or an ``assert``."""
+    """Return whether a frame stopped at a ``raise`` or an ``assert``."""
     return dis.opname[frame.f_code.co_code[at]] == "RAISE_VARARGS"
 
 
 def _on_arrays(below: list[tuple[FrameType, int]], caller: tuple[FrameType, int] | None, function: object) -> bool:
-    """Return whether the outermost call of ``below`` works on arrays, or is unknown and belongs to no library."""
+    """Return whether the outermost call of ``below`` is an operation on arrays, or is unknown and in no library."""
     called = _called(*caller) if caller is not None else function if not below else None
     if called is not None and not isinstance(called, ModuleType):
         home = getattr(called, "__module__", None)
@@ -149,7 +148,7 @@ def _elementary(module: str) -> bool:
 
 
 def _called(frame: FrameType, at: int) -> object:
-    """The function of a library that this instruction calls, read from the source; None where it calls none."""
+    """Return the function of a library that an instruction calls, read from the source, or None."""
     where = next(islice(frame.f_code.co_positions(), at // 2, None), None)
     if where is None or None in where:
         return None
@@ -167,7 +166,7 @@ def _called(frame: FrameType, at: int) -> object:
 
 
 def _resolved(node: ast.expr, frame: FrameType) -> object:
-    """A name, or an attribute of a module, as the frame knows it."""
+    """Return the value of a name, or of an attribute of a module, in the frame."""
     if isinstance(node, ast.Name):
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
     if isinstance(node, ast.Attribute):

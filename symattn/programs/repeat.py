@@ -1,4 +1,4 @@
-"""One case again: the inputs that a word of ``verification.case_codes`` stands for, and no others; or as a test."""
+"""Repeat one case: call a function on the inputs that a word of ``case_codes`` encodes; or write it as a test."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _MEMORIES: tuple[Memory, ...] = ("contiguous", "strided", "transposed")
 
 @dataclass(frozen=True)
 class Repeated:
-    """Calls that were made again, the last of them judged.
+    """Repeated calls, the last of them judged.
 
-    ``calls`` are those that show the fault, in order, or all of them where none does.
+    ``calls`` are those that show the fault, in order, or all calls if none does.
     """
 
     calls: tuple[CaseResult, ...]
@@ -52,14 +52,14 @@ class Repeated:
 
 
 def repeat(session: Session, inputs: Inputs, word: str) -> Repeated:
-    """Call the function on these inputs until a fault shows: at first once, then with the arrays lying otherwise in
-    memory, then after a call with other numbers in the same shapes."""
-    from symattn.verification.diagnosis.faults import faults  # it brings all the mistakes that are known
+    """Call the function on these inputs until a fault shows: first once, then with other memory layouts, then after a
+    call with other numbers in the same shapes."""
+    from symattn.verification.diagnosis.faults import faults  # imports all known mistakes
 
     for calls in _attempts(session, inputs, word):
         if calls[-1].finding is not None:
             session.records = list(calls)
-            # No more is claimed than one case can tell: a mistake that explains it may not explain others.
+            # One case does not prove a cause: a mistake that explains it may not explain others.
             seen = "seen alone, this case is consistent with"
             results = tuple(
                 f if f.cause is None else replace(f, cause=None, message=f"{seen}: {f.cause}") for f in faults(session)
@@ -73,8 +73,8 @@ def _attempts(session: Session, inputs: Inputs, word: str) -> Iterator[tuple[Cas
         judged = session.run_case(Case(GROUP, word, inputs, memory))
         session.records.append(judged)
         yield (judged,)
-    session.runner.close()  # what a process remembers is gone
-    free = session.subject.free(inputs)  # arrays that hold numbers of any size: first with the other sign
+    session.runner.close()  # clear the state of the process
+    free = session.subject.free(inputs)  # arrays with arbitrary numbers: negate them in the first call
     others = session.subject.completed(session, {n: 0.0 - a if n in free else a for n, a in inputs.items()})
     first = session.run_case(Case(GROUP, "before it", others))
     judged = session.run_case(Case(GROUP, word, inputs))
@@ -100,7 +100,7 @@ def _report(session: Session, results: tuple[Fault, ...]) -> Report:
 def repeat_target(target: str, spec: Specification, inputs: Inputs, **options: Any) -> Repeated:
     """``repeat`` for ``package.module:function`` or ``file.py:function`` in a process of its own.
 
-    ``options`` are those of ``verify_target``. Raises as that does.
+    ``options`` are those of ``verify_target``. Raises as ``verify_target`` does.
     """
     how = TargetOptions(**options)
     with how.opened(target, spec) as child:
@@ -108,15 +108,15 @@ def repeat_target(target: str, spec: Specification, inputs: Inputs, **options: A
         result = repeat(session, inputs, encode(spec, inputs, how.precision.input.name))
     if all(r.outcome.error is not None for r in result.calls) and not result.report.faults:
         raise CannotRun(f"{result.report.target}: {result.judged.outcome.error}")
-    usual = replace(how, examples=engine.EXAMPLES, budget=engine.BUDGET)  # they say nothing about one case
+    usual = replace(how, examples=engine.EXAMPLES, budget=engine.BUDGET)  # without effect on one case
     return replace(result, report=replace(result.report, command=usual.command(target, spec=spec)))
 
 
 def verify_case(target: str, spec: Specification, word: str, *, dtype: str = "float32", **keywords: object) -> Report:
-    """The report on one case alone, by its word. ``keywords`` are options of ``verify_target``.
+    """Return the report on one case alone, by its word. ``keywords`` are options of ``verify_target``.
 
-    Where the word is a hash, everything is run again with the same seed, and the fault of that word is what the report
-    keeps. Raises ``InputError`` for a word of another specification, and as ``verify_target`` does.
+    If the word is a hash, everything is run again with the same seed, and the report keeps only the fault of that word.
+    Raises ``InputError`` for a word of another specification, and as ``verify_target`` does.
     """
     if speaks(word):
         report = repeat_target(target, spec, decode(spec, word, dtype), dtype=dtype, **keywords).report
@@ -129,7 +129,7 @@ def verify_case(target: str, spec: Specification, word: str, *, dtype: str = "fl
 
 
 # -- a fault as a file for pytest --------------------------------------------------------------------------------------
-# It needs NumPy alone: the call as it was made, the exact output, and the error allowed.
+# The file needs only NumPy: it has the call as it was made, the exact output, and the allowed error.
 
 _DIGITS = 40
 _HEAD = '''"""{title}
@@ -165,7 +165,7 @@ def check(result, expected, allowed, dtypes):
 
 
 def written(target: str, repeated: Sequence[tuple[str, Repeated]], folder: Path, command: str) -> str:
-    """The file for these cases, each with its word, to stand in ``folder``."""
+    """Return the text of a test file in ``folder`` for these cases, each with its word."""
     first = repeated[0][1]
     if isinstance(first.convention, Wrapped) or (isinstance(first.convention, Formed) and first.convention.fills):
         raise InputError(
@@ -190,7 +190,7 @@ def written(target: str, repeated: Sequence[tuple[str, Repeated]], folder: Path,
 
 
 def _import(target: str, folder: Path) -> tuple[str, str]:
-    """The lines that put the target's folder on the path, where that is needed, and import it."""
+    """Return the line that puts the target's folder on the path, if needed, and the line that imports it."""
     place, _, attribute = target.rpartition(":")
     root, module = _home(place)
     name = attribute.partition(".")[0]
@@ -203,7 +203,7 @@ def _import(target: str, folder: Path) -> tuple[str, str]:
 
 
 def _home(place: str) -> tuple[Path | None, str]:
-    """The folder that must be on the path, None for what is installed, and the name of the module from there."""
+    """Return the folder that must be on the path, or None if installed, and the name of the module from there."""
     if place.endswith(".py"):
         return _package(Path(place).resolve())
     first = Path(place.partition(".")[0])
@@ -212,7 +212,7 @@ def _home(place: str) -> tuple[Path | None, str]:
 
 
 def _test(attribute: str, word: str, one: Repeated) -> str:
-    """One test function."""
+    """Return the text of one test function."""
     judged, convention = one.judged, one.convention
     said = sentence(one.report.faults[0].message if one.report.faults else "").replace("\\", "").replace('"', "'")
     lines = [f'"""{said}"""', *_calls(attribute, one)]
@@ -228,7 +228,7 @@ def _test(attribute: str, word: str, one: Repeated) -> str:
 
 
 def _checked(part: Part, result: str, judged: CaseResult, convention: Convention) -> Iterator[str]:
-    """Write what one output must be."""
+    """Yield the lines that check one output."""
     expected, allowed = _expected(part.expected, judged, convention)
     wanted = Format(convention.dtype).u
     fine = tuple(name for name in FORMATS if Format(name).u <= wanted)
@@ -238,7 +238,7 @@ def _checked(part: Part, result: str, judged: CaseResult, convention: Convention
 
 
 def _calls(attribute: str, one: Repeated) -> Iterator[str]:
-    """The calls in order; of those before the last one only what they leave behind matters."""
+    """Yield the lines that make the calls in order; earlier calls matter only for the state that they leave."""
     for number, judged in enumerate(one.calls):
         last = number == len(one.calls) - 1
         given = _given(one.convention, judged.case.inputs)
@@ -258,17 +258,17 @@ def _calls(attribute: str, one: Repeated) -> Iterator[str]:
 
 
 def _given(how: Convention, inputs: Inputs) -> dict[Argument, Tensor]:
-    """Return the value of each argument that is made of inputs."""
+    """Return the value of each argument that is computed from inputs."""
     return {a: argument(a, how, inputs) for a in how.arguments if a.input in inputs or a.input in MADE}
 
 
 def _names(inputs: dict[Argument, Tensor]) -> str:
-    """The arrays among the arguments, as the inside of a tuple."""
+    """Return the names of the array arguments, as the inside of a tuple."""
     return "".join(f"{a.parameter}, " for a, values in inputs.items() if not isinstance(values, int)).rstrip()
 
 
 def _afterwards(judged: CaseResult, convention: Convention) -> Iterator[str]:
-    """Write what must hold beside the values, where that is what is wrong."""
+    """Yield the lines that check for changed arguments or overwritten results, if that is the fault."""
     if judged.finding == "mutates":
         yield f"for a, b in zip(({_names(_given(convention, judged.case.inputs))}), before):"
         yield '    assert bool((a == b).all()), "an argument was changed"'
@@ -286,7 +286,7 @@ def _arguments(convention: Convention, inputs: dict[Argument, Tensor]) -> str:
 
 
 def _array(values: np.ndarray, convention: Convention) -> str:
-    """An array as Python: the numbers are those of the dtype."""
+    """Return an array as Python code."""
     whole = {"b": "bool", "i": "int64", "u": "int64"}.get(values.dtype.kind)
     if convention.framework == "torch":
         return f"torch.tensor({_nested(values, 'torch.')}, dtype=torch.{whole or convention.dtype})"
@@ -298,7 +298,7 @@ def _array(values: np.ndarray, convention: Convention) -> str:
 
 
 def _placed(array: str, memory: str, convention: Convention) -> str:
-    """The array as it lay in memory: contiguous, with gaps, or as a transposed view; a number as it is."""
+    """Return the code of an array in a memory layout: contiguous, with gaps, or as a transposed view."""
     torch = convention.framework == "torch"
     if array.isdecimal() or memory == "contiguous":
         return array
@@ -313,7 +313,7 @@ def _copied(name: str, convention: Convention) -> str:
 
 
 def _expected(right: Expected, judged: CaseResult, convention: Convention) -> tuple[np.ndarray, np.ndarray]:
-    """The exact output as decimals and what is allowed, with the axes that the function gives."""
+    """Return the exact output as decimals and the allowed error, with the axes of the function's output."""
     entries, allowed = right.entries, right.allowed
     digits = np.empty(entries.shape, dtype=object)
     limits = np.empty(entries.shape)
@@ -328,7 +328,7 @@ def _expected(right: Expected, judged: CaseResult, convention: Convention) -> tu
 
 
 def _nested(values: object, module: str = "np.") -> str:
-    """The entries as nested lists, a row a line where there are many."""
+    """Return the entries as nested lists, with one row per line if they are many."""
     if not isinstance(values, np.ndarray):
         return _entry(values, module)
     rows = [_nested(row, module) for row in values]
@@ -351,16 +351,16 @@ def _strange(dtype: str) -> bool:
 
 
 def tests_of(target: str, spec: Specification, report: Report, path: Path, **keywords: object) -> tuple[str, int]:
-    """A file for pytest with a test for each fault that one call shows (or two), and for how many there is none.
+    """Return the text of a pytest file with a test for each fault that one or two calls show, and the number of others.
 
-    Raises ``InputError`` where there is nothing to write.
+    Raises ``InputError`` if there is nothing to write.
     """
     repeated: list[tuple[str, Repeated]] = []
     for fault in report.faults:
         if fault.counterexample is not None and fault.counterexample.inputs:
             result = repeat_target(target, spec, inputs_of(fault, spec), **keywords)
             if result.report.faults:
-                whole = replace(result.report, faults=(fault,))  # what all cases together have told of it
+                whole = replace(result.report, faults=(fault,))  # as diagnosed from all cases
                 repeated.append((fault.case, replace(result, report=whole)))
     if not report.faults:
         raise InputError(f"--write-test {path}: no fault was found, and nothing is written")

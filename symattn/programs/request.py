@@ -1,4 +1,4 @@
-"""The settings of a call before its function is known: those of the specification, and what the user told."""
+"""The settings of a call before its function is known: those of the specification, and those of the user."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from symattn.document.errors import InputError
 from symattn.programs.names import MASKS, SETTINGS
 
 _USUAL, _PROMISED = Attention(), Domain()
-_OWN = ("causal", "scale", "heads")  # settings that have a field of their own
+_OWN = ("causal", "scale", "heads")  # settings with their own field
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The specification's settings, and what the user told about the call.
+    """The specification's settings, and the user's options for the call.
 
-    ``masks`` are the masks that the specification has (``mask``, ``keep``), ``extras`` its other inputs beside tokens
-    and projections, ``optional`` those that it can do without; ``settings`` are its numbers (``kv_heads``, ``softcap``)
-    where they are not the usual ones. ``call`` are the keywords to pass as they are, ``mask_arg`` the parameter that
-    takes the mask (``~name``: it takes the mask's negation). The layout ``auto`` is found by trial, within the domain.
-    ``likely`` is the framework that the function's code names, where the user told none.
+    ``masks`` are the masks that the specification has (``mask``, ``keep``), ``extras`` its other inputs besides tokens
+    and projections, ``optional`` those that may be missing; ``settings`` are its numbers (``kv_heads``, ``softcap``)
+    that differ from the defaults. ``call`` holds keywords to pass as they are, ``mask_arg`` the parameter that takes
+    the mask (``~name``: it takes the mask's negation). The layout ``auto`` is found by trial, within the domain.
+    ``likely`` is the framework that the function's code names, if the user sets none.
     """
 
     dtype: str = "float64"
@@ -49,14 +49,14 @@ class Request:
 
     @property
     def frameworks(self) -> tuple[Framework, ...]:
-        """Return the frameworks that are tried, in order."""
+        """The frameworks to try, in order."""
         if self.framework is not None:
             return (self.framework,)
         return ("torch", "numpy") if self.likely == "torch" else ("numpy", "jax" if self.likely == "jax" else "torch")
 
     @classmethod
     def of(cls, spec: Attention, **keywords: Any) -> Request:
-        """The request for a specification: ``Request.of(Attention(causal=True), dtype="float32", layout="bhnd")``."""
+        """Return a request, such as ``Request.of(Attention(causal=True), dtype="float32", layout="bhnd")``."""
         needed = required(spec)
         numbers = {f: getattr(spec, f) for f in SETTINGS if f not in _OWN and hasattr(spec, f)}
         return cls(
@@ -75,16 +75,16 @@ class Request:
 
 @dataclass(frozen=True)
 class RequestOrigin:
-    """Where a specification comes from: the options of a command line, and the attention before fields are changed."""
+    """The origin of a specification: the options of a command line, and the attention before fields are changed."""
 
     options: Mapping[str, object] = field(default_factory=dict)
     spec: Attention = _USUAL
 
 
 def keyword(text: str) -> tuple[str, object]:
-    """``is_causal=true`` → ``("is_causal", True)``: a Python literal, where true, false and none may be small.
+    """Parse ``is_causal=true`` into ``("is_causal", True)``: a Python literal, with true, false and none in any case.
 
-    Raises ``InputError`` where there is no name before ``=`` or no literal behind it.
+    Raises ``InputError`` if there is no name before ``=`` or no literal after it.
     """
     name, sign, value = (part.strip() for part in text.partition("="))
     if not sign or not name.isidentifier():

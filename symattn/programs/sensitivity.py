@@ -1,14 +1,14 @@
-"""``sought``: would comparing one output with the exact one have shown mistakes of the sizes that are asked for?
+"""``sought``: would comparing one output with the exact one have detected mistakes of the requested sizes?
 
-A mistake of size x in a step is its number too large, or too small, by x of itself. It would be seen, on the rows that
-are read,
+A mistake of size x in a step is its number too large, or too small, by the fraction x. It would be detected on some
+rows
 
-1. where the filter speaks, if it accuses what the arithmetic nearest to the bits of the output gives with the mistake;
-2. elsewhere, if the definition with the mistake is off by twice what the worst case allows, so that every legal
-   arithmetic with the mistake is beyond it.
+1. if the filter applies and flags the output of the arithmetic nearest to the bits of the output, with the mistake;
+2. otherwise, if the definition with the mistake is off by twice what the worst case allows, so that every legal
+   arithmetic with the mistake exceeds it.
 
-A mean of N rows shows what is smaller by √N. So twice as many rows of every head are read, and the output is judged on
-them too, until all mistakes would be detected; where no more can be read, it is said what would be.
+A mean of N rows shows mistakes smaller by √N. So the number of rows of every head is doubled, and the output is judged
+on them as well, until all mistakes would be detected; if no more rows can be read, the report says what would be.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from symattn.verification.arithmetic.suspects import BitSample
 from symattn.verification.power import least_shown, of_variant
 from symattn.verification.report import Sought
 
-_CELLS = 1 << 23  # scores of all heads that are looked at together, at most, unless fewer rows were asked for
-_BITS = 4  # rows of each head by whose bits the arithmetic is told
+_CELLS = 1 << 23  # most scores of all heads that are read at once
+_BITS = 4  # rows of each head whose bits identify the arithmetic
 
 
 def sought(
     of: Ready, out: np.ndarray, power: Mapping[str, float], alpha: float, rows: int | Sequence[int] | None
 ) -> tuple[str, tuple[Sought, ...]]:
-    """Describe what is wrong with ``out`` in the rows that are read for this; and say of each mistake, whether it
-    would be detected and how.
+    """Describe what is wrong with ``out`` in the rows that are read, or ""; and return for each mistake whether and how
+    it would be detected.
 
-    ``out`` is of the right shape and type. A right one is accused with a probability of at most ``alpha``, under the
-    hypothesis of ``sharp.limits``. Raises ``InputError`` for what cannot be asked for.
+    ``out`` is of the right shape and type. A correct one is flagged with a probability of at most ``alpha``, under the
+    hypothesis of ``sharp.limits``. Raises ``InputError`` for a ``power`` that does not apply.
     """
     wanted = aims(of.spec, power)
     if of.spec.lse:
@@ -72,7 +72,7 @@ def sought(
 
 
 def _looks(of: Ready, rows: int | Sequence[int] | None) -> list[list[int]]:
-    """The rows that are read, one set after the other: those asked for, then twice as many, as far as memory goes."""
+    """Return the sets of rows to read: the requested ones, then twice as many each time, as far as memory allows."""
     spec, inputs, n = of.spec, of.inputs, of.shape[-2]
     if rows is not None and not np.isscalar(rows):
         return [chosen(spec, inputs, rows)]
@@ -99,20 +99,20 @@ class _Look:
 
     @property
     def words(self) -> str:
-        """Return what is read."""
+        """The rows and keys that are read."""
         *front, n, _ = self.of.shape
         of = f" of each of {prod(front)} heads" if prod(front) > 1 else ""
         return f"{len(self.rows)} of {n} rows{of}, {self.of.inputs['k'].shape[-2]} keys"
 
     def shows(self, variants: Sequence[Variant]) -> bool:
-        """Return whether every one of these mistakes would be detected."""
+        """Return whether each of these mistakes would be detected."""
         if self._filtered is not None:
             return self._filtered.shows(self._contract, variants)
         spec, inputs = self._given
         return all(least_shown(of_variant(spec, "", "", v), [(inputs, [self._expected])]) < SURE for v in variants)
 
     def why(self, aim: Aim, rows: int | Sequence[int] | None) -> str:
-        """Why a mistake would not be, and what to change, in lines."""
+        """Say in lines why a mistake would not be detected, and what to change."""
         return "\n".join(filter(None, (self._least(aim), self._legal(aim), f"Hint: {self._hint(rows)}")))
 
     def _least(self, aim: Aim) -> str:
@@ -122,7 +122,7 @@ class _Look:
         return f"{who} in {self.words} allow{'s' * (self._filtered is None)} as much; {shows}"
 
     def _legal(self, aim: Aim) -> str:
-        """A constant of the format that is as far off as the mistake."""
+        """Say if a stored scale, which is legal, is as far off as the mistake."""
         c = scale_of(self.of.spec, self.of.inputs["q"].shape[-1])
         if aim.step != "scale" or not c or self._filtered is None:
             return ""
@@ -148,7 +148,7 @@ class _Look:
 
     @cached_property
     def _filtered(self) -> Grown | None:
-        """The rows as the filter takes them; None where it has nothing to say."""
+        """The rows for the filter; None if it does not apply."""
         if self.of.how is None or not applies(self.of.spec, self.of.inputs):
             return None
         got = self.out[..., self.rows, :]
@@ -156,7 +156,7 @@ class _Look:
 
     @cached_property
     def _contract(self) -> Contract:
-        """The arithmetic that is nearest to the output, by the bits of a few rows."""
+        """The arithmetic that is nearest to the output by the bits of a few rows."""
         few = self.rows[:: -(-len(self.rows) // _BITS)]
         spec, inputs = of_rows(self.of.spec, self.of.inputs, few)
         return likeliest(BitSample(spec, inputs, self.out[..., few, :], self.of.precision.input))

@@ -1,10 +1,10 @@
-"""Running NumPy code as it stands on arrays of another kind.
+"""Run unchanged NumPy code on arrays of another kind.
 
-Most of it needs nothing: NumPy hands functions of an array to the array. What never sees an array does: ``np.zeros``,
-``math.sqrt``. So the function is made anew from its code, with globals in which ``np``, ``math`` and the helpers it
-calls are replaced; the user's modules stay as they are. Functions of the same top-level package are followed, through
+Most code needs no help: NumPy dispatches functions of an array to the array. Functions without an array argument do:
+``np.zeros``, ``math.sqrt``. So the function is rebuilt from its code, with globals in which ``np``, ``math`` and its
+helpers are replaced; the user's modules stay as they are. Functions of the same top-level package are followed, through
 globals, closures, defaults, ``functools.partial`` and bound methods; containers among the globals are copied, so that
-no array of ours stays in a user's cache. What a kind cannot do raises ``Refused`` and names it.
+no array of ours stays in a user's cache. An operation that a kind lacks raises ``Refused`` with its name.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _LIBRARY = str(Path(os.__file__).parent) + os.sep
 
 
 def substitute(function: Function, kind: type[Planes]) -> Function:
-    """``function`` for arrays of ``kind``: its own code, with other globals."""
+    """Return ``function`` for arrays of ``kind``: its own code, with other globals."""
     call = getattr(type(function), "__call__", None)  # noqa: B004 - the code is wanted, not whether there is any
-    if isinstance(call, types.FunctionType):  # an object of a class of the user's
+    if isinstance(call, types.FunctionType):  # an instance of a user's class
         function = types.MethodType(call, function)
     result: Function = _Substitution(function, kind).value(function)
     return result
@@ -70,7 +70,7 @@ class _Numpy:
 
 
 class _Library:
-    """A module of a library, some of whose functions are the kind's own."""
+    """A module of a library with some functions replaced by the kind's own."""
 
     module = ""
 
@@ -111,7 +111,7 @@ class _LogAddExp:
 
 
 class _LinearAlgebra(_Library):
-    """np.linalg, of which the length of vectors is known."""
+    """np.linalg, with the length of vectors."""
 
     module = "numpy.linalg"
 
@@ -122,7 +122,7 @@ class _LinearAlgebra(_Library):
 
 
 class _Special(_Library):
-    """scipy.special, of which softmax and its relatives are known."""
+    """scipy.special, with softmax and related functions."""
 
     module = "scipy.special"
 
@@ -147,7 +147,7 @@ class _Special(_Library):
 
 
 class _Module:
-    """A module of the user's, whose functions are followed."""
+    """A module of the user, whose functions are followed."""
 
     def __init__(self, module: types.ModuleType, value: Callable[[Any], Any]) -> None:
         self._module, self._value = module, value
@@ -157,7 +157,7 @@ class _Module:
 
 
 class _Substitution:
-    """One function and what it reaches, each made anew once."""
+    """A function and what it reaches, each rebuilt once."""
 
     def __init__(self, function: Function, kind: type[Planes]) -> None:
         bare = without_partial(function)
@@ -192,7 +192,7 @@ class _Substitution:
         return _Module(module, self.value) if self._followed(module.__name__) else module
 
     def _library(self, x: object) -> object:
-        """A function of NumPy, math or scipy.special that was imported by its name."""
+        """Return the substitute of a function of NumPy, math or scipy.special that was imported by its name."""
         name, home = getattr(x, "__name__", ""), getattr(x, "__module__", None) or ""
         if not callable(x) or isinstance(x, type):
             return x
@@ -207,7 +207,7 @@ class _Substitution:
             return self._functions[f]
         cells = tuple(types.CellType() for _ in f.__closure__ or ())
         result = types.FunctionType(f.__code__, self._names(f.__globals__), f.__name__, None, cells or None)
-        self._functions[f] = result  # before its parts are looked at, since it may reach itself
+        self._functions[f] = result  # before its parts are followed, since it may reach itself
         result.__defaults__ = f.__defaults__ and tuple(map(self.value, f.__defaults__))
         result.__kwdefaults__ = f.__kwdefaults__ and {k: self.value(v) for k, v in f.__kwdefaults__.items()}
         for cell, given in zip(cells, f.__closure__ or (), strict=True):
@@ -222,7 +222,7 @@ class _Substitution:
         return self._globals[id(namespace)]
 
     def _followed(self, module: str) -> bool:
-        """Return whether a module is the user's: of the function's own package, or no installed one."""
+        """Return whether a module is the user's: in the function's own package, or not installed."""
         top = module.partition(".")[0]
         file = getattr(sys.modules.get(top), "__file__", None) or ""
         installed = not file or "site-packages" in file or file.startswith(_LIBRARY) or top == "symattn"
@@ -230,25 +230,25 @@ class _Substitution:
 
 
 def _created(of_kind: Function, plain: Function, *args: object, **kwargs: object) -> Tensor:
-    """A new array of the kind; truth values, whose type may stand at a place, stay NumPy's."""
+    """Return a new array of the kind, or NumPy's if its dtype, passed by position, is bool."""
     return _with_plain_sizes(plain, *args, **kwargs) if args[1:2] == (bool,) else of_kind(*args, **kwargs)
 
 
 def _as_array(kind: type[Planes], x: Tensor, *args: Tensor, **kwargs: Tensor) -> Tensor:
-    """The array of the kind; where tables of angles are read, positions stay NumPy's."""
+    """Return an array of the kind; NumPy arrays stay if the kind has tables of angles, since they are positions."""
     plain = hasattr(kind, "tables") and isinstance(x, np.ndarray)
     return np.asarray(x, *args, **kwargs) if plain else kind.xp.asarray(x, *args, **kwargs)
 
 
 def _with_plain_sizes(function: Function, *args: object, **kwargs: object) -> object:
-    """``function``, which hands arrays on to their kind; for plain arguments sizes are plain integers."""
+    """Call ``function``, which dispatches arrays to their kind; without arrays, pass sizes as plain integers."""
     if any(isinstance(x, ArrayBase) for x in (*args, *kwargs.values())):
         return function(*args, **kwargs)
     return function(*[int(x) if isinstance(x, Size) else x for x in args], **kwargs)
 
 
 def _square_root(kind: type[Planes], real: Function, x: Tensor, **kwargs: Tensor) -> Tensor:
-    """√x, of a plain number without rounding."""
+    """Return √x, for a plain number without rounding."""
     if isinstance(x, (np.ndarray, ArrayBase)):
         return np.sqrt(x, **kwargs)
     number = Fraction(int(x) if isinstance(x, Size) else float(x))
@@ -257,7 +257,7 @@ def _square_root(kind: type[Planes], real: Function, x: Tensor, **kwargs: Tensor
 
 
 def _turned(kind: type[Planes], real: Function, x: object, **kwargs: object) -> Tensor:
-    """The cosine or sine, of known angles as what stands for it, where the kind has that."""
+    """Return the cosine or sine; for known angles its entry in the kind's tables, if it has any."""
     tables = getattr(kind, "tables", None)
     if tables is None or isinstance(x, ArrayBase):
         return real(x, **kwargs)
@@ -265,9 +265,9 @@ def _turned(kind: type[Planes], real: Function, x: object, **kwargs: object) -> 
 
 
 def _element(kind: type[Planes], name: str, x: object) -> Tensor:
-    """A function of module math, of an element; of plain numbers too where only the kind has it exactly.
+    """Return a function of the module math of an element, or of a plain number if only the kind represents it exactly.
 
-    Where tables of angles are read as what they stand for, logarithms of a base are floats, as angles are.
+    For a kind with tables of angles, logarithms of a base are floats, as angles are.
     """
     exact = isinstance(x, (ArrayBase, Size)) or (name in ("exp", "log") and not hasattr(kind, "tables"))
     return kind.offer(name)(kind.of(x)) if exact else getattr(math, name)(x)

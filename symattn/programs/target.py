@@ -1,4 +1,4 @@
-"""A function called in this process: fresh arrays in, and everything worth knowing about the call out."""
+"""A function called in this process: fresh arrays in, and a full record of the call out."""
 
 from __future__ import annotations
 
@@ -63,13 +63,11 @@ class Target:
         self._function = self._own = function
         self._name = name or getattr(function, "__name__", type(function).__name__)
         self._arrays = frameworks.arrays(convention.framework)
-        self._before: tuple[Tensor, NDArray[np.float64]] | None = (
-            None  # what the last call returned, and its values then
-        )
+        self._before: tuple[Tensor, NDArray[np.float64]] | None = None  # the last result, and its values at the time
         self.convention = convention
 
     def describe(self) -> str:
-        """The function and what is passed to it: ``attn.py:attention(q, k, v)``."""
+        """Return the function with its arguments: ``attn.py:attention(q, k, v)``."""
         return f"{self._name}({self.convention.printed})"
 
     def close(self) -> None:
@@ -77,7 +75,7 @@ class Target:
         self._before = None
 
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
-        """Call the function once on fresh copies of ``inputs`` that lie in memory as told. See ``Runner``."""
+        """Call the function once on fresh copies of ``inputs`` in this memory layout. See ``Runner``."""
         given = self._given(inputs)
         passed = _shared({a: self._place(value, memory) for a, value in given.items()}, given, memory)
         bits = {a: self._bits(array) for a, array in passed.items() if not isinstance(array, (int, float))}
@@ -96,28 +94,28 @@ class Target:
         return outcome if seen.error else self._with_output(outcome, seen.output, inputs)
 
     def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> IdentityResult:
-        """The identity test on residues, in a copy of this process: at the usual sizes, then at larger ones."""
+        """Return the identity test on residues, in a copy of this process: at the usual sizes, then at larger ones."""
         from symattn.programs.identity import identity, tried_apart  # residues take a while to import
 
         return tried_apart(self, lambda sizes: identity(self, spec, sizes, domain=domain), seconds)
 
     @cached_property
     def kinds(self) -> OnKinds:
-        """Return what runs the function on other kinds of array. Raises ``InputError`` where nothing does."""
+        """The way to run the function on other kinds of array. Raises ``InputError`` if there is none."""
         from symattn.programs.program import on_kinds
 
         return on_kinds(self._own, self.convention)
 
     def on(self, kind: type[Planes]) -> Callable[[Tensors], Tensor]:
-        """The function on another kind of array, of the inputs by name, with its first output in their axes."""
+        """Return the function on another kind of array, of the inputs by name, with its first output in their axes."""
         return partial(_called, self.made(kind), self.convention, kind)
 
     def made(self, kind: type[Planes]) -> Function:
-        """The function for arrays of another kind, with the same parameters."""
+        """Return the function for arrays of another kind, with the same parameters."""
         return self.kinds.make(self._own, kind)
 
     def _given(self, inputs: Inputs) -> dict[Argument, Tensor]:
-        """The arguments made of inputs, as the function wants them; those that can be left out may lack."""
+        """Return the arguments computed from inputs, in the function's forms; optional ones may be missing."""
         arrays: dict[Argument, Tensor] = {}
         for a in self.convention.arguments:
             if a.input is None or (a.input not in inputs and a.input not in MADE and not a.required):
@@ -128,7 +126,7 @@ class Target:
         return arrays
 
     def _place(self, values: Tensor, memory: Memory) -> Tensor:
-        """A fresh array of the framework; plain numbers stay what they are."""
+        """Return a fresh array of the framework; plain numbers stay as they are."""
         if isinstance(values, (int, float)):
             return values
         values, dtype = np.asarray(values), self.convention.dtype
@@ -136,17 +134,17 @@ class Target:
             turned = np.ascontiguousarray(values.swapaxes(-1, -2))
             return self._arrays.make(turned, dtype).swapaxes(-1, -2)
         result = self._arrays.make(np.ascontiguousarray(values) if values.ndim else values, dtype)
-        if memory == "strided" and values.ndim > 0 and self.convention.framework != "jax":  # which lays arrays itself
+        if memory == "strided" and values.ndim > 0 and self.convention.framework != "jax":  # JAX chooses its own layout
             apart = self._arrays.blank(result, (*values.shape[:-1], 2 * values.shape[-1]))[..., ::2]
             apart[...] = result
             return apart
-        return self._arrays.lying(result, memory)
+        return self._arrays.laid_out(result, memory)
 
     def _bits(self, array: Tensor) -> tuple[tuple[int, ...], bytes]:
         return tuple(array.shape), self._arrays.bits(array)
 
     def _overwrote(self) -> bool:
-        """Return whether the array that the call before returned has changed since."""
+        """Return whether the array that the previous call returned has changed since."""
         if self._before is None:
             return False
         array, values = self._before
@@ -157,7 +155,7 @@ class Target:
         first = first_of(output)
         try:
             values, dtype, shape = frameworks.read(first)
-        except Exception as error:  # whatever a foreign array type does when it is read
+        except Exception as error:  # reading a foreign array type may raise anything
             self._before = None
             message = str(error) if isinstance(error, TypeError) else f"returned what cannot be read: {one_line(error)}"
             return replace(outcome, returned=returned, error=Failure("output", message))
@@ -176,7 +174,7 @@ def _called(function: Function, how: Convention, kind: type[Planes], inputs: Ten
 def _shared(
     passed: dict[Argument, Tensor], inputs: Mapping[Argument, Tensor], memory: Memory
 ) -> dict[Argument, Tensor]:
-    """Equal arrays as one array, where ``memory`` says so."""
+    """Return the arguments with equal arrays as one array if ``memory`` is "shared"."""
     if memory != "shared":
         return passed
     remaining: dict[Argument, Tensor] = {}
@@ -187,21 +185,21 @@ def _shared(
 
 
 def _read(item: Tensor) -> NDArray[np.float64] | None:
-    """A further item that was returned, where it is an array of numbers."""
+    """Return the values of a further returned item, or None if it is no array of numbers."""
     try:
         return frameworks.read(item)[0]
-    except Exception:  # whatever a foreign array type does when it is read
+    except Exception:  # reading a foreign array type may raise anything
         return None
 
 
 def target(function: Function, request: Request, name: str = "", agreed: Convention | None = None) -> Target:
-    """The function ready to be called as ``request`` says: matched by ``agree``, in the framework that it wants.
+    """Return the function ready to be called for a ``request``: matched by ``agree``, in the framework that it uses.
 
-    Small calls find what is open; nothing is tried where it is called as ``agreed`` before. Raises ``InputError`` and
-    ``MissingExtra``.
+    Small calls determine what names leave open; with a convention ``agreed`` before, nothing is tried. Raises
+    ``InputError`` and ``MissingExtra``.
     """
     if not is_plain(request.spec):
-        from symattn.programs import definitions  # most programs are attention, and are not to wait for this
+        from symattn.programs import definitions  # most programs are attention, which needs no definitions
 
         return definitions.target(function, request, name, agreed)
     if isinstance(agreed, Wrapped):
@@ -218,7 +216,7 @@ def target(function: Function, request: Request, name: str = "", agreed: Convent
     single = tuple(packed.one_query(function, name)) if trial.tried and trial.right is None else ()
     if single and not request.domain.square:
         best = _best(single, request, name)
-        # What gives an output for several queries takes them, and what is wrong with it is a fault.
+        # A function that returns an output for several queries takes them, and a wrong output is a fault.
         alone = request.domain.decoding or best[1].convention.layout not in trial.ran
         if alone and (best[1].right or (best[1].right is False and request.domain.decoding)):
             return _wrapped(*best, request, name)
@@ -228,7 +226,7 @@ def target(function: Function, request: Request, name: str = "", agreed: Convent
 def _best(
     ways: Sequence[packed.Wrapper], request: Request, name: str
 ) -> tuple[packed.Wrapper, _Trial, tuple[str, ...]]:
-    """The first of several ways to call a function that is right, else the first that runs, else the first."""
+    """Return the first way to call a function that is right, else the first that runs, else the first."""
     best: tuple[packed.Wrapper, _Trial, tuple[str, ...]] | None = None
     for way in ways:
         result = replace(settled(way, request), domain=way.within(request.domain))
@@ -248,7 +246,7 @@ def _wrapped(chosen: packed.Wrapper, outcome: _Trial, note: tuple[str, ...], req
 
 
 def wrappers(function: Function, request: Request, name: str) -> Iterator[packed.Wrapper]:
-    """The ways to read a module that holds its weights, or a function that takes several inputs in one array."""
+    """Yield the ways to read a module with weights, or a function that takes several inputs in one array."""
     if host := host_of(function):
         yield from modules.readings(host, request, name)
     else:
@@ -257,20 +255,20 @@ def wrappers(function: Function, request: Request, name: str) -> Iterator[packed
 
 @dataclass(frozen=True, slots=True)
 class Wrapped(Convention):
-    """How a wrapper is called: which of the readings it is, and the inputs that it can be given."""
+    """How a wrapper is called: its reading, and the domain of the inputs that it takes."""
 
     reading: object = None
     domain: Domain | None = None
 
 
 def narrowed(runner: Runner, domain: Domain | None) -> Domain | None:
-    """The domain of the inputs that a function can be given."""
+    """Return the domain restricted to the inputs that a function takes."""
     how = runner.convention
     return how.domain if isinstance(how, Wrapped) and how.domain else domain
 
 
 def prepared(function: Function, request: Request) -> Request:
-    """The request with the framework, where it shows; what takes long to import is imported."""
+    """Return the request with the framework, if it can be told from the code; import what takes long to import."""
     if not is_plain(request.spec):
         from symattn.programs import definitions
 
@@ -279,12 +277,12 @@ def prepared(function: Function, request: Request) -> Request:
 
 
 def settled(function: Function, request: Request) -> Request:
-    """The request with the framework that the function visibly wants, where nobody has told it."""
+    """Return the request with the framework that the function's code names, unless the user sets one."""
     return request if request.framework else replace(request, likely=frameworks.wanted(function))
 
 
 def _agreed(function: Function, request: Request, name: str) -> tuple[_Trial, tuple[str, ...]]:
-    """The function in the framework, the layout and the forms of arguments by which it runs, as far as that is open."""
+    """Return the trial of the framework, layout and forms of arguments, run only if these are open; and a note."""
     if request.framework:
         trial = _Trial(function, request, name)
         if not is_open(function, trial.convention, request):
@@ -297,7 +295,7 @@ def _tried(function: Function, request: Request, name: str) -> tuple[_Trial, tup
 
 
 class Attempt(Protocol):
-    """The results of small calls in one framework: ``right`` is None where nothing runs, ``error`` is the first one."""
+    """The results of small calls in a framework: ``right`` is None if nothing runs, ``error`` is the first error."""
 
     right: bool | None
     error: Failure | None
@@ -308,10 +306,10 @@ _GIVEN: Mapping[Framework, str] = {"numpy": "NumPy arrays", "torch": "tensors", 
 
 
 def preferred(function: Function, request: Request, attempt: Callable[[Request], A]) -> tuple[A, tuple[str, ...]]:
-    """The framework by trial, where none was told, and a note on it.
+    """Return the attempt in the best framework, unless the user sets one, and a note on it.
 
-    The second one is tried where nothing runs in the first; and where the output is not right in NumPy, which no name
-    in the code asks for, while the function's module has names from torch.
+    The second framework is tried if nothing runs in the first, and if the output is wrong in NumPy, which no name in
+    the code suggests, while the function's module has names from torch.
     """
     first, *others = request.frameworks
     one = attempt(replace(request, framework=first))
@@ -332,7 +330,7 @@ def preferred(function: Function, request: Request, attempt: Callable[[Request],
 
 
 class _Trial:
-    """The convention of a function in the framework that the request tells, found by small calls."""
+    """The convention of a function in the framework of the request, found by small calls."""
 
     def __init__(self, function: Function, request: Request, name: str) -> None:
         self._function, self._request = function, request
@@ -340,8 +338,8 @@ class _Trial:
         self.right: bool | None = None
         self.error: Failure | None = None
         self.tried = False
-        self._reached: dict[Layout, tuple[int, Convention]] = {}  # the last line, and how it was called
-        self.ran: set[Layout] = set()  # orders of the axes with which an output came, of whatever shape
+        self._reached: dict[Layout, tuple[int, Convention]] = {}  # the furthest line, and how it was called
+        self.ran: set[Layout] = set()  # orders of the axes with an output, of whatever shape
 
     def run(self) -> _Trial:
         """Make the calls."""
@@ -352,7 +350,7 @@ class _Trial:
         return self
 
     def _furthest(self) -> Convention:
-        """Where nothing ran: the first way to call it in which its code came to a later line than in all others."""
+        """Return, if nothing ran, the first convention in which the code reached the furthest line."""
         usual = self.convention.layout
         layout = max(self._reached, key=lambda at: (self._reached[at][0], at == usual), default=usual)
         if layout == usual:
@@ -361,13 +359,13 @@ class _Trial:
         return replace(self._reached[layout][1], notes=(*self.convention.notes, axes))
 
     def noted(self, *notes: str) -> Convention:
-        """The convention with further notes."""
+        """Return the convention with further notes."""
         return replace(self.convention, notes=(*self.convention.notes, *notes))
 
     def _call(self, how: Convention, inputs: Inputs) -> Outcome:
         try:
             outcome = Target(self._function, how).run(inputs)
-        except InputError as error:  # such inputs are not those of the call
+        except InputError as error:  # the inputs do not fit the call
             outcome = Outcome(error=Failure("output", str(error)))
         self.error = self.error or outcome.error
         if outcome.error is None:
@@ -378,7 +376,7 @@ class _Trial:
 
 
 def _line(error: Failure) -> int:
-    """The line of ``file.py:line``; 0 where none is told."""
+    """Return the line of ``file.py:line``, or 0."""
     line = error.where.rpartition(":")[2]
     return int(line) if line.isdecimal() else 0
 
@@ -390,7 +388,7 @@ _WARNINGS = 20
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The result or exception of one call, and what was heard meanwhile."""
+    """The result or exception of a call, with its output to stdout and its warnings."""
 
     output: Tensor
     error: Failure | None
@@ -398,25 +396,25 @@ class Watched:
     warnings: tuple[str, ...]
 
 
-_begun: list[Callable[[], None]] = []  # who is told of each call
+_listeners: list[Callable[[], None]] = []  # called at the start of each call
 
 
 @contextlib.contextmanager
-def announced(tell: Callable[[], None]) -> Iterator[None]:
-    """Tell of each call of ``watch`` when it begins."""
-    _begun.append(tell)
+def announced(listener: Callable[[], None]) -> Iterator[None]:
+    """Call ``listener`` whenever a call of ``watch`` begins."""
+    _listeners.append(listener)
     try:
         yield
     finally:
-        _begun.pop()
+        _listeners.pop()
 
 
 def watch(function: Function, places: Sequence[object], keywords: Tensors) -> Watched:
-    """Call the function; its exceptions, ``SystemExit`` among them, prints and warnings are kept. Ctrl-C is not."""
+    """Call the function and record its exceptions, including ``SystemExit``, prints and warnings; Ctrl-C is raised."""
     output, error = None, None
-    for tell in _begun:
-        tell()
-    with captured() as text, warnings.catch_warnings(record=True) as heard:
+    for listener in _listeners:
+        listener()
+    with captured() as text, warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always")
         try:
             output = function(*places, **keywords)
@@ -424,12 +422,12 @@ def watch(function: Function, places: Sequence[object], keywords: Tensors) -> Wa
             raise
         except BaseException as e:
             error = Failure("raised", one_line(e).partition(": ")[2], type(e).__name__, where(e), refuses(e, function))
-    words = dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in heard)
+    words = dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in recorded)
     return Watched(output, error, text(), tuple(words)[:_WARNINGS])
 
 
 class _Limited(io.BytesIO):
-    """The first bytes written; the rest is dropped, so that a function that prints without end fills no memory."""
+    """The first bytes written; the rest is dropped, so that endless output does not fill the memory."""
 
     def write(self, data: Any) -> int:
         super().write(bytes(data)[: max(0, _PRINTED - self.tell())])
@@ -438,7 +436,7 @@ class _Limited(io.BytesIO):
 
 @contextlib.contextmanager
 def captured() -> Iterator[Callable[[], str]]:
-    """Catch ``sys.stdout`` and ``sys.stderr``; gives a function that tells, afterwards, what was printed."""
+    """Capture ``sys.stdout`` and ``sys.stderr``; yield a function that returns the printed text afterwards."""
     kept = _Limited()
     stream = io.TextIOWrapper(kept, encoding="utf-8", errors="replace", newline="\n", write_through=True)
     try:

@@ -1,4 +1,4 @@
-"""Traces: files of safetensors or of ``numpy.savez``, whose arrays get the names that a specification has for them."""
+"""Traces: files of safetensors or ``numpy.savez``, with arrays renamed to the inputs of a specification."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from symattn.programs.frameworks import read as numbers
 from symattn.programs.names import TRACES, is_trace, meaning
 
 # -- safetensors -------------------------------------------------------------------------------------------------------
-# 8 bytes with the length of a header, the header in JSON, and the numbers behind it. The header is believed in nothing:
-# it must be as long as it says, name types that are known, and divide what is behind it into ranges that neither
-# overlap nor leave anything out, each as long as its shape needs.
+# 8 bytes with the length of a header, the header in JSON, and the numbers after it. Everything in the header is
+# checked: its length, its types, and that its ranges cover all that follows without gaps or overlaps, each as long as
+# its shape needs.
 #
 # Source: the format's description in the repository of Hugging Face's safetensors, "Format".
 MOST_HEADER = 2**22  # bytes: some ten thousand arrays
 _MOST_AXES = 16
-_MOST_ENTRIES = 2**60  # by the lengths other than 0: NumPy makes no array beyond
-_LENGTH = 8  # bytes of the number in front
+_MOST_ENTRIES = 2**60  # product of the lengths other than 0; NumPy makes no larger array
+_LENGTH = 8  # bytes of the leading number
 DTYPES: dict[str, np.dtype] = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
@@ -50,7 +50,7 @@ DTYPES: dict[str, np.dtype] = {
 
 
 class TensorRange(NamedTuple):
-    """Where an array stands: its type, its shape, and its first byte and the one after its last behind the header."""
+    """The place of an array: its type, its shape, and its byte range after the header."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -59,7 +59,7 @@ class TensorRange(NamedTuple):
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Name → array, mapped from the file: nothing but the header is read. Raises ``InputError``."""
+    """Return the arrays by name, mapped from the file: only the header is read. Raises ``InputError``."""
     entries, start = _header(path)
     if not entries:
         raise InputError(f"{path} holds no array")
@@ -70,7 +70,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _header(path: Path) -> tuple[dict[str, TensorRange], int]:
-    """The arrays, and where the numbers begin."""
+    """Return the ranges of the arrays, and the offset of the numbers."""
     size = path.stat().st_size
     with path.open("rb") as opened:
         first = opened.read(_LENGTH)
@@ -124,7 +124,7 @@ def _whole(x: object) -> bool:
 
 
 def _check_ranges(path: Path, entries: dict[str, TensorRange], there: int) -> None:
-    """The ranges, one after another, are all that is behind the header."""
+    """Raise ``InputError`` unless the ranges exactly cover what follows the header."""
     at = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1][2:]):
         if entry.start != at:
@@ -136,17 +136,17 @@ def _check_ranges(path: Path, entries: dict[str, TensorRange], there: int) -> No
 
 
 # -- npz ---------------------------------------------------------------------------------------------------------------
-# Files of ``numpy.savez``: arrays that are stored as they are, are mapped; compressed ones are read, if small.
+# Files of ``numpy.savez``: uncompressed arrays are mapped; compressed ones are read, if small.
 #
-# Source: NumPy, ``numpy.lib.format``; PKWARE, APPNOTE.TXT, §4.3.7, the header in front of a file's bytes.
+# Source: NumPy, ``numpy.lib.format``; PKWARE, APPNOTE.TXT, §4.3.7, local file header.
 
 MOST_BYTES = 2**28  # of a compressed file, and of each array in it
 _MOST_ARRAYS = 32
-_LOCAL = 30  # bytes in front of the name
+_LOCAL = 30  # bytes before the name
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """Name → array. Nothing is unpickled. Raises ``InputError``."""
+    """Return the arrays by name. Nothing is unpickled. Raises ``InputError``."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
@@ -172,7 +172,7 @@ def _content(path: Path) -> bytes:
 
 
 def _mapped(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
-    """An array that stands in the file as it is."""
+    """Map an uncompressed array from the file."""
     place = f"{path}: {member.filename[:40]!r}"
     with path.open("rb") as opened:
         opened.seek(member.header_offset)
@@ -192,7 +192,7 @@ def _mapped(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
     return np.memmap(path, dtype=dtype, mode="r", offset=first, shape=shape, order="F" if fortran else "C")
 
 
-# -- a trace: the arrays of a file under the names that a specification has for them, none of them read yet ------------
+# -- a trace: the arrays of a file under the names of a specification, not yet read ------------------------------------
 _READERS = dict(zip(TRACES, (read_safetensors, read_npz), strict=True))
 _MADE = {
     "o": "o out output attn_output attention_output",
@@ -201,14 +201,14 @@ _MADE = {
     "scores": "scores attn_scores",
 }
 _WORDS = {plain(word): name for name, words in _MADE.items() for word in words.split()}
-#: Orders of axes that a trace may have, and the axis that is brought before the tokens.
+#: Orders of axes that a trace may have.
 LAYOUTS = ("nd", "bnd", "nhd", "bhnd", "bnhd")
 
 
 def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.ndarray]:
-    """q, k, v, o, what else ``spec`` takes, and lse, weights and scores where the file has them; arrays (…, n, d).
+    """Return q, k, v, o, other inputs of ``spec``, and lse, weights and scores if the file has them; arrays (…, n, d).
 
-    Names may be those that people use (``query``, ``attn_output``); ``layout`` is the order of the axes where it is not
+    Common names (``query``, ``attn_output``) are understood; ``layout`` is the order of the axes if it is not
     (…, heads, n, d). Arrays are mapped, not read. Raises ``InputError`` for a file that cannot be read or is damaged,
     for missing arrays, and for arrays whose meaning is unclear.
     """
@@ -253,41 +253,41 @@ def _in_order(place: str, a: np.ndarray, name: str, layout: str | None) -> np.nd
     return a.swapaxes(-2, -3) if layout in ("nhd", "bnhd") else a
 
 
-# -- the pieces in which a large trace is judged: an element of the batch at a time, and a head where heads are alike --
+# -- the pieces in which a large trace is judged: one element of the batch, and one head if heads are independent ------
 MADE = ("o", "lse", "weights", "scores")
 MOST = 2**26  # entries of a piece: half a GiB in float64
 
 
 class TracePiece(NamedTuple):
-    """A specification, its inputs, what the trace says was made of them, and where it stands in the trace."""
+    """A specification, its inputs, the results in the trace, and their place in the trace."""
 
     spec: Attention
     inputs: dict[str, np.ndarray]
     made: dict[str, np.ndarray]
     place: tuple[int, ...]
-    whole: TracePiece | None = None  # all heads, where this is one of them
+    whole: TracePiece | None = None  # all heads, if this is one of them
 
 
 def floats(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Inputs with the numbers of every format in float64; masks and whole numbers as they are."""
+    """Return inputs with floats of any format as float64, and masks and whole numbers as they are."""
     return {name: a if a.dtype.kind in "biu" else numbers(a)[0] for name, a in inputs.items()}
 
 
 def count(spec: Attention, arrays: Mapping[str, np.ndarray]) -> int:
-    """How many pieces there are."""
+    """Return the number of pieces."""
     front = arrays["q"].shape[: -2 - (spec.heads > 1)]
     return int(np.prod(front, dtype=int)) * (spec.heads if _alike(spec) else 1)
 
 
 def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[TracePiece]:
-    """All of them, none read before it is asked for.
+    """Yield all pieces, reading each only when it is needed.
 
-    Raises InputError for arrays that do not fit the specification or each other, and for pieces of more than ``MOST``
-    entries.
+    Raises ``InputError`` for arrays that do not fit the specification or each other, and for pieces of more than
+    ``MOST`` entries.
     """
     inputs = {name: a for name, a in arrays.items() if name not in MADE}
     zeros = {name: np.zeros((), a.dtype if a.dtype.kind in "biu" else np.float64) for name, a in inputs.items()}
-    check_inputs(spec, {name: np.broadcast_to(zeros[name], a.shape) for name, a in inputs.items()})  # takes no room
+    check_inputs(spec, {name: np.broadcast_to(zeros[name], a.shape) for name, a in inputs.items()})  # needs no memory
     own = 2 + (spec.heads > 1)
     front = arrays["q"].shape[: arrays["q"].ndim - own]
     _check_made(spec, arrays, front)
@@ -304,7 +304,7 @@ def pieces(spec: Attention, arrays: Mapping[str, np.ndarray]) -> Iterator[TraceP
 
 
 def _alike(spec: Attention) -> bool:
-    """Return whether each head alone is the attention of a specification with one head."""
+    """Return whether each head by itself is an attention with one head."""
     return spec.heads > 1 and spec.position is None and spec.sink is None and spec.scale != "given"
 
 
@@ -321,7 +321,7 @@ def _heads(piece: TracePiece) -> Iterator[TracePiece]:
 
 
 def _check_made(spec: Attention, arrays: Mapping[str, np.ndarray], front: tuple[int, ...]) -> None:
-    """Raise InputError where what was made has another shape than the specification gives."""
+    """Raise ``InputError`` if a result has another shape than the specification gives."""
     heads = (spec.heads,) if spec.heads > 1 else ()
     n_q, n_k, d_v = arrays["q"].shape[-2], arrays["k"].shape[-2], arrays["v"].shape[-1]
     own = {"o": (n_q, d_v), "lse": (n_q,), "weights": (n_q, n_k), "scores": (n_q, n_k)}

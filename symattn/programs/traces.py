@@ -1,5 +1,5 @@
-"""Arrays of a trace beside its output: weights, scores, logarithms of sums. Each has to be within what is proved of
-every implementation in the precision."""
+"""Judge a trace: its output, and its weights, scores and logarithms of sums, each by a bound that is proved for every
+implementation in the precision."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from symattn.verification.arithmetic.suspects import BitSample, explained
 from symattn.verification.diagnosis.screening import LITTLE
 from symattn.verification.report import STEPS, Check, Fault, Report
 
-_FEW = 8  # rows whose logarithms are judged, by balls, which take their time
+_FEW = 8  # rows whose logarithms are judged, by balls, which are slow
 
 
 def of_lse(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
-    """Describe what is wrong with the logarithms of the sums in some rows, and return the largest error / allowed."""
+    """Describe what is wrong with logarithms of sums in some rows, or ""; and return the largest error / allowed."""
     few = list(rows)[:: max(1, len(rows) // _FEW)]
     return logarithms(piece.made["lse"], piece.inputs, piece.spec, precision, few)
 
 
 def of_weights(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
-    """Describe what is wrong with the weights in ``rows``, and return the largest error as a part of what is allowed.
+    """Describe what is wrong with the weights in ``rows``, or ""; and return the largest error / allowed.
 
-    They are the output for values V = I.
+    Weights are the output for values V = I.
     """
     n_k = piece.inputs["k"].shape[-2]
     inputs = {**piece.inputs, "v": np.eye(n_k).astype(piece.inputs["q"].dtype)}
@@ -50,9 +50,9 @@ def of_weights(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> 
 
 
 def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
-    """Judge the scores that the softmax receives in the same way; those that a mask forbids are not judged.
+    """Judge the scores before the softmax in the same way, except those that a mask forbids.
 
-    Raises InputError where they cannot be enclosed.
+    Raises ``InputError`` if they cannot be enclosed.
     """
     values, dtype, _ = numbers(piece.made["scores"])
     kept, got = Format(dtype) if dtype in FORMATS else precision.input, values[list(rows), :]
@@ -71,9 +71,9 @@ def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> t
     return words, float(result.ratios[at])
 
 
-#: What judges each, and the most keys with which it does: balls are slow, and weights are the output for V = I.
+#: The judge of each array, and the most keys for it: balls are slow, and weights are the output for V = I.
 Look = Callable[[TracePiece, Precision, Sequence[int]], tuple[str, float]]
-BESIDE: Mapping[str, tuple[Look, int]] = {
+FURTHER: Mapping[str, tuple[Look, int]] = {
     "lse": (of_lse, 4096),
     "weights": (of_weights, 2048),
     "scores": (of_scores, 2**20),
@@ -81,14 +81,14 @@ BESIDE: Mapping[str, tuple[Look, int]] = {
 
 
 # -- the verdict -------------------------------------------------------------------------------------------------------
-# ``verify_trace``: q, k, v and the output of an earlier run, against what the specification says of them.
+# ``verify_trace``: compare the output of an earlier run with the specification's for the same q, k and v.
 
 ROWS, ALPHA = 32, 1e-9
-_CHOSEN = 2.0**-10  # the part of the probability alpha that is for queries of ``also``
+_CHOSEN = 2.0**-10  # the share of the probability alpha for the queries ``also``
 _STEP = {"o": "output", "lse": "lse", "weights": "weights", "scores": "score"}
 _NAMED = {"o": "output", "lse": "logarithms of sums", "weights": "weights", "scores": "scores"}
-_ROWS = 48  # queries that are looked at
-_ENTRIES = 2**18  # of the inputs, beyond which no cause is sought: hundreds of mistakes are tried
+_ROWS = 48  # queries from which a cause is sought
+_ENTRIES = 2**18  # most entries of the inputs for which a cause is sought, since hundreds of mistakes are tried
 _RAN = "Nothing was run: the numbers of the file are judged, and the program that made them is unknown."
 
 
@@ -108,20 +108,21 @@ def verify_trace(
     """Return whether o in the file is what ``spec`` gives for q, k and v in it, in ``rows`` of every head.
 
     ``path`` is a .safetensors or .npz file with q (…, n_q, d_k), k (…, n_k, d_k), v (…, n_k, d_v), o (…, n_q, d_v), an
-    axis of heads before the last two where there are several, and what else the specification takes. ``lse``,
+    axis of heads before the last two if there are several, and the other inputs of the specification. ``lse``,
     ``weights`` and ``scores`` in it are judged as well. The precision is by default that of q. Each head is judged as
-    ``assert_close_to_exact`` judges an output, with ``alpha`` shared among them; so the output of a right
-    implementation is accused with a probability of at most ``alpha``, and never by the worst case. Where one mistake
-    explains what is wrong, the report names it. ``also`` has queries that are looked at beside ``rows``, by the
-    index of a head; they may be chosen by what is in the output, for which ``alpha`` makes up.
-    Raises ``InputError`` for a file that cannot be read or lies, and for arrays that do not fit the specification.
+    ``assert_close_to_exact`` judges an output, with ``alpha`` divided among them; so the output of a correct
+    implementation is flagged with a probability of at most ``alpha``, and never by the worst-case bound. If one mistake
+    explains what is wrong, the report names it. ``also`` holds queries to judge in addition to ``rows``, by the index
+    of a head; they may be chosen by the contents of the output, since ``alpha`` is corrected for the choice.
+    Raises ``InputError`` for a file that cannot be read or is damaged, and for arrays that do not fit the
+    specification.
     """
     spec = spec or Attention()
     arrays = read(path, spec, layout)
-    held = arrays["q"].dtype.name
-    if precision is None and held not in FORMATS:
-        raise InputError(f"{path}: q is of {held}, which says nothing about the arithmetic; hint: --dtype float32")
-    judged = _JudgedTrace(precision or held, contract, rows, alpha, count(spec, arrays), also or {})
+    dtype = arrays["q"].dtype.name
+    if precision is None and dtype not in FORMATS:
+        raise InputError(f"{path}: q is of {dtype}, which says nothing about the arithmetic; hint: --dtype float32")
+    judged = _JudgedTrace(precision or dtype, contract, rows, alpha, count(spec, arrays), also or {})
     for piece in pieces(spec, arrays):
         judged.look(piece)
     heads = judged.tallies.get("o", _Tally()).seen
@@ -142,7 +143,7 @@ def verify_trace(
 
 @dataclass
 class _Tally:
-    """The pieces in which an array was judged, those of them that are wrong, and the first fault."""
+    """The number of pieces in which an array was judged, the number of wrong ones, and the first fault."""
 
     seen: int = 0
     wrong: int = 0
@@ -154,7 +155,7 @@ class _Tally:
 class _JudgedTrace:
     """Progress through a trace, and the findings so far."""
 
-    asked: str | Precision
+    arithmetic: str | Precision
     contract: Contract | None
     rows: int | Sequence[int]
     whole: float  # the probability alpha for all pieces together
@@ -166,8 +167,8 @@ class _JudgedTrace:
 
     @property
     def precision(self) -> Precision:
-        """The arithmetic that is judged."""
-        return Precision.of(self.asked, self.contract)
+        """The arithmetic in which the trace is judged."""
+        return Precision.of(self.arithmetic, self.contract)
 
     def look(self, piece: TracePiece) -> None:
         """Judge one piece."""
@@ -177,7 +178,7 @@ class _JudgedTrace:
         self.looked = max(self.looked, len(rows))
         share = worst_share(piece.made["o"], piece.inputs, piece.spec, self.precision, rows)
         self._take("o", words, share, piece)
-        for name, (judge, most) in BESIDE.items():
+        for name, (judge, most) in FURTHER.items():
             if name not in piece.made:
                 continue
             if piece.inputs["k"].shape[-2] > most:
@@ -186,7 +187,7 @@ class _JudgedTrace:
                 self._take(name, *judge(piece, self.precision, rows), piece)
 
     def _output(self, piece: TracePiece, rows: Sequence[int], more: Sequence[int]) -> str:
-        """Describe what is wrong in ``rows``, else in ``more``, which may be chosen by what is in the output."""
+        """Describe what is wrong in ``rows``, else in ``more``, which may be chosen by the contents of the output."""
         n, alpha = int(piece.inputs["q"].shape[-2]), self.whole / max(self.pieces, 1)
         every = len(rows) == n
         words = self._close(piece, None if every else rows, alpha * (1 - _CHOSEN) if more else alpha)
@@ -196,18 +197,18 @@ class _JudgedTrace:
 
     def _close(self, piece: TracePiece, rows: Sequence[int] | None, alpha: float) -> str:
         return close_to_exact(
-            Question(piece.made["o"], piece.inputs, piece.spec, self.asked, self.contract, alpha, rows)
+            Question(piece.made["o"], piece.inputs, piece.spec, self.arithmetic, self.contract, alpha, rows)
         )
 
     def _take(self, name: str, words: str, share: float, piece: TracePiece) -> None:
-        """Note what came of a check of a piece."""
+        """Record the result of a check of a piece."""
         tally = self.tallies[name]
         tally.seen, tally.worst, tally.wrong = tally.seen + 1, max(tally.worst, share), tally.wrong + bool(words)
         if words and (tally.first is None or (share > 1 and not tally.first.certified)):
             tally.first = replace(self._fault(name, words, piece), certified=share > 1)
 
     def _fault(self, name: str, words: str, piece: TracePiece) -> Fault:
-        """Describe what is wrong in the first head in which something is."""
+        """Return the fault of a piece."""
         said = "; ".join(words.splitlines())
         where = f" (element {list(piece.place)} of the batch and heads)" if piece.place else ""
         result = _cause(piece, self.precision) if name == "o" else None
@@ -218,20 +219,20 @@ class _JudgedTrace:
         return Fault(mistake.step, mistake.cause, f"{mistake.cause}: that explains {share:.1%} of it; {said}{where}")
 
     def faults(self) -> Iterable[Fault]:
-        """The first of each array, and in how many heads there is one."""
+        """Yield the first fault of each array, with the number of wrong heads."""
         result = [(tally, tally.first) for tally in self.tallies.values() if tally.first]
         for tally, fault in sorted(result, key=lambda item: STEPS.index(item[1].step)):
             count = f"; wrong in {tally.wrong} of {tally.seen} heads" if tally.seen > 1 else ""
             yield replace(fault, message=fault.message + count)
 
     def checks(self) -> Iterable[Check]:
-        """A line for each array that was judged."""
+        """Yield a check for each array that was judged."""
         for name, tally in self.tallies.items():
             grade = Grade.REFUTED if tally.worst > 1 else Grade.SAMPLED
             yield Check(_NAMED[name], grade, tally.seen, tally.wrong, tally.worst)
 
     def notes(self) -> Iterable[str]:
-        """Yield what a reader must not overlook."""
+        """Yield important notes."""
         if self.precision.input.name in ("bfloat16", "float16") and self.contract != "eager":
             law = "independent roundings to nearest, with sums in float32"
             yield f"The output must be within {law}, except with a probability of at most {self.whole:g}."
@@ -239,11 +240,11 @@ class _JudgedTrace:
             yield f"Not judged: the {_NAMED[name]}, since there are more than {most} keys."
 
 
-# -- which one mistake explains an output that is wrong: what it takes away of the distance from the definition --
+# -- the one mistake that explains a wrong output, by how far it reduces the distance from the definition --------------
 def _cause(piece: TracePiece, precision: Precision) -> tuple[Mistake, float] | None:
-    """The mistake that leaves least of ‖y − o‖², and the share that it explains; None where none leaves little.
+    """Return a mistake that leaves little of ‖y − o‖², and the share that it explains, or None.
 
-    Sought in the one head first, then in all of them, where heads may have changed places.
+    The head by itself is tried first, then all heads, which may have been permuted.
     """
     for part in (piece, piece.whole):
         sample = None if part is None else _sample(part, precision)
@@ -254,7 +255,7 @@ def _cause(piece: TracePiece, precision: Precision) -> tuple[Mistake, float] | N
 
 
 def _sample(piece: TracePiece, precision: Precision) -> BitSample | None:
-    """Some queries at the edge by which places are counted, so that the specification stays what it is."""
+    """Return some queries at the end from which positions are counted, so that the specification applies to them."""
     n_q = piece.inputs["q"].shape[-2]
     top = piece.spec.alignment == "top-left"
     rows = range(min(n_q, _ROWS)) if top else range(max(0, n_q - _ROWS), n_q)

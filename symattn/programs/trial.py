@@ -1,9 +1,9 @@
-"""How a function wants its arrays, found by small calls in which all sizes differ.
+"""Determine the layout and the forms of arguments that a function takes, by small calls in which all sizes differ.
 
-Each layout, and each form of a mask, that could be meant is tried once. One that runs and gives an output of the right
+Each layout, and each form of a mask, that may be meant is tried once. One that runs and returns an output of the right
 shape is possible. Among these the documented one comes first, then plain (n, d) if that runs for all sizes, then one
-whose output is near what the specification says, then one that runs for all sizes, one that the letters of an einsum
-name, and one in which a head of keys changes no output of another head: a wrong function has a layout, too.
+whose output is near the specification's, then one that runs for all sizes, one that the letters of an einsum name, and
+one in which a head of keys changes no output of another head: a wrong function has a layout, too.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from symattn.verification.probing.probes import small
 
 Call = Callable[[Convention, Inputs], Outcome]
 _CALLS = 2000
-_SECONDS = 120.0  # at most; where that strikes, it is told
-_NEAR = 64  # roundings
-_LEVELS = (  # the last ones for functions that take multiples of powers of two alone
+_SECONDS = 120.0  # upper limit; reaching it is reported
+_NEAR = 64  # tolerance, in units of roundoff
+_LEVELS = (  # the last ones for functions that take only multiples of powers of two
     Sizes(5, 11, 6, 7, 10), Sizes(9, 9, 6, 7, 10), Sizes(9, 9, 6, 6, 12), Sizes(16, 16, 16, 16, 32),
     Sizes(64, 64, 64, 64, 128),
 )  # fmt: skip
@@ -49,7 +49,7 @@ _ALIKE = ("k", "qk", "1qk", "11qk")  # forms without an axis of batches
 
 @dataclass(frozen=True)
 class Possible:
-    """A convention that runs: how, at which sizes (0: all of them different), and what speaks for it."""
+    """A convention that runs: at which level of sizes (0: all sizes differ), and the evidence for it."""
 
     convention: Convention
     level: int
@@ -59,27 +59,27 @@ class Possible:
 
     @property
     def rank(self) -> tuple[bool, bool, bool, bool, int]:
-        """The smaller the better."""
+        """The rank of the convention; smaller is better."""
         return not self.near, self.level > 0, not self.named, not self.local, self.level
 
 
 def settle(function: Function, convention: Convention, request: Request, call: Call) -> Possible | None:
-    """The convention with the layout and the forms that the function wants; None where nothing runs.
+    """Return the convention with the layout and the forms that the function takes, or None if nothing runs.
 
-    Raises ``InputError`` where nothing was found within so many calls, and the upper limit of time.
+    Raises ``InputError`` if nothing was found within the limits of calls and time.
     """
     return _LayoutTrial(function, request, call).settled(convention)
 
 
 def is_open(function: Function, convention: Convention, request: Request) -> bool:
-    """Return whether the convention is one of several that could be meant."""
+    """Return whether more than one convention is possible."""
     trial = _LayoutTrial(function, request, lambda how, inputs: Outcome())
     conventions = (how for variant in trial.variants(convention) for how in trial.formed(variant))
     return next(conventions, None) is not None and next(conventions, None) is not None
 
 
 class _LayoutTrial:
-    """The calls for one function."""
+    """The trial calls of one function."""
 
     def __init__(self, function: Function, request: Request, call: Call) -> None:
         self._request, self._function = request, call
@@ -87,19 +87,19 @@ class _LayoutTrial:
         self._optional_mask = [] if request.masks else _optional_masks(function)
         self._effort = Effort(_CALLS, _SECONDS)
         self._made: dict[tuple[Any, ...], Inputs | None] = {}
-        self._outputs: dict[int, tuple[Inputs, Tensor]] = {}  # by the identity of inputs, which are kept alive
+        self._outputs: dict[int, tuple[Inputs, Tensor]] = {}  # by the id of the inputs, which are kept alive
 
     def _call(self, convention: Convention, inputs: Inputs) -> Outcome:
         self._effort.spend()
         return self._function(convention, inputs)
 
     def settled(self, convention: Convention) -> Possible | None:
-        """The best of all, with a note on what was found."""
+        """Return the best convention, with notes on what was determined."""
         best: Possible | None = None
         for variant in self.variants(convention):
             result = self._best(variant)
             if result and not result.near and any(a.numbers for a in variant.arguments):
-                continue  # a mask goes in as numbers only where that is right
+                continue  # a mask is passed as numbers only if that gives the right output
             if result and (best is None or result.rank < best.rank or self._needs_mask(best, result)):
                 best = result
             if best and best.near:
@@ -115,28 +115,28 @@ class _LayoutTrial:
         return replace(best, convention=replace(chosen, notes=notes))
 
     def formed(self, convention: Convention) -> Iterator[Convention]:
-        """In every layout, with every form of its masks."""
+        """Yield the convention in every layout, with every form of its masks."""
         for layout in self._layouts(convention):
             yield from _forms(replace(convention, layout=layout), self._request)
 
     def _cut(self) -> Iterator[str]:
-        """Say so if the search ended early."""
+        """Yield a note if the search ended early."""
         if self._effort.over:
             yield f"The search for its calling convention ended early, after {self._limit}; --layout states the axes."
 
     @property
     def _limit(self) -> str:
-        """Return the limits of the search, in words."""
+        """The limit that ended the search, in words."""
         return f"{_SECONDS:g} s" if self._effort.struck else f"{_CALLS} calls"
 
     def _other_readings(self, best: Possible) -> Iterator[str]:
-        """Where the verdict hangs on the reading: other ones that are right though this one is wrong, or wrong."""
+        """Yield notes if the verdict depends on the reading: others are right though this is wrong, or vice versa."""
         chosen = best.convention.layout
         names = {chosen, chosen.replace("c", "d")}
         if best.near and self._request.layout == "auto" and self._documented and not names & {*self._documented}:
             yield undocumented(self._documented[0], chosen)
         if best.near and (chosen == "nd" or chosen in self._documented):
-            return  # axes in front of n and d are looked at apart
+            return  # leading axes are tested separately
         others = [layout for layout in self._layouts(best.convention) if layout != chosen]
         different = [layout for layout in others if self._is_near(best, layout) is (not best.near)]
         yield from readings(different, not best.near)
@@ -144,7 +144,7 @@ class _LayoutTrial:
             yield from self._negated(best)
 
     def _bare_sigmoid(self, best: Possible) -> Iterator[str]:
-        """Return whether sigmoids are those of the scores less log n_k, or of the scores themselves."""
+        """Yield a note on whether the sigmoids take the scores less log n_k, or the scores themselves."""
         spec = self._request.spec
         if spec.normaliser != "sigmoid" or spec.bias:
             return
@@ -164,13 +164,13 @@ class _LayoutTrial:
             )
 
     def _is_near(self, best: Possible, layout: Layout) -> bool | None:
-        """Return whether some form gives the right output in another layout; None where nothing runs in it."""
+        """Return whether some form gives the right output in another layout; None if nothing runs in it."""
         forms = _forms(replace(best.convention, layout=layout), self._request)
         result = [p.near for p in (self._possible(how, at=best.level) for how in forms) if p]
         return any(result) if result else None
 
     def _negated(self, best: Possible) -> Iterator[str]:
-        """Masks whose negation makes the output right."""
+        """Yield notes on masks whose negation makes the output right."""
         for i, a in enumerate(best.convention.arguments):
             if a.input not in ("keep", CAUSAL_MASK) and (a.input, self._request.spec.mask) != ("mask", "boolean"):
                 continue
@@ -182,9 +182,9 @@ class _LayoutTrial:
                 )
 
     def _as_specified(self, best: Possible) -> Possible:
-        """The bias (h, n_q, n_k) as specified, where one more axis is preferred only since its output is right.
+        """Return the bias as specified, (h, n_q, n_k), if one more axis is preferred only because its output is right.
 
-        That is if heads without batches run, and are right while the bias is zero: then the layout is no reason.
+        That is so if heads without batches run, and are right with a bias of zero: then the layout is not the reason.
         """
         padded = any(a.input == "bias" and a.form == "1hqk" for a in best.convention.arguments)
         if not padded or best.convention.layout in self._documented or self._effort.over:
@@ -195,7 +195,7 @@ class _LayoutTrial:
         return result if result and unbiased and unbiased.near and result.level == best.level else best
 
     def variants(self, convention: Convention) -> Iterator[Convention]:
-        """As it is; with other masks that could be meant; with the causal mask; without a cache's length."""
+        """Yield the convention as it is, with other possible masks, with the causal mask, without a cache's length."""
         yield convention
         for i, a in enumerate(convention.arguments):
             for other in self._other_masks(a):
@@ -211,7 +211,7 @@ class _LayoutTrial:
                 yield replace(convention, arguments=(*convention.arguments, one), notes=notes)
 
     def _other_masks(self, a: Argument) -> Iterator[Argument]:
-        """An unclear mask the other way round; booleans as 1 and 0; where the name leaves it open as 0 and −∞."""
+        """Yield a mask with unclear polarity negated; booleans as 1 and 0; and as 0 and −∞ if the name allows that."""
         given = a.input == "mask" and self._request.spec.mask == "boolean"
         if a.form or not (given or a.input in ("keep", CAUSAL_MASK)):
             return
@@ -232,7 +232,7 @@ class _LayoutTrial:
                 here += [possible] if possible else []
                 if (possible and possible.near) or self._effort.over:
                     break
-            # Masks without an axis of batches say less, where others have one.
+            # Prefer masks with an axis of batches, which show more.
             result += [p for p in here if not any(a.form in _ALIKE for a in p.convention.arguments)] or here
             plain_runs = self._is_plain(layout) and any(p.level <= self._request.domain.square for p in here)
             if plain_runs or any(p.near and (p.level == 0 or layout in self._documented) for p in here):
@@ -241,7 +241,7 @@ class _LayoutTrial:
         return min(outcome or result, key=lambda p: p.rank, default=None)
 
     def _layouts(self, convention: Convention) -> tuple[Layout, ...]:
-        """The one that was told, else those that are documented first."""
+        """Return the layout that the user sets, or else all possible ones, beginning with the documented ones."""
         if self._request.layout != "auto":
             return (self._request.layout,)
         tokens, heads = "x" in convention.inputs, self._request.heads > 1
@@ -251,15 +251,15 @@ class _LayoutTrial:
         return tuple(dict.fromkeys((*(d for d in self._documented if d in usual), *usual)))
 
     def _is_plain(self, layout: Layout) -> bool:
-        """Return whether arrays have the two axes n and d: what runs on these for all sizes was written for them."""
+        """Return whether arrays have only the axes n and d: code that runs on these for all sizes was made for them."""
         return layout == "nd" and self._request.heads == 1 and not {*self._documented} - {"nd"}
 
     def _possible(
         self, convention: Convention, without: tuple[str, ...] = (), at: int | None = None
     ) -> Possible | None:
-        """The convention at the sizes that tell most, or at one of them; None where it does not run.
+        """Return the convention at the first level of sizes at which it runs, or at level ``at``; None if it never does.
 
-        What it is tried ``without`` is zero.
+        The inputs ``without`` are set to zero.
         """
         levels = tuple(enumerate(_LEVELS))[self._request.domain.square :]
         for level, sizes in levels if at is None else [(at, _LEVELS[at])]:
@@ -275,9 +275,9 @@ class _LayoutTrial:
         return None
 
     def _hides(self, convention: Convention, level: int) -> bool:
-        """Return whether a mask passed as 0 and −∞ is not added, but read as a truth, of keys to ignore: −∞ is true.
+        """Return whether a mask passed as 0 and −∞ is not added, but read as booleans of keys to ignore: −∞ is true.
 
-        What is added may as well be 1 and −∞, where weights are a softmax over the keys alone.
+        An added mask may as well be 1 and −∞ if weights are a plain softmax over the keys.
         """
         if not self._request.spec.plain_softmax:
             return False
@@ -289,7 +289,7 @@ class _LayoutTrial:
         return not all(possible and possible.near for possible in (self._possible(how, at=level) for how in shifted))
 
     def _inputs(self, convention: Convention, sizes: Sizes, batch: tuple[int, ...] | None = None) -> Inputs | None:
-        """Inputs of these sizes, the same ones wherever they can be; None where the specification has none."""
+        """Return inputs of these sizes, the same ones whenever possible; None if the specification has none."""
         r = self._request
         axes = convention.batch_axes(r.heads)
         batch = _BATCH[:axes] if batch is None else batch
@@ -319,7 +319,7 @@ class _LayoutTrial:
             return bool((np.abs(got - right) <= _NEAR * u * (1 + np.abs(right).max())).all())
 
     def _local(self, convention: Convention, inputs: Inputs, got: np.ndarray) -> bool:
-        """Return whether the first head of keys and values of the first batch changes no output of the other ones."""
+        """Return whether the first head of keys and values of the first batch changes no output of the others."""
         names = [n for n in ("k", "v", "y") if n in inputs] or ["x"]
         axes = np.ndim(inputs[names[0]]) - 2
         if axes == 0:
@@ -353,7 +353,7 @@ class _LayoutTrial:
         return not np.array_equal(before[..., 0, :], after[..., 0, :], equal_nan=True)
 
     def _takes_front(self, convention: Convention) -> bool:
-        """Return whether axes in front of those of the layout ``nd`` go through."""
+        """Return whether the function takes leading axes in the layout ``nd``."""
         if convention.layout != "nd" or self._request.layout != "auto":
             return False
         one_head = self._request.heads == 1 and "x" not in convention.inputs
@@ -366,7 +366,7 @@ class _LayoutTrial:
 
 
 def _forms(convention: Convention, request: Request) -> Iterator[Convention]:
-    """The convention with every form that its masks, labels and tables could have."""
+    """Yield the convention with every form that its masks, labels and tables may have."""
     choices = [_forms_of(a, convention.layout, request) for a in convention.arguments]
     for chosen in product(*choices):
         pairs = zip(convention.arguments, chosen, strict=True)
@@ -396,7 +396,7 @@ def _with(convention: Convention, place: int, a: Argument) -> Convention:
 
 
 def _optional_masks(function: Function) -> list[str]:
-    """Parameters that are called a mask, and can be left out."""
+    """Return optional parameters that are called a mask."""
     free = [
         p for p in parameters(function) or () if p.default is not p.empty and p.name not in bound_keywords(function)
     ]
@@ -404,7 +404,7 @@ def _optional_masks(function: Function) -> list[str]:
 
 
 def _notes(convention: Convention, request: Request) -> Iterator[str]:
-    """Return what was determined by trial, for a reader to see."""
+    """Yield notes on what was determined by trial."""
     if convention.layout != "nd" and request.layout == "auto":
         yield f"The axes are {in_words(convention.layout)}, determined by trial; --layout sets another order."
     for a in convention.arguments:

@@ -1,4 +1,4 @@
-"""``symattn.verify``: a function is verified against a specification, or against a configuration of a model."""
+"""``symattn.verify``: verify a function against a specification, or against a configuration of a model."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def verify(
 
 
 def meant(spec: object, config: object, layer: int | None, kind: str) -> Any:
-    """The specification that is given, or that of a layer of a model; raises InputError for both at once."""
+    """Return the given specification, or that of a layer of a model. Raises ``InputError`` for both at once."""
     if config is None:
         if layer is not None or kind != "self":
             raise InputError("layer and kind belong to config, which is not given")

@@ -30,7 +30,7 @@ from symattn.verification.subject import Subject
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Answering):
-    """The options of ``verify``, and of others that call functions in this process; ``child`` adds those of targets.
+    """The options of ``verify`` and of others that call functions in this process; ``child`` adds those of targets.
 
     ``call`` holds keywords to pass, by name or as texts such as ``is_causal=true``.
     """
@@ -49,7 +49,7 @@ class Options(Answering):
     power: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers that cannot be used."""
+        """Check the numbers."""
         check_numbers(budget=self.budget, examples=self.examples, seed=self.seed)
 
     @property
@@ -58,23 +58,23 @@ class Options(Answering):
         return Precision.of(self.dtype, self.contract)
 
     def request(self, spec: Specification) -> Request:
-        """Return the request that these options make."""
+        """Return the request of these options for a specification."""
         call = tuple(self.call.items() if isinstance(self.call, Mapping) else map(keyword, self.call))
         how = {"dtype": self.precision.input.name, "framework": self.framework, "mask_arg": self.mask_arg}
         return requested(spec, self.layout, self.domain, call=call, **how)
 
     def opened(self, function: Any, spec: Specification) -> AbstractContextManager[Runner]:
-        """The function ready to be called, until it is no longer needed."""
+        """Open the function, ready to be called."""
         return closing(target(function, self.request(spec)))
 
     def session(self, runner: Runner, spec: Specification, examples: int = 0, budget: float = engine.BUDGET) -> Session:
-        """The function ready to be called and judged."""
+        """Return the state of a verification of the function."""
         domain = narrowed(runner, self.domain) or Domain()
         return Session(runner, subject_of(runner, spec), self.precision, domain, self.seed, examples, budget)
 
 
 def verified(function: Function | str, spec: object, how: Options) -> Report:
-    """Verify a function, or a target by its name. Where logarithms of sums are returned, verify the output first."""
+    """Verify a function, or a target by its name. If logarithms of sums are returned, verify the output first."""
     spec = checked(spec, how.domain)
     how.request(spec)  # refuses words that name no call
     _check_power(spec, how.power)
@@ -97,14 +97,14 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
 
 
 def check_function(function: object) -> None:
-    """Refuse what is no function."""
+    """Raise ``NotCallable`` unless ``function`` is a function or a callable instance."""
     if inspect.isclass(function) or not callable(function):
         what = f"{function.__name__} is a class" if inspect.isclass(function) else f"{function!r} cannot be called"
         raise NotCallable(f"{what}; give the function itself, or an instance")
 
 
 def check_numbers(**numbers: float | None) -> None:
-    """Refuse numbers that cannot be used."""
+    """Raise ``InputError`` for numbers out of range."""
     for name, number in numbers.items():
         if name in ("seed", "examples") and number is not None and number < 0:
             raise InputError(f"{name} must be 0 or more, got {number}")
@@ -113,7 +113,7 @@ def check_numbers(**numbers: float | None) -> None:
 
 
 def _check_power(spec: Specification, power: Mapping[str, float] | None) -> None:
-    """Raise ``InputError`` for what cannot be asked for."""
+    """Raise ``InputError`` for a ``power`` that does not apply."""
     if not power:
         return
     from symattn.verification.arithmetic.aims import aims
@@ -126,14 +126,15 @@ def _check_power(spec: Specification, power: Mapping[str, float] | None) -> None
 
 
 def checked(spec: object, domain: Domain | None) -> Specification:
-    """The specification, by default plain attention. Raises InputError for what is none, and open promises."""
+    """Return the specification, by default plain attention. Raises ``InputError`` for anything else, and for a promise
+    that does not apply to it."""
     if spec is None or is_plain(spec):
         return spec or Attention()
     if not is_definition(spec):
         raise InputError(
             f"{spec!r} is not a specification; hint: give an Attention, LayerNorm, Gradient …; see definitions.md"
         )
-    from symattn.programs import definitions  # most specifications are attention, and are not to wait for this
+    from symattn.programs import definitions  # most specifications are attention, which needs no definitions
 
     definitions.check_domain(spec, domain or Domain())
     return spec
@@ -142,13 +143,13 @@ def checked(spec: object, domain: Domain | None) -> Specification:
 def requested(
     spec: Specification, layout: Layout | None = None, domain: Domain | None = None, **keywords: Any
 ) -> Request:
-    """Return the request; for a definition all of it is in the specification."""
+    """Return the request; a definition holds all of its settings itself."""
     keywords |= {"layout": layout or "auto", "domain": domain or Domain()}
     return Request.of(spec, **keywords) if is_plain(spec) else Request(spec=cast(Attention, spec), **keywords)
 
 
 def subject_of(runner: Runner, spec: Specification) -> Subject:
-    """The definition in the form in which a function is called."""
+    """Return the subject of a specification, in the form in which the function is called."""
     if is_plain(spec):
         return OfAttention(spec)
     from symattn.programs import definitions

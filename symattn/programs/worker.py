@@ -1,7 +1,7 @@
-"""The child process: finds the target, calls it as it is told, and sends back what came of it.
+"""The child process: find the target, call it on request, and send back the outcomes.
 
-The two pipes of the protocol are taken away from stdin and stdout before the target is seen, so that nothing it reads
-or prints, in Python or in C, reaches them. Messages are pickles between a program and its own child.
+The two pipes of the protocol are moved away from stdin and stdout before the target is imported, so that nothing it
+reads or prints, in Python or in C, reaches them. Messages are pickles between a program and its own child.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     requests, replies = _private_pipes()
     faulthandler.enable(all_threads=False)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    # Without a parent there is nothing left to do, whatever the target is doing.
+    # Exit when the parent is gone, whatever the target is doing.
     threading.Thread(target=receive, args=(requests, inbox, partial(os._exit, 0)), daemon=True).start()
     server = _Server(partial(_send, replies, ("call",)))
     while True:
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _reply(server: _Server, question: str, results: Sequence[object]) -> tuple[Any, ...]:
-    """Return the answer to a question, as the parent reads it."""
+    """Return the reply to a question, in the form that the parent reads."""
     try:
         return "done", getattr(server, question)(*results)
     except SymattnError as error:
@@ -55,7 +55,7 @@ def _reply(server: _Server, question: str, results: Sequence[object]) -> tuple[A
 
 
 class _Server:
-    """The questions that the parent asks: ``find`` first, then ``prepare``, then ``run`` as often as it likes.
+    """The questions that the parent asks: ``find`` first, then ``prepare``, then ``run`` any number of times.
 
     ``ahead`` stands for several ``run``, which are answered one by one.
     """
@@ -64,23 +64,23 @@ class _Server:
         self._begun = begun
 
     def find(self, name: str, request: Request) -> tuple[str, Request]:
-        """Import the target: its name with its parameters, and the request with the framework, where it shows."""
+        """Import the target; return its name with its parameters, and the request with the framework, if clear."""
         with captured():
             self._found = load(name)
             return self._found.display, prepared(self._found.function, request)
 
     def prepare(self, request: Request, agreed: Convention | None = None) -> Convention:
-        """Agree on the call, if need be by small calls; after a crash, call as ``agreed``."""
+        """Return the convention of the call, found by small calls if needed, or as ``agreed`` after a crash."""
         with captured(), announced(self._begun):  # many calls, each within the limit of one
             self._target = target(self._found.function, request, self._found.name, agreed)
             return self._target.convention
 
     def semantics(self, spec: Attention, seconds: float, domain: Domain | None) -> IdentityResult:
-        """The identity test, in a copy of this process."""
+        """Return the identity test, run in a copy of this process."""
         return self._target.semantics(spec, seconds, domain)
 
     def run(self, inputs: Inputs, memory: Memory) -> Outcome:
-        """Call it. Ctrl-C goes to the parent alone, so a ``KeyboardInterrupt`` here is the function's own."""
+        """Call the target. Only the parent receives Ctrl-C, so a ``KeyboardInterrupt`` here is the function's own."""
         try:
             return self._target.run(inputs, memory)
         except KeyboardInterrupt as error:
@@ -98,7 +98,7 @@ def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _send(replies: BinaryIO, message: tuple[object, ...]) -> None:
-    """Send the processor time of this process and of those it has waited for, and the message."""
+    """Send the processor time of this process and of its ended children, and the message."""
     replies.write(pickle.dumps((sum(os.times()[:4]), message)))
     replies.flush()
 

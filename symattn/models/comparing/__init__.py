@@ -1,1 +1,1 @@
-"""Two sources of the same thing: which of them is wrong, by how much, and from where on."""
+"""Compare two sources of the same result: which is wrong, by how much, and from where on."""

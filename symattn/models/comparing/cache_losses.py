@@ -1,4 +1,4 @@
-"""The output of a cache that quantises, compared with its input: within a step of its quantisation, and no more."""
+"""Compare the output of a quantising cache with its input: they may differ by one step of quantisation."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from symattn.models.comparing.generation_ways import Array
 from symattn.programs.frameworks import dtype_name
 
 _NAMES = ("keys", "values")
-_ROUNDINGS = 8  # of numbers up to the largest: of the range and the step, and of what is made of them again
+_ROUNDINGS = 8  # of numbers up to the largest: in the range, in the step, and in the numbers restored from them
 _LEAST = 1e-300
-#: Of what is stored, and of the largest number that came first: how far each number may move.
+#: Returns how far each stored number may move, given the numbers and the largest of the first ones stored.
 Step = Callable[[Array, float], Array]
 
 
 @dataclass(frozen=True)
 class Lost:
-    """The first layer in which a cache gives back something else than it was handed; columns count padding, too."""
+    """The first layer in which a cache returns something else than was stored; columns include padding."""
 
     layer: int
     words: str
@@ -30,14 +30,14 @@ class Lost:
 
 @dataclass
 class Recorded:
-    """A cache that is looked at: of each layer, what each call was handed and gave back, (k, v) (b, h, n, d), or at
-    which length it was cropped, which is counted from the end where it is negative."""
+    """A record of a cache: for each call in each layer what was stored and returned, (k, v) (b, h, n, d), or the length
+    at which it was cropped, counted from the end if it is negative."""
 
     calls: dict[int, list[tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]] | int]] = field(default_factory=dict)
     steps: dict[int, Step] = field(default_factory=dict)
 
     def on(self, cache: Any) -> Any:
-        """Look at a cache, if it quantises; it is given back."""
+        """Record the calls of a cache, if it quantises; return the cache."""
         self.calls, self.steps = {}, {}
         for k, layer in enumerate(getattr(cache, "layers", ())):
             if (step := _step(layer)) is not None:
@@ -45,22 +45,22 @@ class Recorded:
         if self.steps:
             update, crop = cache.update, cache.crop
 
-            def taken_back(length: int, *arguments: object) -> None:
+            def cropped(length: int, *arguments: object) -> None:
                 for layer in self.calls:
                     self.calls[layer].append(length)
                 crop(length, *arguments)
 
-            def seen(key: Tensor, value: Tensor, layer: int, *arguments: object, **keywords: object) -> Tensor:
-                handed = key.clone(), value.clone()
+            def updated(key: Tensor, value: Tensor, layer: int, *arguments: object, **keywords: object) -> Tensor:
+                stored = key.clone(), value.clone()
                 back = update(key, value, layer, *arguments, **keywords)
-                self.calls.setdefault(layer, []).append((handed, (back[0].clone(), back[1].clone())))
+                self.calls.setdefault(layer, []).append((stored, (back[0].clone(), back[1].clone())))
                 return back
 
-            cache.update, cache.crop = seen, taken_back
+            cache.update, cache.crop = updated, cropped
         return cache
 
     def lost(self) -> Lost | None:
-        """The first layer and column in which more than a step of quantisation is between both (None: nowhere)."""
+        """Return the first layer and columns that differ by more than a step of quantisation, or None."""
         for layer in sorted(self.steps.keys() & self.calls.keys()):
             for which in (0, 1):
                 calls = [
@@ -74,7 +74,7 @@ class Recorded:
         return None
 
     def again(self, config: object, length: int) -> Any:
-        """A cache that gives back the same again, and is exact in everything else."""
+        """Return a cache that returns the recorded numbers again, and is exact in everything else."""
         from transformers import DynamicCache
 
         calls = {n: iter([call[1] for call in result if not isinstance(call, int)]) for n, result in self.calls.items()}
@@ -88,12 +88,12 @@ class Recorded:
 
 
 def _step(layer: object) -> Step | None:
-    """How far a number may move when a layer of a cache quantises it; None of a layer that does not.
+    """Return how far a number may move when a layer of a cache quantises it, or None if it does not.
 
-    ``nbits`` = b: the 2ᵇ levels of a group stand (max − min)/(2ᵇ − 1) apart, 0 among them, and a number and the zero
-    point are each rounded by half of that at most; no group is wider than the whole. Float8 (e4m3): half a unit in
-    the last place of 4 bits, and of the smallest number, 2⁻⁹ where the largest is 448; the scale is that of what came
-    first, beyond which numbers are cut off.
+    ``nbits`` = b: the 2ᵇ levels of a group are (max − min)/(2ᵇ − 1) apart, 0 among them, and a number and the zero
+    point are each rounded by at most half of that; no group has a wider range than the whole. Float8 (e4m3): half a
+    unit in the last place of 4 bits, and of the smallest number, 2⁻⁹ if the largest is 448; the scale is that of the
+    first numbers stored, and larger ones are clipped.
     """
     bits = getattr(layer, "nbits", None)
     if isinstance(bits, int) and 0 < bits <= 16:
@@ -104,16 +104,16 @@ def _step(layer: object) -> Step | None:
 
 
 def _lost(calls: Sequence[tuple[Array, Array] | int], step: Step, u: float, what: str) -> str:
-    """Call by call: earlier columns may move by a step from what came back last, new ones from what is handed in."""
+    """Describe the first loss, or return ""; columns may move by one step from the last output, or from the input."""
     last: Array | None = None
     most = 0.0
     for call in calls:
         if isinstance(call, int):
             last = None if last is None else last[:, :, :call]
             continue
-        handed, back = call
-        most = most if last is not None else float(np.abs(handed).max())
-        wanted = handed if last is None else np.concatenate([last, handed], axis=2)
+        stored, back = call
+        most = most if last is not None else float(np.abs(stored).max())
+        wanted = stored if last is None else np.concatenate([last, stored], axis=2)
         if back.shape != wanted.shape:
             return f"{back.shape[2]} columns of {what} are returned where {wanted.shape[2]} were stored"
         room = step(wanted, most) + _ROUNDINGS * u * np.abs(wanted).max()
@@ -127,7 +127,7 @@ def _lost(calls: Sequence[tuple[Array, Array] | int], step: Step, u: float, what
 
 
 def _named(back: Array, wanted: Array, room: Array, columns: Array) -> str:
-    """As what columns come back, where one mistake explains all of them."""
+    """Describe how columns are returned, by one mistake that explains all of them if there is one."""
     a, b, r = (x[:, :, columns] for x in (back, wanted, room))
     if not np.isfinite(a).all():
         return "as NaN or infinity"

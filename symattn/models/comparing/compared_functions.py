@@ -1,4 +1,4 @@
-"""``symattn.compare`` and ``symattn compare``: two functions that are to compute the same attention."""
+"""``symattn.compare`` and ``symattn compare``: two functions that should compute the same attention."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from symattn.verification import engine
 from symattn.verification.definitions.registry import Specification
 from symattn.verification.engine import Progress
 
-_FEWER = 25  # inputs at random that both get, of as many as a verification takes
+_FEWER = 25  # most random inputs on which both run
 
 
 def compare(
@@ -82,7 +82,7 @@ def compare_targets(
 
 
 def _compared(functions: Sequence[Function | str], spec: Specification, each: Sequence[Options]) -> Comparison:
-    """Verify both, with what both give for the same inputs, with as much effort as a verification has."""
+    """Verify both, and run both on the same inputs, with the effort of a verification."""
     sides = []
     for function, how, side in zip(functions, each, NAMES, strict=True):
         say = partial(lambda how, side, words: how.progress(f"{side}: {words}"), how, side)

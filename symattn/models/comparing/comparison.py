@@ -1,4 +1,4 @@
-"""Two functions on the same inputs: both are judged by the one bound, and held against each other."""
+"""Run two functions on the same inputs, judge both by the bound, and compare them with each other."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from symattn.verification.engine import Session
 from symattn.verification.report import Fault, Report
 from symattn.verification.report_document import sentence, typeset
 
-CASES = 200  # that both get
-_LEAST = float(np.finfo(np.float64).smallest_subnormal)  # of what differs, where anything is allowed
-_KEPT = 4096  # entries of the inputs of a place, beyond which they are not written into a report
+CASES = 200  # most inputs on which both run
+_LEAST = float(np.finfo(np.float64).smallest_subnormal)  # least difference, even if the bound is infinite
+_KEPT = 4096  # most entries of inputs that are written into a report
 
 
 @dataclass(frozen=True)
 class SideEntry:
-    """The entry of one side at a place, and its distance from the exact one in parts of the bound."""
+    """The entry of one side at a place, and its error relative to the bound."""
 
     got: float
     ratio: float
@@ -38,7 +38,7 @@ class SideEntry:
 
 @dataclass(frozen=True)
 class DifferingEntry:
-    """One entry of one output, for inputs that both got: the exact entry, what is allowed, and what each side gives."""
+    """An entry of an output for the same inputs: the exact entry, the allowed error, and the entry of each side."""
 
     case: str
     output: str
@@ -51,12 +51,12 @@ class DifferingEntry:
 
     @property
     def at(self) -> tuple[object, ...]:
-        """Which entry it is."""
+        """The case, the output and the index of the entry."""
         return self.case, self.output, self.index
 
     @property
     def apart(self) -> float:
-        """|first − second| in parts of what one of them is allowed: of two legal ones it is at most 2."""
+        """|first − second| / allowed error; at most 2 for two legal outputs."""
         return float(difference(np.array(self.first.got), np.array(self.second.got), np.array(self.allowed)))
 
     RECORD = "case, output, index, exact, allowed, first, second, difference / allowed = apart, inputs"
@@ -66,14 +66,14 @@ class DifferingEntry:
 class JointRun:
     """Both sides on the same inputs.
 
-    cases    how many both gave numbers for
-    equal    how many of these are equal; 0 and −0 are, and so are two NaNs
-    wrong    of each side, how many calls are none that an implementation may give
-    apart    the largest |first − second| in parts of what is allowed, of all entries
-    first    the first place at which they differ (None: nowhere)
-    worst    the place at which they differ most, in these parts
-    faulty   the first place at which a side is beyond its bound (None: nowhere)
-    unlike   of two traces, the first input that they do not have in common; empty where there is none
+    cases    number of inputs for which both returned numbers
+    equal    number of these with equal outputs; 0 equals −0, and NaN equals NaN
+    wrong    for each side, the number of calls that no implementation may return
+    apart    the largest |first − second| / allowed error of all entries
+    first    the first place at which they differ, or None
+    worst    the place at which they differ most, relative to the allowed error
+    faulty   the first place at which a side exceeds its bound, or None
+    unlike   for two traces, the first input in which they differ, or ""
     """
 
     cases: int = 0
@@ -86,14 +86,14 @@ class JointRun:
 
     @property
     def apart(self) -> float:
-        """The largest difference in parts of what is allowed."""
+        """The largest difference relative to the allowed error."""
         return self.worst.apart if self.worst else 0.0
 
     def joined(
         self, first: DifferingEntry | None, most: DifferingEntry | None, equal: bool,
         wrong: tuple[bool, bool] = (False, False), faulty: DifferingEntry | None = None,
     ) -> JointRun:  # fmt: skip
-        """With one more case: where both differ first and most in it, and whether they are equal."""
+        """Return the run with one more case: where both differ first and most in it, and whether they are equal."""
         further = most is not None and (self.worst is None or most.apart > self.worst.apart)
         return replace(
             self, cases=self.cases + 1, equal=self.equal + equal, first=self.first or first,
@@ -106,10 +106,10 @@ class JointRun:
 
 @one_blas_thread
 def together(sides: tuple[Session, Session], faults: Sequence[Fault] = (), most: int = CASES) -> JointRun:
-    """Call both with the smallest inputs of ``faults``, with probes and with inputs at random, and judge both.
+    """Call both with the smallest inputs of ``faults``, with probes and with random inputs, and judge both.
 
-    At most so many inputs are tried. Those that one of the two cannot be given, or raises on, are left out: of these
-    the sides' own reports tell.
+    At most ``most`` inputs are tried. Inputs that one of the two does not take, or raises on, are left out: the sides'
+    own reports cover them.
     """
     result = JointRun()
     for case in islice(_cases(sides, faults), most):
@@ -129,9 +129,9 @@ def together(sides: tuple[Session, Session], faults: Sequence[Fault] = (), most:
 
 
 def _cases(sides: tuple[Session, Session], faults: Sequence[Fault]) -> Iterator[Case]:
-    """The counterexamples, then some of each group of the first, then what is drawn at random.
+    """Yield the counterexamples, then some of each group of first cases, then random inputs.
 
-    They are made for the side that asks for fewer axes: those that the other wants besides have length 1.
+    They are made for the side that takes fewer axes: the other side's further axes have length 1.
     """
     for fault in faults:
         example = fault.counterexample
@@ -152,17 +152,17 @@ def _arrays(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _judged(sides: tuple[Session, Session], case: Case) -> tuple[CaseResult, CaseResult] | None:
-    """Both judged; None where one of them gives no numbers of the right shape."""
+    """Return both results, or None if one side returns no numbers of the right shape."""
     try:
         first, second = (side.run_case(case) for side in sides)
-    except (SymattnError, IndexError, ValueError):  # the side cannot be given what the other takes
+    except (SymattnError, IndexError, ValueError):  # a side does not take inputs of the other
         return None
     numbers = all(part.ratios is not None for judged in (first, second) for part in judged.parts)
     return (first, second) if numbers else None
 
 
 def _entry(outputs: Sequence[str], first: CaseResult, second: CaseResult, by: str) -> DifferingEntry | None:
-    """The place with the largest difference (``apart``) or error (``ratio``), or the ``first`` that differs."""
+    """Return the entry with the largest difference (``apart``) or error (``ratio``), or the ``first`` that differs."""
     inputs = {n: np.asarray(x).tolist() for n, x in first.case.inputs.items()} if first.case.size <= _KEPT else {}
     result, largest = None, 0.0
     for output, a, b in zip(outputs, first.parts, second.parts, strict=False):
@@ -181,7 +181,7 @@ def _entry(outputs: Sequence[str], first: CaseResult, second: CaseResult, by: st
 
 
 def difference(a: np.ndarray, b: np.ndarray, limits: np.ndarray) -> np.ndarray:
-    """|a − b| / limits; 0 where both are the same, NaN among them, and +∞ where one alone is no number."""
+    """Return |a − b| / limits; 0 where both are equal or both NaN, and +∞ where only one is NaN."""
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(all="ignore"):
         off = np.abs(a - b) / limits
@@ -190,19 +190,19 @@ def difference(a: np.ndarray, b: np.ndarray, limits: np.ndarray) -> np.ndarray:
 
 # -- ``Comparison``: which of two is wrong, as a document --------------------------------------------------------------
 NAMES = ("first", "second")
-_SHOWN = 400  # signs of an array
+_SHOWN = 400  # most characters of an array
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedSide:
-    """One of the two: its name, and what verifying it found."""
+    """One side: its name, and its report."""
 
     name: str
     report: Report
 
     @property
     def worst(self) -> float:
-        """The largest error of all cases, in parts of what is allowed."""
+        """The largest error of all cases, relative to the allowed error."""
         return max((check.worst_ratio for check in self.report.checks), default=0.0)
 
     RECORD = (
@@ -213,10 +213,10 @@ class ComparedSide:
 
 @dataclass(frozen=True, repr=False)
 class Comparison(WithVerdict):
-    """The answer of ``compare``: the report on each side, and what both give for the same inputs.
+    """The result of ``compare``: the report on each side, and both on the same inputs.
 
-    ``exit_code`` is 1 where a side is wrong, 3 where nothing is wrong and a side is undecided, else 0: then the two
-    differ by rounding alone on what was tried, or not at all. It prints as text, and has the forms of a document.
+    ``exit_code`` is 1 if a side is wrong, 3 if none is wrong and a side is undecided, else 0: then the two differ by
+    rounding alone on the inputs tried, or not at all. It prints as text, and has the formats of a document.
     """
 
     first: ComparedSide
@@ -227,18 +227,18 @@ class Comparison(WithVerdict):
 
     @property
     def sides(self) -> tuple[ComparedSide, ComparedSide]:
-        """Both."""
+        """Both sides."""
         return self.first, self.second
 
     @property
     def wrong(self) -> tuple[str, ...]:
-        """Which of them is wrong: ``first``, ``second``, both or none."""
+        """The wrong sides: ``first``, ``second``, both or none."""
         result = zip(NAMES, self.sides, self.together.wrong, strict=True)
         return tuple(name for name, side, cases in result if side.report.verdict is Verdict.FAULT or cases)
 
     @property
     def verdict(self) -> Verdict:
-        """A fault where a side has one; no fault where both have none, and gave numbers for the same inputs."""
+        """A fault if a side has one; no fault if both have none, and returned numbers for the same inputs."""
         if self.wrong:
             return Verdict.FAULT
         no_fault = all(side.report.verdict is Verdict.NO_FAULT for side in self.sides)
@@ -246,7 +246,7 @@ class Comparison(WithVerdict):
 
     @property
     def words(self) -> str:
-        """The answer in a sentence."""
+        """The result in a sentence."""
         if self.wrong:
             right = [name for name in NAMES if name not in self.wrong]
             if not right:
@@ -264,7 +264,7 @@ class Comparison(WithVerdict):
         return self._brief(f"comparison: {self.words}")
 
     def document(self) -> Document:
-        """The comparison for a reader."""
+        """Return the comparison as a document."""
         blocks: list[Block] = [Paragraph((f"{self.words}.",)), self._table(), *self._faults(), *self._differences()]
         blocks += [Note((f"Undecided. {words}.",)) for s in self.sides for words in s.report.missing if not self.wrong]
         blocks += [
@@ -354,5 +354,5 @@ def _array(values: object) -> str:
 
 
 def ratio(x: float) -> str:
-    """A number of two digits, as a reader sees it."""
+    """Format a ratio with two digits."""
     return "not finite" if x == inf else f"{x:.2g}"

@@ -1,4 +1,4 @@
-"""A way beside the reference, state by state and token by token: what rounding explains, and what it does not."""
+"""Compare a way with the reference, state by state and token by token: what rounding explains, and what not."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from symattn.document.model import Block, Code, Document, Note, Paragraph, Table
 from symattn.models.comparing.cache_losses import Lost
 from symattn.models.comparing.generation_ways import CONTINUATION, PREFIX, Array, States
 
-_ROOM = 2.0**10  # times the rounding that was measured, scaled to float64: what counts as rounding there
-_COARSEST = 2.0**10  # times the reference's rounding: more of the way's own is not taken for rounding in float64
+_ROOM = 2.0**10  # times the measured rounding, scaled to float64: the limit of rounding there
+_COARSEST = 2.0**10  # times the reference's rounding: the most rounding of the way that counts in float64
 _U64 = 2.0**-53
 _LEAST = 1e-30
-ROUGH = 16.0  # times the rounding of the prefill, above which it is told
-_LARGE = 1 / 16  # of the largest entry: what is as far from its float64 self says little of what was meant
+ROUGH = 16.0  # times the rounding of the prefill, above which rounding is reported
+_LARGE = 1 / 16  # of the largest entry: the distance from float64 from which the model's own type decides nothing
 
 
 @dataclass(frozen=True)
 class StateDifference:
     """The first place at which float64 differs by more than rounding.
 
-    item    which sequence of the batch
-    state   0 the embeddings, l what the layer l − 1 gives, and one more for the logits
-    layer   the same in words
-    token   its place in the sequence, from 0
+    item    index of the sequence in the batch
+    state   0 for the embeddings, l for the output of layer l − 1, and one more for the logits
+    layer   the state in words
+    token   index in the sequence, from 0
     off     the largest difference of an entry there, in float64
-    room    what rounding may explain there
-    seen    which tokens the way sees there that it must not, or does not see, in words
-    own     what is wrong in the model's own type, in words, where float64 does not differ
+    room    the largest difference there that rounding explains
+    seen    in words, the tokens that the way wrongly sees, or does not see, there
+    own     in words, what is wrong in the model's own type if float64 does not differ
     """
 
     item: int
@@ -50,11 +50,13 @@ class StateDifference:
 
 @dataclass(frozen=True)
 class StateError:
-    """For each token the largest entry, in one state, of: ``off``, the difference in float64; ``mine`` and ``alone``,
-    the distances of the way and of the reference, in the model's own type, from their float64 selves; ``apart``, the
-    difference in that type. ``broken`` are the tokens with an entry that is not finite in the model's own type where
-    the reference's is, ``blind`` those where the reference's is not finite in that type, and is in float64. ``room`` is
-    what counts as rounding in float64, and ``size`` the reference's largest entry.
+    """The errors of one state.
+
+    Each is the largest entry per token: ``off`` of the difference in float64; ``mine`` and ``alone`` of the distances
+    of the way and of the reference, in the model's own type, from float64; ``apart`` of the difference in that type.
+    ``broken`` are the tokens with an entry that is not finite in the model's own type though the reference's is;
+    ``blind`` those whose reference is not finite in that type, but in float64. ``room`` is the limit of rounding in
+    float64, and ``size`` the reference's largest entry.
     """
 
     off: Array
@@ -91,8 +93,8 @@ class StateErrors:
         return cls(tuple(StateError.of(dtype, *arrays) for arrays in four), dtype)
 
     def first(self, item: int) -> StateDifference | None:
-        """The first token of the first state that is beyond the room, or that is not finite in the model's own type
-        where the reference's is; None where none is."""
+        """Return the first token of the first state that exceeds the room, or is not finite in the model's own type
+        though the reference's is; or None."""
         for state, one in enumerate(self.states):
             beyond = ~(one.off <= one.room)
             places = np.flatnonzero(beyond | one.broken)
@@ -105,7 +107,7 @@ class StateErrors:
 
     @property
     def unclear(self) -> str:
-        """Why what was computed in the model's own type tells nothing of the way; empty where it does."""
+        """The reason why the results in the model's own type decide nothing about the way, or ""."""
         for state, one in enumerate(self.states):
             if one.blind.any():
                 return f"the reference itself is not finite in {self.dtype} from {self._layer(state)} on"
@@ -120,7 +122,7 @@ class StateErrors:
 
     @property
     def used(self) -> float:
-        """The largest part of the room that is taken."""
+        """The largest share of the room that is used."""
         return max(float(np.nan_to_num(one.off / one.room, nan=np.inf).max()) for one in self.states)
 
     def _layer(self, state: int) -> str:
@@ -130,12 +132,12 @@ class StateErrors:
 
 
 def _room(mine: Array, alone: Array, size: float, dtype: str) -> float:
-    """2¹⁰ (u₆₄/u · the largest rounding error of both + u₆₄ · the largest entry).
+    """Return 2¹⁰ (u₆₄/u · the largest rounding error of both + u₆₄ · the largest entry).
 
-    A rounding error of the model's own type shrinks by the ratio of the unit roundoffs in float64, since to first order
-    both are the same sum of local errors; an error of meaning does not shrink. The factor leaves room for second order,
-    and for sums that happen to cancel in one of the two. Errors of the way alone count up to 2¹⁰ times those of the
-    reference, or units in the last place of its largest entry: what is further off is no rounding, and excuses nothing.
+    In float64, a rounding error of the model's own type shrinks by the ratio of the unit roundoffs, since to first
+    order both are the same sum of local errors; a semantic error does not shrink. The factor leaves room for second
+    order, and for sums that happen to cancel in one of the two. Errors of the way count up to 2¹⁰ times those of the
+    reference, or units in the last place of its largest entry: larger ones are no rounding, and do not widen the room.
     """
     u, size = float(Format(dtype).u), max(size, _LEAST)
     usual = _finite(alone)
@@ -148,22 +150,22 @@ def _finite(a: Array) -> float:
 
 
 def _apart(a: Array, b: Array) -> Array:
-    """The largest difference of an entry of each token; equal infinities, as of words ruled out, differ by 0."""
+    """Return the largest difference of an entry of each token; equal infinities, as of excluded words, differ by 0."""
     with np.errstate(invalid="ignore", over="ignore"):
         result: Array = np.where(a == b, 0.0, np.abs(a - b)).max(axis=-1)
     return result
 
 
 def _missing(a: Array, b: Array) -> Array:
-    """The tokens with an entry that is not finite where the other is."""
+    """Return which tokens have an entry that is not finite where the other is."""
     result: Array = (~np.isfinite(a) & np.isfinite(b)).any(axis=-1)
     return result
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
-# ``Generation``: of the ways in which a model generates, which say the same as its prefill, as a document.
+# ``Generation``: report which ways of generating agree with the prefill.
 
-#: What counts as rounding is measured, so that a fault is no more than sampled.
+#: The limit of rounding is measured, so a fault is no more than sampled.
 _GRADES = {Verdict.NO_FAULT: Grade.SAMPLED, Verdict.FAULT: Grade.SAMPLED, Verdict.UNDECIDED: Grade.UNDECIDED}
 
 
@@ -171,17 +173,17 @@ _GRADES = {Verdict.NO_FAULT: Grade.SAMPLED, Verdict.FAULT: Grade.SAMPLED, Verdic
 class WayResult:
     """The result of one way.
 
-    first     where it differs first by more than rounding (None: nowhere)
+    first     the first difference beyond rounding, or None
     reason    why it could not be run
-    used      the largest difference in float64, in parts of what rounding may explain
+    used      the largest difference in float64, relative to the limit of rounding
     off       the largest difference of a logit in float64
     apart     the same in the model's own type
-    rounding  the largest distance of its logits from their float64 selves
-    prefill   the same of the reference
-    stored    where a cache that quantises gives back something else than it was handed (None: nowhere)
-    moved     of such a cache, how far quantisation moves each state in float64, from the embeddings to the logits
-    doubt     why it cannot be determined that this way is wrong, and not the reference; empty where it can
-    unclear   why its numbers in the model's own type tell nothing; empty where they do
+    rounding  the largest distance of its logits from float64
+    prefill   the same for the reference
+    stored    the loss of a quantising cache beyond quantisation, or None
+    moved     how far quantisation by the cache moves each state in float64, from the embeddings to the logits
+    doubt     why it is unclear whether this way or the reference is wrong, or ""
+    unclear   why its numbers in the model's own type decide nothing, or ""
     """
 
     way: str
@@ -199,22 +201,22 @@ class WayResult:
 
     @property
     def wrong(self) -> bool:
-        """Return whether it differs from the reference, which is right, or its cache loses entries."""
+        """Return whether the way differs from a trusted reference, or its cache loses entries."""
         return (self.first is not None and not self.doubt) or self.stored is not None
 
     @property
     def differs(self) -> bool:
-        """Return whether it says something else than the reference, and nobody can tell which is right."""
+        """Return whether the way differs from the reference, and it is unclear which of the two is right."""
         return self.first is not None and bool(self.doubt) and self.stored is None
 
     @property
     def undecided(self) -> bool:
-        """Return whether float64 shows no fault, and nobody can tell whether the model's own type does."""
+        """Return whether float64 shows no fault, and the model's own type decides nothing."""
         return bool(self.unclear) and not self.wrong and not self.differs
 
     @property
     def verdict(self) -> str:
-        """In a word."""
+        """The verdict in a word."""
         if self.wrong or self.differs:
             return "wrong" if self.wrong else "differs"
         if self.undecided:
@@ -223,7 +225,7 @@ class WayResult:
 
     @property
     def rough(self) -> bool:
-        """Return whether it rounds much more than the prefill does."""
+        """Return whether the way rounds much more than the prefill."""
         return self.first is None and not self.reason and self.rounding > ROUGH * self.prefill > 0
 
     RECORD = (
@@ -233,16 +235,16 @@ class WayResult:
 
     @property
     def cache(self) -> str:
-        """Return the losses of its cache, in words."""
+        """The losses of the way's cache, in words."""
         return self.stored.words if self.stored else ""
 
 
 @dataclass(frozen=True, repr=False)
 class Generation(WithVerdict):
-    """The answer of ``generation``: a row for each way. It prints as text, and has the forms of a document.
+    """The result of ``generation``: a row for each way. It prints as text, and has the formats of a document.
 
-    ``verdict`` is a fault where a way is wrong, and undecided where none is and one could not be run that was asked
-    for by name, or none could, or where what a way gives in the model's own type cannot be judged.
+    ``verdict`` is a fault if a way is wrong; it is undecided if none is wrong but one that was requested by name, or
+    all of them, could not be run, or if the results of a way in the model's own type cannot be judged.
     """
 
     model: str
@@ -250,7 +252,7 @@ class Generation(WithVerdict):
     tokens: int
     rows: tuple[WayResult, ...]
     notes: tuple[str, ...] = ()
-    asked: frozenset[str] = frozenset()
+    requested: frozenset[str] = frozenset()
 
     @property
     def wrong(self) -> tuple[str, ...]:
@@ -259,21 +261,21 @@ class Generation(WithVerdict):
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """The ways that differ from the reference where it cannot be determined which of the two is wrong."""
+        """The ways that differ from the reference if it is unclear which of the two is wrong."""
         return tuple(row.way for row in self.rows if row.differs)
 
     @property
     def verdict(self) -> Verdict:
-        """A fault, no fault, or undecided. Of two that differ one is wrong, whichever it is."""
+        """A fault, no fault, or undecided. If two differ, one of them is wrong."""
         if self.wrong or self.differing:
             return Verdict.FAULT
         if any(row.undecided for row in self.rows):
             return Verdict.UNDECIDED
         missing = {row.way for row in self.rows if row.reason and not row.stored}
-        return Verdict.UNDECIDED if len(missing) == len(self.rows) or missing & self.asked else Verdict.NO_FAULT
+        return Verdict.UNDECIDED if len(missing) == len(self.rows) or missing & self.requested else Verdict.NO_FAULT
 
     def __getitem__(self, way: str) -> WayResult:
-        """The row of a way."""
+        """Return the row of a way."""
         return next(row for row in self.rows if row.way == way)
 
     def __repr__(self) -> str:
@@ -281,7 +283,7 @@ class Generation(WithVerdict):
         return self._brief(f"generation of {self.model}: {self.verdict.value}{wrong}")
 
     def document(self) -> Document:
-        """The ways for a reader."""
+        """Return the ways as a document."""
         words = f"The grade is {_GRADES[self.verdict].value}: {self.tokens} tokens were tried."
         blocks: list[Block] = [*self._sentences(), self._table(), Paragraph((f"{_MEANING} {words}",))]
         blocks += [Note((note,)) for note in self._noted()]
@@ -301,7 +303,7 @@ class Generation(WithVerdict):
             if row.stored is not None:
                 yield Paragraph((Code(row.way), f" is wrong: in layers.{row.stored.layer} {row.stored.words}."))
             elif row.first is not None:
-                yield Paragraph((Code(row.way), f" {_told(row.first, row.doubt)}"))
+                yield Paragraph((Code(row.way), f" {_sentence(row.first, row.doubt)}"))
             elif row.undecided:
                 yield Paragraph((Code(row.way), f" is undecided: {row.unclear}."))
         if all(row.reason for row in self.rows):
@@ -350,7 +352,7 @@ _MEANING = (
 )
 
 
-def _told(at: StateDifference, doubt: str) -> str:
+def _sentence(at: StateDifference, doubt: str) -> str:
     item = f" of sequence {at.item}" if at.item else ""
     seen = f" It {at.seen}." if at.seen else ""
     verb = "differs" if doubt else "is wrong"

@@ -1,4 +1,4 @@
-"""A model is asked in several ways: each is run in both precisions, and held against the reference."""
+"""Run a model in several ways, each in both precisions, and compare them with the reference."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from symattn.programs.frameworks import dtype_name
 from symattn.programs.loading import one_line
 from symattn.verification.engine import SEED
 
-_SEEN = 64  # tokens up to which it is asked which of them a place sees
+_SEEN = 64  # most tokens for which the ones that a place sees are determined
 
 
 @dataclass(frozen=True)
 class WayRunner:
-    """A model in both precisions, the reference, and what the ways are run on."""
+    """A model in both precisions, the reference, and the inputs of the ways."""
 
     own: Model
     wide: Model
@@ -52,18 +52,18 @@ class WayRunner:
         stored = Recorded(), Recorded()
         try:
             own, wide = (
-                replace(way, cache=_looked_at(way, one)).run(model, self.sequences, self.positions, self.pad)
+                replace(way, cache=_recorded(way, one)).run(model, self.sequences, self.positions, self.pad)
                 for model, one in zip((self.own, self.wide), stored, strict=True)
             )
             sides = self._sides(way, stored)
-        except Exception as error:  # whatever a model or a cache does that cannot do this
+        except Exception as error:  # a model or a cache without this feature may raise anything
             return WayResult(way.name, reason=one_line(error)[:160], stored=stored[1].lost() or stored[0].lost())
-        entries = [self._held(own, wide, side) for side in sides]
+        entries = [self._errors(own, wide, side) for side in sides]
         places = [_earliest(outcome) for outcome in entries]
         first = next((place for place in places if place is not None), None)
         if first is not None and not first.own and not stored[1].steps:
             first = replace(first, seen=self._sees(way, first))
-        open_ = len(places) > 1 and places[0] is None and places[1] is not None  # right by its own side alone
+        open_ = len(places) > 1 and places[0] is None and places[1] is not None  # right only by its own side
         last = entries[-1]
         logits = [one.states[-1] for one in last]
         row = WayResult(
@@ -76,7 +76,7 @@ class WayRunner:
         return self._of_exact(way, row) if stored[1].steps else row
 
     def _sides(self, way: GenerationWay, stored: tuple[Recorded, Recorded]) -> tuple[Candidate, ...]:
-        """Return the references of a way, one after the other: where there is doubt, that of its own side first."""
+        """Return the references of a way; if there is doubt, beginning with that of its own implementation."""
         reference, name = self.reference, way.implementation or self.own.own
         if stored[1].steps:
             return (self._replayed(way, stored),)
@@ -85,7 +85,7 @@ class WayRunner:
         return (*((reference.others[name],) if name in reference.others else ()), reference.chosen)
 
     def _replayed(self, way: GenerationWay, stored: tuple[Recorded, Recorded]) -> Candidate:
-        """Replay what the cache gave back from a cache that is exact, by the attention of the reference."""
+        """Replay the numbers that the cache returned in an exact cache, by the attention of the reference."""
         name = self.reference.chosen.implementation
         name = EAGER if way.padding and name == CONFIGURED else name
         own, wide = (
@@ -95,28 +95,28 @@ class WayRunner:
         return Candidate(name, tuple(wide), tuple(own))
 
     def _of_exact(self, way: GenerationWay, row: WayResult) -> WayResult:
-        """Wrong, too, where the same way is from an exact cache: masks of padding and positions are those of both."""
+        """Return the row, wrong also if the way is with an exact cache, which has the same masks and positions."""
         if row.wrong or row.differs:
             return row
         exact = self.row(replace(way, cache=plain_cache))
         return replace(row, first=exact.first, doubt=exact.doubt) if exact.first else row
 
     def _quantised(self, wide: Sequence[States]) -> tuple[float, ...]:
-        """How far quantisation moves each state in float64, the logits last."""
+        """Return how far quantisation moves each state in float64, the logits last."""
         pairs = list(zip(wide, self.reference.chosen.wide, strict=False))
         return tuple(
             max(float(np.abs(read[k] - exact[k][: len(read[k])]).max()) for read, exact in pairs)
             for k in range(len(wide[0]))
         )
 
-    def _held(self, own: Sequence[States], wide: Sequence[States], side: Candidate) -> list[StateErrors]:
+    def _errors(self, own: Sequence[States], wide: Sequence[States], side: Candidate) -> list[StateErrors]:
         return [
             StateErrors.of(o, w, side.own[k], side.wide[k], self.dtype)
             for k, (o, w) in enumerate(zip(own, wide, strict=True))
         ]
 
     def _sees(self, way: GenerationWay, at: StateDifference) -> str:
-        """Which tokens change the state at a place, in words, where these are not those of the reference."""
+        """Describe which tokens change the state at a place if they differ from those of the reference."""
         if len(self.sequences[at.item]) > _SEEN:
             return ""
         causal, way = way.other, replace(way, other=False)
@@ -130,13 +130,13 @@ class WayRunner:
             lost += [token] if should and not sees else []
             beyond += [token] if sees and not should else []
         return _in_words(
-            lost, beyond, [words for words, result in self._besides(way, at) if _moved(result, before[0], at.room)]
+            lost, beyond, [words for words, result in self._irrelevant(way, at) if _moved(result, before[0], at.room)]
         )
 
-    def _besides(self, way: GenerationWay, at: StateDifference) -> Iterator[tuple[str, Array]]:
-        """Yield what must change nothing, and the state at a place when it is other."""
+    def _irrelevant(self, way: GenerationWay, at: StateDifference) -> Iterator[tuple[str, Array]]:
+        """Yield inputs that must not matter, with the state at a place when they are changed."""
         if way.padding or (self.own.encodes and way.items > 1):
-            another = self.pad - 1 if self.pad else 1  # whichever word it is
+            another = self.pad - 1 if self.pad else 1  # any other word
             yield "padding", self._at(way, self.sequences, another, at)
         if way.items > 1:
             changed = self.sequences
@@ -147,7 +147,7 @@ class WayRunner:
             yield "drafts that were taken back", self._at(replace(way, draft=3), self.sequences, self.pad, at)
 
     def _at(self, way: GenerationWay | None, sequences: tuple[Text, ...], pad: int, at: StateDifference) -> Array:
-        """The float64 state of a way, or of the reference, at a place."""
+        """Return the float64 state of a way, or of the reference, at a place."""
         if way is not None:
             read = way.run(self.wide, sequences, self.positions, pad)[at.item]
         else:
@@ -157,17 +157,17 @@ class WayRunner:
 
 
 def _changed(sequences: tuple[Text, ...], item: int, at: int | slice) -> tuple[Text, ...]:
-    """The sequences, one of them with another word at a place."""
+    """Return the sequences, one of them with another word at a place."""
     return tuple(text.changed(at) if k == item else text for k, text in enumerate(sequences))
 
 
-def _looked_at(way: GenerationWay, stored: Recorded) -> Cache | None:
+def _recorded(way: GenerationWay, stored: Recorded) -> Cache | None:
     make = way.cache
     return None if make is None else lambda config, length: stored.on(make(config, length))
 
 
 def _earliest(entries: Sequence[StateErrors]) -> StateDifference | None:
-    """The first place of all sequences, by its layer."""
+    """Return the first difference of all sequences, by its layer."""
     places = [place for k, one in enumerate(entries) if (place := one.first(k)) is not None]
     return min(places, key=lambda place: place.state, default=None)
 
@@ -192,10 +192,10 @@ def _tokens(which: Sequence[int]) -> str:
 
 
 # -- the door ----------------------------------------------------------------------------------------------------------
-# ``symattn.generation``: does a model say the same of the same tokens, however they come?
+# ``symattn.generation``: does a model give the same logits for the same tokens, whatever the way?
 
-_USUAL, _LEAST, _LONGEST, _BEYOND = 16, 6, 512, 6  # tokens; how many more than a window has
-_WORDS = 3  # the least of a vocabulary: a word is exchanged for 1, and 1 for 2
+_USUAL, _LEAST, _LONGEST, _BEYOND = 16, 6, 512, 6  # tokens: default, least, most, and more than a window has
+_WORDS = 3  # smallest vocabulary: a word is replaced by 1, and 1 by 2
 
 
 def generation(
@@ -249,7 +249,7 @@ def generation(
 
 
 def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache], encodes: bool) -> tuple[GenerationWay, ...]:
-    """The prefill, the ways by name, and those with caches of one's own; an encoder's sources alone are padded."""
+    """Return the prefill, the ways by name, and those of the user's caches; without padding if there is an encoder."""
     usual = {way.name for way in WAYS}
     if twice := next((way.name for way in of_caches(caches) if way.name in usual), None):
         raise InputError(f"{twice!r} is a way that there is without your cache; hint: another name of the cache")
@@ -261,7 +261,7 @@ def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache], encodes: b
 
 
 def _sequences(model: Module, tokens: int | Sequence[int] | None, seed: int) -> tuple[Text, Text]:
-    """The sequence, and a shorter one, which is padded."""
+    """Return the sequence, and a shorter one, which is padded."""
     config = model.config.get_text_config(decoder=True)
     rng, words = np.random.default_rng(seed), int(config.vocab_size)
     if words < _WORDS:
@@ -278,7 +278,7 @@ def _sequences(model: Module, tokens: int | Sequence[int] | None, seed: int) -> 
 
 
 def _first(tokens: int | Sequence[int], words: int, most: int, rng: np.random.Generator) -> Array:
-    """So many tokens, drawn, or these. Raises ``InputError`` before anything is made of too many."""
+    """Return these tokens, or draw so many. Raises ``InputError`` before too many are used."""
     bad = InputError(f"tokens must be the token ids of one sequence, each from 0 to {words - 1}, or how many")
     listed = hasattr(tokens, "__len__")
     try:
@@ -294,9 +294,9 @@ def _first(tokens: int | Sequence[int], words: int, most: int, rng: np.random.Ge
 
 
 def _source(model: Module, tokens: int, rng: np.random.Generator) -> Array:
-    """Return the inputs of the encoder: some more tokens than the decoder has, or as many features as it takes.
+    """Draw the inputs of the encoder: some more tokens than the decoder has, or as many features as it takes.
 
-    Raises ``InputError`` for what takes neither.
+    Raises ``InputError`` for an encoder that takes neither.
     """
     config, name = model.config, model.main_input_name
     if name == "input_ids":

@@ -1,4 +1,4 @@
-"""A language model of transformers, ready to be run in several ways: its states and logits, in two precisions."""
+"""Run a language model of transformers in several ways, for its states and logits, in two precisions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from symattn.programs.names import Function
 
 Array = np.ndarray
 MOST = 200_000_000  # parameters: a copy in float64 takes 1.6 GB
-#: Of the mask (b, columns) and the number of columns that the cache holds, the positions of the others.
+#: Returns the positions of new columns, given the mask (b, columns) and the number of columns in the cache.
 Positions = Callable[[Tensor, int], Tensor]
 
 
 @dataclass(frozen=True)
 class Text:
-    """One sequence: its tokens, and what an encoder is given, tokens or features (rows, frames)."""
+    """A sequence: its tokens, and the input of the encoder, tokens or features (rows, frames)."""
 
     words: Array
     source: Array | None = None
@@ -31,19 +31,19 @@ class Text:
         return len(self.words)
 
     def changed(self, at: int | slice) -> Text:
-        """With other words at a place."""
+        """Return the sequence with other words at a place."""
         other = self.words.copy()
         other[at] = np.where(other[at] != 1, 1, 2)
         return Text(other, self.source)
 
 
-#: The states of one sequence by one way: hidden states (n, d) of the embeddings and after each layer, the last after
-#: the final norm, and the logits (n, words), as float64.
+#: The states of a sequence in a way: hidden states (n, d) of the embeddings and after each layer, the last after the
+#: final norm, and the logits (n, words), as float64.
 States = tuple[Array, ...]
 
 
 def generates(mask: Tensor, past: int) -> Tensor:
-    """The positions that ``generate`` passes: padding is not counted."""
+    """Return the positions that ``generate`` passes: padding is not counted."""
     return (mask.cumsum(-1) - 1).masked_fill(mask == 0, 0)[:, past:]
 
 
@@ -57,7 +57,7 @@ def libraries() -> None:
 
 
 def checked(model: object) -> None:
-    """Raise ``MissingExtra`` without torch, ``InputError`` for what is no model of transformers or a large one."""
+    """Raise ``MissingExtra`` without torch, and ``InputError`` unless this is a model of transformers that can run."""
     libraries()
     import torch
     from transformers import PreTrainedModel
@@ -97,7 +97,7 @@ class Model:
         self._model.set_attn_implementation(name)
 
     def encoded(self, texts: Sequence[Text], pad: int) -> dict[str, Tensor]:
-        """Return the further arguments of each step of a model with an encoder: its states, and where tokens are."""
+        """Return the further arguments of each step of a model with an encoder: its states, and its mask."""
         import torch
 
         sources = [text.source for text in texts if text.source is not None]
@@ -113,7 +113,7 @@ class Model:
         return {"encoder_outputs": states} | {n: x for n, x in inputs.items() if n == "attention_mask"}
 
     def cached(self, cache: object) -> Any:
-        """A cache as the model takes it: beside one for the states of the encoder, if it has one."""
+        """Return a cache in the form that the model takes: with one for the encoder's states if it has an encoder."""
         if cache is None or not self.encodes:
             return cache
         from transformers import DynamicCache, EncoderDecoderCache
@@ -121,7 +121,7 @@ class Model:
         return EncoderDecoderCache(cache, DynamicCache())
 
     def step(self, ids: object, **keywords: object) -> list[Array]:
-        """One forward pass: hidden states and logits (b, n, …) of the tokens that are passed."""
+        """Run a forward pass; return hidden states and logits (b, n, …) of the tokens."""
         import torch
 
         keywords |= {"decoder_input_ids" if self.encodes else "input_ids": ids, "output_hidden_states": True}
@@ -134,7 +134,7 @@ class Model:
 
 
 def filled(sequences: Sequence[Array], padding: str, pad: int) -> tuple[Array, Array]:
-    """Sequences as rows, and where they hold tokens; without padding all are cut to the shortest."""
+    """Return sequences as rows, and where they hold tokens; without padding all are cut to the shortest."""
     lengths = [len(s) for s in sequences]
     if not padding:
         rows = np.stack([s[: min(lengths)] for s in sequences])
@@ -148,7 +148,7 @@ def filled(sequences: Sequence[Array], padding: str, pad: int) -> tuple[Array, A
 
 
 def joined(parts: Sequence[list[Array]], columns: Array, item: int) -> States:
-    """The states of one item of a batch, of steps one after another, at the columns that hold tokens."""
+    """Return the states of one item of a batch over consecutive steps, at the columns that hold tokens."""
     whole = (np.concatenate([part[k][item] for part in parts]) for k in range(len(parts[0])))
     return tuple(a[columns[: len(a)]] for a in whole)
 
@@ -156,9 +156,9 @@ def joined(parts: Sequence[list[Array]], columns: Array, item: int) -> States:
 # -- float64 -----------------------------------------------------------------------------------------------------------
 @contextmanager
 def _widened() -> Iterator[None]:
-    """Everything in float64, also where code asks for float32 by name, as norms, rotary tables and softmaxes do.
+    """Compute everything in float64, even if code casts to float32 by name, as norms, rotary tables and softmaxes do.
 
-    Without that a rerun in float64 keeps errors of float32, and could not tell them from semantic ones.
+    Otherwise a run in float64 would have errors of float32, which could not be told from semantic ones.
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -187,23 +187,23 @@ def _widened() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-# -- the ways in which the same tokens go through a model: at once, one by one, from caches, padded, in a batch --------
-Cache = Callable[[Any, int], Any]  # of the configuration, and the most columns that it has to hold
-_SEVERAL, _DRAFTS = 3, 2  # tokens that come at once, and drafts that are taken back
+# -- the ways to run the same tokens through a model: at once, one by one, from caches, padded, in a batch -------------
+Cache = Callable[[Any, int], Any]  # takes the configuration, and the largest number of columns
+_SEVERAL, _DRAFTS = 3, 2  # tokens at once, and drafts that are taken back
 
 
 @dataclass(frozen=True)
 class GenerationWay:
-    """One way.
+    """A way to run a model.
 
-    cache           what makes the cache (None: everything is computed again)
-    chunks          how many tokens come at once, for n tokens
-    items           how many sequences there are in the batch
-    padding         at which side shorter sequences are filled up
-    drafts          wrong tokens that are computed before each chunk but the first, and taken back
-    draft           what is added to right tokens to make these
-    implementation  of attention (None: the model's own)
-    other           whether the words of the second half are others; what it gives is the first half, which must not
+    cache           the maker of the cache, or None to compute everything again
+    chunks          the numbers of tokens at once, for n tokens
+    items           the number of sequences in the batch
+    padding         the side on which shorter sequences are padded
+    drafts          number of wrong tokens computed before each chunk except the first, and taken back
+    draft           the number added to right tokens to make these
+    implementation  of attention, or None for the model's own
+    other           whether the words of the second half are changed; the result is the first half, which must not
                     change
     """
 
@@ -231,9 +231,9 @@ class GenerationWay:
 
 
 def _ran(
-    way: GenerationWay, model: Model, ids: Array, mask: Array, positions: Positions, besides: dict[str, Tensor]
+    way: GenerationWay, model: Model, ids: Array, mask: Array, positions: Positions, further: dict[str, Tensor]
 ) -> list[States]:
-    """``besides`` is what every step is passed."""
+    """Run a way; ``further`` arguments are passed to every step."""
     import torch
 
     rows, seen = torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64))
@@ -245,9 +245,9 @@ def _ran(
         end = start + count
         if way.drafts and start:
             wrong = (rows[:, start:end].repeat(1, way.drafts)[:, : way.drafts] + way.draft) % 7
-            model.step(wrong, past_key_values=cache, use_cache=True, **besides)
+            model.step(wrong, past_key_values=cache, use_cache=True, **further)
             cache.crop(-way.drafts)
-        arguments: dict[str, object] = {"use_cache": cache is not None, **besides}
+        arguments: dict[str, object] = {"use_cache": cache is not None, **further}
         arguments |= {} if cache is None else {"past_key_values": cache}
         if way.padding:
             arguments |= {"attention_mask": seen[:, :end], "position_ids": positions(seen[:, :end], start)}
@@ -256,7 +256,7 @@ def _ran(
     return [joined(parts, mask[item], item) for item in range(len(ids))]
 
 
-# -- those that are tried ----------------------------------------------------------------------------------------------
+# -- the ways that are tried -------------------------------------------------------------------------------------------
 def _decoding(n: int) -> Sequence[int]:
     return (n // 2, *(1,) * (n - n // 2))
 
@@ -267,21 +267,21 @@ def _several(n: int) -> Sequence[int]:
 
 
 def plain_cache(config: object, length: int) -> Any:
-    """A cache that keeps every position."""
+    """Return a cache that keeps every position."""
     from transformers import DynamicCache
 
     return DynamicCache()
 
 
 def own_cache(config: Any, length: int) -> Any:
-    """The cache that ``generate`` makes: of layers with a window it keeps the window alone."""
+    """Return the cache that ``generate`` makes: in layers with a window it keeps only the window."""
     from transformers import DynamicCache
 
     return DynamicCache(config=config)
 
 
 def static_cache(config: Any, length: int) -> Any:
-    """A cache of fixed size, some of it never filled."""
+    """Return a cache of fixed size, which is never filled completely."""
     from transformers import StaticCache
 
     return StaticCache(config=config, max_cache_len=length + 3)
@@ -309,7 +309,7 @@ WAYS: tuple[GenerationWay, ...] = (
 
 
 def of_caches(caches: Mapping[str, Cache]) -> Iterator[GenerationWay]:
-    """The ways in which caches of one's own are tried."""
+    """Yield the ways in which the user's caches are tried."""
     for name, cache in caches.items():
         yield GenerationWay(f"{name}, decoding", cache, _decoding)
         yield GenerationWay(f"{name}, {_SEVERAL} tokens at once", cache, _several)

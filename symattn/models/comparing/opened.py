@@ -1,6 +1,6 @@
-"""A model to ask: what a function of yours makes, a checkpoint in a folder, or random weights.
+"""Open a model: from a user's function, from a checkpoint in a folder, or with random weights.
 
-Of files that nobody vouches for, the configuration and the names of weights are checked before transformers reads them.
+The configuration and the names of weights of untrusted files are checked before transformers reads them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from symattn.models.configurations import configuration
 from symattn.models.configurations.configuration import Configuration, decoded
 from symattn.programs.loading import load, one_line
 
-#: Neither a folder nor a configuration says what computes attention or experts: names of kernels would be fetched.
+#: No configuration may choose the implementation of attention or experts, since kernels would be fetched by name.
 _USUAL = {"attn_implementation": None, "experts_implementation": None}
 _PASSED_OVER = ("model_type", "auto_map", "dtype", "quantization_config", "transformers_weights")
-_DEEPEST = 1000  # layers and experts that are made to be counted
+_DEEPEST = 1000  # most layers and experts of a model whose parameters are counted
 _COUNT = re.compile(r"(^|_)(layers?|experts|depth|blocks)$")
 _WEIGHTS, _INDEX, _ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
 _ELSEWHERE = {
@@ -37,15 +37,15 @@ _ELSEWHERE = {
 
 
 def opened(source: str, random: bool = False, changed: Mapping[str, object] | None = None, seed: int = 0) -> Module:
-    """The model that ``source`` names.
+    """Return the model that ``source`` names.
 
     source   ``file.py:function`` or ``package.module:function`` that makes a model; a folder with config.json and
              weights in safetensors; or, with ``random``, config.json or its folder
-    changed  with ``random``: fields of the configuration that are others, such as ``num_hidden_layers``
+    changed  with ``random``: changed fields of the configuration, such as ``num_hidden_layers``
 
-    No weights are unpickled, nothing is fetched, and no code of a checkpoint is run. Raises ``InputError`` for what
-    cannot be read, for fields that the configuration does not have, for a checkpoint that lacks weights, and before a
-    model is made that is too large; ``CannotRun`` where the function raises.
+    No weights are unpickled, nothing is fetched, and no code of a checkpoint is run. Raises ``InputError`` for files
+    that cannot be read, for fields that the configuration does not have, for a checkpoint that lacks weights, and for a
+    model that is too large, before it is made; ``CannotRun`` if the function raises.
     """
     path = Path(source)
     if not path.exists() and ":" not in source:  # before libraries are imported, which takes seconds
@@ -66,7 +66,7 @@ def opened(source: str, random: bool = False, changed: Mapping[str, object] | No
 
 
 def fields(words: Sequence[str]) -> dict[str, object]:
-    """``hidden_size=64`` as a field and its value, which is read as JSON where it is some. Raises ``InputError``."""
+    """Parse ``hidden_size=64`` into a field and its value, as JSON if possible. Raises ``InputError``."""
     values: dict[str, object] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -89,7 +89,7 @@ def _made(target: str) -> Module:
 
 
 def _checkpoint(path: Path) -> Module:
-    """The class that its configuration names, with its weights."""
+    """Return the model that the configuration names, with its weights."""
     check_weights(path)
     read = read_configuration(path)
     if named := next((n for n in ("quantization_config", "transformers_weights") if read.data.get(n)), None):
@@ -116,11 +116,11 @@ def _at_random(path: Path, changed: dict[str, object], seed: int) -> Module:
 
 
 def _config(path: Path, read: Configuration, without: Sequence[str]) -> Any:
-    """The configuration as transformers has it, of a model that is not too large."""
+    """Return the configuration of transformers, for a model that is not too large."""
     from transformers import AutoConfig, utils
 
     logging: Any = utils.logging
-    logging.disable_progress_bar()  # bars and advice of transformers are no part of an answer
+    logging.disable_progress_bar()  # progress bars and advice of transformers do not belong in the output
     logging.set_verbosity_error()
     inputs = {name: x for name, x in read.data.items() if name not in without}
     config = _read(path, lambda: AutoConfig.for_model(read.model_type, **inputs))
@@ -129,7 +129,7 @@ def _config(path: Path, read: Configuration, without: Sequence[str]) -> Any:
 
 
 def _auto(config: Any) -> Any:
-    """The class of transformers that makes a model to generate with."""
+    """Return the class of transformers that makes a generating model."""
     import transformers
 
     if not config.is_encoder_decoder:
@@ -139,19 +139,19 @@ def _auto(config: Any) -> Any:
 
 
 def _read(path: Path, reading: Callable[[], Any]) -> Any:
-    """Return the result of ``reading``. Raises ``InputError`` with what transformers says."""
+    """Return the result of ``reading``. Raises ``InputError`` with the message of transformers."""
     try:
         return reading()
     except InputError:
         raise
-    except Exception as error:  # of every kind, for files that nobody vouches for
+    except Exception as error:  # untrusted files may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())  # the field, then what is wrong with it
         raise InputError(f"{path} cannot be loaded by transformers: {reason[:240]}") from error
 
 
 def read_configuration(path: Path, changed: Mapping[str, object] | None = None) -> Configuration:
-    """The configuration, with other values of fields. Raises ``InputError`` for a field that its family does not have,
-    and for more layers or experts than are made."""
+    """Return the configuration with changed fields. Raises ``InputError`` for a field that its family does not have,
+    and for too many layers or experts."""
     config = configuration(str(path))
     for name in changed or {}:
         _known(name, config)
@@ -162,9 +162,9 @@ def read_configuration(path: Path, changed: Mapping[str, object] | None = None) 
 
 
 def check_weights(path: Path) -> None:
-    """Return whether a folder's weights are in safetensors, and nowhere else. Raises ``InputError``.
+    """Raise ``InputError`` unless all weights of a folder are in safetensors.
 
-    The index of a checkpoint in parts may name any file, and what does not end in .safetensors would be unpickled.
+    The index of a checkpoint in parts may name any file, and one that does not end in .safetensors would be unpickled.
     """
     if (path / _ADAPTER).exists():
         raise InputError(f"{path} holds {_ADAPTER}; hint: name a folder in which the adapter is merged")
@@ -182,7 +182,7 @@ def check_weights(path: Path) -> None:
 
 
 def _check_size(path: Path, make: Callable[[], Module]) -> None:
-    """Make a model without numbers, and raise ``InputError`` where it is too large to be made with them."""
+    """Make a model without numbers, and raise ``InputError`` if it is too large to be made with them."""
     import torch
 
     with torch.device("meta"):
@@ -212,7 +212,7 @@ def _known(name: str, found: Configuration) -> None:
 
 
 def _deep(data: Mapping[str, object]) -> tuple[str, int] | None:
-    """The first count of layers or experts, at any depth, that is beyond the limit."""
+    """Return the first count of layers or experts, at any depth, that exceeds the limit, or None."""
     for name, value in data.items():
         if isinstance(value, int) and value > _DEEPEST and _COUNT.search(name):
             return name, value

@@ -1,4 +1,4 @@
-"""The definition of attention in the place of a model's own: attention implementations of transformers.
+"""The definition of attention in place of a model's own, as attention implementations of transformers.
 
 Source: the interface of ``transformers.modeling_utils.AttentionInterface``, whose arguments are read as in an audit.
 """
@@ -32,21 +32,20 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-#: The definition as given, with the mask that transformers builds for ``eager`` or ``sdpa``; and with that of the
-#: configuration.
+#: The definition with the mask that transformers builds for ``eager`` or ``sdpa``, and with that of the configuration.
 EAGER, SDPA, CONFIGURED = "symattn-definition", "symattn-definition-sdpa", "symattn-configuration"
-#: Arrays that say nothing about the scores beside the mask.
+#: Arrays that do not affect the scores beyond the mask.
 _HARMLESS = ("position_ids", "cache_position", "s_aux", "position_embeddings", "attention_mask", "position_bias")
 
 
 class Calls:
-    """How often the definition was called since it was last asked."""
+    """The number of calls of the definition since the last reset."""
 
     made = 0
 
 
 def register() -> None:
-    """Make the definition known to transformers by its names."""
+    """Register the definition with transformers under its names."""
     from transformers import AttentionInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
@@ -70,10 +69,10 @@ def attention(
     scaling: float | None = None,
     **more: object,
 ) -> tuple[Tensor, None]:
-    """softmax(scale · Q Kᵀ, capped, + bias + mask) V of each item, in float64: (b, n_q, h, d_v).
+    """Return softmax(scale · Q Kᵀ, capped, + bias + mask) V of each item, in float64: (b, n_q, h, d_v).
 
-    ``kind`` says what forbids keys: the mask, with which ``eager`` and ``sdpa`` functions do what transformers' own do,
-    or the configuration. Raises ``UnreadCall`` for a further array of the model that may change the scores.
+    ``kind`` says what forbids keys: the mask, as in transformers' own ``eager`` and ``sdpa`` functions, or the
+    configuration. Raises ``UnreadCall`` for a further array of the model that may change the scores.
     """
     import torch
 
@@ -92,7 +91,7 @@ def attention(
 
 
 def _configured(module: object) -> Attention:
-    """Return what the configuration of the model says of this layer. Raises ``UnreadCall`` where it is not read."""
+    """Return the attention of this layer by the model's configuration. Raises ``UnreadCall`` if that is unknown."""
     layer = getattr(module, "layer_idx", None)
     if not isinstance(layer, int) or not hasattr(module, "config"):
         raise UnreadCall("its attention does not say of which layer it is")
@@ -104,8 +103,8 @@ def _configured(module: object) -> Attention:
         raise UnreadCall(str(error)) from None
 
 
-# -- the reference of all ways: one prefill of each sequence alone in float64, by what can be trusted most -------------
-_BY_MASK = {"eager": EAGER, "sdpa": SDPA}  # the definition with the mask that is built for it
+# -- the reference of all ways: one prefill of each sequence alone in float64, by the most trusted attention -----------
+_BY_MASK = {"eager": EAGER, "sdpa": SDPA}  # the definition with the mask that is built for each
 _FAILS = (RuntimeError, NotImplementedError, ValueError, KeyError, ImportError, TypeError)
 
 
@@ -120,11 +119,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Reference:
-    """A trusted result: its ``words`` say what it is.
+    """A trusted result, described by ``words``.
 
-    mine    what the model's own implementation gives (None: it does not run)
-    doubt   what differs so that nobody can tell which is right; empty where it is known
-    others  where there is doubt, what each implementation should give of the mask that is built for it
+    mine    the result of the model's own implementation, or None if it does not run
+    doubt   which candidates differ if it is unclear which is right, or ""
+    others  if there is doubt, the candidate of each implementation, by the mask that is built for it
     """
 
     chosen: Candidate
@@ -135,24 +134,24 @@ class Reference:
 
     @classmethod
     def of(cls, own: Model, wide: Model, sequences: Sequence[Text], dtype: str) -> Reference:
-        """Choose it and run it. Raises ``InputError`` where the model does not run in float64."""
+        """Choose and run the reference. Raises ``InputError`` if the model does not run in float64."""
         register()
-        asking = _Asking(own, wide, tuple(sequences), dtype)
-        reference = asking.configured() or asking.as_given() or asking.of_model()
-        mine = asking.candidate(own.own)  # its rounding is the measure of rounding, unless it is wrong
-        if mine is None or not asking.agree(mine, reference.chosen):
+        candidates = _Candidates(own, wide, tuple(sequences), dtype)
+        reference = candidates.configured() or candidates.as_given() or candidates.of_model()
+        mine = candidates.candidate(own.own)  # its rounding is the measure of rounding, unless it is wrong
+        if mine is None or not candidates.agree(mine, reference.chosen):
             return replace(reference, mine=mine)
         return replace(reference, chosen=replace(reference.chosen, own=mine.own), mine=mine)
 
 
 def alone(model: Model, sequence: Text, implementation: str | None) -> States:
-    """One prefill without cache and padding."""
+    """Run one prefill without cache and padding."""
     return GenerationWay(PREFILL, implementation=implementation).run(model, (sequence,), generates, 0)[0]
 
 
 @dataclass
-class _Asking:
-    """Candidates, and why those that were tried before cannot be had."""
+class _Candidates:
+    """The candidates for a reference; ``why`` says why the last one is not available."""
 
     own: Model
     wide: Model
@@ -161,20 +160,20 @@ class _Asking:
     why: str = ""
 
     def configured(self) -> Reference | None:
-        """The definition with the mask of the configuration, where that is read."""
+        """Return the definition with the mask of the configuration, if that is known."""
         candidate = self._definition(CONFIGURED)
         words = "Attention of the reference is symattn's definition, in float64, with the mask of the configuration."
         return Reference(candidate, words) if candidate else None
 
     def as_given(self) -> Reference | None:
-        """The definition with a mask that transformers builds."""
+        """Return the definition with a mask that transformers builds, if it runs."""
         unread = self.why
         candidates = {name: read for name, other in _BY_MASK.items() if (read := self._definition(other))}
         words = f"symattn's definition, in float64, with the mask as given: {unread}"
         return self._of_several(candidates, words, "the masks that are built for") if candidates else None
 
     def of_model(self) -> Reference:
-        """The model's own attention. Raises ``InputError`` where something in it knows no float64."""
+        """Return the model's own attention. Raises ``InputError`` if it does not run in float64."""
         unread = self.why
         candidates = {name: read for name in dict.fromkeys((self.own.own, *_BY_MASK)) if (read := self.candidate(name))}
         if self.own.own not in candidates:
@@ -183,7 +182,7 @@ class _Asking:
         return self._of_several(candidates, words, "attention by")
 
     def candidate(self, implementation: str) -> Candidate | None:
-        """Run it; None where it does not run, and ``why`` says the reason."""
+        """Run an implementation; return None if it does not run, with the reason in ``why``."""
         try:
             read = [tuple(alone(m, s, implementation) for s in self.sequences) for m in (self.wide, self.own)]
         except _FAILS as error:
@@ -192,7 +191,7 @@ class _Asking:
         return Candidate(implementation, *read)
 
     def agree(self, a: Candidate, b: Candidate) -> bool:
-        """Return whether they differ by rounding alone."""
+        """Return whether two candidates differ by rounding alone."""
         pairs = zip(a.own, a.wide, b.own, b.wide, strict=True)
         return all(StateErrors.of(*four, self.dtype).first(0) is None for four in pairs)
 
@@ -205,7 +204,7 @@ class _Asking:
         return candidate
 
     def _of_several(self, results: Mapping[str, Candidate], words: str, what: str) -> Reference:
-        """The model's own where all agree; else those that are causal; else there is doubt."""
+        """Return the model's own if all agree, else a causal one if all causal ones agree, else one with a doubt."""
         first = results.get(self.own.own) or next(iter(results.values()))
         words = f"Attention of the reference is {words}."
         apart = [name for name, other in results.items() if not self.agree(first, other)]
@@ -223,7 +222,7 @@ class _Asking:
         return Reference(first, words, doubt=f"{what} {names} differ", others=results)
 
     def _causal(self, candidate: Candidate) -> bool:
-        """Return whether the first half of each sequence stays as it is when the words after it are others."""
+        """Return whether the first half of each sequence stays the same when the words after it change."""
         for k, sequence in enumerate(self.sequences):
             way = GenerationWay(CONTINUATION, implementation=candidate.implementation, other=True)
             own, wide = (way.run(m, (sequence,), generates, 0)[0] for m in (self.own, self.wide))

@@ -1,4 +1,4 @@
-"""Two traces, files of q, k, v and the output: which output is wrong for its own inputs, and where the two part."""
+"""Compare two traces, files of q, k, v and the output: which output is wrong for its inputs, and where they differ."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def compare_traces(
     rows: int | Sequence[int] = ROWS,
     command: str = "",
 ) -> Comparison:
-    """Which of two traces is wrong; parameters are those of ``verify_trace``, and so is what is raised.
+    """Find out which of two traces is wrong. Parameters, and errors raised, are those of ``verify_trace``.
 
-    Each output is judged by the inputs of its own file. Where both files hold the same inputs, the outputs are held
-    against each other, too, in parts of what one implementation may be off by, and beside ``rows`` those queries are
-    looked at in which they part. Where they do not, a note names the first array that differs: what made them apart
-    came before this attention. The precision is that of both files; raises ``InputError`` where they are of two formats
-    and none is told.
+    Each output is judged by the inputs of its own file. If both files have the same inputs, the outputs are compared
+    with each other as well, relative to the error allowed for one implementation, and the queries in which they differ
+    are judged in addition to ``rows``. If the inputs differ, a note names the first array that does: the difference
+    arose before this attention. The precision is that of both files; raises ``InputError`` if they have different
+    formats and no precision is given.
     """
     spec, paths = spec or Attention(), (first, second)
     one, other = (read(path, spec, layout) for path in paths)
@@ -54,14 +54,14 @@ def compare_traces(
             f"{first} is of {one['q'].dtype}, {second} of {other['q'].dtype}; hint: --dtype {one['q'].dtype}"
         )
     for path, arrays in zip(paths, (one, other), strict=True):
-        with _told_of(path):
+        with _naming(path):
             next(pieces(spec, arrays), None)
     unlike = _unlike(spec, one, other)
-    apart = {} if unlike else _parting(spec, one, other)
+    apart = {} if unlike else _diverging(spec, one, other)
     how: dict[str, Any] = {"precision": precision, "contract": contract, "layout": layout, "rows": rows, "also": apart}
     sides = []
     for path in paths:
-        with _told_of(path):
+        with _naming(path):
             sides.append(ComparedSide(path, verify_trace(path, spec, **how)))
     if unlike:
         words = f"The files differ in {unlike} already, so that each output is judged by its own inputs alone."
@@ -75,8 +75,8 @@ def compare_traces(
 
 
 @contextmanager
-def _told_of(path: str) -> Iterator[None]:
-    """Say of which file a complaint is, where it does not."""
+def _naming(path: str) -> Iterator[None]:
+    """Add the name of the file to an error that does not have it."""
     try:
         yield
     except InputError as error:
@@ -84,9 +84,9 @@ def _told_of(path: str) -> Iterator[None]:
         raise InputError(words if path in words else f"{path}: {words}") from None
 
 
-def _parting(spec: Attention, one: Arrays, other: Arrays) -> dict[tuple[int, ...], list[int]]:
-    """The first query of each piece whose outputs differ, and those that differ most, as numbers and relative to the
-    largest entry of the query; pieces with equal outputs are left out."""
+def _diverging(spec: Attention, one: Arrays, other: Arrays) -> dict[tuple[int, ...], list[int]]:
+    """Return the first query of each piece whose outputs differ, and those that differ most, absolutely and relative to
+    the largest entry of the query; pieces with equal outputs are left out."""
     rows = {}
     for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
         a, b = (floats_of(p.made["o"])[0] for p in (mine, theirs))
@@ -103,12 +103,12 @@ def _parting(spec: Attention, one: Arrays, other: Arrays) -> dict[tuple[int, ...
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Where two outputs differ; two NaNs are alike."""
+    """Return where two outputs differ; two NaNs are equal."""
     return np.asarray(~((a == b) | (np.isnan(a) & np.isnan(b))))
 
 
 def _unlike(spec: Attention, one: Arrays, other: Arrays) -> str:
-    """The first input that is not the same in both, bit for bit but for the sign of 0; empty where there is none."""
+    """Return the first input that differs between the two, bit for bit except for the sign of 0, or ""."""
     for name in (n for n in {**one, **other} if n not in MADE):
         if name not in one or name not in other or one[name].shape != other[name].shape:
             return name

@@ -1,4 +1,4 @@
-"""ONNX's operators that hold whole steps of attention, by the definitions of ``symattn.attention``.
+"""ONNX's operators for whole steps of attention, by the definitions of ``symattn.attention``.
 
 Source: ONNX, Operator Schemas, Attention-23 to -25.
 """
@@ -19,7 +19,7 @@ from symattn.programs.onnx import INPUTS, OUTPUTS, OnnxNode, of_node
 
 
 def attention(c: Context, *operands: Value, opset: int, **attributes: Value) -> tuple[Value, ...]:
-    """Attention as ``programs.onnx`` reads the node: Y, present_key, present_value and qk_matmul_output."""
+    """Compute Attention as ``programs.onnx`` reads it: Y, present_key, present_value and qk_matmul_output."""
     if len(operands) > len(INPUTS):
         raise InputError(f"{len(operands)} inputs; known: {', '.join(INPUTS)}")
     inputs = {role: _lifted(c, role, x) for role, x in zip(INPUTS, operands, strict=False) if x is not None}
@@ -33,7 +33,7 @@ def attention(c: Context, *operands: Value, opset: int, **attributes: Value) -> 
 
 
 def _lifted(c: Context, role: str, x: Value) -> Value:
-    """Numbers as an array of the kind; booleans stay, and lengths of a cache, which must be known."""
+    """Lift numbers to an array of the kind; booleans stay, and so do lengths of a cache, which must be known."""
     if role != "nonpad_kv_seqlen":
         return c.lifted(x)
     if not is_plain(x):
@@ -42,13 +42,13 @@ def _lifted(c: Context, role: str, x: Value) -> Value:
 
 
 # -- operators of ONNX Runtime -----------------------------------------------------------------------------------------
-# ONNX Runtime's own operators MultiHeadAttention and GroupQueryAttention, as ONNX's ``Attention`` with what they add.
+# ONNX Runtime's own operators MultiHeadAttention and GroupQueryAttention, as ONNX's ``Attention`` with their additions.
 #
 # Source: ONNX Runtime, ContribOperators.md, com.microsoft.MultiHeadAttention and com.microsoft.GroupQueryAttention.
-# What they have besides, such as a padding mask that adds −10000 to scores, packed inputs, sinks and quantised caches,
-# is refused by its name.
+# Other features, such as a padding mask that adds −10000 to scores, packed inputs, sinks and quantised caches, are
+# refused by name.
 
-_OPSET = 25  # of Attention, whose attributes are told here
+_OPSET = 25  # the opset of Attention whose attributes are used here
 
 
 def multi_head_attention(
@@ -57,12 +57,12 @@ def multi_head_attention(
     past_sequence_length: object = None, cache_indirection: object = None, *,
     num_heads: int, scale: float = 0.0, unidirectional: int = 0, **more: Value,
 ) -> tuple[Value, ...]:  # fmt: skip
-    """Attention of queries (b, n_q, h d_k), keys and values alike, with a ``bias`` of the three side by side.
+    """Compute attention of queries (b, n_q, h d_k), keys and values alike, with a ``bias`` of the three side by side.
 
-    A query i of ``unidirectional`` attention sees the keys up to i and those of the past; there must be as many new
-    keys as queries, since the source does not say what other numbers mean.
+    In ``unidirectional`` attention, query i sees the keys up to i and those of the past; there must be as many new keys
+    as queries, since the source does not define other numbers.
     """
-    more.pop("mask_filter_value", None)  # of the padding mask alone
+    more.pop("mask_filter_value", None)  # only for the padding mask
     inputs = {"key_padding_mask": key_padding_mask, "past_sequence_length": past_sequence_length}
     _refuse(inputs | {"cache_indirection": cache_indirection} | more)
     tokens = _unpacked(c, query, key, value)
@@ -76,7 +76,7 @@ def multi_head_attention(
         tokens = tuple(x + b for x, b in zip(tokens, parts, strict=True))
     past = 0 if past_key is None else length(past_key.shape[-2])
     _check_bias(attention_bias, past + length(tokens[1].shape[-2]))
-    result = _told(scale, is_causal=unidirectional, q_num_heads=num_heads, kv_num_heads=num_heads)
+    result = _attributes(scale, is_causal=unidirectional, q_num_heads=num_heads, kv_num_heads=num_heads)
     return attention(c, *tokens, attention_bias, past_key, past_value, opset=_OPSET, **result)[:3]
 
 
@@ -87,10 +87,10 @@ def group_query_attention(
     num_heads: int, kv_num_heads: int, scale: float = 0.0, softcap: float = 0.0,
     do_rotary: int = 0, rotary_interleaved: int = 0, local_window_size: int = -1, **more: Value,
 ) -> tuple[Value, ...]:  # fmt: skip
-    """Causal attention with fewer heads of keys; a query sees the ``local_window_size`` last keys, its own among them.
+    """Compute causal attention with fewer key heads; a query sees the last ``local_window_size`` keys up to its own.
 
-    With ``do_rotary`` queries and new keys are turned by the angles of their places, those of the past counted. All
-    sequences must be as long as their keys: lengths that differ along a batch are refused.
+    With ``do_rotary``, queries and new keys are rotated by the angles of their positions after the past. All sequences
+    must be as long as their keys: lengths that differ along a batch are refused.
     """
     _refuse({"head_sink": head_sink} | {name: x for name, x in more.items() if x not in (0, -1, "NONE")})
     if local_window_size == 0 or local_window_size < -1:
@@ -111,16 +111,16 @@ def group_query_attention(
             merge_heads(rotate(split_heads(x, heads), cos, sin, layout))
             for x, heads in ((q, num_heads), (k, kv_num_heads))
         )
-    result = _told(scale, is_causal=1, q_num_heads=num_heads, kv_num_heads=kv_num_heads)
+    result = _attributes(scale, is_causal=1, q_num_heads=num_heads, kv_num_heads=kv_num_heads)
     result |= {"softcap": softcap} if softcap else {}
     result |= {"left_window_size": local_window_size - 1} if local_window_size > 0 else {}
     return attention(c, q, k, v, attention_bias, past_key, past_value, opset=_OPSET, **result)[:3]
 
 
 def _refuse(others: dict[str, Value]) -> None:
-    """Raise InputError for an input or attribute that is given and not read."""
-    if strange := next((name for name, x in others.items() if x is not None), None):
-        raise InputError(f"{strange} is not read")
+    """Raise ``InputError`` for an input or attribute that is given but not supported."""
+    if unread := next((name for name, x in others.items() if x is not None), None):
+        raise InputError(f"{unread} is not read")
 
 
 def _unpacked(c: Context, *tokens: Value) -> tuple[Value, ...]:
@@ -129,13 +129,13 @@ def _unpacked(c: Context, *tokens: Value) -> tuple[Value, ...]:
     return tuple(map(c.lifted, tokens))
 
 
-def _told(scale: float, **attributes: Value) -> dict[str, Value]:
-    """Attributes; a scale of 0 is none."""
+def _attributes(scale: float, **attributes: Value) -> dict[str, Value]:
+    """Return the attributes; a scale of 0 means the default."""
     return attributes | ({"scale": scale} if scale else {})
 
 
 def _check_bias(bias: Value, keys: Value) -> None:
-    """Check that what is added to scores has four axes, a column for each key, and no booleans."""
+    """Check that the bias of scores has four axes, a column for each key, and no booleans."""
     if bias is None:
         return
     if bias.ndim != 4 or not same(bias.shape[-1], keys) or are_booleans(bias):
@@ -144,7 +144,7 @@ def _check_bias(bias: Value, keys: Value) -> None:
 
 
 def _check_lengths(seqlens_k: Value, total: Value, sequences: Value, keys: Value) -> None:
-    """``seqlens_k`` holds the number of keys of each sequence less 1, ``total`` the most keys of any."""
+    """Check that all sequences have ``keys`` keys: ``seqlens_k`` holds their numbers less 1, ``total`` the largest."""
     for name, x in (("seqlens_k", seqlens_k), ("total_sequence_length", total)):
         if x is None:
             raise InputError(f"there is no {name}")

@@ -1,7 +1,6 @@
-"""Operators, each once, as array code on any kind of array: elementwise ones, and those that move elements.
+"""Operators as array code on any kind of array: elementwise ones, those that move elements, and those of attention.
 
 A function takes the context and then the operands; plain ones (NumPy's booleans and whole numbers, sizes) stay plain.
-Those of attention come last.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from symattn.programs.graphs.values import (
     whole,
 )
 
-#: What NumPy computes exactly of whole numbers, such as a mask made of 0 and 1: it is computed at once.
+#: Operators that NumPy computes exactly for whole numbers, such as a mask of 0 and 1: they are computed at once.
 _EXACT = frozenset(["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"])
 _EXACT |= {"add", "subtract", "multiply"}
 _NEUTRAL = {"add": 0, "multiply": 1}
-_LAST = 2**31  # an end of a slice from here on is the end of the axis
+_LAST = 2**31  # an end of a slice that is at least this means the end of the axis
 
 
 def table(of: Callable[[str], Value], words: str) -> dict[str, Value]:
-    """Return a rule for each ``Own=name``: what a language calls an operator, and its name in the namespace."""
+    """Return a rule for each ``Own=name``: an operator's name in its language, and its name in the namespace."""
     return {own: of(name) for own, _, name in (word.partition("=") for word in words.split())}
 
 
@@ -51,14 +50,14 @@ def same(c: Context, x: object, *_: object, **__: object) -> Value:
 
 
 def of_lengths(rule: Callable[[Value, Value], Value]) -> Rule:
-    """An operator of two lengths."""
+    """Return an operator of two lengths."""
     return lambda c, a, b: rule(length(a), length(b))
 
 
 def binary(name: str) -> Rule:
-    """An operator of two arrays by its name in the namespace.
+    """Return an operator of two arrays by its name in the namespace.
 
-    0 + 1 · i, as ``jnp.arange`` has it of a length that was left open, is i.
+    0 + 1 · i, as ``jnp.arange`` writes it for an open length, is simplified to i.
     """
 
     def run(c: Context, a: Value, b: Value) -> Value:
@@ -78,7 +77,7 @@ def binary(name: str) -> Rule:
 
 
 def unary(name: str) -> Rule:
-    """An operator of one array."""
+    """Return an operator of one array by its name in the namespace."""
 
     def run(c: Context, a: Value) -> Value:
         if is_plain(a) and name in ("negative", "logical_not", "abs"):
@@ -93,7 +92,7 @@ def unary(name: str) -> Rule:
 
 
 def _is_number(x: Value) -> bool:
-    """Return whether a value is one plain whole number."""
+    """Return whether a value is a single plain whole number."""
     return is_plain(x) and not isinstance(x, Joined) and np.ndim(x) == 0 and np.asarray(x).dtype.kind in "iu"
 
 
@@ -111,7 +110,7 @@ _BY_SIGN = {
 def _plain(name: str, a: Value, b: Value) -> Value:
     check_wide(name, a, b)
     if name in _BY_SIGN:
-        with np.errstate(invalid="ignore"):  # of infinities
+        with np.errstate(invalid="ignore"):  # infinities
             return _BY_SIGN[name](a, b)
     return getattr(np, {"pow": "power"}.get(name, name))(a, b)
 
@@ -120,9 +119,9 @@ divide = binary("divide")
 
 
 def divide_whole(c: Context, a: Value, b: Value) -> Value:
-    """a / b, of plain whole numbers without its rest, rounded toward zero, as ONNX divides them.
+    """Return a / b; for plain whole numbers the quotient truncated toward zero, as in ONNX.
 
-    Sizes that were left open are not negative: of them it is the quotient rounded down.
+    Open sizes are not negative, so for them it is the quotient rounded down.
     """
     if is_plain(a) and is_plain(b) and not _has_float(a, b):
         if object in (np.asarray(a).dtype, np.asarray(b).dtype):
@@ -134,7 +133,7 @@ def divide_whole(c: Context, a: Value, b: Value) -> Value:
 
 
 def power(c: Context, a: Value, b: Value) -> Value:
-    """a to a power that is a plain number."""
+    """Return a to a power that is a plain number."""
     if is_plain(a) and is_plain(b) and c.in_floats:
         return np.power(np.asarray(a, np.float64), np.asarray(b, np.float64))
     if not is_plain(b):
@@ -143,14 +142,14 @@ def power(c: Context, a: Value, b: Value) -> Value:
 
 
 def where(c: Context, condition: Value, a: Value, b: Value) -> Value:
-    """a where the condition holds, else b."""
+    """Return a where the condition holds, else b."""
     if is_plain(condition) and is_plain(a) and is_plain(b) and not _has_float(a, b):
         return np.where(condition, a, b)
     return c.xp.where(condition, c.lifted(a), c.lifted(b))
 
 
 def arange(c: Context, start: Value, stop: Value, step: Value = 1) -> Value:
-    """start, start + 1, … below stop."""
+    """Return start, start + step, …, below stop."""
     known = [n for n in (start, stop, step) if is_plain(n) and np.asarray(n).dtype != object]
     if not are_whole(*known) or not all(np.isfinite(n).all() for n in known):
         raise InputError("a range of numbers that are not whole is not read")
@@ -168,7 +167,7 @@ def arange(c: Context, start: Value, stop: Value, step: Value = 1) -> Value:
 
 
 def full(c: Context, shape: Value, value: object) -> Value:
-    """An array of one value; booleans and whole numbers stay plain where its lengths are numbers."""
+    """Return an array of one value; booleans and whole numbers stay plain if its lengths are numbers."""
     wanted = lengths(shape)
     numbers = all(isinstance(n, int) for n in wanted)
     plain = np.asarray(value)
@@ -178,20 +177,20 @@ def full(c: Context, shape: Value, value: object) -> Value:
 
 
 def triangle(c: Context, x: Value, k: Value = 0, upper: int = 1) -> Value:
-    """The entries with j − i ≥ k (upper) or ≤ k (lower), others 0 or False."""
+    """Keep the entries with j − i ≥ k (upper) or ≤ k (lower); others are 0 or False."""
     k = whole(k, "the diagonal of a triangle")
     i, j = (arange(c, 0, n) for n in x.shape[-2:])
     seen = j[None, :] >= i[:, None] + k if upper else j[None, :] <= i[:, None] + k
     if isinstance(x, np.ndarray) and x.dtype == bool:
         return x & seen
-    if x.dtype is None:  # letters, which may be truth values
+    if x.dtype is None:  # letters, which may be booleans
         return x * seen
     return c.xp.where(seen, x, c.lifted(0))
 
 
 # -- moving ------------------------------------------------------------------------------------------------------------
 def transpose(c: Context, x: Array, order: Sequence[int] | None = None) -> Value:
-    """The axes in another order; reversed without one."""
+    """Permute the axes; reverse them without an order."""
     axes = tuple(range(x.ndim))[::-1] if order is None else tuple(place(k, x.ndim) for k in order)
     if sorted(axes) != list(range(x.ndim)):
         raise InputError(f"the order {list(axes)} of {x.ndim} axes")
@@ -199,7 +198,7 @@ def transpose(c: Context, x: Array, order: Sequence[int] | None = None) -> Value
 
 
 def swap(c: Context, x: Array, a: int, b: int) -> Value:
-    """Two axes in each other's place."""
+    """Swap two axes."""
     order = list(range(x.ndim))
     a, b = place(a, x.ndim), place(b, x.ndim)
     order[a], order[b] = order[b], order[a]
@@ -207,18 +206,18 @@ def swap(c: Context, x: Array, a: int, b: int) -> Value:
 
 
 def reshape(c: Context, x: Value, shape: Value) -> Value:
-    """Return the same elements in other axes; −1 is what is left over."""
+    """Reshape; −1 is the remaining length."""
     return _namespace(c, x).reshape(x, lengths(shape))
 
 
 def kept_reshape(c: Context, x: Value, shape: Value) -> Value:
-    """Reshape, where 0 keeps the length of the axis, as in ONNX."""
+    """Reshape; 0 keeps the length of the axis, as in ONNX."""
     wanted = [x.shape[k] if isinstance(n, int) and n == 0 else n for k, n in enumerate(lengths(shape))]
     return _namespace(c, x).reshape(x, tuple(wanted))
 
 
 def unsqueeze(c: Context, x: Value, axes: object) -> Value:
-    """New axes of length 1."""
+    """Insert axes of length 1."""
     x = np.asarray(x) if isinstance(x, (int, float)) else x
     for k in sorted(place(n, x.ndim + len(_ints(axes))) for n in _ints(axes)):
         x = _namespace(c, x).expand_dims(x, axis=k)
@@ -226,14 +225,14 @@ def unsqueeze(c: Context, x: Value, axes: object) -> Value:
 
 
 def squeeze(c: Context, x: Value, axes: object) -> Value:
-    """Without axes of length 1."""
+    """Remove axes of length 1."""
     for k in sorted((place(n, x.ndim) for n in _ints(axes)), reverse=True):
         x = _namespace(c, x).squeeze(x, axis=k)
     return x
 
 
 def expand(c: Context, x: Array, shape: Value) -> Value:
-    """Axes of length 1 repeated; −1 and 1 keep an axis."""
+    """Broadcast axes of length 1; −1 and 1 keep an axis."""
     wanted = list(lengths(shape))
     own = [1] * (len(wanted) - x.ndim) + [length(n) for n in x.shape]
     remaining = [o if isinstance(w, int) and w in (-1, 1) else w for w, o in zip(wanted, own, strict=True)]
@@ -241,21 +240,21 @@ def expand(c: Context, x: Array, shape: Value) -> Value:
 
 
 def concat(c: Context, arrays: Sequence[Value], axis: Value = 0) -> Value:
-    """Side by side along an axis; parts of length 0 are left out."""
+    """Concatenate along an axis; parts of length 0 are left out."""
     arrays = [a for a in arrays if np.ndim(a) == 0 or length(a.shape[place(axis, a.ndim)]) != 0] or arrays[:1]
     if len(arrays) == 1 and np.ndim(arrays[0]) != 0:
         return arrays[0]
     if all(map(is_plain, arrays)) and not _has_float(*arrays):
         return np.concatenate([np.atleast_1d(np.asarray(a)) for a in arrays], axis=int(axis))
     lifted, k = [c.lifted(a) for a in arrays], place(axis, arrays[0].ndim)
-    by_numbers = any(hasattr(n, "blocks") for n in lifted[0].shape[:1])  # sums of products, whose parts are no bounds
+    by_numbers = any(hasattr(n, "blocks") for n in lifted[0].shape[:1])  # sums of products, which cannot be bounds
     if c.kind is None or any(not isinstance(length(a.shape[k]), int) for a in lifted) or not by_numbers:
         return c.xp.concat(lifted, axis=k)
     return c.xp.stack([one for a in lifted for one in _slices(a, k, range(int(a.shape[k])))], axis=k)
 
 
 def part(c: Context, x: Value, axis: int = 0, start: Value = None, stop: Value = None, step: Value = 1) -> Value:
-    """The elements from ``start`` to before ``stop`` of an axis."""
+    """Return the slice from ``start`` to ``stop`` of an axis."""
     k, by = place(axis, x.ndim), whole(step, "the step of a slice")
     first, last = length(0 if start is None else start), length(_LAST if stop is None else stop)
     last = None if isinstance(last, int) and last >= _LAST else last
@@ -275,7 +274,7 @@ def part(c: Context, x: Value, axis: int = 0, start: Value = None, stop: Value =
 
 
 def parts(c: Context, x: Value, starts: Value, stops: Value, steps: Value = None, axes: Value = None) -> Value:
-    """The elements of some axes, of all in turn where none are named, each as ``part`` has it."""
+    """Return the slices of some axes, or of all axes in order, each by ``part``."""
     steps = [1] * len(starts) if steps is None else steps
     for axis, *ends in zip(range(len(starts)) if axes is None else axes, starts, stops, steps, strict=True):
         x = part(c, x, int(axis), *ends)
@@ -283,7 +282,7 @@ def parts(c: Context, x: Value, starts: Value, stops: Value, steps: Value = None
 
 
 def replaced(c: Context, x: Value, new: Value, axis: int, places: range) -> Value:
-    """x with the elements at some places of an axis replaced by those of ``new``, in this order."""
+    """Return x with the elements at some places of an axis replaced by those of ``new``, in this order."""
     k = place(axis, x.ndim)
     ends: list[tuple[Value, int, int | None]] = [(x, 0, places.start), (new, 0, None), (x, places.stop, None)]
     if not places or places.step != 1:
@@ -293,7 +292,7 @@ def replaced(c: Context, x: Value, new: Value, axis: int, places: range) -> Valu
 
 
 def padded(c: Context, x: Value, axis: int, before: int, after: int, value: Value) -> Value:
-    """x with so many entries of one value before and after it along an axis; negative numbers cut off."""
+    """Pad x along an axis with so many entries of one value before and after; negative numbers cut off entries."""
     k = place(axis, x.ndim)
     n = length(x.shape[k])
     if before < 0 or after < 0:
@@ -303,12 +302,12 @@ def padded(c: Context, x: Value, axis: int, before: int, after: int, value: Valu
 
 
 def stack(c: Context, arrays: Sequence[Value], axis: int = 0) -> Value:
-    """Arrays of one shape along a new axis."""
+    """Stack arrays of one shape along a new axis."""
     return concat(c, [unsqueeze(c, x, [axis]) for x in arrays], axis)
 
 
 def gather(c: Context, x: Value, index: Value, axis: int = 0) -> Value:
-    """The elements that a plain index names."""
+    """Return the elements at a plain index."""
     if not is_plain(index):
         raise InputError("a gather by places that are computed from the inputs is not read")
     at = np.asarray(index)
@@ -322,25 +321,25 @@ def gather(c: Context, x: Value, index: Value, axis: int = 0) -> Value:
 
 
 def split(c: Context, x: object, counts: Sequence[Value], axis: int = 0) -> tuple[Value, ...]:
-    """Parts of these lengths, one after another."""
+    """Split an axis into consecutive parts of these lengths."""
     ends = [0, *np.cumsum([whole(n, "the length of a part") for n in counts])]
     return tuple(part(c, x, axis, int(a), int(b)) for a, b in pairwise(ends))
 
 
 def chunk(c: Context, x: Array, count: int, axis: int = 0) -> tuple[Value, ...]:
-    """``count`` parts of one length."""
+    """Split an axis into ``count`` parts of one length; the last may be shorter."""
     size = whole(x.shape[axis], "the length of an axis that is divided")
     each = -(-size // count)
     return split(c, x, [min(each, size - at) for at in range(0, size, each)], axis)
 
 
 def size(c: Context, x: Array, axis: int) -> Value:
-    """The length of an axis."""
+    """Return the length of an axis."""
     return length(x.shape[axis])
 
 
 def reduce(name: str) -> Rule:
-    """``sum``, ``max`` or ``mean`` over some axes."""
+    """Return the operator ``sum``, ``max`` or ``mean`` over some axes."""
 
     def run(c: Context, x: Value, axes: object = None, keep: bool = True) -> Value:
         chosen = None if axes is None else tuple(place(n, x.ndim) for n in _ints(axes))
@@ -367,9 +366,9 @@ def _slices(x: Array, k: int, places: Sequence[int]) -> list[Value]:
     return [x[(*[slice(None)] * k, int(i))] for i in places]
 
 
-# -- the operators that attention is made of, by the definitions of ``symattn.attention`` ------------------------------
+# -- the operators of attention, by the definitions of ``symattn.attention`` -------------------------------------------
 def softmax(c: Context, x: Value, axis: int = -1) -> Value:
-    """Softmax over an axis; a row in which all is forbidden gives 0/0, as the operators have it."""
+    """Compute the softmax over an axis; a fully masked row gives 0/0, as in the operators."""
     k = place(axis, x.ndim)
     if k == x.ndim - 1:
         return soft(x)
@@ -387,7 +386,7 @@ def product(
     transA: int = 0,
     transB: int = 0,
 ) -> Value:
-    """α A B + β C, with A and B transposed where that is asked for: matrix products, linear layers, ONNX's Gemm."""
+    """Return α A B + β C, with A and B optionally transposed: matrix products, linear layers, ONNX's Gemm."""
     if isinstance(b, Joined) and not transA and bool(transB) == b.turned and alpha == beta == 1:
         result = Joined(tuple(c.lifted(a) @ p for p in b.parts))
         return result if add is None else binary("add")(c, result, add)
@@ -402,7 +401,7 @@ def scaled_dot_product_attention(
     c: Context, q: Value, k: Value, v: Value, mask: Value = None, dropout: float = 0.0, causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Value:  # fmt: skip
-    """``torch.nn.functional.scaled_dot_product_attention``: a causal mask is aligned top-left.
+    """Compute ``torch.nn.functional.scaled_dot_product_attention``: a causal mask is aligned top-left.
 
     Source: PyTorch, documentation of the function.
     """
@@ -424,7 +423,7 @@ def scaled_dot_product_attention(
 
 
 def meant_scale(d_k: Value, scale: float | None) -> Value:
-    """A scale as a field of ``Attention``: None where it is the float that stands for 1/√d_k."""
+    """Return a scale as a field of ``Attention``: None if it is the float nearest to 1/√d_k."""
     k, inverse = (0, False) if scale is None else root(float(scale))
     if k and inverse and k == whole(d_k, "d_k"):
         note(f"hypothesis: the scale {scale:.9g} stands for 1/√{k}")

@@ -1,7 +1,8 @@
-"""Which input of a specification each input and weight of a graph is.
+"""Match the inputs and weights of a graph with the inputs of a specification.
 
-Names say it: ``hidden_states``, ``q_proj.weight``, ``attn.c_attn.weight``; or the caller does. Whether a matrix is kept
-as (columns out, columns in) is how the graph multiplies by it. What was found is told, since it is believed.
+Names determine it: ``hidden_states``, ``q_proj.weight``, ``attn.c_attn.weight``; or the caller does. Whether a matrix
+is stored as (columns out, columns in) follows from how the graph multiplies by it. The matching is reported, since the
+verdict relies on it.
 """
 
 from __future__ import annotations
@@ -26,18 +27,17 @@ from symattn.programs.graphs.values import Context, Joined, Value
 from symattn.programs.names import gain, meaning
 from symattn.verification.semantics import spec_width
 
-_TABLES = {plain(f"{word}{of}"): word for word in ("cos", "sin") for of in ("", "_cache")}  # of angles, by their names
+_TABLES = {plain(f"{word}{of}"): word for word in ("cos", "sin") for of in ("", "_cache")}  # names of tables of angles
 _TABLES |= {plain("position_embeddings_0"): "cos", plain("position_embeddings_1"): "sin"}
 _UPSTREAM = ("do",)
 
 
 @dataclass(frozen=True)
 class GraphSlot:
-    """An array of the graph: the inputs of the specification that stand in it side by side, and how.
+    """An array of the graph, and the inputs of the specification that are side by side in it.
 
-    ``front`` is how many axes of length 1 or of the batch come before those of the specification; ``merged`` says that
-    heads stand side by side in the last axis; ``table`` that it is of angles, each once or, where it is twice as wide,
-    twice.
+    ``merged`` says that heads are side by side in the last axis; ``table`` that it is a table of angles, each once or,
+    if it is twice as wide, twice.
     """
 
     given: GraphArray
@@ -47,13 +47,13 @@ class GraphSlot:
     table: bool = False
 
     @property
-    def told(self) -> str:
-        """``w_q = q_proj.weight, transposed``."""
+    def words(self) -> str:
+        """The slot in words: ``w_q = q_proj.weight, transposed``."""
         how = ", transposed" if self.transposed else ", heads side by side" if self.merged else ""
         return f"{' | '.join(dict.fromkeys(self.parts))} = {self.given.label or self.given.name}{how}"
 
     def filled(self, c: Context, inputs: Mapping[str, Value], batch: tuple[Value, ...]) -> Value:
-        """The array that the graph gets for the specification's inputs."""
+        """Return the array of the graph for the specification's inputs."""
         arrays = [inputs[name] for name in self.parts]
         if len(arrays) > 1:
             return Joined(tuple(arrays), self.transposed)
@@ -64,23 +64,23 @@ class GraphSlot:
         if self.merged:
             return merge_heads(result)
         more = len(self.given.shape) - result.ndim
-        if self.table and more > 0:  # of queries with heads, the first axes of the batch are those without them
+        if self.table and more > 0:  # with heads, the first axes of ``batch`` are those of the batch itself
             return expand(c, result, (*batch[:more], *result.shape))
         return result[(*[None] * more, ...)] if more > 0 and result.ndim > 1 else result
 
 
 def bind(graph: Graph, spec: Attention, words: Mapping[str, str] | None = None) -> tuple[GraphSlot, ...]:
-    """A slot for every input and weight of the graph; ``words`` maps inputs of the specification to names in the graph.
+    """Return a slot for every input and weight of the graph; ``words`` maps inputs of the specification to names there.
 
-    Raises ``InputError`` where it is open what an array is, and where the specification lacks or needs one.
+    Raises ``InputError`` if the meaning of an array is unclear, and if the specification lacks or needs one.
     """
-    said = {name: key for key, name in (words or {}).items()}
+    named = {name: key for key, name in (words or {}).items()}
     there = {n for g in (*graph.inputs, *graph.weights) for n in (g.name, g.label)}
-    if strange := next((n for n in said if n not in there), None):
-        raise InputError(f"{graph.name} has no input or weight called {strange[:60]!r}")
+    if unknown := next((n for n in named if n not in there), None):
+        raise InputError(f"{graph.name} has no input or weight called {unknown[:60]!r}")
     used = graph.used
-    slots = [_input(graph, g, spec, said) for g in graph.inputs if g.name in used]
-    slots += [_weight(graph, g, said) for g in graph.weights if g.name in used]
+    slots = [_input(graph, g, spec, named) for g in graph.inputs if g.name in used]
+    slots += [_weight(graph, g, named) for g in graph.weights if g.name in used]
     names = [n for s in slots for n in dict.fromkeys(s.parts)]
     if twice := next((n for n in names if names.count(n) > 1), None):
         raise InputError(f"{graph.name}: two arrays may be {twice}; hint: choose one, {twice}=NAME")
@@ -93,15 +93,15 @@ def _check(graph: Graph, spec: Attention, names: list[str]) -> None:
     if lacking := next((n for n in (*base, *required(spec)) if n not in names), None):
         raise InputError(f"{graph.name}: no input or weight is known to be {lacking}; hint: {lacking}=NAME")
     known = {*base, *_UPSTREAM[: hasattr(spec, "by")], "w_o", "b_q", "b_k", "b_v", "b_o", *accepted(spec)}
-    if strange := next((n for n in names if n not in known), None):
+    if unknown := next((n for n in names if n not in known), None):
         raise InputError(
-            f"{graph.name} takes {strange}, which this attention does not; hint: give the field that needs it"
+            f"{graph.name} takes {unknown}, which this attention does not; hint: give the field that needs it"
         )
 
 
-def _input(graph: Graph, g: GraphArray, spec: Attention, said: Mapping[str, str]) -> GraphSlot:
+def _input(graph: Graph, g: GraphArray, spec: Attention, named: Mapping[str, str]) -> GraphSlot:
     upstream = hasattr(spec, "by") and g.name in ("do", *UPSTREAM.split())
-    name = said.get(g.name) or ("do" if upstream else _TABLES.get(plain(g.name)) or meaning(g.name))
+    name = named.get(g.name) or ("do" if upstream else _TABLES.get(plain(g.name)) or meaning(g.name))
     if name is None:
         raise InputError(f"{graph.name}: nothing says what the input {g.name[:40]!r} is; hint: x={g.name[:40]}, or q=…")
     if name in ("cos", "sin"):
@@ -109,10 +109,10 @@ def _input(graph: Graph, g: GraphArray, spec: Attention, said: Mapping[str, str]
     return GraphSlot(g, (name,), merged=name in ("q", "k", "v", "do") and bool(spec.head_axis) and len(g.shape) == 3)
 
 
-def _weight(graph: Graph, g: GraphArray, said: Mapping[str, str]) -> GraphSlot:
+def _weight(graph: Graph, g: GraphArray, named: Mapping[str, str]) -> GraphSlot:
     label = g.label or g.name
-    if g.name in said or label in said:
-        parts: tuple[str, ...] = tuple((said.get(g.name) or said[label]).split("|"))
+    if g.name in named or label in named:
+        parts: tuple[str, ...] = tuple((named.get(g.name) or named[label]).split("|"))
     elif table := _TABLES.get(plain(label)):
         parts = (table,)
     else:
@@ -123,8 +123,8 @@ def _weight(graph: Graph, g: GraphArray, said: Mapping[str, str]) -> GraphSlot:
 
 
 def _roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
-    """The inputs that a weight holds, by its name: ``attn.c_attn.weight`` holds w_q, w_k and w_v, ``q_norm.weight``
-    the gain g_q."""
+    """Yield the inputs in a weight, by its name: ``attn.c_attn.weight`` has w_q, w_k and w_v, ``q_norm.weight`` the
+    gain g_q."""
     path, _, last = label.rpartition(".")
     words = [w for w in path.replace("/", ".").split(".") if w and not w.isdecimal()]
     if axes == 1 and (normed := gain("".join(words[-1:]), last)):
@@ -140,9 +140,9 @@ def _roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
 
 
 def _is_transposed(graph: Graph, name: str) -> bool:
-    """Return whether the graph multiplies by the transpose of what it keeps."""
+    """Return whether the graph multiplies by the transpose of a stored matrix."""
     node = next((n for n in graph.nodes if Ref(name) in n.refs()), None)
-    if node is None:  # it is an output
+    if node is None:  # the matrix itself is an output
         return False
     dialect = graph.dialect
     if node.operator in dialect.turned:
@@ -153,24 +153,24 @@ def _is_transposed(graph: Graph, name: str) -> bool:
 
 
 def bound(slots: tuple[GraphSlot, ...], c: Context, inputs: Mapping[str, Value]) -> dict[str, Value]:
-    """The arrays of the graph by its names, for inputs of the specification."""
+    """Return the arrays of the graph by its names, for inputs of the specification."""
     like = inputs["x"] if "x" in inputs else inputs["q"]
     batch = tuple(like.shape[:-2])
     filled = {s.given.name: s.filled(c, inputs, batch) for s in slots}
     return {name: np.asarray(a) if isinstance(a, np.generic) else a for name, a in filled.items()}
 
 
-# -- the sizes of a graph: which it leaves open, which are fixed, and those at which it is tested ----------------------
-_TRIED = ((2, 3), (3, 5), (7, 7))  # numbers of queries and keys, where they are open
+# -- the sizes of a graph: open ones, fixed ones, and those at which it is tested --------------------------------------
+_TRIED = ((2, 3), (3, 5), (7, 7))  # numbers of queries and keys, if they are open
 _BATCH = 2
-_BEYOND = 3  # how many places further than the last at which a specification changes
+_BEYOND = 3  # number of positions beyond the last at which a specification changes
 _ENTRIES = 2**27  # of scores, tokens or weights
-_MOST = 256  # places; what a test of semantics follows in seconds
+_MOST = 256  # positions that a test of semantics handles in seconds
 
 
 @dataclass(frozen=True)
 class MeasuredSizes:
-    """Lengths by the letters of a specification: whole numbers, and words of the graph where they were left open."""
+    """Sizes by the letters of a specification: whole numbers, or the graph's words for open ones."""
 
     batch: tuple[int | str, ...]
     n_q: int | str
@@ -181,14 +181,14 @@ class MeasuredSizes:
 
     @property
     def open(self) -> tuple[str, ...]:
-        """The words, each once."""
+        """The words of open sizes, each once."""
         results = (*self.batch, self.n_q, self.n_k)
         return tuple(dict.fromkeys(n for n in results if isinstance(n, str)))
 
     def tried(self, spec: Attention) -> tuple[Sizes, ...]:
-        """Sizes at which the graph is tested; those that are fixed are what they are.
+        """Return the sizes at which the graph is tested; fixed sizes stay as they are.
 
-        One reaches beyond every window, block and prefix of ``spec``, unless ``untried`` says that it is too long.
+        One reaches beyond every window, block and prefix of ``spec``, unless ``untried`` reports that it is too long.
         """
         batch = tuple(_BATCH if isinstance(n, str) else n for n in self.batch)
         result, far = [], farthest(spec)
@@ -200,14 +200,14 @@ class MeasuredSizes:
         return tuple(dict.fromkeys(result))
 
     def untried(self, spec: Attention) -> str:
-        """Why no size that is tried reaches beyond the windows of ``spec``, where that is so; else nothing."""
+        """Say why no size that is tried reaches beyond the windows of ``spec``; "" if one does."""
         far = farthest(spec)
         if far <= _MOST or not isinstance(self.n_k, str):
             return ""
         return f"Nothing was tried beyond the place {far}, where the specification changes; at most {_MOST} are tried."
 
     def declared(self, name: str, spec: Attention, names: tuple[str, ...]) -> str:
-        """The shape of an input as a statement declares it: ``b n 8``, ``8 2*4``."""
+        """Return the shape of an input as a statement declares it: ``b n 8``, ``8 2*4``."""
         known: Mapping[str, int | str] = {
             "n_q": self.n_q, "n_k": self.n_k, "d_model": self.d_model, "d_k": self.d_k, "d_v": self.d_v,
             "d_y": self.d_model, "d_out": self.d_model, "d_s": self.d_k, "h": spec.heads, "g": spec.key_heads,
@@ -220,13 +220,13 @@ class MeasuredSizes:
 
 
 def farthest(spec: Attention) -> int:
-    """The last place at which ``spec`` changes: of a window, a block, a prefix, or distances that are told apart."""
+    """Return the last position at which ``spec`` changes: by a window, a block, a prefix, or buckets of distances."""
     position = (getattr(spec.position, name, None) for name in ("max_distance", "most"))
     return max((n for n in (*spec.sides, spec.block, spec.prefix, *position) if n is not None), default=0)
 
 
 def measured(graph: Graph, spec: Attention, slots: tuple[GraphSlot, ...]) -> MeasuredSizes:
-    """The sizes that the shapes of a graph's inputs and weights tell. Raises InputError where they contradict."""
+    """Return the sizes from the shapes of a graph's inputs and weights. Raises ``InputError`` if they contradict."""
     by_part = {part: s for s in slots for part in s.parts}
     measured_sizes = _of_tokens(graph, spec, by_part) if "x" in by_part else _of_heads(graph, spec, by_part)
     _check_entries(graph, spec, measured_sizes)
@@ -234,7 +234,7 @@ def measured(graph: Graph, spec: Attention, slots: tuple[GraphSlot, ...]) -> Mea
 
 
 def _check_entries(graph: Graph, spec: Attention, measured_sizes: MeasuredSizes) -> None:
-    """Raise InputError for arrays that would be too large: of scores, tokens, or weights."""
+    """Raise ``InputError`` for arrays that would be too large: of scores, tokens, or weights."""
     of_weights = sum(math.prod(n for n in g.shape if isinstance(n, int)) for g in graph.weights)
     for s in measured_sizes.tried(spec):
         many = math.prod(s.batch) * spec.heads
@@ -252,7 +252,7 @@ def _of_tokens(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) 
 
 
 def _columns(graph: Graph, spec: Attention, slot: GraphSlot) -> int:
-    """The columns of a head of queries or values."""
+    """Return the number of columns of a head of queries or values."""
     out = slot.given.shape[0 if slot.transposed else -1]
     together = sum(spec.heads_of[part[-1]] for part in slot.parts)
     if not isinstance(out, int) or out % together:
@@ -275,17 +275,17 @@ def _of_heads(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) -
 # -- the program: the graph as a function of a specification's inputs, on any kind of array ----------------------------
 @dataclass(frozen=True)
 class GraphProgram:
-    """A graph as a ``Program``: which of its arrays is which input of ``spec``, and its sizes."""
+    """A graph as a ``Program``: the matching of its arrays with the inputs of ``spec``, and its sizes."""
 
     graph: Graph
     spec: Attention
     slots: tuple[GraphSlot, ...]
     sizes: MeasuredSizes
-    output: int = 0  # which one is judged
+    output: int = 0  # the output that is judged
 
     @classmethod
     def of(cls, graph: Graph, spec: Attention, words: Mapping[str, str] | None = None) -> GraphProgram:
-        """Raises InputError for an operator that is not read, and where it is open what an array is."""
+        """Match a graph with a specification. Raises ``InputError`` for an unsupported operator or an unclear array."""
         check_operators(graph)
         slots = bind(graph, spec, words)
         return cls(graph, spec, slots, measured(graph, spec, slots))
@@ -299,23 +299,23 @@ class GraphProgram:
 
     @property
     def convention(self) -> Convention:
-        """How it is called: each array by its name, in float64."""
+        """The call: each array by its name, in float64."""
         return Convention(tuple(Argument(s.given.label or s.given.name, p) for s in self.slots for p in s.parts))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A graph has no notes of its own."""
+        """No notes."""
         return ()
 
     def close(self) -> None:
-        """Nothing has to end."""
+        """Do nothing: a graph has no state."""
 
     def describe(self) -> str:
-        """The name of the graph, and what each array is taken for."""
+        """Return the name of the graph, with the inputs matched to its arrays."""
         return f"{self.graph.name}({self.convention.printed})"
 
     def on(self, kind: type[Planes] | None) -> Callable[[Mapping[str, Value]], Value]:
-        """The graph runs on every kind of array."""
+        """Return the program itself: it runs on every kind of array."""
         return self
 
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
@@ -325,7 +325,7 @@ class GraphProgram:
         return Outcome(output, "float64", output.shape)
 
     def __call__(self, inputs: Mapping[str, Value]) -> Value:
-        """The output that is judged, on the kind of array of the inputs."""
+        """Return the output that is judged, on the kind of array of the inputs."""
         like = inputs[self.names[0]]
         result = run(self.graph, bound(self.slots, Context(like), inputs), like)[self.output]
         merged = any(s.merged for s in self.slots if "q" in s.parts)

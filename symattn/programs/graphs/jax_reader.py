@@ -1,7 +1,7 @@
-"""Jaxprs of JAX in the common form: calls within them are spelled out, scans of a fixed length unrolled.
+"""Read jaxprs of JAX into the common form, with calls inlined and scans of a fixed length unrolled.
 
-A function is traced, never run. Arrays that are arguments by themselves are inputs, by the names of its parameters;
-arrays within an argument (the tree of parameters of flax, a module of equinox) are weights, by their path.
+A function is traced, never run. Array arguments are inputs, by the names of its parameters; arrays within an argument
+(the tree of parameters of flax, a module of equinox) are weights, by their path.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ if TYPE_CHECKING:
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"))
 _CALLS |= {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
-#: Options that say how and where a result is computed, not what it is.
+#: Options for how and where a result is computed, not what it is.
 _PLACED = {"accuracy", "precision", "out_dtype", "preferred_element_type", "sharding", "out_sharding", "weak_type"}
-_PLACED |= {"unique_indices", "indices_are_sorted", "mode", "fill_value"}  # of gathers, which stay within their array
-#: The parts of lengths that are sums of products of sizes, and how many characters they may have.
+_PLACED |= {"unique_indices", "indices_are_sorted", "mode", "fill_value"}  # of gathers, which must stay within bounds
+#: The syntax of lengths that are sums of products of sizes, and their longest text.
 _SUMS = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Name, ast.Load, ast.Constant, ast.Add, ast.Sub, ast.Mult, ast.USub)
 _MOST = 200
-_LONGEST = 256  # turns of a scan that is unrolled
+_LONGEST = 256  # most iterations of an unrolled scan
 Axes = Literal["bhnd", "bnhd"]
 
 
-def traced(function: Function, *args: object, layout: Axes = "bhnd", name: str = "", **told: object) -> Graph:
-    """The graph of ``function(*args, **told)``, whose first output, or whose gradients, are to be judged.
+def traced(function: Function, *args: object, layout: Axes = "bhnd", name: str = "", **keywords: object) -> Graph:
+    """Return the graph of ``function(*args, **keywords)``, whose first output, or whose gradients, are to be judged.
 
     Arrays, and ``jax.ShapeDtypeStruct`` with the sizes of ``jax.export.symbolic_shape``, are arguments to trace;
-    anything else is passed as it is. ``layout`` is where the heads of queries, keys and values stand, ``bnhd`` for
-    ``jax.nn.dot_product_attention``. A module of equinox is a function that brings its weights.
-    Raises ``InputError`` for a function that cannot be traced, ``MissingExtra`` where jax is not installed.
+    anything else is passed as it is. ``layout`` is the order of the axes of queries, keys and values, ``bnhd`` for
+    ``jax.nn.dot_product_attention``. A module of equinox is a function with its own weights.
+    Raises ``InputError`` for a function that cannot be traced, ``MissingExtra`` if jax is not installed.
     """
     jax = import_jax()
     label = name or getattr(function, "__name__", type(function).__name__)
-    flat, tree = jax.tree_util.tree_flatten_with_path((function, args, told))
+    flat, tree = jax.tree_util.tree_flatten_with_path((function, args, keywords))
     traceable = [hasattr(leaf, "shape") and hasattr(leaf, "dtype") for _, leaf in flat]
     own = [known for known, is_array in zip(flat, traceable, strict=True) if is_array]
 
@@ -68,9 +68,9 @@ def traced(function: Function, *args: object, layout: Axes = "bhnd", name: str =
 
 
 def on_kind(function: Function, kind: type[Planes], graphs: dict[str, Graph] | None = None) -> Function:
-    """``function`` of JAX for arrays of ``kind``, as ``running.on_kind`` has it.
+    """Return ``function`` of JAX for arrays of ``kind``; see ``running.on_kind``.
 
-    Raises ``InputError`` where the function cannot be traced, or a primitive is not read.
+    Raises ``InputError`` if the function cannot be traced, or a primitive is not supported.
     """
     jax, label = import_jax(), getattr(function, "__name__", type(function).__name__)
 
@@ -82,10 +82,10 @@ def on_kind(function: Function, kind: type[Planes], graphs: dict[str, Graph] | N
 
 
 def _jaxpr(label: str, function: Function, arrays: Sequence[object]) -> ClosedJaxpr:
-    """The jaxpr. Raises ``InputError`` with what JAX says where the function cannot be traced."""
+    """Return the jaxpr. Raises ``InputError`` with JAX's message if the function cannot be traced."""
     try:
         return import_jax().make_jaxpr(function)(*arrays)
-    except Exception as error:  # whatever a foreign function raises
+    except Exception as error:  # a user's function may raise anything
         hint = ""
         if "Tracer" in type(error).__name__ or "Concretization" in type(error).__name__:
             hint = "; hint: jnp.where or a static argument in place of control flow that depends on data"
@@ -93,7 +93,7 @@ def _jaxpr(label: str, function: Function, arrays: Sequence[object]) -> ClosedJa
 
 
 def _named(path: Sequence[Value], function: Function, places: int) -> tuple[str, bool]:
-    """Return the name of an array, and whether it is a weight: one that stands within a tree."""
+    """Return the name of an array, and whether it is a weight, that is, within a tree."""
     which, *inner = path
     deeper = inner if which.idx == 0 else inner[1:]
     if which.idx == 0 or deeper:
@@ -110,9 +110,9 @@ def of_jaxpr(
     names: Sequence[tuple[str, bool]] | None = None,
     layout: Axes = "bhnd",
 ) -> Graph:
-    """The graph of a ``ClosedJaxpr``; ``names`` are those of its arguments, each with whether it is a weight.
+    """Return the graph of a ``ClosedJaxpr``; ``names`` are those of its arguments, each with whether it is a weight.
 
-    Without names they are those that JAX kept of the function. Constants that a function holds are what they are.
+    By default they are the names that JAX recorded. Constants that a function captures keep their values.
     """
     if names is None:
         outcome = closed.jaxpr.debug_info.arg_names or ()
@@ -126,13 +126,13 @@ def of_jaxpr(
 
 
 def _of_debug(word: str | None, at: int) -> tuple[str, bool]:
-    """``params['a']['kernel']`` is the weight ``a.kernel``, a bare name an input."""
+    """Return the weight ``a.kernel`` for ``params['a']['kernel']``, and an input for a bare name."""
     bare, sign, path = (word or str(at)).partition("[")
     return (path.replace("']['", ".").replace("][", ".").strip("'[]"), True) if sign else (bare, False)
 
 
 class _JaxprReader:
-    """The nodes, made one after the other, and the names of values."""
+    """A reader of jaxprs, which adds node after node to a graph."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -153,7 +153,7 @@ class _JaxprReader:
     def add(
         self, operator: str, operands: Sequence[object], count: int = 1, types: Sequence[str] = (), **keywords: object
     ) -> list[Ref]:
-        """The outputs of a new node."""
+        """Add a node, and return its outputs."""
         if len(self._nodes) >= MOST_NODES:
             raise InputError(f"{self.name} has more than {MOST_NODES} nodes when scans are unrolled")
         result = [Ref(self._fresh()) for _ in range(count)]
@@ -161,7 +161,7 @@ class _JaxprReader:
         return result
 
     def constant(self, value: object) -> Ref:
-        """A value that is what it is; floats of any format as float64, whole numbers as int64."""
+        """Add a constant: floats of any format as float64, whole numbers as int64."""
         values = np.asarray(value)
         result = type_name(values.dtype)
         values = values.astype(np.float64) if result == "float" else values
@@ -176,7 +176,7 @@ class _JaxprReader:
 
     # -- inputs and outputs --------------------------------------------------------------------------------------------
     def given(self, aval: ShapedArray, called: str, weight: bool, layout: Axes) -> Ref:
-        """An argument, and the nodes that bring it from the order of the specification to that of the function."""
+        """Add an argument, and the nodes that convert it from the specification's order of axes to the function's."""
         shape, floats = (
             tuple(int(n) if isinstance(n, (int, np.integer)) else str(n) for n in aval.shape),
             _kind(aval.dtype) == "float",
@@ -200,11 +200,11 @@ class _JaxprReader:
         return self.add("transpose", [x], permutation=[0, 2, 1, 3])[0]
 
     def returned(self, x: Value, aval: ShapedArray, layout: Axes) -> Value:
-        """An output in the order of the specification."""
+        """Return an output in the specification's order of axes."""
         return self._turned(x) if layout == "bnhd" and len(aval.shape) == 4 and isinstance(x, Ref) else x
 
     def open_sizes(self) -> None:
-        """The lengths that were left open, from the first input or weight that has each."""
+        """Add a node for each open length, from the first input or weight that has it."""
         for g in (*self._inputs, *self._weights):
             for axis, n in enumerate(g.shape):
                 if isinstance(n, str) and n.isidentifier() and n not in self._sizes:
@@ -212,7 +212,7 @@ class _JaxprReader:
 
     # -- equations -----------------------------------------------------------------------------------------------------
     def inlined(self, closed: ClosedJaxpr | Jaxpr, values: Sequence[Value]) -> list[Value]:
-        """The outputs of a jaxpr for these arguments."""
+        """Add the equations of a jaxpr for these arguments, and return its outputs."""
         jaxpr = getattr(closed, "jaxpr", closed)
         entries = [self.constant(x) for x in getattr(closed, "consts", ())]
         env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*entries, *values), strict=True))
@@ -241,7 +241,7 @@ class _JaxprReader:
         return result
 
     def _attribute(self, x: object) -> Value:
-        """A parameter of an equation as plain values; a length that was left open as what computes it."""
+        """Return a parameter of an equation as plain values; an open length as the node that computes it."""
         if hasattr(x, "_asdict"):
             return {k: self._attribute(v) for k, v in x._asdict().items()}
         if isinstance(x, (list, tuple)):
@@ -255,7 +255,7 @@ class _JaxprReader:
         return self._length(str(x)) if type(x).__name__ == "_DimExpr" else str(x)
 
     def _length(self, text: str) -> Ref:
-        """``2*n^2 - 1``, as JAX prints a length. Raises ``InputError`` for quotients, and unknown letters."""
+        """Add a length as JAX prints it, ``2*n^2 - 1``. Raises ``InputError`` for quotients, and unknown letters."""
         product = re.sub(r"(\w+)\^(\d{1,2})\b", lambda power: "*".join([power[1]] * int(power[2])), text[:_MOST])
         tree = ast.parse(product, mode="eval")
         known = all(isinstance(part, _SUMS) and getattr(part, "id", "n") in self._sizes for part in ast.walk(tree))
@@ -264,7 +264,7 @@ class _JaxprReader:
         return self.add("length", [list(self._sizes), list(self._sizes.values())], code=compile(tree, text, "eval"))[0]
 
     def _scanned(self, results: Mapping[str, Value], operands: list[Value]) -> list[Value]:
-        """A scan turn by turn. Raises ``InputError`` where the number of turns is open, or large."""
+        """Unroll a scan. Raises ``InputError`` if the number of iterations is open or large."""
         count, consts, carries = results["length"], results["num_consts"], results["num_carry"]
         if not isinstance(count, int) or count > _LONGEST:
             raise InputError(f"{self.name}: a scan of {count} turns is not read; at most {_LONGEST}, a fixed number")
@@ -283,7 +283,7 @@ class _JaxprReader:
 
 
 def _needed(nodes: Sequence[GraphNode], outputs: Iterable[str]) -> tuple[GraphNode, ...]:
-    """The nodes that the outputs depend on: what only serves derivatives is left out."""
+    """Return the nodes that the outputs depend on, without those that only serve derivatives."""
     wanted, kept = set(outputs), []
     for node in reversed(nodes):
         if wanted.intersection(node.outputs):
@@ -293,6 +293,6 @@ def _needed(nodes: Sequence[GraphNode], outputs: Iterable[str]) -> tuple[GraphNo
 
 
 def _kind(dtype: object) -> str:
-    """Return the target of a cast; the range of whole numbers is told with the node."""
+    """Return the target of a cast; the node has the range of whole numbers."""
     result = type_name(dtype)
     return "int" if result.startswith(("int", "uint")) else result

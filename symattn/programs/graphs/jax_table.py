@@ -1,6 +1,6 @@
-"""The primitives of JAX that are read, as calls of what ``graph_operators`` defines.
+"""The supported primitives of JAX, as calls of the functions of ``graph_operators``.
 
-Source: JAX, ``jax.lax``; what a primitive takes besides its operands is told by name.
+Source: JAX, ``jax.lax``; the parameters of a primitive are passed by name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from symattn.programs.graphs.values import (
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
 def _extreme(name: str, neutral: float) -> Rule:
-    """Return the larger or smaller of two arrays; −∞ is nothing to a maximum, and ∞ to a minimum."""
+    """Return the operator maximum or minimum of two arrays; −∞ does not change a maximum, nor ∞ a minimum."""
     rule = op.binary(name)
 
     def run(c: Context, a: Value, b: Value) -> Value:
@@ -53,7 +53,7 @@ def _of_truth(name: str) -> Rule:
 
 
 def _select(c: Context, which: Value, *cases: Value) -> Value:
-    """``select_n``: the first of two where a condition does not hold."""
+    """Compute ``select_n``: the first of two cases where a condition does not hold."""
     if len(cases) != 2:
         raise InputError(f"a choice of {len(cases)} arrays is not read")
     return op.where(c, which, cases[1], cases[0])
@@ -67,7 +67,7 @@ def _cast(c: Context, x: Value, new_dtype: str) -> Value:
 
 
 def _power(c: Context, x: Value, y: Value) -> Value:
-    """x to a whole power, or to a half."""
+    """Return x to a power that is a multiple of 1/2."""
     exponent = float(np.asarray(y)) if is_plain(y) and np.ndim(y) == 0 else None
     if exponent is None or exponent * 2 % 1:
         raise InputError("a power that is not a plain multiple of 1/2 is not read")
@@ -95,10 +95,10 @@ def _of_known(what: str, rule: Rule) -> Rule:
 
 
 def _at_maximum(c: Context, x: Value, m: Value) -> Value:
-    """Where x is its maximum, of which derivatives of a maximum are made; of plain numbers that is known.
+    """Return where x is its maximum, which derivatives of a maximum use.
 
-    A maximum of residues is any number, and so is what is said here: letters, in the place of 0 and 1. What is equal
-    for all of these is equal for the true ones.
+    For plain numbers this is known. A maximum of residues is any number, so the result is letters in place of 0 and 1:
+    an equation that holds for all of these holds for the true ones.
     """
     if c.kind is None or not hasattr(c.kind, "letters") or (is_plain(x) and is_plain(m)):
         return op.binary("equal")(c, x, m)
@@ -107,13 +107,13 @@ def _at_maximum(c: Context, x: Value, m: Value) -> Value:
 
 # -- moving ------------------------------------------------------------------------------------------------------------
 def _spread(c: Context, x: Value, shape: Sequence[Value], axes: Sequence[int]) -> Value:
-    """The axes of x at the places ``axes``, and repeated along all others."""
+    """Broadcast x to ``shape``, with its axes at ``axes``."""
     others = [n for n in range(len(shape)) if n not in axes]
     return op.expand(c, op.unsqueeze(c, x, others) if others else x, shape)
 
 
 def _iota(c: Context, *_: object, shape: Sequence[Value], dimension: int, dtype: str) -> Value:
-    """0, 1, … along one axis, the same along all others; floats where these are asked for."""
+    """Return 0, 1, … along one axis, broadcast along all others; as floats if ``dtype`` says so."""
     row = op.arange(c, 0, shape[dimension])
     row = row.astype(np.float64) if dtype == "float" and is_plain(row) else row
     return _spread(c, row, shape, [dimension])
@@ -134,7 +134,7 @@ def _reshape(c: Context, x: object, *_: object, new_sizes: Sequence[Value], dime
 
 
 def _starts(places: Sequence[Value], x: Array, counts: Sequence[int]) -> list[int]:
-    """Plain places of a dynamic slice, moved so that it lies within the array, as JAX has it."""
+    """Return plain starts of a dynamic slice, clamped so that it is within the array, as in JAX."""
     if not all(is_plain(p) for p in places):
         raise InputError("a slice at a place that is computed from the inputs is not read")
     most = [int(n) - count for n, count in zip(x.shape, counts, strict=True)]
@@ -142,13 +142,13 @@ def _starts(places: Sequence[Value], x: Array, counts: Sequence[int]) -> list[in
 
 
 def _dynamic_slice(c: Context, x: Value, *places: Value, slice_sizes: Sequence[int]) -> Value:
-    """So many elements of each axis from plain places on."""
+    """Return the slice of these sizes from plain starts on."""
     starts = _starts(places, x, slice_sizes)
     return op.parts(c, x, starts, [s + n for s, n in zip(starts, slice_sizes, strict=True)])
 
 
 def _dynamic_update_slice(c: Context, x: Value, new: Value, *places: Value) -> Value:
-    """x with a part of one axis replaced."""
+    """Return x with a slice of one axis replaced."""
     counts = [int(n) for n in new.shape]
     starts = _starts(places, x, counts)
     axes = [k for k, n in enumerate(counts) if n != int(x.shape[k])]
@@ -158,7 +158,7 @@ def _dynamic_update_slice(c: Context, x: Value, new: Value, *places: Value) -> V
 
 
 def _gather(c: Context, x: Value, index: Value, dimension_numbers: Value, slice_sizes: Sequence[int]) -> Value:
-    """The elements of one axis at plain places, in a row; other gathers are refused."""
+    """Return the elements of one axis at plain indices; other gathers are refused."""
     numbers = dimension_numbers
     if not is_plain(index):
         raise InputError("a gather by places that are computed from the inputs is not read")
@@ -190,7 +190,7 @@ def _reverse(c: Context, x: Value, dimensions: Sequence[int]) -> Value:
 
 
 def _dot_general(c: Context, a: Value, b: Value, dimension_numbers: Value) -> Value:
-    """Σ over the contracted axes; the axes of batches, then those of a, then those of b, are left.
+    """Sum over the contracted axes; the batch axes remain first, then those of a, then those of b.
 
     Source: JAX, ``jax.lax.dot_general``.
     """
@@ -261,7 +261,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def _sums_last(node: GraphNode, name: str) -> bool:
-    """Return whether no product sums over the first axis of a weight."""
+    """Return whether no product contracts the first axis of a weight."""
     if node.operator != "dot_general":
         return False
     contracted = node.attributes["dimension_numbers"][0]

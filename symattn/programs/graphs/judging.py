@@ -1,4 +1,4 @@
-"""Verification of exported graphs: each computes the attention that a specification says, or does not."""
+"""Verify exported graphs against a specification."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from symattn.verification.definitions.judging import expected as expected_gradie
 from symattn.verification.report import Check, Fault, Report
 from symattn.verification.semantics import Difference, IdentityResult, drawn, identity_test
 
-_JUDGED = Precision.of("float32")  # beyond what an implementation in it may do, a difference is a fault
-_LEFT = 1e-6  # of the squared difference that a mistake which explains it may leave: the graph is run in float64
+_JUDGED = Precision.of("float32")  # a difference that exceeds the bound of this precision is a fault
+_LEFT = 1e-6  # share of the squared difference that an explaining mistake may leave: the graph is run in float64
 _ABOUT = "The graph is run by the definitions of its operators; no runtime is, and nothing is said of its rounding."
 
 
-#: What proves that a program equals its specification at all sizes left open: the evidence, the hypotheses, and why it
-#: is no proof where it is none.
+#: Proves that a program equals its specification at all open sizes: returns the evidence, the hypotheses, and the
+#: reasons if there is no proof.
 Prover = Callable[[GraphProgram], tuple[Evidence, tuple[str, ...], tuple[str, ...]]]
-MOST = 64  # d_model · d_model · heads: what is proved within minutes
+MOST = 64  # largest d_model² · heads for which a proof takes minutes
 
 
 def judge_graph(
@@ -54,21 +54,21 @@ def judge_graph(
     seed: int,
     command: str,
 ) -> Report:
-    """Judge a graph as ``symattn.graphs.verify_graph`` says, with what ``prover`` proves.
+    """Judge a graph for ``symattn.graphs.verify_graph``, with a ``prover`` for all sizes.
 
-    Of a gradient the outputs are dq, dk and dv, or the first of them, one after the other. An input is the gradient of
-    the output, ``do``; without one they are the gradients of the sum of the output.
+    For a ``Gradient``, the outputs are dq, dk and dv, or the first of them, in this order. The input ``do`` is the
+    gradient of the output; without it, they are the gradients of the sum of the output.
     """
     spec, graph = spec or Attention(), read(source)
-    attention, asked = (spec.attention, WRT[: len(graph.outputs)]) if isinstance(spec, Gradient) else (spec, ())
-    if asked and len(graph.outputs) > len(WRT):
+    attention, wrt = (spec.attention, WRT[: len(graph.outputs)]) if isinstance(spec, Gradient) else (spec, ())
+    if wrt and len(graph.outputs) > len(WRT):
         raise InputError(f"{graph.name} has {len(graph.outputs)} outputs; dq, dk, dv are three")
-    specs: list[Any] = [Derivative(attention, by) for by in asked] or [spec]
+    specs: list[Any] = [Derivative(attention, by) for by in wrt] or [spec]
     programs = [replace(GraphProgram.of(graph, s, names), output=at) for at, s in enumerate(specs)]
     with listening() as notes:
         results = [tested(p, epsilon / len(programs), seed) for p in programs]
-    checks = tuple(map(semantics, results, (f"semantics of d{by}" for by in asked) if asked else ("semantics",)))
-    heard = [n.removeprefix("hypothesis: ") for n in (*(n for r in results for n in r.notes), *notes)
+    checks = tuple(map(semantics, results, (f"semantics of d{by}" for by in wrt) if wrt else ("semantics",)))
+    assumed = [n.removeprefix("hypothesis: ") for n in (*(n for r in results for n in r.notes), *notes)
              if n.startswith("hypothesis: ")]  # fmt: skip
     undecided = [f"The test of semantics did not decide: {r.reason}" for r in results if r.agrees is None]
     wrong = next(((p, r.difference) for p, r in zip(programs, results, strict=True) if r.difference is not None), None)
@@ -77,23 +77,23 @@ def judge_graph(
         undecided.append("The graph is no identity, but floats do not show it: a number nearly what is meant")
     judged = _Proved(Verdict.FAULT if fault else Verdict.UNDECIDED, (fault,) if fault else (), why=tuple(undecided))
     if not fault and not undecided:
-        judged = _Proved(Verdict.NO_FAULT) if asked else _proof(prover, prove, programs[0])
+        judged = _Proved(Verdict.NO_FAULT) if wrt else _proof(prover, prove, programs[0])
     open_ = judged.verdict is Verdict.UNDECIDED
     summed = (
-        () if not asked or "do" in programs[0].names else ("They are read as the gradients of the sum of the output.",)
+        () if not wrt or "do" in programs[0].names else ("They are read as the gradients of the sum of the output.",)
     )
     further = () if open_ else judged.why
-    if asked:
+    if wrt:
         further = (*summed, "Not proved for all sizes: gradients are tested at sizes.")
     return Report(
         judged.verdict, graph.name, "exact numbers", str(results[0].evidence.where), seed, judged.faults,
-        (*checks, *judged.checks), (*notes_of(programs[0], [*heard, *judged.hypotheses], results[0]), *further),
+        (*checks, *judged.checks), (*notes_of(programs[0], [*assumed, *judged.hypotheses], results[0]), *further),
         command=command, fields=changed_fields(attention), missing=judged.why if open_ else (),
     )  # fmt: skip
 
 
 def tested(program: GraphProgram, epsilon: float, seed: int) -> IdentityResult:
-    """Test a program for semantics. Raises ``InputError`` for what was wrong with the graph when it ran."""
+    """Run the test of semantics on a program. Raises ``InputError`` if the graph itself cannot be run."""
     wrong: list[InputError] = []
 
     def run(inputs: Mapping[str, object]) -> Value:
@@ -111,7 +111,7 @@ def tested(program: GraphProgram, epsilon: float, seed: int) -> IdentityResult:
 
 
 class _Proved(NamedTuple):
-    """A verdict beyond the test of semantics, and what a reader must know of it."""
+    """A verdict beyond the test of semantics, with its checks, hypotheses and reasons."""
 
     verdict: Verdict
     faults: tuple[Fault, ...] = ()
@@ -127,14 +127,14 @@ def semantics(identity: IdentityResult, name: str = "semantics") -> Check:
 
 
 def _proof(prover: Prover, prove: bool | None, program: GraphProgram) -> _Proved:
-    """A line for the proof, the hypotheses it needs, and why there is none; a counterexample is a fault.
+    """Return the verdict of a proof, with its hypotheses, or the reasons if there is none; a counterexample is a fault.
 
-    Without a proof for all sizes, the sizes that were tried must reach beyond all at which the specification changes.
+    Without a proof for all sizes, the sizes tried must reach beyond all positions at which the specification changes.
     """
     untried = program.sizes.untried(program.spec)
     unproved = Verdict.UNDECIDED if untried else Verdict.NO_FAULT
     more = (untried,) if untried else ()
-    if why := _unasked(program, prove):
+    if why := _not_attempted(program, prove):
         return _Proved(unproved, why=(*why, *more))
     evidence, said, reasons = prover(program)
     results, open_ = tuple(f"{w[:1].upper()}{w[1:]}." for w in reasons), ", ".join(program.sizes.open)
@@ -148,8 +148,8 @@ def _proof(prover: Prover, prove: bool | None, program: GraphProgram) -> _Proved
     return _Proved(unproved, (), (), said, (f"Not proved for all {open_}: {evidence.where}.", *results, *more))
 
 
-def _unasked(program: GraphProgram, prove: bool | None) -> tuple[str, ...]:
-    """Why no proof is tried, where none is."""
+def _not_attempted(program: GraphProgram, prove: bool | None) -> tuple[str, ...]:
+    """Say why no proof is attempted; () if one is."""
     open_ = program.sizes.open
     if not open_:
         return ("No size was left open: there is nothing to prove for all sizes.",)
@@ -162,14 +162,14 @@ def _unasked(program: GraphProgram, prove: bool | None) -> tuple[str, ...]:
 
 
 def notes_of(program: GraphProgram, hypotheses: list[str], identity: IdentityResult) -> tuple[str, ...]:
-    read_as = "Read as: " + "; ".join(s.told for s in program.slots) + "."
+    read_as = "Read as: " + "; ".join(s.words for s in program.slots) + "."
     assumed = tuple(f"Hypothesis: {h}." for h in dict.fromkeys(hypotheses))
     others = (n for n in identity.notes if not n.startswith("hypothesis: "))
     return (_ABOUT, read_as, *assumed, *(f"{n[:1].upper()}{n[1:]}." for n in others))
 
 
 def _fault(program: GraphProgram, difference: Difference, seed: int) -> Fault | None:
-    """The difference in float64, if no implementation in float32 could make it, and the mistake that explains it."""
+    """Return a fault with the difference in float64 and the mistake that explains it, if float32 does not allow it."""
     inputs = inputs_of(program, difference.sizes, seed)
     got = program.run(inputs).output
     assert got is not None
@@ -191,7 +191,7 @@ def _fault(program: GraphProgram, difference: Difference, seed: int) -> Fault | 
     return Fault(step, None, said, certified=True)
 
 
-#: The right output; whether one is legal, and the mistake that explains it, where it is farthest from the right one.
+#: The expected output; whether an output is legal at the place of its largest error; and the mistake that explains it.
 _Place = tuple[int, ...]
 _Floats = tuple[
     np.ndarray,
@@ -231,20 +231,20 @@ def _of_gradient(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats:
 
 
 def inputs_of(program: GraphProgram, sizes: Sizes, seed: int) -> dict[str, Value]:
-    """Inputs of those sizes: normal numbers, and masks in which every query may see the first key."""
+    """Draw inputs of these sizes: normal numbers, and masks in which every query may see the first key."""
     shapes, masks = drawn(sizes, program.spec, program.names, Random(seed))
     random = np.random.default_rng(seed)
     return {n: masks[n] if n in masks else random.standard_normal(s) for n, s in shapes.items()}
 
 
-# -- verification of graphs of gradients of attention: the jaxpr of ``jax.grad`` or ``jax.vjp`` ------------------------
-_NEAR = 1e-9  # of the largest gradient, by which a mistake may miss in float64
+# -- graphs of gradients of attention: the jaxpr of ``jax.grad`` or ``jax.vjp`` ----------------------------------------
+_NEAR = 1e-9  # tolerance of a mistake in float64, relative to the largest gradient
 
 
 class Derivative:
-    """The gradient of ⟨dO, Attention(Q, K, V)⟩ ``by`` one of q, k, v, of the definition itself; without dO of the sum.
+    """The gradient of ⟨dO, Attention(Q, K, V)⟩ ``by`` one of q, k, v; without dO, that of the sum of the output.
 
-    Everything else is that of the ``attention``.
+    All other attributes are those of the ``attention``.
     """
 
     def __init__(self, attention: Attention, by: str) -> None:
@@ -261,11 +261,11 @@ class Derivative:
 
 
 def _is_explained(run: Function, inputs: Mapping[str, Value], got: list[Value]) -> bool:
-    """Return whether a mistake gives all that the graph gave."""
+    """Return whether a mistake reproduces all outputs of the graph."""
     try:
         with np.errstate(all="ignore"):
             wrong = [np.asarray(y, dtype=np.float64) for y in run(inputs)]
-    except (ValueError, TypeError, LookupError, ZeroDivisionError):  # it cannot be made at these sizes
+    except (ValueError, TypeError, LookupError, ZeroDivisionError):  # the mistake does not apply at these sizes
         return False
     return all(
         y.shape == g.shape and bool((np.abs(y - g) <= _NEAR * np.abs(y).max(initial=0.0)).all())

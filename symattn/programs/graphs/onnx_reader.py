@@ -1,4 +1,4 @@
-"""Models of ONNX in the common form. Nothing of a file is believed; weights are not even read, but for their shapes."""
+"""Read ONNX models into the common form. A file is not trusted; of weights only the shapes are read."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 MOST_BYTES = 2**28
-_SMALL = 2**16  # entries of a constant
+_SMALL = 2**16  # most entries of a constant
 _MOST_AXES = 16
-_LONGEST = 2**16  # what an axis of an input may be fixed to
+_LONGEST = 2**16  # largest fixed length of an input's axis
 _OPSETS = range(11, 26)
-_FLATTENING = 13  # the first opset whose Softmax is of one axis
+_FLATTENING = 13  # the first opset whose Softmax is over one axis
 
 
 def read(path: str | Path) -> Graph:
-    """The graph of an .onnx file.
+    """Return the graph of an .onnx file.
 
-    Initializers of floats with axes are weights, which any numbers may stand for; others are constants. Raises
-    ``InputError`` for a file that cannot be read, is damaged or too large, and for data outside of its folder;
-    ``MissingExtra`` where onnx is not installed.
+    Initializers of floats with axes are weights with arbitrary numbers; others are constants. Raises ``InputError`` for
+    a file that cannot be read, is damaged or too large, and for data outside of its folder; ``MissingExtra`` if onnx is
+    not installed.
     """
     try:
         import onnx
@@ -48,13 +48,13 @@ def read(path: str | Path) -> Graph:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     except InputError:
         raise
-    except Exception as error:  # protobuf's own, which has no types
+    except Exception as error:  # protobuf's own, which is untyped
         raise InputError(f"{path} is not an ONNX model, or is damaged: {str(error)[:100]}") from None
     return of_model(model, file)
 
 
 def of_model(model: ModelProto, file: Path = Path("model.onnx")) -> Graph:
-    """The graph of a ``ModelProto``; ``file`` is where it was, for its name and its external data."""
+    """Return the graph of a ``ModelProto``; ``file`` gives its name and the place of its external data."""
     g, name = model.graph, file.name
     arrays = {a.name: a for a in g.initializer}
     if len(arrays) < len(g.initializer) or g.sparse_initializer:
@@ -67,7 +67,7 @@ def of_model(model: ModelProto, file: Path = Path("model.onnx")) -> Graph:
             weights.append(GraphArray(key, shape, label=_label(g, key)))
         else:
             constants[key] = _array(f"{name}: {key[:40]!r}", a, shape)
-    opset, spelled = _opset(name, model), _spelled(name, model)
+    opset, spelled = _opset(name, model), _inlined(name, model)
     known = (*spelled.input, *spelled.value_info, *spelled.output)
     types = {v.name: _type(v.type.tensor_type.elem_type) for v in known}
     nodes = tuple(_node(name, n, opset, types) for n in spelled.node)
@@ -76,7 +76,7 @@ def of_model(model: ModelProto, file: Path = Path("model.onnx")) -> Graph:
 
 
 def _opset(name: str, model: ModelProto) -> int:
-    """The version of ONNX's own operators. Raises InputError for one whose operators are not known to be these."""
+    """Return the version of ONNX's own operators. Raises ``InputError`` for an unsupported one."""
     result = {o.version for o in model.opset_import if o.domain in ("", "ai.onnx")}
     if len(result) != 1 or not result <= set(_OPSETS):
         outcome = ", ".join(map(str, sorted(result))) or "none"
@@ -84,11 +84,11 @@ def _opset(name: str, model: ModelProto) -> int:
     return int(result.pop())
 
 
-def _spelled(name: str, model: ModelProto) -> GraphProto:
-    """The graph without its numbers, with the types of its values: operators that the table lacks are spelled out.
+def _inlined(name: str, model: ModelProto) -> GraphProto:
+    """Return the graph without its numbers, with types of values, and with operators missing in the table inlined.
 
-    What ONNX defines by other operators, it spells out itself. Functions of the model's own are left as they are, since
-    they may grow beyond all bounds. Raises ``InputError`` where that fails.
+    ONNX itself inlines what it defines by other operators. The model's own functions are left as they are, since they
+    may grow without limit. Raises ``InputError`` if type inference fails.
     """
     from onnx import defs, helper, inliner, shape_inference
 
@@ -97,7 +97,7 @@ def _spelled(name: str, model: ModelProto) -> GraphProto:
     graph = helper.make_graph(g.node, g.name, [*g.input, *known], g.output, value_info=g.value_info)
     bare = helper.make_model(graph, opset_imports=model.opset_import)
     others = [("", schema.name) for schema in defs.get_all_schemas() if schema.name not in ONNX.rules]
-    with suppress(Exception):  # of its C++, which has no types; what is left is refused by its name
+    with suppress(Exception):  # untyped errors of its C++; remaining operators are refused by name
         bare = inliner.inline_selected_functions(bare, others, inline_schema_functions=True)
     try:
         return shape_inference.infer_shapes(bare).graph
@@ -113,7 +113,7 @@ def _type(number: int) -> str:
 
 
 def _label(graph: GraphProto, key: str) -> str:
-    """Return the label of a weight: its name, or the layer of the node that takes it if an exporter made that up."""
+    """Return the label of a weight: its name, or, if an exporter made that up, the layer of the node that takes it."""
     if not key.startswith("onnx::"):
         return key
     user = next((n.name for n in graph.node if key in n.input), "")
@@ -135,7 +135,7 @@ def _given(name: str, value: ValueInfoProto) -> GraphArray:
 
 
 def _shape(place: str, a: TensorProto, file: Path) -> tuple[int, ...]:
-    """The shape of an initializer, whose data must be as long, or in a file beside the model."""
+    """Return the shape of an initializer; check that its data fits, or is in a file next to the model."""
     shape = tuple(a.dims)
     if len(shape) > _MOST_AXES or any(n < 0 for n in shape):
         raise InputError(f"{place} has the shape {shape[:_MOST_AXES]}; the file is damaged")
@@ -147,21 +147,21 @@ def _shape(place: str, a: TensorProto, file: Path) -> tuple[int, ...]:
 
 
 def _check_data(place: str, a: TensorProto, shape: tuple[int, ...]) -> None:
-    """Raise InputError where an array of a type that is read holds another number of entries than its shape has."""
+    """Raise ``InputError`` if an array of a supported type has another number of entries than its shape."""
     from onnx import helper
 
     if a.data_type not in TYPES:
         return
     if a.HasField("raw_data"):
-        unit, held, entry = "bytes", len(a.raw_data), helper.tensor_dtype_to_np_dtype(a.data_type).itemsize
+        unit, count, entry = "bytes", len(a.raw_data), helper.tensor_dtype_to_np_dtype(a.data_type).itemsize
     else:
-        unit, held, entry = "numbers", len(getattr(a, helper.tensor_dtype_to_field(a.data_type))), 1
-    if math.prod(shape) * entry != held:
-        raise InputError(f"{place} has the shape {shape}, and holds {held} {unit}; the file is damaged")
+        unit, count, entry = "numbers", len(getattr(a, helper.tensor_dtype_to_field(a.data_type))), 1
+    if math.prod(shape) * entry != count:
+        raise InputError(f"{place} has the shape {shape}, and holds {count} {unit}; the file is damaged")
 
 
 def _check_external(place: str, results: Mapping[str, str], file: Path) -> None:
-    """Data of weights is not read; a place outside of the model's folder is refused all the same."""
+    """Raise ``InputError`` for external data outside of the model's folder, though it is not read."""
     folder = file.resolve().parent
     there = (folder / results.get("location", "")).resolve()
     if not there.is_relative_to(folder) or there == folder:
@@ -169,7 +169,7 @@ def _check_external(place: str, results: Mapping[str, str], file: Path) -> None:
 
 
 def _array(place: str, a: TensorProto, shape: tuple[int, ...]) -> np.ndarray:
-    """The numbers of a constant."""
+    """Return the numbers of a constant."""
     from onnx import numpy_helper
 
     if math.prod(shape) > _SMALL or a.data_location == 1:
@@ -190,7 +190,7 @@ def _node(name: str, proto: NodeProto, opset: int, types: Mapping[str, str]) -> 
     if operator == "Softmax" and opset < _FLATTENING:
         attributes = {"axis": 1, **attributes, "flattening": True}
     if operator == "Attention":
-        if "opset" in attributes:  # which is told below, and is no attribute of the operator
+        if "opset" in attributes:  # set below; the operator has no such attribute
             raise InputError(f"{name}: Attention: unknown attribute 'opset'")
         attributes = {**attributes, "opset": opset}
     return GraphNode(

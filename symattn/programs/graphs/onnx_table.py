@@ -1,7 +1,6 @@
-"""The operators of ONNX that are read, as calls of what ``graph_operators`` defines.
+"""The supported operators of ONNX, as calls of the functions of ``graph_operators``.
 
-Source: ONNX, Operator Schemas, opsets 11 to 25; what an operator took as an attribute before it became an input is
-taken as well.
+Source: ONNX, Operator Schemas, opsets 11 to 25; an input that used to be an attribute is also accepted as an attribute.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def _softmax(c: Context, x: Value, axis: int = -1, flattening: bool = False) -> 
 
 
 def _flatten(c: Context, x: Array, axis: int = 1) -> Value:
-    """Two axes: all before ``axis``, and all from there on."""
+    """Flatten to two axes: all before ``axis``, and all from there on."""
     k = x.ndim if axis == x.ndim else place(axis, x.ndim)
     lengths = [length(n) for n in x.shape]
     return op.reshape(c, x, (math.prod(lengths[:k]), math.prod(lengths[k:])))

@@ -1,4 +1,4 @@
-"""The common form of graphs: nodes that name an operator, constants, weights, inputs whose sizes may be letters."""
+"""The common form of graphs: nodes that name an operator, constants, weights, and inputs with open sizes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ MOST_NODES = 10_000
 
 
 class Ref(NamedTuple):
-    """A value by its name in the graph."""
+    """A reference to a value by its name in the graph."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class GraphNode:
-    """An operator of the graph's own language, what it takes (``Ref``, plain values, lists of them), what it makes.
+    """An operator of the graph's own language, its operands (``Ref``, plain values, lists of them), and its outputs.
 
-    An operand that is left out is None. ``attributes`` are told by name. ``types`` are those of what it makes, such as
-    ``uint8``, ``bool`` and ``float`` for one of any format, where the graph tells them, else an empty word or none.
+    A missing operand is None. ``attributes`` are passed by name. ``types`` are those of the outputs, such as ``uint8``,
+    ``bool``, and ``float`` for any float format; if the graph does not state them, "" or missing.
     """
 
     operator: str
@@ -39,13 +39,13 @@ class GraphNode:
     types: tuple[str, ...] = ()
 
     def refs(self) -> Iterator[Ref]:
-        """The values that it takes."""
+        """Yield the references that the node takes."""
         yield from refs((self.operands, tuple(self.attributes.values())))
 
 
 class GraphArray(NamedTuple):
-    """An input or a weight: its name, its lengths, a word where a length was left open, whether it holds floats, and
-    what it is called by those who made it, where that is another name."""
+    """An input or a weight: its name, its shape with words for open sizes, whether it holds floats, and its label, the
+    original name if that is another one."""
 
     name: str
     shape: tuple[int | str, ...]
@@ -55,13 +55,13 @@ class GraphArray(NamedTuple):
 
 @dataclass(frozen=True)
 class Dialect:
-    """The operators of a language of graphs, ``rules`` by name; which of them do what weights have to be known by.
+    """The operators of a language of graphs, ``rules`` by name, and their roles in recognising weights.
 
-    apart       take ``Joined`` arrays as they are
-    turned      transpose a matrix
-    passed      leave its first axis first
-    transposes  tells whether a node multiplies by the transpose of the operand of this name
-    tuples      whether what a node makes is one value, and an operator takes its parts
+    apart       operators that take ``Joined`` arrays as they are
+    turned      operators that transpose a matrix
+    passed      operators that keep the first axis first
+    transposes  returns whether a node multiplies by the transpose of the operand of this name
+    tuples      whether a node has one output, a tuple, from which an operator takes items
     """
 
     rules: Mapping[str, Rule] = field(repr=False)
@@ -76,7 +76,7 @@ class Dialect:
 class Graph:
     """A graph of one ``dialect``: nodes in an order in which they can be run.
 
-    ``weights`` are arrays that any numbers may stand for, ``constants`` values that are what they are.
+    ``weights`` are arrays with arbitrary numbers, ``constants`` fixed values.
     """
 
     dialect: Dialect
@@ -97,17 +97,17 @@ class Graph:
 
     @property
     def used(self) -> frozenset[str]:
-        """The values that some node takes, or that are outputs."""
+        """The names of values that some node takes, or that are outputs."""
         return frozenset(r.name for node in self.nodes for r in node.refs()) | frozenset(self.outputs)
 
     @property
     def letters(self) -> tuple[str, ...]:
-        """The sizes that were left open, in the order in which the inputs name them."""
+        """The open sizes, in the order of the inputs."""
         return tuple(dict.fromkeys(n for g in self.inputs for n in g.shape if isinstance(n, str)))
 
 
 def refs(x: Value) -> Iterator[Ref]:
-    """The references within an operand."""
+    """Yield the references within an operand."""
     if isinstance(x, Ref):
         yield x
     elif isinstance(x, (list, tuple)):
@@ -116,7 +116,7 @@ def refs(x: Value) -> Iterator[Ref]:
 
 
 def _check(name: str, nodes: tuple[GraphNode, ...], known: list[str], outputs: tuple[str, ...]) -> None:
-    """Raise InputError for a name that stands twice, and for a value that nothing before its use makes."""
+    """Raise ``InputError`` for a name that occurs twice, and for a value that no earlier node makes."""
     there = set(known)
     if len(there) < len(known):
         twice = next(n for n in known if known.count(n) > 1)
@@ -135,7 +135,7 @@ def _check(name: str, nodes: tuple[GraphNode, ...], known: list[str], outputs: t
 
 
 # -- running a graph on any kind of array: node by node, each operator by its name in the table of its language --------
-#: What a front end makes of a function of arrays of these shapes: its graph.
+#: Returns the graph of a function of arrays of these shapes.
 Export = Callable[[Function, Sequence[tuple[int, ...]]], Graph]
 
 
@@ -146,11 +146,10 @@ def on_kind(
     constant: Callable[[Value], Value] = lambda x: x,
     graphs: dict[str, Graph] | None = None,
 ) -> Function:
-    """``function`` for arrays of ``kind``; arguments that are none of it, such as masks, are constants.
+    """Return ``function`` for arrays of ``kind``; other arguments, such as masks, are constants.
 
-    ``constant`` is an argument as the function takes it; ``graphs`` keeps what
-    was exported, by shapes and constants. Raises what ``export`` raises, and ``InputError`` for an operator that is not
-    read.
+    ``constant`` converts such an argument for the function; ``graphs`` caches exported graphs by shapes and constants.
+    Raises what ``export`` raises, and ``InputError`` for an unsupported operator.
     """
     graphs = {} if graphs is None else graphs
 
@@ -175,7 +174,7 @@ def on_kind(
 
 
 def as_function(graph: Graph) -> Function:
-    """The graph as a function of its inputs, in their order or by name; of several outputs it gives the first."""
+    """Return the graph as a function of its inputs, in order or by name, which returns the first output."""
 
     def called(*places: Value, **keywords: Value) -> Value:
         arrays = dict(zip((x.name for x in graph.inputs), places, strict=False)) | keywords
@@ -185,12 +184,12 @@ def as_function(graph: Graph) -> Function:
 
 
 def unknown(graph: Graph) -> tuple[str, ...]:
-    """The operators of a graph that are not read, each once."""
+    """Return the unsupported operators of a graph, each once."""
     return tuple(dict.fromkeys(node.operator for node in graph.nodes if node.operator not in graph.dialect.rules))
 
 
 def check_operators(graph: Graph) -> None:
-    """Raise InputError that names the first operator that is not read."""
+    """Raise ``InputError`` with the first unsupported operator."""
     names = unknown(graph)
     if names:
         more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
@@ -200,10 +199,10 @@ def check_operators(graph: Graph) -> None:
 
 
 def run(graph: Graph, inputs: Mapping[str, Value], like: object) -> tuple[Value, ...]:
-    """The outputs of the graph for arrays by the names of its inputs and weights, on the kind of array of ``like``.
+    """Return the outputs of the graph for arrays by the names of its inputs and weights, on the kind of ``like``.
 
-    Raises ``InputError`` for an operator that is not read and for a missing array that some node takes; what a
-    kind lacks is refused by name, with the operator that asked for it.
+    Raises ``InputError`` for an unsupported operator and for a missing array that some node takes; operations that a
+    kind lacks are refused by name, with the operator that needs them.
     """
     context = Context(like)
     values: dict[str, Value] = {**graph.constants, **inputs}
@@ -225,7 +224,7 @@ def run(graph: Graph, inputs: Mapping[str, Value], like: object) -> tuple[Value,
 
 
 def _typed(graph: Graph, node: GraphNode) -> GraphNode:
-    """The node; one that may be of truth values or of bits by the name that it has for what it makes."""
+    """Return the node, with the operator for bits if it has one and its output is not boolean."""
     of_bits = f"{node.operator}.bits"
     known = of_bits in graph.dialect.rules and node.types[:1] != ("bool",)
     return replace(node, operator=of_bits) if known else node

@@ -1,4 +1,4 @@
-"""Programs of ``torch.export`` in the common form. A program is given as an object: a file of one is not opened."""
+"""Read programs of ``torch.export`` into the common form. A program is an object: files of programs are not opened."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 _LEFT_OUT = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size")
 _TYPES = {"bool": "bool", "int64": "int", "int32": "int", "int16": "int", "int8": "int", "uint8": "int"}
 _TYPES |= dict.fromkeys(("float64", "float32", "float16", "bfloat16"), "float")
-#: Torch's own attention: of a function that calls it residues do not see the code, and give no bound.
+#: Torch's own attention, whose code residues do not see, so that they give no bound for a function that calls it.
 _DOCUMENTED = "aten.scaled_dot_product_attention"
-#: Options that say where a tensor lies, not what it is.
+#: Options for where a tensor is stored, not what it is.
 _PLACED = ("device", "layout", "pin_memory", "memory_format")
 
 
 def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
-    """Return what makes of a function of tensors one for arrays of a kind, as ``running.on_kind`` has it.
+    """Return a converter of functions of tensors to functions of arrays of a kind; see ``running.on_kind``.
 
-    It raises ``InputError`` where the function cannot be exported, and where an operator is not read.
+    It raises ``InputError`` if the function cannot be exported, or an operator is not supported.
     """
     warm()
     torch, graphs = import_torch(), dict[str, Graph]()
 
     def make(function: Function, kind: type[Planes]) -> Function:
-        torch.set_num_threads(1)  # threads do not outlive a copy of the process
+        torch.set_num_threads(1)  # threads do not survive copying the process
         label = getattr(function, "__name__", type(function).__name__)
 
         def export(of_tensors: Function, shapes: Sequence[tuple[int, ...]]) -> Graph:
@@ -89,36 +89,36 @@ def _exported(function: Function, examples: list[Tensor], label: str) -> Exporte
             warnings.simplefilter("ignore")  # torch's own
             try:
                 return export(Exported())
-            except RuntimeError:  # a backward pass within it, which is traced first
+            except RuntimeError:  # it contains a backward pass, which must be traced first
                 from torch.fx.experimental.proxy_tensor import make_fx
 
                 return export(make_fx(function)(*examples))
-    except Exception as error:  # whatever a foreign function raises
+    except Exception as error:  # a user's function may raise anything
         raise InputError(f"{label} cannot be exported: {one_line(error)}") from error
 
 
-def _spelled(program: ExportedProgram, name: str) -> ExportedProgram:
-    """The program in operators of the table, as far as torch spells the others out, and without those that write."""
+def _decomposed(program: ExportedProgram, name: str) -> ExportedProgram:
+    """Return the program with missing and mutating operators decomposed, as far as torch can."""
     called = {node.target for node in program.graph.nodes if node.op == "call_function" and not _is_check(node)}
     if all(_name(target) in RULES and not _writes(target) for target in called):
-        return program  # as most are: to spell one out takes longer than to export it
+        return program  # the usual case: decomposing takes longer than exporting
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own
-            return program.run_decompositions(_spellings())
-    except Exception as error:  # whatever operators of others raise
+            return program.run_decompositions(_decompositions())
+    except Exception as error:  # custom operators may raise anything
         raise InputError(f"{name} cannot be exported: {one_line(error)}") from error
 
 
 @cache
-def _spellings() -> Mapping[object, Function]:
-    """Return torch's ways to spell an operator in others, of operators that are not in the table."""
+def _decompositions() -> Mapping[object, Function]:
+    """Return torch's decompositions of operators that are not in the table."""
     every = import_torch().export.default_decompositions()
-    return {target: spelling for target, spelling in every.items() if _name(target) not in RULES}
+    return {target: rule for target, rule in every.items() if _name(target) not in RULES}
 
 
 def _name(target: object) -> str:
-    """``aten.view`` for an overload of it, ``getitem`` for Python's operator."""
+    """Return ``aten.view`` for an overload of it, ``getitem`` for Python's operator."""
     packet = getattr(target, "overloadpacket", None)
     return str(packet) if packet is not None else str(getattr(target, "__name__", target))
 
@@ -133,17 +133,17 @@ def _writes(target: object) -> bool:
 
 @cache
 def warm() -> None:
-    """Export something once, as what that imports takes seconds, which copies of this process then share."""
+    """Export something once, so that copies of this process share the imports, which take seconds."""
     torch = import_torch()
     of_program(_exported(lambda x: x.add_(1), [torch.zeros(1)], "nothing"))
 
 
 def of_program(program: ExportedProgram, name: str = "the program", every: bool = False) -> Graph:
-    """The graph of an ``ExportedProgram``, of its first output or of ``every`` one.
+    """Return the graph of an ``ExportedProgram``, of its first output or of ``every`` output.
 
-    Parameters are weights, buffers and constants what they are.
+    Parameters are weights; buffers and constants keep their values.
     """
-    program = _spelled(program, name)
+    program = _decomposed(program, name)
     kinds = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     inputs, weights, constants, nodes = [], [], {}, []
     outputs: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ def of_program(program: ExportedProgram, name: str = "the program", every: bool 
             if result == "PARAMETER":
                 weights.append(GraphArray(node.name, _shape(node.meta["val"].shape), label=spec.target))
             elif result in ("BUFFER", "CONSTANT_TENSOR"):
-                constants[node.name] = _held(program, spec.target)
+                constants[node.name] = _values(program, spec.target)
             elif result == "USER_INPUT":
                 value = node.meta.get("val")
                 if hasattr(value, "shape"):
@@ -166,7 +166,7 @@ def of_program(program: ExportedProgram, name: str = "the program", every: bool 
         elif node.op == "call_function":
             nodes += list(_node(node))
         elif node.op == "output":
-            # those that a caller gets: before them may stand buffers that the program changes
+            # only the outputs for the caller: buffers that the program changes may precede them
             returned = (s.arg for s in program.graph_signature.output_specs if s.kind.name == "USER_OUTPUT")
             outputs = tuple(arg.name for arg in returned if hasattr(arg, "name"))[: None if every else 1]
         else:
@@ -193,11 +193,11 @@ def _operand(x: Value) -> Value:
 
 
 def _shape(shape: Iterable[object]) -> tuple[int | str, ...]:
-    """Lengths, a word for each that was left open."""
+    """Return the lengths, with words for open ones."""
     return tuple(n if isinstance(n, int) else str(n) for n in shape)
 
 
-def _held(program: ExportedProgram, target: str) -> np.ndarray:
+def _values(program: ExportedProgram, target: str) -> np.ndarray:
     tensor = program.state_dict.get(target, program.constants.get(target))
     if tensor is None:
         raise InputError(f"the program holds no values of {target}")

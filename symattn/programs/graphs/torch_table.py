@@ -1,4 +1,4 @@
-"""The operators of ``torch.export`` that are read, as calls of what ``graph_operators`` defines.
+"""The supported operators of ``torch.export``, as calls of the functions of ``graph_operators``.
 
 A name is that of the operator without its overload: ``aten.view``. Source: PyTorch, ATen's ``native_functions.yaml``.
 """
@@ -26,7 +26,7 @@ def _dropout(c: Context, x: object, rate: float, train: bool) -> Value:
 
 
 def _to(c: Context, x: Value, *arguments: Value, **more: Value) -> Value:
-    """Cast to a type, which may stand before or after a device; another array gives its own."""
+    """Cast to a type, which may be before or after a device, or to the type of another array."""
     if arguments and not isinstance(arguments[0], str) and hasattr(arguments[0], "dtype"):
         return cast_like(c, x, arguments[0])
     kind = next((t for t in (*arguments, more.get("dtype")) if isinstance(t, str)), None)
@@ -58,7 +58,7 @@ def _softmax(c: Context, x: Value, dim: int, dtype: Value = None) -> Value:
 
 
 def _extreme(name: str, reduced: str) -> Rule:
-    """The largest or smallest of two, or along an axis, where places are not given."""
+    """Return the operator for the larger or smaller of two arrays, or along an axis, without indices."""
 
     def run(c: Context, x: Value, other: Value = None, keep: bool = False) -> Value:
         if other is None:
@@ -71,17 +71,17 @@ def _extreme(name: str, reduced: str) -> Rule:
 
 
 def _never_read(c: Context, shape: Value, *_: object, **__: object) -> Value:
-    """An array whose elements must be written before they are read: until then they are a number that nobody means."""
+    """Return an uninitialised array, filled with a number that no code can mean."""
     return op.full(c, getattr(shape, "shape", shape), float(2**31 - 1))
 
 
 def _scattered(c: Context, x: Value, part: Value, dim: int = 0, *ends: Value) -> Value:
-    """x with every element of a slice of an axis replaced."""
+    """Return x with every element of a slice of an axis replaced."""
     return op.replaced(c, x, part, dim, range(int(length(x.shape[dim])))[slice(*ends)])
 
 
 def _split(c: Context, x: Value, size: int, dim: int = 0) -> Value:
-    """Parts of one length; the last may be shorter."""
+    """Split an axis into parts of one length; the last may be shorter."""
     n = int(length(x.shape[dim]))
     return op.split(c, x, [min(int(size), n - at) for at in range(0, n, int(size))], dim)
 
@@ -94,7 +94,7 @@ def _repeated(c: Context, x: Value, times: Value) -> Value:
 
 
 def _pad(c: Context, x: Value, ends: Value, mode: str = "constant", value: float | None = None) -> Value:
-    """x with entries of one value before and after each axis, from the last axis on."""
+    """Pad x with entries of one value before and after each axis, from the last axis on."""
     if mode != "constant" or min(map(int, ends)) < 0:
         raise InputError("padding with other entries than one value, or that takes entries away, is not read")
     for axis, (before, after) in enumerate(zip(ends[::2], ends[1::2], strict=True), 1):
@@ -103,14 +103,14 @@ def _pad(c: Context, x: Value, ends: Value, mode: str = "constant", value: float
 
 
 def _finite_numbers(c: Context, x: Value, nan: float | None = None, *infinite: float | None) -> Value:
-    """x with a number in the place of undefined elements."""
+    """Replace undefined elements of x by a number."""
     if any(n is not None for n in infinite):
         raise InputError("numbers in the place of infinities are not read")
     return op.where(c, c.xp.isnan(c.lifted(x)), nan or 0.0, x)
 
 
 def _vector_norm(c: Context, x: Value, order: float = 2, dim: Value = None, keep: bool = False, **_: object) -> Value:
-    """√Σ x² along axes."""
+    """Return √Σ x² along axes."""
     if order != 2:
         raise InputError(f"a norm of order {order} is not read")
     return op.unary("sqrt")(c, _reduce("sum")(c, op.binary("multiply")(c, x, x), dim, keep))
@@ -126,7 +126,7 @@ def _layer_norm(
 
 
 def _attention(c: Context, *arrays: Value, **more: Value) -> Value:
-    """Torch's own attention as it is documented."""
+    """Compute torch's own attention as it is documented."""
     if c.kind is not None and hasattr(c.kind, "field"):
         note("torch's scaled_dot_product_attention is taken as documented; its own code is left to floats")
     return op.scaled_dot_product_attention(c, *arrays, **more)
@@ -170,7 +170,7 @@ RULES: Mapping[str, Rule] = {
     "aten.nan_to_num": _finite_numbers,
     "aten.pad": _pad,
     "aten.copy": lambda c, x, source, *_: op.expand(c, source, x.shape),
-    **dict.fromkeys(("aten.full_like", "aten.fill"), lambda c, x, *told, **more: _full(c, x.shape, *told, **more)),
+    **dict.fromkeys(("aten.full_like", "aten.fill"), lambda c, x, *values, **more: _full(c, x.shape, *values, **more)),
     "aten.scalar_tensor": lambda c, value, **_: value,
     "aten.slice_scatter": _scattered,
     "aten.repeat": _repeated,

@@ -1,8 +1,8 @@
 """Values in a graph: arrays of a kind, and plain values, such as sizes, positions and masks of NumPy.
 
-Plain values meet arrays of a kind by ``lifted``. Three things that a graph can only write as floats are taken for what
-they stand for, and noted as hypotheses: a float next to √k or 1/√k for a whole k, the float32 of a short decimal, such
-as ε = 10⁻⁶, and the least number of a format, or one from −10⁹ on, which forbids as −∞ does.
+``lifted`` converts plain values to arrays of a kind. Three things that a graph can only write as floats are replaced by
+what they stand for, and noted as hypotheses: a float next to √k or 1/√k for a whole k, the float32 of a short decimal,
+such as ε = 10⁻⁶, and the least number of a format, or one below −10⁹, which forbids as −∞ does.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from symattn.arrays.namespace import namespace_of
 from symattn.arrays.notes import note
 from symattn.document.errors import InputError, Refused
 
-#: A value of a graph: an array of a kind, or a plain one, such as a number, a size, a mask of NumPy.
+#: A value of a graph: an array of a kind, or a plain value, such as a number, a size, or a NumPy mask.
 Value = Any
-#: What an operator does with a node: the context, its operands in order, its attributes by name.
+#: The function of an operator: it takes the context, the operands in order, and the attributes by name.
 Rule = Callable[..., Value]
 
 _LARGEST_ROOT = 4096
-_WIDEST = 1e38  # what float32 holds
+_WIDEST = 1e38  # roughly the largest float32
 _LEAST = {float(np.finfo(t).min) for t in (np.float64, np.float32, np.float16)}
 _LEAST.add(float(ml_dtypes.finfo(ml_dtypes.bfloat16).min))
-_FORBIDS = -1e9  # what people write for −∞, from here on
+_FORBIDS = -1e9  # numbers up to this one are written for −∞
 
 
 class Context:
-    """The kind of array that a graph is run on: ``kind`` is None for NumPy's floats."""
+    """The kind of array on which a graph is run: ``kind`` is None for NumPy's floats."""
 
     def __init__(self, like: Value) -> None:
         self.kind: Any = type(like) if isinstance(like, ArrayBase) else None
         self.xp: Any = like.__array_namespace__()
         self.dtype = None if self.kind else like.dtype
-        self.in_letters = self.kind is not None and like.dtype is None  # of which booleans are conditions on places
-        self.in_floats = hasattr(self.kind, "tables")  # where tables of angles are read, what leads to them
+        self.in_letters = self.kind is not None and like.dtype is None  # booleans are conditions on positions
+        self.in_floats = hasattr(self.kind, "tables")  # plain numbers stay floats, since they lead to tables of angles
 
     def lifted(self, x: Value) -> Value:
-        """A value as an array of the kind; booleans and whole numbers that a condition may hold stay as they are."""
+        """Return a value as an array of the kind; booleans stay as they are unless the kind has letters."""
         if isinstance(x, ArrayBase):
             return x
         if self.kind is None:
@@ -54,12 +54,12 @@ class Context:
         entries = np.asarray(x, dtype=object)
         values = np.empty(entries.shape, dtype=object)
         for at in np.ndindex(entries.shape):
-            x_at = entries[at]  # a size, a whole number, or a float as what it stands for
+            x_at = entries[at]  # a size, a whole number, or a float, which is replaced by what it stands for
             values[at] = self._meant(float(x_at)) if isinstance(x_at, (float, np.floating)) else self.kind.of(x_at)
         return values[()] if not entries.shape else self._joined(values)
 
     def _joined(self, entries: np.ndarray) -> Value:
-        """An array of numbers."""
+        """Return an array of the kind from its entries."""
         if self.in_letters:
             return self.kind.literal(entries)
         flat = [entries[at] for at in np.ndindex(entries.shape)]
@@ -81,10 +81,10 @@ class Context:
 
 @dataclass(frozen=True)
 class Joined:
-    """Arrays side by side along the last axis, kept apart; ``turned`` swaps the last two axes of the whole.
+    """Arrays side by side along the last axis, but stored separately; ``turned`` swaps the last two axes of the whole.
 
-    Queries, keys and values that one matrix makes stay three arrays: what is known of the entries of each, such as that
-    they are whole numbers, is not lost in those of the others.
+    Queries, keys and values from one matrix stay three arrays, so that a property of the entries of one, such as being
+    whole numbers, is not lost among the others.
     """
 
     parts: tuple[Value, ...]
@@ -97,16 +97,16 @@ class Joined:
 
     @property
     def shape(self) -> tuple[Value, ...]:
-        """The lengths of the whole, not turned."""
+        """The shape of the whole, before it is turned."""
         return (*self.parts[0].shape[:-1], sum(int(p.shape[-1]) for p in self.parts))
 
     def whole(self, c: Context) -> Value:
-        """One array."""
+        """Return the parts as one array."""
         result = c.xp.concat(self.parts, axis=-1)
         return c.xp.matrix_transpose(result) if self.turned else result
 
     def between(self, start: Value, stop: Value) -> Value:
-        """The part from ``start`` to ``stop``, if it is one; else None."""
+        """Return the part that is the slice from ``start`` to ``stop``, or None."""
         at, n = 0, self.shape[-1]
         for p in self.parts:
             end = at + int(p.shape[-1])
@@ -117,7 +117,7 @@ class Joined:
 
 
 def root(x: float) -> tuple[int, bool]:
-    """(k, whether it is the reciprocal) where x is a float next to √k or 1/√k and no number that was meant; else 0.
+    """Return (k, False) if x is the float next to √k, (k, True) if next to 1/√k, and (0, False) for all other numbers.
 
     >>> root(0.3535533905932738), root(0.5)
     ((8, True), (0, False))
@@ -134,7 +134,7 @@ def root(x: float) -> tuple[int, bool]:
 
 
 def decimal(x: float) -> float:
-    """The decimal of at most six digits that a float32 is nearest to, noted as a hypothesis; x where there is none.
+    """Return the decimal of at most six digits whose float32 is x, noted as a hypothesis; x if there is none.
 
     >>> decimal(9.999999747378752e-06), decimal(0.25), decimal(0.1234567)
     (1e-05, 0.25, 0.1234567)
@@ -152,10 +152,10 @@ def is_plain(x: object) -> bool:
 
 
 def are_booleans(mask: Value) -> bool:
-    """Return whether a mask says which scores are allowed, and is no number to add to them.
+    """Return whether a mask says which scores are allowed, rather than being added to them.
 
-    Letters have no type: conditions on places are told by their form. Raises ``Refused`` for other letters, which may
-    be either.
+    Letters have no type: conditions on positions are recognised by their form. Raises ``Refused`` for other letters,
+    which may be either.
     """
     if mask.dtype is not None:
         return bool(namespace_of(mask).isdtype(mask.dtype, "bool"))
@@ -163,7 +163,7 @@ def are_booleans(mask: Value) -> bool:
 
 
 def length(x: Value) -> Value:
-    """A size as it was found: a plain number as such, a letter as it is."""
+    """Return a size as an int if it is known, else as it is."""
     if isinstance(x, np.ndarray):
         x = x.reshape(-1)[0] if x.size == 1 else x
     if isinstance(x, (np.integer, int)):
@@ -175,7 +175,7 @@ def length(x: Value) -> Value:
 
 
 def place(axis: Value, axes: int) -> int:
-    """An axis counted from the front. Raises InputError where there is no such axis."""
+    """Return an axis counted from the front. Raises ``InputError`` if there is no such axis."""
     k = int(axis)
     if not -axes <= k < axes:
         raise InputError(f"the axis {k} of an array of {axes} axes")
@@ -183,12 +183,12 @@ def place(axis: Value, axes: int) -> int:
 
 
 def lengths(x: Value) -> tuple[Value, ...]:
-    """A list of sizes, from an array of them or a list."""
+    """Return the sizes in an array or a list."""
     return tuple(length(n) for n in (x.reshape(-1) if isinstance(x, np.ndarray) else x))
 
 
 def sizes(shape: Value) -> np.ndarray:
-    """Lengths as a plain array: whole numbers, or objects where there are letters among them."""
+    """Return a shape as a plain array of whole numbers, or of objects if some sizes are open."""
     result = [length(n) for n in shape]
     if all(isinstance(n, int) for n in result):
         return np.array(result, dtype=np.int64)
@@ -199,7 +199,7 @@ def sizes(shape: Value) -> np.ndarray:
 
 
 def whole(x: object, what: str) -> int:
-    """A whole number that must be known. Raises InputError for a letter."""
+    """Return a whole number that must be known. Raises ``InputError`` for an open size."""
     result = length(x)
     if not isinstance(result, int):
         raise InputError(f"{what} depends on a size that was left open: {result}")
@@ -207,64 +207,63 @@ def whole(x: object, what: str) -> int:
 
 
 # -- types and ranges --------------------------------------------------------------------------------------------------
-# Types, and casts to them; whole numbers in so many bits: one beyond the range of its type would wrap around there.
-#
-# Here whole numbers of NumPy are int64 whatever their type is called, and none wraps around: it is refused.
+# A whole number beyond the range of its type would wrap around in the graph. Here NumPy's whole numbers are int64
+# whatever the name of their type, and a number that would wrap around is refused.
 
 _WIDE = 2**63
-_SIZES = ("int32", "int64")  # the types of sizes and positions, which are taken to hold those that were left open
+_SIZES = ("int32", "int64")  # the types of sizes and positions, which are assumed to hold open ones
 
-UNKNOWN = "unknown"  # the type of what a language types, and could not type here
+UNKNOWN = "unknown"  # the type of a value that a typed language could not infer
 
 _KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float"}
 
 
 def type_name(dtype: object) -> str:
-    """Return ``float`` for floats of any format, those of ml_dtypes as well; else the name, such as ``uint8``."""
+    """Return ``float`` for floats of any format, including those of ml_dtypes; else the name, such as ``uint8``."""
     name = str(dtype).removeprefix("torch.")
     return "float" if name.startswith(("float", "bfloat")) else name
 
 
-def settled(x: Value, told: str) -> Value:
-    """A value of a node as one of the type ``told``; an empty word says nothing of it.
+def settled(x: Value, declared: str) -> Value:
+    """Return a value of a node as one of its declared type; "" declares nothing.
 
-    Plain numbers are made arrays, those of a floating type floats. Raises ``InputError`` for whole numbers that do not
-    fit their type, ``Refused`` for computed ones of a type that may be too narrow for them.
+    Plain numbers become arrays, of floats if the type is. Raises ``InputError`` for whole numbers that do not fit their
+    type, ``Refused`` for computed ones of a type that may be too narrow for them.
     """
     computed = not is_plain(x) or isinstance(x, Joined)
-    if told == UNKNOWN and not computed and np.asarray(x).dtype.kind in "iuO":
+    if declared == UNKNOWN and not computed and np.asarray(x).dtype.kind in "iuO":
         raise InputError("whole numbers of an unknown type are not read, as they may wrap around")
-    if told.startswith(("int", "uint")):
+    if declared.startswith(("int", "uint")):
         if computed or np.asarray(x).dtype == object:
-            if told not in _SIZES:
-                raise Refused(f"computed numbers of the type {told} are not read, as they may wrap around")
+            if declared not in _SIZES:
+                raise Refused(f"computed numbers of the type {declared} are not read, as they may wrap around")
             return x
-        check_range(x, told)
+        check_range(x, declared)
         return np.asarray(x)
-    if told == "float" and not computed and np.asarray(x).dtype.kind in "iu":
+    if declared == "float" and not computed and np.asarray(x).dtype.kind in "iu":
         return np.asarray(x, dtype=np.float64)
     return x
 
 
-def check_range(x: object, told: str) -> None:
-    """Raise InputError for a plain number that is not in the range of a type such as ``uint8``."""
-    bits, signed = int(told.lstrip("uint")), not told.startswith("u")
+def check_range(x: object, dtype: str) -> None:
+    """Raise ``InputError`` for a plain number that is not in the range of a type such as ``uint8``."""
+    bits, signed = int(dtype.lstrip("uint")), not dtype.startswith("u")
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     a = np.asarray(x)
     for n in (a.min(), a.max()) if a.size else ():
         if not low <= n <= high:
-            raise InputError(f"{int(n)} does not fit {told}, and what it is cut to, or wraps around to, is not read")
+            raise InputError(f"{int(n)} does not fit {dtype}, and what it is cut to, or wraps around to, is not read")
 
 
 def as_int64(x: np.ndarray) -> np.ndarray:
-    """Whole numbers of any type as int64. Raises InputError for those beyond it."""
+    """Return whole numbers of any type as int64. Raises ``InputError`` for those beyond it."""
     if x.size and x.dtype.kind == "u":
         check_range(x, "int64")
     return x.astype(np.int64)
 
 
 def check_wide(name: str, a: Value, b: Value) -> None:
-    """Raise InputError where NumPy's int64 may wrap around in a sum, a difference, a product or a power."""
+    """Raise ``InputError`` if NumPy's int64 may wrap around in a sum, a difference, a product or a power."""
     arrays = [np.asarray(n) for n in (a, b)]
     if not {n.dtype.kind for n in arrays} <= {"i", "u", "b"} or name not in ("add", "subtract", "multiply", "power"):
         return
@@ -275,7 +274,7 @@ def check_wide(name: str, a: Value, b: Value) -> None:
 
 
 def are_whole(*arrays: Value) -> bool:
-    """Return whether plain values are booleans, whole numbers or ±∞, of which NumPy's sums and products are exact."""
+    """Return whether values are plain booleans, whole numbers or ±∞, whose sums and products are exact in NumPy."""
     for a in arrays:
         if not is_plain(a) or isinstance(a, Joined) or np.asarray(a).dtype == object:
             return False
@@ -287,7 +286,7 @@ def are_whole(*arrays: Value) -> bool:
 
 
 def bits(rule: Rule) -> Rule:
-    """An operator of whole numbers bit by bit, by the function of NumPy. It raises Refused for computed numbers."""
+    """Return a bitwise operator of whole numbers by NumPy's function; it raises ``Refused`` for computed numbers."""
 
     def run(c: Context, *arrays: Value) -> Value:
         if not all(map(is_plain, arrays)):
@@ -299,9 +298,9 @@ def bits(rule: Rule) -> Rule:
 
 # -- casts -------------------------------------------------------------------------------------------------------------
 def cast(c: Context, x: Value, to: str) -> Value:
-    """To ``bool``, ``int`` or ``float``; from float to float nothing is rounded, so that exact numbers stay so.
+    """Cast to ``bool``, ``int`` or ``float``; floats are not rounded, so that exact numbers stay exact.
 
-    Raises ``InputError`` for numbers that are computed and cast to whole ones: what is cut off is not followed.
+    Raises ``InputError`` for computed numbers that are cast to whole ones, since truncation is not supported.
     """
     if to not in ("bool", "int", "float"):
         raise InputError(f"a cast to {to} is not read")
@@ -313,7 +312,7 @@ def cast(c: Context, x: Value, to: str) -> Value:
 
 
 def _plainly_cast(c: Context, x: np.ndarray, to: str) -> Value:
-    if x.dtype == object:  # sizes that were left open
+    if x.dtype == object:  # open sizes
         if to == "bool":
             raise InputError("a cast of open sizes to booleans is not read")
         return c.lifted(x) if to == "float" else x
@@ -332,5 +331,5 @@ def _plainly_cast(c: Context, x: np.ndarray, to: str) -> Value:
 
 
 def cast_like(c: Context, x: object, like: Value) -> Value:
-    """To the type of another array; numbers that are computed are floats."""
+    """Cast to the type of another array; computed numbers are floats."""
     return cast(c, x, "float" if not is_plain(like) else _KINDS.get(np.asarray(like).dtype.kind, "another type"))
