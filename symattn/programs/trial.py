@@ -257,7 +257,7 @@ class _LayoutTrial:
     def _possible(
         self, convention: Convention, without: tuple[str, ...] = (), at: int | None = None
     ) -> Possible | None:
-        """Return the convention at the first level of sizes at which it runs, or at level ``at``; None if it never does.
+        """Return the convention at the first level of sizes at which it runs, or at level ``at``; None if it fails.
 
         The inputs ``without`` are set to zero.
         """

@@ -1,8 +1,8 @@
 """Attention as the configuration of a model promises it: ``config.json``, an object of Transformers, or a module.
 
-``attention`` gives the specification of one layer. What the configuration does not say, the row of its family does
-(``model_families.py``); what neither says is refused by ``CannotTell``, with the reason. ``block`` gives a whole layer,
-and ``parameters`` its weights.
+``attention`` returns the specification of one layer. What the configuration leaves open, the row of its family says
+(``model_families.py``); if neither does, ``CannotTell`` is raised with the reason. ``block`` returns a whole layer, and
+``parameters`` its weights.
 """
 
 from __future__ import annotations

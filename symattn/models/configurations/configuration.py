@@ -1,4 +1,4 @@
-"""``Configuration``: the fields of a model's configuration, each checked when it is read; where it is found."""
+"""``Configuration``: the fields of a model's configuration, each checked when it is read; and ways to open one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from symattn.attention.codec.json_text import loaded
 from symattn.attention.fields import finite, whole
 from symattn.document.errors import InputError, MissingExtra
 
-MOST = 2**31 - 1  # of a whole number: no size or count of a model is larger
-_LARGEST = 1e300  # of a number, which is computed with as a float
+MOST = 2**31 - 1  # largest whole number: no size or count of a model is larger
+_LARGEST = 1e300  # largest number, since all are used as floats
 MOST_BYTES = 16 * 2**20  # some files list a label for each of 20 000 classes
 MOST_DEPTH = 32
 _ABSENT = object()
 
 
 class CannotTell(InputError):
-    """Neither the configuration nor what is known of its family says what the attention is; the message says why."""
+    """Raised if neither the configuration nor its family's row determines the attention; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Configuration:
     """The contents of a configuration.
 
     model_type  the family, such as ``llama``
-    data        the fields as they are written in config.json
-    where       what messages call it: the path of a file, or ``the configuration``
-    given       the object of Transformers if that is what was given, which has every default
+    data        the fields as written in config.json
+    where       its name in messages: the path of a file, or ``the configuration``
+    given       the object of Transformers if there is one, which has every default
     """
 
     model_type: str
@@ -48,10 +48,10 @@ class Configuration:
         return f"{self.where} ({self.model_type})"
 
     def find(self, *names: str) -> object:
-        """The field by the first of its names that is written, else the default of its class in Transformers.
+        """Return the field by the first of its names that is written, else the default of its class in Transformers.
 
-        Raises MissingExtra where a default is asked for and Transformers is not installed, InputError where there is
-        no such default.
+        Raises ``CannotTell`` if a default is needed and Transformers is not installed, ``InputError`` if there is no
+        such default.
         """
         for name in names:
             if name in self.data:
@@ -61,8 +61,8 @@ class Configuration:
             raise InputError(f"{self} has no {names[0]}; hint: write it into the configuration")
         return value
 
-    def told(self, name: str) -> object:
-        """The field, or where it is null or not written the default of its class. Raises as ``find``."""
+    def required(self, name: str) -> object:
+        """Return the field, or the default of its class if it is null or not written. Raises as ``find``."""
         value = self.data.get(name)
         result = self.default(name) if value is None else value
         if result is _ABSENT or result is None:
@@ -70,11 +70,11 @@ class Configuration:
         return result
 
     def optional(self, name: str, otherwise: object = None) -> object:
-        """A field that no class has unless it is written."""
+        """Return a field if it is written, else ``otherwise``; no class has a default for it."""
         return self.data.get(name, otherwise)
 
     def default(self, *names: str) -> object:
-        """Return the default that the class of this configuration has for a field that is not written."""
+        """Return the default of this configuration's class for a field that is not written."""
         try:
             config = self.completed
         except ImportError as error:
@@ -87,7 +87,7 @@ class Configuration:
 
     @cached_property
     def completed(self) -> Any:
-        """The object of Transformers with every default. Raises ImportError without Transformers, or InputError."""
+        """The object of Transformers with every default. Raises ``ImportError`` without it, or ``InputError``."""
         if self.given is not None:
             return self.given
         from transformers import CONFIG_MAPPING
@@ -101,7 +101,7 @@ class Configuration:
             raise InputError(f"{self}: Transformers refuses it: {reason[:240]}") from error
 
     def part(self, name: str) -> Configuration:
-        """The configuration of a part, such as ``text_config`` of a model that also sees."""
+        """Return the configuration of a part, such as ``text_config`` of a vision model."""
         inner = self.data[name]
         if not isinstance(inner, Mapping):
             raise self.refusal(name, inner, "an object of fields")
@@ -111,17 +111,17 @@ class Configuration:
         given = getattr(self.given, name, None)
         return replace(self, model_type=family, data=inner, where=f"{self.where}: {name}", given=given)
 
-    # -- values that are checked ---------------------------------------------------------------------------------------
+    # -- checked values ------------------------------------------------------------------------------------------------
     def count(self, *names: str) -> int:
-        """A whole number from 1 on."""
+        """Return a whole number of at least 1."""
         return self.as_count(names[0], self.find(*names))
 
     def count_or_none(self, *names: str) -> int | None:
-        """A whole number from 1 on, or null."""
+        """Return a whole number of at least 1, or None for null."""
         return None if self.find(*names) is None else self.count(*names)
 
     def as_count(self, name: str, value: object, least: int = 1) -> int:
-        """The value of a field as a whole number. Raises InputError."""
+        """Return the value of a field as a whole number. Raises ``InputError``."""
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or not whole(value, least) or value > MOST:
@@ -129,51 +129,51 @@ class Configuration:
         return value
 
     def number(self, *names: str) -> int | float:
-        """A finite number above 0."""
+        """Return a finite number above 0."""
         return self.as_number(names[0], self.find(*names))
 
     def as_number(self, name: str, value: object) -> int | float:
-        """The value of a field as a number above 0 and of at most 10³⁰⁰; whole ones are integers. Raises InputError."""
-        # the size first: larger numbers are no float at all
+        """Return a field's value as a number above 0 of at most 10³⁰⁰, an int if whole. Raises ``InputError``."""
+        # the size first: larger integers cannot be converted to a float
         if not isinstance(value, (int, float)) or abs(value) > _LARGEST or not finite(value) or value <= 0:
             raise self.refusal(name, value, f"a finite number above 0 and of at most {_LARGEST:g}")
         return int(value) if value == int(value) and value <= MOST else float(value)
 
     def flag(self, *names: str, otherwise: object = _ABSENT) -> bool:
-        """A truth value; null is False. ``otherwise`` is the default of every class, which then need not be asked."""
+        """Return a boolean; null is False. ``otherwise``: the default of every class, so that none needs to be read."""
         value = self.find(*names) if otherwise is _ABSENT else self.optional(names[0], otherwise)
         if value is not None and not isinstance(value, bool):
             raise self.refusal(names[0], value, "true or false")
         return bool(value)
 
     def words(self, name: str, least: int) -> list[str]:
-        """A list of at least so many texts, one for each layer."""
-        value = self.told(name)
+        """Return a list of at least so many strings, one for each layer."""
+        value = self.required(name)
         if not isinstance(value, (list, tuple)) or not all(isinstance(x, str) for x in value) or len(value) < least:
             raise self.refusal(name, value, f"a list of {least} texts or more, one for each layer")
         return list(value)
 
     def refusal(self, name: str, value: object, wanted: str) -> InputError:
-        """The error for a field whose value means nothing."""
+        """Return the error for a field with an invalid value."""
         return InputError(f"{self}: {name} must be {wanted}, got {_short(value)}")
 
     def cannot_tell(self, reason: str) -> NoReturn:
-        """Raise CannotTell with the reason."""
+        """Raise ``CannotTell`` with the reason."""
         raise CannotTell(f"{self}: cannot tell: {reason}")
 
 
 def _short(value: object) -> str:
-    """A value as it is told in one line."""
+    """Return a value shortened to one line."""
     if isinstance(value, (Mapping, list, tuple)) and len(value) > 4:
         return f"{'an object' if isinstance(value, Mapping) else 'a list'} of {len(value)} entries"
     if isinstance(value, int) and abs(value) > 10**20:
         return "a number of more than 20 digits"
-    said = repr(value)
-    return said if len(said) <= 60 else said[:57] + "…"
+    words = repr(value)
+    return words if len(words) <= 60 else words[:57] + "…"
 
 
 def inverse_root(value: int | float) -> float | Fraction:
-    """1/√value where that is a fraction, else as a float, as models compute it."""
+    """Return 1/√value as a fraction if it is rational, else as a float, as models compute it."""
     if isinstance(value, int) and isqrt(value) ** 2 == value:
         return Fraction(1, isqrt(value))
     return 1 / sqrt(value)
@@ -182,8 +182,8 @@ def inverse_root(value: int | float) -> float | Fraction:
 def configuration(source: object) -> Configuration:
     """Read the configuration of ``source``: a path of config.json or of its folder, a mapping, an object or a module.
 
-    A module is read by its attribute ``config``; config.json alone is enough, and Transformers is asked for defaults
-    that it leaves out. Raises InputError, in one line, for what cannot be read.
+    A module is read by its attribute ``config``. config.json alone is enough; defaults that it leaves out come from
+    Transformers. Raises ``InputError``, in one line, for a source that cannot be read.
     """
     if isinstance(source, Configuration):
         return source
@@ -209,7 +209,7 @@ def _of_fields(data: object, where: str, given: object = None) -> Configuration:
 
 
 def decoded(path: Path) -> object:
-    """Return the JSON of a file that nobody vouches for. Raises InputError."""
+    """Return the JSON of an untrusted file. Raises ``InputError``."""
     path = path / "config.json" if path.is_dir() else path
     data = loaded(path, MOST_BYTES)
     if _depth(data) > MOST_DEPTH:
@@ -218,7 +218,7 @@ def decoded(path: Path) -> object:
 
 
 def _depth(data: object) -> int:
-    """How deep the lists and objects of a JSON text are nested."""
+    """Return how deep lists and objects are nested."""
     depth, level = 0, [data]
     while level:
         depth += 1

@@ -1,4 +1,4 @@
-"""Rules: each reads one part of an attention from a configuration, and says in words what it takes for granted."""
+"""Rules: each reads one part of an attention from a configuration, and states in words what it assumes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from symattn.models.configurations.configuration import Configuration, inverse_r
 Fields: TypeAlias = Mapping[str, object]  # of ``Attention``
 Kind: TypeAlias = Literal["self", "encoder", "decoder", "cross"]
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
-#: Columns of a head where ``head_dim`` is left out, of families that do not share those of the model among the heads.
+#: Columns of a head if ``head_dim`` is left out, for families that do not divide those of the model among the heads.
 HEAD_DIM = {
     "gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128, "glm": 128, "glm4": 128, "ernie4_5": 128,
     "gpt_oss": 64, "seed_oss": 128, "helium": 128, "cwm": 128, "llama4_text": 128,
@@ -22,7 +22,7 @@ KEYS = ("num_key_value_heads",)
 
 @dataclass(frozen=True)
 class LayerPlace:
-    """One attention of a model: its configuration, the number of its layer, counted from 0, and which one it is."""
+    """One attention of a model: its configuration, its layer, counted from 0, and its kind."""
 
     c: Configuration
     layer: int = 0
@@ -30,13 +30,13 @@ class LayerPlace:
 
     @property
     def heads(self) -> int:
-        """The number of heads, which the halves of a model may have of their own."""
+        """The number of heads, which may differ between encoder and decoder."""
         half = "encoder" if self.kind == "encoder" else "decoder"
         own = f"{half}_attention_heads"
         return self.c.count(own if self.kind != "self" and own in self.c else HEADS[0], *HEADS[1:])
 
     def sharing(self, field: str, keys: int) -> Fields:
-        """The heads, and those of keys that they share. Raises InputError where the ``field`` is no divisor."""
+        """Return the numbers of heads, and of key heads. Raises ``InputError`` if the ``field`` is no divisor."""
         heads = self.heads
         if heads % keys:
             raise self.c.refusal(field, keys, f"a divisor of {heads}, the number of heads")
@@ -44,7 +44,7 @@ class LayerPlace:
 
     @property
     def d_k(self) -> int:
-        """The number of columns of a head: ``head_dim``, or those of the model shared evenly among the heads."""
+        """The number of columns of a head: ``head_dim``, or those of the model divided among the heads."""
         if (result := self.c.optional("head_dim")) is not None:
             return self.c.as_count("head_dim", result)
         if "head_dim" not in self.c.data and (of_class := getattr(self.c.given, "head_dim", None)) is not None:
@@ -59,9 +59,9 @@ class LayerPlace:
 
 @dataclass(frozen=True)
 class FieldRule:
-    """One part of an attention, as fields of ``Attention``, and what it takes for granted.
+    """A rule for one part of an attention, as fields of ``Attention``; ``says`` describes it and what it assumes.
 
-    ``before`` says that the part is done before attention is called, so that the call can be told without it.
+    ``before`` says that the part is done before attention is called, so that the call is known without it.
     """
 
     says: str
@@ -73,7 +73,7 @@ class FieldRule:
 
 
 def rule(says: str, before: bool = False) -> Callable[[Callable[[LayerPlace], Fields]], FieldRule]:
-    """Make a function of a place a rule that says this."""
+    """Return a decorator that makes a function of a place a rule with this description."""
     return lambda run: FieldRule(says, run, before)
 
 
@@ -89,7 +89,7 @@ def grouped(at: LayerPlace) -> Fields:
 
 
 def fixed(says: str, **fields: object) -> FieldRule:
-    """Return a rule for what a family always has, whatever its configuration says."""
+    """Return a rule for fields that a family always has, whatever its configuration says."""
     return FieldRule(says, lambda at: fields)
 
 
@@ -98,7 +98,7 @@ unscaled = fixed("the scores are not scaled", scale=1)
 
 
 def without(field: str, why: str) -> FieldRule:
-    """A field that must be false, 0 or null, since there is no field of ``Attention`` for it."""
+    """Return a rule that refuses a field unless it is false, 0 or null, since ``Attention`` has no such field."""
 
     @rule(f"`{field}` is refused: {why}")
     def run(at: LayerPlace) -> Fields:
@@ -111,7 +111,7 @@ def without(field: str, why: str) -> FieldRule:
 
 # -- scale and cap -----------------------------------------------------------------------------------------------------
 def root_of(field: str) -> FieldRule:
-    """The scale 1/√c for a field c."""
+    """Return a rule for the scale 1/√c for a field c."""
 
     def run(at: LayerPlace) -> Fields:
         c = at.c.number(field)
@@ -121,12 +121,12 @@ def root_of(field: str) -> FieldRule:
 
 
 def factor(field: str) -> FieldRule:
-    """The scale that a field says."""
+    """Return a rule for a scale that is a field."""
     return FieldRule(f"the scale is `{field}`", lambda at: {"scale": at.c.number(field)})
 
 
 def softcap(field: str) -> FieldRule:
-    """The cap c of c tanh(S/c); null for none."""
+    """Return a rule for the cap c of c tanh(S/c); null for none."""
 
     def run(at: LayerPlace) -> Fields:
         c = at.c.find(field)
@@ -146,7 +146,7 @@ def gpt2_scale(at: LayerPlace) -> Fields:
 
 # -- queries and keys --------------------------------------------------------------------------------------------------
 def normed(norm: str = "rms", eps: str = "rms_norm_eps", switch: str = "") -> FieldRule:
-    """Queries and keys normalised head by head, before positions; only if the field ``switch`` is true, if named."""
+    """Return a rule for queries and keys normalised per head, before positions, if ``switch`` is true or ""."""
 
     def run(at: LayerPlace) -> Fields:
         return {} if switch and not at.c.flag(switch) else {"qk_norm": norm, "eps": at.c.number(eps)}
@@ -157,7 +157,7 @@ def normed(norm: str = "rms", eps: str = "rms_norm_eps", switch: str = "") -> Fi
     )
 
 
-# -- masks of a layer: causal or two-sided, windows by the kinds of layers that configurations tell --------------------
+# -- masks of a layer: causal or two-sided, windows by the types of layers in configurations ---------------------------
 @rule("causal")
 def causal(at: LayerPlace) -> Fields:
     if at.c.optional("use_bidirectional_attention"):
@@ -200,11 +200,11 @@ def around(at: LayerPlace) -> Fields:
 
 
 def by_types(otherwise: str = "") -> FieldRule:
-    """The window of a layer by ``layer_types``, or where that is not written by an older field.
+    """Return a rule for the window of a layer by ``layer_types``, or if that is not written by an older field.
 
     otherwise   ``even``: layers 0, 2, … have the window; ``after``: those from ``max_window_layers`` on, if
                 ``use_sliding_window``; ``but last``: all but the last of each ``sliding_window_pattern``; ``if
-                asked``: none unless ``use_sliding_window``; empty: as told
+                asked``: none unless ``use_sliding_window``; empty: ``layer_types`` is required
     """
 
     older = {
@@ -218,7 +218,7 @@ def by_types(otherwise: str = "") -> FieldRule:
 
 
 def layer_type(at: LayerPlace, otherwise: str = "") -> str:
-    """``sliding_attention``, ``full_attention`` or another word that the configuration has for a layer."""
+    """Return the type of a layer: ``sliding_attention``, ``full_attention`` or another word of the configuration."""
     if at.c.optional("layer_types") is not None:
         return at.c.words("layer_types", at.layer + 1)[at.layer]
     if otherwise == "if asked" and not at.c.flag("use_sliding_window"):
@@ -236,7 +236,7 @@ def layer_type(at: LayerPlace, otherwise: str = "") -> str:
 
 
 def of_type(at: LayerPlace, kind: str) -> Fields:
-    """The fields of a layer of this type. Raises CannotTell for a layer that is no attention of this kind."""
+    """Return the fields of a layer of this type. Raises ``CannotTell`` for an unknown type."""
     if kind == "full_attention":
         return {}
     if kind == "sliding_attention":

@@ -1,8 +1,8 @@
-"""The layers of decoders, for each ``model_type``: where their norms stand, and what their modules are called.
+"""The layers of decoders, for each ``model_type``: the places of their norms, and the names of their modules.
 
-A row holds what configurations leave unsaid, because it stands in the code of the family. Paths are those of modules
-below the layer; a family that is in no row has layers for which ``Block`` has no words (``UNSAID``), or that nobody has
-written down yet.
+A row holds what configurations leave open because the code of the family determines it. Paths are those of modules
+below the layer; the layers of a family without a row cannot be expressed by ``Block`` (``UNSAID``), or are not
+described yet.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-#: By a part of ``Block``, the path of the module that computes it.
+#: The path of the module that computes each part of ``Block``.
 Paths = Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerLayout:
-    """The layers of a family, where its configurations do not describe them.
+    """The layers of a family, as far as its configurations do not describe them.
 
     paths     modules by what they compute: ``attention_norm``, ``attention_norm_after``, ``mlp_norm``,
               ``mlp_norm_after``; ``attention``, the module whose calls of attention are the layer's; ``attention.q``,
               …, ``attention.o``, or ``attention.in`` for q, k and v in one; ``attention.q_norm``; ``mlp.up``,
               ``mlp.gate``, ``mlp.down``, or ``mlp.in`` for gate and up in one, the gate first
-    norm      the norm's kind, and ``eps`` the field of its ε, or the number that stands in the code
-    order     as ``Block`` has it
-    parallel  whether the feed-forward layer reads the tokens that attention reads, or the field that says so
-    shared    whether one norm, that of attention, is read by both parts where they are parallel
-    acts      the field of the activation; ``fixed``: its name where it stands in the code and no field tells it
+    norm      the kind of norm; ``eps``: the field of its ε, or the number in the code
+    order     as in ``Block``
+    parallel  whether the feed-forward layer reads the same tokens as attention, or the field that says so
+    shared    whether both parts read one norm, that of attention, if they are parallel
+    acts      the field of the activation; ``fixed``: its name if the code determines it
     gated     whether the feed-forward layer has a gate
     one_plus  whether gains of norms are stored as their distance from 1
-    unless    fields without which the sums with the tokens can be told, or null, false, 0 or 1: what they would change
+    unless    fields that would change the sums with the tokens unless they are null, false, 0 or 1, and how
     """
 
     paths: Paths
@@ -47,7 +47,7 @@ class LayerLayout:
 
 
 def _linear(attention: str, o: str = "o_proj", packed: str = "", each: str = "q_proj k_proj v_proj") -> dict[str, str]:
-    """The paths of an attention's projections: ``q_proj``, ``k_proj``, ``v_proj``, or one of them all."""
+    """Return the paths of an attention's projections: ``q_proj``, ``k_proj``, ``v_proj``, or one for all three."""
     names = {"in": packed} if packed else dict(zip("qkv", each.split(), strict=True))
     below = {f"attention.{part}": f"{attention}.{name}" for part, name in {**names, "o": o}.items()}
     return {"attention": attention, **below}
@@ -62,8 +62,8 @@ def _mlp(up: str, down: str) -> dict[str, str]:
 
 
 def _layered(*paths: Paths, **more: Any) -> LayerLayout:
-    """A layer with norms of the whole row and, if nothing else is said, a feed-forward layer without a gate."""
-    every = {part: path for some in paths for part, path in some.items()}
+    """Return a layout with layer norms and, by default, a feed-forward layer without a gate."""
+    every = {part: path for group in paths for part, path in group.items()}
     return LayerLayout(paths=every, norm="layer", **{"eps": "layer_norm_eps", "gated": False, **more})
 
 
@@ -156,7 +156,7 @@ LAYOUTS: dict[str, LayerLayout] = {
 
 _WITH_EXPERTS = "mixtral qwen2_moe qwen3_moe gpt_oss deepseek_v3 olmoe flex_olmo ernie4_5_moe dots1 granitemoe glm4_moe"
 _EXPERTS = "a router sends each token to experts of its own, for which Block has no part"
-#: Families whose layers cannot be said as a ``Block``, with the reason.
+#: Families whose layers cannot be expressed as a ``Block``, with the reason.
 UNSAID: dict[str, str] = {
     **dict.fromkeys(_WITH_EXPERTS.split(), _EXPERTS),
     **dict.fromkeys(("nemotron", "persimmon"), "its activation is the square of ReLU, which Block does not have"),

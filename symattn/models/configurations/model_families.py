@@ -1,7 +1,7 @@
 """The families: for each ``model_type`` the rules by which its attention is read.
 
-A row holds what configurations leave unsaid, because it stands in the code of the family: whether queries and keys are
-normalised, which columns a rotation pairs, by which field the scale is told, how a matrix of q, k and v is split.
+A row holds what configurations leave open because the code of the family determines it: whether queries and keys are
+normalised, which columns a rotation pairs, which field is the scale, how a matrix of q, k and v is split.
 """
 
 from __future__ import annotations
@@ -59,15 +59,16 @@ _T5 = {"encoder": ("num_layers",), "decoder": ("num_decoder_layers", "num_layers
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFamily:
-    """The attention of a family, where its configurations do not describe it.
+    """The attention of a family, as far as its configurations do not describe it.
 
     kinds    the rules of each kind of attention
     layers   the names of the field that counts the layers of a kind
     packing  how a matrix of q, k and v is split: ``rows``: all of q, all of k, all of v; ``groups``: for each head of
              keys its queries, its keys, its values
     scaled_before  whether queries are scaled before attention is called, with the scale 1
-    gains    what is added to the stored gains of norms: 1 where they are stored as their distance from 1
-    before   what is done to queries and keys before the call and no field can say: the rules are those of the call
+    gains    the number to add to stored gains of norms: 1 if they are stored as their distance from 1
+    before   what the model does to queries and keys before the call, if no field describes it; the rules then
+             describe only the call
     """
 
     kinds: Mapping[str, tuple[FieldRule, ...]]
@@ -78,17 +79,17 @@ class ModelFamily:
     before: str = ""
 
     def depth(self, kind: str) -> tuple[str, ...]:
-        """The names of the field that counts the layers of this kind."""
+        """Return the names of the field that counts the layers of this kind."""
         return self.layers.get(kind, _LAYERS)
 
 
 def _plain(*rules: FieldRule, packing: Packing = "rows") -> ModelFamily:
-    """A family with one kind of attention."""
+    """Return a family with one kind of attention."""
     return ModelFamily(kinds={"self": rules}, packing=packing)
 
 
 def _halves(layers: Mapping[str, tuple[str, ...]] = _HALVES, **kinds: tuple[FieldRule, ...]) -> ModelFamily:
-    """A family with an encoder and a decoder that reads it."""
+    """Return a family with an encoder and a decoder that reads it."""
     return ModelFamily(kinds=kinds, layers=layers)
 
 
@@ -193,7 +194,7 @@ FAMILIES: dict[str, ModelFamily] = {
 
 
 def table() -> str:
-    """A table of Markdown: family, kind of attention, and what its rules say."""
+    """Return a Markdown table: family, kind of attention, and the descriptions of its rules."""
     lines = ["| `model_type` | kind | what is read, and what is taken for granted |", "|---|---|---|"]
     for name, family in FAMILIES.items():
         for kind, rules in family.kinds.items():

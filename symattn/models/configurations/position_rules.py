@@ -1,4 +1,4 @@
-"""Rotary positions by a configuration: ``rope_parameters``, or ``rope_theta`` and ``rope_scaling`` of older files."""
+"""Positions by a configuration: rotary ones by ``rope_parameters``, or older fields, and those of single families."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from symattn.attention.positions.position_fields import Alibi, Buckets, Disentan
 from symattn.attention.positions.rotary_fields import Scaling, YarnScaling
 from symattn.models.configurations.field_rules import FieldRule, Fields, LayerPlace, fixed, layer_type, rule
 
-Told = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 
 def rotary(layout: Literal["half", "interleaved"] = "half", share: str = "", local: str = "") -> FieldRule:
-    """Rotary positions of this layout.
+    """Return a rule for rotary positions of this layout.
 
-    share   names a field that says which share of the columns is rotated
-    local   names a field of older files: the base of layers that have a window, whose frequencies are not stretched
+    share   the name of a field for the share of the columns that is rotated
+    local   the name of a field of older files: the base of layers with a window, whose frequencies are not stretched
     """
 
     pairs = "ℓ and ℓ + r/2" if layout == "half" else "2ℓ and 2ℓ + 1"
@@ -34,27 +34,27 @@ def rotary(layout: Literal["half", "interleaved"] = "half", share: str = "", loc
 
 
 def _where(rule: FieldRule, says: str, holds: Callable[[LayerPlace], bool]) -> FieldRule:
-    """Positions in the layers of which something holds; none in the others."""
+    """Return a rule for positions only in layers for which ``holds`` is true."""
     return FieldRule(f"{rule.says}{says}", lambda at: rule(at) if holds(at) else {}, before=True)
 
 
 def where_sliding(rule: FieldRule, otherwise: str) -> FieldRule:
-    """Positions in the layers that have a window, as ``by_types`` tells them."""
+    """Return a rule for positions only in layers that have a window, as in ``by_types``."""
     says = ", in layers that slide; no positions in the others"
     return _where(rule, says, lambda at: layer_type(at, otherwise) == "sliding_attention")
 
 
 def unless_full(rule: FieldRule) -> FieldRule:
-    """Positions in every layer of a model without windows; of one with windows, in the layers that have one."""
+    """Return a rule for positions in every layer of a model without windows, else in the layers that have one."""
     says = "; if there is a `sliding_window`, in the layers that slide alone"
     return _where(rule, says, lambda at: at.c.find("sliding_window") is None or layer_type(at) == "sliding_attention")
 
 
 def by_list(rule: FieldRule) -> FieldRule:
-    """Positions where ``no_rope_layers`` has a 1, which is what the field says in spite of its name."""
+    """Return a rule for positions in layers where ``no_rope_layers`` has a 1, which means that in spite of its name."""
 
     def is_switched_on(at: LayerPlace) -> bool:
-        switches = at.c.told("no_rope_layers")
+        switches = at.c.required("no_rope_layers")
         if not isinstance(switches, (list, tuple)) or len(switches) <= at.layer or switches[at.layer] not in (0, 1):
             raise at.c.refusal("no_rope_layers", switches, "a list of 0 and 1, one for each layer")
         return bool(switches[at.layer])
@@ -63,14 +63,14 @@ def by_list(rule: FieldRule) -> FieldRule:
 
 
 def rope_of(at: LayerPlace, local: str = "") -> RopeFields:
-    """``rope_parameters`` of the layer, or the same from ``rope_theta`` and ``rope_scaling``; ``local`` as above."""
+    """Return a layer's ``rope_parameters``, or of ``rope_theta`` and ``rope_scaling``; ``local``: see ``rotary``."""
     c, new = at.c, at.c.optional("rope_parameters") is not None
     if local and not new and layer_type(at, "but last") != "full_attention" and local in c:
         return RopeFields(at, {"rope_theta": c.find(local)})
     if not new and "rope_theta" in c and (not local or local in c):
         stretched = _object(at, c.optional("rope_scaling") or {}, "rope_scaling")
         return RopeFields(at, {"rope_theta": c.find("rope_theta"), **stretched})
-    fields = _object(at, c.told("rope_parameters"), "rope_parameters")
+    fields = _object(at, c.required("rope_parameters"), "rope_parameters")
     if any(isinstance(inner, Mapping) for inner in fields.values()):
         kind = layer_type(at)
         if not isinstance(fields.get(kind), Mapping):
@@ -81,7 +81,7 @@ def rope_of(at: LayerPlace, local: str = "") -> RopeFields:
     return RopeFields(at, fields)
 
 
-def _object(at: LayerPlace, value: object, name: str) -> Told:
+def _object(at: LayerPlace, value: object, name: str) -> JsonObject:
     if not isinstance(value, Mapping):
         raise at.c.refusal(name, value, "an object of fields")
     return value
@@ -89,23 +89,23 @@ def _object(at: LayerPlace, value: object, name: str) -> Told:
 
 @dataclass(frozen=True)
 class RopeFields:
-    """The fields that say how a layer's queries and keys turn."""
+    """The fields for the rotation of a layer's queries and keys."""
 
     at: LayerPlace
-    told: Told
+    fields: JsonObject
 
     def position(self, layout: Literal["half", "interleaved"], share: str = "") -> Rotary:
-        """Return the description of these fields; ``share`` names a field beside them, as ``rotary`` has it."""
-        c, told = self.at.c, self.told
-        base = c.as_number("rope_theta", told["rope_theta"] if "rope_theta" in told else c.find("rope_theta"))
-        kind = told.get("rope_type", told.get("type", "default"))
+        """Return the positions that these fields describe; ``share`` as in ``rotary``."""
+        c, fields = self.at.c, self.fields
+        base = c.as_number("rope_theta", fields["rope_theta"] if "rope_theta" in fields else c.find("rope_theta"))
+        kind = fields.get("rope_type", fields.get("type", "default"))
         if not isinstance(kind, str) or kind not in _SCALINGS:
             c.cannot_tell(f"rope_type is {str(kind)[:40]!r}; known: {', '.join(_SCALINGS)}")
         return Rotary(base=base, width=self._width(kind, share), layout=layout, scaling=_SCALINGS[kind](self))
 
     def _width(self, kind: str, share: str) -> int | None:
-        """How many columns are rotated, None for all of them."""
-        c, part = self.at.c, self.told.get("partial_rotary_factor")
+        """Return how many columns are rotated, None for all of them."""
+        c, part = self.at.c, self.fields.get("partial_rotary_factor")
         if part is None and share:
             part = self._share(share)
         if part is None or part == 1 or kind == "proportional":
@@ -116,7 +116,7 @@ class RopeFields:
         return None if columns == self.at.d_k else c.as_count("the number of rotated columns", columns, 2)
 
     def _share(self, share: str) -> object:
-        """The field, or what its class writes among ``rope_parameters`` where it is left out."""
+        """Return the field, or the default of its class, which may be within ``rope_parameters``."""
         c = self.at.c
         if c.optional(share) is not None:
             return c.find(share)
@@ -125,29 +125,29 @@ class RopeFields:
         return c.find(share) if factor is None else factor
 
     def number(self, name: str, otherwise: int | None = None) -> int | float:
-        """Return one of the fields."""
-        value = self.told.get(name)
+        """Return one of the fields as a number."""
+        value = self.fields.get(name)
         return self.at.c.as_number(f"rope_parameters.{name}", otherwise if value is None else value)
 
     @property
     def length(self) -> int:
-        """The length that was trained on: beside the fields, among them, or that of the model."""
+        """The length in training: outside of these fields, among them, or that of the model."""
         name, c = "original_max_position_embeddings", self.at.c
-        for value in (c.optional(name), self.told.get(name)):
+        for value in (c.optional(name), self.fields.get(name)):
             if value is not None:
                 return c.as_count(name, value)
         return c.count("max_position_embeddings")
 
     @property
     def factor(self) -> int | float:
-        """``factor``, or how much longer the model is than what was trained on."""
-        if self.told.get("factor") is not None:
+        """``factor``, or the ratio of the model's length to that in training."""
+        if self.fields.get("factor") is not None:
             return self.number("factor")
         return self.at.c.as_number("factor", self.at.c.count("max_position_embeddings") / self.length)
 
     def factors(self, name: str) -> tuple[int | float, ...]:
         """Return a field with a number for each pair of columns."""
-        values, field = self.told.get(name), f"rope_parameters.{name}"
+        values, field = self.fields.get(name), f"rope_parameters.{name}"
         if not isinstance(values, (list, tuple)) or len(values) > 4096:
             raise self.at.c.refusal(field, values, "a list of numbers, one for each pair of columns")
         return tuple(self.at.c.as_number(field, x) for x in values)
@@ -162,12 +162,12 @@ def _llama3(rope: RopeFields) -> Scaling:
 
 
 def _yarn(rope: RopeFields) -> Scaling:
-    c, told = rope.at.c, rope.told
-    both, given = bool(told.get("mscale") and told.get("mscale_all_dim")), told.get("attention_factor")
+    c, fields = rope.at.c, rope.fields
+    both, given = bool(fields.get("mscale") and fields.get("mscale_all_dim")), fields.get("attention_factor")
     if given is not None and given != 1:
         c.cannot_tell(f"attention_factor is {str(given)[:30]}, not that of the paper, for which there is no field")
     usual = 1 if given is None else 0
-    truncated = told.get("truncate", True)
+    truncated = fields.get("truncate", True)
     if not isinstance(truncated, bool):
         raise c.refusal("rope_parameters.truncate", truncated, "true or false")
     return scaling.YarnScaling(
@@ -179,14 +179,14 @@ def _yarn(rope: RopeFields) -> Scaling:
 
 
 def _longrope(rope: RopeFields) -> Scaling:
-    if rope.told.get("attention_factor") is not None:
+    if rope.fields.get("attention_factor") is not None:
         rope.at.c.cannot_tell("attention_factor is given for longrope, for which there is no field")
     short, long = (rope.factors(name) for name in ("short_factor", "long_factor"))
     return scaling.LongRopeScaling(short=short, long=long, factor=rope.factor, length=rope.length)
 
 
 def _proportional(rope: RopeFields) -> Scaling:
-    if rope.told.get("factor") not in (None, 1, 1.0):
+    if rope.fields.get("factor") not in (None, 1, 1.0):
         rope.at.c.cannot_tell("rope_type proportional has a factor, for which there is no field")
     return scaling.ProportionalScaling(share=rope.number("partial_rotary_factor", 1))
 
@@ -205,7 +205,7 @@ _SCALINGS: dict[str, Callable[[RopeFields], Scaling | None]] = {
 }
 
 
-# -- rules of single families: latents of DeepSeek, heads of Falcon, and positions that are no rotations ---------------
+# -- rules of single families: latents of DeepSeek, heads of Falcon, and positions other than rotations ----------------
 # -- latents -----------------------------------------------------------------------------------------------------------
 @rule(
     "keys and values from a latent, queries too unless `q_lora_rank` is null; latents have RMSNorm with ε = 10⁻⁶; "
@@ -220,7 +220,7 @@ def latent(at: LayerPlace) -> Fields:
 
 
 def _stretched(place: Rotary, columns: int) -> float | None:
-    """(1 + w log(s)/10)² / √d_k for YaRN of the weight w = ``mscale_all_dim``; None is 1/√d_k."""
+    """Return (1 + w log(s)/10)² / √d_k for YaRN with the weight w = ``mscale_all_dim``; None for 1/√d_k."""
     scaling = place.scaling
     if not isinstance(scaling, YarnScaling) or not scaling.shared or scaling.factor <= 1:
         return None
@@ -264,7 +264,7 @@ def gptj(at: LayerPlace) -> Fields:
 
 
 def buckets(two_sided: bool) -> FieldRule:
-    """The buckets of T5, which its first layer makes for all."""
+    """Return a rule for the buckets of T5, which its first layer computes for all."""
 
     sides = "of both directions" if two_sided else "of one direction"
 

@@ -1,4 +1,4 @@
-"""``attention``: the specification of one layer of a model, by its configuration."""
+"""``attention`` and ``block``: the specification of one layer of a model, by its configuration."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ KINDS: tuple[str, ...] = get_args(Kind)
 
 
 def attention(source: object, layer: int | None = None, kind: str = "self", called: bool = False) -> Attention:
-    """The attention that a configuration promises for one of its layers.
+    """Return the attention that a configuration promises for one of its layers.
 
     source  a path of config.json or of its folder, its fields as a mapping, a configuration of Transformers, or a
             module with one
     layer   counted from 0; None is that of the module (its ``layer_idx``) if it has one, else 0
     kind    ``self``; of models with two halves ``encoder``, ``decoder`` or ``cross``
-    called  of the call alone: what is done to queries and keys before it may have no field, and is left out
+    called  only the call: what the model does to queries and keys before it is left out if no field describes it
 
-    It speaks of q, k, v before rotations and norms, as the steps of ``Attention`` do. What a call adds, such as
-    padding, is in no configuration: ``dataclasses.replace(spec, padding=True)``. Raises CannotTell where configuration
-    and family do not say what the attention is, and InputError for a configuration that cannot be read.
+    It takes q, k, v before rotations and norms, as the steps of ``Attention`` do. What a call adds, such as padding, is
+    in no configuration: ``dataclasses.replace(spec, padding=True)``. Raises ``CannotTell`` if configuration and family
+    do not determine the attention, and ``InputError`` for a configuration that cannot be read.
 
-    >>> told = {"model_type": "mistral", "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32,
-    ...         "sliding_window": 8, "rope_theta": 10000.0}
-    >>> attention(told)
+    >>> config = {"model_type": "mistral", "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32,
+    ...           "sliding_window": 8, "rope_theta": 10000.0}
+    >>> attention(config)
     Attention(causal=True, window=8, heads=4, kv_heads=2, position=Rotary())
     """
     return partly(source, layer, kind, called)[0]
 
 
 def partly(source: object, layer: int | None, kind: str = "self", called: bool = True) -> tuple[Attention, str]:
-    """The attention without positions that is unsettled, and why: of the ``called`` one, they are done before it."""
+    """Return the attention, and why its positions are missing, if they are; only of a ``called`` one they may be."""
     c, family = known(source)
     if family.before and not called:
         c.cannot_tell(f"{family.before}, for which there is no field")
@@ -63,15 +63,15 @@ def partly(source: object, layer: int | None, kind: str = "self", called: bool =
 
 
 def layers(source: object, kind: str = "self") -> int:
-    """How many layers the configuration has. Raises as ``attention`` does."""
+    """Return how many layers the configuration has. Raises as ``attention`` does."""
     c, family = known(source)
     return c.count(*family.depth(_kind(c, family, kind)))
 
 
 def known(source: object) -> tuple[Configuration, ModelFamily]:
-    """Return a configuration and the row of its family, or those of the text of a model which also sees or hears.
+    """Return a configuration and the row of its family, or those of the text part of a multimodal model.
 
-    Raises CannotTell where there is no such row.
+    Raises ``CannotTell`` if there is no such row.
     """
     c = configuration(source)
     if c.model_type not in FAMILIES and isinstance(c.optional("text_config"), dict):
@@ -100,9 +100,9 @@ def _layer(source: object, layer: int | None) -> int:
 
 
 # -- whole layers ------------------------------------------------------------------------------------------------------
-# ``block``: the layer of a model by its configuration, as a ``Block``, and its parameters by the names of that.
+# ``block``: the layer of a model by its configuration, as a ``Block``, and its parameters by the block's names.
 
-#: Activations by their names in configurations: the one of ``Block``, and whether Transformers spells it in operators.
+#: Activations by their names in configurations: that of ``Block``, and whether Transformers composes it of operators.
 ACTIVATIONS: dict[str, tuple[str, bool]] = {
     "relu": ("relu", False), "silu": ("silu", False), "swish": ("silu", False), "gelu": ("gelu", False),
     "gelu_pytorch_tanh": ("gelu_tanh", False), "gelu_new": ("gelu_tanh", True), "gelu_fast": ("gelu_tanh", True),
@@ -114,10 +114,10 @@ _SUMS = ("attention_stream", "mlp_stream", "output")
 
 @dataclass(frozen=True)
 class Promised:
-    """A layer that a configuration promises: the specification, where its modules are, and how its activation is made.
+    """A layer that a configuration promises: its specification, the paths of its modules, and its activation's form.
 
-    ``spelled``: the activation is made of several operators, each of which stores what it gives. ``open`` has the parts
-    that cannot be determined, with the reason; what ``block`` says of them means nothing.
+    ``spelled``: the activation is composed of several operators, each of which stores its result. ``open`` holds the
+    parts that cannot be determined, with the reason; for them ``block`` has no meaning.
     """
 
     block: Block
@@ -128,23 +128,23 @@ class Promised:
 
 
 def block(source: object, layer: int | None = None) -> Block:
-    """The layer that a configuration promises, as a whole. Arguments and errors are those of ``attention``.
+    """Return the whole layer that a configuration promises. Arguments and errors are those of ``attention``.
 
-    >>> told = {"model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32,
-    ...         "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "hidden_act": "silu"}
-    >>> found = block(told)
-    >>> found.norm, found.order, found.activation, found.gated
+    >>> config = {"model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32,
+    ...           "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "hidden_act": "silu"}
+    >>> layer = block(config)
+    >>> layer.norm, layer.order, layer.activation, layer.gated
     ('rms', 'pre', 'silu', True)
     """
-    attention(source, layer)  # refuses what only its parts can be told of
+    attention(source, layer)  # refuse layers of which only parts are known
     return promised(source, layer).block
 
 
 def promised(source: object, layer: int | None = None, parts: bool = False) -> Promised:
-    """The layer with what is known of its code, by its parts; its attention is that of the call. Raises as ``block``.
+    """Return the layer with its known parts; its attention is that of the call. Raises as ``block``.
 
-    Norms of queries and keys that the call has no word for are among the layout's paths. Where only ``parts`` are asked
-    for, those that cannot be determined are no error.
+    Norms of queries and keys that are no field of the call are among the layout's paths. With ``parts``, parts that
+    cannot be determined are no error.
     """
     spec, unplaced = partly(source, layer)
     c, family = known(source)
@@ -169,7 +169,7 @@ def promised(source: object, layer: int | None = None, parts: bool = False) -> P
 
 
 def _sums(c: Configuration, layout: LayerLayout) -> str:
-    """Why the sums with the tokens cannot be determined, if they cannot."""
+    """Return why the sums with the tokens cannot be determined, or ""."""
     for name, why in layout.unless.items():
         value = c.optional(name)
         if value is True or value not in (None, 0, 1):
@@ -178,10 +178,10 @@ def _sums(c: Configuration, layout: LayerLayout) -> str:
 
 
 def _activation(c: Configuration, layout: LayerLayout) -> tuple[str, bool, str]:
-    """The activation, whether it is spelled in operators, and why it cannot be determined, if it cannot."""
+    """Return the activation, whether it is composed of operators, and why it cannot be determined, or ""."""
     name = layout.fixed or c.find(layout.acts)
     if name is None and layout.acts == "hidden_activation":
-        name = "gelu_pytorch_tanh"  # what the classes of Gemma put in its place
+        name = "gelu_pytorch_tanh"  # the default of Gemma's classes
     if not isinstance(name, str) or name not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         return "identity", False, f"{c}: cannot tell: {layout.acts} is {str(name)[:40]!r}; known: {known}"
@@ -189,7 +189,7 @@ def _activation(c: Configuration, layout: LayerLayout) -> tuple[str, bool, str]:
 
 
 def _by_fields(c: Configuration, layout: LayerLayout, parallel: bool) -> LayerLayout:
-    """Norms that are there or elsewhere by fields of the configuration."""
+    """Return the layout with the norms that fields of the configuration add, remove or move."""
     if c.model_type == "opt":
         if not c.flag("layer_norm_elementwise_affine"):
             c.cannot_tell("layer_norm_elementwise_affine is false, of which this adapter knows nothing")
@@ -208,9 +208,9 @@ def _by_fields(c: Configuration, layout: LayerLayout, parallel: bool) -> LayerLa
 
 
 def parameters(arrays: Mapping[str, np.ndarray], source: object, layer: int | None = None) -> dict[str, np.ndarray]:
-    """The parameters of ``block(source, layer)`` by its names, from a layer's arrays by their names below the layer.
+    """Return the parameters of ``block(source, layer)`` by its names, from a layer's arrays by their names below it.
 
-    Raises CannotTell for an array that has no place in the layer, and what ``block`` raises.
+    Raises ``CannotTell`` for an array that has no place in the layer, and what ``block`` raises.
     """
     block(source, layer)
     layer_block = promised(source, layer)
@@ -220,20 +220,20 @@ def parameters(arrays: Mapping[str, np.ndarray], source: object, layer: int | No
     attended, answer = f"{layer_block.layout.paths['attention']}.", layer_block.layout.paths["attention.o"]
     for name, array in arrays.items():
         path, _, what = name.rpartition(".")
-        if path == answer:  # which may stand beside the module of the heads
+        if path == answer:  # it may be outside of the attention module
             inner[f"{answer.rpartition('.')[2]}.{what}"] = array
         elif name.startswith(attended):
             inner[name.removeprefix(attended)] = array
         else:
             given |= _outside(name, array, layer_block, left)
     own = inputs(inner, layer_block.block.attention, layer_block.family)
-    if "mlp_norm" not in layer_block.layout.paths:  # one norm stands before both parts
+    if "mlp_norm" not in layer_block.layout.paths:  # both parts share one norm
         given |= {n.replace("attention_norm", "mlp_norm"): a for n, a in given.items() if n.startswith("attention_n")}
     return {**{f"attention.{n}": a for n, a in own.items()}, **given}
 
 
 def _outside(name: str, array: np.ndarray, promise: Promised, left: bool) -> dict[str, np.ndarray]:
-    """A parameter of a norm or of the feed-forward layer."""
+    """Return a parameter of a norm or of the feed-forward layer under its name in ``Block``."""
     path, _, what = name.rpartition(".")
     part = next((p for p, known in promise.layout.paths.items() if known == path), "")
     if not part or what not in ("weight", "bias"):

@@ -1,4 +1,4 @@
-"""The weights of one attention as the inputs of ``Attention``: matrices for tokens on the left, by the names in use."""
+"""Convert stored weights of one attention to the inputs of ``Attention``: matrices for tokens on the left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OWN = {
     "pos_key_proj": "pk", "pos_query_proj": "pq",
     "q_a_proj": "dq", "q_b_proj": "uq", "kv_a_proj_with_mqa": "down", "kv_b_proj": "up",
 }  # fmt: skip
-#: Gains and tables, which are taken as they are.
+#: Gains and tables, which are not transposed.
 PLAIN = {
     "q_layernorm.weight": "g_q", "k_layernorm.weight": "g_k",
     "q_layernorm.bias": "beta_q", "k_layernorm.bias": "beta_k",
@@ -28,17 +28,17 @@ PLAIN = {
     "q_a_layernorm.weight": "g_cq", "kv_a_layernorm.weight": "g_ckv", "sinks": "sink",
     "relative_attention_bias.weight": "b_rel",
 }  # fmt: skip
-#: Of these the gains of norms of queries and keys.
+#: The gains of norms of queries and keys among these.
 GAINS = ("q_norm.weight", "k_norm.weight")
-#: Layers that store their matrices for tokens on the left already.
+#: Layers that already store their matrices for tokens on the left.
 _LEFT = ("c_attn", "c_proj")
 _OTHERS = re.compile(r"(^|\.)(LayerNorm|masked_bias|bias|inv_freq|rotary_emb\.\w+)(\.\w+)?$")
 
 
 def inputs(arrays: Arrays, spec: Attention, family: ModelFamily) -> dict[str, np.ndarray]:
-    """w_q, b_q, … of one attention, from arrays by their names below it, such as ``q_proj.weight``.
+    """Return w_q, b_q, … of one attention, from arrays by their names below it, such as ``q_proj.weight``.
 
-    Raises CannotTell for an array that has no place in the specification.
+    Raises ``CannotTell`` for an array that has no place in the specification.
     """
     weights: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
@@ -59,13 +59,13 @@ def inputs(arrays: Arrays, spec: Attention, family: ModelFamily) -> dict[str, np
 
 
 def _roles(module: str) -> tuple[str, ...]:
-    """Return the projections that stand in a module, by its name below the attention; none where it is not known."""
+    """Return the projections in a module, by its name below the attention; () if it is unknown."""
     word = module.rpartition(".")[2]
     return (_OWN[word],) if word in _OWN else ROLES.get(plain(word), ())
 
 
 def passed_over(name: str) -> bool:
-    """Return whether an array, by its name below the attention, is no weight of it: a stored mask, a norm behind it.
+    """Return whether an array is no weight of the attention, by its name below it: a stored mask, a norm after it.
 
     >>> passed_over("bias"), passed_over("q_proj.bias")
     (True, False)
@@ -76,19 +76,19 @@ def passed_over(name: str) -> bool:
 
 
 def split(packed: np.ndarray, spec: Attention, packing: Packing) -> list[np.ndarray]:
-    """q, k and v from one matrix."""
+    """Split one matrix into q, k and v."""
     return _by_rows(packed, spec) if packing == "rows" else _by_groups(packed, spec)
 
 
 def _by_rows(packed: np.ndarray, spec: Attention) -> list[np.ndarray]:
-    """All of q, all of k, all of v. Shapes: (…, (h + 2 h_kv) d)."""
+    """Split into all of q, all of k, all of v. Shapes: (…, (h + 2 h_kv) d)."""
     each = _width(packed, spec.heads + 2 * spec.key_heads)
     ends = each * spec.heads, each * (spec.heads + spec.key_heads)
     return np.split(packed, ends, axis=-1)
 
 
 def _by_groups(packed: np.ndarray, spec: Attention) -> list[np.ndarray]:
-    """For each head of keys its queries, its keys, its values. Shapes: (…, h_kv (h / h_kv + 2) d)."""
+    """Split by heads of keys: each has its queries, its keys, its values. Shapes: (…, h_kv (h / h_kv + 2) d)."""
     queries = spec.group
     front = packed.shape[:-1]
     each = _width(packed, spec.key_heads * (queries + 2))
@@ -98,7 +98,7 @@ def _by_groups(packed: np.ndarray, spec: Attention) -> list[np.ndarray]:
 
 
 def _width(packed: np.ndarray, parts: int) -> int:
-    """The columns of one head. Raises InputError for columns that cannot be shared evenly."""
+    """Return the columns of one head. Raises ``InputError`` for columns that cannot be divided evenly."""
     columns = packed.shape[-1]
     if columns % parts:
         raise InputError(f"{columns} columns of q, k and v are not {parts} heads of one width")
@@ -106,7 +106,7 @@ def _width(packed: np.ndarray, parts: int) -> int:
 
 
 def _split_latent(results: dict[str, np.ndarray], spec: Attention) -> dict[str, np.ndarray]:
-    """W_DKV and W_KR from the matrix down, W_UK and W_UV head by head from that up."""
+    """Split the down projection into W_DKV and W_KR, and the up projection head by head into W_UK and W_UV."""
     if spec.latent is None:
         return results
     down, up = results.pop("w_down"), results.pop("w_up")
