@@ -1,7 +1,7 @@
-"""Numbers that a specification holds, as elements of a kind of array: quotients, powers, π.
+"""Constants of a specification as elements of a kind of array: quotients, powers, π.
 
-A kind takes what it can hold: 10000^(−1/2) is rational, 2^(−1/2) a square root, 2^(−1/4) neither, and then exp and log
-are asked for, which ``exact`` refuses by name.
+A kind takes what it can represent: 10000^(−1/2) is rational, 2^(−1/2) a square root; 2^(−1/4) is neither and needs exp
+and log, which ``exact`` refuses by name.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Number = int | float | Fraction
 
 
 def number(value: Number, like: Array) -> Array:
-    """A number as an element of the kind of ``like``: a quotient of two integers."""
+    """Return a number as an element of the kind of ``like``: a quotient of two integers."""
     xp, exact = namespace_of(like), Fraction(value)
     return xp.asarray(exact.numerator, dtype=like.dtype) / xp.asarray(exact.denominator, dtype=like.dtype)
 
 
 def numbers(values: Iterable[Number], like: Array) -> Array:
-    """Numbers as an array of the kind of ``like``. Shapes: (n,)."""
+    """Return numbers as an array of the kind of ``like``. Shapes: (n,)."""
     return namespace_of(like).stack([number(x, like) for x in values])
 
 
 def power(base: Number, exponent: Number, like: Array) -> Array:
-    """base^exponent for base > 0: rational or a square root where it is one, else e^(exponent · log base)."""
+    """base^exponent for base > 0: rational or a square root if it is one, else e^(exponent · log base)."""
     xp = namespace_of(like)
     inside, outside = _simplest(Fraction(base), Fraction(exponent))
     if outside == 1:
@@ -45,7 +45,7 @@ def power(base: Number, exponent: Number, like: Array) -> Array:
 
 @cache
 def _simplest(base: Fraction, exponent: Fraction) -> tuple[Fraction, Fraction]:
-    """(b, 1/n) with base^exponent = b^(1/n) and n as small as can be, if n is 1 or 2; else both as they are."""
+    """Return (b, 1/n) with base^exponent = b^(1/n) and the smallest n, if it is 1 or 2; else both arguments."""
     if exponent < 0:
         base, exponent = 1 / base, -exponent
     for left in (1, 2):
@@ -57,7 +57,7 @@ def _simplest(base: Fraction, exponent: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def _root_of(x: Fraction, n: int) -> Fraction | None:
-    """The n-th root of x, if it is rational."""
+    """Return the n-th root of x, if it is rational."""
     top, bottom = integer_root(x.numerator, n), integer_root(x.denominator, n)
     return Fraction(top, bottom) if top**n == x.numerator and bottom**n == x.denominator else None
 
@@ -72,7 +72,7 @@ def integer_root(x: int, n: int) -> int:
 
 
 def pi(like: Array) -> Array:
-    """π: a ball around it, the letter, or the nearest float. Raises Refused where the kind cannot hold it."""
+    """π: a ball around it, the letter, or the nearest float. Raises Refused if the kind cannot hold it."""
     xp = namespace_of(like)
     if "indexed" in getattr(getattr(xp, "kind", None), "name", ""):
         raise Refused("indexed lacks π")
@@ -80,10 +80,10 @@ def pi(like: Array) -> Array:
 
 
 def made_wide(make: Callable[[Any], Any], like: Any) -> Any:
-    """``make(w)`` for an array w of the kind of ``like``. Of shorter floats w is float64, and the result is rounded.
+    """Return ``make(w)`` for an array w of the kind of ``like``; for shorter floats w is float64, the result rounded.
 
-    So do implementations: angles of far positions would be lost in float16 or bfloat16, which cannot even count to
-    2049 and 257.
+    Implementations do the same: angles of far positions would be lost in float16 or bfloat16, which cannot even
+    represent 2049 and 257.
     """
     xp = namespace_of(like)
     if like.dtype is None or like.dtype == xp.float64:

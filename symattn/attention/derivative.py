@@ -1,8 +1,8 @@
-"""Derivatives of a definition as it stands: of ``Attention``, ``Block``, or any function of arrays by name.
+"""Derivatives of a definition as it is written: of ``Attention``, ``Block``, or any function of named arrays.
 
-``vjp`` runs the function once on a tape and goes back: the gradients by all inputs, on every kind of array whose sizes
-are numbers. ``jvp`` runs it once on dual numbers: the change of the output along one direction. They know nothing of
-attention. What implementations compute in their place is in ``backward``.
+``vjp`` runs the function once on a tape and goes back: gradients with respect to all inputs, on every kind of array
+with numbers as sizes. ``jvp`` runs it once on dual numbers: the change of the output along one direction. They know
+nothing of attention. What implementations compute instead is in ``backward``.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ def vjp(
 
 
 def through(function: Callable[..., object], operands: tuple[object, ...], g: Array) -> tuple[Any, ...]:
-    """The gradients of ⟨g, function(*operands)⟩, one for each operand; None for those that hold no numbers.
+    """Return the gradients of ⟨g, function(*operands)⟩, one for each operand; None for those that hold no numbers.
 
-    Of equals, the second is the largest, as in floats.
+    Of two equal arguments of a maximum, the second counts as the larger, as in floats.
     """
     named = {str(place): x for place, x in enumerate(operands)}
-    result = vjp(lambda **arrays: function(*arrays.values()), g, named, ties="second")
-    return tuple(map(result.get, named))
+    gradients = vjp(lambda **arrays: function(*arrays.values()), g, named, ties="second")
+    return tuple(map(gradients.get, named))
 
 
 def jvp(function: Callable[..., object], tangents: Inputs, inputs: Inputs) -> Any:
@@ -102,7 +102,7 @@ def _by_duals(function: Callable[..., object], directions: Inputs, inputs: Input
 
 
 def _by_rows(function: Callable[..., object], directions: Inputs, inputs: Inputs, under: Any) -> Any:
-    """⟨gradient of each element of the output, direction⟩."""
+    """Return ⟨gradient of each element of the output, direction⟩."""
     kind = tape(under)
     arrays = {n: kind(x, moves=n in directions) if _numbers(x, under) else x for n, x in inputs.items()}
     steps = {n: d if isinstance(d, ArrayBase) else under.asarray(d) for n, d in directions.items()}
@@ -120,8 +120,10 @@ def _by_rows(function: Callable[..., object], directions: Inputs, inputs: Inputs
 
 
 def differentiable(inputs: Inputs, wrt: Iterable[str] | None) -> tuple[Any, list[str]]:
-    """The namespace of the inputs, and the names of those that gradients are wanted by: without ``wrt``, all that hold
-    numbers. Raises InputError for other names, or kinds that are mixed."""
+    """Return the namespace of the inputs, and the names ``wrt``, by default those of all numeric inputs.
+
+    Raises InputError for other names, or mixed kinds.
+    """
     under = _namespace(inputs)
     if wrt is None:
         return under, [n for n, x in inputs.items() if _numbers(x, under)]
@@ -137,7 +139,7 @@ def differentiable(inputs: Inputs, wrt: Iterable[str] | None) -> tuple[Any, list
 
 
 def cotangents(under: Any, output: object, cotangent: Any) -> list[tuple[Any, Any]]:
-    """Each output with its cotangent, as an array of the kind and of its shape, for those that have one."""
+    """Return the outputs that have a cotangent, each with it as an array of the same kind and shape."""
     if not isinstance(output, tuple | list):
         output, cotangent = (output,), (cotangent,)
     if not isinstance(cotangent, tuple | list) or len(cotangent) != len(output):
@@ -151,14 +153,14 @@ def cotangents(under: Any, output: object, cotangent: Any) -> list[tuple[Any, An
 
 
 def _real(x: Array, what: str) -> Array:
-    """``x`` as it is. Raises InputError for complex numbers."""
+    """Return ``x``. Raises InputError for complex numbers."""
     if not isinstance(x, ArrayBase):
         real(x, what)
     return x
 
 
 def _namespace(inputs: Mapping[Any, object]) -> Any:
-    """The namespace of the inputs: that of a kind if one is of a kind, else NumPy's."""
+    """Return the namespace of the inputs: that of their kind if some have one, else NumPy's."""
     kinds = {type(x): x.__array_namespace__() for x in inputs.values() if isinstance(x, ArrayBase)}
     if len(kinds) > 1:
         raise InputError(f"mixed kinds: {', '.join(sorted(k.name for k in kinds))}; convert one of them first")
@@ -171,7 +173,7 @@ def _namespace(inputs: Mapping[Any, object]) -> Any:
 
 
 def _numbers(x: object, under: object) -> bool:
-    """Return whether an input holds numbers of the kind, by which there is a gradient."""
+    """Return whether an input holds numbers of the kind, so that it has a gradient."""
     if under is not np:
         return isinstance(x, ArrayBase)
     return isinstance(x, np.ndarray | np.floating) and x.dtype.kind == "f"
@@ -185,7 +187,7 @@ def _shaped(values: Array, like: Array, what: str, whose: str) -> Array:
 
 
 def _base(under: Any) -> Any:
-    """The kind that dual numbers are made over; None if there are none."""
+    """Return the kind of the parts of dual numbers; None if there are no dual numbers."""
     from symattn.arrays.entries import Entries
     from symattn.arrays.floats import Float64, Stored
 

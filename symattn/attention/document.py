@@ -1,4 +1,4 @@
-"""A specification as a document: its formula, what goes in and comes out, and every step with its reason."""
+"""A specification as a document: its formula, its inputs, and every step with its shape and reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def document(spec: Attention, input_names: Iterable[str]) -> Document:
-    """The document of ``spec`` for the inputs named in ``input_names``."""
+    """Return the document of ``spec`` for the inputs named in ``input_names``."""
     input_names = tuple(input_names)
     names = list(dict.fromkeys(n for n in (*input_names, *inputs.needed(spec, input_names)) if n in ARRAYS))
     parts = spec.pipeline(names)
@@ -41,18 +41,18 @@ def document(spec: Attention, input_names: Iterable[str]) -> Document:
     return Document("derivation", "attention", ("Attention",), blocks, parameters=result)
 
 
-#: Arrays that a formula stops at: what queries, keys and values are made of is told in the steps.
+#: Arrays that the whole formula does not expand: the steps show how they are computed.
 _LETTERS = {*"qkv", "c_q", "c_kv", "k_r", "cos", "sin", "cos_q", "sin_q", "slopes", "r_k", "p_k", "p_q"}
 
 
-_LONGEST = 72  # characters of a formula that a line holds
-_BESIDE = 70  # of a reason that stands beside one
+_LONGEST = 72  # characters of a formula that fits a line
+_BESIDE = 70  # characters of a reason that fits next to a formula
 
 
 def whole_formula(spec: Attention, names: Iterable[str]) -> Node:
-    """The output in one formula of queries, keys and values: each step after them in place of its letter.
+    """Return the output as one formula in queries, keys and values, with each later step in place of its letter.
 
-    Where that is longer than a line, the steps from the scores on alone.
+    If that is longer than a line, only the steps after the scores are expanded.
     """
     parts = [p for p in spec.pipeline(names) if p.name not in _LETTERS and not p.name.startswith(("w_", "b_"))]
     whole = _composed(parts)
@@ -69,8 +69,8 @@ def _composed(parts: Iterable[Part]) -> Node:
 
 
 def shape(array: str, spec: Attention, names: Iterable[str]) -> tuple[Node, ...]:
-    """The shape of a named array of attention in letters, without axes of batches; n where tokens attend to
-    themselves."""
+    """Return the shape of an array of attention in letters, without batch axes, with n for n_q and n_k if tokens attend
+    to themselves."""
     names = frozenset(names)
     alone = "x" in names and "y" not in names
     return sized(array, spec, names, {"n_q": N, "n_k": N} if alone else {})
@@ -79,7 +79,7 @@ def shape(array: str, spec: Attention, names: Iterable[str]) -> tuple[Node, ...]
 def sized(
     array: str, spec: Attention, names: Iterable[str], other: Mapping[str, Node] | None = None
 ) -> tuple[Node, ...]:
-    """Return the letters of the sizes, with n_q for the tokens, or the letter that ``other`` gives."""
+    """Return the letters of an array's axes; ``other`` replaces some of them."""
     names = frozenset(names)
     letters = {**SIZES, **(other or {})} | ({"g": H} if spec.group == 1 else {})
     axes = inputs.shape(array, spec, names).replace("…", "").replace("(h?)", "").split()
@@ -92,41 +92,41 @@ def _length(axis: str, letters: Mapping[str, Node]) -> Node:
 
 
 def step(part: Part, size: tuple[Node, ...], beside: bool = True) -> Step:
-    """A step with its shape, and its reason where it has one and that stands ``beside``."""
+    """Return a step with its shape and, if ``beside``, its reason."""
     words = times(size)
     return Step(equals(part.symbol, part.formula), (*words, ": ", *part.reason) if part.reason and beside else words)
 
 
 def _is_long(reason: Text) -> bool:
-    """Return whether a reason has no room beside a formula."""
+    """Return whether a reason is too long to print next to its formula."""
     words = (text(w) if isinstance(w, Node) else w if isinstance(w, str) else w.text for w in reason)
     return len("".join(words)) > _BESIDE
 
 
 def times(sizes: tuple[Node, ...]) -> Text:
-    """A shape in words: n × d_model."""
+    """Return a shape as text: n × d_model."""
     first, *rest = sizes
     return (first, *(piece for size in rest for piece in (" × ", size)))
 
 
 def table(rows: Iterable[tuple[str, Node, Text]]) -> Table:
-    """The table of inputs: name, letter and shape of each."""
+    """Return the table of inputs: name, symbol and shape of each."""
     columns = headers("name", "symbol", "shape")
     return Table(columns, tuple(((Code(n),), (symbol,), size) for n, symbol, size in rows))
 
 
 def parameters(spec: Any) -> dict[str, Any]:
-    """The fields of a description; those that are no words, numbers or truth values as they are written."""
+    """Return the fields of a description; values other than strings, integers and booleans are converted to text."""
     values = {f.name: getattr(spec, f.name) for f in fields(spec)}
     return {f: v if v is None or isinstance(v, (bool, int, str)) else str(v) for f, v in values.items()}
 
 
-# -- the conventions, sentence by sentence: what a weight is, and what masks and sinks do ------------------------------
+# -- the conventions, sentence by sentence -----------------------------------------------------------------------------
 _ROLES: Roles = {"a": "weight", "s": "score", "q": "query"}
 
 
 def conventions(spec: Attention) -> Iterator[Text]:
-    """The sentences, for a list."""
+    """Return the sentences on conventions."""
     return (running_text(typed, _ROLES) for typed in _typed(spec))
 
 
@@ -169,7 +169,7 @@ def _weights(spec: Attention) -> Iterator[str]:
 
 
 def _total(spec: Attention) -> str:
-    """The sum over the keys, and over the sink."""
+    """Return the sum of powers over the keys and the sink, as a formula."""
     base = spec.base or "e"
     return {"zero": "1 + ", "given": f"{base}^z + ", None: ""}[spec.sink] + f"Σ_ℓ {base}^{{s_iℓ}}"
 
@@ -217,30 +217,30 @@ def _vectors(spec: Attention) -> Iterator[str]:
 
 
 def _order(spec: Attention) -> Iterator[str]:
-    """In which order scores are changed, where there is more than one thing to be done."""
+    """Yield the order of the operations on scores, unless it is the usual one."""
     by_distance = isinstance(spec.position, Alibi | Buckets)
-    done = [("scaled", spec.scale != 1 and (spec.scale is not None or spec.score == "dot")),
-            ("capped", spec.softcap is not None), ("biased", spec.bias or by_distance),
-            ("masked", spec.masks_anything)]  # fmt: skip
-    words = [word for word, happens in done if happens]
+    operations = [("scaled", spec.scale != 1 and (spec.scale is not None or spec.score == "dot")),
+                  ("capped", spec.softcap is not None), ("biased", spec.bias or by_distance),
+                  ("masked", spec.masks_anything)]  # fmt: skip
+    words = [word for word, applies in operations if applies]
     if len(words) > 2 or (len(words) > 1 and words != ["scaled", "masked"]):
         yield f"scores are {', then '.join(words)}"
 
 
 def _positions(spec: Attention) -> Iterator[str]:
-    asked = spec.position
+    position = spec.position
     end = "last" if spec.alignment == "bottom-right" else "first"
-    if isinstance(asked, Rotary):
-        yield from _rotary(asked, end)
-    elif isinstance(asked, Alibi):
-        slopes = "given" if asked.slopes == "given" else "powers of two, by the number of heads"
+    if isinstance(position, Rotary):
+        yield from _rotary(position, end)
+    elif isinstance(position, Alibi):
+        slopes = "given" if position.slopes == "given" else "powers of two, by the number of heads"
         yield f"slopes are {slopes}; distances are counted so that the {end} ones stand together"
-    elif isinstance(asked, Buckets):
-        yield f"distances are counted so that the {end} ones stand together; they are in {asked.number} buckets"
-        yield _buckets(asked)
-    elif asked is not None:
+    elif isinstance(position, Buckets):
+        yield f"distances are counted so that the {end} ones stand together; they are in {position.number} buckets"
+        yield _buckets(position)
+    elif position is not None:
         row = "rel(·) multiplies each row with the row of a table for the distance of query $i$ and key $j$"
-        yield row + _cut(asked)
+        yield row + _cut(position)
 
 
 def _cut(position: Position) -> str:

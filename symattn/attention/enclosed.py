@@ -1,4 +1,4 @@
-"""``enclose``: intervals that hold the exact output of attention, for large sizes, at about the time of NumPy's own."""
+"""``enclose``: intervals that contain the exact output of attention, for large sizes, at about the speed of NumPy."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class EnclosedOutput(NamedTuple):
     radius: Floats
 
     def off(self, got: np.ndarray) -> tuple[Floats, Floats]:
-        """The least and the most that |got − exact| can be, for floats ``got`` of the same shape.
+        """Return lower and upper bounds of |got − exact|, for floats ``got`` of the same shape.
 
-        Differences and sums are rounded to nearest, so that the next float is beyond what is meant. Both are ∞ where
-        ``got`` is no number and the exact value is one, and the reverse; 0 where neither is.
+        Differences and sums are rounded to nearest, so the neighbouring float is a safe bound. Both are ∞ where only
+        one of ``got`` and the exact value is a number, and 0 where neither is.
 
         >>> EnclosedOutput(np.array([1.0]), np.array([0.25])).off(np.array([1.5]))[0] < 0.25
         array([ True])
@@ -52,8 +52,8 @@ def enclose(spec: Attention, inputs: Mapping[str, object], *, tight: bool = Fals
     ``spec`` may have dot products, a scale (None is the real number 1/√d_k), causal masks, windows, blocks,
     prefixes, boolean masks, padding, several heads, shared or not, a sink, and the base 2. Inputs are q, k, v, and
     mask, keep, sink as the specification requires, in float64 or narrower types, at their exact values. Where
-    rounding says nothing, the result is the hull of the allowed values. A fully masked row is 0 ± 0, or NaN ± 0 if
-    the specification says ``nan``. ``tight`` also sums |v|, which gives radii a few times smaller where values
+    the bound on rounding is useless, the result is the hull of the allowed values. A fully masked row is 0 ± 0, or NaN
+    ± 0 if the specification says ``nan``. ``tight`` also sums |v|, which gives radii a few times smaller where values
     cancel.
 
     Memory: inputs, output, and tiles of scores.
@@ -72,27 +72,27 @@ def enclose(spec: Attention, inputs: Mapping[str, object], *, tight: bool = Fals
     given = checked(spec, inputs)
     shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
     out = EnclosedOutput(np.empty(shape), np.empty(shape))
-    with np.errstate(all="ignore"):  # what overflows ends in the hull
+    with np.errstate(all="ignore"):  # rows that overflow get the hull
         ready: Prepared | None = None
         for head in heads(spec, given):
             if ready is None or ready.values is not head.v:
-                of = _Spreads(head.v, head.sink is not None)
+                spreads = _Spreads(head.v, head.sink is not None)
             ready = prepare(spec, head, tight, ready)
             for start in range(0, head.seen.n_q, QUERIES):
                 rows = slice(start, min(start + QUERIES, head.seen.n_q))
-                own = EnclosedOutput(out.centre[head.index][rows], out.radius[head.index][rows])
-                _of_block(spec, ready, of, rows, own)
+                block = EnclosedOutput(out.centre[head.index][rows], out.radius[head.index][rows])
+                _enclose_block(spec, ready, spreads, rows, block)
     return out
 
 
-def _of_block(spec: Attention, ready: Prepared, of: _Spreads, rows: slice, out: EnclosedOutput) -> None:
+def _enclose_block(spec: Attention, ready: Prepared, spreads: _Spreads, rows: slice, out: EnclosedOutput) -> None:
     result = sums(ready, rows)
     empty = result.empty
     nonempty(np.where(empty, 0.0, 1.0), spec.fully_masked)
-    around = of.of(result.keys)
+    around = spreads.of(result.keys)
     lost = enclosed(ready, result, around, rows, *out)
     wide = ~(out.radius < around.reach)
-    if wide.any():  # the hull is narrower, or rounding says nothing
+    if wide.any():  # the hull is narrower, or the bound on rounding is useless
         np.copyto(out.centre, around.middle, where=wide)
         np.copyto(out.radius, around.reach, where=wide)
     for row in np.flatnonzero(lost & ~empty):
@@ -102,20 +102,20 @@ def _of_block(spec: Attention, ready: Prepared, of: _Spreads, rows: slice, out: 
 
 
 class _Spreads:
-    """The spread of the values of a range of keys; the last one is kept, as most blocks see the same keys."""
+    """The spread of the values of a range of keys; the last result is cached, as most blocks see the same keys."""
 
     def __init__(self, values: Floats, sink: bool) -> None:
         self._values, self._sink = values, sink
-        self._kept: tuple[tuple[int, int], Spread] | None = None
+        self._last: tuple[tuple[int, int], Spread] | None = None
 
     def of(self, keys: tuple[int, int]) -> Spread:
-        if self._kept is None or self._kept[0] != keys:
-            self._kept = keys, spread(self._values[slice(*keys)], self._sink)
-        return self._kept[1]
+        if self._last is None or self._last[0] != keys:
+            self._last = keys, spread(self._values[slice(*keys)], self._sink)
+        return self._last[1]
 
 
 def _hull_of_row(ready: Prepared, row: int, keys: tuple[int, int]) -> tuple[Floats, Floats]:
-    """The hull of the values that one query sees."""
+    """Return the hull of the values that one query sees."""
     allowed = ready.seen.tile(slice(row, row + 1), slice(*keys))
     seen = ready.values[slice(*keys)] if allowed is None else ready.values[slice(*keys)][allowed[0]]
     if ready.sink is None:
@@ -123,7 +123,7 @@ def _hull_of_row(ready: Prepared, row: int, keys: tuple[int, int]) -> tuple[Floa
     return hull(seen.min(axis=0, initial=0.0), seen.max(axis=0, initial=0.0))
 
 
-# -- the definition on balls, for some queries of large inputs: as sharp as one likes, row by row ----------------------
+# -- the definition on balls, for some queries of large inputs: to any precision, row by row ---------------------------
 def enclose_rows(spec: Attention, inputs: Mapping[str, object], rows: Sequence[int], bits: int = 200) -> Ball:
     """Return the exact output for some queries as Arb's balls, at a precision of ``bits``: (…, len(rows), d_v).
 
@@ -148,12 +148,12 @@ def enclose_rows(spec: Attention, inputs: Mapping[str, object], rows: Sequence[i
     values = np.empty(shape, dtype=object)
     with precision(bits):
         for head in heads(spec, given):
-            values[head.index] = _of_rows(spec, head, list(rows)).entries
+            values[head.index] = _run_rows(spec, head, list(rows)).entries
     return Ball(values)
 
 
 def alone(spec: Attention) -> Attention:
-    """The specification of one head whose mask is given: what ``Head`` has, for any of its rows and keys."""
+    """Return the specification of a single head with its mask as an input, for any rows and keys of a ``Head``."""
     return Attention(
         scale=spec.scale,
         softcap=spec.softcap,
@@ -165,7 +165,7 @@ def alone(spec: Attention) -> Attention:
     )
 
 
-def _of_rows(spec: Attention, head: Head, rows: list[int]) -> Ball:
+def _run_rows(spec: Attention, head: Head, rows: list[int]) -> Ball:
     keys = slice(0, head.seen.n_k)
     seen = [head.seen.tile(slice(row, row + 1), keys) for row in rows]
     allowed = np.concatenate([np.ones((1, keys.stop), dtype=bool) if s is None else s for s in seen])

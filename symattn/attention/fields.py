@@ -1,4 +1,4 @@
-"""The values that a field may have, by its annotation: words, truth values, whole numbers, finite numbers."""
+"""Checks of a field's value against its annotation: words, booleans, integers, finite numbers."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from symattn.document.keywords import Answering
 
 @cache
 def field_types(description: type) -> dict[str, Any]:
-    """Return what each field may be, by its annotation."""
+    """Return the type of each field from its annotation."""
     from symattn.attention.latent import Latent
     from symattn.attention.positions.position_fields import Position
 
-    # ``spec_fields`` does not import these when it runs.
+    # ``spec_fields`` imports these for type checking only.
     hints = get_type_hints(description, localns={"Latent": Latent, "Position": Position})
     return {f.name: hints[f.name] for f in fields(description)}
 
 
 def members(hint: object) -> tuple[Any, ...]:
-    """Return the types that a union is made of, those of unions within it too."""
+    """Return the types that a union is made of, nested unions flattened."""
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
     return tuple(m for part in parts for m in members(part)) if parts else (hint,)
 
@@ -37,7 +37,7 @@ def words(hint: object) -> tuple[Any, ...]:
 
 @cache
 def _annotated(description: type) -> tuple[dict[str, tuple[Any, ...]], list[str], set[str]]:
-    """Return the fields that are words, with these; those that are True or False; and those that may be None."""
+    """Return the fields that hold words, with the permitted words; those that are booleans; those that may be None."""
     kinds = {name: {*members(hint)} - {NoneType} for name, hint in field_types(description).items()}
     texts = {
         name: words(hint)
@@ -49,8 +49,8 @@ def _annotated(description: type) -> tuple[dict[str, tuple[Any, ...]], list[str]
 
 
 def check(spec: Any, **least: int) -> None:
-    """Raise InputError unless words and truth values are as annotated, ε is at least 0, and the numbers ``least`` whole
-    and so large.
+    """Raise InputError unless words and booleans are as annotated, ε is at least 0, and each field in ``least`` is an
+    integer of at least that size.
     """
     kind: type = type(spec)
     texts, flags, optional = _annotated(kind)
@@ -70,25 +70,25 @@ def check(spec: Any, **least: int) -> None:
 
 
 def whole(value: object, lowest: int) -> bool:
-    """Return whether a value is a whole number and at least so much, and no truth value."""
+    """Return whether a value is an integer of at least ``lowest``, and not a boolean."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= lowest
 
 
 def finite(value: object) -> bool:
-    """Return whether a value is a finite number, and no truth value."""
+    """Return whether a value is a finite number, and not a boolean."""
     if isinstance(value, Rational):
         return not isinstance(value, bool)
     return isinstance(value, Real) and isfinite(value)
 
 
 def refusal(spec: object, field: str, rule: str) -> InputError:
-    """Return the error for a field that breaks a rule: what it must, such as "be an integer"."""
+    """Return the error for a field that breaks a rule, such as "be an integer"."""
     return InputError(f"{type(spec).__name__}: {field} must {rule}, got {getattr(spec, field)!r}")
 
 
 # -- representations ---------------------------------------------------------------------------------------------------
 def brief(self: object) -> str:
-    """Return ``Attention(causal=True)`` for what differs from ``Attention()`` in one field; a class's ``__repr__``.
+    """Return the call that makes a description, with only the fields that differ from their defaults; a ``__repr__``.
 
     >>> from symattn import Attention, Rotary
     >>> Attention(heads=2, position=Rotary(base=500000))
@@ -96,7 +96,7 @@ def brief(self: object) -> str:
     """
     kind: type = type(self)
     values = [(name, x, usual) for name, usual in _usual(kind) if (x := getattr(self, name)) is not usual]
-    # 0.0 for 0 is named, since it makes other numbers
+    # 0.0 in place of 0 is shown, since results then have another type
     changed = [f"{name}={x!r}" for name, x, usual in values if type(x) is not type(usual) or x != usual]
     return f"{type(self).__name__}({', '.join(changed)})"
 
@@ -108,7 +108,7 @@ def _usual(description: type) -> tuple[tuple[str, Any], ...]:
 
 
 class Described(Answering):
-    """A description by fields: it is written as Python makes it, and what is not as annotated is refused."""
+    """A description by fields: its ``repr`` is the call that makes it, and values must be as annotated."""
 
     __repr__ = brief
 

@@ -1,16 +1,15 @@
-"""How a specification becomes steps: each stage adds its own to the flow.
+"""How a specification becomes steps: each stage adds its steps to the flow.
 
-A stage is a function of the flow, which adds steps by the specification and by which inputs are given. A variant is a
-field of ``Attention``, the row of its array in ``letters_of_attention``, and its stage, which says what runs
+A stage is a function that adds steps to the flow, depending on the specification and on the inputs that are present. A
+variant is a field of ``Attention``, a row of its array in ``letters_of_attention``, and a stage, which says what runs
 and how it is written.
 
-What a document says of a step is typed, and read when one asks. Formulas name the arrays that the step is made of by
-their places: ``@0 @1ᵀ``; ``@name`` is one of the step's ``values``. Entries are lines ``out[i,j] = 0[i,j] for
-$condition$ -- reason``, of which condition and reason may be missing: ``out`` is the array of the step and ``0`` the
-first one that it is made of, ``width_0`` the length of its last axis and ``rows_0`` that of its first; ``a?,`` and
-``a?·d +``, which is (a − 1)d +, stand where there are several heads. Of ``⟨this|that⟩`` the first stands where n_q and
-n_k differ, ``⟦…⟧`` where some query may see no key, and ``⌈…⌉`` where pairs as many as the columns of array 1 leave
-columns of array 0 over.
+Formulas and entries are typed as text, and parsed only when a document needs them. Formulas refer to the operands of
+the step by number: ``@0 @1ᵀ``; ``@name`` is one of the step's ``values``. Entries are lines ``out[i,j] = 0[i,j] for
+$condition$ -- reason``, in which condition and reason may be missing: ``out`` is the array of the step and ``0`` its
+first operand, ``width_0`` the length of its last axis and ``rows_0`` that of its first; ``a?,`` and ``a?·d +``, which
+is (a − 1)d +, appear only if there are several heads. ``⟨this|that⟩`` is ``this`` if n_q and n_k differ, else ``that``;
+``⟦…⟧`` appears if some query may see no key, and ``⌈…⌉`` if array 0 has more than twice as many columns as array 1.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ EACH = "entry by entry"  # the entries of a step whose formula holds for each en
 
 @dataclass(frozen=True)
 class Step:
-    """``name`` is computed by ``run`` from the arrays named in ``of``, and written as ``symbol`` = ``formula``.
+    """A step: ``run`` computes the array ``name`` from the arrays ``of``, written as ``symbol`` = ``formula``.
 
-    ``written``, ``says`` and ``typed`` are its formula, its reason and its entries as they are typed; ``letters`` are
-    those of arrays by their names.
+    ``written``, ``says`` and ``typed`` are its formula, reason and entries as text; ``letters`` maps names of arrays to
+    their letters.
     """
 
     name: str
@@ -60,14 +59,14 @@ class Step:
 
     @cached_property
     def reason(self) -> Text:
-        """Why the step is there, in words and formulas; empty where the formula says all."""
+        """The reason for the step, in words and formulas; empty if the formula says all."""
         from symattn.document.formulas import running_text
 
         return running_text(_text(self.says), _ROLES, self._named)
 
     @property
     def entries(self) -> list[str]:
-        """The formulas of the step's entries, line by line; none for a step that says none."""
+        """The formulas of the step's entries, line by line; empty if there are none."""
         if self.typed == EACH:
             return ["out[i,j] = " + re.sub(r"@([0-9])", r"\1[i,j]", _text(self.written)) + f" -- {EACH}"]
         return _text(self.typed).splitlines()
@@ -82,7 +81,7 @@ def _text(typed: Typed) -> str:
 
 
 def run_steps(steps: Iterable[Step], inputs: Mapping[str, object]) -> dict[str, Any]:
-    """The given arrays and those that the steps compute, in order."""
+    """Run the steps, and return the inputs and all computed arrays by name, in order."""
     values = dict(inputs)
     for step in steps:
         values[step.name] = step.run(*[values[name] for name in step.of])
@@ -91,7 +90,7 @@ def run_steps(steps: Iterable[Step], inputs: Mapping[str, object]) -> dict[str, 
 
 @dataclass
 class Flow:
-    """The steps so far, and by which array each role is played: after a mask, ``scores`` is the array ``masked``.
+    """The steps so far, and the current array of each role: after a mask, ``scores`` is the array ``masked``.
 
     Roles are q, k, v, scores, weights and output; ``width``, if it differs from q, has d_k columns.
     """
@@ -118,8 +117,8 @@ class Flow:
         entries: Typed = "",
         values: Mapping[str, Like] | None = None,
     ) -> None:
-        """A step called ``name``, from arrays or roles ``of``, which ``run`` takes in their order; from now on it plays
-        ``role``."""
+        """Add a step called ``name``, which ``run`` computes from the arrays or roles ``of``; if ``role`` is set, later
+        steps use its array in that role."""
         of = tuple(map(self.now.get, of, of))
         self.steps.append(Step(name, of, run, SYMBOLS[name], written, SYMBOLS, reason, entries, values or {}))
         if role:
@@ -127,7 +126,7 @@ class Flow:
 
 
 def traced(description: Any, inputs: Mapping[str, object], check: Callable[[Any, dict[str, Any]], None]) -> Trace:
-    """Every named array of a run of the steps of ``description`` on the inputs that are given, not None."""
+    """Run the steps of ``description`` on the inputs that are not None, and return every array by name."""
     values = {name: array for name, array in inputs.items() if array is not None}
     steps = description.pipeline(values)
     check(description, values)
@@ -135,17 +134,17 @@ def traced(description: Any, inputs: Mapping[str, object], check: Callable[[Any,
 
 
 class Trace(dict[str, Any], Shown):
-    """The arrays of a run by their names, in order: a ``dict`` that notebooks show with a small table of each.
+    """The arrays of a run by name, in order: a ``dict`` that notebooks show with a small table of each array.
 
     >>> import numpy as np
     >>> from symattn import Attention
-    >>> found = Attention(scale=1).trace(np.eye(2), np.eye(2), np.eye(2))
-    >>> list(found), found.document().name
+    >>> trace = Attention(scale=1).trace(np.eye(2), np.eye(2), np.eye(2))
+    >>> list(trace), trace.document().name
     (['q', 'k', 'v', 'scores', 'scaled', 'weights', 'output'], 'trace')
     """
 
     def document(self) -> Document:
-        """Each array under its name: what it is, and a small table of its elements."""
+        """Return a document that lists each array: its name, what it is, and a small table of its elements."""
         return Document("listing", "trace", ("Trace",), tuple(_blocks(self)), (f"{len(self)} arrays",))
 
 

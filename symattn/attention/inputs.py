@@ -1,4 +1,4 @@
-"""Which inputs a specification takes, and whether the given arrays fit each other."""
+"""The inputs of a specification, and checks that arrays fit each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
 Form = tuple[tuple[str, type, tuple[int, ...], Any], ...]
-_FORMS = 256  # that are kept for one specification and one set of inputs
+_FORMS = 256  # the most that are cached for one specification and one set of inputs
 
 TOKENS = ("x", "y", "q", "k", "v")
 _WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
@@ -27,21 +27,21 @@ _OF_X = ("x", "y", *_WEIGHTS, *_BIASES)
 SUMMANDS = ("mask", "bias")
 
 
-def _asks(wanted: Wanted, spec: Attention) -> bool:
-    value = getattr(spec, wanted.field)
-    return bool(value and wanted.fits(value))
+def _is_required(condition: Wanted, spec: Attention) -> bool:
+    value = getattr(spec, condition.field)
+    return bool(value and condition.fits(value))
 
 
-#: Inputs beside tokens and projections: needed if the specification says so, and refused if not.
-NEEDED = {name: partial(_asks, named.needed) for name, named in ARRAYS.items() if named.needed}
-#: Inputs that a specification can take and does not need.
-OPTIONAL = {name: partial(_asks, named.optional) for name, named in ARRAYS.items() if named.optional}
-_ASKED = NEEDED | OPTIONAL
+#: Inputs other than tokens and projections: required if the specification says so, else refused.
+NEEDED = {name: partial(_is_required, named.needed) for name, named in ARRAYS.items() if named.needed}
+#: Inputs that a specification may take but does not need.
+OPTIONAL = {name: partial(_is_required, named.optional) for name, named in ARRAYS.items() if named.optional}
+_CONDITIONS = NEEDED | OPTIONAL
 _PLACES = {name: place for place, name in enumerate(ARRAYS)}
 
 
 def by_name(qkv: tuple[object, ...], inputs: Mapping[str, object]) -> dict[str, Any]:
-    """The inputs that are given, q, k, v by position among them. Raises InputError for too many, and for one twice."""
+    """Return the inputs by name, including q, k, v by position. Raises InputError for too many, or one given twice."""
     if len(qkv) > 3:
         raise InputError(f"Attention takes q, k, v by position, got {len(qkv)} arrays; name the others")
     for name in "qkv"[: len(qkv)]:
@@ -52,7 +52,7 @@ def by_name(qkv: tuple[object, ...], inputs: Mapping[str, object]) -> dict[str, 
 
 
 def check_inputs(spec: Attention, inputs: dict[str, Any]) -> None:
-    """Raise InputError for a missing, unknown or ill-shaped input; what fitted once is not looked at again."""
+    """Raise InputError for a missing, unknown or ill-shaped input; forms that fitted once are not checked again."""
     fitted = _fitted(spec, frozenset(inputs))
     form = _form(inputs)
     if form is None or form not in fitted:
@@ -63,19 +63,19 @@ def check_inputs(spec: Attention, inputs: dict[str, Any]) -> None:
 
 @lru_cache(maxsize=256)
 def _fitted(spec: Attention, names: frozenset[str]) -> set[Form]:
-    """Return the forms that fitted equal specifications, a set that grows."""
+    """Return the forms known to fit this specification: a cached set that callers add to."""
     return set()
 
 
 def _form(inputs: Mapping[str, Any]) -> Form | None:
-    """The types and shapes of arrays, which decide whether they fit each other; None where a length is no plain int."""
+    """Return the types and shapes, which decide whether arrays fit each other; None if a length is not a plain int."""
     if any(type(n) is not int for array in inputs.values() for n in getattr(array, "shape", (None,))):
         return None
     return tuple((name, type(array), tuple(array.shape), _sort(array.dtype)) for name, array in inputs.items())
 
 
 def _sort(dtype: Any) -> object:
-    """The kind of a type of NumPy's own, as floats of any width fit alike; else the type."""
+    """Return the kind of a dtype of NumPy's own, as floats of any width fit alike, or any other dtype itself."""
     return dtype.kind if getattr(dtype, "isbuiltin", None) == 1 else dtype
 
 
@@ -91,13 +91,13 @@ def _check_arrays(spec: Attention, inputs: dict[str, Any]) -> None:
         check_holds(name, array, "numbers")
     own = {name: len(shapes[name].split()) - 1 for name in tokens}
     batch = check_batches(tokens, own)
-    if spec.heads > 1:  # an axis more may be one of heads: that is told by the axes of the scores, which have no values
+    if spec.heads > 1:  # whether an extra axis is one of heads is decided by the axes of the scores, without the values
         batch = check_batches({name: array for name, array in tokens.items() if name != "v"}, own)
     for name, array in arrays.items():
         sizes.bind(name, array, shapes[name], batch if shapes[name].startswith("…") else None)
         kind = holds(name, spec)
         check_holds(name, array, "summands" if name in SUMMANDS and kind == "numbers" else kind)
-    if "doc" in inputs:  # its tokens are queries and keys at once
+    if "doc" in inputs:  # its tokens are both queries and keys
         sizes.bind("doc", inputs["doc"], shape("keep", spec, inputs), batch)
     if spec.latent:
         sizes.check_sum("w_q" if "w_q" in inputs else "w_uq", "d_k", ("d_n", "d_r"))
@@ -107,7 +107,7 @@ def _check_arrays(spec: Attention, inputs: dict[str, Any]) -> None:
 
 @lru_cache(maxsize=256)
 def _shapes(spec: Attention, names: frozenset[str]) -> dict[str, str]:
-    """The shapes of the inputs in letters. Raises InputError for inputs that are missing, or have no place."""
+    """Return the shapes of the inputs in letters. Raises InputError for missing or misplaced inputs."""
     _check_places(spec, names)
     letters = same_letters(spec, names)
     return {name: _in_letters(name, spec, letters) for name in sorted(names, key=_PLACES.__getitem__)}
@@ -119,7 +119,7 @@ def holds(name: str, spec: Attention) -> str:
 
 
 def shape(array: str, spec: Attention, names: Collection[str]) -> str:
-    """The shape of an input or a step in letters, ``… [h] n_q d_k`` with what stands in brackets decided."""
+    """Return the shape of an input or a step in letters, ``… [h] n_q d_k`` with the axes in brackets decided."""
     return _in_letters(array, spec, same_letters(spec, names))
 
 
@@ -129,13 +129,13 @@ def _in_letters(array: str, spec: Attention, letters: dict[str, str]) -> str:
 
 
 def factors(array: str, spec: Attention, names: Collection[str]) -> tuple[str, ...]:
-    """The letters of a shape, without axes of batches, blocks apart: h*d_k gives h and d_k."""
+    """Return the letters of a shape, without batch axes and with products split: h*d_k gives h and d_k."""
     whole = shape(array, spec, names).replace("…", "").replace("?", "")
     return tuple(whole.replace("*", " ").replace("(", "").replace(")", "").split())
 
 
 def lengths(array: str, spec: Attention, names: Collection[str], sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape of an array, without axes of batches, for these lengths of the letters."""
+    """Return the shape of an array, without batch axes, if letters have the lengths ``sizes``."""
     known = {**spec.counts, **sizes}
     axes = shape(array, spec, names).replace("…", "").replace("(h?)", "").replace("?", "").split()
     return tuple(prod(int(f) if f.isdecimal() else known[f] for f in axis.split("*")) for axis in axes)
@@ -153,7 +153,7 @@ def _axis(axis: str, spec: Attention, letters: dict[str, str]) -> str:
 
 
 def same_letters(spec: Attention, names: Collection[str]) -> dict[str, str]:
-    """Which letters stand for the same size: n_k for n_q where tokens attend to themselves."""
+    """Return which letters are replaced by an equal size: n_k by n_q if tokens attend to themselves."""
     result: dict[str, str] = {}
     if "x" in names:
         if "y" not in names:
@@ -176,25 +176,25 @@ def same_letters(spec: Attention, names: Collection[str]) -> dict[str, str]:
 
 
 def required(spec: Attention) -> list[str]:
-    """The inputs beside tokens, projections and documents that the specification needs."""
+    """Return the inputs that the specification needs, without tokens, projections and documents."""
     return [name for name, wanted in NEEDED.items() if wanted(spec)]
 
 
 @lru_cache(maxsize=512)
 def accepted(spec: Attention) -> frozenset[str]:
-    """The inputs beside tokens, projections and documents that the specification needs, or can take."""
-    return frozenset(name for name, wanted in _ASKED.items() if wanted(spec))
+    """Return the inputs that the specification takes, without tokens, projections and documents."""
+    return frozenset(name for name, wanted in _CONDITIONS.items() if wanted(spec))
 
 
 def needed(spec: Attention, names: Collection[str]) -> list[str]:
-    """The inputs beside tokens and projections that the specification asks for."""
+    """Return the inputs that the specification needs, without tokens and projections."""
     return required(spec) + ["doc"] * (spec.documents and not {"doc_q", "doc_k"} & set(names))
 
 
 def check_names(spec: Attention, names: Collection[str]) -> None:
-    """Raise InputError for an input that no specification has."""
+    """Raise InputError for a name that is no input of any specification."""
     for name in names:
-        if name not in ARRAYS or not (name in _ASKED or name in _OF_X or name in TOKENS):
+        if name not in ARRAYS or not (name in _CONDITIONS or name in _OF_X or name in TOKENS):
             known = accepted(spec) | {*_OF_X, *"qkv"}
             raise unknown("this attention", name, sorted(known), of_attention=True, what="input")
 
@@ -205,10 +205,10 @@ def _check_places(spec: Attention, names: Collection[str]) -> None:
         _check_names_of_x(spec, names)
     else:
         _check_names_of_q(spec, names)
-    for name in sorted({*required(spec), *(_ASKED.keys() & names)}, key=_PLACES.__getitem__):
+    for name in sorted({*required(spec), *(_CONDITIONS.keys() & names)}, key=_PLACES.__getitem__):
         if name not in names:
             raise InputError(f"the specification needs input {name!r}")
-        if not _ASKED[name](spec):
+        if not _CONDITIONS[name](spec):
             raise InputError(f"the specification has no input {name!r}")
     if spec.documents:
         _check_names_of_documents(spec, names)
@@ -249,7 +249,7 @@ def _check_names_of_x(spec: Attention, names: Collection[str]) -> None:
 
 
 def _check_names_instead(spec: Attention, weights: list[str]) -> None:
-    """Refuse w_q, w_k, w_v beside a packed matrix, and all but w_q beside a latent."""
+    """Refuse w_q, w_k, w_v together with a packed matrix, and all but w_q with a latent."""
     wanted = ["w_q"] if spec.latent and not spec.latent.queries else []
     for name in weights:
         if name not in wanted:

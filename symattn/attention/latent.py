@@ -1,7 +1,7 @@
 """Multi-head latent attention: keys and values are read from a latent, so the cache holds the latent alone.
 
-C = X W_DKV; the keys are [C W_UK, R(X W_KR)], each head's own part beside one that has the position and is shared by
-all heads; the values are C W_UV; the queries are split alike. Source: DeepSeek-AI, DeepSeek-V2 (2024), §2.1 and
+C = X W_DKV; the keys are [C W_UK, R(X W_KR)], a part for each head and a part with positions that all heads share;
+the values are C W_UV; the queries are split alike. Source: DeepSeek-AI, DeepSeek-V2 (2024), §2.1 and
 equations 9 to 19.
 """
 
@@ -45,7 +45,7 @@ class Latent(Described):
 
 
 def join(own: Any, shared: Any) -> Array:
-    """[own, shared]: one beside the other, for every batch and head that either has.
+    """Concatenate [own, shared], broadcast to the batches and heads of both.
 
     Shapes: own (…, h, n, d_n), shared (…, 1, n, d_r) → (…, h, n, d_n + d_r); or both without heads.
     """

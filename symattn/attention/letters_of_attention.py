@@ -11,15 +11,15 @@ from symattn.document.notation import Name, Node, Role, call, node
 
 
 def letter(typed: str, role: Role | None = None) -> Name:
-    """``W_Q`` as it is typed; what comes after ``_`` is one index."""
+    """Return the letter for text such as ``W_Q``; the part after ``_`` is one index."""
     base, _, index = typed.partition("_")
     return Name(base, (node(int(index) if index.isdigit() else index),) if index else (), role)
 
 
 _SIZES = """n_q n_k n h g=h_kv d_k d_v d_model d_y=d_model d_out=d_model p d_s d_t l_a=ℓ_a f n_b n_d=n_δ n_r d_e l=ℓ
     l_q=ℓ_q d_n d_r d_c"""
-#: Letters of sizes, as shapes name them: ``g`` are the heads of keys and values, ``d_y`` and ``d_out`` are as wide as
-#: the model as a rule.
+#: Letters of sizes by their names in shapes: ``g`` are the heads of keys and values; ``d_y`` and ``d_out`` are usually
+#: the width of the model.
 SIZES: dict[str, Node] = {
     axis: letter(typed or axis) for axis, _, typed in (size.partition("=") for size in _SIZES.split())
 }
@@ -27,12 +27,12 @@ SIZES["d_c"] = SIZES["l"] + SIZES["d_r"]
 N_Q, N_K, N, H, D_K, D_V, D_MODEL = map(SIZES.__getitem__, ("n_q", "n_k", "n", "h", "d_k", "d_v", "d_model"))
 TIMES = Name("⊙")  # entry by entry
 
-#: Scores by which queries and keys may differ in width.
+#: Scores for which queries and keys may differ in width.
 WIDE = ("general", "additive")
 
 
 class Wanted(NamedTuple):
-    """The field by which a specification asks for an input, and what a value that is set must be for that."""
+    """The field that makes a specification take an input, and the condition that its value must fulfil if set."""
 
     field: str
     fits: Callable[[Any], Any] = bool
@@ -40,11 +40,11 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True)
 class Named:
-    """An array of attention: the letter that stands for it, as it is typed, its name in words, and its shape.
+    """An array of attention: its letter as text, its name in words, and its shape.
 
-    A shape names axes by letters: ``… [h] n_q d_k`` may have axes of batches in front, and has one of heads if there
-    are several; ``h*d_k`` holds the heads side by side; ``n_k?`` may have the length 1. An input beside tokens and
-    their projections is ``needed`` by some specifications, or ``optional`` there, and refused by all others.
+    A shape names axes by letters: ``… [h] n_q d_k`` may have leading batch axes, and has a head axis if there are
+    several heads; ``h*d_k`` are the columns of all heads; ``n_k?`` may have the length 1. Inputs other than tokens and
+    their projections are ``needed`` by some specifications, or ``optional``, and refused by all others.
     """
 
     letter: str
@@ -57,14 +57,14 @@ class Named:
 
     @property
     def symbol(self) -> Node:
-        """The letter as a formula: ``cos Θ`` is a function of one."""
+        """The letter as a formula: ``cos Θ`` is a function of a letter."""
         function, _, of = self.letter.rpartition(" ")
         symbol = letter(of, self.role)
         return call(function, symbol) if function else symbol
 
 
 def _weight(role: Role, index: str, title: str, shape: str) -> tuple[Named, Named]:
-    """A matrix W and a vector b beside it."""
+    """Return the arrays of a projection: a matrix W and a bias b."""
     columns = shape.split()[-1]
     return (
         Named(f"W_{index}", f"Projection of the {title}", shape, role),
@@ -82,12 +82,12 @@ _SCORES = "… [h] n_q n_k"
 
 
 def _has(field: str, *words: str) -> Wanted:
-    """A field that is one of these words; without words, one that is set."""
+    """Return the condition that a field is one of these words or, without words, that it is set."""
     return Wanted(field, words.__contains__) if words else Wanted(field)
 
 
 def _at(kind: type, wanted: Callable[[Any], object] = bool) -> Wanted:
-    """Positions of a kind that are as wanted."""
+    """Return the condition that the position is of a kind and fulfils ``wanted``."""
     return Wanted("position", lambda position: isinstance(position, kind) and wanted(position))
 
 
@@ -97,7 +97,7 @@ _to_keys, _to_queries = _at(Disentangled, lambda p: p.to_position), _at(Disentan
 _gain, _layer = _has("qk_norm", "rms", "layer"), _has("qk_norm", "layer")
 _latent, _queries = _has("latent"), Wanted("latent", lambda c: c.queries)
 _normed, _both = Wanted("latent", lambda c: c.norm), Wanted("latent", lambda c: c.norm and c.queries)
-#: Every array that an input or a step is called by.
+#: Every array of attention, an input or the result of a step, by name.
 ARRAYS: dict[str, Named] = {
     "x": Named("X", "Tokens", "… n_q d_model", "input"),
     "y": Named("Y", "Tokens attended to", "… n_k d_y", "input"),
@@ -193,7 +193,7 @@ SYMBOLS: dict[str, Node] = {array: named.symbol for array, named in ARRAYS.items
 
 
 def query_place(alignment: str, more: int = 0) -> str:
-    """The place of the query among the keys, and so many further, as it is typed."""
+    """Return the position of query i among the keys, plus ``more``, as the text of a formula."""
     place = "i" if alignment == "top-left" else "i + n_k − n_q"
     return f"{place} {'+' if more > 0 else '−'} {abs(more)}" if more else place
 

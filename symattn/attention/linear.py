@@ -25,8 +25,8 @@ Step = Callable[..., tuple[Array, Array]]
 def decayed_scores(q: Array, k: Array, sums: Array | None = None, itself: bool = True) -> Array:
     """Σ_f q_if k_jf e^{G_if − G_jf} for j ≤ i, or for j < i if not ``itself``, and 0 for later keys.
 
-    G_i = g_1 + … + g_i are ``sums`` of gates. Those of later tokens would be growth: they are masked before they are
-    exponentiated. Shapes: q, k (…, n, f), sums (…, n, f), (…, n, 1) or None → (…, n, n).
+    G_i = g_1 + … + g_i are ``sums`` of gates. With decaying gates the exponents of later tokens are positive and
+    may overflow, so these are masked first. Shapes: q, k (…, n, f), sums (…, n, f), (…, n, 1) or None → (…, n, n).
     """
     xp = namespace_of(q)
     place = xp.arange(q.shape[-2])
@@ -59,7 +59,7 @@ def gated_step(state: Array, q: Array, k: Array, v: Array, g: Array | None = Non
 
 
 def gated_chunk(state: Array, q: Array, k: Array, v: Array, g: Array | None = None) -> tuple[Any, Any]:
-    """Some tokens at once: what comes from the state before them, and from one another. See ``chunk_of_sums``."""
+    """Several tokens at once: outputs from the state before them plus those from one another; see ``chunk_of_sums``."""
     whole = None if g is None else namespace_of(g).sum(g, axis=-2, keepdims=True)
     return chunk_of_sums(state, q, k, v, gate_sums(g), whole)
 
@@ -101,12 +101,12 @@ def scan(step: Step, state: Array, bounds: Sequence[object], *arrays: Array) -> 
 
 
 def empty_state(k: Array, v: Array) -> Array:
-    """The state before the first token: zeros (…, f, d_v)."""
+    """Return the state before the first token: zeros (…, f, d_v)."""
     return namespace_of(k).zeros_like(k[..., :1, :].mT @ v[..., :1, :])
 
 
 def normalised(products: Callable[[Any, Any, Any], Any], q: Array, k: Array, v: Array) -> Any:
-    """``products`` of the values over ``products`` of ones: rows that sum to one, as linear attention has them.
+    """Divide ``products`` of the values by ``products`` of ones, so that weights sum to one, as in linear attention.
 
     ``products(q, k, v)`` is any form of the sum over earlier tokens. Source: Katharopoulos et al. (2020), equation 9.
     """
@@ -173,7 +173,7 @@ def delta_token(state: Array, q: Array, k: Array, v: Array, beta: Array, g: Arra
 
 
 def corrected(k: Array, x: Array, beta: Array, sums: Array | None = None) -> Array:
-    """(I + L)⁻¹ diag(β) X, L_ij = β_i Σ_f k_if k_jf e^{G_if − G_jf} for j < i: row by row, from the first on.
+    """(I + L)⁻¹ diag(β) X, L_ij = β_i Σ_f k_if k_jf e^{G_if − G_jf} for j < i, by forward substitution.
 
     y_i = β_i x_i − Σ_{j < i} L_ij y_j. Shapes: k (…, n, f), x (…, n, d), beta (…, n, 1), sums of gates G (…, n, f),
     (…, n, 1) or None → (…, n, d); n is a number. Source: Yang et al. (2024), §3, the UT transform.
@@ -187,9 +187,9 @@ def corrected(k: Array, x: Array, beta: Array, sums: Array | None = None) -> Arr
 
 
 def delta_chunk(state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array | None = None) -> tuple[Any, Any]:
-    """Some tokens at once: linear attention to what each corrects, U = (I + L)⁻¹ diag(β) (V − (K e^G) S).
+    """Several tokens at once: linear attention with the corrections U = (I + L)⁻¹ diag(β) (V − (K e^G) S) as values.
 
-    The two parts of U are computed apart, so that the first and the factor of S need no state.
+    U is the difference of two terms, so that the first, and the factor of S, can be computed before the state is known.
     Source: Yang et al. (2024), §3; gated, Yang, Kautz, Hatamizadeh (2024), §3.3.
     """
     if g is None:

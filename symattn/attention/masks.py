@@ -1,6 +1,6 @@
-"""Masks: which keys a query may attend to. A boolean mask says True where it may; several are joined by ``&``.
+"""Masks: which keys a query may attend to. A boolean mask is True where it may; masks are combined by ``&``.
 
-Masks that go by position take scores, or the places of queries and keys: then they hold within packed documents, too.
+Masks by position take scores, or the positions of queries and keys, so that they apply within packed documents, too.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from symattn.document.errors import InputError
 
 
 class Places(NamedTuple):
-    """Which place in the sequence of keys each query i and each key j has: (…, n_q, 1) and (…, 1, n_k)."""
+    """The positions of queries i and keys j in the sequence of keys: (…, n_q, 1) and (…, 1, n_k)."""
 
     i: Array
     j: Array
 
 
 def places(s: Array | Places, alignment: str = "bottom-right") -> Places:
-    """The places of queries and keys of scores S: key j has the place j, query i the place i + o.
+    """Return the positions of queries and keys of scores S: j for key j, i + o for query i.
 
-    ``bottom-right``: o = n_k − n_q, the last query stands where the last key does (a cache of n_k − n_q keys);
-    ``top-left``: o = 0. Shapes: s (…, n_q, n_k) → (n_q, 1), (1, n_k). What is ``Places`` already stays as it is.
+    ``bottom-right``: o = n_k − n_q, the last query has the position of the last key (a cache of n_k − n_q keys);
+    ``top-left``: o = 0. Shapes: s (…, n_q, n_k) → (n_q, 1), (1, n_k). ``Places`` are returned as they are.
     """
     if isinstance(s, Places):
         return s
@@ -37,10 +37,10 @@ def places(s: Array | Places, alignment: str = "bottom-right") -> Places:
 
 
 def causal(s: Array | Places, alignment: str = "bottom-right") -> Array:
-    """The causal mask of scores S: key j for query i iff j ≤ i + o, see ``places``.
+    """Return the causal mask of scores S: key j for query i iff j ≤ i + o, see ``places``.
 
-    Bottom-right the last query sees every key, top-left the first query sees the first key alone (torch's
-    ``is_causal``). Shapes: s (…, n_q, n_k) → booleans (n_q, n_k).
+    With ``bottom-right`` the last query sees every key, with ``top-left`` (torch's ``is_causal``) the first query sees
+    only the first key. Shapes: s (…, n_q, n_k) → booleans (n_q, n_k).
     """
     i, j = places(s, alignment)
     return j <= i
@@ -49,7 +49,7 @@ def causal(s: Array | Places, alignment: str = "bottom-right") -> Array:
 def sides(s: Array | Places, left: object = None, right: int | None = None, alignment: str = "bottom-right") -> Any:
     """The window from ``left`` keys before the query to ``right`` keys after it: i + o − left ≤ j ≤ i + o + right.
 
-    The query's own place is always in it; a side that is None is open. Shapes: s (…, n_q, n_k) → booleans (n_q, n_k).
+    It contains the query's own position; a side that is None is open. Shapes: s (…, n_q, n_k) → booleans (n_q, n_k).
     Source: Beltagy, Peters, Cohan, Longformer (2020), §3.1, a window of w/2 on each side.
     """
     i, j = places(s, alignment)
@@ -61,7 +61,7 @@ def sides(s: Array | Places, left: object = None, right: int | None = None, alig
 
 
 def window(s: Array | Places, width: Any) -> Any:
-    """The sliding window of w keys: key j for query i iff i + o − w < j ≤ i + o, o = n_k − n_q; it counts i itself.
+    """The sliding window of w keys: key j for query i iff i + o − w < j ≤ i + o, o = n_k − n_q; w counts i itself.
 
     Shapes: s (…, n_q, n_k) → booleans (n_q, n_k). Source: Jiang et al., Mistral 7B (2023).
     """
@@ -69,8 +69,8 @@ def window(s: Array | Places, width: Any) -> Any:
 
 
 def blocks(s: Array | Places, bounds: Iterable[object], alignment: str = "bottom-right") -> Any:
-    """Local blocks: key j for query i iff no bound lies between their places, that is, iff (i + o < c) = (j < c) for
-    every c of ``bounds``.
+    """Local blocks: key j for query i iff no bound lies between their positions: (i + o < c) = (j < c) for every c in
+    ``bounds``.
 
     Shapes: s (…, n_q, n_k) → booleans (n_q, n_k). Source: Liu et al., Generating Wikipedia by Summarizing Long
     Sequences (2018), "local attention"; joined with ``causal``, the "chunked" attention of Llama 4 (2025).
@@ -80,8 +80,10 @@ def blocks(s: Array | Places, bounds: Iterable[object], alignment: str = "bottom
 
 
 def block_bounds(s: Array | Places, size: int) -> range:
-    """The bounds of blocks of ``size`` places: 0, size, 2 size, … as far as queries or keys go. A query whose place is
-    before the first key is in no block with a key."""
+    """Return the bounds of blocks of ``size`` positions: 0, size, 2 size, … as far as queries or keys go.
+
+    A query before the first key shares no block with a key.
+    """
     i, j = places(s)
     return range(0, max(int(i.shape[-2]), int(j.shape[-1])), size)
 
@@ -93,30 +95,30 @@ def prefix(s: Array | Places, length: Any, alignment: str = "bottom-right") -> A
     a Unified Text-to-Text Transformer (2020), §3.2.1, "causal with prefix".
     """
     i, j = places(s, alignment)
-    return ~((j > i) & (j >= length))  # what is after the query and after the prefix is all that is forbidden
+    return ~((j > i) & (j >= length))  # only keys after both the query and the prefix are forbidden
 
 
 def padding(keep: Array) -> Array:
-    """Keys that are padding are seen by no query: booleans (…, n_k), True for real keys → (…, 1, n_k)."""
+    """Return the mask that hides padding from every query: booleans (…, n_k), True for real keys → (…, 1, n_k)."""
     return keep[..., None, :]
 
 
 def real_keys(lengths: Array, n: int, side: str = "right") -> Array:
-    """Which of n keys are real, where sequences of these lengths are padded on the ``side`` named.
+    """Return which of n keys are real if sequences of these lengths are padded on ``side``.
 
-    Shapes: lengths (…), whole numbers → booleans (…, n), as ``padding`` takes them.
+    Shapes: lengths (…), whole numbers → booleans (…, n), the argument of ``padding``.
     """
     j = namespace_of(lengths).arange(n)
     return j < lengths[..., None] if side == "right" else n - lengths[..., None] <= j
 
 
 def for_heads(mask: Array, s: Array) -> Array:
-    """A mask (…, n_q, n_k) for scores (…, h, n_q, n_k): the same for every head, unless it has an axis of heads."""
+    """Add an axis of heads to a mask (…, n_q, n_k) for scores (…, h, n_q, n_k), unless it has one."""
     return mask[..., None, :, :] if 2 < mask.ndim < s.ndim else mask
 
 
 def for_every_head(x: Array) -> Array:
-    """Repeat (…, m, n) for every head: add an axis of heads, unless no axes of batches stand before it."""
+    """Add an axis of heads to (…, m, n), unless it has no batch axes."""
     return x[..., None, :, :] if x.ndim > 2 else x
 
 
@@ -132,11 +134,11 @@ def add_mask(s: Array, mask: Array) -> Array:
     return s + xp.astype(mask, s.dtype)
 
 
-# -- packed documents: several texts in one sequence, each attending to itself alone -----------------------------------
+# -- packed documents: several texts in one sequence, each attending only to itself ------------------------------------
 def labels(bounds: Array, n: int) -> Array:
-    """The document of each of n tokens, from the bounds 0 = c₀ ≤ c₁ ≤ … where documents begin (``cu_seqlens``).
+    """Return the document of each of n tokens, from the bounds 0 = c₀ ≤ c₁ ≤ … of documents (``cu_seqlens``).
 
-    Token t has the label that counts the bounds c₁, c₂, … up to t; after the last bound that is a document of its own.
+    The label of token t is the number of bounds c₁, c₂, … up to t; tokens after the last bound are another document.
     Shapes: bounds (…, m + 1), whole numbers → (…, n).
     """
     xp = namespace_of(bounds)
@@ -144,7 +146,7 @@ def labels(bounds: Array, n: int) -> Array:
 
 
 def same_document(of_queries: Array, of_keys: Array) -> Any:
-    """Key j for query i iff they are of one document.
+    """Key j for query i iff both belong to the same document.
 
     Shapes: labels (…, n_q) and (…, n_k) → booleans (…, n_q, n_k). Source: Krell et al., Efficient Sequence Packing
     without Cross-contamination (2021), §3.2.1.
@@ -153,10 +155,10 @@ def same_document(of_queries: Array, of_keys: Array) -> Any:
 
 
 def document_places(of_queries: Array, of_keys: Array, alignment: str = "bottom-right") -> Places:
-    """The places of queries and keys within their own documents, for masks that go by position.
+    """Return the positions of queries and keys within their own documents, for masks by position.
 
-    A document's keys have the places 0, 1, …, its queries 0 + o, 1 + o, …: ``top-left`` o = 0, ``bottom-right`` o is
-    the number of its keys less the number of its queries, so that its last query stands where its last key does.
+    A document's keys have the positions 0, 1, …, its queries o, 1 + o, …: ``top-left`` o = 0, ``bottom-right`` o is
+    the number of its keys minus that of its queries, so that its last query has the position of its last key.
     Shapes: labels (…, n_q) and (…, n_k) → (…, n_q, 1), (…, 1, n_k).
     Source: Dao et al., flash-attention (2023), ``flash_attn_varlen_func`` with ``cu_seqlens_q`` and ``cu_seqlens_k``.
     """
@@ -167,7 +169,7 @@ def document_places(of_queries: Array, of_keys: Array, alignment: str = "bottom-
 
 
 def _places(of_tokens: Array) -> Array:
-    """How many tokens of a token's document stand before it."""
+    """Return the number of earlier tokens in each token's document."""
     t = namespace_of(of_tokens).arange(of_tokens.shape[-1])
     return _count(same_document(of_tokens, of_tokens) & (t[None, :] < t[:, None]))
 

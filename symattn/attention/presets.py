@@ -1,7 +1,7 @@
-"""Attention as named models have it: ``like("llama")``, with the number of heads of one published size.
+"""The attention of named models: ``like("llama")``, with the number of heads of one published size.
 
-A preset says what a layer computes from its tokens. Where layers alternate, it is the layer that differs more from the
-plain one, and the note says so. Fields are changed by name: ``like("llama", heads=4, kv_heads=2)``.
+A preset describes what a layer computes from its tokens. If layers alternate, it is the layer that differs more from
+plain attention, and the note says so. Fields are changed by name: ``like("llama", heads=4, kv_heads=2)``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MILLIONTH = Fraction(1, 10**6)
 
 @dataclass(frozen=True)
 class Preset:
-    """A specification, the model of which it is, and where that is described."""
+    """The specification of a model's attention, and where the model is described."""
 
     spec: Attention
     model: str
@@ -95,7 +95,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def small(name: str, **fields: object) -> tuple[Attention, str]:
-    """``like`` with few heads where none are told, and in words what was cut: as many queries share a head of keys.
+    """Return ``like(…)`` with few heads, unless ``fields`` set them, and a sentence on what was cut.
 
     >>> spec, words = small("llama")
     >>> (spec.heads, spec.kv_heads), words
@@ -106,14 +106,16 @@ def small(name: str, **fields: object) -> tuple[Attention, str]:
 
 
 def few_heads(spec: Attention, alone: int = 4, shared: int | None = None) -> tuple[Attention, str]:
-    """The specification with few heads, and in words what was cut: two heads of keys at most, or ``alone`` where each
-    head has its own; as many queries share one as before, or ``shared`` at most.
+    """Return the specification with few heads, and a sentence on what was cut.
+
+    At most two heads of keys are left, or ``alone`` if each head has its own; each is shared by as many heads of
+    queries as before, or at most ``shared``.
 
     >>> few_heads(Attention(heads=32, kv_heads=8))[1]
     '32 heads, 8 of keys and values, are cut to 8 and 2'
     """
     group, keys = spec.group, spec.key_heads
-    # Slopes of heads are made otherwise where their number is no power of two.
+    # Slopes of ALiBi follow another rule if the number of heads is not a power of two.
     few = min(keys, 2 if group > 1 else alone if keys & (keys - 1) == 0 else 6)
     heads = few * min(group, shared or group)
     if heads >= spec.heads:

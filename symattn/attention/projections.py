@@ -16,7 +16,7 @@ def project(x: Array, w: Array, b: Array | None = None) -> Array:
 
 
 def unpack(w: Array, role: str, heads: int, key_heads: int) -> Array:
-    """The columns for q, k or v of a matrix or bias with columns q | k | v, all heads equally wide.
+    """Return the columns for q, k or v of a matrix or bias with columns q | k | v, all heads equally wide.
 
     Shapes: (…, (h + 2g)·d) → (…, h·d) for q, (…, g·d) for k and v. Source: the layout of PyTorch's
     ``nn.MultiheadAttention.in_proj_weight`` (transposed) and of fused projections.
@@ -27,7 +27,7 @@ def unpack(w: Array, role: str, heads: int, key_heads: int) -> Array:
 
 
 def split_heads(x: Array, heads: int) -> Array:
-    """Columns in ``heads`` groups, one a head: (…, n, h·d) → (…, h, n, d)."""
+    """Split the columns into heads: (…, n, h·d) → (…, h, n, d)."""
     xp = namespace_of(x)
     *batch, n, width = x.shape
     y = xp.reshape(x, (*batch, n, heads, width // heads))
@@ -36,7 +36,7 @@ def split_heads(x: Array, heads: int) -> Array:
 
 
 def merge_heads(x: Array) -> Array:
-    """The heads' outputs side by side: (…, h, n, d) → (…, n, h·d)."""
+    """Concatenate the columns of all heads: (…, h, n, d) → (…, n, h·d)."""
     xp = namespace_of(x)
     *batch, h, n, d = x.shape
     r = len(batch)
@@ -45,7 +45,7 @@ def merge_heads(x: Array) -> Array:
 
 # -- grouped queries: several query heads read one head of keys and values ---------------------------------------------
 def repeat_heads(x: Array, times: object) -> Array:
-    """Each head ``times`` times in a row, so that query head h reads the head ⌊h / times⌋.
+    """Repeat each head ``times`` times in a row, so that query head h reads the head ⌊h / times⌋.
 
     Shapes: (…, g, n, d) → (…, g·times, n, d). Source: Ainslie et al., GQA (2023), §2.2.
     """
@@ -56,7 +56,7 @@ def repeat_heads(x: Array, times: object) -> Array:
 
 
 def tile_heads(x: Array, times: object) -> Array:
-    """All heads ``times`` over, so that query head h reads the head h mod g: the other order of sharing.
+    """Repeat the sequence of heads ``times`` times, so that query head h reads the head h mod g: the other order.
 
     Shapes: (…, g, n, d) → (…, times·g, n, d).
     """

@@ -1,4 +1,4 @@
-"""Scores, how much each query has to do with each key: computed, scaled and capped; and the values that weights mix."""
+"""Scores of queries against keys, scaling and capping of scores, and weighted sums of values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def weighted_values(a: Array, v: Array) -> Array:
 def general_scores(q: Array, k: Array, w: Array) -> Array:
     """S = Q W Kᵀ, s_ij = q_i · W k_j: queries and keys may differ in width.
 
-    Shapes: q (…, n_q, d_q), k (…, n_k, d_k), w (d_q, d_k), or (h, d_q, d_k) for each head its own → (…, n_q, n_k).
+    Shapes: q (…, n_q, d_q), k (…, n_k, d_k), w (d_q, d_k), or (h, d_q, d_k), one for each head → (…, n_q, n_k).
     Source: Luong, Pham, Manning, Effective Approaches to Attention-based Neural Machine Translation (2015), §3.1,
     "general".
     """
@@ -42,7 +42,7 @@ def cosine_scores(q: Array, k: Array) -> Array:
 
 
 def truncate(x: Array, width: int) -> Array:
-    """The first columns of vectors, ``width`` of them: scores that see the rest of no query and no key.
+    """Keep the first ``width`` columns of queries or keys, the only ones that scores then depend on.
 
     Shapes: (…, n, d) → (…, n, width). Raises InputError if there are fewer columns.
     Source: Singhania et al., Loki: Low-rank Keys for Efficient Sparse Attention (2024), of vectors in the basis of
@@ -72,17 +72,17 @@ def scale_by_width(s: Array, q: Array) -> Array:
 
 
 def scale_by(s: Array, factor: object) -> Array:
-    """c S for a given number c."""
+    """c S for a number c."""
     return s * namespace_of(s).asarray(factor, dtype=s.dtype)
 
 
 def per_head(t: Array) -> Array:
-    """One number per head, for scores: (…, h) → (…, h, 1, 1)."""
+    """Add axes to one number per head, so that it broadcasts to scores: (…, h) → (…, h, 1, 1)."""
     return t[..., :, None, None]
 
 
 def scale_by_heads(s: Array, t: Array) -> Array:
-    """t_h S_h: each head its own factor. Shapes: s (…, h, n_q, n_k), t (h,).
+    """t_h S_h, one factor for each head. Shapes: s (…, h, n_q, n_k), t (h,).
 
     Source: Liu et al., Swin Transformer V2 (2022), §3.2, where t = 1/τ is learned for each head.
     """
@@ -92,8 +92,8 @@ def scale_by_heads(s: Array, t: Array) -> Array:
 def additive_scores(q: Array, k: Array, w: Array, u: Array, v: Array) -> Array:
     """s_ij = v · tanh(W q_i + U k_j).
 
-    Shapes: q (…, n_q, d_q), k (…, n_k, d_k), w (d_q, l), u (d_k, l), v (l,) → (…, n_q, n_k); with an axis of heads in
-    front of w, u or v, each head its own.
+    Shapes: q (…, n_q, d_q), k (…, n_k, d_k), w (d_q, l), u (d_k, l), v (l,) → (…, n_q, n_k); w, u and v may
+    have an axis of heads in front.
     Source: Bahdanau, Cho, Bengio, Neural Machine Translation by Jointly Learning to Align and Translate (2015), A.1.2.
     """
     xp = namespace_of(q)

@@ -1,7 +1,7 @@
-"""Sizes of arrays by letters: whether shapes such as ``… n_q d_k`` fit each other, said in one line where they do not.
+"""Shapes in letters: whether arrays fit shapes such as ``… n_q d_k``, with an error of one line if they do not.
 
-A shape names its axes. ``…`` in front stands for axes of batches; ``h*d_k`` holds h blocks of d_k; ``n_k?`` may have
-the length 1, and ``(h)`` may be missing. Lengths may be letters themselves, so they are compared and never branched on.
+A shape names its axes. A leading ``…`` stands for batch axes; ``h*d_k`` is h blocks of d_k; ``n_k?`` may have the
+length 1, and ``(h)`` may be missing. Lengths may be letters themselves, so they are only compared for equality.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOLDS = {
     "numbers": "numbers in floating point",
     "summands": "numbers, not booleans",
 }
-#: Their names in the array standard. What is only added is cast to the type of the scores, and may be integers.
+#: Their names in the array standard. Summands are cast to the dtype of the scores, and may be integers.
 _DTYPES = {
     "booleans": "bool",
     "whole numbers": "integral",
@@ -34,14 +34,14 @@ _DTYPES = {
 
 @dataclass
 class AxisLengths:
-    """The lengths found so far, each with the array that was first to have it; ``known`` are given beforehand."""
+    """The lengths bound so far, each with the first array that has it; ``known`` lengths are given beforehand."""
 
     known: Mapping[str, Any] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
     found: dict[str, tuple[Any, tuple[str, Any]]] = field(default_factory=dict)
 
     def bind(self, name: str, array: Array, shape: str, batch: tuple[object, ...] | None = None) -> None:
-        """Compare an array with its shape in letters; with ``batch``, its axes in front must be those."""
+        """Compare an array with its shape in letters; its leading axes must broadcast to ``batch``, if given."""
         if not hasattr(array, "shape"):
             raise InputError(f"{name} is a {type(array).__name__}; give an array")
         named, loose = _axes(shape)
@@ -59,14 +59,14 @@ class AxisLengths:
                 raise InputError(f"{name} has shape {written(array)}; {wanted}; hint: {whole}")
 
     def check_sum(self, name: str, whole: str, parts: tuple[str, ...]) -> None:
-        """Raise InputError unless a length is the sum of others."""
+        """Raise InputError unless the length ``whole`` is the sum of the lengths ``parts``."""
         lengths = [self.found[part][0] for part in parts]
         if not same(self.found[whole][0], sum(lengths[1:], lengths[0])):
             spelt = " + ".join(f"{part} = {length}" for part, length in zip(parts, lengths, strict=True))
             raise InputError(f"{name} has {whole} = {self.found[whole][0]} columns a head; they must be {spelt}")
 
     def _present(self, axes: Sequence[str], array: Array, batch: tuple[object, ...] | None) -> Sequence[str]:
-        """The axes without those that are missing."""
+        """Return the axes without optional ones that the array lacks."""
         if not any(a[0] == "(" for a in axes):
             return axes
         whole = len(axes) + len(batch or ())
@@ -101,7 +101,7 @@ class AxisLengths:
 
 @cache
 def _axes(shape: str) -> tuple[tuple[str, ...], bool]:
-    """The axes that a shape names, and whether axes of batches may stand in front."""
+    """Return the axes that a shape names, and whether batch axes may precede them."""
     first, *rest = shape.split()
     return (tuple(rest), True) if first == "…" else ((first, *rest), False)
 
@@ -116,16 +116,16 @@ def _check_axes(name: str, array: Array, axes: Sequence[str], loose: bool) -> No
 
 
 def check_holds(name: str, array: Array, holds: str) -> None:
-    """Raise InputError unless the elements are what was requested; letters have no type.
+    """Raise InputError unless the elements are of the kind ``holds``; letters have no dtype.
 
-    Numbers are of a type that computes in itself: integers would cut a factor 1/2 to 0, and NumPy's own arrays of
-    bfloat16 give float32.
+    Numbers must be of a dtype whose operations stay in it: integers would round a factor 1/2 to 0, and NumPy's own
+    arrays of bfloat16 give float32.
     """
     if array.dtype is None:
         return
     try:
         known = namespace_of(array).isdtype(array.dtype, _DTYPES[holds])
-    except TypeError:  # NumPy has no such class for types of other packages
+    except TypeError:  # NumPy's ``isdtype`` does not know dtypes of other packages
         hint = f"symattn.arrays.kind('{array.dtype}').lift({name})"
         raise InputError(f"{name} holds {array.dtype}, in which NumPy does not compute; hint: {hint}") from None
     if not known:
@@ -133,7 +133,7 @@ def check_holds(name: str, array: Array, holds: str) -> None:
 
 
 def check_batches(arrays: Mapping[str, Any], last: Mapping[str, int]) -> tuple[Any, ...]:
-    """The shape that the axes in front broadcast to; ``last`` says how many axes of each array are not in front."""
+    """Return the shape that the leading axes broadcast to; ``last`` is the number of other axes of each array."""
     fronts = {name: tuple(array.shape[: len(array.shape) - last[name]]) for name, array in arrays.items()}
     if not any(fronts.values()):
         return ()
@@ -148,7 +148,7 @@ def check_batches(arrays: Mapping[str, Any], last: Mapping[str, int]) -> tuple[A
 
 
 def broadcast(a: Iterable[object], b: Iterable[object]) -> tuple[Any, ...] | None:
-    """The shape that two shapes broadcast to, or None."""
+    """Return the shape that two shapes broadcast to, or None."""
     short, long = sorted((tuple(a), tuple(b)), key=len)
     if not short:
         return long
@@ -173,7 +173,7 @@ def same(m: object, n: object) -> bool:
 
 
 def written(array: Array) -> str:
-    """A shape as Python writes it: (2, 3)."""
+    """Return the shape in Python's notation: (2, 3)."""
     return "(" + ", ".join(map(str, array.shape)) + ("," if len(array.shape) == 1 else "") + ")"
 
 

@@ -43,9 +43,10 @@ def exponentials(s: Array, stabilised: bool = True, base: int | None = None) -> 
 
 
 def nonempty(z: Array, fully_masked: str = "nan") -> Array:
-    """The divisors z of rows, each 0 where every key of the row is forbidden.
+    """Return the divisors z of rows, adjusted for fully masked rows, for which z = 0.
 
-    Such a row is to give 0/0 (``nan``), zeros (``zeros``: it is divided by 1), or raises InputError (``error``).
+    With ``nan`` they stay 0 and the row gives 0/0; with ``zeros`` they become 1 and the row gives zeros; ``error``
+    raises InputError.
     """
     if fully_masked == "nan":
         return z
@@ -57,7 +58,7 @@ def nonempty(z: Array, fully_masked: str = "nan") -> Array:
 
 
 def normalise(e: Array, fully_masked: str = "nan") -> Array:
-    """a_ij = e_ij / Σ_l e_il; what a row of zeros (every key forbidden) gives, ``nonempty`` says."""
+    """a_ij = e_ij / Σ_l e_il; ``fully_masked`` says what a row of zeros gives, see ``nonempty``."""
     return e / nonempty(namespace_of(e).sum(e, axis=-1, keepdims=True), fully_masked)
 
 
@@ -73,7 +74,7 @@ def softmax(s: Array, stabilised: bool = True, fully_masked: str = "nan", base: 
 def log_sum_exp(s: Array, masked: bool = True, base: int | None = None) -> Array:
     """L_i = log Σ_j e^{s_ij}, finite for finite scores of any size, so that softmax is e^{s_ij − L_i}.
 
-    A row in which every key is forbidden has L_i = −∞; without such rows (not ``masked``) that is not looked for.
+    A row in which every key is forbidden has L_i = −∞; if there are none (not ``masked``), this case is not checked.
     With the base 2: log₂ Σ_j 2^{s_ij}. Shapes: (…, n_q, n_k) → (…, n_q, 1).
     Source: Blanchard, Higham, Higham, Accurately computing the log-sum-exp and softmax functions (2021), §1.
     """
@@ -84,12 +85,12 @@ def log_sum_exp(s: Array, masked: bool = True, base: int | None = None) -> Array
     return xp.where(z == 0, -xp.inf, finite) if masked else finite
 
 
-# -- sinks: a logit per row that takes weight and gives nothing --------------------------------------------------------
+# -- sinks: a logit per row that takes weight but has no value ---------------------------------------------------------
 def sink_weights(s: Array, sink: Array | int, stabilised: bool = True, base: int | None = None) -> Array:
     """a_ij = e^{s_ij} / (e^{b_i} + Σ_l e^{s_il}), stabilised by a maximum that includes the sink b.
 
     A row in which every key is forbidden gives zeros: the sink takes all. With the base 2: powers of two throughout.
-    Shapes: s (…, n_q, n_k), sink (…, n_q, 1), or what broadcasts to it: (h, 1, 1) is a logit per head → (…, n_q, n_k).
+    Shapes: s (…, n_q, n_k), sink (…, n_q, 1), or any shape that broadcasts to it, such as (h, 1, 1) → (…, n_q, n_k).
     Source: Xiao et al., Efficient Streaming Language Models with Attention Sinks (2024), §3.3; a logit per head:
     OpenAI, gpt-oss-120b & gpt-oss-20b Model Card (2025), §2.2; of logit 0: E. Miller, Attention Is Off By One (2023).
     """
@@ -98,14 +99,16 @@ def sink_weights(s: Array, sink: Array | int, stabilised: bool = True, base: int
 
 
 def sink_log_sum_exp(s: Array, sink: Array | int, base: int | None = None) -> Array:
-    """log(e^{b_i} + Σ_j e^{s_ij}), by which e^{s_ij} is divided. Shapes: s (…, n_q, n_k), sink (…, n_q, 1) → those of
-    the sink and the rows together, (…, n_q, 1)."""
+    """log(e^{b_i} + Σ_j e^{s_ij}), the logarithm of the divisor of ``sink_weights``.
+
+    Shapes: s (…, n_q, n_k), sink (…, n_q, 1) → (…, n_q, 1).
+    """
     _, z, m = _parts(s, sink, True, base)
     return m + logarithms(z, base)
 
 
 def _parts(s: Array, sink: Array | int, stabilised: bool, base: int | None) -> tuple[Array, Array, Array]:
-    """e^{s − m}, its sum with the sink's e^{b − m}, and m. The sink is finite, so that no row lacks a maximum."""
+    """e^{s − m}, its sum with the sink's e^{b − m}, and m. As the sink is finite, so is every row's maximum."""
     xp = namespace_of(s)
     largest = xp.maximum(xp.max(s, axis=-1, keepdims=True), sink)
     m = largest if stabilised else xp.asarray(0, dtype=s.dtype)
@@ -118,7 +121,7 @@ def sigmoid_weights(s: Array, bias: Array | int | None = None, stabilised: bool 
     """a_ij = σ(s_ij + b) = e^x / (1 + e^x) with x = s_ij + b; b = −log n_k if none is given.
 
     A forbidden score gives 0. If ``stabilised``, both powers are divided by e^{max(x, 0)} and none overflows.
-    Shapes: s (…, n_q, n_k), b what broadcasts to it → (…, n_q, n_k).
+    Shapes: s (…, n_q, n_k), b of any shape that broadcasts to it → (…, n_q, n_k).
     Source: Ramapuram et al., Theory, Analysis, and Best Practices for Sigmoid Self-Attention (2024), equation 3; the
     value of b: their experiments, §5.
     """
@@ -133,7 +136,7 @@ def sigmoid_weights(s: Array, bias: Array | int | None = None, stabilised: bool 
 def relu_weights(s: Array) -> Array:
     """a_ij = max(s_ij, 0) / n_k; a forbidden score gives 0.
 
-    The order of scores decides, so kinds that have none refuse: ``maximum`` may be any function there.
+    It depends on the order of scores, so kinds without an order refuse it; ``maximum`` is an opaque function there.
     Shapes: (…, n_k) → (…, n_k). Source: Wortsman et al., Replacing softmax with ReLU in Vision Transformers (2023), §3.
     """
     xp = namespace_of(s)
@@ -142,14 +145,14 @@ def relu_weights(s: Array) -> Array:
 
 # -- weights that can be exactly 0: projections of the scores to the simplex of weights --------------------------------
 def sparsemax(s: Array, fully_masked: str = "nan") -> Array:
-    """The weights nearest to the scores: argmin ‖p − s‖² over p ≥ 0 with Σ p = 1, p_j = max(s_j − τ, 0).
+    """Return the weights nearest to the scores: argmin ‖p − s‖² over p ≥ 0 with Σ p = 1, p_j = max(s_j − τ, 0).
 
     τ = (Σ_{j ≤ k} z_j − 1) / k for the scores z in falling order, k the last place with 1 + k z_k > Σ_{j ≤ k} z_j.
     A forbidden score gives 0. Shapes: (…, n_k) → (…, n_k).
     Source: Martins, Astudillo, From Softmax to Sparsemax (2016), algorithm 1.
     """
     xp = namespace_of(s)
-    s = s - row_max(s)  # the same weights, and sums of scores that do not cancel
+    s = s - row_max(s)  # the weights stay the same, and no sum cancels
     z, place = _falling(s)
     keeps = 1 + place * z > xp.cumulative_sum(z, axis=-1)
     number = nonempty(_count(keeps, s), fully_masked)
@@ -180,7 +183,7 @@ def entmax15(s: Array, fully_masked: str = "nan") -> Array:
 
 
 def _falling(s: Array) -> tuple[Any, Any]:
-    """The scores in falling order, forbidden ones last, and their places 1, 2, … as numbers."""
+    """Return the scores in descending order, forbidden ones last, and the ranks 1, 2, … in their dtype."""
     xp = namespace_of(s)
     return xp.flip(xp.sort(s, axis=-1), axis=-1), xp.astype(xp.arange(1, s.shape[-1] + 1), s.dtype)
 
@@ -192,9 +195,9 @@ def _count(values: Array, s: Array) -> Array:
 
 # -- dropout, with the choice of what is dropped as an input -----------------------------------------------------------
 def dropout(a: Array, keep: Array, rate: int | float | Fraction) -> Array:
-    """A ⊙ B / (1 − r): weights that are not kept are 0, the others grow, so that A is the mean over B.
+    """Return a ⊙ B / (1 − r): dropped weights are 0, and the others grow so that the mean over B is A.
 
-    The mean is over entries of B that are 1 with probability 1 − r; rows no longer sum to one. Raises InputError
+    The entries of B are 1 with probability 1 − r; rows no longer sum to one. Raises InputError
     unless 0 ≤ r < 1. Shapes: a (…, n_q, n_k), keep booleans that broadcast to it, True for what is kept.
     Source: Srivastava et al., Dropout (2014), §10, which scales by 1/(1 − r) while training.
     """

@@ -25,7 +25,7 @@ _WIDTH, _INDENT = 114, 14
 
 
 def pipeline(spec: Attention, names: frozenset[str]) -> tuple[Step, ...]:
-    """The steps of ``spec`` from the inputs named in ``names`` to ``output``."""
+    """Return the steps of ``spec`` from the inputs named in ``names`` to ``output``."""
     flow = Flow(spec, names)
     for asks, stage in weights.STAGES:
         if not asks or asks in names or getattr(spec, asks, None):
@@ -62,22 +62,22 @@ class Attention(Fields, Described, Shown):
 
     @property
     def group(self) -> int:
-        """How many heads of queries read one head of keys and values."""
+        """The number of query heads that share one head of keys and values."""
         return self.heads // self.key_heads
 
     @property
     def heads_of(self) -> dict[str, int]:
-        """How many heads each of q, k and v has."""
+        """The numbers of heads of q, k and v."""
         return {"q": self.heads, "k": self.key_heads, "v": self.key_heads}
 
     @property
     def head_axis(self) -> tuple[int, ...]:
-        """The axis that queries and scores have for heads: (h,), or none where there is one head."""
+        """The head axis of queries and scores: (h,), or () if there is one head."""
         return (self.heads,) if self.heads > 1 else ()
 
     @property
     def counts(self) -> dict[str, int]:
-        """The letters of shapes that stand for heads: those of queries, of keys, and of q, k and v in one matrix."""
+        """The numbers of heads by their letters in shapes: of queries, of keys, and of q, k and v in one matrix."""
         return {"h": self.heads, "g": self.key_heads, "p": self.heads + 2 * self.key_heads}
 
     @property
@@ -111,7 +111,7 @@ class Attention(Fields, Described, Shown):
         return self.sums_to_one and not self.dropout
 
     def offset(self, n_q: int, n_k: int) -> int:
-        """The place o of the first query among the keys: query i stands where key i + o does."""
+        """Return the offset o of queries: query i has the position of key i + o."""
         return 0 if self.alignment == "top-left" else n_k - n_q
 
     @property
@@ -122,36 +122,36 @@ class Attention(Fields, Described, Shown):
 
     @property
     def sides(self) -> tuple[int | None, int | None]:
-        """How many keys before and after the query's place are in the window, None for an open side."""
+        """The numbers of keys before and after the query's position in the window, None for an open side."""
         return (self.window - 1, 0) if isinstance(self.window, int) else self.window or (None, None)
 
     def pipeline(self, input_names: Iterable[str]) -> tuple[Step, ...]:
-        """The steps from the inputs named in ``input_names`` to the output."""
+        """Return the steps from the inputs named in ``input_names`` to the output."""
         names = frozenset(input_names)
-        # They stay with the object and not with its value: equal specifications may hold 1/2 and 0.5, of two types.
+        # Cached per object, not per value: equal specifications may hold 1/2 and 0.5, of different types.
         result: dict[frozenset[str], tuple[Step, ...]] = self.__dict__.setdefault("_steps", {})
         if names not in result:
             result[names] = pipeline(self, names)
         return result[names]
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: steps can be made again, and hold functions that do not travel."""
+        """Return the fields alone: steps can be made again, and hold functions that cannot be pickled."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def document(self, names: Iterable[str] = ("q", "k", "v")) -> Document:
-        """The formula, the shapes and every step, for the inputs named in ``names``."""
+        """Return a document of the formula, the shapes and every step, for the inputs named in ``names``."""
         from symattn.attention.document import document
 
         return document(self, names)
 
     def trace(self, *qkv: object, **inputs: object) -> Trace:
-        """Every named array of a run, in order: the inputs, then q, k, v, scores, scaled, masked, weights, output."""
+        """Return every array of a run by name: the inputs, then q, k, v, scores, scaled, masked, weights, output."""
         values = by_name(qkv, inputs)
         check_inputs(self, values)
         return Trace(run_steps(self.pipeline(values), values))
 
     def __call__(self, *qkv: object, **inputs: object) -> Any:
-        """The output of attention on the given arrays; with ``lse``, the output and L, (…, n_q) as the scores are."""
+        """Return the output of attention on these arrays; with ``lse``, (output, L), L of shape (…, n_q)."""
         trace = self.trace(*qkv, **inputs)
         return (trace["output"], trace["lse"]) if self.lse else trace["output"]
 
@@ -160,7 +160,7 @@ _DEFAULTS = tuple(f.default for f in fields(Attention))
 
 
 def _table() -> str:
-    """The fields and what they mean, as the docstring of ``Attention`` lists them."""
+    """Return the list of fields and their meanings for the docstring of ``Attention``."""
     later = " " * (_INDENT + 4)
     lines = [
         fill(words, _WIDTH, initial_indent=f"{name:<{_INDENT}}", subsequent_indent=later)
@@ -173,12 +173,12 @@ if Attention.__doc__:
     Attention.__doc__ = Attention.__doc__.replace("{fields}", _table())
 
 
-# -- fields that mean something, alone and together --------------------------------------------------------------------
+# -- checks of fields, one by one and in combination -------------------------------------------------------------------
 def _set_elsewhere(field: str) -> Callable[[Attention], bool]:
     return lambda s: not s.is_softmax and bool(getattr(s, field))
 
 
-#: Combinations that make no sense: what must not hold of a specification, by the reason.
+#: Senseless combinations of fields: a reason, and the condition under which a specification is refused for it.
 SENSELESS: dict[str, Callable[[Attention], bool]] = {
     **POSITIONS,
     "kv_heads must divide heads: each head of keys is read by as many heads of queries": (
@@ -229,7 +229,7 @@ SENSELESS: dict[str, Callable[[Attention], bool]] = {
 
 
 def check_fields(spec: Attention) -> None:
-    """Raise InputError for a field that means nothing, and for fields that contradict each other."""
+    """Raise InputError for a meaningless field, and for fields that contradict each other."""
     check(spec)
     for field in fields(spec):
         value = getattr(spec, field.name)

@@ -1,4 +1,4 @@
-"""The fields of ``Attention``, which the command line lists without importing a step."""
+"""The fields of ``Attention``, which the command line lists without importing any step."""
 
 from __future__ import annotations
 
@@ -134,5 +134,5 @@ class Fields:
 
 
 def descriptions() -> dict[str, str]:
-    """Return the meaning of each field of ``Attention``, without docstrings, which ``python -OO`` takes away."""
+    """Return the meaning of each field of ``Attention``, independent of docstrings, which ``python -OO`` removes."""
     return {f.name: f.metadata["help"] for f in fields(Fields)}

@@ -1,6 +1,6 @@
-"""Every variant of attention that there is a name for, one line each: which fields it has, and what it is run on.
+"""Every named variant of attention, one line each: its fields, and the inputs that it runs on.
 
-The list is what conformance is tested on and what the documentation's table is made of.
+The conformance tests and the table in the documentation use this list.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LATENT = "x w_q w_dkv w_uk w_uv w_kr w_o"
 _ADDITIVE = {"l_a": 2, "d_w": 2, "d_s": 6}
 _TRIPLES = ((3, 4, 5), (5, 12, 13))
 
-#: Lengths by letter, all different, so that no two axes are taken for each other.
+#: Lengths by letter, mostly different, so that axes cannot be confused.
 SIZES: Mapping[str, int] = {
     "n_q": 3, "n_k": 5, "d_k": 4, "d_s": 4, "d_v": 7, "d_w": 4, "d_model": 8, "d_y": 8, "d_out": 8, "l_a": 9,
     "l": 9, "l_q": 10, "d_n": 2, "d_r": 2, "f": 2, "n_b": 4, "n_d": 5, "n_r": 7, "d_e": 11,
@@ -27,7 +27,7 @@ SIZES: Mapping[str, int] = {
 
 @dataclass(frozen=True)
 class NamedVariant:
-    """A variant: its family, its specification, the names of its inputs, and lengths that differ from the usual."""
+    """A variant: its family, its specification, the names of its inputs, and lengths that differ from ``SIZES``."""
 
     family: str
     spec: Attention
@@ -40,7 +40,7 @@ class NamedVariant:
         return tuple(self.given.split())
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of its inputs."""
+        """Return the shapes of its inputs."""
         sizes = {**SIZES, **self.sizes}
         return {name: lengths(name, self.spec, self.names, sizes) for name in self.names}
 
@@ -158,7 +158,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(" ".join(name.split()) for name in text.split(";"))
 
 
-#: Others whose functions give the same, as the tests with their packages show.
+#: The variants that other packages compute alike, as tests against them show.
 AGREES: dict[str, tuple[str, ...]] = {
     "PyTorch": _names(_TORCH),
     "ONNX": _names(_ONNX),

@@ -1,1 +1,1 @@
-"""The codec: values, numbers and arrays as files, command lines and Python write them, and how they are read."""
+"""Reading and writing of fields, numbers and arrays in files, on command lines and in Python's notation."""

@@ -1,4 +1,4 @@
-"""Arrays of a sheet: nested lists of exact numbers, truth values, whole numbers, or −∞ in an additive mask."""
+"""Arrays of a sheet: nested lists of exact numbers, booleans, integers, or −∞ in an additive mask."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from symattn.attention.letters_of_attention import ARRAYS
 from symattn.document.errors import InputError
 
 Entries = list[Any]
-MOST = 10**12  # of a number; more only makes decimals of a thousand billion digits
+MOST = 10**12  # the largest absolute value; larger ones could need decimals of a thousand billion digits
 _AXES = 4
 INFINITE = ("mask",)
 """Arrays that may hold −∞."""
@@ -21,7 +21,7 @@ _DECIMAL = re.compile(r"[.eE]")
 
 
 def array_of(name: str, entries: object, where: str) -> tuple[Entries, bool]:
-    """The array as nested lists of elements, and whether a decimal was typed in it. Raises InputError."""
+    """Return the array as nested lists, and whether some number was typed as a decimal. Raises InputError."""
     place = f"{where}: {name}"
     if not isinstance(entries, list):
         raise InputError(f"{place} is not a list of rows but {shown(entries)}")
@@ -37,7 +37,7 @@ def array_of(name: str, entries: object, where: str) -> tuple[Entries, bool]:
 
 
 def axes_of(name: str) -> tuple[int, int]:
-    """The least and the largest number of axes that an array of attention may have."""
+    """Return the least and the largest number of axes that an array of attention may have."""
     letters = ARRAYS[name].shape.split() if name in ARRAYS else ["…", "rows", "columns"]
     least = sum(letter[0] not in "…[(" for letter in letters)
     return least, _AXES if letters[0] == "…" else len(letters)
@@ -54,7 +54,7 @@ def _check_axes(name: str, axes: int, place: str) -> None:
 
 
 def shape_of(entries: object) -> tuple[int, ...]:
-    """The lengths of nested lists, along their first entries."""
+    """Return the lengths of nested lists, along their first entries."""
     shape = []
     while isinstance(entries, (list, tuple)):
         shape.append(len(entries))
@@ -63,7 +63,7 @@ def shape_of(entries: object) -> tuple[int, ...]:
 
 
 def number(text: object, place: str) -> Quotient:
-    """A number exactly as typed. Raises InputError that says where."""
+    """Return a number exactly as typed. Raises InputError that names ``place``."""
     try:
         value = Quotient.of(text)
     except InputError as error:
@@ -108,7 +108,7 @@ def _whole(value: Quotient, place: str) -> int:
 
 
 def _check_rows(entries: object, shape: tuple[int, ...], place: str) -> None:
-    """Every row as long as the first one."""
+    """Raise InputError unless every row is as long as the first one."""
     if not shape:
         if isinstance(entries, list):
             raise InputError(f"{place} is a list where other rows have a number")
@@ -129,7 +129,7 @@ def _check_one_type(name: str, entries: object, place: str) -> None:
 
 
 def flat(entries: object) -> list[Any]:
-    """The entries of nested lists in order."""
+    """Return the entries of nested lists in order."""
     if isinstance(entries, (list, tuple)):
         return [x for entry in entries for x in flat(entry)]
     return [entries]

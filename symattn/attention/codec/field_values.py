@@ -1,11 +1,11 @@
-"""The fields of a description, read by their annotations: as a sheet has them, or a command line.
+"""The fields of a description, read by their annotations from a sheet or a command line.
 
     {"causal": true, "window": [2, 0], "scale": "1/3", "position": {"rotary": {"layout": "half"}}, "latent": {}}
     --causal         --window 2,0      --scale 1/3     --position "Rotary(layout='half')"         --latent absorbed
 
-A number is taken exactly as typed. A field that is a description itself, such as ``position``, is an object that names
-its kind and has its fields; where there is one kind only, the name may be left out. On a command line
-``rotary:base=100,layout=half`` is understood too; its numbers are exact, those within brackets are Python's.
+A number is read exactly as typed. A field that is itself a description, such as ``position``, is an object of its kind
+and fields; if there is only one kind, its name may be left out. On a command line ``rotary:base=100,layout=half`` is
+understood, too; its numbers are exact, those in parentheses are Python's.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from symattn.document.keywords import plain
 ROOT = "1/sqrt(d_k)"
 _SCALES = {"none": Fraction(1), ROOT: None}
 _SEPARATOR = re.compile(r"[,/;]")
-_CALL = re.compile(r"\s*\w+\s*\(")  # how Python writes a description
-_OPEN = ("", "none", "open", None)  # of a side of a window
+_CALL = re.compile(r"\s*\w+\s*\(")  # a description in Python's notation
+_OPEN = ("", "none", "open", None)  # an open side of a window
 
 
 def descriptions(hint: object) -> dict[str, type]:
-    """The kinds of description among the members, by name: ``transformer-xl`` for ``TransformerXL``."""
+    """Return the descriptions among the members of ``hint`` by name: ``transformer-xl`` for ``TransformerXL``."""
     return {_called(m): m for m in members(hint) if is_dataclass(m) and isinstance(m, type)}
 
 
 def field_of(description: type, name: str, value: object, place: str) -> Any:
-    """The value of one field. Raises InputError."""
+    """Return the value of one field. Raises InputError."""
     if name == "scale" and isinstance(value, str) and value in _SCALES:
         return _SCALES[value]
     return _value(field_types(description)[name], value, place)
 
 
 def made_of(description: type, data: dict[str, Any], place: str) -> Any:
-    """A description from an object of fields."""
+    """Make a description from an object of fields. Raises InputError."""
     check_fields(description, data, place)
     return description(**{n: field_of(description, n, x, f"{place}: {n}") for n, x in data.items()})
 
 
 def written(description: object, changed: bool = False) -> dict[str, Any]:
-    """Return the fields as a sheet has them, or of these the ``changed`` ones; ``made_of`` reads them back."""
+    """Return the fields as in a sheet, only those that differ if ``changed``; ``made_of`` reads them back."""
     kind: Any = type(description)
     values = {f.name: getattr(description, f.name) for f in fields(kind)}
     usual = {f.name: f.default for f in fields(kind)} if changed else {}
@@ -74,7 +74,7 @@ def _written(name: str, value: object, hint: object, changed: bool) -> Any:
 
 
 def as_options(spec: object, names: Iterable[str] = ()) -> dict[str, str | bool]:
-    """Return these fields, or those that are not the usual ones, as a command line has them; see ``codec.typed``."""
+    """Return the fields ``names``, or those that differ from their defaults, as options of the command line."""
     values = {name: getattr(spec, name) for name in names} if names else differing(spec, type(spec)())
     options = {name: x if isinstance(x, bool) else typed(x) for name, x in values.items()}
     return options | ({"scale": ROOT} if "scale" in values and values["scale"] is None else {})
@@ -99,13 +99,13 @@ def _value(hint: object, value: object, place: str) -> Any:
 
 
 def _split(hint: object, text: str) -> list[str]:
-    """``2,0`` or ``2/0``; of rows of rows ``3/4/5;5/12/13``."""
+    """Split ``2,0`` or ``2/0``, or a nested tuple ``3/4/5;5/12/13`` at the semicolons."""
     nested = any(get_origin(m) is tuple for kind in get_args(hint) for m in members(kind))
     return text.split(";") if nested else _SEPARATOR.split(text)
 
 
 def _plain(hint: object, value: object, place: str) -> Any:
-    """A number, or the line that says what the field may be."""
+    """Return a number or a text, or raise InputError with what the field may be."""
     kinds = members(hint)
     typed = isinstance(value, str | int | float | Fraction) and not isinstance(value, bool)
     if typed and Fraction in kinds:
@@ -133,7 +133,7 @@ def _rational(value: object, hint: object, place: str) -> Fraction:
 
 
 def _description(hint: object, value: object, place: str) -> Any:
-    """One of the kinds: an object, a word, words such as ``rotary:base=100,layout=half``, or ``Rotary(base=100)``."""
+    """Read a description: an object, a word, ``rotary:base=100,layout=half``, or ``Rotary(base=100)``."""
     kinds = descriptions(hint)
     if isinstance(value, str) and _CALL.match(value):
         classes = {kind.__name__: kind for kind in kinds.values()}
@@ -165,7 +165,7 @@ def _description(hint: object, value: object, place: str) -> Any:
 
 
 def pairs(text: str) -> dict[str, Any]:
-    """Return ``a=1,b`` as fields; commas part them that stand in no brackets, and a field alone is true.
+    """Return ``a=1,b`` as fields, split at commas outside brackets; a name without a value is true.
 
     >>> pairs("causal,position=Rotary(base=9, scaling=LinearScaling(factor=2))")
     {'causal': True, 'position': 'Rotary(base=9, scaling=LinearScaling(factor=2))'}
@@ -186,7 +186,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _row(hint: object, values: Iterable[object], place: str) -> tuple[Any, ...]:
-    """Values for ``tuple[…]``: of one kind each, or of any number."""
+    """Return values for ``tuple[…]``, of fixed or of any length."""
     kinds, given = get_args(hint), list(values)
     if kinds and kinds[-1] is Ellipsis:
         kinds = (kinds[0],) * len(given)
@@ -215,7 +215,7 @@ def _alternatives(hint: object) -> str:
 
 
 def _kind_of(word: str, kinds: Mapping[str, type]) -> str:
-    """Return the name of the kind that a word names, or ""; case, hyphens and underscores do not count."""
+    """Return the name of the kind that a word names, or ""; case, hyphens and underscores are ignored."""
     return next((name for name, x in kinds.items() if plain(word) in map(plain, (name, x.__name__))), "")
 
 
@@ -228,13 +228,13 @@ def _name(word: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", word).lower().replace("_", "-")
 
 
-# -- descriptions as Python writes them: ``rotary``, ``Rotary(base=500000, layout='interleaved')`` ---------------------
+# -- descriptions in Python's notation: ``rotary``, ``Rotary(base=500000, layout='interleaved')`` ----------------------
 _UNREADABLE = (SyntaxError, ValueError, TypeError, KeyError, ZeroDivisionError, MemoryError, RecursionError)
 _WITHIN: dict[str, type[Any]] = {plain(kind.__name__): kind for kind in get_args(Scaling)}
 
 
 def parsed(text: str, known: Iterable[str]) -> tuple[str, dict[str, Any]]:
-    """Return which of the ``known`` names a text has, and the fields that it gives; nothing is evaluated.
+    """Return which of the ``known`` names a text starts with, and its fields; nothing is evaluated.
 
     Raises InputError with one line.
 
@@ -266,7 +266,7 @@ def _field(keyword: ast.keyword, text: str) -> Any:
 
 
 def _literal(node: ast.expr) -> Any:
-    """Return what an expression of literals, fractions and descriptions stands for. Raises what is unreadable."""
+    """Return the value of an expression of literals, fractions and descriptions. Raises one of ``_UNREADABLE``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
         return _WITHIN[plain(node.func.id)](**{str(k.arg): _literal(k.value) for k in node.keywords})
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):

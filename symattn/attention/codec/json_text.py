@@ -1,4 +1,4 @@
-"""JSON that nobody vouches for: bounded, without repeated keys, NaN or guesses; arrays by the names people use."""
+"""Untrusted JSON: bounded, without repeated keys, NaN or guesses; arrays by the names people use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TypedNumber(str):
 
 
 def content(path: str, most: int, hint: str) -> bytes:
-    """Return the bytes of a file, which are at most ``most``; ``hint`` ends the line of error where there are more."""
+    """Return the at most ``most`` bytes of a file. Raises InputError, with ``hint`` at its end if there are more."""
     file = Path(path)
     try:
         if file.is_dir():
@@ -39,7 +39,7 @@ def content(path: str, most: int, hint: str) -> bytes:
 
 
 def decoded(content: bytes, where: str, exact: bool = True) -> Any:
-    """Return the value of a JSON text, its numbers ``TypedNumber``, or as Python has them. Raises InputError."""
+    """Return the value of a JSON text, its numbers ``TypedNumber`` if ``exact``, else Python's. Raises InputError."""
     strict: dict[str, Any] = {
         "parse_float": TypedNumber,
         "parse_int": TypedNumber,
@@ -56,12 +56,12 @@ def decoded(content: bytes, where: str, exact: bool = True) -> Any:
     except json.JSONDecodeError as error:
         place, more = f"line {error.lineno}, column {error.colno}", '; fractions are texts, "1/3"' * exact
         raise InputError(f"{where} is not valid JSON at {place}: {error.msg}{more}") from None
-    except (RecursionError, ValueError):  # a whole number of thousands of digits is a ValueError
+    except (RecursionError, ValueError):  # an integer of thousands of digits is a ValueError
         raise InputError(f"{where} is nested too deeply, or holds a number too long, to be read") from None
 
 
 def loaded(path: Path, most: int, toml: bool = False) -> Any:
-    """Return what a file of JSON, or of TOML, holds, numbers as Python has them. Raises InputError."""
+    """Return the value of a JSON or TOML file, with Python's numbers. Raises InputError."""
     data = content(str(path), most, "")
     if not toml:
         return decoded(data, str(path), exact=False)
@@ -72,7 +72,7 @@ def loaded(path: Path, most: int, toml: bool = False) -> Any:
 
 
 def refuse_unknown(data: Iterable[str], names: Iterable[str], where: str) -> None:
-    """Raise InputError, with a suggestion, for the first name that is not one of ``names``."""
+    """Raise InputError, with a suggestion, for the first key that is not one of ``names``."""
     names = list(names)
     for key in data:
         if key not in names:
@@ -80,7 +80,7 @@ def refuse_unknown(data: Iterable[str], names: Iterable[str], where: str) -> Non
 
 
 def check_fields(description: type, data: Iterable[str], where: str) -> None:
-    """Raise InputError for a name that is no field of a description, and for fields that are missing."""
+    """Raise InputError for a key that is not a field of a description, and for missing fields."""
     known = fields(description)
     refuse_unknown(data, [f.name for f in known], where)
     missing = [f.name for f in known if f.default is f.default_factory is MISSING and f.name not in data]
@@ -90,12 +90,12 @@ def check_fields(description: type, data: Iterable[str], where: str) -> None:
 
 
 def short(text: str, most: int = 40) -> str:
-    """Return a text cut to what a line of error can hold."""
+    """Return a text shortened for an error message."""
     return text if len(text) <= most else text[: most - 3] + "…"
 
 
 def shown(value: object) -> str:
-    """A value of JSON in the words of an error."""
+    """Return a JSON value in the words of an error message."""
     if value is None or isinstance(value, bool):
         return {True: "true", False: "false", None: "null"}[value]
     return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(short(str(value)))
@@ -120,11 +120,11 @@ _INPUT_NAMES = {plain(name): name for name in INPUTS}
 
 
 def input_name(name: str) -> str | None:
-    """The array that a name stands for, or None."""
+    """Return the array that a name stands for, or None."""
     return _INPUT_NAMES.get(plain(name))
 
 
-# Words that people write for letters: ``query`` for q, ``w_query`` and ``query_weight`` for w_q.
+# Words that people use in place of letters: ``query`` for q, ``w_query`` and ``query_weight`` for w_q.
 _WORDS = {"query": "q", "queries": "q", "key": "k", "keys": "k", "value": "v", "values": "v"}
 _WORDS |= {start + word: "w" + letter for word, letter in _WORDS.items() for start in ("w", "weight")} | {
     word + end: "w" + letter for word, letter in _WORDS.items() for end in ("w", "weight", "weights", "proj")
@@ -133,18 +133,18 @@ _WORDS |= {letter + "proj": "w" + letter for letter in "qkvo"} | {"embedding": "
 
 
 def suggested(word: str, names: Iterable[str]) -> str:
-    """`` Did you mean 'w_q'?``, or nothing; case and hyphens do not count, and words stand for letters."""
+    """Return `` Did you mean 'w_q'?`` or ""; case and hyphens are ignored, and words may stand for letters."""
     bares = {plain(name): name for name in names}
     letter = _WORDS.get(plain(word))
     nearly = get_close_matches(
         plain(word), bares, n=1, cutoff=0.9
-    )  # ``input`` is ``inputs`` first, where that is known
+    )  # ``input`` is corrected to ``inputs`` first, if that is known
     result = nearly or ([letter] if letter in bares else get_close_matches(plain(word), bares, n=1))
     return f" Did you mean {bares[result[0]]!r}?" if result else ""
 
 
 def called(arrays: Mapping[str, object], where: str) -> dict[str, Any]:
-    """The arrays by the names that symattn has for them. Raises InputError for an unknown one, or one given twice."""
+    """Return the arrays by symattn's names. Raises InputError for an unknown name, or an array given twice."""
     result: dict[str, Any] = {}
     for name, array in arrays.items():
         own = input_name(name)

@@ -1,4 +1,4 @@
-"""Arrays of an npz file that nobody vouches for: nothing is unpickled, and no more is read than the header is worth."""
+"""Arrays of an untrusted npz file: nothing is unpickled, and no more is read than the header declares."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from symattn.attention.codec.exact_arrays import INFINITE
 from symattn.attention.codec.json_text import short
 from symattn.document.errors import InputError
 
-MOST_BYTES = 2**20  # of one array: far more than a walk can show
+MOST_BYTES = 2**20  # per array: far more than a walk can show
 _MOST_ARRAYS = 32
 _VERSIONS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _MOST_AXES = 32
-_MOST_ENTRIES = 2**60  # by the lengths other than 0: NumPy makes no array beyond
+_MOST_ENTRIES = 2**60  # the product of the lengths other than 0; NumPy makes no larger array
 _BROKEN = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, NotImplementedError, ValueError,
 )  # fmt: skip
 
 
 def plain(path: str, content: bytes, most: int = MOST_BYTES) -> dict[str, np.ndarray]:
-    """Name → the array as it is stored, of at most ``most`` bytes. Raises InputError."""
+    """Return the stored arrays by name, each of at most ``most`` bytes. Raises InputError."""
     if content[:6] == npy.MAGIC_PREFIX:
         raise InputError(f"{path} is a single array; hint: numpy.savez(file, x=…, w_q=…, …)")
     try:
@@ -69,16 +69,16 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str, most: i
 
 
 def described(stream: BinaryIO, place: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether the first axis runs fastest, and type, as the header of an array declares them.
+    """Return shape, whether the order is Fortran's, and dtype, as the header of an array declares them.
 
-    Raises ValueError for a header that cannot be read, and InputError for lengths that no array has.
+    Raises ValueError for a header that cannot be read, and InputError for impossible lengths.
     """
     version = npy.read_magic(stream)
     if version not in _VERSIONS:
         raise InputError(f"{place} is written in version {version} of the npy format; 1.0 and 2.0 are read")
     try:
         shape, fortran, dtype = _VERSIONS[version](stream)
-    except Exception as error:  # of many types, by where NumPy's parser of Python's literals gives up
+    except Exception as error:  # its type depends on where NumPy's parser of literals gives up
         raise ValueError(f"the header of an array: {str(error) or type(error).__name__}") from None
     if not all(type(n) is int and n >= 0 for n in shape):
         raise InputError(f"{place} declares the shape {short(str(shape))}; lengths are whole numbers from 0 on")
@@ -88,7 +88,7 @@ def described(stream: BinaryIO, place: str) -> tuple[tuple[int, ...], bool, np.d
 
 
 def check_declared(shape: tuple[int, ...], dtype: np.dtype[Any], there: int, place: str) -> None:
-    """Check what the header declares, before anything is made for it."""
+    """Check the declared dtype and size, before any memory is allocated. Raises InputError."""
     if dtype.hasobject:
         raise InputError(f"{place} holds pickled objects, which are never loaded; hint: save an array of numbers")
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
@@ -99,7 +99,7 @@ def check_declared(shape: tuple[int, ...], dtype: np.dtype[Any], there: int, pla
 
 
 def elements(array: np.ndarray, place: str) -> Any:
-    """The array as nested lists of exact numbers. Raises InputError."""
+    """Return the array as nested lists of exact numbers. Raises InputError."""
     if array.ndim == 0:
         raise InputError(f"{place} must be a matrix, got a single number")
     if array.dtype.kind == "f":

@@ -1,4 +1,4 @@
-"""The specifications and inputs that are enclosed in tiles, and how they come apart into single heads."""
+"""The specifications and inputs that are enclosed in tiles, and how they are split into single heads."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _TAKEN = (
     *("scale", "causal", "alignment", "window", "block", "prefix", "mask", "padding", "heads", "kv_heads", "base"),
     *("sink", "stabilised", "fully_masked"),
 )
-#: All bounds are for sums of fewer terms than this.
+#: The bounds hold for sums of fewer terms than this.
 _MOST_TERMS = 2**30
 
 
 @dataclass(frozen=True)
 class Head:
-    """One head: q (n_q, d_k), k (n_k, d_k), v (n_k, d_v), what queries see, the sink's logit, and what is added to
-    scores, each (n_q, n_k)."""
+    """One head: q (n_q, d_k), k (n_k, d_k), v (n_k, d_v), its masks, the sink's logit, and arrays added to the scores,
+    each (n_q, n_k)."""
 
     index: tuple[int, ...]
     q: Floats
@@ -44,7 +44,7 @@ class Head:
 
 
 def check_pattern(spec: Attention) -> None:
-    """Raise Refused, by name, for what is no plain pattern."""
+    """Raise Refused, with its name, for a field outside the plain pattern."""
     hint = "hint: run the specification on arrays of the kind 'enclosure'"
     for field in fields(spec):
         value = getattr(spec, field.name)
@@ -56,9 +56,9 @@ def check_pattern(spec: Attention) -> None:
 
 
 def exactly(name: str, array: np.ndarray, widened: bool = True) -> Array:
-    """An input as float64, of the same values; booleans stay, and float32 where it is not to be ``widened``.
+    """Return an input with the same values as float64; booleans stay, and so does float32 unless ``widened``.
 
-    Tensors stay tensors, on their device. Raises InputError for NaN, infinity and other types.
+    Tensors stay tensors on their device. Raises InputError for NaN, infinity and other dtypes.
     """
     values = array if is_tensor(array) else np.asarray(array)
     kind, xp = dtype_kind(values), namespace_of(values)
@@ -75,8 +75,7 @@ def exactly(name: str, array: np.ndarray, widened: bool = True) -> Array:
 
 
 def checked(spec: Attention, inputs: Mapping[str, Any], widened: bool = True) -> dict[str, Any]:
-    """The inputs as float64 and booleans, of shapes that fit each other; see ``exactly``. Raises InputError and
-    Refused."""
+    """Return the inputs as float64 and booleans, with checked shapes. Raises InputError and Refused."""
     check_pattern(spec)
     arrays = {name: exactly(name, array, widened) for name, array in inputs.items() if array is not None}
     if "x" in arrays:
@@ -88,14 +87,14 @@ def checked(spec: Attention, inputs: Mapping[str, Any], widened: bool = True) ->
 
 
 def front(spec: Attention, inputs: Mapping[str, Any]) -> tuple[int, ...]:
-    """The axes of the output before the last two: batches, and the query heads where there are several."""
+    """Return the axes of the output before the last two: batches, and the query heads if there are several."""
     own = 3 if spec.heads > 1 else 2
     batches = np.broadcast_shapes(*(inputs[name].shape[:-own] for name in "qkv"))
     return (*batches, spec.heads) if spec.heads > 1 else batches
 
 
 def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
-    """Head by head, batch by batch."""
+    """Yield the heads of every batch."""
     axes = front(spec, inputs)
     shared = (*axes[:-1], spec.key_heads) if spec.heads > 1 else axes
     xp: Any = namespace_of(inputs["q"])
@@ -107,7 +106,7 @@ def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
         read = index
         if spec.heads > 1:
             read = (*index[:-1], index[-1] * spec.key_heads // spec.heads)
-        if read != last:  # else the same arrays, by which those who read them know that they are shared
+        if read != last:  # shared heads keep the same array objects, by which ``prepare`` recognises them
             last, keys, values = read, k[read], v[read]
         seen = Seen(spec, n_q, n_k, None if allowed is None else allowed[index], namespace_of(q))
         yield Head(index, q[index], keys, values, seen, _sink(spec, inputs, index))
@@ -140,7 +139,7 @@ def _sink(spec: Attention, inputs: Mapping[str, Any], index: tuple[int, ...]) ->
 class Seen:
     """The masks of one head; ``given`` is what ``mask`` and ``keep`` allow: (n_q or 1, n_k), or None.
 
-    ``xp`` is the namespace of the arrays that they are for.
+    ``xp`` is the namespace of the head's arrays.
     """
 
     spec: Attention
@@ -150,7 +149,7 @@ class Seen:
     xp: Any = np
 
     def span(self, start: int, stop: int) -> tuple[int, int]:
-        """Bounds of the keys that some of the queries start … stop − 1 may see: no key outside them is allowed."""
+        """Return bounds of the keys that the queries start … stop − 1 may see: no key outside them is allowed."""
         first, last = self._offset + start, self._offset + stop - 1
         before, after = self._sides
         low = 0 if before is None else max(0, first - before)
@@ -158,12 +157,12 @@ class Seen:
         return min(low, self.n_k), max(min(low, self.n_k), high)
 
     def tile(self, queries: slice, keys: slice) -> Any | None:
-        """Booleans (queries, keys): what is allowed; None where everything is."""
+        """Return the mask of a tile, booleans (queries, keys); None if everything is allowed."""
         whole = self.mask(queries, keys)
         return None if whole is None or whole.all() else whole
 
     def mask(self, queries: slice, keys: slice) -> Any | None:
-        """Booleans (queries, keys): what is allowed; None where no rule speaks of them."""
+        """Return the mask of a tile, booleans (queries, keys); None if no mask applies to it."""
         result = [] if self._inside(queries, keys) else list(self._by_place(queries, keys))
         if self.given is not None:
             result.append(self.given[queries if self.given.shape[0] > 1 else slice(None), keys])
@@ -177,14 +176,14 @@ class Seen:
 
     @property
     def _sides(self) -> tuple[int | None, int | None]:
-        """How many keys before and after its own place a query may see at most, None for all of them."""
+        """The largest numbers of keys before and after its own position that a query may see, None for all."""
         before, after = self.spec.sides
         if self.spec.causal and self.spec.prefix is None:
             after = 0 if after is None else min(after, 0)
         return before, after
 
     def _inside(self, queries: slice, keys: slice) -> bool:
-        """Return whether every query sees every key of the tile by its place."""
+        """Return whether the masks by position let every query see every key of the tile."""
         if self.spec.prefix is not None or self.spec.block is not None:
             return False
         first, last = self._offset + queries.start, self._offset + queries.stop - 1
@@ -192,7 +191,7 @@ class Seen:
         return (before is None or last - before <= keys.start) and (after is None or keys.stop - 1 <= first + after)
 
     def _by_place(self, queries: slice, keys: slice) -> Iterator[Any]:
-        """The masks of the specification that go by position, of this tile's places."""
+        """Return the masks by position for this tile."""
         whole = self._places(slice(0, self.n_q), slice(0, self.n_k))
         return by_place(self.spec, self._places(queries, keys), whole)
 

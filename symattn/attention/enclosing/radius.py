@@ -80,7 +80,7 @@ _SHIFTED, _POWERS, _DROPPED = 694 * U, 2.5 * U, 2.0**-990
 
 @dataclass(frozen=True)
 class Spread:
-    """The values of some keys, column by column: their hull, D, a centre a, and ‖v − a‖."""
+    """The values of some keys, column by column: middle and radius of their hull, D, a centre a, and ‖v − a‖."""
 
     middle: Floats
     reach: Floats
@@ -90,7 +90,7 @@ class Spread:
 
 
 def spread(values: Floats, sink: bool) -> Spread:
-    """Return the spread of values (s, d_v) and of the zeros that a sink gives; of no values, as of zeros."""
+    """Return the spread of values (s, d_v), and of zeros if there is a sink or no value."""
     values = values if values.size else np.zeros((1, values.shape[1]))
     least, greatest = values.min(axis=0), values.max(axis=0)
     centre = values.mean(axis=0)
@@ -151,7 +151,7 @@ class _Factors:
 
 
 def _factors(rows: _Rows) -> _Factors:
-    """Step 6 above."""
+    """Return the factors of step 6."""
     beta = rows.alpha / (1 - rows.alpha)
     divisor = 1 - 3 * beta
     outer = (1 + 2 * rows.mean) * (1 + rows.most)
@@ -164,29 +164,29 @@ def _factors(rows: _Rows) -> _Factors:
     return _Factors(grown * (2 * beta + U) * UP, more * UP, rho * UP, rows.norm, of_range * UP, whole * UP, lost)
 
 
-def enclosed(head: Prepared, s: Sums, of: Spread, rows: slice, c: Floats, radius: Floats) -> np.ndarray:
-    """Centre c and radius (r, d_v) of a block of queries, both overwritten, and in which rows they hold nothing."""
+def enclosed(head: Prepared, s: Sums, values: Spread, rows: slice, c: Floats, radius: Floats) -> np.ndarray:
+    """Write centre c and radius (r, d_v) of a block of queries, and return the rows for which they are useless."""
     factors = _factors(_rows(head, s, rows))
     np.divide(s.values, s.weights[:, None], out=c)
     size = np.abs(c)
-    np.subtract(c, of.centre, out=radius)
+    np.subtract(c, values.centre, out=radius)
     np.abs(radius, out=radius)
-    radius += factors.norm[:, None] * of.length
+    radius += factors.norm[:, None] * values.length
     if s.absolute is not None:
         np.minimum(radius, s.absolute / s.weights[:, None] + size, out=radius)
     radius *= (factors.steps * UP)[:, None]
-    np.minimum(radius, factors.range[:, None] * of.range, out=radius)
+    np.minimum(radius, factors.range[:, None] * values.range, out=radius)
     radius *= factors.whole[:, None]
     size *= factors.size[:, None]
     radius += size
     radius += factors.more[:, None]
     if s.shifted:
-        radius += (s.keys[1] - s.keys[0] + 1) * _DROPPED * of.range
+        radius += (s.keys[1] - s.keys[0] + 1) * _DROPPED * values.range
     return factors.lost
 
 
 def hull(least: Floats, greatest: Floats) -> tuple[Floats, Floats]:
-    """Centre and radius of [least, greatest]; radius 0 where they are equal."""
+    """Return centre and radius of [least, greatest], with radius 0 where they are equal."""
     centre = np.clip(least / 2 + greatest / 2, least, greatest)
     reach = np.maximum(greatest - centre, centre - least)
     return centre, np.where(reach > 0, np.nextafter(reach, np.inf), 0.0)

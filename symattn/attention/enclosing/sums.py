@@ -1,7 +1,7 @@
-"""The sums that attention is made of, for a block of queries, tile by tile: Σ e v, Σ e, Σ e ‖k‖, Σ e², and Σ e |v|.
+"""The sums behind attention, for a block of queries, tile by tile: Σ e v, Σ e, Σ e ‖k‖, Σ e², and Σ e |v|.
 
 e_ij ≈ 2^{(t_ij − m_i)/N}, where t are the exact scores in units of 1/N of a binary order (N = 2048): t_ij = c q_i · k_j
-with c = scale · N / ln 2, or scale · N for the base 2. How far they are off is statement 1 in ``radius``.
+with c = scale · N / ln 2, or scale · N for the base 2. Statement 1 in ``radius`` bounds their error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNSHIFTED = 256.0
 
 @dataclass(frozen=True)
 class Prepared:
-    """A head made ready: scaled queries, keys as columns, values beside 1 and ‖k‖ (and |v|), and lengths of vectors.
+    """A prepared head: scaled queries, keys as columns, ``columns`` [v, 1, ‖k‖ (, |v|)], and lengths of vectors.
 
     ``lengths`` ‖k_j‖ and ``reach`` c L ‖q_i‖, L = ln 2 / N, are rounded up: |t_ij| L ≤ reach_i · lengths_j.
     """
@@ -41,7 +41,7 @@ class Prepared:
     values: Floats
     room: Floats
     seen: Seen
-    sink: float | None  # in steps, off by a factor within 1 ± 3u
+    sink: float | None  # in units of 1/N, off by a factor within 1 ± 3u
 
     @property
     def width(self) -> int:
@@ -53,7 +53,7 @@ class Prepared:
 class Sums:
     """Sums of a block of queries r: values (r, d_v), absolute (r, d_v) or None, others (r,); ``shifted`` if m ≠ 0.
 
-    ``keys`` bounds the keys that were looked at; ``empty`` says which queries may see none, and have no sink.
+    ``keys`` are the bounds of the keys that were read; ``empty`` marks queries that may see none and have no sink.
     """
 
     values: Floats
@@ -67,7 +67,7 @@ class Sums:
 
 
 def prepare(spec: Attention, head: Head, tight: bool, before: Prepared | None = None) -> Prepared:
-    """Scale the queries and put the columns together, or take those of the head ``before`` that has the same."""
+    """Scale the queries and join the columns, or reuse those of the head ``before`` if it has the same values."""
     n_k, width = head.v.shape
     factor = steps_factor(spec.scale, spec.base, int(head.q.shape[1]))
     queries, reach = head.q * factor, norms(head.q) * (abs(factor) * UNIT)
@@ -114,7 +114,7 @@ def steps_factor(scale: Any, base: int | None, width: int) -> float:
 
 
 def sums(head: Prepared, rows: slice) -> Sums:
-    """The sums of a block of at most ``QUERIES`` queries."""
+    """Return the sums for a block of at most ``QUERIES`` queries."""
     keys, count = head.seen.span(rows.start, rows.stop), rows.stop - rows.start
     largest = head.reach[rows].max() * head.lengths[keys[0] : keys[1]].max(initial=0.0)
     shifted = not (largest <= UNSHIFTED and abs(head.sink or 0.0) * UNIT <= UNSHIFTED)
@@ -139,7 +139,7 @@ def sums(head: Prepared, rows: slice) -> Sums:
 
 
 def _tiles(head: Prepared, rows: slice, keys: tuple[int, int]) -> Iterator[tuple[slice, Floats]]:
-    """The scores of a block of queries, tile of keys by tile of keys, in one buffer."""
+    """Yield the scores of a block of queries for each tile of keys, in one buffer."""
     count, queries = rows.stop - rows.start, head.queries[rows]
     for low in range(keys[0], keys[1], KEYS):
         tile = slice(low, min(low + KEYS, keys[1]))
@@ -149,7 +149,7 @@ def _tiles(head: Prepared, rows: slice, keys: tuple[int, int]) -> Iterator[tuple
 
 
 def _largest(head: Prepared, rows: slice, keys: tuple[int, int]) -> Floats:
-    """The largest score that each query sees, the sink's among them; 0 where there is none."""
+    """Return the largest score that each query sees, including the sink's; 0 if there is none."""
     values = np.full(rows.stop - rows.start, -np.inf if head.sink is None else head.sink)
     for tile, scores in _tiles(head, rows, keys):
         allowed = head.seen.tile(rows, tile)
@@ -160,7 +160,7 @@ def _largest(head: Prepared, rows: slice, keys: tuple[int, int]) -> Floats:
 
 
 def _exponentials(e: Floats, allowed: np.ndarray | None, shift: Floats | None) -> None:
-    """Scores become e; 0 where a key is not allowed, or further below the shift than 1000 binary orders."""
+    """Replace scores by e, or 0 if a key is not allowed or more than 1000 binary orders below the shift."""
     lost = None if allowed is None else ~allowed
     if shift is not None:
         e -= shift[:, None]

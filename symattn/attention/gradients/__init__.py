@@ -1,1 +1,1 @@
-"""The backward pass as it is implemented, formula by formula; ``derivative`` takes it from the definitions."""
+"""The backward pass as it is implemented, formula by formula; ``derivative`` differentiates the definitions."""

@@ -17,13 +17,13 @@ class Gradients(NamedTuple):
 
 
 def softmax_vjp(p: Array, g: Array) -> Array:
-    """p ⊙ (g − ⟨p, g⟩): the gradient of ⟨g, softmax(s)⟩ by s, from the weights p. Shapes: (…, n_k)."""
+    """p ⊙ (g − ⟨p, g⟩): the gradient of ⟨g, softmax(s)⟩ with respect to s, from the weights p. Shapes: (…, n_k)."""
     xp = namespace_of(p)
     return p * (g - xp.sum(p * g, axis=-1, keepdims=True))
 
 
 def backward(q: Array, k: Array, v: Array, p: Array, g: Array) -> Gradients:
-    """The gradients of ⟨G, P V⟩ with P = softmax(Q Kᵀ / √d_k), from the weights P.
+    """Return the gradients of ⟨G, P V⟩ with P = softmax(Q Kᵀ / √d_k), from the weights P.
 
     dV = Pᵀ G, dP = G Vᵀ, dS = P ⊙ (dP − rowsum(P ⊙ dP)), dQ = dS K / √d_k, dK = dSᵀ Q / √d_k.
     Shapes: those of q, k, v; p (…, n_q, n_k), g (…, n_q, d_v). Source: Dao et al., FlashAttention (2022), appendix B.2.

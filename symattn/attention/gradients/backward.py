@@ -1,7 +1,7 @@
-"""The backward pass as it is implemented: step by step from the output back, from what the forward pass has kept.
+"""The backward pass as it is implemented: step by step from the output back, from arrays saved by the forward pass.
 
-Caps and weights have rules that start from what was kept, as FlashAttention has them; every other step is taken back as
-it stands, on a tape. ``derivative.vjp`` gives the same from the definition as a whole.
+Caps and weights have rules that start from saved arrays, as in FlashAttention; every other step is differentiated on a
+tape. ``derivative.vjp`` gives the same from the definition as a whole.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Gradients = tuple[Any, ...]
 
 
 class Way(NamedTuple):
-    """A step's name, the arrays that it was computed from, and the way of a gradient back through it."""
+    """A step's name, its operands, and the function from the gradient of its result to those of its operands."""
 
     name: str
     of: tuple[str, ...]
@@ -32,10 +32,10 @@ class Way(NamedTuple):
 def backward(
     spec: Attention, cotangent: Any, inputs: Mapping[str, Any], wrt: Iterable[str] | None = None
 ) -> dict[str, Any]:
-    """The gradients of ⟨G, f(…)⟩ by every input named in ``wrt``, or by all that hold numbers, by their names.
+    """Return the gradients of ⟨G, f(…)⟩ with respect to the inputs ``wrt``, or to all numeric inputs, by name.
 
-    ``cotangent`` G has the shape of the output; with ``lse`` it is a pair, of which one may be None. The forward pass
-    keeps every array between, as frameworks do. Raises InputError for names and shapes that do not fit.
+    ``cotangent`` G has the shape of the output; with ``lse`` it is a pair, one of which may be None. The forward pass
+    saves every intermediate array, as frameworks do. Raises InputError for names and shapes that do not fit.
 
     >>> import numpy as np
     >>> q, k, v = np.zeros((1, 2)), np.eye(2), np.array([[1.0], [3.0]])
@@ -54,7 +54,7 @@ def backward(
 def pulled(
     ways: Iterable[Way], ends: Mapping[str, object], values: Mapping[str, Any], names: Iterable[str]
 ) -> dict[str, Any]:
-    """The gradients by the arrays called ``names``, from those by the arrays in ``ends``, through steps in order."""
+    """Return the gradients of the arrays ``names``, from those of the arrays in ``ends``, through steps in order."""
     result = dict(ends)
     for way in reversed(list(ways)):
         if way.name not in result:
@@ -66,14 +66,14 @@ def pulled(
 
 
 def way(spec: Attention, step: Step, values: Mapping[str, Any]) -> Way:
-    """The way back through a step of ``spec``: by its rule if it has one, else on a tape."""
+    """Return the backward function of a step of ``spec``: its rule if it has one, else a tape."""
     x, rule = tuple(values[name] for name in step.of), RULES.get(step.name)
     if rule is None:
         return Way(step.name, step.of, partial(through, step.run, x))
     return Way(step.name, step.of, partial(rule, spec, x, values[step.name]))
 
 
-# -- rules: of a specification, what a step was computed of, what it computed, and the gradient by that ----------------
+# -- rules: functions of the specification, a step's operands, its result, and the gradient of the result --------------
 def _weighed(spec: Attention, x: tuple[Any, ...], p: Array, g: Array) -> Gradients:
     if spec.sink == "given":
         ds, db = scores.sink_gradients(p, g, spec.base)
@@ -93,7 +93,7 @@ def _weighed(spec: Attention, x: tuple[Any, ...], p: Array, g: Array) -> Gradien
             assert_never(other)
 
 
-#: By the name of a step of attention.
+#: The rules by name of step.
 RULES: dict[str, Callable[..., Gradients]] = {
     "capped": lambda spec, x, y, g: (scores.softcap_gradient(y, spec.softcap, g),),
     "weights": _weighed,

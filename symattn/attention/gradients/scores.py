@@ -1,4 +1,4 @@
-"""The way back from what the forward pass kept: capped scores and weights; and to arrays of other shapes."""
+"""Gradients from arrays saved by the forward pass, capped scores and weights, and of arrays that were broadcast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from symattn.attention.softmax import nonempty
 
 
 def summed_like(g: Array, x: Array) -> Array:
-    """The gradient by an array that was broadcast: g summed over the axes that x lacks, or has with the length 1."""
+    """Return the gradient of a broadcast array x: g summed over the axes that x lacks or has with length 1."""
     xp, extra = namespace_of(g), g.ndim - x.ndim
     wide = [extra + k for k, n in enumerate(x.shape) if same(n, 1) and not same(g.shape[extra + k], 1)]
     g = xp.sum(g, axis=tuple(wide), keepdims=True) if wide else g
@@ -25,9 +25,9 @@ def softcap_gradient(y: Array, cap: object, g: Array) -> Array:
     return g * (1 - t * t)
 
 
-# -- rows of weights: from the gradient by the weights of each row to that by its scores -------------------------------
+# -- rows of weights: from the gradient of the weights of each row to that of its scores -------------------------------
 def logarithm_of(base: int | None, like: Array) -> Any:
-    """log b, by which a power of b grows faster than one of e; 1 for e itself."""
+    """log b, the factor of the derivative of b^x; 1 for the base e."""
     xp = namespace_of(like)
     return 1 if base is None else xp.log(xp.asarray(base, dtype=like.dtype))
 
@@ -61,7 +61,7 @@ def sigmoid_gradient(a: Array, g: Array) -> Array:
 
 
 def relu_gradient(s: Array, g: Array) -> Array:
-    """dS = dA / n_k where s > 0, else 0; at s = 0 it is 0, one of many, as frameworks take it.
+    """dS = dA / n_k where s > 0, else 0; at s = 0 it is 0, one of many subgradients, the one that frameworks choose.
 
     Shapes: (…, n_q, n_k). Source: Wortsman et al., Replacing softmax with ReLU in Vision Transformers (2023), §3.
     """
@@ -72,7 +72,7 @@ def relu_gradient(s: Array, g: Array) -> Array:
 def sparsemax_gradient(p: Array, g: Array) -> Array:
     """dS = dP − mean of dP over the support, on the support p > 0; elsewhere 0. From the weights.
 
-    Where a score is at the threshold itself, this is one of many. Shapes: (…, n_q, n_k).
+    Where a score equals the threshold, this is one of many subgradients. Shapes: (…, n_q, n_k).
     Source: Martins, Astudillo, From Softmax to Sparsemax (2016), §2.5.
     """
     xp = namespace_of(p)

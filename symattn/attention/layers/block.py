@@ -88,7 +88,7 @@ class Block(Described, Shown):
             raise InputError("Block: parallel parts read X, and after a norm outside it is gone; hint: order='pre'")
 
     def pipeline(self, input_names: Iterable[str]) -> tuple[Part, ...]:
-        """The steps from the inputs named in ``input_names`` to the output."""
+        """Return the steps from the inputs named in ``input_names`` to the output."""
         names = {name: name for name in input_names}
         check_names(self, names)
         return tuple(block_parts(self, names))
@@ -98,7 +98,7 @@ class Block(Described, Shown):
         return traced(self, {"x": x, "y": y, **inputs}, check_arrays)
 
     def __call__(self, x: Array, y: Array | None = None, **inputs: object) -> Any:
-        """The tokens after the block: (…, n, d_model)."""
+        """Return the tokens after the block: (…, n, d_model)."""
         return self.trace(x, y, **inputs)["output"]
 
     def document(self, names: Iterable[str] = ()) -> Document:

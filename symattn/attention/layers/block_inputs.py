@@ -1,4 +1,4 @@
-"""Which inputs a block takes, and whether the given arrays fit each other."""
+"""The inputs of a block, and checks that arrays fit each other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MLP: dict[str, Named] = {
 
 
 def norm_arrays(norm: str, index: str | int) -> dict[str, Named]:
-    """The gain and the bias of the norm called ``norm``, with an index to their letters."""
+    """Return the gain and the bias of the norm called ``norm``, with an index to their letters."""
     return {
         f"{norm}.gain": Named(f"g_{index}", "Gain of the norm", "d_model"),
         f"{norm}.bias": Named(f"b_{index}", "Bias of the norm", "d_model"),
@@ -39,13 +39,13 @@ def norm_arrays(norm: str, index: str | int) -> dict[str, Named]:
 
 
 def sublayers(block: Block) -> tuple[str, ...]:
-    """The parts of a block that have a norm and a residual, in order."""
+    """Return the parts of a block that have a norm and a residual, in order."""
     wanted = {"attention": True, "cross": block.cross is not None, "mlp": block.activation is not None}
-    return tuple(part for part, there in wanted.items() if there)
+    return tuple(part for part, present in wanted.items() if present)
 
 
 def norms(block: Block) -> Iterator[str]:
-    """The names of a block's norms, in order."""
+    """Yield the names of a block's norms, in order."""
     if block.norm:
         for part in sublayers(block):
             yield f"{part}_norm"
@@ -54,7 +54,7 @@ def norms(block: Block) -> Iterator[str]:
 
 
 def own_arrays(block: Block) -> dict[str, Named]:
-    """Every input that a block takes beside those of its attentions."""
+    """Return the inputs of a block other than those of its attentions."""
     result = {"x": TOKENS["x"]} | ({"y": TOKENS["y"]} if block.cross else {})
     for index, norm in enumerate(norms(block), 1):
         result |= norm_arrays(norm, index)
@@ -115,5 +115,5 @@ def place_named(place: str) -> Iterator[None]:
 
 # -- names with a prefix -----------------------------------------------------------------------------------------------
 def below(prefix: str, names: Iterable[str]) -> dict[str, str]:
-    """The names that begin with ``prefix``, by what comes after it."""
+    """Return the names that begin with ``prefix``, by the rest of the name."""
     return {name.removeprefix(prefix): name for name in names if name.startswith(prefix)}

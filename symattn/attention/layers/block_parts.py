@@ -34,7 +34,7 @@ _NORMS: dict[str, Callable[..., Any]] = {"layer": norms.layer_norm, "rms": norms
 
 
 def block_parts(block: Block, names: Mapping[str, str], prefix: str = "") -> list[Part]:
-    """The steps of a block whose inputs are found under ``names``; what it computes gets ``prefix``."""
+    """Return the steps of a block whose inputs are called ``names``; computed arrays get ``prefix``."""
     letters = {n: array.symbol for n, array in own_arrays(block).items()}
     stream = Stream(names, letters | {names["x"]: SYMBOLS["x"]}, prefix, names["x"])
     wanted = sublayers(block)
@@ -48,7 +48,7 @@ def block_parts(block: Block, names: Mapping[str, str], prefix: str = "") -> lis
 
 @dataclass
 class Stream:
-    """The steps so far, the name of the tokens as they are now, and the letters of inputs and computed arrays."""
+    """The steps so far, the current name of the tokens, and the letters of inputs and computed arrays."""
 
     names: Mapping[str, str]
     letters: dict[str, Node]
@@ -75,7 +75,7 @@ class Stream:
         self.now, self.letters[part.name] = part.name, part.symbol
 
     def norm(self, kind: str, eps: object, norm: str, result: str, letter: Node) -> None:
-        """Add the norm called ``norm`` of the tokens as they are now, with those of its parameters that are given."""
+        """Add the norm called ``norm`` of the current tokens, with its parameters as far as they are given."""
         keys = [n for n in ("gain", "bias") if f"{norm}.{n}" in self.names]
         run = partial(_by_keyword, partial(_NORMS[kind], eps=eps), keys)
         parameters = [f"{norm}.{n}" for n in keys]
@@ -85,7 +85,7 @@ class Stream:
 
 
 def _sublayer(block: Block, stream: Stream, part: str, source: str, result: str, letter: Node) -> None:
-    """One part, which reads ``source``, with its norm and residual: ``result`` and ``letter`` name what comes out."""
+    """Add a part that reads ``source``, with its norm and residual; ``result`` and ``letter`` name its result."""
     x, stream.now = stream.now, source
     where = ORDERS[block.order] if block.norm else ()
     norm = partial(stream.norm, block.norm or "", block.eps)
@@ -119,7 +119,7 @@ def _norm_formula(norm: str, keys: Sequence[str]) -> str:
 
 
 def _attention(block: Block, stream: Stream, part: str) -> None:
-    """The steps of the attention called ``part``, of the tokens as they are now."""
+    """Add the steps of the attention called ``part`` of the current tokens."""
     spec = getattr(block, part)
     names = below(f"{part}.", stream.names)
     where = {n: stream.names[full] for n, full in names.items()} | {"x": stream.now}
@@ -138,7 +138,7 @@ def _attention(block: Block, stream: Stream, part: str) -> None:
 
 
 def attention_letters(part: str) -> dict[Node, Node]:
-    """The letters of cross-attention: those of attention with an index c; the tokens keep theirs."""
+    """Return the letters of cross-attention: those of attention with an index c; the tokens keep theirs."""
     if part != "cross":
         return {}
     result: dict[Node, Node] = {}

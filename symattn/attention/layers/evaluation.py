@@ -1,4 +1,4 @@
-"""Evaluate a description for rational numbers: exactly where that can be, else in digits that are proven."""
+"""Evaluation of a description for rational numbers: exact if possible, else in proven digits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Evaluation(Shown):
     evidence: Evidence
 
     def document(self) -> Document:
-        """The digits in a small table, and how they are known."""
+        """Return the digits in a small table, and the evidence for them."""
         shape = self.digits.shape
         shown = (table(shape, lambda at: (self.digits[at],)),) if self.digits.size and shape else ()
         said = f"{left_out(shape)} Grade: {self.evidence}." if shown else f"Grade: {self.evidence}."
@@ -74,7 +74,7 @@ def evaluate(model: Callable[..., object], inputs: Mapping[str, object], digits:
 
 
 def lifted(target: object, inputs: Mapping[str, object]) -> dict[str, Any]:
-    """The inputs as arrays of a kind; truth values and whole numbers, such as those of tokens, stay plain arrays."""
+    """Return the inputs as arrays of a kind; booleans and integers, such as tokens, stay plain arrays."""
     return {name: _lifted(target, name.rpartition(".")[2], data) for name, data in inputs.items()}
 
 
@@ -95,7 +95,7 @@ def _exactly(model: Callable[..., object], inputs: Mapping[str, object], digits:
 
 
 def enclose(model: Callable[..., object], inputs: Mapping[str, object], digits: int, reason: str = "") -> Evaluation:
-    """The output in balls, with as many bits as it takes; ``reason`` says why not exactly."""
+    """Return the output in balls, with as many bits as needed; ``reason`` says why it is not exact."""
     bits = 64 + 4 * digits
     while True:
         try:
@@ -117,12 +117,12 @@ def _one_array(output: object) -> Any:
 
 
 def _told(x: object) -> str:
-    """Return the sign for an element that is no number, and "" for a number."""
+    """Return the symbol of an element that is not a number, or "" for a number."""
     return str(x) if isinstance(x, (Forbidden, Undefined)) else ""
 
 
 def _proven(x: flint.arb, digits: int) -> str:
-    """The digits of the number in a ball, rounded; Undecided if the ball does not tell them all."""
+    """Return the rounded digits of the number in a ball. Raises Undecided if the ball does not determine them all."""
     bits = flint.ctx.prec
     if x == 0:
         return "0"

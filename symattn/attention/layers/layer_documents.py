@@ -1,4 +1,4 @@
-"""Blocks and Transformers as documents: what goes in, every step with its shape and reason, the conventions."""
+"""Blocks and Transformers as documents: inputs, every step with its shape and reason, and conventions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WIDE = ("up", "gate", "hidden")  # the arrays of a feed-forward layer that are 
 
 
 def block_document(block: Block, input_names: Iterable[str]) -> Document:
-    """The document of ``block`` for the inputs named in ``input_names``; for all weights if none are."""
+    """Return the document of ``block`` for the inputs named in ``input_names``; for all weights if none are."""
     names = list(input_names) or default_names(block)
     blocks: tuple[Piece, ...] = (
         Steps(tuple(Step(formula) for formula in whole_formulas(block))),
@@ -46,7 +46,7 @@ def block_document(block: Block, input_names: Iterable[str]) -> Document:
 
 
 def default_names(block: Block) -> list[str]:
-    """The inputs of a block: its tokens, all weights, gains, and biases of LayerNorm."""
+    """Return the inputs of a block: its tokens, all weights, gains, and biases of LayerNorm."""
     result = ["x"] + ["y"] * (block.cross is not None)
     for norm in norms(block):
         result += [f"{norm}.gain"] + [f"{norm}.bias"] * (block.norm == "layer")
@@ -66,7 +66,7 @@ def _attention_names(spec: Attention) -> list[str]:
 
 
 def whole_formulas(block: Block) -> Iterator[Node]:
-    """One formula for each part: X' = X + Attention(LayerNorm(X))."""
+    """Return one formula for each part: X' = X + Attention(LayerNorm(X))."""
     where = ORDERS[block.order] if block.norm else ()
     words = {"attention": "Attention({})", "cross": "CrossAttention({}, Y)", "mlp": "FeedForward({})"}
     x = "X"
@@ -100,12 +100,12 @@ def _given(part: str, names: Iterable[str]) -> list[str]:
 
 
 def lengths(letters: str) -> tuple[Node, ...]:
-    """A shape in letters, without axes of batches."""
+    """Return a shape in letters, without axes of batches."""
     return tuple(_LETTERS.get(axis) or name(axis) for axis in letters.split() if axis != "…")
 
 
 def sections(block: Block, parts: Iterable[Part], names: Sequence[str], prefix: str = "") -> Iterator[Piece]:
-    """The steps of a block, a section for each of its parts."""
+    """Yield the steps of a block, a section for each of its parts."""
     rest = list(parts)
     for part in sublayers(block):
         end = f"{prefix}{'output' if part == sublayers(block)[-1] else f'{part}_stream'}"
@@ -143,9 +143,9 @@ def norm_convention(norm: str, eps: int | float | Fraction) -> Text:
     return running_text(f"$ε = {Fraction(eps)}$: {'the mean is that of each token' if norm == 'rms' else words}")
 
 
-# -- a Transformer: what goes in, its blocks as far as they differ, the conventions ------------------------------------
+# -- a Transformer: inputs, the blocks that differ, conventions --------------------------------------------------------
 def transformer_document(model: Transformer) -> Document:
-    """The document of ``model``, for all weights, gains, and biases of LayerNorm."""
+    """Return the document of ``model``, for all weights, gains, and biases of LayerNorm."""
     names = _names(model)
     parts = model.pipeline(names)
     blocks: tuple[Piece, ...] = (
@@ -161,7 +161,7 @@ def transformer_document(model: Transformer) -> Document:
 
 
 def _names(model: Transformer) -> list[str]:
-    """The inputs of a model: its tokens, tables, weights, gains, and biases of LayerNorm."""
+    """Return the inputs of a model: its tokens, tables, weights, gains, and biases of LayerNorm."""
     optional = ("source_embedding", "source_position_embedding", "unembedding_bias")
     rms = {"embedding_norm": model.embedding_norm == "rms", "encoder_norm": model.norm == "rms"}
     rms["decoder_norm"] = rms["encoder_norm"]
@@ -174,7 +174,7 @@ def _names(model: Transformer) -> list[str]:
 
 
 def _distinct(model: Transformer, stack: str) -> Iterator[tuple[int, Block, list[int]]]:
-    """The blocks of a stack that differ, each with its number and those of all that are like it."""
+    """Yield the blocks of a stack that differ, each with its number and those of all that are like it."""
     blocks: Sequence[Block] = getattr(model, stack)
     for index, block in enumerate(blocks):
         if block not in blocks[:index]:
@@ -193,7 +193,7 @@ def _rows(model: Transformer, names: Sequence[str]) -> Iterator[tuple[str, Node,
 
 
 def _others(model: Transformer) -> Iterator[Piece]:
-    """Which blocks take the same inputs as one before them."""
+    """Return which blocks take the same inputs as an earlier one."""
     for stack in stacks(model):
         for index, _, alike in _distinct(model, stack):
             if len(alike) > 1:

@@ -19,7 +19,7 @@ from symattn.attention.constants import pi
 
 
 def embed(table: Array, ids: Array) -> Array:
-    """The row of ``table`` for each number of a token.
+    """Return the row of ``table`` for each number of a token.
 
     Shapes: table (vocabulary, d_model), ids (…, n) of whole numbers from 0 → (…, n, d_model).
     Source: Vaswani et al., Attention Is All You Need (2017), §3.4.
@@ -30,7 +30,7 @@ def embed(table: Array, ids: Array) -> Array:
 
 
 def widen(x: Array) -> Array:
-    """√d_model x, so that embeddings are not lost beside positions. Source: Vaswani et al. (2017), §3.4."""
+    """√d_model x, so that positions do not outweigh embeddings. Source: Vaswani et al. (2017), §3.4."""
     xp = namespace_of(x)
     return x * xp.sqrt(xp.asarray(x.shape[-1], dtype=x.dtype))
 
@@ -48,8 +48,8 @@ def residual(x: Array, y: Array) -> Array:
     return x + y
 
 
-# -- activations: functions of each number alone, between the two matrices of feed-forward layers ----------------------
-# ``ACTIVATIONS`` holds them by name, each with the formula it is written with.
+# -- activations: functions of single numbers, between the two matrices of feed-forward layers -------------------------
+# ``ACTIVATIONS`` holds them by name, each with its formula.
 
 
 def relu(x: Array) -> Array:
@@ -88,7 +88,7 @@ def gelu(x: Array) -> Array:
 
 
 def gelu_tanh(x: Array) -> Array:
-    """x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))), which is near ``gelu`` and another function.
+    """x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))), which is close to ``gelu`` but not the same function.
 
     Source: Hendrycks, Gimpel, Gaussian Error Linear Units (2016), §2; Radford et al., GPT-2 (2019), in its code.
     """

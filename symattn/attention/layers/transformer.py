@@ -99,7 +99,7 @@ class Transformer(Described, Shown):
             raise InputError("Transformer: no block of the decoder has cross-attention, so that it ignores the encoder")
 
     def pipeline(self, input_names: Iterable[str]) -> tuple[Part, ...]:
-        """The steps from the inputs named in ``input_names`` to the logits."""
+        """Return the steps from the inputs named in ``input_names`` to the logits."""
         names = list(input_names)
         check_names(self, names)
         return tuple(transformer_parts(self, names))
@@ -109,11 +109,11 @@ class Transformer(Described, Shown):
         return traced(self, {"tokens": tokens, "source": source, **inputs}, check_arrays)
 
     def __call__(self, tokens: Array, source: Any = None, **inputs: Any) -> Any:
-        """The logits of the tokens: (…, n, vocabulary)."""
+        """Return the logits of the tokens: (…, n, vocabulary)."""
         return self.trace(tokens, source, **inputs)["logits"]
 
     def document(self) -> Document:
-        """The formula, the shapes and every step, for all weights and no biases of linear layers."""
+        """Return the formula, the shapes and every step, for all weights and no biases of linear layers."""
         from symattn.attention.layers.layer_documents import transformer_document
 
         return transformer_document(self)
@@ -124,7 +124,7 @@ _E, _X, _L = name("X", "0", role="input"), name("X", role="input"), name("L", ro
 
 
 def transformer_parts(model: Transformer, given: Collection[str]) -> list[Part]:
-    """The steps of a model from the inputs named in ``given`` to the logits."""
+    """Return the steps of a model from the inputs named in ``given`` to the logits."""
     stream = Stream({n: n for n in given}, {n: array.symbol for n, array in own_arrays(model).items()})
     encoded = ""  # the encoder's last step, which cross-attention reads
     for stack in stacks(model):
@@ -142,7 +142,7 @@ def transformer_parts(model: Transformer, given: Collection[str]) -> list[Part]:
 
 
 def _embedded(model: Transformer, stream: Stream, stack: str) -> None:
-    """The embedded tokens of a stack."""
+    """Add the embedded tokens of a stack."""
     ids = ids_of(model, stack)
 
     def run(table: Array, ids: Array) -> Array:
@@ -187,7 +187,7 @@ def _logits(model: Transformer, stream: Stream) -> None:
         stream.add("logits", cap, [result], name("L'", role="output"), "softcap(@0)", words)
 
 
-# -- which inputs it takes, and whether the given arrays fit each other ------------------------------------------------
+# -- inputs, and checks that arrays fit each other ---------------------------------------------------------------------
 STACKS = ("encoder", "decoder")
 IDS: dict[str, Named] = {
     "tokens": Named("t", "Numbers of the tokens", "… n", "input", holds="whole numbers"),
@@ -204,24 +204,24 @@ ARRAYS: dict[str, Named] = IDS | {
 
 
 class Shaped(NamedTuple):
-    """A placeholder for an array that is yet to be computed. Its type is not known, as with letters."""
+    """A placeholder for an array that is yet to be computed. Its dtype is unknown, as with letters."""
 
     shape: tuple[Any, ...]
     dtype: None = None
 
 
 def stacks(model: Transformer) -> tuple[str, ...]:
-    """The stacks that have blocks."""
+    """Return the stacks that have blocks."""
     return tuple(stack for stack in STACKS if getattr(model, stack))
 
 
 def ids_of(model: Transformer, stack: str) -> str:
-    """Which input holds the tokens of a stack."""
+    """Return the name of the input that holds the tokens of a stack."""
     return "source" if stack == "encoder" and model.decoder else "tokens"
 
 
 def own_arrays(model: Transformer) -> dict[str, Named]:
-    """Every input that a model takes beside those of its blocks."""
+    """Return the inputs of a model other than those of its blocks."""
     both = len(stacks(model)) == 2
     wanted = {
         "source": both,
@@ -250,7 +250,7 @@ def block_names(model: Transformer, names: Iterable[str]) -> Iterator[tuple[str,
 
 
 def _shared(stack: str, names: Iterable[str]) -> dict[str, str]:
-    """The inputs that are given once for every block of a stack."""
+    """Return the inputs that are given once for all blocks of a stack."""
     return {n: full for n, full in below(f"{stack}.", names).items() if not n.partition(".")[0].isdecimal()}
 
 
@@ -299,7 +299,7 @@ def check_arrays(model: Transformer, inputs: Mapping[str, Any]) -> None:
 
 
 def _check_range(name: str, ids: Array, table: str, inputs: Mapping[str, Any]) -> None:
-    """Raise InputError for numbers of tokens that are no rows of the table; letters have no numbers."""
+    """Raise InputError for tokens that are not rows of the table; letters are not checked."""
     if ids.dtype is None:
         return
     xp: Any = namespace_of(ids)
@@ -319,12 +319,12 @@ def _check_rows(model: Transformer, inputs: Mapping[str, Any]) -> None:
 
 
 def positions_of(names: Iterable[str], ids: str) -> str:
-    """Which input holds the positions of some tokens."""
+    """Return the name of the input that holds the positions of some tokens."""
     own = f"{ids}_position_embedding"
     return own if own in names else "position_embedding"
 
 
 def embedding_of(names: Iterable[str], ids: str) -> str:
-    """Which input holds the embeddings of some tokens."""
+    """Return the name of the input that holds the embeddings of some tokens."""
     own = f"{ids}_embedding"
     return own if own in names else "embedding"

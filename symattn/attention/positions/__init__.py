@@ -1,1 +1,1 @@
-"""Where tokens stand: rotary embeddings, linear biases, buckets of distances, relative terms."""
+"""Positions of tokens: rotary embeddings, linear biases, buckets of distances, relative terms."""

@@ -21,7 +21,7 @@ def sinusoidal(cos: Array, sin: Array) -> Array:
 
 
 def add_angles(cos: Array, sin: Array, more_cos: Array, more_sin: Array) -> tuple[Any, Any]:
-    """(cos, sin) of a + b: cos a cos b − sin a sin b, sin a cos b + cos a sin b."""
+    """(cos, sin) of a + b: (cos a cos b − sin a sin b, sin a cos b + cos a sin b)."""
     return cos * more_cos - sin * more_sin, sin * more_cos + cos * more_sin
 
 

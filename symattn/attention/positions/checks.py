@@ -1,4 +1,4 @@
-"""Positions among the other fields and inputs: what they take, what does not go together, and whether sizes fit."""
+"""Checks of positions against the other fields and inputs: contradictory combinations, and sizes that do not fit."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def _looks_ahead(spec: Attention) -> bool:
     return not spec.causal or spec.prefix is not None
 
 
-#: What sizes are called where an array does not have them.
+#: Names of sizes for errors about an array that does not have them.
 WORDS = {"n_b": "of buckets", "n_d": "of distances"}
 RELATIVE = (position_fields.Shaw, position_fields.TransformerXL, position_fields.Disentangled)
 
-#: Combinations that make no sense, by the reason.
+#: Senseless combinations of fields, by reason.
 POSITIONS: dict[str, Callable[[Attention], bool]] = {
     "linear biases grow for keys ahead of a query; hint: causal=True without a prefix, or Alibi(two_sided=True)": (
         lambda s: isinstance(s.position, position_fields.Alibi) and not s.position.two_sided and _looks_ahead(s)
@@ -49,26 +49,26 @@ POSITIONS: dict[str, Callable[[Attention], bool]] = {
 
 
 def known_sizes(spec: Attention) -> dict[str, int]:
-    """The numbers of rows of tables that the position says: ``n_b`` buckets, ``n_d`` distances."""
-    asked = spec.position
-    if isinstance(asked, position_fields.Buckets):
-        return {"n_b": asked.number}
-    if isinstance(asked, position_fields.Shaw):
-        return {"n_d": 2 * asked.most + 1}
-    return {"n_d": 2 * asked.span} if isinstance(asked, position_fields.Disentangled) else {}
+    """Return the numbers of rows that the position requires of tables: ``n_b`` buckets, ``n_d`` distances."""
+    position = spec.position
+    if isinstance(position, position_fields.Buckets):
+        return {"n_b": position.number}
+    if isinstance(position, position_fields.Shaw):
+        return {"n_d": 2 * position.most + 1}
+    return {"n_d": 2 * position.span} if isinstance(position, position_fields.Disentangled) else {}
 
 
 def least_width(spec: Attention, d_k: int) -> int:
-    """The smallest d_k from this one on that positions and truncated scores can take."""
+    """Return the smallest number of at least ``d_k`` that positions and truncated scores permit as a width."""
     least = spec.truncate or 1
     if isinstance(spec.position, position_fields.Rotary):
         d_k = max(d_k + d_k % 2, spec.position.least_width)
     return max(d_k, least)
 
 
-def check_sizes(spec: Attention, found: Mapping[str, object], names: Collection[str]) -> None:
-    """Raise InputError where lengths that are numbers do not fit the position; ``found`` has them by letter."""
-    lengths = {letter: int(length) for letter, length in found.items() if isinstance(length, int)}
+def check_sizes(spec: Attention, bound: Mapping[str, object], names: Collection[str]) -> None:
+    """Raise InputError if lengths do not fit the position; ``bound`` has them by letter, and letters are ignored."""
+    lengths = {letter: int(length) for letter, length in bound.items() if isinstance(length, int)}
     n_q = lengths.get("n_q")
     n_k = lengths.get("n_k", n_q)
     if ("cos_q" in names) != ("sin_q" in names):

@@ -1,7 +1,7 @@
-"""Positions as fields of ``Attention``: what each kind takes, and what it means.
+"""Positions as fields of ``Attention``: the parameters of each kind, and their meaning.
 
-Distances are j − i of a query i and a key j, counted so that the last ones stand together (``alignment``
-``bottom-right``) or the first ones (``top-left``).
+The distance of a query i and a key j is j − i, counted so that the last query and key have the same position
+(``alignment`` ``bottom-right``) or the first ones (``top-left``).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Rotary(Described):
 
     @property
     def least_width(self) -> int:
-        """The fewest columns of queries and keys that can be rotated."""
+        """The smallest width of queries and keys that can be rotated."""
         return self.width or 2 * len(self.triples or ()) or (self.scaling.least if self.scaling else 2)
 
     def _check_triples(self) -> None:
@@ -76,7 +76,7 @@ class Rotary(Described):
 
     def _check_together(self) -> None:
         tables, triples = self.given == "tables", self.triples is not None
-        for result, words in (
+        for refused, words in (
             (tables and triples, "tables are given or made of triples, not both"),
             (tables and self.scaling is not None, "given tables are not scaled; hint: scaling=None"),
             (
@@ -94,7 +94,7 @@ class Rotary(Described):
                 "this scaling asks how many positions there are; hint: given=None",
             ),
         ):
-            if result:
+            if refused:
                 raise InputError(f"Rotary: {words}")
 
 
@@ -222,7 +222,7 @@ class Disentangled(Described):
 
     @property
     def terms(self) -> int:
-        """How many terms the scores have, that of contents with contents among them."""
+        """The number of terms of the scores, including that of contents with contents."""
         return 1 + self.to_position + self.to_content
 
 

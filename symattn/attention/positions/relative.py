@@ -1,4 +1,4 @@
-"""Relative positions: terms of the scores, and of the values, that depend on how far a key is from a query."""
+"""Relative positions: terms of the scores and of the values that depend on the distance of query and key."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from symattn.document.errors import InputError
 
 
 def ahead(s: Array, alignment: str = "bottom-right") -> Array:
-    """j − i for every query i and key j of scores S, see ``masks.places``, to look up rows of tables by.
+    """j − i for every query i and key j of scores S, see ``masks.places``: the index of rows of tables.
 
-    Shapes: s (…, n_q, n_k) → (n_q, n_k). Sizes that are letters have no rows to look up: Refused by name.
+    Shapes: s (…, n_q, n_k) → (n_q, n_k). Sizes that are letters have no rows to look up and are refused by name.
     """
     i, j = places(s, alignment)
     return j - i
 
 
 def clipped(distance: Array, most: int, least: int | None = None) -> Array:
-    """A distance cut to −k … k, or to −k … ``least``, as an index from 0: max(−k, min(k, ·)) + k.
+    """Return distances clipped to −k … k, or to −k … ``least``, as indices from 0: max(−k, min(k, ·)) + k.
 
     Sources: Shaw et al. (2018), equation 5; cut to −k … k − 1, He et al. (2021), equation 3.
     """
@@ -73,7 +73,7 @@ def relative_queries(s: Array, k: Array, table: Array, index: Array) -> Array:
 def with_biases(s: Array, q: Array, k: Array, table: Array, index: Array, u: Array, w: Array) -> Array:
     """(q_i + u) · k_j + (q_i + w) · r_ij, from s_ij = q_i · k_j, with the row r_ij of a table of relative keys.
 
-    u says how much a key is wanted wherever it is, w how much a distance is, whatever the query. Shapes: as in
+    u weighs a key regardless of its position, w a distance regardless of the query. Shapes: as in
     ``relative_keys``, u and w (h, d_k). Source: Dai et al., Transformer-XL (2019), §3.3; its v is called w here.
     """
     content = s + for_each_query(u, s) @ k.mT
@@ -81,24 +81,25 @@ def with_biases(s: Array, q: Array, k: Array, table: Array, index: Array, u: Arr
 
 
 def for_each_query(bias: Array, s: Array) -> Array:
-    """A bias (h, d) for queries (…, h, n_q, d) with the scores s: (h, 1, d), or (1, d) without heads."""
+    """Shape a bias (h, d) to broadcast to the queries of the scores s: (h, 1, d), or (1, d) without heads."""
     return bias[:, None, :] if s.ndim > 2 else bias
 
 
 def from_far_to_near(ahead: Array, n_k: Any, rows_given: Any) -> Array:
-    """The rows of a table that starts with the farthest key: row 0 is for i − j = n_k − 1, the next for one less.
+    """Return the row for each j − i in a table that starts with the farthest key: row 0 is for i − j = n_k − 1.
 
-    Queries of n_k rows look back only; what lies ahead of them, which a mask forbids, is given the last row.
+    With n_k rows queries look back only; keys ahead of them, which a mask forbids, get the last row.
     """
     return namespace_of(ahead).minimum(ahead + (n_k - 1), rows_given - 1)
 
 
 # -- ALiBi -------------------------------------------------------------------------------------------------------------
 def slope_exponents(heads: int) -> tuple[Fraction, ...]:
-    """e_h with the slope 2^(−e_h) of each head.
+    """Return e_h, the exponent of the slope 2^(−e_h), for each head.
 
-    For a power of two they are 8/h, 16/h, …, 8. Else they are those of the largest power of two m below h, and then
-    every second one of those of 2m. Source: Press, Smith, Lewis, Train Short, Test Long (2022), §3, and their code.
+    If h is a power of two, they are 8/h, 16/h, …, 8. Else they are those of the largest power of two m below h,
+    followed by every second one of those of 2m. Source: Press, Smith, Lewis, Train Short, Test Long (2022), §3, and
+    their code.
     """
     m = 1 << (heads.bit_length() - 1)
     between = [Fraction(4 * (2 * t + 1), m) for t in range(heads - m)]
@@ -106,9 +107,9 @@ def slope_exponents(heads: int) -> tuple[Fraction, ...]:
 
 
 def slopes(heads: int, like: Array) -> Any:
-    """The slopes 2^(−e_h) as elements of the kind of ``like``. Shapes: (h,).
+    """Return the slopes 2^(−e_h) as elements of the kind of ``like``. Shapes: (h,).
 
-    On ``exact`` they exist where all are rational or square roots: for up to 8 heads, and with roots for up to 16.
+    On ``exact`` they exist if all are rational or square roots: for up to 8 heads, with roots for up to 16.
     """
     return made_wide(lambda wide: powers_of(2, [-e for e in slope_exponents(heads)], wide), like)
 
@@ -116,7 +117,7 @@ def slopes(heads: int, like: Array) -> Any:
 def biased(s: Array, slope: Array, two_sided: bool = False, alignment: str = "bottom-right") -> Array:
     """s_ij − m_h (i − j), or m_h |i − j| if ``two_sided``, i and j counted from the last query and key.
 
-    Shapes: s (…, h, n_q, n_k), slope (h,); for scores without heads (1,). The two are equal where a causal mask allows.
+    Shapes: s (…, h, n_q, n_k), slope (h,); for scores without heads (1,). Both agree where a causal mask allows.
     """
     xp = namespace_of(s)
     wide = slope[:, None, None] if s.ndim > 2 else slope[:, None]
@@ -126,13 +127,13 @@ def biased(s: Array, slope: Array, two_sided: bool = False, alignment: str = "bo
 
 
 # -- buckets -----------------------------------------------------------------------------------------------------------
-# Where a bucket starts is decided by whole numbers, not by rounded logarithms: ⌊c log(a/m) / log(D/m)⌋ ≥ t is the same
-# as a^c ≥ D^t m^(c−t). A distance is in the bucket whose number is how many buckets have started up to it.
+# Starts of buckets are computed in integers, not by rounded logarithms: ⌊c log(a/m) / log(D/m)⌋ ≥ t is equivalent to
+# a^c ≥ D^t m^(c−t). The bucket of a distance is the number of buckets that start at or below it.
 
 
 @cache
 def t5_starts(buckets: int, max_distance: int) -> tuple[int, ...]:
-    """Where the buckets 1, 2, …, b − 1 of distances start.
+    """Return the distances at which the buckets 1, 2, …, b − 1 start.
 
     With m = ⌊b/2⌋ the distance a is in the bucket a if a < m, else in m + ⌊(b − m) log(a/m) / log(D/m)⌋, at most b − 1.
     Raises InputError unless b ≥ 2 and D > m. Source: Raffel et al., T5 (2020), §2.1; the formula: mesh-tensorflow.
@@ -146,7 +147,7 @@ def t5_starts(buckets: int, max_distance: int) -> tuple[int, ...]:
 
 @cache
 def deberta_starts(buckets: int, max_distance: int) -> tuple[int, ...]:
-    """Where the buckets 1, 2, …, b of distances start.
+    """Return the distances at which the buckets 1, 2, …, b start.
 
     With m = ⌊b/2⌋ the distance a is in the bucket a if a ≤ m, else in m + ⌈(m − 1) log(a/m) / log((D − 1)/m)⌉, here at
     most b. Raises InputError unless b ≥ 4 and D > m + 1. Source: He et al., DeBERTa (2021), its code for version 2.
@@ -160,14 +161,14 @@ def deberta_starts(buckets: int, max_distance: int) -> tuple[int, ...]:
 
 
 def bucket(distance: Array, starts: tuple[int, ...]) -> Array:
-    """How many buckets have started up to each distance a ≥ 0."""
+    """Return the bucket of each distance a ≥ 0: the number of ``starts`` at or below it."""
     xp = namespace_of(distance)
     begun = distance[..., None] >= xp.asarray(starts, dtype=xp.int64)
     return xp.sum(xp.astype(begun, xp.int64), axis=-1)
 
 
 def t5_bucket(ahead: Array, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> Array:
-    """The bucket of each j − i. ``bidirectional``: half of the buckets for keys ahead, at b/2; else those are in 0.
+    """Return the bucket of each j − i; keys ahead have half of the buckets, from b/2 on, or bucket 0 in one direction.
 
     Raises InputError for an odd number of buckets in two directions. Source: Raffel et al., T5 (2020), §2.1, and code.
     """

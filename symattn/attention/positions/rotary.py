@@ -21,7 +21,7 @@ _TOGETHER = 32  # neighbouring positions that share the angle of the first of th
 
 
 def inverse_frequencies(width: int, base: Number, like: Array) -> Any:
-    """ω_l = θ^(−2l/r) for the base θ and the r columns that are rotated: ω_0 = 1 is the fastest. Shapes: (r/2,).
+    """ω_l = θ^(−2l/r) for the base θ and r rotated columns: ω_0 = 1 is the fastest. Shapes: (r/2,).
 
     Raises InputError for an odd width. Source: Su et al., RoFormer (2021), §3.2.2; Vaswani et al. (2017), §3.5.
     """
@@ -34,12 +34,12 @@ def powers_of(base: Number, exponents: Sequence[int | Fraction], like: Array, ov
         each = exponents if isinstance(exponents, range) else tuple(exponents)
         frequencies: Array = _floats(Fraction(base), each, like.dtype, over)
         return frequencies
-    if in_balls := getattr(like, "in_balls", None):  # operations on single numbers cost less there
+    if in_balls := getattr(like, "in_balls", None):  # operations on single numbers are cheaper there
         return in_balls(lambda ball: powers_of(base, exponents, ball, over))  # type: ignore[no-any-return]
     return namespace_of(like).stack([power(base, Fraction(e, over), like) for e in exponents])
 
 
-@lru_cache(maxsize=64)  # each call of a specification asks for the same frequencies again
+@lru_cache(maxsize=64)  # every call of a specification needs the same frequencies
 def _floats(base: Fraction, exponents: Sequence[int | Fraction], dtype: np.dtype[Any], over: int) -> Any:
     like: Any = np.zeros((), dtype=dtype)
     result: Any = namespace_of(like).stack([power(base, Fraction(e, over), like) for e in exponents])
@@ -48,7 +48,7 @@ def _floats(base: Fraction, exponents: Sequence[int | Fraction], dtype: np.dtype
 
 
 def pairs(width: object) -> int:
-    """The number of pairs of columns. Raises InputError if they are no even number, or a letter."""
+    """Return the number of pairs of columns. Raises InputError for an odd number, or a letter."""
     if not isinstance(width, int):
         raise InputError(f"frequencies of {width} columns: a number of columns is needed; hint: give cos and sin")
     if width < 2 or width % 2:
@@ -69,10 +69,7 @@ def tables(positions: object, frequencies: Array) -> Tables:
 
 
 def short_tables(start: int, n: int, frequencies: Array) -> tuple[Tables, Tables]:
-    """Return the tables of 32 a, a = 1, 2, …, for n positions, and those of start + b, b = 0, …, 31.
-
-    Of fewer than 32 positions there are as many b.
-    """
+    """Return the tables of 32 a, a = 1, 2, …, for n positions, and those of start + b, b = 0, …, min(n, 32) − 1."""
     xp = namespace_of(frequencies)
     far = xp.arange(1, -(-n // _TOGETHER)) * _TOGETHER
     return tables(far, frequencies), tables(xp.arange(min(n, _TOGETHER)) + start, frequencies)
@@ -81,8 +78,8 @@ def short_tables(start: int, n: int, frequencies: Array) -> tuple[Tables, Tables
 def joined(far: Tables, near: Tables, n: int, index: int) -> Any:
     """Cosines (``index`` 0) or sines (1) at n positions 32 a + (start + b), from ``short_tables``. Shapes: → (n, f).
 
-    An enclosure takes each cosine from Arb, which costs far more than all that is done with it. The addition formulas
-    need n/32 + 32 of them in place of n, and are identities: products and sums of enclosures enclose the result.
+    An enclosure takes each cosine from Arb, which costs far more than the rest. The addition formulas need n/32 + 32 of
+    them in place of n, and are identities: products and sums of enclosures enclose the result.
 
     The radius. Let all entries of the short tables be known to r ≤ 2⁻²⁰. They are at most 1 + r in size, so a product
     is off by at most 2 r + 3 r², and its middle is rounded by at most 2⁻⁵³ (1 + r)². The sum of two is at most
@@ -101,9 +98,9 @@ def joined(far: Tables, near: Tables, n: int, index: int) -> Any:
 def pythagorean_tables(n: int, triples: Sequence[tuple[int, int, int]], like: Array, start: int = 0) -> Tables:
     """(cos, sin) of the angles p θ_l at the positions p = start, …, start + n − 1, all of them rational.
 
-    A triple a² + b² = c² is the angle with the cosine a/c and the sine b/c; positions add it up by the addition
-    formulas. It is a fraction of a turn only for a b = 0 (Niven's theorem), so that no two positions look alike.
-    Shapes: twice (n, f). Raises InputError for what is no triple.
+    A triple a² + b² = c² is the angle with the cosine a/c and the sine b/c; its multiples follow from the addition
+    formulas. It is a rational part of a turn only if a b = 0 (Niven's theorem), so no two positions look alike.
+    Shapes: twice (n, f). Raises InputError for numbers that are not a triple.
     """
     xp = namespace_of(like)
     for a, b, c in triples:
@@ -119,7 +116,7 @@ def pythagorean_tables(n: int, triples: Sequence[tuple[int, int, int]], like: Ar
 
 
 def rotate(x: Array, cos: Array, sin: Array, layout: str = "half") -> Array:
-    """Rotary embedding of the first columns, twice as many as the tables have; the others pass.
+    """Rotary embedding of the first columns, twice as many as the tables have; the others pass unchanged.
 
     ``half`` turns the pairs (l, l + r/2), ``interleaved`` (2l, 2l + 1). Shapes: x (…, n, d), cos and sin (…, n, r/2),
     r ≤ d → (…, n, d). Source: Su et al. (2021), equation 34; that the rest passes: Black et al., GPT-NeoX-20B (2022),
@@ -136,7 +133,7 @@ def rotate(x: Array, cos: Array, sin: Array, layout: str = "half") -> Array:
 
 
 def for_queries(table: Array, n_q: object, alignment: str = "bottom-right") -> Array:
-    """The rows of the last n_q positions, or of the first ones for ``top-left``. Shapes: (…, n_k, f) → (…, n_q, f)."""
+    """Return the rows of the last n_q positions, or the first for ``top-left``. Shapes: (…, n_k, f) → (…, n_q, f)."""
     return table[..., :n_q, :] if alignment == "top-left" else table[..., table.shape[-2] - n_q :, :]
 
 
@@ -150,14 +147,14 @@ def sinusoids(positions: object, width: int, like: Array) -> Array:
 
 
 def rows(table: Array, index: Array) -> Array:
-    """The rows of a table at whole numbers. Shapes: table (…, m, d), index (a, …, b) → (…, a, …, b, d)."""
+    """Return the rows of a table at integer indices. Shapes: table (…, m, d), index (a, …, b) → (…, a, …, b, d)."""
     xp = namespace_of(table)
     picked = xp.take(table, xp.reshape(index, (-1,)), axis=table.ndim - 2)
     return xp.reshape(picked, (*table.shape[:-2], *index.shape, table.shape[-1]))
 
 
 def learned(x: Array, table: Array) -> Array:
-    """x_i + e_i: the rows of a learned table.
+    """x_i + e_i with the rows e_i of a learned table.
 
     Shapes: x (…, n, d), table (m, d) with n ≤ m. Source: Gehring et al., Convolutional Sequence to Sequence
     Learning (2017), §3.1; so in BERT and GPT-2.

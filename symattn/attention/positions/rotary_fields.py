@@ -1,5 +1,5 @@
-"""How rotary frequencies are stretched for longer contexts: each description says what becomes of ω_l, and of cosines
-and sines, when n is s times the length L that was trained on. There are f frequencies, half of the columns rotated.
+"""Scalings of rotary frequencies for longer contexts: how ω_l, and cosines and sines, change if n is s times the length
+L of training. There are f frequencies, half as many as rotated columns.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from symattn.document.errors import InputError, Undecided
 
 
 class _Scaling(Described):
-    """A scaling; usually it does not ask how many positions there are, and queries and keys keep their length."""
+    """A scaling; by default it does not depend on the number of positions, and queries and keys keep their length."""
 
-    least = 2  # columns, the fewest that have frequencies
+    least = 2  # the smallest number of rotated columns
 
     @property
     def by_length(self) -> bool:
@@ -28,17 +28,17 @@ class _Scaling(Described):
         return False
 
     def magnitude(self, like: Array) -> Array:
-        """Return what cosines and sines are multiplied by."""
+        """Return the factor of cosines and sines."""
         return number(1, like)
 
     @property
     def multiplier(self) -> str:
-        """Return the factor of cosines and sines as a formula is typed; "" where it is 1."""
+        """The factor of cosines and sines as the text of a formula; "" if it is 1."""
         return ""
 
     @property
     def numbers(self: Any) -> dict[str, Fraction]:
-        """Return the fields that are numbers; ``@factor`` stands for one in formulas and words."""
+        """The fields that are numbers; formulas refer to them as ``@factor``."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: Fraction(x) for name, x in values.items() if finite(x)}
 
@@ -73,7 +73,7 @@ class LinearScaling(_Scaling):
 
     @property
     def words(self) -> str:
-        """The scaled frequency, of φ_ℓ, as words and formulas are typed: ω_l / s."""
+        """The scaled frequency in terms of φ_ℓ, in words and formulas: ω_l / s."""
         return "$φ_ℓ/@factor$"
 
 
@@ -82,9 +82,9 @@ class NTKScaling(_Scaling):
     """Use the larger base θ s^(r/(r−2)), so that ω_0 stays and the slowest frequency is divided by s.
 
     With a trained ``length`` L, only for n > L, growing with n. Keys that were rotated when n was smaller had another
-    base, so a cache of rotated keys does not hold what this gives. Sources: bloc97, NTK-Aware Scaled RoPE (2023), as
-    told by Peng et al., YaRN (2023), §3.1; with a length emozilla, Dynamically Scaled RoPE (2023), as in Hugging Face
-    Transformers; Peng et al. (2023), §3.3, has max(1, n / L) for s.
+    base, so a cache of rotated keys differs from this definition. Sources: bloc97, NTK-Aware Scaled RoPE (2023), as
+    described by Peng et al., YaRN (2023), §3.1; with a length emozilla, Dynamically Scaled RoPE (2023), as in Hugging
+    Face Transformers; Peng et al. (2023), §3.3, has max(1, n / L) for s.
 
     >>> from symattn import Rotary
     >>> Rotary(scaling=NTKScaling(factor=4))
@@ -132,10 +132,10 @@ class YarnScaling(_Scaling):
     """Leave fast pairs, divide slow ones by s, with a ramp between them; L is the trained ``length``.
 
     slow, fast   α and β: pairs that turn α times or less in L are slow, β times or more fast
-    ramp         ``index``: even in the number of the pair, as it is run; ``turns``: as it is written, and in Llama 3.1
+    ramp         ``index``: linear in the index of the pair, as in code; ``turns``: as in the paper and Llama 3.1
     whole        whether the ends of the ramp over indices are whole numbers
     weight       w of 1 + w log(s) / 10 (for s ≤ 1: 1), by which cosines and sines are multiplied; 0 for 1
-    shared       a weight whose factor is divided by (``mscale_all_dim``); 0 for none
+    shared       a weight by whose factor the former is divided (``mscale_all_dim``); 0 for none
 
     Llama 3.1 is ``ramp="turns"``, ``fast=4``, ``weight=0``.
 
@@ -175,8 +175,8 @@ class YarnScaling(_Scaling):
         return ((1 - share) / number(self.factor, frequencies) + share) * frequencies
 
     def _share(self, frequencies: Any, base: Number) -> Any:
-        """γ, not cut yet: (L ω_l / 2π − α) / (β − α), or falling evenly in l from 1 where a pair turns β times to 0
-        where it turns α times; ``whole`` rounds these two indices outwards."""
+        """Return γ before clipping: (L ω_l / 2π − α) / (β − α), or linear in l, from 1 for β turns to 0 for α turns;
+        ``whole`` rounds the indices of these two outwards."""
         if self.ramp == "turns":
             turns = frequencies * self.length / (2 * pi(frequencies))
             low, high = number(self.slow, frequencies), number(self.fast, frequencies)
@@ -190,7 +190,7 @@ class YarnScaling(_Scaling):
         return 1 - (numbers(range(f), frequencies) - start) / (end - start)
 
     def magnitude(self, like: Array) -> Array:
-        """1 + w log(s) / 10, divided by the same of the shared weight."""
+        """1 + w log(s) / 10, divided by the same for the shared weight."""
         if self.factor <= 1:
             return number(1, like)
         log = namespace_of(like).log(number(self.factor, like))
@@ -200,7 +200,7 @@ class YarnScaling(_Scaling):
 
     @property
     def multiplier(self) -> str:
-        """1 + w log(s) / 10, over the same of the shared weight."""
+        """1 + w log(s) / 10, divided by the same for the shared weight, as a formula."""
         if self.factor <= 1 or self.weight == self.shared:
             return ""
         weights = (self.weight, self.shared) if self.shared else (self.weight,)
@@ -209,7 +209,7 @@ class YarnScaling(_Scaling):
 
     @property
     def words(self) -> str:
-        """((1 − γ) / s + γ) ω_l, where γ is 1 and where 0, and the factor of cosines and sines."""
+        """((1 − γ) / s + γ) ω_l, the ends of the ramp γ, and the factor of cosines and sines."""
         slow, fast = f"{self.slow} times or less", f"{self.fast} times or more"
         even = "the number of turns" if self.ramp == "turns" else "ℓ"
         ends = ", from one whole number to another" if self.ramp == "index" and self.whole else ""
@@ -276,7 +276,7 @@ class LongRopeScaling(_Scaling):
 
     @property
     def words(self) -> str:
-        """ω_l / λ_l, and which factors those are."""
+        """ω_l / λ_l, and the factors λ_l."""
         short, long = (", ".join(map(str, factors)) for factors in (self.short, self.long))
         which = f"{short} up to {self.length} positions, else {long}; cosines and sines times ${_LONG_ROPE}$"
         return f"$φ_ℓ/λ_ℓ$, $λ_ℓ$ = {which}"
@@ -284,7 +284,7 @@ class LongRopeScaling(_Scaling):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ProportionalScaling(_Scaling):
-    """Rotate the first ⌊share · f⌋ pairs, and not the slower ones.
+    """Rotate only the first ⌊share · f⌋ pairs, the fastest ones.
 
     Source: Barbero et al., Round and Round We Go! What Makes Rotary Positional Encodings Useful? (2025), p-RoPE.
 
@@ -316,10 +316,10 @@ Scaling: TypeAlias = LinearScaling | NTKScaling | YarnScaling | LongRopeScaling 
 # -- the ramp over indices ------------------------------------------------------------------------------------------
 @cache
 def correction_range(f: int, base: Number, length: int, slow: Number, fast: Number) -> tuple[int, Fraction]:
-    """The whole numbers around the indices of the pairs that turn β and α times, kept within 0 and r − 1.
+    """Return the integers around the indices of the pairs that turn β and α times, clipped to 0 … r − 1.
 
-    The second one is a thousandth larger than the first if they are equal, as in the implementations: the ramp is a
-    step. The rounding is decided: L / 2πt is transcendental, so no index is a whole number. Balls find the next ones.
+    If they are equal, the second is a thousandth larger, as in implementations: the ramp is a step. The rounding is
+    rigorous: L / 2πt is transcendental, so no index is an integer, and balls find the nearest integers.
     """
     first, last = max(_floor(f, base, length, fast), 0), min(_floor(f, base, length, slow) + 1, 2 * f - 1)
     return first, Fraction(last) if last != first else first + Fraction(1, 1000)
@@ -338,7 +338,7 @@ def _floor(f: int, base: Number, length: int, turns: Number) -> int:
 
 
 def _index(f: int, base: Number, length: int, turns: Number, like: Any) -> Any:
-    """r log(L / 2πt) / (2 log θ): the index of the pair that turns t times in L positions, which need not be whole."""
+    """r log(L / 2πt) / (2 log θ): the index of the pair that turns t times in L positions, not rounded."""
     xp = namespace_of(like)
     inside = number(Fraction(length) / Fraction(turns), like) / (2 * pi(like))
     return f * xp.log(inside) / xp.log(number(base, like))

@@ -1,4 +1,4 @@
-"""Positions: queries and keys rotated, terms of the scores by distance, and of the values."""
+"""Positions: rotated queries and keys, and terms of the scores and values that depend on distance."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from symattn.document.notation import Like
 
 # -- queries and keys rotated ------------------------------------------------------------------------------------------
 def rotating(flow: Flow) -> None:
-    """The tables of cosines and sines, and the queries and keys rotated by them."""
-    asked = flow.spec.position
-    if not isinstance(asked, Rotary):
+    """Add the tables of cosines and sines, and the queries and keys rotated by them."""
+    rope = flow.spec.position
+    if not isinstance(rope, Rotary):
         return
     query, key = flow.rotated
     for role, letter in ((key, ""), (query, "_q")):
-        _tables(flow, asked, role, letter)
-    own = "cos_q" in flow.given or "positions_q" in flow.given
-    other = "ℓ and ℓ + r/2" if asked.layout == "half" else "2ℓ and 2ℓ + 1"
+        _tables(flow, rope, role, letter)
+    own_tables = "cos_q" in flow.given or "positions_q" in flow.given
+    other = "ℓ and ℓ + r/2" if rope.layout == "half" else "2ℓ and 2ℓ + 1"
     for role in (query, key):
-        letter = "_q" if own and role == query else ""
-        last = flow.spec.alignment if role == query and not own else None
+        letter = "_q" if own_tables and role == query else ""
+        last = flow.spec.alignment if role == query and not own_tables else None
         reason = f"the columns {other} of each pair rotated by the angle of the position"
         names = (role, f"cos{letter}", f"sin{letter}")
         heads = flow.spec.heads > 1 and role != "k_r"  # the part of a latent's keys is shared by all heads
-        run, written = partial(_turn, asked.layout, last, heads), "rotate(@0, @1, @2)"
-        typed = partial(_rotated_entries, asked.layout, "j" if role[0] == "k" else "i", last is not None)
+        run, written = partial(_turn, rope.layout, last, heads), "rotate(@0, @1, @2)"
+        typed = partial(_rotated_entries, rope.layout, "j" if role[0] == "k" else "i", last is not None)
         flow.add(f"{role}_rotated", run, written, names, role=role, reason=reason, entries=typed)
 
 
@@ -58,84 +58,84 @@ def _turn(layout: str, alignment: str | None, heads: bool, x: Array, cos: Array,
     return rotary.rotate(x, cos, sin, layout)
 
 
-def _tables(flow: Flow, asked: Rotary, role: str, letter: str) -> None:
-    """Cosines and sines, unless they are given, or are those of the keys."""
+def _tables(flow: Flow, rope: Rotary, role: str, letter: str) -> None:
+    """Add cosines and sines, unless they are given, or the queries use those of the keys."""
     positions = f"positions{letter}"
-    if asked.given == "tables" or (letter and positions not in flow.given):
+    if rope.given == "tables" or (letter and positions not in flow.given):
         return
     names = (role, positions) if positions in flow.given else (role,)
-    place = "1[i]" if len(names) > 1 else "{i − 1 + @start}" if asked.start else "{i − 1}"
-    angle = "θ" if asked.triples else "ω"
-    own = asked.scaling.numbers if asked.scaling else {}
-    values: dict[str, Like] = {"start": asked.start, "base": Fraction(asked.base), **own}
+    place = "1[i]" if len(names) > 1 else "{i − 1 + @start}" if rope.start else "{i − 1}"
+    angle = "θ" if rope.triples else "ω"
+    numbers = rope.scaling.numbers if rope.scaling else {}
+    values: dict[str, Like] = {"start": rope.start, "base": Fraction(rope.base), **numbers}
     for index, function in enumerate(("cos", "sin")):
-        reason = partial(_of_triples if asked.triples else _of_frequencies, asked, function)
-        times = f"{{{asked.scaling.multiplier}}} " if asked.scaling and asked.scaling.multiplier else ""
+        reason = partial(_of_triples if rope.triples else _of_frequencies, rope, function)
+        times = f"{{{rope.scaling.multiplier}}} " if rope.scaling and rope.scaling.multiplier else ""
         written, typed = f"{times}{function}(p {angle}_ℓ)", f"out[i,l] = {times}{function}({place} {angle}_l)"
-        run = partial(_table, asked, index)
+        run = partial(_table, rope, index)
         flow.add(f"{function}{letter}", run, written, names, reason=reason, entries=typed, values=values)
 
 
-def _of_frequencies(asked: Rotary, function: str) -> str:
-    if asked.scaling is None:
+def _of_frequencies(rope: Rotary, function: str) -> str:
+    if rope.scaling is None:
         return "$ω_ℓ = @base^{−2 ℓ/r}$"
-    words = f"$φ_ℓ = @base^{{−2 ℓ/r}}$, and $ω_ℓ$ = {asked.scaling.words}"
+    words = f"$φ_ℓ = @base^{{−2 ℓ/r}}$, and $ω_ℓ$ = {rope.scaling.words}"
     return words if function == "cos" else "of the same angles"
 
 
-def _of_triples(asked: Rotary, function: str) -> str:
-    sides = [Fraction(t[function == "sin"], t[2]) for t in asked.triples or ()]
+def _of_triples(rope: Rotary, function: str) -> str:
+    sides = [Fraction(t[function == "sin"], t[2]) for t in rope.triples or ()]
     return ", ".join(f"${function}(θ_{index}) = {side}$" for index, side in enumerate(sides))
 
 
-def _frequencies(asked: Rotary, n: Any, width: Any, like: Any) -> Any:
-    frequencies = rotary.inverse_frequencies(width, asked.base, like)
-    if asked.scaling is None:
+def _frequencies(rope: Rotary, n: Any, width: Any, like: Any) -> Any:
+    frequencies = rotary.inverse_frequencies(width, rope.base, like)
+    if rope.scaling is None:
         return frequencies
-    return asked.scaling.frequencies(frequencies, asked.base, n + asked.start)
+    return rope.scaling.frequencies(frequencies, rope.base, n + rope.start)
 
 
-@lru_cache(maxsize=4)  # cosines and sines are steps of their own, and are made of the same
-def _short_tables(asked: Rotary, n: int, width: int, kind: Any) -> tuple[rotary.Tables, rotary.Tables]:
-    return rotary.short_tables(asked.start, n, _frequencies(asked, n, width, kind.lift(np.zeros(()))))
+@lru_cache(maxsize=4)  # cosines and sines are separate steps made of the same tables
+def _short_tables(rope: Rotary, n: int, width: int, kind: Any) -> tuple[rotary.Tables, rotary.Tables]:
+    return rotary.short_tables(rope.start, n, _frequencies(rope, n, width, kind.lift(np.zeros(()))))
 
 
-@lru_cache(maxsize=16)  # for the same reason; of floats
-def _angles(asked: Rotary, n: int, width: int, dtype: Any) -> Any:
-    return rotary.angles(np.arange(n) + asked.start, _frequencies(asked, n, width, np.zeros((), dtype)))
+@lru_cache(maxsize=16)  # for the same reason, for floats
+def _angles(rope: Rotary, n: int, width: int, dtype: Any) -> Any:
+    return rotary.angles(np.arange(n) + rope.start, _frequencies(rope, n, width, np.zeros((), dtype)))
 
 
-def _table(asked: Rotary, index: int, x: Array, positions: np.ndarray | None = None) -> Any:
-    """Cosines (``index`` 0) or sines (1) for the rows of x."""
+def _table(rope: Rotary, index: int, x: Array, positions: np.ndarray | None = None) -> Any:
+    """Return the cosines (``index`` 0) or sines (1) for the rows of x."""
 
     def make(like: Array) -> Any:
-        n, width, kind = x.shape[-2], asked.width or x.shape[-1], type(like)
-        if asked.triples:
-            return rotary.pythagorean_tables(n, asked.triples, like, asked.start)[index]
+        n, width, kind = x.shape[-2], rope.width or x.shape[-1], type(like)
+        if rope.triples:
+            return rotary.pythagorean_tables(n, rope.triples, like, rope.start)[index]
         stand_ins = getattr(kind, "tables", None)
         if stand_ins and (positions is None or isinstance(positions, np.ndarray)):
-            frequencies = _frequencies(asked, n, width, np.zeros(()))
-            counted = np.arange(n) + asked.start if positions is None else positions
+            frequencies = _frequencies(rope, n, width, np.zeros(()))
+            counted = np.arange(n) + rope.start if positions is None else positions
             result = stand_ins(("cos", "sin")[index], rotary.angles(counted, frequencies))
         elif positions is None and getattr(kind, "name", "") == "enclosure":
-            result = rotary.joined(*_short_tables(asked, int(n), int(width), kind), n, index)
+            result = rotary.joined(*_short_tables(rope, int(n), int(width), kind), n, index)
         elif positions is None and isinstance(like, np.ndarray):
-            result = (np.cos, np.sin)[index](_angles(asked, n, width, like.dtype))
+            result = (np.cos, np.sin)[index](_angles(rope, n, width, like.dtype))
         else:
             xp = namespace_of(like)
-            places = xp.arange(n) + asked.start if positions is None else positions
-            result = (xp.cos, xp.sin)[index](rotary.angles(places, _frequencies(asked, n, width, like)))
-        return result if asked.scaling is None else result * asked.scaling.magnitude(like)
+            places = xp.arange(n) + rope.start if positions is None else positions
+            result = (xp.cos, xp.sin)[index](rotary.angles(places, _frequencies(rope, n, width, like)))
+        return result if rope.scaling is None else result * rope.scaling.magnitude(like)
 
     return made_wide(make, x)
 
 
 # -- terms of the scores before they are scaled ------------------------------------------------------------------------
 def relating(flow: Flow) -> None:
-    """Terms beside q_i · k_j that have part in the scale."""
-    asked = flow.spec.position
-    if isinstance(asked, Shaw):
-        most, alignment = asked.most, flow.spec.alignment
+    """Add terms of the scores besides q_i · k_j, which are scaled like it."""
+    position = flow.spec.position
+    if isinstance(position, Shaw):
+        most, alignment = position.most, flow.spec.alignment
 
         def run(s: Array, q: Array, table: Array) -> Array:
             return relative.relative_keys(s, q, table, relative.clipped(relative.ahead(s, alignment), most))
@@ -144,10 +144,10 @@ def relating(flow: Flow) -> None:
         typed = "out[i,j] = 0[i,j] + Σ_{l=1}^width_1 1[i,l] a_k[@distance] -- the row for the distance of query and key"
         names, written = ("scores", "q", "a_k"), "@0 + rel(@1, @2)"
         flow.add("positioned", run, written, names, role="scores", reason=reason, entries=typed)
-    elif isinstance(asked, TransformerXL):
+    elif isinstance(position, TransformerXL):
         _transformer_xl(flow)
-    elif isinstance(asked, Disentangled):
-        _disentangled(flow, asked)
+    elif isinstance(position, Disentangled):
+        _disentangled(flow, position)
 
 
 def _transformer_xl(flow: Flow) -> None:
@@ -210,24 +210,24 @@ def _row(disentangled: Disentangled, behind: Array) -> Array:
 
 # -- terms of the scores after they are scaled -------------------------------------------------------------------------
 def placing(flow: Flow) -> None:
-    """Numbers that are added to the scaled scores by distance."""
-    asked = flow.spec.position
-    if isinstance(asked, Alibi):
-        _linear(flow, asked)
-    elif isinstance(asked, Buckets):
+    """Add biases by distance to the scaled scores."""
+    position = flow.spec.position
+    if isinstance(position, Alibi):
+        _linear(flow, position)
+    elif isinstance(position, Buckets):
         reason = f"one number for each head and bucket $β_ij = bucket(j − {{{_query(flow)}}})$"
-        run, names = partial(_bucket_bias, asked, flow.spec.alignment), ("scores", "b_rel")
+        run, names = partial(_bucket_bias, position, flow.spec.alignment), ("scores", "b_rel")
         typed = f"out[i,j] = 0[i,j] + b_rel[β,@head] -- $β$ is the bucket of $−δ$; {_behind(flow)}"
         flow.add("positioned", run, "@0 + rows(@1, β)", names, role="scores", reason=reason, entries=typed)
 
 
 def _behind(flow: Flow) -> str:
-    """The distance, both places counted so that the last ones stand together."""
+    """Return the distance δ of query i and key j in letters, as the alignment counts it."""
     return f"$δ = i{'⟨ + n_k − n_q⟩' * (flow.spec.alignment == 'bottom-right')} − j$"
 
 
 def _query(flow: Flow) -> str:
-    """The place of a query among the keys."""
+    """Return the position of query i among the keys in letters."""
     alone = "x" in flow.given and "y" not in flow.given
     return "i" if alone else query_place(flow.spec.alignment)
 
@@ -256,6 +256,6 @@ def _linear(flow: Flow, alibi: Alibi) -> None:
 
 # -- values ------------------------------------------------------------------------------------------------------------
 def valued(most: int, alignment: str, p: Array, v: Array, table: Array) -> Array:
-    """The weighted values, and those of a table by distance."""
+    """Return the weighted values plus the weighted rows of a table by distance."""
     index = relative.clipped(relative.ahead(p, alignment), most)
     return relative.relative_values(scores.weighted_values(p, v), p, table, index)

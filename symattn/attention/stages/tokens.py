@@ -1,6 +1,6 @@
-"""Queries, keys and values: as they are given, from tokens by projections, or from a latent, and split into heads.
+"""Queries, keys and values: given, projected from tokens, or made from a latent, and split into heads.
 
-With a latent (multi-head latent attention) they have a part with and a part without positions; ``absorbed``, the
+With a latent (multi-head latent attention) they have a part with and a part without positions; if ``absorbed``, the
 matrices of keys and values go into the queries and the outputs.
 """
 
@@ -16,7 +16,7 @@ from symattn.attention.letters_of_attention import ARRAYS
 
 
 def roles(flow: Flow) -> None:
-    """q, k and v from x (and y): projected where weights are given, and split into heads."""
+    """Add q, k and v from x (and y): projected if weights are given, and split into heads."""
     if flow.spec.packed:
         _unpacked(flow)
     for role in "qkv":
@@ -31,7 +31,7 @@ def roles(flow: Flow) -> None:
 
 
 def _unpacked(flow: Flow) -> None:
-    """w_q, w_k, w_v (and the biases) from the columns q | k | v of one matrix."""
+    """Add w_q, w_k, w_v (and the biases) from the columns q | k | v of one matrix."""
     for packed in [n for n in ("w_in", "b_in") if n in flow.given]:
         for role in "qkv":
             name = f"{packed[0]}_{role}"
@@ -52,7 +52,7 @@ def _columns_entries(name: str, heads: int, key_heads: int) -> str:
 def project(
     flow: Flow, name: str, source: str, weight: str, bias: str = "", *, heads: int, role: str = "", reason: str
 ) -> None:
-    """Add an array times a matrix, with the bias where it is given, in so many heads where there are several."""
+    """Add an array times a matrix, plus the bias if it is given, split into ``heads`` if there are several."""
 
     def to_heads(x: Array, w: Array, b: Array | None = None) -> Array:
         return projections.split_heads(projections.project(x, w, b), heads)
@@ -73,7 +73,7 @@ def _product_entries(name: str, several: bool, biased: bool = False) -> str:
 
 
 def sharing(flow: Flow) -> None:
-    """Each head of keys and values for all the heads of queries that read it."""
+    """Repeat each head of keys and values for the heads of queries that read it."""
     times = flow.spec.group
     if times == 1:
         return
@@ -86,12 +86,12 @@ def sharing(flow: Flow) -> None:
 
 # -- latents -----------------------------------------------------------------------------------------------------------
 def latents(flow: Flow) -> None:
-    """q in two parts, the shared part of the keys, and the latent; keys and values themselves unless absorbed."""
-    asked = flow.spec.latent
-    assert asked is not None
+    """Add q in two parts, the shared part of the keys, the latent and, unless absorbed, the keys and values."""
+    fields = flow.spec.latent
+    assert fields is not None
     source = "y" if "y" in flow.given else "x"
     up = partial(project, flow, heads=flow.spec.heads, reason="from the latent")
-    if asked.queries:
+    if fields.queries:
         _compressed(flow, "c_q", "x", "w_dq", "g_cq")
         up("q", "c_q", "w_uq", role="q")
     _compressed(flow, "c_kv", source, "w_dkv", "g_ckv")
@@ -104,19 +104,19 @@ def latents(flow: Flow) -> None:
         flow.add(name, run, written, ("q", "k_r"), role=name, reason=f"the part {words}", entries=typed)
     flow.now["width"] = "q"
     flow.rotated = ("q_r", "k_r")
-    if not asked.absorbed:
+    if not fields.absorbed:
         up("k_n", "c_kv", "w_uk", role="k_n")
         up("v", "c_kv", "w_uv", role="v")
 
 
 def _compressed(flow: Flow, name: str, source: str, weight: str, gain: str) -> None:
-    asked = flow.spec.latent
-    assert asked is not None
-    if asked.norm is None:
+    fields = flow.spec.latent
+    assert fields is not None
+    if fields.norm is None:
         entries, reason = partial(_product_entries, name, False), "a latent for each token"
         flow.add(name, projections.project, "@0 @1", (source, weight), role=name, reason=reason, entries=entries)
         return
-    eps = asked.eps
+    eps = fields.eps
 
     def normed(x: Array, w: Array, gain: Array | None = None) -> Array:
         return norms.rms_norm(projections.project(x, w), eps, gain)
@@ -130,41 +130,41 @@ def _compressed(flow: Flow, name: str, source: str, weight: str, gain: str) -> N
 
 
 def root_entries(x: str, member: str, eps: object, gain: str) -> str:
-    """Return g x / √(1/d Σ_m x_m² + ε), as entries are typed."""
+    """Return g x / √(1/d Σ_m x_m² + ε) in the notation of entries."""
     return f"({gain} {x})/√((Σ_{{m=1}}^width {member}²)/width{' + @eps' if eps else ''})"
 
 
 def _part(index: int, q: Array, k_r: Array) -> Array:
-    """The columns of q without a position, or the last ones, as many as the shared part of the keys has, with one."""
+    """Return the columns of q without positions (``index`` 0), or those with, as many as in k_r."""
     width = q.shape[-1] - k_r.shape[-1]
     return q[..., width:] if index else q[..., :width]
 
 
 def joining(flow: Flow) -> None:
-    """Both parts side by side again: q and k as the scores need them."""
-    asked, heads = flow.spec.latent, flow.spec.heads
-    assert asked is not None
-    if asked.absorbed:
+    """Concatenate the two parts of q and of k again, as the scores need them."""
+    fields, heads = flow.spec.latent, flow.spec.heads
+    assert fields is not None
+    if fields.absorbed:
         absorb = partial(latent.absorb, heads=heads)
         reason = "what makes keys of latents goes into the queries"
         typed = "out[a?,i,l] = Σ_{m=1}^width_q_n 0[i,m] 1[l,a?·width_q_n + m]"
         flow.add("q_absorbed", absorb, "@0 @1ᵀ", ("q_n", "w_uk"), role="q_n", reason=reason, entries=typed)
-    own = "c_kv" if asked.absorbed else "k_n"
-    for role, part, run in (("q", "q_n", latent.join), ("k", own, partial(_beside, heads, asked.absorbed))):
+    own = "c_kv" if fields.absorbed else "k_n"
+    for role, part, run in (("q", "q_n", latent.join), ("k", own, partial(_joined_keys, heads, fields.absorbed))):
         names = (part, f"{role}_r")
         reason, i = "both parts, side by side", "j" if role == "k" else "i"
         typed = f"out[{i},l] = 0[{i},l] for $l ≤ width_0$\nout[{i},l] = 1[{i},l − width_0] for $l > width_0$"
         flow.add(f"{role}_joined", run, "concat(@0, @1)", names, role=role, reason=reason, entries=typed)
-    if asked.absorbed:
-        run, typed = partial(_alike, heads), "out[j,l] = 0[j,l] -- the same for every head"
+    if fields.absorbed:
+        run, typed = partial(_repeat, heads), "out[j,l] = 0[j,l] -- the same for every head"
         flow.add("v_absorbed", run, "@0", ("c_kv",), role="v", reason="in place of the values", entries=typed)
 
 
-def _beside(heads: int, absorbed: bool, own: Array, positional: Array) -> Array:
-    """Keys: the shared part beside each head's, or beside latents that are the same for every head."""
-    return _alike(heads, latent.join(own, positional)) if absorbed else latent.join(own, _alike(heads, positional))
+def _joined_keys(heads: int, absorbed: bool, own: Array, positional: Array) -> Array:
+    """Join the shared part of the keys to each head's own part, or to the latents, which all heads share."""
+    return _repeat(heads, latent.join(own, positional)) if absorbed else latent.join(own, _repeat(heads, positional))
 
 
-def _alike(heads: int, x: Array) -> Array:
+def _repeat(heads: int, x: Array) -> Array:
     """Repeat an array for every head."""
     return x[..., None, :, :] if heads > 1 else x

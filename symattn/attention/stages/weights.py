@@ -1,4 +1,4 @@
-"""From queries and keys to the output: scores, what is done to them before masks, masks, weights, and A V.
+"""From queries and keys to the output: scores, their scale, cap and bias, masks, weights, and A V.
 
 Plain attention is the four steps ``scores``, ``scaled``, ``weights`` and ``output``, softmax(Q Kᵀ / √d_k) V:
 
@@ -33,7 +33,7 @@ _WORDS = {"rms": "RMSNorm", "layer": "LayerNorm", "l2": "unit"}
 
 # -- queries and keys --------------------------------------------------------------------------------------------------
 def normed(flow: Flow) -> None:
-    """The normalised queries and keys, with their gains and biases where those are given."""
+    """Normalise queries and keys, with gains and biases if they are given."""
     kind = str(flow.spec.qk_norm)
     for role in "qk":
         names = [n for n in (f"g_{role}", f"beta_{role}") if n in flow.given]
@@ -65,7 +65,7 @@ def _normalised(kind: str, eps: Any, which: tuple[str, ...], x: Array, *paramete
 
 
 def truncating(flow: Flow) -> None:
-    """The first columns of queries and keys. d_k stays the width of the whole."""
+    """Keep the first columns of queries and keys; d_k stays the full width."""
     width = flow.spec.truncate
     assert width is not None
     flow.now.setdefault("width", flow.now["q"])
@@ -77,7 +77,7 @@ def truncating(flow: Flow) -> None:
 
 # -- scores ------------------------------------------------------------------------------------------------------------
 class _Score(NamedTuple):
-    """How scores are computed and written, the inputs beside queries and keys, and how one of them is made."""
+    """A kind of score: its function and formula, its inputs besides queries and keys, the reason, and its entries."""
 
     run: Callable[..., Any]
     written: str
@@ -114,17 +114,17 @@ _SCORES = {
 
 
 def scoring(flow: Flow) -> None:
-    """The scores of every query and key."""
+    """Add the scores of every query and key."""
     run, written, names, reason, typed = _SCORES[flow.spec.score]
     flow.add("scores", run, written, ("q", "k", *names), role="scores", reason=reason, entries=typed)
 
 
 def scaling(flow: Flow) -> None:
-    """The scores times the scale."""
+    """Multiply the scores by the scale."""
     scale, terms = flow.spec.scale, flow.terms
     if scale is None and flow.spec.score != "dot":
         return
-    width = "width" if "width" in flow.now else "q"  # of queries that are absorbed or truncated it is another
+    width = "width" if "width" in flow.now else "q"  # absorbed or truncated queries have another width
     several, of = flow.spec.heads > 1, ["scores", width]
     run: Callable[..., Any]
     typed, values = EACH, {}
@@ -144,7 +144,7 @@ def scaling(flow: Flow) -> None:
 
 
 def capping(flow: Flow) -> None:
-    """The scores between −c and c."""
+    """Cap the scores softly between −c and c."""
     cap = flow.spec.softcap
     assert cap is not None
     run, written, values = partial(scores.softcap, cap=cap), "@cap tanh(@0/@cap)", {"cap": Fraction(cap)}
@@ -152,7 +152,7 @@ def capping(flow: Flow) -> None:
 
 
 def biasing(flow: Flow) -> None:
-    """The scores and a bias."""
+    """Add the input ``bias`` to the scores."""
     several = flow.spec.heads > 1
 
     def run(s: Array, bias: Array) -> Array:
@@ -163,7 +163,7 @@ def biasing(flow: Flow) -> None:
 
 # -- masks: the scores that no query may use become −∞ -----------------------------------------------------------------
 def masking(flow: Flow) -> None:
-    """Every mask of the specification in one step."""
+    """Apply all masks of the specification in one step."""
     spec = flow.spec
     names = [n for n, used in (("mask", spec.mask), ("keep", spec.padding)) if used]
     if spec.documents:
@@ -211,7 +211,7 @@ def _mask_reasons(spec: Attention) -> Iterator[str]:
 
 
 def _mask(spec: Attention, names: tuple[str, ...], s: Array, *inputs: Array) -> Array:
-    """The scores with every mask of ``spec`` applied, in the order additive, boolean, padding, documents, places."""
+    """Apply the masks of ``spec`` to scores in the order additive, boolean, padding, documents, position."""
     arrays = dict(zip(names[: len(names) - 2 * spec.documents], inputs, strict=False))
     if spec.mask is not None:
         change = masks.add_mask if spec.mask == "additive" else masks.forbid
@@ -229,7 +229,7 @@ def _mask(spec: Attention, names: tuple[str, ...], s: Array, *inputs: Array) -> 
 
 
 def by_place(spec: Attention, s: Array | masks.Places, whole: masks.Places | None = None) -> Iterator[Any]:
-    """The masks that go by position, of scores or of places of queries and keys: some of the ``whole``, if given."""
+    """Yield the masks by position for scores, or for positions ``s``, which may be a part of ``whole``."""
     if spec.prefix is not None:
         yield masks.prefix(s, spec.prefix, spec.alignment)
     elif spec.causal:
@@ -242,7 +242,7 @@ def by_place(spec: Attention, s: Array | masks.Places, whole: masks.Places | Non
 
 # -- weights -----------------------------------------------------------------------------------------------------------
 def weighing(flow: Flow) -> None:
-    """The weights of the keys for each query."""
+    """Add the weights of the keys for each query."""
     spec = flow.spec
     names = ("scores", "sink") if spec.sink == "given" else ("scores",)
     written, reason, typed = (partial(f, spec) for f in (_weights_formula, _weights_reason, _weights_entries))
@@ -250,7 +250,7 @@ def weighing(flow: Flow) -> None:
 
 
 def _weigh(spec: Attention) -> Callable[..., Any]:
-    # Without a mask no row is empty, and the plain quotient says all.
+    # Without a mask no row is empty, so the plain quotient suffices.
     fully_masked = spec.fully_masked if spec.masks_anything else "nan"
     match spec.normaliser:
         case "sigmoid":
@@ -276,7 +276,7 @@ def _softmax(spec: Attention, fully_masked: str) -> Callable[..., Any]:
 
 
 def of_rows(spec: Attention, sink: Array) -> Array:
-    """One sink for all rows, or one for those of each head, (h, 1, 1)."""
+    """Shape the sinks so that they broadcast to rows: (h, 1, 1) if there are several heads."""
     return scores.per_head(sink) if spec.heads > 1 else sink
 
 
@@ -306,7 +306,7 @@ def _weights_reason(spec: Attention) -> str:
 
 
 def _weights_entries(spec: Attention) -> str:
-    """a_ij = e^{s_ij}/Σ_l e^{s_il}, or a function of one score; projections to the simplex are not written so."""
+    """a_ij = e^{s_ij}/Σ_l e^{s_il}, or a function of one score; projections to the simplex have no such formula."""
     reason = " -- $e^{−∞} = 0$" * spec.masks_anything
     if spec.normaliser == "sigmoid":
         return f"out[i,j] = 1/(1 + e^{{−{'0[i,j]' if spec.bias else '{0[i,j] − log(n_k)}'}}}){reason}"
@@ -321,14 +321,14 @@ def _weights_entries(spec: Attention) -> str:
 
 
 def _total_entries(spec: Attention, letter: str) -> str:
-    """Σ_l e^{s_il}, with powers of two and the sink where they are asked for."""
+    """Σ_l e^{s_il}, with powers of two and the sink if the specification has them."""
     base = spec.base or "e"
     sink = {"zero": "1 + ", "given": f"{base}^{'sink[a]' if spec.heads > 1 else 'z'} + ", None: ""}[spec.sink]
     return f"{sink}Σ_{{{letter}=1}}^n_k {base}^0[i,{letter}]"
 
 
 def summing(flow: Flow) -> None:
-    """The logarithm of the sums that rows are divided by."""
+    """Add the logarithm of the sums that rows are divided by."""
     spec = flow.spec
     names = ("scores", "sink") if spec.sink == "given" else ("scores",)
     written, reason = _with_sink(spec, "lse"), "the logarithm of what each row is divided by"
@@ -344,7 +344,7 @@ def _log_sums(spec: Attention, s: Array, sink: Any = None) -> Array:
 
 
 def dropping(flow: Flow) -> None:
-    """The weights that are kept, the others 0."""
+    """Apply dropout: the kept weights, rescaled, and 0 for the others."""
     rate = Fraction(str(flow.spec.dropout))  # 0.1 is meant to be 1/10
     reason = f"each weight is dropped with probability {rate}; the mean stays what it was"
     several = flow.spec.heads > 1
@@ -357,9 +357,9 @@ def dropping(flow: Flow) -> None:
     flow.add("dropped", run, "@0 ⊙ @1/@kept", of, role="weights", reason=reason, entries=typed, values=kept)
 
 
-# -- output: A V, the heads side by side, and the output projection where one is given ---------------------------------
+# -- output: A V, the heads side by side, and the output projection if one is given ------------------------------------
 def closing(flow: Flow) -> None:
-    """The weighted values, and what becomes of them where there are heads of tokens or a projection."""
+    """Add the weighted values and, if needed, their expansion from latents, the merged heads and the projection."""
     spec = flow.spec
     merge = spec.heads > 1 and "x" in flow.given
     absorbed = spec.latent is not None and spec.latent.absorbed
@@ -398,7 +398,7 @@ def _merged(merge: bool, x: Array, w: Array | None = None, b: Array | None = Non
     return heads if w is None else projections.project(heads, w, b)
 
 
-#: The stages in order, each with the field, property or input that asks for it; the others are there for all.
+#: The stages in order, each with the field, property or input that enables it; "" marks those that always run.
 STAGES: tuple[tuple[str, Callable[[Flow], None]], ...] = (
     *(("x", tokens.roles), ("latent", tokens.latents), ("qk_norm", normed), ("position", positions.rotating)),
     *(("latent", tokens.joining), ("kv_heads", tokens.sharing), ("truncate", truncating)),

@@ -1,1 +1,1 @@
-"""Attention in tiles and with caches: states that merge to the whole."""
+"""Attention in tiles and with caches: states that merge to the result for all keys."""

@@ -1,4 +1,4 @@
-"""Any ``Attention`` by tiles, forward and backward, as FlashAttention computes it: its softmax is never whole.
+"""Any ``Attention`` by tiles, forward and backward, as FlashAttention computes it: weights are never stored whole.
 
 Tile bounds are an argument, ``(0, 128, 256)``, so that the definitions run where sizes are letters.
 """
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 def by_tiles(
     attention: Attention, rows: Sequence[object], keys: Sequence[object], *qkv: object, **inputs: object
 ) -> Any:
-    """Return what ``attention`` gives on these inputs, with the weights in tiles between the bounds of ``rows`` and
-    ``keys``.
+    """Return the output of ``attention``, with the weights in tiles between the bounds ``rows`` and ``keys``.
 
     Everything before the weights (projections, positions, masks, shared heads) and after them runs as usual;
     softmax and the sum over values are those of ``row_states``.
@@ -42,8 +41,8 @@ def by_tiles(
            [2.],
            [4.]])
 
-    Raises InputError for weights that no state (m, ℓ, a) holds: other normalisers, powers of two, dropped weights, and
-    positions that are added to values.
+    Raises InputError for weights that a state (m, ℓ, a) cannot represent: other normalisers, powers of two, dropped
+    weights, and positions that are added to values.
     """
     arrays = {**dict(zip("qkv", qkv, strict=False)), **inputs}
     run = TileRun(attention, rows, keys, {name: array for name, array in arrays.items() if array is not None})
@@ -51,7 +50,7 @@ def by_tiles(
 
 
 class TileRun:
-    """A run by tiles: every named array but the weights, the steps, and what the forward pass kept."""
+    """A run by tiles: its steps, every named array but the weights, and the states saved by the forward pass."""
 
     def __init__(self, attention: Attention, rows: Sequence[Any], keys: Sequence[Any], given: dict[str, Any]) -> None:
         _check(attention)
@@ -75,16 +74,16 @@ class TileRun:
 
 
 def cut(bounds: Sequence[object]) -> list[slice]:
-    """The slices between consecutive bounds."""
+    """Return the slices between consecutive bounds."""
     return [slice(lo, hi) for lo, hi in pairwise(bounds)]
 
 
 def row_states(
     s: Array, v: Array, rows: Sequence[object], keys: Sequence[object], sink: Array | None = None
 ) -> list[SoftmaxState]:
-    """The state of each tile of queries: those of the tiles of keys, merged one after the other.
+    """Return the state of each tile of queries: the states of the tiles of keys, merged one after the other.
 
-    A ``sink`` b (…, n_q, 1) is one more key without a value, of which the state is (b, 1, 0). Shapes: s (…, n_q, n_k),
+    A ``sink`` b (…, n_q, 1) is one more key without a value, with the state (b, 1, 0). Shapes: s (…, n_q, n_k),
     v (…, n_k, d_v). Source: Dao et al., FlashAttention (2022), algorithm 1; Dao, FlashAttention-2 (2023), algorithm 1.
     """
     result = []
@@ -96,7 +95,7 @@ def row_states(
 
 
 def _stacked(parts: list[Any]) -> Array:
-    """The rows of all tiles of queries."""
+    """Concatenate the rows of all tiles of queries."""
     return namespace_of(parts[0]).concat(parts, axis=-2)
 
 
@@ -109,7 +108,7 @@ def _check(attention: Attention) -> None:
 
 
 def _sink(attention: Attention, scores: Array, given: Any) -> Any:
-    """The sink of each row (…, n_q, 1), or None."""
+    """Return the sink of each row (…, n_q, 1), or None."""
     if attention.sink is None:
         return None
     xp = namespace_of(scores)
@@ -127,11 +126,11 @@ def backward_by_tiles(
     inputs: Mapping[str, object],
     wrt: Iterable[str] | None = None,
 ) -> dict[str, Any]:
-    """The gradients of ⟨G, Attention(…)⟩ by every input named in ``wrt``, or by all that hold numbers, by their names.
+    """Return the gradients of ⟨G, Attention(…)⟩ with respect to the inputs ``wrt``, or to all numeric inputs, by name.
 
-    Of the forward pass, by tiles between the bounds of ``rows`` and ``keys``, the output and the log-sum-exp of each
-    row are kept, and the weights of each tile are computed from them. What comes before and after the weights is taken
-    back as in ``backward``. Raises InputError as ``by_tiles`` does, and for ``lse``.
+    The forward pass, by tiles between the bounds ``rows`` and ``keys``, saves the output and the log-sum-exp of each
+    row, from which the weights of each tile are recomputed. Steps before and after the weights are differentiated as in
+    ``backward``. Raises InputError as ``by_tiles`` does, and for ``lse``.
 
     >>> import numpy as np
     >>> from symattn.attention.spec import Attention
@@ -148,7 +147,7 @@ def backward_by_tiles(
 
 
 def _ways(run: TileRun, rows: Sequence[object], keys: Sequence[object]) -> Iterator[Way]:
-    """The way back through each step; the weights and what they are for are one."""
+    """Yield the backward function of each step; weights and weighted values are one step."""
     for step in run.steps:
         if step is run.valued:
             of = (run.weights.of[0], step.of[1], *run.weights.of[1:])
@@ -158,7 +157,7 @@ def _ways(run: TileRun, rows: Sequence[object], keys: Sequence[object]) -> Itera
 
 
 def _streamed(run: TileRun, rows: Sequence[object], keys: Sequence[object], g: Array) -> tuple[Any, ...]:
-    """dS, dV and, where one is given, the gradient by the sink, from dO."""
+    """dS, dV and, if there is a given sink, its gradient, from dO."""
     saved = PartialOutput(run.values[run.valued.name], _stacked([lse(state) for state in run.states]))
     results = score_and_value_gradients(run.scores, run.v, saved, g, rows, keys)
     if len(run.weights.of) == 1:
@@ -171,8 +170,8 @@ def _streamed(run: TileRun, rows: Sequence[object], keys: Sequence[object], g: A
 def score_and_value_gradients(
     s: Array, v: Array, saved: PartialOutput, g: Array, rows: Sequence[object], keys: Sequence[object]
 ) -> tuple[Array, Array]:
-    """(dS, dV), each tile once: dS is the gradient by the scores, and by what is added to them last, a bias of every
-    query and key; dV = Σ Pᵀ dO over the tiles of queries.
+    """(dS, dV), each tile once: dS is the gradient with respect to the scores, and to a bias (n_q, n_k) that is added
+    last; dV = Σ Pᵀ dO over the tiles of queries.
 
     Shapes: s (…, n_q, n_k), v (…, n_k, d_v), g (…, n_q, d_v) → (…, n_q, n_k), (…, n_k, d_v). Source: Dao et al.,
     FlashAttention (2022), algorithm 4; Dao, FlashAttention-2 (2023), algorithm 2.
@@ -189,7 +188,7 @@ def score_and_value_gradients(
 
 
 def tile_gradients(s: Array, v: Array, saved: PartialOutput, g: Array) -> tuple[Array, Array]:
-    """(dS, dV) of a tile: P ⊙ (dO Vᵀ − D) and Pᵀ dO, of the tile's rows in ``saved`` and ``g``."""
+    """(dS, dV) of a tile: P ⊙ (dO Vᵀ − D) and Pᵀ dO, from the tile's rows of ``saved`` and ``g``."""
     p = tile_weights(s, saved.lse)
     return p * (g @ v.mT - row_products(g, saved.output)), p.mT @ g
 
@@ -200,7 +199,7 @@ def tile_weights(s: Array, whole: Array) -> Array:
 
 
 def row_products(g: Array, output: Array) -> Array:
-    """D_i = Σ_c dO_ic O_ic, which is Σ_j P_ij dP_ij without the keys. Shapes: (…, n_q, d_v) → (…, n_q, 1).
+    """D_i = Σ_c dO_ic O_ic, which equals Σ_j P_ij dP_ij but needs no keys. Shapes: (…, n_q, d_v) → (…, n_q, 1).
 
     Source: Dao et al., FlashAttention (2022), appendix B.2.
     """
@@ -208,8 +207,8 @@ def row_products(g: Array, output: Array) -> Array:
 
 
 def sink_gradient(sink: Array, saved: PartialOutput, g: Array) -> Array:
-    """−p_i D_i with the sink's weight p_i = e^{b_i − L_i}: the gradient by the sink of each row.
+    """−p_i D_i with the sink's weight p_i = e^{b_i − L_i}: the gradient with respect to the sink of each row.
 
-    Shapes: sink (…, n_q, 1), g (…, n_q, d_v) → (…, n_q, 1); for one sink a head, sum over the queries.
+    Shapes: sink (…, n_q, 1), g (…, n_q, d_v) → (…, n_q, 1); for one sink per head, sum over the queries.
     """
     return -tile_weights(sink, saved.lse) * row_products(g, saved.output)

@@ -1,14 +1,14 @@
-"""Caches of keys and values: what stands in which slot, how new tokens are written, and which slots a query may see.
+"""Caches of keys and values: which token each slot holds, how new tokens are written, and which slots a query may see.
 
-A cache is a named tuple, and ``append`` gives another one. Four kinds: ``Growing`` gets longer; ``Static`` has room for
-N tokens, of which the first ``length`` are there; ``Sliding`` is a ring of slots for the last tokens, in which new ones
-overwrite old ones; ``Paged`` has its tokens in pages that a table of whole numbers finds. ``attend`` reads all of them
-by one rule: each slot holds the token of some position, or none, and masks go by positions.
+A cache is a named tuple, and ``append`` returns a new one. There are four kinds: ``Growing`` gets longer; ``Static``
+has room for N tokens, the first ``length`` of which are filled; ``Sliding`` is a ring of slots for the last tokens, in
+which new ones overwrite old ones; ``Paged`` stores tokens in pages, listed by a table of integers. ``attend`` reads all
+of them by one rule: each slot holds the token of some position, or none, and masks depend on positions.
 
     cache = append(cache, k, v)                                   # the new tokens' keys and values
     output = attend(Attention(mask="boolean"), q, held(cache))    # the queries of the same tokens
 
-A growing cache needs no slots: ``Attention(causal=True)(q, cache.k, cache.v)`` is the same, as the causal mask is
+A growing cache needs no slots: ``Attention(causal=True)(q, cache.k, cache.v)`` gives the same, as the causal mask is
 aligned at the bottom right.
 """
 
@@ -36,7 +36,7 @@ class Growing(NamedTuple):
 
 
 class Static(NamedTuple):
-    """Room for N tokens; the first ``length`` slots are filled, the others hold anything. Shapes: (…, N, d)."""
+    """Room for N tokens; the first ``length`` slots are filled, the contents of others ignored. Shapes: (…, N, d)."""
 
     k: Array
     v: Array
@@ -44,7 +44,7 @@ class Static(NamedTuple):
 
 
 class Sliding(NamedTuple):
-    """A ring of slots: the first ``kept`` keep their tokens, the others hold the last tokens.
+    """A ring of slots: the first ``kept`` never lose their tokens, the others hold the most recent tokens.
 
     Slot t ≥ kept holds the last position p < length with p ≡ t modulo N − kept. Shapes: k (…, N, d_k), v (…, N, d_v).
     Source: Jiang et al., Mistral 7B (2023), §2, rolling buffer cache; kept tokens: Xiao et al., Efficient Streaming
@@ -76,10 +76,10 @@ Cache = Growing | Static | Sliding | Paged
 
 
 class Held(NamedTuple):
-    """Slots and what they hold: the position of each (…, N), whether there is a token, and the number of tokens so far.
+    """The slots of a cache: keys and values, the position in each slot, whether it is filled, and the number of tokens.
 
-    Shapes: k (…, N, d_k), v (…, N, d_v); positions and filled (N,) or, for sequences of their own lengths, (b, N);
-    length a number or (b,).
+    Shapes: k (…, N, d_k), v (…, N, d_v); positions and filled (N,) or, if sequences differ in length, (b, N); length a
+    number or (b,).
     """
 
     k: Any
@@ -90,7 +90,7 @@ class Held(NamedTuple):
 
 
 def append(cache: Any, k: Array, v: Array) -> Any:
-    """The cache with n ≥ 1 more tokens. Shapes: k (…, n, d_k), v (…, n, d_v). Raises InputError where there is no room.
+    """Return the cache with n ≥ 1 more tokens. Shapes: k (…, n, d_k), v (…, n, d_v). Raises InputError if it is full.
 
     >>> import numpy as np
     >>> one = np.ones((1, 1))
@@ -124,7 +124,7 @@ def _append_static(cache: Static, k: Array, v: Array) -> Static:
 
 
 def ring_positions(slots: int, length: int, kept: int = 0) -> list[int]:
-    """The position that each slot of a ring holds after ``length`` tokens, −1 where there is none.
+    """Return the position in each slot of a ring after ``length`` tokens, −1 for empty slots.
 
     >>> ring_positions(4, 6)
     [4, 5, 2, 3]
@@ -152,7 +152,7 @@ def _append_sliding(cache: Sliding, k: Array, v: Array) -> Sliding:
 
 
 def held(cache: Any) -> Held:
-    """Return the keys and values in the slots of a cache."""
+    """Return the slots of a cache, with their keys, values and positions."""
     if isinstance(cache, Paged):
         k, v = gather(cache)
         positions = namespace_of(k).arange(k.shape[-2])[None, :]
@@ -167,10 +167,10 @@ def held(cache: Any) -> Held:
 
 
 def beside(cache: Cache, k: Array, v: Array) -> Held:
-    """Return the slots' keys and values, and new tokens not written yet: nothing is overwritten that they still see.
+    """Return the slots of a cache followed by new tokens that are not written yet.
 
     In a ring of N slots a chunk of n tokens overwrites keys that its first queries see, unless N is at least the window
-    and n − 1 more. So a chunk attends to the ring and itself, and is appended after. Shapes: k (…, n, d_k), v
+    plus n − 1. So a chunk attends to the ring and to itself before it is appended. Shapes: k (…, n, d_k), v
     (…, n, d_v). Source: Jiang et al., Mistral 7B (2023), §2, pre-fill and chunking.
     """
     old, xp = held(cache), namespace_of(k)
@@ -188,7 +188,7 @@ def beside(cache: Cache, k: Array, v: Array) -> Held:
 
 
 def places(slots: Held, n: object) -> Places:
-    """The places of the last n tokens as queries, and of all slots as keys: (…, n, 1) and (…, 1, N)."""
+    """Return the positions of the last n tokens as queries, and of all slots as keys: (…, n, 1) and (…, 1, N)."""
     last = namespace_of(slots.k).arange(n)
     first = slots.length - n
     start = first if slots.positions.ndim == 1 else first[:, None]
@@ -196,9 +196,9 @@ def places(slots: Held, n: object) -> Places:
 
 
 def allowed(slots: Held, n: object, mask: Callable[[Places], object] = causal) -> Any:
-    """Which slots the last n tokens may see: those that hold a token, by the mask of its position.
+    """Return which slots the last n tokens may see, filled ones that the mask allows: booleans (…, n, N).
 
-    ``mask`` is one of ``masks``, such as ``causal`` or ``lambda at: window(at, 4)``. Gives booleans (…, n, N).
+    ``mask`` is one of ``masks``, such as ``causal`` or ``lambda at: window(at, 4)``.
     """
     return slots.filled[..., None, :] & mask(places(slots, n))
 
@@ -206,10 +206,10 @@ def allowed(slots: Held, n: object, mask: Callable[[Places], object] = causal) -
 def attend(
     attention: Callable[..., object], q: Array, slots: Held, mask: Callable[[Places], object] = causal, **inputs: object
 ) -> Any:
-    """Attention of the last n tokens over the slots of a cache, with a mask that goes by position.
+    """Return the attention of the last n tokens over the slots of a cache, with a mask by position.
 
-    ``attention`` is an ``Attention(mask="boolean")`` with whatever else it has; its inputs, such as sinks, are given by
-    name. Shapes: q (…, n, d_k) → (…, n, d_v). Raises InputError for an attention that goes by places itself: it would
+    ``attention`` is an ``Attention`` with ``mask="boolean"``; its other inputs, such as sinks, are given by name.
+    Shapes: q (…, n, d_k) → (…, n, d_v). Raises InputError for fields that depend on positions themselves, as they would
     take slots for positions.
     """
     _check_by_position(attention)
@@ -225,9 +225,9 @@ def _check_by_position(attention: object) -> None:
 
 
 def prefill(attention: Callable[..., object], q: Array, k: Array, v: Array, bounds: Sequence[object]) -> Array:
-    """Causal attention over a prompt by chunks of queries between consecutive ``bounds`` (0, …, n).
+    """Return causal attention over a prompt, by chunks of queries between consecutive ``bounds`` (0, …, n).
 
-    Each chunk sees the keys up to its own end, as if those before it came from a cache; ``attention`` aligns its mask
+    Each chunk sees the keys up to its own end, as if the earlier ones came from a cache; ``attention`` aligns its mask
     at the bottom right. Shapes: q, k (…, n, d_k), v (…, n, d_v) → (…, n, d_v). Source: Agrawal et al., SARATHI:
     Efficient LLM Inference by Piggybacking Decodes with Chunked Prefills (2023).
     """
@@ -235,14 +235,14 @@ def prefill(attention: Callable[..., object], q: Array, k: Array, v: Array, boun
     return namespace_of(v).concat(chunks, axis=-2)
 
 
-# -- a cache in pages: which page holds which tokens is said by a table of whole numbers -------------------------------
+# -- paged caches: a table of integers says which page holds which tokens ----------------------------------------------
 def gather(cache: Paged) -> tuple[Array, Array]:
-    """Keys and values of each sequence in order: (b, …, m s, d_k) and (b, …, m s, d_v)."""
+    """Return the keys and values of each sequence in order: (b, …, m s, d_k) and (b, …, m s, d_v)."""
     return _in_order(cache.k, cache.table), _in_order(cache.v, cache.table)
 
 
 def _in_order(pages: Array, table: Array) -> Array:
-    """The pages that the table names, side by side. Shapes: pages (p, …, s, d), table (b, m) → (b, …, m s, d)."""
+    """Concatenate the pages in the table. Shapes: pages (p, …, s, d), table (b, m) → (b, …, m s, d)."""
     xp = namespace_of(pages)
     rows = xp.take(pages, namespace_of(table).reshape(table, (-1,)), axis=0)
     rows = xp.moveaxis(xp.reshape(rows, (*table.shape, *pages.shape[1:])), 1, -3)
@@ -251,10 +251,10 @@ def _in_order(pages: Array, table: Array) -> Array:
 
 
 def append_pages(cache: Paged, k: Array, v: Array) -> Paged:
-    """The cache with n more tokens of each sequence. Shapes: k (b, …, n, d_k), v (b, …, n, d_v).
+    """Return the cache with n more tokens of each sequence. Shapes: k (b, …, n, d_k), v (b, …, n, d_v).
 
-    Raises InputError where the table has no page for a token, and where a slot holds a token of some sequence: pages
-    that sequences share are copied before one writes.
+    Raises InputError if the table has no page for a token, or if a slot already holds a token of some sequence: a
+    shared page must be copied before it is written.
     """
     n, size = k.shape[-2], cache.k.shape[-2]
     slots = _slots_of(cache, n)
@@ -275,7 +275,7 @@ def append_pages(cache: Paged, k: Array, v: Array) -> Paged:
 
 
 def _slots_of(cache: Paged, n: int) -> Any:
-    """The slots of the next n tokens of each sequence, counted through all pages: (b, n)."""
+    """Return the slots of the next n tokens of each sequence, numbered through all pages: (b, n)."""
     xp: Any = namespace_of(cache.table)
     size = cache.k.shape[-2]
     positions = cache.lengths[:, None] + xp.arange(n)[None, :]

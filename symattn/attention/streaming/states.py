@@ -1,4 +1,4 @@
-"""Attention over keys that come in tiles: states that merge, in any bracketing, to the whole.
+"""Attention over keys in tiles: states that can be merged in any order to the state of all keys.
 
 Tile bounds are an argument, so that the definitions run where sizes are letters.
 """
@@ -29,7 +29,7 @@ class SoftmaxState(NamedTuple):
 
 
 def reference(m: Array) -> Array:
-    """Return the number that is subtracted before exponentiating: m, and 0 where m = −∞."""
+    """Return the shift subtracted before exponentiating: m, or 0 where m = −∞."""
     xp = namespace_of(m)
     return xp.where(xp.isfinite(m), m, 0)
 
@@ -46,9 +46,9 @@ def tile_state(s: Array, v: Array, maximum: Array | None = None) -> SoftmaxState
 
 
 def merge(a: SoftmaxState, b: SoftmaxState, maximum: Array | None = None, base: int | None = None) -> SoftmaxState:
-    """The state of both sets of keys: m = max(m_a, m_b), ℓ = ℓ_a e^{m_a − m} + ℓ_b e^{m_b − m}, likewise a.
+    """Return the state of both sets of keys: m = max(m_a, m_b), ℓ = ℓ_a e^{m_a − m} + ℓ_b e^{m_b − m}, likewise a.
 
-    ``maximum`` (…, n_q, 1) replaces m; with the ``base`` 2, powers of 2 those of e.
+    ``maximum`` (…, n_q, 1) replaces m; with the ``base`` 2, powers of 2 replace those of e.
     Source: Dao et al., FlashAttention (2022), algorithm 1; Rabe, Staats (2021).
     """
     xp = namespace_of(a.maximum)
@@ -75,7 +75,7 @@ def online(s: Array, v: Array, bounds: Iterable[object], fully_masked: str = "na
 
 
 class PartialOutput(NamedTuple):
-    """An output over some keys with the log-sum-exp of their scores, as split-K kernels keep it.
+    """An output over some keys with the log-sum-exp of their scores, as split-K kernels store it.
 
     A row in which every key is forbidden has the output 0 and L = −∞.
     """
@@ -104,16 +104,17 @@ def merge_partial(a: PartialOutput, b: PartialOutput, base: int | None = None) -
 
 
 # -- orders in which partial results over keys are merged: split keys, trees -------------------------------------------
-# What is merged are states or partial outputs of ``streaming``, by ``merge`` or ``merge_partial``.
+# States are merged by ``merge``, partial outputs by ``merge_partial``.
 
 
 Part = TypeVar("Part", SoftmaxState, PartialOutput)
 
 
 def tree(parts: Sequence[Part], join: Callable[[Part, Part], Part]) -> Part:
-    """((1 2)(3 4))((5 6) 7): neighbours are merged, then what came of them, until one is left.
+    """Merge neighbours, then the results, until one is left: ((1 2)(3 4))((5 6) 7).
 
-    Raises InputError for no parts. Source: the reduction of Flash-Decoding (Dao et al., 2023), as a binary tree.
+    Raises InputError if there are no parts. Source: the reduction of Flash-Decoding (Dao et al., 2023), as a binary
+    tree.
     """
     if not parts:
         raise InputError("nothing to merge: there are no tiles of keys")
@@ -127,7 +128,7 @@ def tree(parts: Sequence[Part], join: Callable[[Part, Part], Part]) -> Part:
 def split_keys(s: Array, v: Array, bounds: Iterable[object]) -> PartialOutput:
     """softmax(S) V and its log-sum-exp by splits of the keys between consecutive ``bounds`` (0, …, n_k).
 
-    Each split gives its own output and log-sum-exp, independent of the others; ``join_splits`` makes them one.
+    Each split gives its own output and log-sum-exp, independent of the others; ``join_splits`` combines them.
     Shapes: s (…, n_q, n_k), v (…, n_k, d_v). Source: Dao et al., Flash-Decoding for long-context inference (2023).
     """
     return join_splits([partial_output(s[..., lo:hi], v[..., lo:hi, :]) for lo, hi in pairwise(bounds)])
