@@ -1,7 +1,7 @@
-"""Arrays of many kinds, all speaking one part of the Python array API standard.
+"""Arrays of many kinds, which all implement the same part of the Python array API standard.
 
-``kind("exact").lift([[1, "1/3"]])`` makes an array; ``array.xp`` is its namespace. See ``planes`` for what a kind
-gives, and ``namespace`` for what follows from it.
+``kind("exact").lift([[1, "1/3"]])`` makes an array; ``array.xp`` is its namespace. See ``planes`` for the primitives of
+a kind, and ``namespace`` for the functions derived from them.
 """
 
 from __future__ import annotations
@@ -31,6 +31,6 @@ def kind(name: str) -> Any:
         return import_module("symattn.arrays.floats").stored(name)
     if name == "torch":
         return import_module("symattn.arrays.tensors").TensorKind()
-    if name in KINDS:  # each in a file of its name, in a class of its name
+    if name in KINDS:  # each is a class of its name in a module of its name
         return getattr(import_module(f"symattn.arrays.{name}"), name.capitalize())
     raise InputError(f"unknown kind of array {name!r}; known: {', '.join(KINDS)}")

@@ -1,7 +1,7 @@
 """``Array``: what every kind of array can do, so that one definition runs on all of them.
 
-Signatures say ``Array`` where an array of any kind is meant: NumPy's or PyTorch's, exact fractions, residues, balls,
-index expressions. The functions of arrays stand in the namespace of each kind (``namespace_of``).
+In signatures ``Array`` is an array of any kind: NumPy's or PyTorch's, exact fractions, residues, balls, index
+expressions. The functions of arrays are in the namespace of each kind (``namespace_of``).
 Source: Python array API standard, 2024.12, array object.
 """
 
@@ -16,7 +16,7 @@ class Array(Protocol):
 
     @property
     def shape(self) -> Any:
-        """The lengths of the axes, one for each: whole numbers, or letters where they are left open."""
+        """The lengths of the axes: integers, or letters for sizes that are left open."""
 
     @property
     def dtype(self) -> Any:
@@ -24,14 +24,14 @@ class Array(Protocol):
 
     @property
     def ndim(self) -> int:
-        """How many axes there are."""
+        """The number of axes."""
 
     @property
     def mT(self) -> Array:
         """The matrices of the last two axes, transposed: (…, m, n) → (…, n, m)."""
 
     def __array_namespace__(self) -> Functions:
-        """The functions of this kind of array."""
+        """Return the functions of this kind of array."""
 
     def __getitem__(self, key: Any, /) -> Array: ...
     def __neg__(self) -> Array: ...
@@ -54,7 +54,7 @@ class Array(Protocol):
 
 
 class Functions(Protocol):
-    """The namespace of a kind: functions under the names of the standard, each of which gives an array."""
+    """The namespace of a kind: functions by their names in the standard, which return arrays."""
 
     inf: Any
     pi: Any

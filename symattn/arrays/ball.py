@@ -1,7 +1,7 @@
 """``ball``: elements are Arb balls (python-flint), rigorous at any precision.
 
-The precision is that of the context in which the work is done; ``rising`` repeats work at higher precision until all
-its comparisons are decided, or says "undecided". That the balls enclose is Arb's promise (F. Johansson, Arb: efficient
+The precision is that of python-flint's context; ``rising`` repeats work at higher precision until all its comparisons
+are decided, or raises Undecided. Arb guarantees that balls enclose the exact values (F. Johansson, Arb: efficient
 arbitrary-precision midpoint-radius interval arithmetic, IEEE Trans. Comput. 66 (2017) 1281-1292).
 """
 
@@ -86,9 +86,9 @@ class Ball(Entries):
 
     @classmethod
     def ordered(cls, line: Self, descending: bool = False) -> Self:
-        """A line in rising or falling order, without deciding which of two is the larger.
+        """Return a line in ascending or descending order, without deciding which of two balls is the larger.
 
-        The j-th of the true numbers lies between the j-th of the lower ends and the j-th of the upper ones.
+        The j-th smallest of the exact numbers lies between the j-th smallest lower end and the j-th smallest upper end.
         """
         entries = line.entries.tolist()
         for x in entries:
@@ -112,7 +112,7 @@ class Ball(Entries):
         return cls(out.reshape(a.plain_shape[0], -1))
 
     def midpoints(self) -> np.ndarray:
-        """Return the midpoints, rounded to float64: −∞ for forbidden scores, NaN where nothing is defined."""
+        """Return the midpoints, rounded to float64: −∞ for forbidden scores, NaN for undefined elements."""
         out = np.where(self._forbidden(self), -np.inf, np.nan)
         finite = ~(self._forbidden(self) | self._undefined(self))
         out[finite] = [float(x.mid()) for x in self.planes[0][finite]]
@@ -124,7 +124,7 @@ Ball.xp = Namespace(Ball)
 
 @contextmanager
 def precision(bits: int) -> Iterator[None]:
-    """Work with ``bits`` bits inside the block. They are those of the process, so that one thread waits for another."""
+    """Work with ``bits`` bits inside the block. They are global to the process, so other threads wait."""
     with _alone:
         before, flint.ctx.prec = flint.ctx.prec, bits
         try:
@@ -134,9 +134,9 @@ def precision(bits: int) -> Iterator[None]:
 
 
 def rising(work: Callable[[], Result], start: int = 64, limit: int = 8192) -> Result:
-    """``work()`` at the lowest precision, doubling from ``start``, at which all its comparisons are decided.
+    """Return ``work()`` at the first precision, doubling from ``start``, at which all its comparisons are decided.
 
-    ``work`` must lift its inputs itself, so that they are as sharp as the precision. Raises ``Undecided`` at ``limit``.
+    ``work`` must lift its inputs itself, so that they are as sharp as the precision. Raises Undecided beyond ``limit``.
     """
     bits = start
     while True:

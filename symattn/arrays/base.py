@@ -1,6 +1,6 @@
-"""The parts that every kind of array shares: operators, the common properties, and NumPy's dispatch.
+"""The parts that all kinds of array share: operators, common properties, and NumPy's dispatch.
 
-Nothing here supposes that sizes are numbers; ``planes`` does.
+Nothing here assumes that sizes are numbers; ``planes`` does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _REDUCE = {
 def apply_ufunc(
     kind: type[ArrayBase], ufunc: np.ufunc, method: str, inputs: Sequence[object], kwargs: dict[str, Any]
 ) -> Any:
-    """Run a NumPy universal function on the kind's own namespace; what the kind lacks is refused by name."""
+    """Run a NumPy universal function in the kind's own namespace. Raises Refused, by name, if the kind lacks it."""
     out = kwargs.pop("out", None)
     result = _ufunc_result(kind, ufunc.__name__, method, inputs, kwargs)
     if out is None:
@@ -95,13 +95,13 @@ class ArrayBase(Shown):
     holds: str = "elements"
     xp: ClassVar[Any]
     shape: Any
-    dtype: Any = np.dtype(np.float64)  # what code that asks is told; creation goes by the namespace
+    dtype: Any = np.dtype(np.float64)  # for code that reads it; creation uses the namespace
     __array_priority__ = 1000
     __hash__ = None  # type: ignore[assignment]
 
     @classmethod
     def offer(cls, name: str) -> Callable[..., Any]:
-        """The function ``name`` of the kind's namespace; ``Refused`` if the kind lacks it."""
+        """Return the function ``name`` of the kind's namespace. Raises Refused if the kind lacks it."""
         function = getattr(cls.xp, name, None)
         if function is None:
             raise Refused(f"{cls.name} lacks {name}")
@@ -165,7 +165,7 @@ class ArrayBase(Shown):
         return self.xp.ravel(self).copy()
 
     def astype(self, dtype: Any, copy: bool = True, **_: object) -> Any:
-        """Return the same elements, and note that they were not cast; as booleans, which are not zero."""
+        """Return the same elements, and note that they were not cast; as booleans, return where they are not zero."""
         target = np.dtype(dtype).kind
         if target == "b":
             return self != 0
@@ -183,17 +183,17 @@ class ArrayBase(Shown):
         return (self[i] for i in range(len(self)))
 
     def document(self) -> Document:
-        """Return a sentence on the array and a small table of its elements, as notebooks show them."""
+        """Return a sentence on the array and a small table of its elements, which notebooks show."""
         from symattn.arrays.shown import document
 
         return document(self)
 
-    def told(self) -> Callable[[tuple[int, ...]], Text] | None:
-        """How the element at a place is printed; None where there are no elements to be printed."""
+    def printer(self) -> Callable[[tuple[int, ...]], Text] | None:
+        """Return the function from an index to the element as text; None if elements cannot be printed."""
         return None
 
     def copy(self) -> Any:
-        """Another array with the same elements."""
+        """Return a new array with the same elements."""
         raise NotImplementedError
 
     def __getitem__(self, index: object) -> Any:
@@ -203,48 +203,48 @@ class ArrayBase(Shown):
         raise NotImplementedError
 
 
-# -- how a function of the namespace is called -------------------------------------------------------------------------
-# They say how NumPy is to work, not what comes out. ``dtype`` is noted, the others change nothing here.
-_MANNERS = frozenset(["dtype", "casting", "copy", "device", "kind", "like", "optimize", "order", "stable", "subok"])
+# -- calls of functions of the namespace -------------------------------------------------------------------------------
+# Keywords that do not change the result, only how NumPy computes it. ``dtype`` is noted, the others are ignored.
+_IGNORED = frozenset(["dtype", "casting", "copy", "device", "kind", "like", "optimize", "order", "stable", "subok"])
 
-# What NumPy would round: of plain operands, too, these are computed by the kind. The logarithms of positions, say.
+# NumPy would round these, so the kind computes them even for plain operands, such as logarithms of positions.
 _INEXACT = frozenset([*FUNCTIONS, "exp2", "log2", "reciprocal", "divide", "pow", "mean"])
 
 
 def any_array(operands: tuple[object, ...]) -> bool:
     """Return whether there is an array of some kind among the operands."""
-    return any(map(ArrayBase.__instancecheck__, operands))  # no frame for each: this runs before every operation
+    return any(map(ArrayBase.__instancecheck__, operands))  # no frame per operand, as this runs before every operation
 
 
 def offered(
     name: str, function: Callable[..., object], like: Callable[..., object] | None = None
 ) -> Callable[..., Any]:
-    """``function`` as the namespace offers it. A keyword that it (or ``like``) lacks, such as ``where``, is refused."""
+    """Return ``function`` for a namespace. It refuses keywords that it (or ``like``) lacks, such as ``where``."""
     code = (like or function).__code__
     known = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
     @wraps(function)
-    def run(self: Any, *operands: Any, **how: Any) -> Any:
+    def run(self: Any, *operands: Any, **keywords: Any) -> Any:
         if not any_array(operands):
             if name not in _INEXACT:
-                return getattr(np, name)(*operands, **how)
+                return getattr(np, name)(*operands, **keywords)
             operands = (self.kind.of(operands[0]), *operands[1:])
-        for key in how.keys() - known if how else ():
-            _set_aside(self.kind, name, key, how.pop(key))
-        return function(self, *operands, **how)
+        for key in keywords.keys() - known if keywords else ():
+            _check_keyword(self.kind, name, key, keywords.pop(key))
+        return function(self, *operands, **keywords)
 
     return run
 
 
 def offer_all(chapter: type) -> None:
-    """Every public function of a chapter of the namespace, as it is offered."""
+    """Replace every public function of a chapter of the namespace by its ``offered`` form."""
     for name, function in list(vars(chapter).items()):
         if callable(function) and not name.startswith("_"):
             setattr(chapter, name, offered(name, function))
 
 
-def _set_aside(kind: type[ArrayBase], name: str, key: str, value: object) -> None:
-    if value is not None and key not in _MANNERS:
+def _check_keyword(kind: type[ArrayBase], name: str, key: str, value: object) -> None:
+    if value is not None and key not in _IGNORED:
         raise Refused(f"{kind.name}: {name}({key}=…) is not offered")
     if value is not None and key == "dtype":
         note(f"{name}(dtype={getattr(value, '__name__', value)}) kept {kind.name}")

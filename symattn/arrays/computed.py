@@ -1,8 +1,8 @@
-"""``Computed``: balls of which every operation is followed by a rounding, as floating-point arithmetic does it.
+"""``Computed``: balls that are rounded after every operation, like floating-point numbers.
 
 ``in_format`` rounds to nearest in a number format, ties to even; infinities and NaN are those of IEEE 754. ``in_model``
-multiplies each result by (1 + δ) with |δ| ≤ u, whatever δ it likes: the model of Muller et al., Handbook of
-Floating-Point Arithmetic (2010), section 5.1. Sums are taken one term at a time, in an order of its choice.
+multiplies each result by (1 + δ) with an arbitrary |δ| ≤ u: the model of Muller et al., Handbook of Floating-Point
+Arithmetic (2010), section 5.1. Sums are taken one term at a time, in an arbitrary order.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from symattn.arrays.planes import Planes
 from symattn.document.errors import Undecided
 
 Rounding = Callable[[str, Any], Any]
-"""(operation, exact result) → what is computed."""
+"""(operation, exact result) → computed result."""
 
 
 class Computed(Ball):
-    """Arrays of balls that are rounded after each operation. What is given is not rounded; neither is a product with
-    1 or −1, nor a sum with 0, which are exact."""
+    """Arrays of balls that are rounded after each operation. Inputs are not rounded; neither are products with 1 or −1
+    and sums with 0, which are exact."""
 
     holds = "balls, rounded after each operation"
     rounding: ClassVar[Rounding]
     order: ClassVar[Random]
 
     @classmethod
-    def after(cls, operation: str, found: Self) -> Self:
-        """Every element rounded."""
-        return cls(cls.each(lambda x: cls.rounding(operation, x), found))
+    def after(cls, operation: str, exact: Self) -> Self:
+        """Round every element."""
+        return cls(cls.each(lambda x: cls.rounding(operation, x), exact))
 
     @classmethod
     def _add(cls, a: Self, b: Self) -> Self:
@@ -69,12 +69,12 @@ class Computed(Ball):
 
 
 def in_format(f: Format) -> type[Computed]:
-    """Arithmetic of a number format, each operation correctly rounded."""
+    """Return the kind with the arithmetic of a number format, each operation correctly rounded."""
     return _kind(lambda _, x: nearest(f, x), Random(0))
 
 
 def in_model(u: Any, powers: int, dice: Random) -> type[Computed]:
-    """Arithmetic with relative errors up to u, of the exponential up to those of a factor (1 − u)^±``powers``."""
+    """Return a kind whose relative errors are at most u, and for the exponential a factor (1 − u)^±``powers``."""
     shares = dice.choice([(8,), (-8,), (8, -8), range(-8, 9)])
 
     def rounding(operation: str, x: Any) -> Any:
@@ -97,7 +97,7 @@ def _kind(rounding: Rounding, order: Random) -> type[Computed]:
 
 
 def nearest(f: Format, x: Any) -> Any:
-    """The number of the format that is nearest to what a ball encloses; ±∞ and NaN stay. Raises Undecided."""
+    """Return the number of the format nearest to the number in a ball; ±∞ and NaN stay. Raises Undecided."""
     if not x.is_finite():
         return x
     if abs(x) > Ball.scalar(2 * f.power_beyond):
@@ -111,6 +111,6 @@ def nearest(f: Format, x: Any) -> Any:
 
 
 def exactly(x: Any) -> Fraction:
-    """The dyadic number that an exact ball is."""
+    """Return the number in an exact ball, a dyadic one."""
     digits, exponent = x.man_exp()
     return Fraction(int(digits)) * Fraction(2) ** int(exponent)

@@ -1,10 +1,10 @@
-"""``dual``: an element with its derivative along one direction, over any kind of elements. Forward differentiation.
+"""``dual``: elements with their derivatives along one direction, over any kind of elements. Forward differentiation.
 
-Along several directions at once the derivatives are ``Slopes``, which hold those that are not 0.
+For several directions at once, derivatives are ``Slopes``, which store those that are not 0.
 
 (x, x′) + (y, y′) = (x + y, x′ + y′), (x, x′)(y, y′) = (x y, x y′ + x′ y), f(x, x′) = (f(x), f′(x) x′). The derivative
-of a maximum is that of the larger element. Of equal ones it is not unique: ``max`` takes that of the first, since
-softmax does not depend on it, ``maximum`` raises Undecided (ReLU at 0).
+of a maximum is that of the larger element. For equal elements it is not unique: ``max`` takes that of the first,
+since softmax does not depend on it; ``maximum`` raises Undecided (ReLU at 0).
 Source: W. K. Clifford (1873) for the numbers; A. Griewank, A. Walther, Evaluating Derivatives (2008), §3.1.
 """
 
@@ -26,7 +26,7 @@ from symattn.document.model import Text
 
 
 class Slopes:
-    """Σ_k c_k ε_k as {k: c_k}: the derivatives of one element along several directions; beside 0 for all of them."""
+    """Σ_k c_k ε_k as {k: c_k}: the derivatives of one element along several directions; plain 0 if all are 0."""
 
     __slots__ = ("along",)
 
@@ -66,13 +66,12 @@ class Slopes:
 
 
 def slope(x: object, k: int, zero: object) -> Any:
-    """The derivative along the k-th direction; what is no ``Slopes`` is the same along all."""
+    """Return the derivative along the k-th direction; anything but ``Slopes`` is the same along all."""
     return x.along.get(k, zero) if isinstance(x, Slopes) else x
 
 
 class Dual(Planes):
-    """Arrays of values and derivatives: two planes of the elements of ``base``, a kind with one plane; or derivatives
-    are those of the kind ``slopes``."""
+    """Arrays of values and derivatives: two planes, of the kinds ``base`` and ``slopes`` with one plane each."""
 
     holds = "values, with ε before their derivatives"
     base: ClassVar[type[Planes]]
@@ -86,13 +85,13 @@ class Dual(Planes):
     def derivative(self) -> Planes:
         return self.slopes(self.planes[1])
 
-    def told(self) -> Callable[[tuple[int, ...]], Text]:
-        value, derivative = self.value.told(), self.derivative.told()
+    def printer(self) -> Callable[[tuple[int, ...]], Text]:
+        value, derivative = self.value.printer(), self.derivative.printer()
         return lambda at: (*value(at), " + ε · ", *derivative(at))
 
     @classmethod
     def made(cls, value: Planes, derivative: Planes) -> Self:
-        """An array with this value and derivative, which are broadcast to one shape."""
+        """Return an array with this value and derivative, broadcast to a common shape."""
         a, b = np.broadcast_arrays(value.planes[0], derivative.planes[0])
         return cls(a.copy(), b.copy())
 
@@ -121,7 +120,7 @@ class Dual(Planes):
         return cls.made(quotient, (a.derivative - finite * b.derivative) / b.value)
 
     def _finite(self) -> Any:
-        """The values, with 0 where −∞ stands: a forbidden score has no derivative."""
+        """Return the values, with 0 in place of −∞: a forbidden score has no derivative."""
         forbidden = self.base._forbidden(self.value)
         return self.base.xp.where(forbidden, 0, self.value) if np.any(forbidden) else self.value
 
@@ -131,7 +130,7 @@ class Dual(Planes):
         x = a._finite()
         if name not in FUNCTIONS:
             raise Refused(f"{cls.name} lacks {name}")
-        flat = bool(np.all(a.planes[1] == 0))  # a constant has no slope even where the function has none
+        flat = bool(np.all(a.planes[1] == 0))  # constants have slope 0 even where the function has none
         return cls.made(f, a.derivative if flat else FUNCTIONS[name].slope(cls.base.xp, x, f) * a.derivative)
 
     @classmethod
@@ -182,7 +181,7 @@ class Dual(Planes):
 
 
 def _slopes(base: type[Entries]) -> type[Entries]:
-    """The kind of ``Slopes`` over ``base``, whose own sums and products of matrices are those of numbers."""
+    """Return the kind of ``Slopes`` over ``base``, with generic sums and products: those of ``base`` need numbers."""
 
     def same(_: type, x: object, y: object) -> bool:
         directions = {k for z in (x, y) if isinstance(z, Slopes) for k in z.along}
@@ -195,7 +194,7 @@ def _slopes(base: type[Entries]) -> type[Entries]:
 
 @cache
 def dual(base: type[Planes], several: bool = False) -> type[Dual]:
-    """The kind of dual numbers over ``base``, with derivatives along ``several`` directions if asked."""
+    """Return the kind of dual numbers over ``base``, with derivatives along one direction or ``several``."""
     slopes = _slopes(base) if several and issubclass(base, Entries) else base
     fields = {"name": f"dual {base.name}", "base": base, "slopes": slopes, "sentinel": base.sentinel}
     result: type[Dual] = type("Dual", (Dual,), fields)

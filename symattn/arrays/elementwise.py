@@ -15,7 +15,7 @@ from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes, typed_numbers
 from symattn.document.errors import Refused
 
-# Between literals these stay plain, so that (1 - mask) * -1e9 is a literal mask and not 0 · −∞.
+# Of literals alone these are computed by NumPy, so that (1 - mask) * -1e9 is a literal mask and not 0 · −∞.
 _PLAIN = (
     *("add", "subtract", "multiply", "negative"),
     *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
@@ -32,7 +32,7 @@ def _unary(name: str) -> Callable[..., Any]:
 
 
 class Composed:
-    """Functions of each element that are made of others."""
+    """Elementwise functions that are composed of others."""
 
     kind: type[Any]
     multiply: Callable[..., Any]
@@ -54,7 +54,7 @@ class Composed:
         return self.less_equal(b, a)
 
     def pow(self, a: object, b: object) -> Any:
-        """a**b for a number b that is a multiple of one half, by products and a root."""
+        """Return a**b for a multiple b of 1/2, by products and a root."""
         exponent = _number(b)
         if exponent is None:
             raise Refused(f"{self.kind.name}: a power with an array in the exponent")
@@ -73,7 +73,7 @@ offer_all(Composed)
 
 
 class Elementwise(Composed):
-    """``FUNCTIONS``, and ``add`` to ``where``: what acts on each element alone.
+    """``FUNCTIONS``, and ``add`` to ``where``: functions that act on each element alone.
 
     Operands are lifted; comparisons give boolean arrays.
     """
@@ -86,7 +86,7 @@ class Elementwise(Composed):
         return self.kind._add(self.kind.written(a), self.kind.written(b))
 
     def subtract(self, a: object, b: object) -> Planes:
-        """a − b, where a plain +inf or 1e9 is negated before it is read: ``s - 1e9`` masks."""
+        """Return a − b; a plain +inf or 1e9 is negated before it is read, so that ``s - 1e9`` masks."""
         plain = b.origin if isinstance(b, Planes) else b
         if plain is None or isinstance(plain, ArrayBase):
             return self.kind._subtract(self.kind.written(a), self.kind.of(b))
@@ -176,19 +176,19 @@ class Elementwise(Composed):
 
 
 def _plain_between_literals(name: str, function: Callable[..., object]) -> Callable[..., Any]:
-    bare: Callable[..., Any] = vars(function)["__wrapped__"]  # as it stands in the class, before ``offered``
+    bare: Callable[..., Any] = vars(function)["__wrapped__"]  # before ``offered`` wrapped it
 
     @wraps(function)
-    def run(self: Elementwise, *operands: Any, **how: object) -> Any:
-        if operands and operands[0].__class__ is self.kind and operands[0].typed is None and not how:
+    def run(self: Elementwise, *operands: Any, **keywords: object) -> Any:
+        if operands and operands[0].__class__ is self.kind and operands[0].typed is None and not keywords:
             return bare(self, *operands)
         plain = []
         for x in operands:
             plain.append(typed_numbers(x))
             if plain[-1] is None:
-                return function(self, *operands, **how)
+                return function(self, *operands, **keywords)
         if not any_array(operands):
-            return function(self, *operands, **how)
+            return function(self, *operands, **keywords)
         result = getattr(np, name)(*plain)
         return result if result.dtype.kind == "b" else self.kind.literal_array(result)
 
@@ -203,7 +203,7 @@ for _name in _PLAIN:
 
 
 def _number(b: object) -> int | float | Fraction | None:
-    """``b`` as a plain finite number, or None."""
+    """Return ``b`` as a plain finite number, or None."""
     if isinstance(b, np.generic) or (isinstance(b, np.ndarray) and not b.ndim):
         b = b.item()
     return b if isinstance(b, (int, float, Fraction)) and math.isfinite(b) else None

@@ -2,23 +2,23 @@
 
     x = Enclosure.lift(array)            exact, if float64 holds the numbers
     y = Attention(causal=True)(q, k, v)  enclosures of the exact output
-    y.mid, y.rad                         |exact − mid| ≤ rad; +∞ says nothing
+    y.mid, y.rad                         |exact − mid| ≤ rad; a radius of +∞ means that nothing is known
     y.low, y.high                        the same as bounds
-    y.may_be(floats)                     where floats could be the exact value
+    y.may_be(floats)                     which floats could be the exact value
 
 Theorem. If the inputs enclose numbers, each element of a result encloses the value that the definition has at these
-numbers: it is a number within the radius, or −∞ or undefined as said (``enclosing.array``). Each operation is proved
-where it stands: + × ÷, the larger of two and comparisons in ``enclosing.elementwise``; sums and maxima in
-``enclosing.sums``, products of matrices in ``enclosing.products``; exp in ``enclosing.exponential``; √ and tanh in
-``enclosing.functions``, which leaves log, sin, cos and erf to Arb, element by element. How radii are rounded up without
-switching the rounding mode is in ``enclosing.bounds``, with what is assumed of the machine.
+numbers: it is a number within the radius, or −∞ or undefined if the element says so (``enclosing.array``). Each
+operation is proved next to its code: + × ÷, the larger of two and comparisons in ``enclosing.elementwise``; sums and
+maxima in ``enclosing.sums``, products of matrices in ``enclosing.products``; exp in ``enclosing.exponential``; √ and
+tanh in ``enclosing.functions``, which leaves log, sin, cos and erf to Arb, element by element. How radii are rounded up
+without switching the rounding mode is in ``enclosing.bounds``, with what is assumed of the machine.
 
-A product of matrices costs two of NumPy's, three if both factors have radii. Where values were correlated, that is
-forgotten, but for one case: a number that is added to a whole row, such as the largest score, and that cancels where
-e^x is divided by its row's sum, is carried along as it is (``Common``), so that its radius is not felt.
+A product of matrices costs two of NumPy's, three if both factors have radii. Correlations of values are forgotten, but
+for one case: a number that is added to a whole row, such as the largest score, and cancels when e^x is divided by the
+sum of its row, is kept separately (``Common``), so that its radius has no effect.
 
 Comparisons that are not decided raise Undecided. A divisor that may be zero, but is not known to be, leaves the element
-open: nothing is said of it. Overflow leaves a number of which nothing is known.
+open: nothing is known of it. Overflow gives a number of which nothing is known.
 Source: S. Rump, Fast and parallel interval arithmetic, BIT 39 (1999) 534-554, for products of matrices by midpoints
 and radii; the bounds on rounding: N. Higham, Accuracy and Stability of Numerical Algorithms (2002), chapter 3.
 """
@@ -53,7 +53,7 @@ class Enclosure(EnclosedElementwise, EnclosedFunctions, Products, EnclosedSums):
 
     @property
     def low(self) -> np.ndarray:
-        """The lower ends, rounded down: −∞ where nothing is said, or forbidden; NaN where undefined."""
+        """The lower ends, rounded down: −∞ if nothing is known or the element is forbidden, NaN if it is undefined."""
         return self._end(-1.0)
 
     @property
@@ -68,13 +68,13 @@ class Enclosure(EnclosedElementwise, EnclosedFunctions, Products, EnclosedSums):
             return np.where(exact, end, np.nextafter(end, sign * np.inf))
 
     def midpoints(self) -> np.ndarray:
-        """The midpoints, as balls have them."""
+        """Return the midpoints, like ``Ball.midpoints``."""
         return self.mid.copy()
 
     def may_be(self, got: object) -> np.ndarray:
-        """Where floats could be the exact value: they are no further from the midpoint than the radius.
+        """Return which floats could be the exact value: they are no further from the midpoint than the radius.
 
-        NaN may be what is undefined or open, −∞ what is forbidden; where nothing is said everything may be.
+        NaN may be an undefined or open element, −∞ a forbidden one; any float may be an element with infinite radius.
         """
         x = np.asarray(got, dtype=np.float64)
         with np.errstate(all="ignore"):
@@ -89,19 +89,19 @@ class Enclosure(EnclosedElementwise, EnclosedFunctions, Products, EnclosedSums):
 
 # -- the namespace -----------------------------------------------------------------------------------------------------
 class _Whole:
-    """Functions that say what rows have in common, and orders by NumPy's sort."""
+    """Functions that preserve the common part of rows, and ``argsort`` by NumPy."""
 
     kind: type[Any]
 
     def sum(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        """Over any axes; over the last one alone, what the row has in common stays so."""
+        """Sum over any axes; over the last one alone, the common part of the rows is kept."""
         axes = _axes(a, axis)
         if keepdims and axes == [a.ndim - 1]:
             return self.kind.row_sums(a)
         return Namespace.sum(self, a, axis=axis, keepdims=keepdims)  # type: ignore[arg-type]
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
-        """As everywhere; where one side is all that is taken, with what its rows have in common."""
+        """Choose as elsewhere; if all elements are of one side, keep the common part of its rows."""
         for x, chosen in ((a, True), (b, False)):
             if isinstance(x, self.kind) and x.common is not None and _alone(np.equal(condition, chosen), x, a, b):
                 return self.kind.like(x)
@@ -112,7 +112,7 @@ class _Whole:
         return self.kind.made(Parts(mid, rad))
 
     def argsort(self, a: Any, axis: int = -1, descending: bool = False) -> np.ndarray:
-        """The order along an axis, ties in their first order. Raises Undecided unless intervals are apart or equal."""
+        """Return the stable order along an axis. Raises Undecided if intervals overlap without being equal."""
         c, r = (np.moveaxis(x, axis, -1) for x in a.parts.pair)
         if np.isnan(c).any():
             raise Undecided(f"{self.kind.name}: an order with undefined (0/0)")
@@ -124,9 +124,9 @@ class _Whole:
         return np.moveaxis(order, -1, axis)
 
 
-def _alone(chosen: Any, x: Any, *both: Any) -> bool:
+def _alone(chosen: Any, x: Any, *operands: Any) -> bool:
     """Return whether x is chosen everywhere, and is not broadcast."""
-    shape = np.broadcast_shapes(np.shape(chosen), *map(np.shape, both))
+    shape = np.broadcast_shapes(np.shape(chosen), *map(np.shape, operands))
     return bool(np.all(chosen)) and shape == x.plain_shape
 
 

@@ -14,8 +14,8 @@ from symattn.document.errors import InputError, Refused, Undecided
 
 
 class Entries(Planes):
-    """A kind of object elements. It gives ``scalar`` and ``function``, and ``divide less same`` where they are not
-    Python's; −∞ and undefined follow here."""
+    """A kind of object elements. It defines ``scalar`` and ``function``, and ``divide less same`` if they are not
+    Python's; −∞ and undefined elements are handled here."""
 
     def __init__(self, *planes: np.ndarray) -> None:
         if not isinstance(planes[0], np.ndarray) or planes[0].dtype.kind != "O":
@@ -29,22 +29,22 @@ class Entries(Planes):
 
     @classmethod
     def less(cls, x: Any, y: Any) -> bool:
-        """Return whether x < y, or raise ``Undecided``."""
+        """Return whether x < y. Raises Undecided."""
         return bool(x < y)
 
     @classmethod
     def same(cls, x: object, y: object) -> bool:
-        """Return whether x = y, or raise ``Undecided``."""
+        """Return whether x = y. Raises Undecided."""
         return bool(x == y)
 
     @classmethod
     def divide(cls, x: Any, y: Any) -> Any:
-        """x / y; raises ZeroDivisionError when y is zero."""
+        """Return x / y. Raises ZeroDivisionError if y is zero."""
         return x / y
 
     @classmethod
     def larger(cls, x: object, y: object) -> Any:
-        """The larger of two elements."""
+        """Return the larger of two elements."""
         return y if cls.less(x, y) else x
 
     @property
@@ -53,11 +53,11 @@ class Entries(Planes):
         return self.planes[0]
 
     def tolist(self) -> Any:
-        """The elements as nested lists."""
+        """Return the elements as nested lists."""
         return self.planes[0].tolist()
 
     def item(self) -> Any:
-        """The only element."""
+        """Return the only element."""
         return self.planes[0].item()
 
     def __repr__(self) -> str:
@@ -65,17 +65,17 @@ class Entries(Planes):
 
     @classmethod
     def each(cls, function: Callable[..., object], *arrays: Self) -> np.ndarray:
-        """``function`` of the elements, as an array of objects."""
+        """Apply ``function`` to the elements, and return an array of objects."""
         result = np.frompyfunc(function, len(arrays), 1)(*[a.planes[0] for a in arrays])
         return _object(result)
 
     @classmethod
     def lift(cls, data: object) -> Self:
-        return cls._made(data, cls._finite)
+        return cls._converted(data, cls._finite)
 
     @classmethod
     def literal(cls, value: object) -> Self:
-        return cls._made(value, cls._typed)
+        return cls._converted(value, cls._typed)
 
     @classmethod
     def _typed(cls, value: object) -> Any:
@@ -86,7 +86,7 @@ class Entries(Planes):
         return FORBIDDEN
 
     @classmethod
-    def _made(cls, data: object, convert: Callable[[Any], object]) -> Self:
+    def _converted(cls, data: object, convert: Callable[[Any], object]) -> Self:
         if data.__class__ is int:
             return cls(_object(convert(data)))
         source = _object(data)
@@ -115,7 +115,7 @@ class Entries(Planes):
     @classmethod
     def _div(cls, a: Self, b: Self) -> Self:
         quotients = cls.each(cls._quotient, a, b)
-        for index in np.argwhere(_that_are(Undefined, quotients)).tolist():
+        for index in np.argwhere(_of_type(Undefined, quotients)).tolist():
             if " at " not in (why := quotients[*index].why):
                 quotients[*index] = Undefined(f"{why} at {index}")
         return cls(quotients)
@@ -187,23 +187,23 @@ class Entries(Planes):
 
     @classmethod
     def _forbidden(cls, a: Self) -> np.ndarray:
-        return _that_are(Forbidden, a.entries)
+        return _of_type(Forbidden, a.entries)
 
     @classmethod
     def _undefined(cls, a: Self) -> np.ndarray:
-        return _that_are(Undefined, a.entries)
+        return _of_type(Undefined, a.entries)
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
         if not a.plain_shape[-1]:
             batch = np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2])
             return cls.lift(np.zeros((*batch, a.plain_shape[-2], b.plain_shape[-1])))
-        # Not np.matmul: of stacks of objects it goes on after an exception, which then is lost in a SystemError.
+        # Not np.matmul: with stacks of objects it goes on after an exception, which is then lost in a SystemError.
         return cls(np.add.reduce(np.multiply(a.entries[..., None], b.entries[..., None, :, :]), axis=-2))
 
 
-def _that_are(kind: type, entries: np.ndarray) -> np.ndarray:
-    """Where the elements are of this type, which is seldom anywhere."""
+def _of_type(kind: type, entries: np.ndarray) -> np.ndarray:
+    """Return which elements are of this type; usually none are."""
     types = list(map(type, entries.ravel().tolist()))
     if kind not in types:
         return np.zeros(entries.shape, dtype=bool)
@@ -211,7 +211,7 @@ def _that_are(kind: type, entries: np.ndarray) -> np.ndarray:
 
 
 def _object(x: object) -> np.ndarray:
-    """``x`` as an array of objects; nested lists become axes, a bare element an array without axes."""
+    """Return ``x`` as an array of objects; nested lists become axes, a single element an array without axes."""
     if isinstance(x, Entries):
         return x.entries
     if isinstance(x, np.ndarray) and x.dtype == object:

@@ -90,21 +90,21 @@ class Exact(Entries):
 
     @classmethod
     def _quotients(cls, a: Self) -> bool:
-        """Return whether there is nothing else in it: no logarithm, nothing forbidden or undefined."""
+        """Return whether all elements are quotients: none is a logarithm, forbidden or undefined."""
         return {Quotient}.issuperset(map(type, a.entries.ravel().tolist()))
 
     @classmethod
     def _logarithms(cls, a: Self) -> bool:
-        """Return whether there are logarithms in it: with them no denominator can be cleared and put back."""
+        """Return whether some element is a logarithm, whose denominator cannot be cleared and restored."""
         return any(isinstance(x, Logarithm) for x in a.entries.flat)
 
 
 Exact.xp = Namespace(Exact)
 
 
-# -- products and sums of whole arrays, arranged so that denominators are met seldom -----------------------------------
+# -- products and sums of whole arrays, arranged so that denominators are rarely multiplied ----------------------------
 def over_one_unit(entries: np.ndarray) -> np.ndarray:
-    """The elements with all exponents over one unit: then what is computed of them shares its denominators."""
+    """Return the elements with all exponents over one unit, so that results computed from them share denominators."""
     units = {x._unit for x in entries.flat if isinstance(x, Quotient) and x._unit}
     if len(units) < 2:
         return entries
@@ -118,13 +118,13 @@ def over_one_unit(entries: np.ndarray) -> np.ndarray:
 
 
 def row_sums(rows: np.ndarray) -> np.ndarray:
-    """Sums over the last axis, which has two elements or more."""
+    """Return sums over the last axis, which has two elements or more."""
     ones = np.full((rows.shape[-1], 1), ONE_ELEMENT, dtype=object)
     return products(rows[..., None, :], ones)[..., 0, 0]
 
 
 def products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a @ b. Denominators that are integers are cleared first, and put back with one object for equal ones."""
+    """Return a @ b. Integer denominators are cleared first, and restored with one object for equal ones."""
     (p, a), (q, b) = _whole(a), _whole(b)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     (m, n), k = a.shape[-2:], b.shape[-1]
@@ -135,31 +135,31 @@ def products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 class _Line:
-    """A row or a column, and what tells its denominators apart without comparing them; equal ones may be kept twice.
+    """A row or a column, with the identities of its denominators, which are not compared: equal ones may appear twice.
 
-    Where all elements are quotients with one denominator and one unit, ``terms`` are those of their numerators, and
-    ``numbers`` their coefficients if none has an exponential.
+    If all elements are quotients with one denominator and one unit, ``terms`` are those of their numerators, and
+    ``numbers`` their coefficients if there is no exponential.
     """
 
     def __init__(self, entries: Sequence[Any]) -> None:
         self.entries = entries
         self.denominators = [id(x._d) if x.__class__ is Quotient else None for x in entries]
-        self.one = len(set(self.denominators)) == 1
-        plain = self.one and self.denominators[0]
+        self.uniform = len(set(self.denominators)) == 1
+        plain = self.uniform and self.denominators[0]
         self.units: set[Unit] = {x._unit for x in entries if x._unit} if plain else set()
         self.terms: list[Any] = [x._n.items() for x in entries] if plain and len(self.units) < 2 else []
         self.numbers: list[K] = [x._n.get(0, 0) for x in entries] if plain and not self.units else []
 
     def dot(self, other: _Line) -> Any:
-        """Σ x y: first the products over one denominator, then these sums, whose denominators may all differ.
+        """Return Σ x y: sum products with equal denominators first, then the sums, whose denominators may all differ.
 
-        Added one by one, products over the denominators of h heads in turn would multiply them again and again.
+        Added one by one, products with the denominators of h heads in turn would multiply these again and again.
         """
         if self.terms and other.terms and len(units := self.units | other.units) < 2:
             out = self._collected(other)
             below = times(self.entries[0]._d, other.entries[0]._d)
             return Quotient(next(iter(units), None), out, below) if out else ZERO_ELEMENT
-        if self.one and other.one:
+        if self.uniform and other.uniform:
             return reduce(operator.add, map(operator.mul, self.entries, other.entries))
         groups: dict[Any, tuple[list[Any], list[Any]]] = {}
         lines = zip(self.denominators, other.denominators, self.entries, other.entries, strict=True)
@@ -170,7 +170,7 @@ class _Line:
         return reduce(operator.add, (dot(*group) for group in groups.values()), ZERO_ELEMENT)
 
     def _collected(self, other: _Line) -> Sum:
-        """Σ x y of numerators."""
+        """Return Σ x y of the numerators."""
         out: Sum = {}
         if self.numbers and other.numbers:
             out[0] = sum(map(operator.mul, self.numbers, other.numbers))
@@ -187,14 +187,14 @@ class _Line:
 
 
 def dot(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
-    """Σ x y, 0 for no x. Elements other than quotients take part by their own ``*`` and ``+``."""
+    """Return Σ x y, 0 for no elements. Elements other than quotients are combined by their own ``*`` and ``+``."""
     if len(xs) != len(ys):
         raise ValueError(f"dot: arguments of {len(xs)} and {len(ys)} elements")
     return _Line(xs).dot(_Line(ys))
 
 
 def _whole(entries: np.ndarray) -> tuple[int, np.ndarray]:
-    """(p, p x): p the least common multiple of the denominators that are integers."""
+    """Return (p, p x) with the least common multiple p of the integer denominators."""
     elements = entries.ravel().tolist()
     denominators = [x._d for x in elements if x.__class__ is Quotient and x._d is not ONE]
     p = lcm(*(cast(int, d[0]) for d in denominators if len(d) == 1))
@@ -205,7 +205,7 @@ def _whole(entries: np.ndarray) -> tuple[int, np.ndarray]:
 
 
 def _over(entries: np.ndarray, p: int) -> np.ndarray:
-    """x/p; of elements with one denominator the results have one denominator, too: whole ones the least of all."""
+    """Return x/p; elements that share a denominator share one in the result, and integers get the smallest one."""
     if p == 1:
         return entries
     elements = entries.ravel().tolist()

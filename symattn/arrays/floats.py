@@ -1,8 +1,8 @@
-"""NumPy's floats as kinds with planes: float64, for kinds made over others (``dual(Float64)``), and stored formats.
+"""NumPy's floats as kinds with planes: float64, as the base of other kinds (``dual(Float64)``), and stored formats.
 
-Those are formats that NumPy lacks (bfloat16, fp8, through ml_dtypes). ml_dtypes alone promotes: bfloat16 times 0.5, or
-a product of matrices, comes out as float32. Here every operation is done in float32 and its result rounded to the
-format, so that an array stays what it is.
+Stored formats are those that NumPy lacks (bfloat16, fp8, from ml_dtypes). ml_dtypes alone promotes: bfloat16 times 0.5,
+or a product of matrices, is float32. Here every operation is done in float32 and its result rounded to the format, so
+that arrays keep their dtype.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def _reduction(function: Callable[..., object]) -> Any:
 
 
 def _plain(function: Callable[..., object]) -> Any:
-    """Return one that gives booleans of NumPy's."""
+    """Return a primitive that gives NumPy's booleans."""
     return classmethod(lambda cls, *arrays: function(*map(cls.wide, arrays)))
 
 
 class Float64(Planes):
-    """Arrays of float64. NaN and overflow come out as in any floating arithmetic."""
+    """Arrays of float64. NaN and overflow behave as in any floating-point arithmetic."""
 
     name = "float64"
     holds = "floating-point numbers"
@@ -53,12 +53,12 @@ class Float64(Planes):
 
     @classmethod
     def wide(cls, a: Self) -> np.ndarray:
-        """The numbers in the format in which operations are done."""
+        """Return the numbers in the format in which operations are done."""
         return a.planes[0]
 
     @classmethod
     def computed(cls, function: Callable[..., object], *arrays: Self, **how: object) -> Self:
-        """A function of NumPy's, on arrays of the kind."""
+        """Apply a function of NumPy to arrays of the kind."""
         return cls.lift(function(*map(cls.wide, arrays), **how))
 
     _add, _mul, _div = _primitive(np.add), _primitive(np.multiply), _primitive(np.divide)
@@ -75,7 +75,7 @@ Float64.xp = Namespace(Float64)
 
 
 class Stored(Float64):
-    """Arrays of a storage format. NaN and overflow come out as in any floating arithmetic."""
+    """Arrays of a storage format. NaN and overflow behave as in any floating-point arithmetic."""
 
     holds = "numbers of this format"
 
@@ -92,7 +92,7 @@ class Stored(Float64):
         return cls(plain.astype(cls.dtype))
 
     def numpy(self) -> np.ndarray:
-        """The array as NumPy holds it, with ml_dtypes' type."""
+        """Return the NumPy array of ml_dtypes' type."""
         return self.planes[0]
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ class Stored(Float64):
 
     @classmethod
     def computed(cls, function: Callable[..., object], *arrays: Self, **how: object) -> Self:
-        """A function of NumPy's in float32, rounded once."""
+        """Apply a function of NumPy in float32, and round its result once."""
         return cls(np.asarray(function(*map(cls.wide, arrays), **how)).astype(cls.dtype))
 
     @classmethod
@@ -121,7 +121,7 @@ class Stored(Float64):
 
 @cache
 def stored(name: str) -> type[Stored]:
-    """The kind of arrays in the format ``name``, one that NumPy lacks."""
+    """Return the kind of arrays in the format ``name``, which NumPy lacks."""
     fields = {"name": name, "dtype": np.dtype(getattr(ml_dtypes, name))}
     result: type[Stored] = type(name, (Stored,), fields)
     result.xp = RoundedStore(result)
@@ -129,16 +129,16 @@ def stored(name: str) -> type[Stored]:
 
 
 class RoundedStore(Namespace):
-    """The namespace of a stored format: what elsewhere is made of several operations is rounded once here, too."""
+    """The namespace of a stored format: composed functions are rounded once, too."""
 
     kind: type[Stored]
 
     def isdtype(self, dtype: Any, kind: Any) -> bool:
-        """NumPy's, which does not know the format itself: it is a real floating type."""
+        """Return NumPy's answer, with the format, which it does not know, as a real floating type."""
         return bool(np.isdtype(np.dtype(np.float32) if dtype == self.kind.dtype else dtype, kind))
 
     def astype(self, a: Any, dtype: Any, **how: Any) -> Any:
-        """As elsewhere, but plain numbers in the kind's own type are an array of it, which holds −inf or refuses it."""
+        """Cast as elsewhere; plain numbers cast to the kind's own dtype become an array of it, which may hold −inf."""
         fresh = dtype == self.kind.dtype and not isinstance(a, ArrayBase)
         return self.kind.literal(a) if fresh else a.astype(dtype, **how)
 

@@ -1,6 +1,6 @@
-"""``Format``: a binary format of floating numbers, by what its ``finfo`` says. All its constants are exact.
+"""``Format``: a binary floating-point format, from its ``finfo``. All its constants are exact.
 
-Rounding is to nearest, ties to even, as NumPy and ml_dtypes do it. Sums in matrix units are rougher: see ``truncated``.
+Rounding is to nearest, ties to even, as in NumPy and ml_dtypes. Sums in matrix units are coarser: see ``truncated``.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ FORMATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8
 WIDE = ("float64", "float32")
 HALF = ("bfloat16", "float16")
 NARROW = FORMATS[2:]
-TF32 = "tfloat32"  # of float32's range with 11 digits: what matrix units make of factors, no format of arrays
+TF32 = "tfloat32"  # float32's range with 11 digits: the factors of products in matrix units, not a format of arrays
 
 
 @dataclass(frozen=True)
 class Format:
     """The format of p digits called ``name``, one of ``FORMATS`` or ``TF32``.
 
-    ``roundoff`` is the error of an operation where that is more than 2^−p; ``aligned`` says that this is relative to
-    the sum of the absolute values of what is added, not to the sum (``truncated``). ``flush`` says whether results
-    below the normal numbers may be set to zero; None: where the format is as wide in range as float32.
+    ``roundoff`` is the error of an operation if it is more than 2^−p; if ``aligned``, it is relative to the sum of the
+    absolute values of the terms, not to the sum (``truncated``). ``flush`` says whether results below the normal
+    numbers may be set to zero; None: if the format's range is that of float32 or wider.
     """
 
     name: str
@@ -48,13 +48,13 @@ class Format:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy's type."""
+        """NumPy's dtype."""
         result: np.dtype[Any] = np.dtype(self._info.dtype)
         return result
 
     @property
     def digits(self) -> int:
-        """p, the digits of a significand, the leading one counted."""
+        """p, the number of digits of a significand, including the leading one."""
         return int(self._info.nmant) + 1
 
     @cached_property
@@ -64,7 +64,7 @@ class Format:
 
     @property
     def power_beyond(self) -> Fraction:
-        """2^(e_max + 1), the power of two next to the largest numbers."""
+        """2^(e_max + 1), the power of two just above the largest number."""
         return Fraction(2) ** int(self._info.maxexp)
 
     @cached_property
@@ -84,27 +84,27 @@ class Format:
 
     @property
     def flushes(self) -> bool:
-        """Return whether subnormal results may be flushed to zero: those of a format as wide in range as float32."""
+        """Return whether subnormal results may be flushed to zero, by default if the range is at least float32's."""
         return self.smallest_normal < Fraction(1, 2**100) if self.flush is None else self.flush
 
     @cached_property
     def eta(self) -> Fraction:
-        """η, the error of a result that underflows: at most half the smallest number, or all where it is flushed."""
+        """η, the error of a result that underflows: at most half the smallest number, or all of it if it is flushed."""
         return self.smallest_normal if self.flushes else self.smallest / 2
 
     @property
     def wider(self) -> type[np.floating[Any]]:
-        """A format that this one's numbers, and those midway between them, are numbers of."""
+        """A format that contains this one's numbers and the midpoints between them."""
         return np.float64 if self.name == "float32" else np.float32
 
     def cast(self, x: object) -> np.ndarray:
-        """The numbers of this format nearest to those that float64 holds, as an array of ``dtype``."""
+        """Return the numbers of this format nearest to ``x`` in float64, as an array of ``dtype``."""
         with np.errstate(all="ignore"):
             plain = np.asarray(x, dtype=np.float64)
             return np.asarray((plain if hasattr(np, self.name) else odd(plain)).astype(self.dtype))
 
     def nearest(self, x: Fraction) -> Fraction | float:
-        """The number of this format nearest to a rational one, ties to even; ±∞ from half a step past the largest."""
+        """Return the number of this format nearest to ``x``, ties to even; ±∞ from half a step past the largest."""
         if not x:
             return x
         size = abs(x)
@@ -115,21 +115,21 @@ class Format:
         return result if abs(result) <= self.largest else float("inf") * (1 if x > 0 else -1)
 
     def rounded(self, x: object) -> Any:
-        """Return the same numbers as float64; for a float64 tensor, a tensor."""
+        """Round to this format and return float64; a float64 tensor gives a tensor."""
         if is_tensor(x):
             xp, wide = namespace(x), x if self.name in WIDE else odd(x)
             return xp.astype(xp.astype(wide, getattr(xp, self.name)), xp.float64)
         return np.asarray(self.cast(x).astype(np.float64))
 
     def numbers(self) -> np.ndarray:
-        """Every finite number of a format of at most 16 bits, each sign of zero."""
+        """Return every finite number of a format of at most 16 bits, including both zeros."""
         bits = self.dtype.itemsize * 8
         every = np.arange(2**bits, dtype=np.uint32).astype(f"uint{bits}").view(self.dtype)
         with np.errstate(invalid="ignore"):  # signalling NaNs
             return every[np.isfinite(every.astype(np.float64))]
 
     def neighbours(self, x: float) -> tuple[float, float]:
-        """The largest number of the format below x and the smallest above it, x being none."""
+        """Return the numbers of the format next below and next above x, which is not one of them."""
         near = self.cast(x)
         step = np.nextafter(near, self.cast(float(self.largest) * (1 if float(near) < x else -1)))
         low, high = sorted((float(near), float(step)))
@@ -137,10 +137,10 @@ class Format:
 
 
 def truncated(name: str, bits: int) -> Format:
-    """Sums in a matrix unit that keeps ``bits`` bits after the leading one and cuts off the rest: u = 2^(1 − bits).
+    """Return the format of sums in a matrix unit that keeps ``bits`` bits after the leading one: u = 2^(1 − bits).
 
-    Such a unit adds k products to what it has summed, a block at a time. It shifts them to the exponent of the largest
-    and cuts each off, so that each of the others is off by at most 2^−bits of the largest, then it cuts the sum off: an
+    The unit adds k products to its running sum, a block at a time. It shifts them to the exponent of the largest and
+    truncates each, so that each of the others is off by at most 2^−bits of the largest, then it truncates the sum: an
     error of at most (k + 1) 2^−bits of the sum of the absolute values. A term of a sum of n products passes at most n/k
     blocks, or one: no more than n errors of 2^(1 − bits).
     Source: Fasi, Higham, Mikaitis, Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Comput. Sci. 7:e330
@@ -150,14 +150,14 @@ def truncated(name: str, bits: int) -> Format:
 
 
 def odd(wide: object) -> Any:
-    """float64 to float32 by rounding to odd, so that rounding the result once more to fewer digits is correct.
+    """Round float64 to float32 by rounding to odd, so that rounding the result again to fewer digits is correct.
 
     Source: Boldo, Melquiond, Emulation of a FMA and correctly rounded sums, IEEE Trans. Comput. 57 (2008), theorem 3.
     """
     xp = namespace(wide) if is_tensor(wide) else np
     with np.errstate(over="ignore"):
         narrow = xp.astype(wide, xp.float32)
-        bits = narrow.view(xp.int32)  # beside the sign these count the numbers by their size
+        bits = narrow.view(xp.int32)  # apart from the sign, these integers are ordered by magnitude
         away = xp.abs(narrow) < xp.abs(wide)
         moved = xp.where((narrow != wide) & ((bits & 1) == 0), xp.where(away, bits + 1, bits - 1), bits)
     return moved.view(xp.float32)

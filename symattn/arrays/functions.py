@@ -1,6 +1,6 @@
-"""The functions of one number that namespaces offer: a row for each, which every kind reads.
+"""The functions of one number that namespaces offer: one row for each, which every kind reads.
 
-Where a kind knows more than a row says (exponentials of exact numbers, √ at the speed of NumPy), that stands with it.
+What a kind knows beyond its row (exponentials of exact numbers, √ at the speed of NumPy) is defined with the kind.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Slope = Callable[[Any, Any, Any], Any]
 class Function(NamedTuple):
     """A function f of one number.
 
-    ``slope``: (xp, x, y) ↦ f'(x) for y = f(x), as code over the namespace of any kind. ``at_zero``: f(0), if that is
-    rational and the only rational value at rational numbers, so that exact numbers know it. ``bend`` is not below
-    |f''| anywhere, and ``steepest`` takes d to a bound of |f'(x)| for |x| ≥ d; ∞ where there is no bound.
+    ``slope``: (xp, x, y) ↦ f'(x) for y = f(x), as code over the namespace of any kind. ``at_zero``: f(0), if it is
+    rational and the only rational value at rational numbers; exact numbers use it. ``bend`` is an upper bound of |f''|,
+    and ``steepest`` maps d to an upper bound of |f'(x)| for |x| ≥ d; ∞ if there is none.
     """
 
     slope: Slope
@@ -31,7 +31,7 @@ class Function(NamedTuple):
     steepest: Callable[[np.ndarray], np.ndarray] = lambda d: np.full(np.shape(d), np.inf)
 
 
-def _one(d: np.ndarray) -> np.ndarray:
+def _ones(d: np.ndarray) -> np.ndarray:
     return np.ones(np.shape(d))
 
 
@@ -45,13 +45,13 @@ FUNCTIONS = {
     "erf": Function(
         lambda xp, x, y: 2 * xp.exp(-(x * x)) / xp.sqrt(pi(xp)), 0, 0.97, lambda d: 1.1284 * np.exp(-(d**2))
     ),
-    "cos": Function(lambda xp, x, y: -xp.sin(x), 1, 1, _one),
-    "sin": Function(lambda xp, x, y: xp.cos(x), 0, 1, _one),
+    "cos": Function(lambda xp, x, y: -xp.sin(x), 1, 1, _ones),
+    "sin": Function(lambda xp, x, y: xp.cos(x), 0, 1, _ones),
 }
 
 
 def of_floats(name: str, x: object) -> Any:
-    """The function of NumPy's floats, or the C library's where NumPy lacks it (erf). Raises Refused where both do."""
+    """Apply NumPy's function, or the C library's if NumPy lacks it (erf). Raises Refused if both do."""
     if hasattr(np, name):
         return getattr(np, name)(x)
     if name not in FUNCTIONS or not hasattr(math, name):
@@ -60,7 +60,7 @@ def of_floats(name: str, x: object) -> Any:
 
 
 def pi(xp: Functions) -> Any:
-    """π as an array of the namespace's kind. Raises Refused where it cannot be held."""
+    """Return π as an array of the namespace's kind. Raises Refused if the kind cannot represent it."""
     kind = getattr(xp, "kind", None)
     base = getattr(getattr(kind, "base", kind), "name", "NumPy")
     if base in ("ball", "enclosure"):

@@ -1,8 +1,8 @@
-"""``indexed``: sizes are letters, and an element is an index expression. What holds here holds for all sizes.
+"""``indexed``: sizes are letters, and an element is an index expression. What is shown here holds for all sizes.
 
-An array is its axes and a function from indices to expressions; nothing is computed until an element is asked for.
-What the method cannot treat is refused by name: strided slices, gathers other than a declared permutation,
-assignment, code that needs a size as a number.
+An array is its axes and a function from indices to expressions; nothing is computed until an element is read.
+Unsupported code is refused by name: strided slices, gathers other than a declared permutation, assignment, code that
+needs a size as a number.
 """
 
 from __future__ import annotations

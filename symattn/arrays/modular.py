@@ -1,15 +1,15 @@
 """``modular``: residues of values mod p and of exponents mod q, p = 2q + 1, at the speed of BLAS.
 
-exp takes a residue s mod q to g^s mod p, so that e^{a+b} = e^a e^b. Two programs that agree at a random point agree
-everywhere, but for a probability that ``residues.degree`` bounds; ``symattn.verification.semantics`` makes tests of
-that. A kind is one point: ``modular(p, q, seed)`` makes a new one, with its own generator and its own random choices.
+exp maps a residue s mod q to g^s mod p, so that e^{a+b} = e^a e^b. Two programs that agree at a random point agree
+everywhere, except with a probability that ``residues.degree`` bounds; ``symattn.verification.semantics`` makes tests of
+this. A kind is one point: ``modular(p, q, seed)`` makes a new one, with its own generator and its own random choices.
 
-    letters(shape)   new letters, to be used as inputs: values and keys
+    letters(shape)   new letters for inputs: values and keys
     lift(data)       known numbers: queries, constants
-    compared(a, b)   where residues are equal, and how they could be though the values differ
+    compared(a, b)   where residues are equal, and the chance that they are although the values differ
 
-Planes are computed when they are needed: scores are never computed mod p, values never mod q. An array is a view of
-what a holder holds; assignment changes what the holder holds, so that all its views see it.
+Planes are computed when they are needed: scores are never computed mod p, values never mod q. An array is a view of a
+holder's state; assignment replaces the state, so that all views see the change.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from symattn.arrays.structure import _holds
 from symattn.document.errors import InputError, Refused
 from symattn.document.model import Text
 
-_LARGEST = 1024  # of numerator and denominator together, in what a number is read as the root of
+_LARGEST = 1024  # the largest product of numerator and denominator of a fraction whose root a float is read as
 
-#: By axis: the maxima that an array has, and the maxima of these.
+#: The maxima of an array by axis, each with the maxima of that result.
 Maxima = dict[int, tuple[State, "Maxima"]]
 
 
 class Holder:
-    """The state that arrays share as views of one another, and a dummy that shows which of them share memory."""
+    """The state that an array shares with its views, and a dummy array that shows which of them share memory."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -69,7 +69,7 @@ class Modular(Planes):
 
     @classmethod
     def holding(cls, state: State) -> Self:
-        """A new array that holds ``state``."""
+        """Return a new array with ``state``."""
         return cls(Holder(state))
 
     @property
@@ -81,7 +81,7 @@ class Modular(Planes):
     # -- where arrays come from -----------------------------------------------------------------------------------
     @classmethod
     def letters(cls, *shape: int) -> Self:
-        """New letters: independent and uniform, mod p and mod q."""
+        """Return new letters: independent and uniform, mod p and mod q."""
         return cls.holding(cls.field.letters(shape))
 
     @classmethod
@@ -91,10 +91,10 @@ class Modular(Planes):
             return stacked
         if type(data) not in (int, float):
             return cls.holding(cls._numbers(_plain(data)))
-        if (known := cls.field.scalars.get(data)) is None:
-            known = cls._numbers(_plain(data)).alias()  # which is never written on
-            cls.field.scalars[data] = known
-        return cls.holding(known)
+        if (state := cls.field.scalars.get(data)) is None:
+            state = cls._numbers(_plain(data)).alias()  # never overwritten
+            cls.field.scalars[data] = state
+        return cls.holding(state)
 
     @classmethod
     def _numbers(cls, plain: np.ndarray) -> State:
@@ -103,7 +103,7 @@ class Modular(Planes):
         if square := _square_of_root(plain):
             plain = np.full(plain.shape, square, dtype=object)
             return functions.square_root(cls.field, numbers(plain, cls.field.p, cls.field.q))
-        plain = _meant(plain) if cls.field.meant else plain
+        plain = _short_number(plain) if cls.field.meant else plain
         return numbers(_rough(_finite(plain)) if cls.field.rough else _finite(plain), cls.field.p, cls.field.q)
 
     @classmethod
@@ -116,7 +116,7 @@ class Modular(Planes):
         state = cls._numbers(np.where(forbidden, 0, plain))
         return cls.holding(replace(state, forbidden=np.asarray(forbidden), number=None, multiple=None, sign=0))
 
-    # -- what is read of them -------------------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------------------------------
     @property
     def plain_shape(self) -> tuple[int, ...]:
         return self._dummy.shape
@@ -126,7 +126,7 @@ class Modular(Planes):
         return self._dummy.size
 
     def residues(self) -> np.ndarray:
-        """The values in [0, p), and −1 for −∞, −2 for undefined elements. A logarithm has none, and is refused."""
+        """Return the values in [0, p), −1 for −∞, −2 for undefined elements. Raises Refused for logarithms."""
         state = self.state
         if state.value is None:
             raise Refused("modular: a logarithm has no value; only exp takes it")
@@ -135,14 +135,14 @@ class Modular(Planes):
         return out if state.forbidden is None else np.where(state.forbidden, -1, out)
 
     def exponents(self) -> np.ndarray:
-        """The exponents in [0, q); refused where they are not known."""
+        """Return the exponents in [0, q). Raises Refused if they are not known."""
         exponent = self.state.exponent
         if exponent is None:
             raise Refused("modular: an exponential has no exponent mod q")
         return self.field.q.canonical(exponent.value)
 
     def tolist(self) -> Any:
-        """The residues as nested lists."""
+        """Return the residues as nested lists."""
         return self.residues().tolist()
 
     @property
@@ -151,7 +151,7 @@ class Modular(Planes):
         what = "logarithms, which have no residues" if self.state.value is None else "residues"
         return f"{what} mod {self.field.p.m}"
 
-    def told(self) -> Callable[[tuple[int, ...]], Text] | None:  # type: ignore[override]
+    def printer(self) -> Callable[[tuple[int, ...]], Text] | None:  # type: ignore[override]
         if self.state.value is None:
             return None
         values, signs = self.residues(), {-1: "−∞", -2: "undefined"}
@@ -163,7 +163,7 @@ class Modular(Planes):
 
     @classmethod
     def compared(cls, a: Array, b: object) -> tuple[np.ndarray, Chance]:
-        """Where a and b are equal, 0/0 to nothing; and how they could be though the values differ."""
+        """Return where a and b are equal (0/0 equals nothing), and the chance that they are although values differ."""
         return functions.equal(cls.field, cls.of(a).state, cls.of(b).state)
 
     # -- views and assignment -------------------------------------------------------------------------------------
@@ -179,8 +179,8 @@ class Modular(Planes):
         return result
 
     def __getitem__(self, index: object) -> Self:
-        kept = _kept(index)
-        return self.map(lambda plane: plane[kept])
+        fixed = _copied_index(index)
+        return self.map(lambda plane: plane[fixed])
 
     def _put(self, index: Any, elements: Self) -> None:
         holder, move, new = self._holder, self._move, elements.state
@@ -203,11 +203,11 @@ class Modular(Planes):
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
         number = a.state.number
-        if cls.field.rough and name == "log" and number is not None and number > 0:  # as code that takes it of a size
+        if cls.field.rough and name == "log" and number is not None and number > 0:  # code takes logarithms of sizes
             return cls.holding(cls._numbers(np.full(a.plain_shape, log(number))))
-        known = {"exp": functions.exponential, "log": functions.logarithm, "sqrt": functions.square_root}
-        if name in known:
-            return cls.holding(known[name](cls.field, a.state))
+        own = {"exp": functions.exponential, "log": functions.logarithm, "sqrt": functions.square_root}
+        if name in own:
+            return cls.holding(own[name](cls.field, a.state))
         return cls.holding(functions.any_function(cls.field, name, a.state))
 
     @classmethod
@@ -217,12 +217,12 @@ class Modular(Planes):
     @classmethod
     def _max(cls, a: Self, axis: int) -> Self:
         if a._maxima is None or a._maxima[0] is not a._holder.state:
-            a._maxima = (a._holder.state, {})  # asked again, the same array has the same maxima
+            a._maxima = (a._holder.state, {})  # cached until the state changes
         outcome = a._maxima[1]
         if axis not in outcome:
             outcome[axis] = (functions.highest(cls.field, a.state, axis), {})
         result = cls.holding(outcome[axis][0].alias())
-        result._maxima = (result._holder.state, outcome[axis][1])  # and so have they, over a second axis
+        result._maxima = (result._holder.state, outcome[axis][1])  # the same for maxima over a second axis
         return result
 
     @classmethod
@@ -244,10 +244,10 @@ class Modular(Planes):
 
 
 def modular(p: int = 0, q: int = 0, seed: int = 0, rough: bool = False) -> type[Modular]:
-    """A new kind: a pair of primes, a random generator, random letters. Without (p, q), the largest pair.
+    """Return a new kind: a pair of primes, a random generator, random letters. Without (p, q), the largest pair.
 
-    A ``rough`` one takes floats at ten bits, and tiny ones as 0; a maximum with 0, or with a large negative number, is
-    its other argument. What is equal then differs in numbers alone that floats hardly tell apart.
+    A ``rough`` kind rounds floats to ten bits, and tiny ones to 0; a maximum with 0, or with a large negative number,
+    is its other argument. Programs that agree then differ at most in numbers that are nearly equal as floats.
     Raises InputError unless 2²² < p < 2²³, p = 2q + 1, and p, q are primes that leave 3 when divided by 4.
     """
     p, q = (p, q) if p else primes.pairs()[-1]
@@ -260,7 +260,7 @@ def modular(p: int = 0, q: int = 0, seed: int = 0, rough: bool = False) -> type[
 
 
 def _plain(data: object) -> np.ndarray:
-    """Data as an array of booleans, integers, floats, or of ``Fraction``."""
+    """Return data as an array of booleans, integers, floats, or of ``Fraction``."""
     try:
         plain = np.asarray(data)
     except ValueError:
@@ -279,9 +279,9 @@ def _finite(plain: np.ndarray) -> np.ndarray:
 
 
 def _logarithm_of_two(plain: np.ndarray) -> tuple[Fraction, int] | None:
-    """c and k, where all elements are one float that is c ln 2 (k = 1) or c log₂ e (k = −1) to 22 bits.
+    """Return (c, k) if all elements are one float that is c ln 2 (k = 1) or c log₂ e (k = −1) to 22 bits, else None.
 
-    c is a fraction of small numbers, since code takes log₂ e and 1/√d_k together. What was read so is noted.
+    c is a fraction of small integers, since code multiplies log₂ e by 1/√d_k. Such a reading is noted.
     """
     typed = _one_of(plain)
     if typed is None:
@@ -296,8 +296,8 @@ def _logarithm_of_two(plain: np.ndarray) -> tuple[Fraction, int] | None:
 
 
 def _square_of_root(plain: np.ndarray) -> Fraction | None:
-    """Return x, where all elements are one float that is √x to 22 bits, with x a fraction of small numbers that has no
-    rational root: code that is written for one width has 1/√d_k as a number. What was read so is noted."""
+    """Return x if all elements are one float that is √x to 22 bits, with x a fraction of small integers that has no
+    rational root: code written for one width has 1/√d_k as a number. Such a reading is noted."""
     typed = _one_of(plain)
     if typed is None or typed <= 0:
         return None
@@ -311,15 +311,15 @@ def _square_of_root(plain: np.ndarray) -> Fraction | None:
 
 
 def _one_of(plain: np.ndarray) -> float | None:
-    """Return the float that all elements are, if it is none of few binary digits."""
+    """Return the float that all elements equal, unless it has few binary digits."""
     if plain.dtype.kind != "f" or not plain.size or plain.min() != plain.max() or not np.isfinite(plain).all():
         return None
     typed = float(plain.reshape(-1)[0])
     return typed if (typed * 2**16) % 1 else None
 
 
-def _meant(plain: np.ndarray) -> np.ndarray:
-    """The short decimal or fraction of which a float, one for all elements, is the nearest in float64 or float32."""
+def _short_number(plain: np.ndarray) -> np.ndarray:
+    """Replace a float that all elements equal by a short decimal or fraction that it is nearest to, if there is one."""
     typed = _one_of(plain)
     for number in () if typed is None else (Fraction(f"{typed:.6g}"), Fraction(typed).limit_denominator(64)):
         if typed in (float(number), float(np.float32(number))):
@@ -328,23 +328,23 @@ def _meant(plain: np.ndarray) -> np.ndarray:
 
 
 def _rough(plain: np.ndarray) -> np.ndarray:
-    """Floats and fractions at ten bits, and 0 where they are below ``TINY``."""
+    """Round floats and fractions to ten bits, and to 0 if they are below ``TINY``."""
     if plain.dtype.kind not in "fO":
         return plain
     m, e = np.frexp(plain.astype(np.float64))
     return np.where(np.abs(plain) < functions.TINY, 0.0, np.ldexp(np.rint(m * 1024) / 1024, e))
 
 
-def _kept(index: object) -> Any:
-    """An index that does not change when arrays in it do."""
+def _copied_index(index: object) -> Any:
+    """Return a copy of an index that does not change when arrays in it do."""
     if isinstance(index, tuple):
-        return tuple(map(_kept, index))
+        return tuple(map(_copied_index, index))
     return index.copy() if isinstance(index, (np.ndarray, list)) else index
 
 
-# -- the namespace: elements are moved on planes that may not be there yet, and einsum goes by matrices ----------------
+# -- the namespace: elements are moved on planes that may not be computed yet ------------------------------------------
 class ModularNamespace(Namespace):
-    """The namespace, with the functions that move elements done on planes that may not be there, or not yet."""
+    """The namespace, with functions that move elements of planes that may be missing, or not computed yet."""
 
     kind: type[Modular]
 
@@ -357,7 +357,7 @@ class ModularNamespace(Namespace):
     where = offered("where", _where)
 
     def _abs(self, a: object) -> Array:
-        """Of what is known not to be negative, itself; else some maximum."""
+        """Return ``a`` if it is known not to be negative, else the maximum of a and −a, an opaque function."""
         return self.kind.of(a) if self.kind.of(a).state.sign else self.maximum(a, self.negative(a))
 
     abs = offered("abs", _abs)
@@ -369,14 +369,14 @@ class ModularNamespace(Namespace):
 
         return self._on_planes(run, values)
 
-    def _on_planes(self, move: Callable[..., Any], given: list[Modular]) -> Any:
-        dummy = move(*[a._dummy for a in given])
+    def _on_planes(self, move: Callable[..., Any], arrays: list[Modular]) -> Any:
+        dummy = move(*[a._dummy for a in arrays])
         if isinstance(dummy, (list, tuple)):
-            parts = [self._on_planes(lambda *planes, i=i: move(*planes)[i], given) for i in range(len(dummy))]
+            parts = [self._on_planes(lambda *planes, i=i: move(*planes)[i], arrays) for i in range(len(dummy))]
             return type(dummy)(parts)
-        if len(given) == 1:
-            return given[0].map(move)
-        result = self.kind.holding(moved(move, dummy.shape, [a.state for a in given]))
-        if all(a.origin is not None for a in given):
-            result.typed = Typed(move(*[a.origin for a in given]))
+        if len(arrays) == 1:
+            return arrays[0].map(move)
+        result = self.kind.holding(moved(move, dummy.shape, [a.state for a in arrays]))
+        if all(a.origin is not None for a in arrays):
+            result.typed = Typed(move(*[a.origin for a in arrays]))
         return result

@@ -1,8 +1,8 @@
 """The namespace of a kind with numbered sizes: one part of the Python array API standard, derived from primitives.
 
-What a kind must give is listed in ``planes``; object elements need only what ``entries`` lists. Everything else is
-derived here, once. The chapters are those of the standard: elementwise, structure, reductions, creation, linear.
-A name that is not here is not offered: nothing is inherited or approximated.
+The primitives of a kind are listed in ``planes``; kinds of object elements need only those in ``entries``. Everything
+else is derived here, once. The chapters are those of the standard: elementwise, structure, reductions, creation,
+linear. Names that are not here are not offered: nothing is inherited or approximated.
 Source: Python array API standard, 2024.12.
 """
 
@@ -20,7 +20,7 @@ from symattn.document.errors import Refused
 
 
 class Lacking(Refused, AttributeError):
-    """A function that a kind lacks: refused by name, and no attribute for those who ask whether there is one."""
+    """The error for a function that a kind lacks; also an AttributeError, so that ``hasattr`` is False."""
 
 
 class Namespace(Elementwise, Structure, Reductions, Creation, LinearReductions):
@@ -39,7 +39,7 @@ class Namespace(Elementwise, Structure, Reductions, Creation, LinearReductions):
 
 
 def namespace_of(*arrays: object) -> Functions:
-    """The namespace that the given arrays share; arguments that are None are passed over."""
+    """Return the namespace of the first array that is not None, which all arrays share."""
     first = arrays[0] if arrays[0] is not None else next(x for x in arrays if x is not None)
     namespace = getattr(first, "__array_namespace__", None)
     functions: Functions = of_tensor(first) if namespace is None else namespace()

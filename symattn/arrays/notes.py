@@ -1,7 +1,7 @@
-"""What a function of arrays tells whoever listens: notes for a report, and the numbers that it brings with it.
+"""What a function of arrays does while it runs: notes for a report, and the constants that it uses.
 
-Notes tell of a float made from a shape, or a cast that was not made. Numbers are those that it lifts, and those that it
-compares places with.
+Notes are, for example, of a float made from a shape, or a cast that was not made. Constants are the numbers that it
+lifts, and those that it compares positions with.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _listening: ContextVar[list[str] | None] = ContextVar("symattn_notes", default=N
 
 
 def note(message: str) -> None:
-    """Report ``message`` to whoever listens, once."""
+    """Add ``message`` to the notes being collected, once."""
     notes = _listening.get()
     if notes is not None and message not in notes:
         notes.append(message)
@@ -36,7 +36,7 @@ def listening() -> AbstractContextManager[list[str]]:
 
 @contextmanager
 def assigned(variable: ContextVar[Any], value: T) -> Iterator[T]:
-    """Give a context variable a value within the block."""
+    """Set a context variable within the block."""
     token = variable.set(value)
     try:
         yield value
@@ -45,15 +45,15 @@ def assigned(variable: ContextVar[Any], value: T) -> Iterator[T]:
 
 
 # -- numbers and places ------------------------------------------------------------------------------------------------
-Polynomial = Mapping[tuple[str, ...], Fraction | int]  # in sizes: a product of letters → its coefficient
+Polynomial = Mapping[tuple[str, ...], Fraction | int]  # a polynomial in sizes: product of letters → coefficient
 
 
 @dataclass
 class Met:
-    """``numbers`` became elements of arrays, ``places`` were compared with positions or sizes.
+    """The constants of a run: ``numbers`` became elements of arrays, ``places`` were compared with positions or sizes.
 
-    ``branches`` are the polynomials in sizes that the code compared with 0, where ``sizes`` decide which way it takes;
-    ``remainders`` are polynomials, what they were divided by, and what the remainder was compared with.
+    ``branches`` are the polynomials in sizes that the code compared with 0, if ``sizes`` decide which branch it takes;
+    ``remainders`` are (polynomial, divisor, number that the remainder was compared with).
     """
 
     numbers: set[Fraction] = field(default_factory=set)
@@ -67,21 +67,21 @@ _meeting: ContextVar[Met | None] = ContextVar("symattn_met", default=None)
 
 
 def meet(number: object) -> None:
-    """Tell whoever collects that ``number`` became an element."""
+    """Record that ``number`` became an element."""
     result = _meeting.get()
     if result is not None and isinstance(number, Real) and isfinite(number):
         result.numbers.add(Fraction(number) if isinstance(number, Rational) else Fraction(float(number)))
 
 
 def meet_place(number: int) -> None:
-    """Tell whoever collects that a position was compared with ``number``."""
+    """Record that a position was compared with ``number``."""
     result = _meeting.get()
     if result is not None:
         result.places.add(number)
 
 
 def meet_branch(gap: Polynomial) -> Fraction | None:
-    """Tell whoever collects that the code asks for the sign of ``gap``; its value, where sizes are looked at."""
+    """Record that the code asks for the sign of ``gap``; return its value if sizes are set, else None."""
     result = _meeting.get()
     if result is None or result.sizes is None:
         return None
@@ -90,7 +90,7 @@ def meet_branch(gap: Polynomial) -> Fraction | None:
 
 
 def meet_remainder(length: Polynomial, modulus: int, compared: int) -> int:
-    """Tell whoever looks at sizes what the remainder of a length is compared with; return the remainder."""
+    """Record what the remainder of a length is compared with, and return it. Raises Refused if no sizes are set."""
     result = _meeting.get()
     if result is None or result.sizes is None:
         raise Refused("indexed: a remainder of a length in letters")
@@ -99,27 +99,27 @@ def meet_remainder(length: Polynomial, modulus: int, compared: int) -> int:
 
 
 def any_way() -> bool:
-    """Return whether all that matters is which sizes the code asks for, not how its letters compare."""
+    """Return whether only the sizes that the code asks for matter, not how its letters compare."""
     result = _meeting.get()
     return result is not None and result.sizes is not None
 
 
 def value_at(x: Polynomial, sizes: Mapping[str, int]) -> Fraction:
-    """The value of a polynomial in sizes."""
+    """Return the value of a polynomial in sizes."""
     return sum((Fraction(c) * prod(sizes[s] for s in letters) for letters, c in x.items()), Fraction(0))
 
 
 def meeting(sizes: Mapping[str, int] | None = None) -> AbstractContextManager[Met]:
-    """Collect the numbers that are met in the block; an outer block does not see them."""
+    """Collect the constants of the block; an outer block does not see them."""
     return assigned(_meeting, Met(sizes=sizes))
 
 
 _KNOWN = {"π": math.pi, "e": math.e}
-_TYPED = 2**30  # a float with a denominator up to this is a number that was meant
+_TYPED = 2**30  # a float with a denominator up to this was typed, not computed
 
 
 def irrational(x: float) -> str:
-    """The name of the constant of which the float ``x`` is a simple multiple, else an empty string."""
+    """Return the constant of which the float ``x`` is a simple multiple or part, in words, or ""."""
     if not math.isfinite(x) or x == 0 or x.as_integer_ratio()[1] <= _TYPED:
         return ""
     for name, value in _KNOWN.items():

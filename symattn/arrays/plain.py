@@ -1,4 +1,4 @@
-"""NumPy's own floating arrays, as a kind: the arithmetic that is being looked at."""
+"""NumPy's own floating-point arrays as a kind: the arithmetic that is examined."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from symattn.document.errors import InputError
 
 FORMATS = ("float64", "float32", "float16")
-# What a cast to float64 would cut off, or take for a number.
+# Types that a cast to float64 would truncate, or take for numbers.
 _BEYOND = (complex, np.complexfloating, np.longdouble, np.datetime64, np.timedelta64)
 
 
@@ -26,14 +26,14 @@ class Plain:
         return np.dtype(self.name)
 
     def lift(self, data: object) -> np.ndarray:
-        """Data rounded to the format; NaN and infinity are refused."""
+        """Return data rounded to the format. Raises InputError for NaN and infinity."""
         wide = numbers(self.name, data)
         with np.errstate(over="ignore"):
             return wide.astype(self.dtype)
 
 
 def numbers(name: str, data: object) -> np.ndarray:
-    """Data as float64, for the format ``name``; what NumPy does not read, such as "1/3", by way of exact numbers."""
+    """Return data as float64, for the format ``name``; text such as "1/3" is read as exact numbers first."""
     try:
         wide = np.asarray(real(data, name), dtype=np.float64)
     except InputError:
@@ -49,7 +49,7 @@ def numbers(name: str, data: object) -> np.ndarray:
 
 
 def real(data: object, place: str) -> np.ndarray:
-    """Return ``data`` as an array of NumPy. Raises InputError for entries that float64 would cut off."""
+    """Return ``data`` as a NumPy array. Raises InputError for entries that float64 would truncate."""
     plain = np.asarray(data)
     for entry in map(type, plain.flat) if plain.dtype == object else (plain.dtype.type,):
         if issubclass(entry, _BEYOND):

@@ -1,19 +1,19 @@
 """Kinds whose sizes are numbers: an array is one or more *planes*, NumPy arrays of one shape.
 
-A kind of object elements has one plane, a kind of midpoint and radius two. Whatever only moves elements is done on
-each plane alike, so views and assignment are NumPy's own: a change through a slice, a transpose or a reshape that
-NumPy makes as a view is seen in the array it was taken from.
+A kind of object elements has one plane, a kind of midpoints and radii two. Functions that only move elements act on
+each plane alike, so views and assignment are NumPy's own: a change through a slice, a transpose or a reshape that is a
+view in NumPy changes the array it was taken from.
 
-A kind gives these primitives and nothing else:
+A kind defines these primitives and nothing else:
 
-    lift(data)                    from numbers; refuses NaN and infinity
+    lift(data)                    an array of numbers; refuses NaN and infinity
     literal(value)                the same, but −inf (a mask) is allowed
     _add _mul _div _maximum       elementwise, operands of one kind, broadcasting
     _unary(name, a)               exp, log, sqrt, tanh, …; refuses by name what it lacks
     _sum(a, axis) _max(a, axis)   over one axis
     _less _equal                  elementwise, to boolean NumPy arrays; raise Undecided rather than guess
     _forbidden(a) _undefined(a)   where −∞ and undefined elements are
-    _matmul(a, b)                 optional: of arrays with two axes or more
+    _matmul(a, b)                 optional: for arrays with two axes or more
     _negative(a) _subtract(a, b)  optional
 """
 
@@ -32,7 +32,7 @@ from symattn.document.model import Text
 
 
 class Typed:
-    """The plain numbers of a literal array, shared with its views until something computed is put into one of them."""
+    """The plain numbers of a literal array, shared with its views until a computed value is assigned to one of them."""
 
     def __init__(self, numbers: np.ndarray, sound: list[bool] | None = None) -> None:
         self.numbers = numbers
@@ -42,7 +42,7 @@ class Typed:
 class Planes(ArrayBase):
     """An array of a kind with numbered sizes."""
 
-    sentinel: ClassVar[float] = -np.inf  # a plain literal at or below it stands for −∞ where masks are written
+    sentinel: ClassVar[float] = -np.inf  # a plain literal at or below it is read as −∞ in a mask
     typed: Typed | None = None
 
     def __init__(self, *planes: np.ndarray) -> None:
@@ -52,7 +52,7 @@ class Planes(ArrayBase):
 
     @classmethod
     def no_planes(cls) -> InputError:
-        """The error for data that are taken for planes."""
+        """Return the error for data passed as planes."""
         return InputError(f"{cls.name}: data become an array by lift; hint: symattn.kind({cls.name!r}).lift(data)")
 
     # -- primitives, see the module's docstring -------------------------------------------------------------------
@@ -83,7 +83,7 @@ class Planes(ArrayBase):
         products = cls._mul(a[..., :, :, None], b[..., None, :, :])
         return cls._sum(products, products.ndim - 2)
 
-    # -- what follows ---------------------------------------------------------------------------------------------
+    # -- derived --------------------------------------------------------------------------------------------------
     @property
     def plain_shape(self) -> tuple[int, ...]:
         """The shape as plain integers."""
@@ -103,7 +103,7 @@ class Planes(ArrayBase):
 
     @classmethod
     def of(cls, x: object) -> Self:
-        """An operand as an array of this kind. Another kind is refused, not converted."""
+        """Return an operand as an array of this kind. Raises Refused for another kind, which is not converted."""
         if isinstance(x, cls):
             return x
         if isinstance(x, ArrayBase):
@@ -112,13 +112,13 @@ class Planes(ArrayBase):
 
     @classmethod
     def written(cls, x: object) -> Self:
-        """An operand where masks are written (added, put, filled in): a plain −inf or sentinel is read as −∞."""
+        """Return an operand of a function that can write masks (add, assign, fill): a plain −inf or sentinel is −∞."""
         plain = x.origin if isinstance(x, cls) else x
         return cls.of(x) if plain is None or isinstance(plain, ArrayBase) else cls.literal(plain)
 
     @classmethod
     def literal_array(cls, plain: object) -> Self:
-        """An array of numbers that were typed, not computed; see ``origin``."""
+        """Return an array of numbers that were typed, not computed; see ``origin``."""
         numbers = np.array(plain, dtype=np.float64, order="C")
         array = cls.lift(numbers) if np.isfinite(numbers).all() else cls.literal(numbers)
         array.typed = Typed(numbers)
@@ -126,17 +126,17 @@ class Planes(ArrayBase):
 
     @property
     def origin(self) -> np.ndarray | None:
-        """The plain numbers the array was made from, if all in it was typed and nothing computed."""
+        """The plain numbers that the array was made from, if none of its elements was computed."""
         return self.typed.numbers if self.typed and self.typed.sound[0] else None
 
     def map(self, function: Callable[[np.ndarray], object]) -> Self:
-        """``function``, which moves elements, on every plane; one that hands back a bare element is boxed again."""
+        """Apply ``function``, which moves elements, to every plane; a single element becomes an array again."""
         result = type(self)(*[_boxed(function(p), p) for p in self.planes])
         if self.typed and self.typed.sound[0]:
             result.typed = Typed(_boxed(function(self.typed.numbers), self.typed.numbers), self.typed.sound)
         return result
 
-    def told(self) -> Callable[[tuple[int, ...]], Text]:
+    def printer(self) -> Callable[[tuple[int, ...]], Text]:
         from symattn.arrays.shown import element
 
         return lambda at: (element(self.planes[0][at]),)
@@ -168,7 +168,7 @@ class Planes(ArrayBase):
 
 
 def typed_numbers(x: object) -> np.ndarray | None:
-    """``x`` as plain floats if it was typed and floats hold it exactly; None for what was computed."""
+    """Return ``x`` as plain floats if it was typed and float64 holds it exactly; None if it was computed."""
     if isinstance(x, ArrayBase):
         return x.origin if isinstance(x, Planes) else None
     plain = np.asarray(x)
@@ -189,7 +189,7 @@ _EXACT = frozenset(["sqrt", "divide", "true_divide", "power", "log", "exp", "rec
 
 
 def _float_root(n: int, exponent: Any) -> float | None:
-    """n to a multiple of 1/2 where a float is exactly that: 16^(-1/2)."""
+    """Return n to a multiple of 1/2 if that is exactly a float, such as 16^(-1/2), else None."""
     if n <= 0 or (2 * exponent) % 1:
         return None
     power = float(n) ** float(exponent)
@@ -199,9 +199,9 @@ def _float_root(n: int, exponent: Any) -> float | None:
 class Size(int):
     """An axis length that remembers its kind: ``d**-0.5``, ``1/d`` and ``np.sqrt(d)`` are elements of that kind.
 
-    A power that a float has exactly is a float, since ``q.dtype.type(16**-0.5)`` takes nothing else.
-    ``*`` and ``//`` by integers keep the kind. ``-`` does not, since ``np.arange`` divides differences of its
-    arguments. ``float(d)``, which ``math.sqrt`` calls, is a plain float, and is noted. ``1.0 / d`` cannot be caught.
+    A power that is exactly a float is a float, since ``q.dtype.type(16**-0.5)`` accepts nothing else. ``*`` and ``//``
+    by integers keep the kind. ``-`` does not, since ``np.arange`` divides differences of its arguments. ``float(d)``,
+    which ``math.sqrt`` calls, is a plain float, and is noted. ``1.0 / d`` cannot be intercepted.
     """
 
     _kind: type[Planes]
@@ -245,7 +245,7 @@ class Size(int):
         return float(int(self))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: object) -> Any:
-        # where tables of angles are read as what they stand for, such as np.arange(0, d, 2) / d makes them, in floats
+        # kinds that replace tables of angles get these in floats, such as np.arange(0, d, 2) / d
         plain = hasattr(self._kind, "tables") and any(isinstance(x, np.ndarray) and x.ndim for x in inputs)
         if (ufunc.__name__ in _EXACT and not plain) or any(isinstance(x, ArrayBase) for x in inputs):
             lifted = [x._lifted() if isinstance(x, Size) else x for x in inputs]

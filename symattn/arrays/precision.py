@@ -1,4 +1,4 @@
-"""``Precision``: which arithmetic an implementation is allowed to use."""
+"""``Precision``: the arithmetic that an implementation may use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from symattn.document.keywords import SHORT, Answering, format_name
 
 Contract = Literal["eager", "fused"]
 
-#: Sums as matrix units take them. ``fp32-truncated`` keeps 23 bits (Fasi, Higham, Mikaitis, Pranesh, 2021: Volta, and
+#: Formats of sums in matrix units. ``fp32-truncated`` keeps 23 bits (Fasi, Higham, Mikaitis, Pranesh, 2021: Volta, and
 #: one bit more or two in later ones); ``fp22`` keeps 13 (DeepSeek-V3 Technical Report, 2024, §3.3.2: FP8 on Hopper).
 ACCUMULATORS = {"fp32-truncated": truncated("float32", 23), "fp22": truncated("float32", 13)}
 NAMES = (*SHORT, *FORMATS, TF32)
@@ -27,19 +27,18 @@ class Precision(Answering):
     accumulate  arithmetic of sums
     stored      format in which weights may be stored before they meet the values
     exp_ulps    error of the exponential and its like, in units in the last place of ``score``
-    tiles       number of tiles that the keys come in, where the running result may be normalised after each (None: any)
-    merges      number of times, one after another, that parts normalised by themselves are merged by their log-sum-exp
-    contract    ``eager``: every array in between may be stored in the input's format, and every sum taken in it;
-                ``fused``: nothing but the weights leaves the arithmetic of the sums
+    tiles       number of tiles of keys, if the running result may be normalised after each (None: any)
+    merges      number of successive merges, by their log-sum-exp, of parts that are normalised separately
+    contract    ``eager``: every intermediate array may be stored in the input's format, and every sum taken in it;
+                ``fused``: only the weights leave the arithmetic of the sums
     factors     format to which the factors of products are rounded first, such as TF32's (None: they are not)
-    kept        format in which scores may be stored, if rougher than their arithmetic
+    kept        format in which scores may be stored, if coarser than their arithmetic
     output      format of the output, if not the input's
-    height      how many additions one after another a term passes in a sum over the keys (None: any order)
-    rescalings  how often the maximum may grow while the keys come (None: in any order that they may come in)
-    lse         whether weights may be made as e^(score − log-sum-exp)
+    height      number of successive additions that a term passes in a sum over the keys (None: any order)
+    rescalings  number of times that the running maximum may grow (None: any order of the keys)
+    lse         whether weights may be computed as e^(score − log-sum-exp)
     normalised  whether weights may be divided by their sum before they are stored, and so be small
-    times       what weights are multiplied by, at least, before they are stored, and divided by later, so that they
-                do not underflow
+    times       least factor of weights before they are stored, divided out later, so that they do not underflow
 
     >>> Precision.of("bfloat16", "fused").accumulate.name
     'float32'
@@ -84,12 +83,12 @@ class Precision(Answering):
         stored: str | None = None,
         flush: bool | None = None,
     ) -> Precision:
-        """The precision of code whose arrays are ``dtype``, with sums in ``accumulate`` if given.
+        """Return the precision of code whose arrays are ``dtype``, with sums in ``accumulate`` if given.
 
         ``Precision.of("fp16", "fused")``; ``Precision.of("bfloat16", accumulate="float32")``: every array may be
-        stored as bfloat16, sums are taken in float32; ``Precision.of("e4m3", "fused", accumulate="fp22")``: sums as
-        Hopper's matrix units take them. ``output`` is the output's format if it is not ``dtype``, ``stored`` that of
-        stored weights; ``flush`` says whether results below the normal numbers may become zero.
+        stored as bfloat16, sums are taken in float32; ``Precision.of("e4m3", "fused", accumulate="fp22")``: sums of
+        Hopper's matrix units. ``output`` is the output's format if it is not ``dtype``, ``stored`` that of stored
+        weights; ``flush`` says whether results below the normal numbers may become zero.
         """
         if contract not in (None, "eager", "fused"):
             raise InputError(f"unknown contract {contract!r}; known: eager, fused")
@@ -114,14 +113,14 @@ class Precision(Answering):
         if f.name in WIDE:
             return cls(f.name, f, f, f, f)
         fused = cls(f.name, f, wide, wide, f, contract="fused")
-        # A narrow exponential is computed in float32 and rounded: one ulp holds it with room to spare. Normalising
-        # again and again in narrow numbers is nothing that code does, and would blunt the bound.
+        # A narrow exponential is computed in float32 and rounded: one ulp is more than enough. No code normalises
+        # repeatedly in narrow numbers, and allowing it would loosen the bound.
         eager = replace(fused, score=f, accumulate=f, exp_ulps=1.0, tiles=2, merges=1, contract="eager")
         return fused if contract == "fused" else eager
 
     def in_tiles(self, keys: int, width: int = 64) -> Precision:
-        """For code of which this is known: keys come in tiles of ``width``, one after another, each summed by itself
-        before it is added to the others; they are normalised once, at the end, and not merged."""
+        """Return the precision of code that takes tiles of ``width`` keys one after another, each summed before it is
+        added to the others, normalised once at the end, and not merged."""
         if width < 1 or keys < 1:
             raise InputError(f"keys and tiles must be at least 1, got {keys} keys in tiles of {width}")
         count = -(-keys // width)
@@ -139,7 +138,7 @@ class Precision(Answering):
 
     @cached_property
     def lost(self) -> float:
-        """η of stored weights."""
+        """η of the stored weights."""
         return float(self.stored.eta) / self.times
 
     @cached_property
@@ -149,12 +148,12 @@ class Precision(Answering):
 
     @cached_property
     def between(self) -> Format:
-        """The roughest arithmetic that scores are computed in."""
+        """The coarsest arithmetic in which scores may be computed."""
         return max((self.score, self.accumulate), key=lambda f: f.u) if self.contract == "fused" else self.roughest
 
     @property
     def words(self) -> str:
-        """In one line, for a report."""
+        """The precision in one line, for a report."""
         if self.factors is not None:
             return f"{self.input.name}, factors of products rounded to {self.factors.name}"
         if self.score == self.input:
@@ -163,7 +162,7 @@ class Precision(Answering):
 
     @property
     def contracted(self) -> str:
-        """The arrays that must not be stored in a short format, in words; empty where all may be.
+        """The arrays that must not be stored in the narrow format, in words; empty if all may be.
 
         >>> Precision.of("bfloat16", "fused").contracted, Precision.of("bfloat16").contracted
         (' that keeps scores and sums in float32', '')

@@ -1,4 +1,4 @@
-"""Reductions over any axes, with keepdims, and what is made of them."""
+"""Reductions over any axes, with keepdims, and functions derived from them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Reductions:
         return self.kind.offer("sqrt")(self.var(a, axis, keepdims, correction, ddof))
 
     def cumulative_sum(self, a: object, axis: int | None = None) -> Any:
-        """Partial sums along one axis."""
+        """Return partial sums along one axis."""
         rows = self._to_front(a, axis)
         for i in range(1, len(rows)):
             rows[i] = rows[i] + rows[i - 1]
@@ -68,7 +68,7 @@ class Reductions:
         return self.kind.offer("moveaxis")(rows, 0, axis)
 
     def argsort(self, a: object, axis: int = -1, descending: bool = False) -> np.ndarray:
-        """The order along an axis, ties in their first order; the comparisons that it needs must be decided."""
+        """Return the stable order along an axis. Raises Undecided if a comparison is."""
         rows = self._to_front(a, axis)
         order = np.empty(rows.plain_shape, dtype=np.int64)
         for index in np.ndindex(order.shape[1:]):
@@ -86,7 +86,7 @@ class Reductions:
 
     def _first(self, a: Any, axis: int | None, keepdims: bool, descending: bool) -> Any:
         flat, k = (a.reshape(-1), 0) if axis is None else (a, axis)
-        self._check_some(flat, k)
+        self._check_nonempty(flat, k)
         result = np.take(self.argsort(flat, k, descending), 0, axis=k)
         return result if not keepdims else result.reshape((1,) * a.ndim) if axis is None else np.expand_dims(result, k)
 
@@ -97,7 +97,7 @@ class Reductions:
         return lambda i, j: less(j, i) - less(i, j)
 
     def _over(self, step: Callable[[Any, int], object], a: Any, axis: Axes, keepdims: bool) -> Any:
-        """``step`` reduces one axis; here it is repeated over those asked for."""
+        """Apply ``step``, which reduces one axis, to every axis in ``axis``."""
         axes = sorted(_axes(a, axis), reverse=True)
         out = a if axes else a.copy()
         for k in axes:
@@ -105,10 +105,10 @@ class Reductions:
         return out[tuple([None if k in axes else slice(None) for k in range(a.ndim)])] if keepdims and axes else out
 
     def _max(self, a: Planes, axis: int) -> Any:
-        self._check_some(a, axis)
+        self._check_nonempty(a, axis)
         return self.kind._max(a, axis)
 
-    def _check_some(self, a: Planes, axis: int) -> None:
+    def _check_nonempty(self, a: Planes, axis: int) -> None:
         if not a.plain_shape[axis]:
             raise InputError(f"{self.kind.name}: max over an empty axis (are there no keys?)")
 
@@ -120,7 +120,7 @@ class Reductions:
         return product
 
     def _to_front(self, a: Any, axis: int | None) -> Any:
-        """A copy with ``axis`` first; None flattens."""
+        """Return a copy with ``axis`` first; None flattens."""
         return a.reshape(-1).copy() if axis is None else self.kind.offer("moveaxis")(a, axis, 0).copy()
 
     def _count(self, a: Array, axis: Axes) -> int:
@@ -141,12 +141,12 @@ def _axes(a: Array, axis: Axes) -> list[int]:
 
 # -- products of arrays ------------------------------------------------------------------------------------------------
 class Contractions:
-    """``einsum``, of every kind that has products of matrices."""
+    """``einsum``, for every kind that has products of matrices."""
 
     kind: type[Any]
 
     def einsum(self, spec: str, *operands: object) -> Any:
-        """The sum of products that ``spec`` names: a product of matrices where two operands share what is summed."""
+        """Return the sum of products in ``spec``, as a product of matrices if two operands share the summed axes."""
         arrays = [self.kind.of(x) for x in operands]
         terms, out = _einsum_terms(spec, [x.ndim for x in arrays])
         if len(terms) == 2 and set(terms[0]) ^ set(terms[1]) <= set(out) and set(terms[0]) & set(terms[1]) - set(out):
@@ -160,9 +160,9 @@ class Contractions:
         return self.kind.offer("sum")(product, axis=summed) if summed else product
 
     def _contracted(self, arrays: list[Any], terms: list[str], out: str) -> Any:
-        """Sum over the letters that both have: over one of them as a product of matrices.
+        """Sum over the common letters of both operands: over one of them by a product of matrices.
 
-        Further letters stand in front, of length one where an operand lacks them, and are summed after that.
+        Other letters become leading axes, of length one if an operand lacks them, and are summed afterwards.
         """
         (a, b), xp = terms, self.kind.xp
         *more, inner = sorted(set(a) & set(b) - set(out))
@@ -179,7 +179,7 @@ class Contractions:
         return xp.permute_dims(product, tuple(map(letters.index, out)))
 
     def _spread(self, x: Array, term: str, letters: Sequence[str | None]) -> Array:
-        """``x`` with axes in the order of ``letters``, length one for those it lacks; a letter twice is a diagonal."""
+        """Return ``x`` with axes in the order of ``letters``, length one if missing; repeated letters are diagonals."""
         xp = self.kind.xp
         for letter in sorted({c for c in term if term.count(c) > 1}):
             i = term.index(letter)
@@ -198,7 +198,7 @@ class LinearReductions(Contractions):
     kind: type[Planes]
 
     def matmul(self, a: Array, b: Array) -> Planes:
-        """a @ b, also of vectors and stacks of matrices."""
+        """Return a @ b, also for vectors and stacks of matrices."""
         x, y = self.kind.of(a), self.kind.of(b)
         if not (x.ndim and y.ndim):
             raise InputError("matmul of a number; hint: multiply with *")
@@ -210,7 +210,7 @@ class LinearReductions(Contractions):
         return product[..., 0 if left else whole, 0 if right else whole] if left or right else product
 
     def dot(self, a: Any, b: Any) -> Any:
-        """a b for numbers, else the sum over the last axis of a and the first of b, which has one axis or two."""
+        """Return a b for numbers, else the sum over the last axis of a and the first of b, of one or two axes."""
         if not (np.ndim(a) and np.ndim(b)):
             return self.kind.offer("multiply")(a, b)
         if np.ndim(b) > 2:
@@ -221,7 +221,7 @@ class LinearReductions(Contractions):
         return self.kind.offer("sum")(self.kind.offer("multiply")(a, b), axis=axis)
 
     def outer(self, a: object, b: object) -> Any:
-        """a_i b_j of all elements of a and all of b."""
+        """Return a_i b_j for all elements of a and of b."""
         return self.kind.of(a).reshape(-1, 1) * self.kind.of(b).reshape(1, -1)
 
 
@@ -229,7 +229,7 @@ offer_all(LinearReductions)
 
 
 def _einsum_terms(spec: str, ranks: list[int]) -> tuple[list[str], str]:
-    """The index letters of the operands and of the result, ellipses filled in with capital letters from Z down."""
+    """Return the index letters of operands and result, with ellipses replaced by capital letters from Z down."""
     inputs, arrow, out = spec.replace(" ", "").partition("->")
     terms = inputs.split(",")
     if len(terms) != len(ranks):

@@ -1,28 +1,29 @@
 """``rounded``: an exact number, and a bound on how far any legal implementation may be from it.
 
-Run a definition on this kind, and ``bound`` says how far what is computed in a ``Precision`` may be from the exact
-values. An implementation is legal if its arithmetic is that of ``rounding.bounds`` (A1 to A3) and it computes the
-numbers of the definition one from the other as they are written, with these freedoms:
+Run a definition on this kind, and ``bound`` is the largest error of results computed in a ``Precision``. An
+implementation is legal if its arithmetic is that of ``rounding.bounds`` (A1 to A3) and it performs the operations of
+the definition as written, with these freedoms:
 
-  R1  An operation is rounded once, a quotient twice, or not at all: any part may be worked out in a finer format. Each
+  R1  An operation is rounded once, a quotient twice, or not at all: any part may be computed in a finer format. Each
       operation that reads a number may read it rounded or not (exponentials are summed in float32, and meet the values
-      in float16); before that last rounding a number is the same for all that read it.
+      in float16); before that last rounding a number is the same for all readers.
   R2  Sums, means, products of matrices and cumulative sums are taken in any order and in tiles, over several axes at
-      once, with products fused in; what is added to a product of matrices may be one more term of its sums.
+      once, with products fused in; an addend of a product of matrices may be one more term of its sums.
   R3  A quotient is one operation or a product with the reciprocal; x/√y may be x·(1/√y), 1/√y one function.
   R4  A scale, a factor common to matrices, multiplies a sum of products, or one factor of these, or its root both,
-      where none of them underflows.
+      if none of them underflows.
   R5  e/Σe is divided by its sum before or after the product with the values.
   R6  For e/Σe, the maximum that is subtracted is any number as near to the true one as it may be computed, or none is
-      subtracted, where no maximum is negative or nothing underflows, and nothing overflows.
+      subtracted, if no maximum is negative or nothing underflows, and nothing overflows.
   R7  ``fused`` only: what a product of matrices reads may be rounded to ``stored``, and the result is to ``input``; all
       else stays in the arithmetic of the sums. ``eager`` allows that every array is stored in the input's format.
 
 Not covered are other formulas for the same value: a variance as E x² − (E x)², Strassen's products, a product of three
-matrices from the other side, a maximum that grows tile by tile, exponentials of base 2 of scores that no scale has
-multiplied. Such code may be within the bound; to know, run its own formula as a definition.
+matrices associated the other way, a maximum that grows tile by tile, exponentials of base 2 of scores without a scale.
+Such code may still be within the bound; to find out, run its own formula as a definition.
 
-Proof. By induction: let x be a number of the definition, x̃ what is computed and x̂ what one reader reads. Then
+Proof. By induction: let x be a number of the definition, x̃ its computed value and x̂ the value that one reader reads.
+Then
   x̃ = x + Σ c_s ε_s + r, |r| ≤ own,   x̂ = x̃ + l, |l| ≤ last,
 where the ε_s in [−1, 1] are the same for all numbers, and r and l are any numbers in their ranges, r for each number,
 l for each of its readers. Each operation shows that this holds of its result; own errors of what is read more than
@@ -32,8 +33,8 @@ its columns another l_j, two roundings; so it may read p̃_j (1 + δ) there, whi
 R6: a factor common to all e_j of a row, such as e^m, changes no p_j, and e^{s_j} without m has the errors of
 e^{s_j − m} but for those of m and of the difference. R7 is in the product of matrices and in ``bound``.
 
-Where arrays are large, errors in common are forgotten (``rounding.bounds``): the bound gets wider, not wrong.
-Comparisons are decided where rounding cannot change them.
+In large arrays, common errors are forgotten (``rounding.bounds``): the bound becomes wider, not wrong. Comparisons are
+decided if rounding cannot change them.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class RoundedSums(ComputedNumber):
     @classmethod
     @sharply
     def _sum(cls, a: Self, axis: int) -> Self:
-        """Sum; each of n numbers that are not 0 passes n − 1 roundings at most."""
+        """Sum along ``axis``; each of n nonzero numbers passes at most n − 1 roundings."""
         value, a, n = Ball._sum(a.value, axis), a.name_errors(), a.plain_shape[axis]
         ids, reach = common_ids([a.rows], a.size), a.reach
         part, count = table(a.rows, ids), (reach > 0).sum(axis=axis)
@@ -80,11 +81,11 @@ class RoundedSums(ComputedNumber):
 
     @classmethod
     def _summed(cls, size: np.ndarray, roundings: np.ndarray, products: np.ndarray) -> np.ndarray:
-        """The error of sums of numbers that together are at most ``size`` and pass so many roundings each.
+        """Return the error of sums of numbers with Σ|x̂_l| ≤ ``size``, each of which passes ``roundings`` roundings.
 
-        Σ x̂_l Π(1 + δ) is off by g(n) Σ|x̂_l|. The last rounding is common to all; where it is that of storing the sum it
-        is left to that. Each product may underflow by η (1 + g(n)), the sum, too, and each part of it where subnormal
-        numbers are flushed; else a part is exact if it is no normal number.
+        Σ x̂_l Π(1 + δ) is off by g(n) Σ|x̂_l|. The last rounding is common to all terms; if it is that of storing the
+        sum, it is counted there. Each product may underflow by η (1 + g(n)), and so may the sum, and each partial sum
+        if subnormal numbers are flushed; else a subnormal partial sum is exact.
         """
         f = cls.precision.accumulate
         grown = growth(f, np.maximum(roundings - (f == cls.precision.score), 0))
@@ -94,7 +95,7 @@ class RoundedSums(ComputedNumber):
     @classmethod
     @sharply
     def _matmul(cls, a: Self, b: Self) -> Self:
-        """Multiply; each of n products that are not 0 passes n roundings at most, its own one and those of the sum."""
+        """Multiply matrices; each of n nonzero products passes at most n roundings, its own and those of the sum."""
         a, b = a.name_errors(), b.name_errors()
         shape = (*np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2]), a.plain_shape[-2], b.plain_shape[-1])
         largest = max(int(np.prod(shape)), *(z.size for z in (a, b) if radii(z.rows).any()), 0)
@@ -114,7 +115,7 @@ class RoundedSums(ComputedNumber):
 
     @classmethod
     def _product(cls, a: Self, b: Self, ids: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-        """Return a product's coefficients, in this shape, other errors, Σ|x̂_l ŷ_l|, and how many products are not 0.
+        """Return a product's coefficients in this shape, other errors, Σ|x̂_l ŷ_l|, and the counts of nonzero products.
 
         x̂ŷ − xy = y (x̂ − x) + x (ŷ − y) + (x̂ − x)(ŷ − y).
         """
@@ -134,7 +135,7 @@ class RoundedSums(ComputedNumber):
     def _operand(cls, x: Self, ids: np.ndarray) -> tuple[Any, ...]:
         """Return the parts of an operand: coefficients, None if all are zero; other errors, all errors.
 
-        ``fused``, what ``stored`` does not hold may first be rounded to it.
+        With ``fused``, numbers outside the format ``stored`` may first be rounded to it.
         """
         f, near, e = cls.precision.stored, x.near, x.error
         shared = table(x.rows, ids) if radii(x.rows).any() else None
@@ -146,12 +147,12 @@ class RoundedSums(ComputedNumber):
 
 
 class _WholeSum:
-    """Sums that elsewhere are made one after another."""
+    """Sums over several axes at once, and partial sums, which other kinds compute step by step."""
 
     kind: type[Any]
 
     def sum(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        """Over all the axes at once."""
+        """Sum over all the axes at once."""
         axes, whole = _axes(a, axis), a.name_errors()
         remaining = [k for k in range(a.ndim) if k not in axes]
         lines = whole.map(
@@ -161,7 +162,7 @@ class _WholeSum:
         return self.kind.xp.expand_dims(total, tuple(sorted(axes))) if keepdims and axes else total
 
     def cumulative_sum(self, a: Any, axis: int | None = None) -> Any:
-        """Each partial sum as a sum of its own."""
+        """Return partial sums, each bounded as a sum of its own."""
         x, k = (a.reshape(-1), 0) if axis is None else (a, axis)
         rows = self.kind.xp.moveaxis(x.name_errors(), k, 0)
         sums = [self.kind._sum(rows[: i + 1], 0) for i in range(len(rows))]
@@ -183,7 +184,7 @@ class Rounded(RoundedElementwise, RoundedSums):
 
     @property
     def bound(self) -> np.ndarray:
-        """The largest legal |x̂ − x|, x̂ given out in the input's format, as float64 rounded up; +∞ says nothing."""
+        """The largest legal |x̂ − x|, with x̂ in the input's format, as float64 rounded up; +∞ if there is no bound."""
         f, e, x = self.precision.input, self.error, self.near
         if f == self.precision.score:
             return e
@@ -191,21 +192,21 @@ class Rounded(RoundedElementwise, RoundedSums):
             array = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
             return np.where((e == 0) & holds(f, x), 0.0, up(e + array))
 
-    def told(self) -> Callable[[tuple[int, ...]], Text]:
+    def printer(self) -> Callable[[tuple[int, ...]], Text]:
         from symattn.arrays.shown import element
 
         value, bound = self.planes[0], self.bound
 
-        def told(at: tuple[int, ...]) -> Text:
+        def printed(at: tuple[int, ...]) -> Text:
             x = value[at]
             return (element(x),) if isinstance(x, SPECIAL) else (f"{x.str(8, radius=False)} ± {bound[at]:.2g}",)
 
-        return told
+        return printed
 
     def within(self, got: object) -> np.ndarray:
-        """Where floats that were computed are no further from the exact values than the bound allows.
+        """Return which computed floats are no further from the exact values than the bound allows.
 
-        NaN is within where the exact value is undefined, −∞ where it is that, and anything where nothing is said.
+        NaN is allowed if the exact value is undefined, −∞ if that is −∞, and any float if there is no bound.
         """
         legal = np.frompyfunc(_legal, 3, 1)(self.planes[0], self.bound, np.asarray(got, dtype=np.float64))
         return np.asarray(legal, dtype=bool)

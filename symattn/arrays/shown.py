@@ -1,4 +1,4 @@
-"""Arrays as notebooks show them: what they hold, in a sentence, and a small table of their elements."""
+"""Arrays as notebooks show them: a sentence on what they hold, and a small table of their elements."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from symattn.document.notation import node as node_of
 from symattn.document.text import text
 
 Place = tuple[int, ...]
-_MOST, _FIRST, _LAST = 8, 4, 3  # rows or columns that are all shown; of more, so many at the ends
-_WIDE = 32  # characters of an element, beyond which digits stand for it
+_MOST, _FIRST, _LAST = 8, 4, 3  # up to ``_MOST`` rows or columns are shown, else the first and the last ones
+_WIDE = 32  # characters of a formula; a longer one is replaced by digits
 _DIGITS = 6
-_LONG = 40  # characters of what has no digits
+_LONG = 40  # characters of an element without digits
 
 
 def document(array: Array) -> Document:
-    """An array of any kind, without a title."""
+    """Return an array of any kind as a document without a title."""
     return Document("listing", _name(array), (), blocks(array))
 
 
 def blocks(array: Array) -> tuple[Block, ...]:
-    """The sentence and the table of an array of any kind, or of NumPy's."""
+    """Return the sentence and the table of an array of any kind, or of NumPy."""
     shape: Place = tuple(map(int, array.shape)) if isinstance(array, ArrayBase) else np.shape(array)
-    result = teller(array)
+    printer = printer_of(array)
     if not shape:
-        value: Text = (" It is ", *result(()), ".") if result else ()
+        value: Text = (" It is ", *printer(()), ".") if printer else ()
         return (Paragraph((*sentence(array, shape), *value)),)
-    shown = (table(shape, result),) if result and prod(shape) else ()
+    shown = (table(shape, printer),) if printer and prod(shape) else ()
     return Paragraph((*sentence(array, shape), left_out(shape) if shown else "")), *shown
 
 
@@ -46,42 +46,42 @@ def _name(array: object) -> str:
 
 
 def sentence(array: object, shape: tuple[object, ...]) -> Text:
-    """The kind, the shape, what is held, and the dtype where that is another word."""
+    """Return the sentence on an array: its kind, shape and elements, and its dtype if that differs from the kind."""
     name = _name(array)
     size = f", {' × '.join(map(str, shape))}," if len(shape) > 1 else f" of length {shape[0]}" if shape else ""
     holds = array.holds if isinstance(array, ArrayBase) else "NumPy's own numbers"
     dtype = getattr(array, "dtype", None)
-    said = "" if dtype is None or str(dtype) == name else f"; its dtype reads {dtype}"
-    return "This ", Code(name), f" array{size} holds {holds}{said}."
+    dtype_words = "" if dtype is None or str(dtype) == name else f"; its dtype reads {dtype}"
+    return "This ", Code(name), f" array{size} holds {holds}{dtype_words}."
 
 
 def left_out(shape: Place) -> str:
-    """How many elements a table of this shape does not show; nothing where it shows all."""
-    rows, columns = len(_kept(prod(shape[:-1]))), len(_kept(shape[-1]))
+    """Return the sentence on the elements that a table of this shape leaves out, or "" if it shows all."""
+    rows, columns = len(_shown_places(prod(shape[:-1]))), len(_shown_places(shape[-1]))
     missing = prod(shape) - rows * columns
     return f" Of its {prod(shape)} elements {missing} are left out." if missing else ""
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
-def table(shape: Place, told: Callable[[Place], Text]) -> Table:
-    """The elements in rows along the last axis, each row with its place in the other axes."""
-    lead, columns = shape[:-1], _kept(shape[-1])
+def table(shape: Place, printer: Callable[[Place], Text]) -> Table:
+    """Return the elements in rows along the last axis, each row with its index in the other axes."""
+    lead, columns = shape[:-1], _shown_places(shape[-1])
     heads = [Column((str(c),)) for c in columns]
-    rows = [[told((*_unravelled(row, lead), c)) for c in columns] for row in _kept(prod(lead))]
+    rows = [[printer((*_unravelled(row, lead), c)) for c in columns] for row in _shown_places(prod(lead))]
     if len(columns) < shape[-1]:
         heads.insert(_FIRST, Column(("⋯",), "centre"))
         rows = [[*row[:_FIRST], ("⋯",), *row[_FIRST:]] for row in rows]
     if lead:
         heads.insert(0, Column(("",)))
-        places = (_unravelled(row, lead) for row in _kept(prod(lead)))
+        places = (_unravelled(row, lead) for row in _shown_places(prod(lead)))
         rows = [[(", ".join(map(str, at)),), *row] for at, row in zip(places, rows, strict=True)]
     if len(rows) < prod(lead):
         rows.insert(_FIRST, [("⋮",)] * len(heads))
     return Table(tuple(heads), tuple(map(tuple, rows)))
 
 
-def _kept(count: int) -> list[int]:
-    """The numbers of the rows or columns that are shown."""
+def _shown_places(count: int) -> list[int]:
+    """Return the indices of the rows or columns that are shown."""
     if count <= _MOST:
         return list(range(count))
     return [*range(_FIRST), *range(count - _LAST, count)]
@@ -91,19 +91,19 @@ def _unravelled(row: int, lead: Place) -> Place:
     return tuple(map(int, np.unravel_index(row, lead))) if lead else ()
 
 
-def teller(array: object) -> Callable[[Place], Text] | None:
-    """How an element of an array of any kind, or of NumPy's, is printed; None where there is none to be printed."""
+def printer_of(array: object) -> Callable[[Place], Text] | None:
+    """Return the function from an index to the element as text, for any array; None if elements cannot be printed."""
     if isinstance(array, ArrayBase):
-        return array.told()
+        return array.printer()
     plain = np.asarray(array)
     return lambda at: (element(plain[at]),)
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------
 def element(x: object, written: Callable[[object], Node] | None = None) -> Inline:
-    """One element of any kind: a formula, digits where that is wide, or as the element itself is printed.
+    """Return an element of any kind as a formula, as digits if that is wide, or as ``str`` prints it.
 
-    Elements that have no notation of their own have that of ``written``, which raises TypeError for what has none.
+    ``written`` gives the notation of elements without one of their own, or raises TypeError.
     """
     if isinstance(x, (Forbidden, Undefined)) or hasattr(x, "notation"):
         return _short(x, formula(x))
@@ -115,7 +115,7 @@ def element(x: object, written: Callable[[object], Node] | None = None) -> Inlin
 
 
 def formula(x: Any) -> Node:
-    """The element as it is written: (1 + 4e²)/(1 + 2e²), −∞ for a forbidden score."""
+    """Return the element as a formula: (1 + 4e²)/(1 + 2e²), −∞ for a forbidden score."""
     if isinstance(x, int):
         return Words("true" if x else "false") if isinstance(x, bool) else node_of(x)
     if isinstance(x, Forbidden):
@@ -133,7 +133,7 @@ def _short(x: Any, shown: Node) -> Inline:
         return _cut(str(x))
     try:
         digits = x.decimal(_DIGITS)
-    except Undecided:  # so near to a round number that no ball tells which side it is on
+    except Undecided:  # too close to a rounding boundary for balls to decide
         digits = f"{x.to_float():.{_DIGITS}g}"
     return f"≈ {digits}"
 

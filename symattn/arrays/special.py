@@ -1,6 +1,6 @@
-"""The two elements that are no numbers: −∞, which only masks make, and "undefined", which knows where it arose.
+"""The two elements that are not numbers: −∞, which only masks make, and "undefined", which knows where it arose.
 
-Neither has ``__float__``: nothing may round them, and SymPy would try.
+Neither has ``__float__``, since nothing may round them, and SymPy would try.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Forbidden:
         return "-inf"
 
     def __reduce__(self) -> str:
-        return "FORBIDDEN"  # the one element, also after copying and pickling
+        return "FORBIDDEN"  # a singleton, also after copying and pickling
 
     def __add__(self, other: object) -> Any:
         return other if isinstance(other, Undefined) else self
@@ -49,7 +49,7 @@ FORBIDDEN = Forbidden()
 
 
 class Undefined:
-    """The value of 0/0 and its like: absorbs every operation, equals nothing, and is never printed as a number."""
+    """The value of 0/0 and the like: absorbs every operation, equals nothing, and is never printed as a number."""
 
     __slots__ = ("why",)
 
@@ -73,7 +73,7 @@ class Undefined:
 
 
 def known_positive(x: Any) -> bool:
-    """Return whether ``x`` is certainly greater than zero; False when that is not known."""
+    """Return whether ``x`` is known to be greater than zero."""
     if isinstance(x, (Forbidden, Undefined)):
         return False
     if not isinstance(x, numbers.Real) and hasattr(x, "is_positive"):  # a SymPy expression

@@ -1,4 +1,4 @@
-"""Functions that only move elements: each is NumPy's, done on every plane, and on the numbers of literal arrays."""
+"""Functions that only move elements: NumPy's, applied to every plane and to the numbers of literal arrays."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def _holds(x: object) -> bool:
 
 
 def _lifted(kind: type[Planes], x: Any) -> Any:
-    """The argument ``x``, plain arrays that stand beside arrays of the kind lifted."""
+    """Return the argument ``x`` with plain arrays lifted if they are listed with arrays of the kind."""
     if isinstance(x, ArrayBase) or not _holds(x):
         return kind.of(x) if isinstance(x, ArrayBase) else x
     return [_lifted(kind, y) if _holds(y) else kind.of(y) for y in x]
 
 
 def _picked(x: Any, pick: Callable[[Any], Any]) -> Any:
-    """The argument ``x`` with every array in it replaced by one of its planes."""
+    """Return the argument ``x`` with every array in it replaced by one of its planes."""
     if isinstance(x, ArrayBase):
         return pick(x)
     return [_picked(y, pick) for y in x] if _holds(x) else x
@@ -65,7 +65,7 @@ def _arrays(x: object) -> Iterator[Any]:
 
 
 def _joined(kind: type[Planes], planes: Sequence[Any], numbers: np.ndarray | None, first: Any) -> Any:
-    """Planes as an array of the kind, or lists of planes as a list of arrays."""
+    """Join planes to an array of the kind, or lists of planes to a list of arrays."""
     if isinstance(planes[0], (list, tuple)):
         split = numbers if numbers is not None else [None] * len(planes[0])
         return type(planes[0])(_joined(kind, parts, n, first) for *parts, n in zip(*planes, split, strict=True))
@@ -81,12 +81,12 @@ def _structural(name: str) -> Callable[..., Any]:
     def run(self: Structure, *args: object, **kwargs: object) -> Any:
         if not _holds([args]):
             return function(*args, **kwargs)
-        given = [_lifted(self.kind, a) for a in args]
+        operands = [_lifted(self.kind, a) for a in args]
 
         def move(pick: Callable[[Any], object]) -> Any:
-            return function(*[_picked(a, pick) for a in given], **kwargs)
+            return function(*[_picked(a, pick) for a in operands], **kwargs)
 
-        return self._moved(move, list(_arrays(given)))
+        return self._moved(move, list(_arrays(operands)))
 
     run.__name__ = run.__qualname__ = name
     run.__doc__ = f"NumPy's ``{name}``, on every plane."
@@ -101,8 +101,8 @@ for _alias, _name in _ALIASES.items():
 
 # -- creation ----------------------------------------------------------------------------------------------------------
 class Creation:
-    """``asarray`` to ``triu``. Arrays of numbers that were typed remember them (``Planes.origin``); booleans and
-    integers are plain NumPy arrays."""
+    """``asarray`` to ``triu``. Arrays of typed numbers remember these (``Planes.origin``); booleans and integers are
+    plain NumPy arrays."""
 
     kind: type[Planes]
     inf, nan, pi, e, newaxis = np.inf, np.nan, np.pi, np.e, None
@@ -120,14 +120,14 @@ class Creation:
         return int(a.size if axis is None else a.shape[axis])
 
     def asarray(self, x: object, dtype: DTypeLike | None = None, copy: object = None, **_: object) -> Any:
-        """Data as an array of the kind. NaN and infinities are refused: a mask's −inf comes by ``where``."""
+        """Return data as an array of the kind. Raises InputError for NaN and infinity; masks are made by ``where``."""
         if _plain(dtype):
             return x.astype(dtype) if isinstance(x, ArrayBase) else np.asarray(x, dtype)
         array = self.kind.of(x)
         return array.copy() if copy and array is x else array
 
     def array(self, x: object, dtype: DTypeLike | None = None, **_: object) -> Any:
-        """As ``asarray``, always another array."""
+        """Return data as a new array of the kind."""
         return self.asarray(x, dtype, copy=True)
 
     def astype(self, a: Any, dtype: DTypeLike, **_: object) -> Any:

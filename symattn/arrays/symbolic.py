@@ -33,7 +33,7 @@ class Symbolic(Entries):
     holds = "SymPy's expressions"
     sentinel = -1e4
 
-    def told(self) -> Callable[[tuple[int, ...]], Text]:
+    def printer(self) -> Callable[[tuple[int, ...]], Text]:
         return lambda at: (element(self.planes[0][at], from_sympy),)
 
     @classmethod
@@ -63,7 +63,7 @@ class Symbolic(Entries):
 
     @classmethod
     def same(cls, x: Any, y: object) -> bool:
-        """True if SymPy shows x − y = 0 and balls at a rational point agree; False if they are disjoint there."""
+        """Return whether x = y: True if SymPy shows it and balls at a rational point overlap, False if disjoint."""
         if x == y:
             return True
         difference = x - y
@@ -83,7 +83,7 @@ class Symbolic(Entries):
 
     @classmethod
     def letters(cls, name: str, *shape: int, start: int = 1) -> Self:
-        """An array of letters with their indices: ``letters("q", 2, 3)`` is q_11 … q_23 (``q_1_11`` from ten on)."""
+        """Return an array of letters with indices: ``letters("q", 2, 3)`` is q_11 … q_23 (``q_1_11`` from ten on)."""
         wide = max(shape, default=1) + start > 10
         entries = np.empty(shape, dtype=object)
         for index in np.ndindex(*shape):
@@ -111,7 +111,7 @@ def overlap_at_a_point(expression: Any) -> bool:
     unknowns = sorted(expression.free_symbols, key=str)
 
     def work() -> bool:
-        # Values as if at random, and always the same: (7 i² + 3) mod 101 / 37 are distinct for small i.
+        # Fixed values that look random: (7 i² + 3) mod 101 / 37 are distinct for small i.
         values = {x: flint.arb(flint.fmpq((7 * i * i + 3) % 101 + 1, 37)) for i, x in enumerate(unknowns)}
         return bool(flint.arb(0).overlaps(ball_of(expression, values)))
 
@@ -119,7 +119,7 @@ def overlap_at_a_point(expression: Any) -> bool:
 
 
 def ball_of(expression: Any, values: Mapping[Any, Any]) -> Any:
-    """The ball of a SymPy expression whose letters have the given balls. Raises ``Refused`` by name otherwise."""
+    """Return the ball of a SymPy expression from the balls of its letters. Raises Refused for other functions."""
     if expression in values:
         return values[expression]
     if expression.is_Rational:

@@ -1,8 +1,8 @@
-"""``tape``: an array that remembers what it was computed from, over arrays of any kind. Reverse differentiation.
+"""``tape``: arrays that remember what they were computed from, over arrays of any kind. Reverse differentiation.
 
-Every operation is that of the kind below, on its arrays as they are, and puts down how a gradient of the result is
-pulled back to the operands. One run and one way back give the gradients by all inputs, whatever their sizes; ``dual``
-runs once for each direction and checks it. What is constant where it is differentiable (comparisons, orders) is plain.
+Every operation is that of the kind below, on its unchanged arrays, and records how a gradient of the result is pulled
+back to the operands. One run and one backward pass give the gradients of all inputs, whatever their sizes; ``dual``
+runs once for each direction and checks it. Results that are locally constant (comparisons, orders) are plain arrays.
 
     x = tape(namespace).variable(array)
     y = f(x)
@@ -35,14 +35,14 @@ Ties = Literal["refuse", "second"]
 
 
 class Delayed(NamedTuple):
-    """The shape of a value, and what makes it where it is read: the way back through one step may not need it."""
+    """The shape of a value, and the function that computes it when it is read: the backward pass may not need it."""
 
     shape: tuple[int, ...]
     make: Callable[[], Any]
 
 
 class Taped(ArrayBase):
-    """A ``value`` of the kind below, and its ``sources``: each an operand with the pull of gradients back to it."""
+    """A ``value`` of the kind below, and its ``sources``: operands with the functions that pull gradients back."""
 
     holds = "values that know what they were computed from"
     under: ClassVar[Any]  # the namespace of the values
@@ -56,22 +56,22 @@ class Taped(ArrayBase):
 
     @classmethod
     def variable(cls, value: Array) -> Self:
-        """An array that gradients are wanted by."""
+        """Return an array with respect to which gradients are computed."""
         return cls(value, moves=True)
 
     @classmethod
     def lift(cls, data: object) -> Self:
-        """A constant."""
+        """Return a constant."""
         return cls(cls.under.asarray(data))
 
     @classmethod
     def of(cls, x: object) -> Self:
-        """An operand as an array of this kind, a constant if it was none."""
+        """Return an operand as an array of this kind; other arrays become constants."""
         return x if isinstance(x, cls) else cls.lift(x)
 
     @classmethod
     def result(cls, x: object) -> Any:
-        """Return the result of a function of the kind below as a constant; booleans, integers and words as they are."""
+        """Return the result of a function of the kind below as a constant; booleans, integers and text stay."""
         if isinstance(x, (list, tuple)):
             return type(x)(map(cls.result, x))
         floats = cls.under is np and isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biuO"
@@ -91,10 +91,10 @@ class Taped(ArrayBase):
             self._value = self._value.make()
         return self._value
 
-    def told(self) -> Callable[[tuple[int, ...]], Text] | None:
-        from symattn.arrays.shown import teller
+    def printer(self) -> Callable[[tuple[int, ...]], Text] | None:
+        from symattn.arrays.shown import printer_of
 
-        return teller(self.value)
+        return printer_of(self.value)
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -131,10 +131,10 @@ class Taped(ArrayBase):
 
 @cache
 def tape(under: object, ties: Ties = "refuse") -> type[Taped]:
-    """The kind of taped arrays over the namespace ``under``: NumPy, or that of a kind.
+    """Return the kind of taped arrays over the namespace ``under``: NumPy, or that of a kind.
 
-    ``ties`` says what becomes of a maximum of equals, such as ReLU at 0, where a gradient arrives at it: raise
-    Undecided, or take that of the second (0 for ReLU, as frameworks do, and as here on floats, which do not know).
+    ``ties`` says what happens if a gradient arrives at a maximum of equal arguments, such as ReLU at 0: raise
+    Undecided, or give it to the second one (0 for ReLU, as in frameworks, and always on floats).
     """
     kind = getattr(under, "kind", None)
     fields = {"name": f"tape over {getattr(kind, 'name', 'NumPy')}", "under": under, "ties": ties}
@@ -143,18 +143,18 @@ def tape(under: object, ties: Ties = "refuse") -> type[Taped]:
     return result
 
 
-def pull_back(ends: Iterable[tuple[Taped, Any]], wanted: Sequence[Taped]) -> list[Any]:
-    """Σ ⟨g, ∂y/∂x⟩ over the pairs (y, g) of ``ends``, for every x of ``wanted``: an array of its shape."""
+def pull_back(ends: Iterable[tuple[Taped, Any]], inputs: Sequence[Taped]) -> list[Any]:
+    """Return Σ ⟨g, ∂y/∂x⟩ over the pairs (y, g) in ``ends``, for every x in ``inputs``, in its shape."""
     result: dict[int, Any] = {}
     ends = [(y, g) for y, g in ends if y.moves]
     for y, g in ends:
         _collect(result, y, g)
-    remaining = {id(x) for x in wanted}
+    remaining = {id(x) for x in inputs}
     for y in reversed(_in_order([y for y, _ in ends])):
         g = result[id(y)] if id(y) in remaining else result.pop(id(y))
         for x, pull in y.sources:
             _collect(result, x, pull(g))
-    return [result[id(x)] if id(x) in result else x.under.zeros_like(x.value) for x in wanted]
+    return [result[id(x)] if id(x) in result else x.under.zeros_like(x.value) for x in inputs]
 
 
 def _collect(results: dict[int, Any], x: Taped, g: Array) -> None:
@@ -162,7 +162,7 @@ def _collect(results: dict[int, Any], x: Taped, g: Array) -> None:
 
 
 def _in_order(ends: Sequence[Taped]) -> list[Taped]:
-    """Everything that ``ends`` were computed from, and they, each after its operands."""
+    """Return ``ends`` and all arrays that they were computed from, each after its operands."""
     order: list[Taped] = []
     seen: set[int] = set()
     stack = [(y, False) for y in ends]
@@ -177,8 +177,8 @@ def _in_order(ends: Sequence[Taped]) -> list[Taped]:
     return order
 
 
-# -- the namespace: each function runs on the kind below and puts down its pull ----------------------------------------
-#: Functions that do not change when their arguments move a little: their results are constants.
+# -- the namespace: each function runs on the kind below and records how gradients are pulled back ---------------------
+#: Functions that are locally constant: their results are constants.
 _LOCALLY_CONSTANT = frozenset(
     [
         *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "logical_and", "logical_or"),
@@ -197,18 +197,18 @@ class TapedReductions:
 
     def sum(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
         value = self.under.sum(x.value, axis=axis, keepdims=keepdims)
-        return self.kind(value, [(x, lambda g: spread(self.under, g, x.plain_shape, axis, keepdims))])
+        return self.kind(value, [(x, lambda g: spread(self.under, g, x.plain_shape, axis))])
 
     def mean(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
         value = self.under.mean(x.value, axis=axis, keepdims=keepdims)
         times = x.size // (int(np.prod(np.shape(value), dtype=int)) or 1)
-        return self.kind(value, [(x, lambda g: spread(self.under, g, x.plain_shape, axis, keepdims) / times)])
+        return self.kind(value, [(x, lambda g: spread(self.under, g, x.plain_shape, axis) / times)])
 
     def cumulative_sum(self, x: Any, axis: int = -1) -> Any:
         sums, flip = self.under.cumulative_sum, self.under.flip
 
         def pull(g: object) -> Any:
-            """Σ over the places from each place on."""
+            """Sum over each place and all later ones."""
             return flip(sums(flip(g, axis=axis), axis=axis), axis=axis)
 
         return self.kind(sums(x.value, axis=axis), [(x, pull)])
@@ -228,8 +228,8 @@ class TapedReductions:
 
         def pull(k: int) -> Pull:
             def run(g: Array) -> Any:
-                both = self.under.stack([self.under.broadcast_to(self.under.asarray(x), g.shape) for x in pair])
-                shares = of_maximum(self.kind, g[None], value[None], both, 0)
+                candidates = self.under.stack([self.under.broadcast_to(self.under.asarray(x), g.shape) for x in pair])
+                shares = of_maximum(self.kind, g[None], value[None], candidates, 0)
                 return to_shape(self.under, shares[k], np.shape(pair[k]))
 
             return run
@@ -250,9 +250,9 @@ offer_all(TapedReductions)
 
 
 class TapedNamespace(TapedReductions, LinearReductions):
-    """The functions that taped arrays of ``kind`` offer; of plain arrays alone they are those of the kind below."""
+    """The functions that taped arrays of ``kind`` offer; of plain arrays they are those of the kind below."""
 
-    # What is made of others is made alike.
+    # Composed functions are the same as elsewhere.
     var, std, min, amin, prod = Reductions.var, Reductions.std, Reductions.min, Reductions.amin, Reductions.prod
     _count, _over, _prod, _to_front = Reductions._count, Reductions._over, Reductions._prod, Reductions._to_front
     abs, clip = Elementwise.abs, Elementwise.clip
@@ -288,9 +288,9 @@ class TapedNamespace(TapedReductions, LinearReductions):
         sources = [(x, pull(k)) for k, x in enumerate(args) if isinstance(x, Taped)]
         return self.kind(y, sources) if sources else self.kind.result(y)
 
-    # -- elements that are moved --------------------------------------------------------------------------------------
+    # -- functions that move elements ---------------------------------------------------------------------------------
     def moved(self, x: Any, function: Callable[[Any], Any]) -> Any:
-        """``function`` of x, which only moves elements, and moves those of NumPy's arrays alike."""
+        """Apply ``function``, which only moves elements and does so with NumPy's arrays, too."""
 
         def pull(g: Any) -> Any:
             return scattered(self.under, g, function(np.arange(x.size).reshape(x.plain_shape)), x.plain_shape)
@@ -298,9 +298,9 @@ class TapedNamespace(TapedReductions, LinearReductions):
         return self.kind(function(x.value), [(x, pull)])
 
     def _moves(self, name: str, *args: object, **how: object) -> Any:
-        """A function that moves elements of one array or several into one or several: each remembers its place."""
-        given = [_lifted(self.kind, a) for a in args]
-        arrays = list(_arrays(given))
+        """Apply a function that moves elements of arrays into one array or several, and record their places."""
+        operands = [_lifted(self.kind, a) for a in args]
+        arrays = list(_arrays(operands))
         if not arrays:
             return self._constant(name, *args, **how)
         ends = np.cumsum([0, *(x.size for x in arrays)])
@@ -310,7 +310,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
             def of(x: Taped) -> Any:
                 return numbered[id(x)] + np.arange(x.size).reshape(x.plain_shape)
 
-            return getattr(np, name)(*[_picked(a, of) for a in given], **how)
+            return getattr(np, name)(*[_picked(a, of) for a in operands], **how)
 
         def made(value: object, part: int | None) -> Any:
             def pull(x: Taped) -> Pull:
@@ -320,7 +320,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
 
             return self.kind(value, [(x, pull(x)) for x in dict(zip(map(id, arrays), arrays, strict=True)).values()])
 
-        result = getattr(self.under, name)(*[_picked(a, _bare) for a in given], **how)
+        result = getattr(self.under, name)(*[_picked(a, _bare) for a in operands], **how)
         return [made(r, i) for i, r in enumerate(result)] if isinstance(result, list | tuple) else made(result, None)
 
     def tril(self, x: Any, k: int = 0) -> Any:
@@ -329,14 +329,14 @@ class TapedNamespace(TapedReductions, LinearReductions):
     def triu(self, x: Any, k: int = 0) -> Any:
         return self.where(np.tri(x.shape[-2], x.shape[-1], k - 1) == 0, x, 0)
 
-    # -- functions with arguments that are no arrays ------------------------------------------------------------------
+    # -- functions with arguments other than arrays -------------------------------------------------------------------
     def asarray(self, x: object, dtype: object = None, **how: object) -> Any:
         return self.astype(x, dtype) if isinstance(x, Taped) else self._constant("asarray", x, dtype=dtype, **how)
 
     array = asarray
 
     def astype(self, x: object, dtype: Any, **_: object) -> Any:
-        """Cast forth, and the gradient cast back; to booleans and integers, constants."""
+        """Cast the array, and its gradient back; booleans and integers are constants."""
         if not isinstance(x, Taped):
             return self._constant("astype", x, dtype)
         if dtype is None or dtype == x.dtype:
@@ -352,7 +352,7 @@ class TapedNamespace(TapedReductions, LinearReductions):
         return self._constant("full", shape, fill_value, dtype=dtype)
 
     def pow(self, x: Any, exponent: Any) -> Any:
-        """x to the power of a number."""
+        """Return x to the power of a number."""
         if isinstance(exponent, Taped):
             raise Refused(f"{self.kind.name}: a power with an array in the exponent")
         x, xp = self.kind.of(x), self.under
@@ -368,7 +368,7 @@ def _bare(x: object) -> Any:
 
 
 def _of_range(xp: Functions, g: Any, places: np.ndarray, start: int, shape: tuple[int, ...]) -> Any:
-    """Return the part of g that belongs to an array of this shape, whose elements are numbered from ``start`` on."""
+    """Return the part of g that belongs to the array of this shape whose elements are numbered from ``start`` on."""
     flat = np.reshape(places, -1)
     mine = np.flatnonzero((flat >= start) & (flat < start + np.prod(shape, dtype=int)))
     return scattered(xp, xp.take(xp.reshape(g, (-1,)), mine, axis=0), flat[mine] - start, shape)

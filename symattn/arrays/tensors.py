@@ -1,7 +1,7 @@
-"""torch's tensors as a kind of array: what torch lacks of the array standard, or has under another name.
+"""torch's tensors as a kind of array: functions of the array standard that torch lacks or calls by another name.
 
-Everything else is torch's own function of that name. Arrays are made on the device of the tensors they meet, so that
-nothing is copied from one device to another.
+All others are torch's own functions. Arrays are created on the device of the tensors at hand, so that nothing is copied
+between devices.
 Source: Python array API standard, 2024.12.
 """
 
@@ -17,7 +17,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.plain import numbers
 from symattn.document.errors import MissingExtra
 
-#: Types by their class in the standard, as torch names them.
+#: torch's names of dtypes by their class in the standard.
 _CLASSES = {
     "bool": ("bool",),
     "integral": ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -55,7 +55,7 @@ class Tensors:
     # -- types --------------------------------------------------------------------------------------------------------
     def isdtype(self, dtype: object, kind: object) -> bool:
         kinds = kind if isinstance(kind, tuple) else (kind,)
-        return any(getattr(self.torch, name) == dtype for one in kinds for name in _CLASSES[one])
+        return any(getattr(self.torch, name) == dtype for dtypes in kinds for name in _CLASSES[dtypes])
 
     def astype(self, x: Any, dtype: Any, copy: bool = True) -> Any:
         return x.to(dtype, copy=copy)
@@ -67,8 +67,8 @@ class Tensors:
     def minimum(self, a: object, b: object) -> Any:
         return self.torch.minimum(*self._both(a, b))
 
-    def _both(self, a: Any, b: Any) -> tuple[Any, Any]:
-        """Operands as tensors: a number is of the type of the other one."""
+    def _tensors(self, a: Any, b: Any) -> tuple[Any, Any]:
+        """Return the operands as tensors; a number gets the dtype of the other one."""
         tensor = self.torch.is_tensor
         return (
             a if tensor(a) else self.asarray(a, dtype=b.dtype),
@@ -115,18 +115,18 @@ class Tensors:
         return self.torch.linalg.vecdot(a, b, dim=axis)
 
     def unique(self, x: object, axis: int, return_inverse: bool) -> Any:
-        """As NumPy's ``unique``, which the standard has of whole arrays alone."""
+        """Do as NumPy's ``unique``; in the standard it takes no axis."""
         return self.torch.unique(x, dim=axis, return_inverse=return_inverse)
 
 
 def is_tensor(x: object) -> bool:
-    """Return whether x is one of torch's, without importing torch."""
+    """Return whether x is a tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
 
 def namespace(tensor: Any) -> Tensors:
-    """The functions that tensors on the device of this one share. Raises AttributeError for what is no tensor."""
+    """Return the functions of tensors on the device of this one. Raises AttributeError if it is not a tensor."""
     if not is_tensor(tensor):
         raise AttributeError(f"{type(tensor).__name__!r} object has no attribute '__array_namespace__'")
     return Tensors(sys.modules["torch"], tensor.device)
@@ -161,10 +161,10 @@ class TensorKind:
         return self.xp.float64
 
     def lift(self, data: object) -> Any:
-        """Data rounded to float64; NaN and infinity are refused."""
+        """Return data rounded to float64. Raises InputError for NaN and infinity."""
         return self.xp.asarray(numbers(self.name, data))
 
 
 def copied(array: Any) -> Any:
-    """A tensor as an array of NumPy; an array as it is."""
+    """Return a tensor as a NumPy array; other arrays are returned as they are."""
     return array.cpu().numpy() if is_tensor(array) else array

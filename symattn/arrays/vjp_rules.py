@@ -1,6 +1,7 @@
 """How gradients are pulled back through functions: the rules of ``tape``, as functions of plain arrays of any kind.
 
-g is the gradient by the result y, xp the namespace of all. Source: A. Griewank, A. Walther (2008), §3.2 and table 5.3.
+g is the gradient of the result y, xp the namespace of all arrays. Source: A. Griewank, A. Walther (2008), §3.2 and
+table 5.3.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Rule = Callable[..., Any]
 
 
 def _finite(xp: Functions, x: Array) -> Any:
-    """x with 0 where −∞ stands: a forbidden score moves nothing."""
+    """Return x with 0 in place of −∞, as a forbidden score has no gradient."""
     return xp.where(xp.isneginf(x), 0, x) if np.shape(x) else x
 
 
@@ -47,7 +48,7 @@ ELEMENTWISE: dict[str, tuple[Rule, ...]] = {
 
 
 def to_shape(xp: Functions, g: Array, shape: tuple[int, ...]) -> Any:
-    """The sum over the axes along which an array of the given shape was broadcast."""
+    """Sum g over the axes along which an array of ``shape`` was broadcast."""
     extra = len(g.shape) - len(shape)
     wide = [extra + k for k, n in enumerate(shape) if n == 1 and g.shape[extra + k] != 1]
     if not extra and not wide:
@@ -55,15 +56,15 @@ def to_shape(xp: Functions, g: Array, shape: tuple[int, ...]) -> Any:
     return xp.reshape(xp.sum(g, axis=(*range(extra), *wide)), shape)
 
 
-def spread(xp: Functions, g: Array, shape: tuple[int, ...], axis: Any, kept: bool) -> Any:
-    """The gradient of a sum over ``axis`` for each of the summands, in their shape."""
+def spread(xp: Functions, g: Array, shape: tuple[int, ...], axis: Any) -> Any:
+    """Return the gradient of each summand of a sum over ``axis``, in the shape of the summands."""
     axes = range(len(shape)) if axis is None else (axis,) if isinstance(axis, int | np.integer) else axis
     summed = {k % len(shape) for k in axes}
     return xp.broadcast_to(xp.reshape(g, [1 if k in summed else n for k, n in enumerate(shape)]), shape)
 
 
 def scattered(xp: Functions, g: Array, places: Any, shape: tuple[int, ...]) -> Any:
-    """The sum of the elements of g that were taken from each place of an array; ``places`` are flat indices into it."""
+    """Sum the elements of g that were taken from each place of an array; ``places`` are flat indices into it."""
     size = int(np.prod(shape, dtype=int))
     flat, taken = xp.reshape(g, (-1,)), np.reshape(places, -1)
     if not taken.size:
@@ -78,7 +79,7 @@ def scattered(xp: Functions, g: Array, places: Any, shape: tuple[int, ...]) -> A
 
 
 def _grouped(xp: Functions, g: Array, order: np.ndarray, times: np.ndarray) -> Any:
-    """The sums of the first times₀ elements of g in an order, of the next times₁, …"""
+    """Return the sums of the first times₀ elements of g in ``order``, of the next times₁, …"""
     if times.min() == times.max():
         return xp.sum(xp.reshape(xp.take(g, order, axis=0), (times.size, -1)), axis=1)
     first = np.cumsum(times) - times
@@ -89,19 +90,19 @@ def _grouped(xp: Functions, g: Array, order: np.ndarray, times: np.ndarray) -> A
 
 
 def of_maximum(kind: Any, g: Array, top: Array, x: Array, axes: Any) -> Any:
-    """The gradient of a maximum for each of the candidates x; g and the maximum ``top`` have the reduced axes.
+    """Return the gradient of a maximum for each of the candidates x; g and the maximum ``top`` have the reduced axes.
 
-    Where nothing arrives, as at the maximum that softmax subtracts, nothing is asked. A single largest candidate gets
-    all. Of equal ones the derivative is not unique: decided kinds refuse, or the last gets it if ``ties`` says so, as
-    on floats. Where balls overlap (and where rounding may decide), every candidate that may be the largest gets
-    [0, 1] g: that encloses all. Where all are forbidden nothing moves.
+    If g is 0, as at the maximum that softmax subtracts, nothing is compared. A single largest candidate gets all. For
+    equal ones the derivative is not unique: decided kinds refuse, or the last one gets it if ``ties`` says so, as on
+    floats. If balls overlap (or rounding may decide), every candidate that may be the largest gets [0, 1] g, which
+    encloses all derivatives. If all are forbidden, the gradient is 0.
     """
     xp = kind.under
     g = xp.where(xp.isneginf(top), 0, g)
     if _vanishes(xp, g):
         return xp.broadcast_to(0 * g, np.shape(x))
     if getattr(getattr(xp, "kind", None), "name", "").partition(" ")[0] in ("ball", "rounded", "enclosure"):
-        # Elements stand for any number in a range, so that which one is the largest may be open.
+        # Elements are ranges of numbers, so it may be open which one is the largest.
         return g * _shares(xp, x, top, axes)
     largest = np.asarray(xp.equal(x, top)) & np.ones(np.shape(x), dtype=bool)
     if kind.ties == "refuse" and _exact(xp):
@@ -119,14 +120,14 @@ def _vanishes(xp: Any, g: Array) -> bool:
 
 
 def _exact(xp: Any) -> bool:
-    """Return whether equality is that of numbers, and not of what rounding made of them."""
+    """Return whether equality is that of exact numbers, not of rounded ones."""
     from symattn.arrays.entries import Entries
 
     return isinstance(getattr(xp, "kind", None), type) and issubclass(xp.kind, Entries)
 
 
 def _last(largest: np.ndarray, axes: Any) -> np.ndarray:
-    """One True for each maximum: the last one, in the order of the axes."""
+    """Return one True for each maximum: the last one in the order of the axes."""
     axes = (axes,) if isinstance(axes, int | np.integer) else tuple(axes)
     front = np.moveaxis(largest, axes, range(len(axes)))
     rows = front.reshape(-1, *front.shape[len(axes) :])
@@ -135,7 +136,7 @@ def _last(largest: np.ndarray, axes: Any) -> np.ndarray:
 
 
 def _shares(xp: Functions, x: Array, top: object, axes: object) -> Any:
-    """For each element 1 if it is the largest, 0 if another is larger, and else [0, 1]."""
+    """Return for each element 1 if it is the largest, 0 if another is larger, else [0, 1]."""
     wide = xp.broadcast_to(top, np.shape(x))
     may = ~np.asarray(xp.isneginf(x)) & np.ones(np.shape(x), dtype=bool)
     if hasattr(xp.kind, "may_reach"):
@@ -149,7 +150,7 @@ def _shares(xp: Functions, x: Array, top: object, axes: object) -> Any:
 
 
 def _of_candidates(xp: Any, may: np.ndarray, axes: Any) -> Any:
-    """1 for the only element that may be the largest, [0, 1] for each of several."""
+    """Return 1 for the only element that may be the largest, or [0, 1] for each of several."""
     import flint
 
     alone = np.sum(may, axis=axes, keepdims=True) == 1

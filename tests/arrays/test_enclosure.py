@@ -419,7 +419,7 @@ def test_work_that_waits_does_not_see_later_changes() -> None:
         halves = s * 0.5
         shifted = halves - interval((0.9, 1.1), (1.9, 2.1))[:, None]
         thirds = halves / xp.asarray([[3.0], [3.0]])
-        assert all(isinstance(x._made, EnclosedWork) for x in (halves, shifted, thirds))
+        assert all(isinstance(x._content, EnclosedWork) for x in (halves, shifted, thirds))
         write(s)
         assert halves.mid.tolist() == [[0.5, 1, 2], [0.25, 1.5, 0.5]]
         write(halves)

@@ -1,11 +1,11 @@
-"""The planes of ``enclosure``, how numbers become elements, and factors that a row has in common.
+"""The planes of ``enclosure``, how numbers become elements, and unknown numbers that are common to a row.
 
 An element is a pair (c, r) of floats:
 
-    c finite           the number x is in [c − r, c + r]; r = +∞ says nothing but that it is a number
+    c finite           the number x is in [c − r, c + r]; r = +∞ says only that it is a number
     c = −∞, r = 0      forbidden: −∞, which only masks make
-    c = NaN, r = 0     undefined: 0/0 and what was computed from it
-    c = NaN, r = +∞    open: nothing is said, not even that there is a value, as after a division by what may be zero
+    c = NaN, r = 0     undefined: 0/0 and everything computed from it
+    c = NaN, r = +∞    open: nothing is known, not even that there is a value, as after a division by a possible zero
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from symattn.arrays.structure import _holds
 from symattn.document.errors import InputError, Refused
 from symattn.document.model import Text
 
-_BITS = 128  # of the balls by which other numbers than floats come in
-_READS = 2  # so often work is done where it is read, before it is written down
+_BITS = 128  # of the balls through which numbers other than floats are read
+_READS = 2  # delayed work is repeated for this many readers before its result is stored
 
 
 @dataclass(frozen=True, eq=False)
 class Common:
-    """An unknown number t per row, |t| ≤ ``reach``, that the last axis has in common.
+    """An unknown number t per row, |t| ≤ ``reach``, common to all elements along the last axis.
 
-    What holds it encloses not its elements x but x − t (a ``shift``) or x e^{−t}: then t need not be known where it
-    cancels. The largest score is subtracted from a row and e/Σe does not depend on it, so that its radius is not added.
-    ``reach`` has length 1 along the last axis; ``source`` is the same object for all that have t in common.
+    Arrays with it enclose not their elements x but x − t (a ``shift``) or x e^{−t}, so that t need not be known where
+    it cancels: the largest score is subtracted from a row and e/Σe does not depend on it, so its radius is not added.
+    ``reach`` has length 1 along the last axis; ``source`` is the same object for all arrays that share t.
     """
 
     source: object
@@ -47,11 +47,11 @@ class Common:
     shift: bool
 
     def cancels(self, other: Common) -> bool:
-        """Return whether both are the same factor."""
+        """Return whether both are the same factor e^t."""
         return self.source is other.source and not self.shift and not other.shift
 
     def widened(self, mid: np.ndarray, rad: np.ndarray) -> np.ndarray:
-        """Radii of x: r + ρ, or r + (|c| + r)(e^ρ − 1), with e^ρ − 1 ≤ ρ + ρ² for ρ ≤ 1."""
+        """Return radii of x: r + ρ, or r + (|c| + r)(e^ρ − 1), with e^ρ − 1 ≤ ρ + ρ² for ρ ≤ 1."""
         if self.shift:
             wide = (rad + self.reach) * UP
         else:
@@ -62,44 +62,44 @@ class Common:
 
 
 class Core(Planes):
-    """Midpoints and radii, and what they have in common."""
+    """Arrays of midpoints and radii, perhaps with a ``common`` unknown per row."""
 
     name: ClassVar[str] = "enclosure"
     holds = "balls of a midpoint and a radius, in each of which its number lies"
     common: Common | None = None
-    own: bool = False  # whether nothing else shares their memory
-    positive: bool = False  # whether all numbers among them are known to be so, but for 0 itself with no radius
+    own: bool = False  # whether no other array shares the memory
+    positive: bool = False  # whether all numbers are known to be positive, except exact zeros
     _settled: np.ndarray | None = None
     _readers: WeakSet[EnclosedWork] | None = None
 
     def __init__(self, mid: np.ndarray, rad: np.ndarray) -> None:
-        self._made: Parts | EnclosedWork = Parts(mid, rad)
+        self._content: Parts | EnclosedWork = Parts(mid, rad)
 
     @classmethod
     def made(cls, out: Parts | EnclosedWork, common: Common | None = None, of: Core | None = None) -> Self:
-        """A new array of what was computed, or, ``of`` an array that it reads, is to be."""
+        """Return a new array of computed parts, or of work that is still to be done and reads the array ``of``."""
         array = cls.__new__(cls)
-        array._made, array.common, array.own = out, common, True
+        array._content, array.common, array.own = out, common, True
         if of is not None and isinstance(out, EnclosedWork):
             of._readers = of._readers or WeakSet()
             of._readers.add(out)
         return array
 
-    # -- what is read of them -----------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
     @property
     def planes(self) -> tuple[np.ndarray, ...]:  # type: ignore[override]
-        """Midpoints and radii of the elements, to be moved or written on: what is in common is forgotten, and what is
-        to be computed of them is computed before."""
+        """Midpoints and radii, which may be overwritten: the common unknown is merged into the radii, and pending work
+        that reads them is done first."""
         for work in list(self._readers or ()):
             work.settled()
         mid, rad = self.parts.pair
-        self._made, self.common, self._settled, self._readers = Parts(mid, rad), None, None, None
+        self._content, self.common, self._settled, self._readers = Parts(mid, rad), None, None, None
         self.own = self.positive = False
         return mid, rad
 
     @property
     def plain_shape(self) -> tuple[int, ...]:
-        return self._made.shape if isinstance(self._made, EnclosedWork) else self._made.mid.shape
+        return self._content.shape if isinstance(self._content, EnclosedWork) else self._content.mid.shape
 
     @property
     def size(self) -> int:
@@ -107,12 +107,12 @@ class Core(Planes):
 
     @property
     def mid(self) -> np.ndarray:
-        """Midpoints, to be read."""
+        """Midpoints, read-only."""
         return self.raw.mid
 
     @property
     def rad(self) -> np.ndarray:
-        """Radii, to be read."""
+        """Radii, read-only."""
         if self.common is None:
             return self.raw.rad
         if self._settled is None:
@@ -123,10 +123,10 @@ class Core(Planes):
 
     @property
     def raw(self) -> Parts:
-        """Midpoints and radii but for what is in common."""
-        if isinstance(self._made, EnclosedWork):
-            self._made = self._made.settled()
-        return self._made
+        """Midpoints and radii without the common unknown."""
+        if isinstance(self._content, EnclosedWork):
+            self._content = self._content.settled()
+        return self._content
 
     @property
     def parts(self) -> Parts:
@@ -134,19 +134,19 @@ class Core(Planes):
 
     @property
     def source(self) -> Parts | EnclosedWork:
-        """As ``raw``, or the work that makes it where that is cheap: it may be done twice rather than written down."""
-        work = self._made
+        """``raw``, or the work that computes it, which is cheap enough to be repeated rather than stored."""
+        work = self._content
         if not isinstance(work, EnclosedWork) or work.reads >= _READS:
             return self.raw
         work.reads += 1
         return work
 
-    # -- numbers in ---------------------------------------------------------------------------------------------------
+    # -- lifting ------------------------------------------------------------------------------------------------------
     @classmethod
     def lift(cls, data: object) -> Self:
-        """Data as they are: floats and integers that float64 holds are exact, others are enclosed.
+        """Return an array of the data: floats and integers that float64 holds are exact, others are enclosed.
 
-        Raises Refused for arrays where the processor was told to round in other ways, or to flush subnormal numbers.
+        Raises Refused for arrays if the processor is set to another rounding mode, or flushes subnormal numbers.
         """
         if isinstance(data, (list, tuple)) and _holds(data):
             stacked: Self = cls.xp.stack([cls.of(x) for x in data])
@@ -173,7 +173,7 @@ class Core(Planes):
 
     @classmethod
     def of_balls(cls, data: object) -> Self:
-        """Numbers of other sorts, or balls: midpoints rounded, radii enlarged by what that changes."""
+        """Return an enclosure of other numbers, or balls: midpoints are rounded, and radii enlarged by the error."""
         with flint.ctx.workprec(max(_BITS, flint.ctx.prec)):
             entries = (data if isinstance(data, Ball) else Ball.lift(data)).entries
             mid, rad = np.empty(entries.shape), np.empty(entries.shape)
@@ -187,14 +187,14 @@ class Core(Planes):
         with flint.ctx.workprec(max(_BITS, flint.ctx.prec)):
             return cls.of_balls(make(Ball.lift(0)))
 
-    def told(self) -> Callable[[tuple[int, ...]], Text]:
+    def printer(self) -> Callable[[tuple[int, ...]], Text]:
         from symattn.arrays.shown import element
 
         mid, rad = self.mid, self.rad
         return lambda at: (element(_ball(float(mid[at]), float(rad[at]))),)
 
     def balls(self) -> Ball:
-        """The elements as balls; −∞ and what is undefined as in every kind, what is open as undefined."""
+        """Return the elements as balls; −∞ and undefined elements as in every kind, open ones as undefined."""
         out = np.empty(self.plain_shape, dtype=object)
         for index, c in np.ndenumerate(self.mid):
             out[index] = _ball(float(c), float(self.rad[index]))
@@ -206,12 +206,12 @@ class Core(Planes):
 
     @classmethod
     def like(cls, a: Self) -> Self:
-        """Another array with the same elements, and with what they have in common."""
+        """Return a new array with the same elements and the same common unknown."""
         return cls.made(Parts(a.raw.mid.copy(), a.raw.rad.copy(), a.raw.finite), a.common)
 
 
 def _as_floats(data: object) -> np.ndarray | None:
-    """A new float64 array of the same numbers, if they are given as floats or as integers that are held exactly."""
+    """Return a new float64 array of the same numbers, if they are floats or integers that float64 holds, else None."""
     try:
         plain = np.asarray(data)
     except (TypeError, ValueError, Refused):
@@ -226,12 +226,12 @@ def _as_floats(data: object) -> np.ndarray | None:
 
 
 def _is_short(data: Any) -> bool:
-    """Return whether it is one of Python's numbers that float64 holds, as most constants are."""
+    """Return whether it is a number of Python that float64 holds, as most constants are."""
     return data.__class__ in (int, float) and -(2**53) <= data <= 2**53
 
 
 def _pair(x: Any) -> tuple[float, float]:
-    """Midpoint and radius of a ball, or of what is no number."""
+    """Return midpoint and radius of a ball, or of an element that is not a number."""
     if isinstance(x, Forbidden):
         return -np.inf, 0.0
     if isinstance(x, Undefined):

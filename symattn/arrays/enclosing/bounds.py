@@ -1,6 +1,6 @@
 """How radii are computed in float64 so that they are never too small, without switching rounding modes.
 
-Assumed of the machine: float64 of IEEE 754, rounded to nearest, with subnormal numbers; ``sqrt`` and ``/`` rounded
+Assumptions on the machine: float64 of IEEE 754, rounded to nearest, with subnormal numbers; ``sqrt`` and ``/`` rounded
 correctly, as IEEE 754 demands; sums, and products of matrices by BLAS, in any order, fused or not, but plain (not
 Strassen's). So for floats a, b and ∘ one of + − × ÷
 
@@ -10,18 +10,18 @@ with ε = 0 for + and −. And n products that are summed in any order are off b
 γ_n = n u/(1 − n u) (N. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3.1, §3.3 and lemma 3.1).
 
 Inflation. A radius is a formula E of nonnegative floats with + × ÷, √ and sums. It is computed in plain floats as F,
-and F·UP + TINY with UP = 1 + 2⁻³² and TINY = 2⁻¹⁰⁴⁰ is what is kept. That is not less than E if
+and F·UP + TINY with UP = 1 + 2⁻³² and TINY = 2⁻¹⁰⁴⁰ is stored. That is not less than E if
 
     (i)  no number in it passes more than k = 2²⁰ + 64 roundings, and
-    (ii) what underflows in it is less than 2³⁰ η in all, counted in the result.
+    (ii) all underflows in it change the result by less than 2³⁰ η in total.
 
 Proof. Every rounding multiplies or divides by at least 1 − u, and nothing is subtracted, so F ≥ E (1 − u)^k − 2³⁰ η,
 and (1 − u)^k ≥ 1 − k u ≥ 1 − 2⁻³³ − 2⁻⁴⁷. The product is rounded: fl(F·UP) ≥ F·UP (1 − u) − η/2, and
 (1 − 2⁻³³ − 2⁻⁴⁷)(1 + 2⁻³²)(1 − u) is more than 1 + 2⁻³⁴. The last sum is rounded by 1 − u, which 1 + 2⁻³⁴ outweighs;
-and TINY (1 − u) is more than the 2³¹ η that may be lost. ∎ Where products are followed by factors of which nothing is
-known, (ii) fails; such formulas add η to what may have underflowed before they go on, which makes up for it.
+and TINY (1 − u) is more than the 2³¹ η that may be lost. ∎ If products are followed by unbounded factors, (ii)
+fails; such formulas add η to results that may have underflowed before they go on, which compensates for it.
 
-If only sums are made, TINY is not needed: sums do not underflow, and F·UP ≥ F also for subnormal F.
+For sums alone TINY is not needed: sums do not underflow, and F·UP ≥ F also for subnormal F.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ UP = 1 + 2.0**-32
 DOWN = 1 - 2.0**-32
 TINY = 2.0**-1040
 LONGEST = 1 << 20  # of sums: the k of the proof
-BLOCK = 1 << 14  # elements worked on at a time, so that they stay in the cache
-SMALL = 1 << 12  # up to so many elements, the errors of sums and products are computed and not bounded
+BLOCK = 1 << 14  # elements processed at a time, so that they stay in the cache
+SMALL = 1 << 12  # up to this many elements, the errors of sums and products are computed, not bounded
 
 
 def gamma(n: int) -> float:
-    """At least γ_n = n u/(1 − n u). Raises Refused for n > 2²⁰."""
+    """Return an upper bound of γ_n = n u/(1 − n u). Raises Refused for n > 2²⁰."""
     if n > LONGEST:
         raise Refused(f"enclosure: a sum of {n} numbers; no more than {LONGEST} are bounded")
     return n * U / (1 - n * U) * UP
 
 
 def blocks(shape: tuple[int, ...], size: int = BLOCK) -> Iterator[tuple[Any, ...]]:
-    """Indices that cut an array of this shape into parts of about ``size`` elements, in order."""
+    """Yield indices that cut an array of this shape into parts of about ``size`` elements, in order."""
     inner, k = 1, len(shape)
     while k and inner * shape[k - 1] <= size:
         k -= 1
@@ -67,13 +67,13 @@ def blocks(shape: tuple[int, ...], size: int = BLOCK) -> Iterator[tuple[Any, ...
 
 
 def sum_error(a: object, b: object, total: Any) -> Any:
-    """|a + b − fl(a + b)|, exactly, where nothing overflows. Source: Knuth's TwoSum, TAOCP 2, §4.2.2, theorem C."""
+    """|a + b − fl(a + b)|, exactly, if nothing overflows. Source: Knuth's TwoSum, TAOCP 2, §4.2.2, theorem C."""
     b_part = total - a
     return np.abs((a - (total - b_part)) + (b - b_part))
 
 
 def product_error(a: Any, b: Any, product: Any) -> Any:
-    """At least |a b − fl(a b)|, and equal to it where neither over- nor underflow is near.
+    """Return an upper bound of |a b − fl(a b)|, exact if neither over- nor underflow is near.
 
     Source: T. Dekker, A floating-point technique for extending the available precision (1971): exact if no
     intermediate result leaves the normal range, for which |a|, |b| < 2⁹⁰⁰ and |a b| > 2⁻⁹⁰⁰ suffice.
@@ -82,19 +82,19 @@ def product_error(a: Any, b: Any, product: Any) -> Any:
     error = np.abs(a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2))
     size = np.abs(product)
     far = np.maximum(np.abs(a), np.abs(b)) < 2.0**900
-    kept = far & ((size > 2.0**-900) | (a == 0) | (b == 0))
-    return np.where(kept, error, (size * U) * UP + TINY)
+    exact = far & ((size > 2.0**-900) | (a == 0) | (b == 0))
+    return np.where(exact, error, (size * U) * UP + TINY)
 
 
 def _halves(x: Array) -> tuple[Any, Any]:
-    """x as a sum of two numbers of 26 bits (Veltkamp)."""
+    """Split x into a sum of two numbers of 26 bits (Veltkamp)."""
     wide = x * (2.0**27 + 1)
     high = wide - (wide - x)
     return high, x - high
 
 
 def grid(x: np.ndarray) -> float:
-    """The largest power of two of which all elements are multiples; +∞ if all are zero."""
+    """Return the largest power of two that divides all elements; +∞ if all are zero."""
     mantissa, exponent = np.frexp(x[x != 0])
     if not mantissa.size:
         return np.inf
@@ -104,8 +104,8 @@ def grid(x: np.ndarray) -> float:
 
 
 def sums_exactly(step: float, largest: float) -> bool:
-    """Return whether sums of multiples of ``step`` are exact in any order where Σ|x| ≤ ``largest``.
+    """Return whether sums of multiples of ``step`` with Σ|x| ≤ ``largest`` are exact in any order.
 
-    All partial sums are multiples of the step below 2⁵³ of them, which floats hold.
+    All partial sums are multiples of the step below 2⁵³ steps, which floats hold.
     """
     return step == np.inf or (step >= 2.0**-1022 and largest <= 2.0**52 * step)

@@ -1,7 +1,7 @@
-"""Elementwise operations of ``enclosure``, each with the radius that its rounding and those of its operands need.
+"""Elementwise operations of ``enclosure``, each with a radius that covers its rounding and the radii of its operands.
 
-c and r are midpoints and radii, c̃ the computed midpoint of the result. u, η, UP and TINY are those of ``bounds``; what
-is written on the right of ≤ is computed, inflated and kept.
+c and r are midpoints and radii, c̃ the computed midpoint of the result. u, η, UP and TINY are those of ``bounds``; the
+right side of each ≤ is computed, inflated and stored.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from symattn.arrays.enclosing.bounds import DOWN, SMALL, TINY, UP, U, product_er
 from symattn.arrays.enclosing.work import EnclosedWork, Parts, computed, masked, mended
 from symattn.document.errors import Refused, Undecided
 
-LATER = 1 << 15  # elements of an array from which on cheap work on it waits until it is read
-FEW = 16  # times as many elements as a divisor must it have
+LATER = 1 << 15  # cheap work on arrays of at least this many elements is delayed until it is read
+FEW = 16  # an array must have this many times the elements of its divisor for the division to be delayed
 _REFUSED = "-inf (a masked score) may only be added to, or multiplied by what is known to be positive"
 
 
@@ -28,10 +28,10 @@ class EnclosedElementwise(Core):
     # -- sums ---------------------------------------------------------------------------------------------------------
     @classmethod
     def _add(cls, a: Self, b: Self) -> Self:
-        """|x + y − c̃| ≤ u|c̃| + r_a + r_b; of few elements the rounding error is computed.
+        """|x + y − c̃| ≤ u|c̃| + r_a + r_b; for few elements the rounding error is computed.
 
-        u|c̃| bounds the error of a sum also where the product u|c̃| underflows: the error is a multiple of η, and so is
-        not above the computed product. What is added to a whole row is left in common, see ``Common``.
+        u|c̃| bounds the error of a sum even if the product u|c̃| underflows: the error is a multiple of η, and so is
+        not above the computed product. A number added to a whole row becomes its common unknown, see ``Common``.
         """
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
         for x, y in ((a, b), (b, a)):
@@ -45,7 +45,7 @@ class EnclosedElementwise(Core):
     # -- products -----------------------------------------------------------------------------------------------------
     @classmethod
     def _mul(cls, a: Self, b: Self) -> Self:
-        """|x y − c̃| ≤ |c_a| r_b + r_a |c_b| + r_a r_b + u|c̃|; by ±2^k only what underflows."""
+        """|x y − c̃| ≤ |c_a| r_b + r_a |c_b| + r_a r_b + u|c̃|; multiplication by ±2^k only errs if it underflows."""
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
         x, y = (b, a) if a.size == 1 else (a, b)
         if y.size == 1 and _is_power(y.parts):
@@ -61,15 +61,15 @@ class EnclosedElementwise(Core):
 
     @classmethod
     def _times_power(cls, x: Self, y: Self, shape: tuple[int, ...]) -> Self:
-        """x·2^k: exact but for what is subnormal; ±1 changes nothing."""
+        """x·2^k: exact except for subnormal results, and always for ±1."""
         by, own = y.mid.item(), y.parts
         least = 0.0 if abs(by) == 1 else TINY
-        known = isinstance(x._made, Parts) and x._made.finite and abs(by) <= 1
-        kernel = work.times_power if known else work.times_power_anywhere
+        stays_finite = isinstance(x._content, Parts) and x._content.finite and abs(by) <= 1
+        kernel = work.times_power if stays_finite else work.times_power_anywhere
         out = cls._later(kernel, shape, x, by, abs(by), least, forbidden=lambda z: _product(z, own))
-        if not least or not isinstance(out._made, Parts) or x.rad.any():
+        if not least or not isinstance(out._content, Parts) or x.rad.any():
             return out
-        mid, rad, finite = out._made
+        mid, rad, finite = out._content
         exact = (np.abs(mid) >= 2.0**-1000) | (np.broadcast_to(x.mid, shape) == 0)
         return cls.made(Parts(mid, np.where(exact, 0.0, rad), finite))
 
@@ -77,7 +77,7 @@ class EnclosedElementwise(Core):
     def _later(
         cls, kernel: Any, shape: tuple[int, ...], x: Self, *more: Any, forbidden: Any, common: Common | None = None
     ) -> Self:
-        """Work of little cost on a large array: it waits until it is read. ``more`` are new arrays, or numbers."""
+        """Return the result of cheap work, which is delayed for a large array; ``more`` are new arrays, or numbers."""
         if x.size < LATER or not x.own or x.plain_shape != shape or x.common is not None:
             return cls.made(computed(kernel, shape, (x.parts,), *more, forbidden=forbidden), common)
         return cls.made(EnclosedWork(kernel, shape, (x.source,), *more, forbidden=forbidden), common, of=x)
@@ -87,8 +87,8 @@ class EnclosedElementwise(Core):
     def _div(cls, a: Self, b: Self) -> Self:
         """|x/y − c̃| ≤ (r_a + |c_a/c_b| r_b)/l + u|c̃| for |y| ≥ l = |c_b| − r_b > 0.
 
-        For x/y − c_a/c_b = ((x − c_a) c_b − c_a (y − c_b))/(y c_b). Where l ≤ 0 nothing is said; where y = 0 the
-        quotient is undefined. What numerator and denominator have in common cancels.
+        For x/y − c_a/c_b = ((x − c_a) c_b − c_a (y − c_b))/(y c_b). If l ≤ 0 the quotient is open; if y = 0 it is
+        undefined. A factor common to numerator and denominator cancels.
         """
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
         cancels = a.common is not None and b.common is not None and a.common.cancels(b.common)
@@ -109,11 +109,11 @@ class EnclosedElementwise(Core):
             out = mended(out, (x, y, bad), _quotient_masked(x, y))
         return cls.made(out)
 
-    # -- the larger one, comparisons ----------------------------------------------------------------------------------
+    # -- maximum, comparisons -----------------------------------------------------------------------------------------
     @classmethod
     def _maximum(cls, a: Self, b: Self) -> Self:
-        """max(x, y) − c̃ for c̃ = max(c_a, c_b) is at most max(r_a − (c̃ − c_a), r_b − (c̃ − c_b)), and not below
-        minus the radius of the one with c̃, which is among these."""
+        """max(x, y) − c̃ for c̃ = max(c_a, c_b) is at most max(r_a − (c̃ − c_a), r_b − (c̃ − c_b)), and at least minus
+        the radius of the one with midpoint c̃, which is among these."""
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
         both = lambda x, y: (x.mid == -np.inf) & (y.mid == -np.inf)  # noqa: E731
         return cls.made(computed(work.larger, shape, (a.parts, b.parts), forbidden=both))
@@ -148,7 +148,7 @@ class EnclosedElementwise(Core):
 
     @classmethod
     def may_reach(cls, a: Self, b: Self) -> np.ndarray:
-        """Where x ≥ y is possible; True where that is not decided."""
+        """Return where x ≥ y is possible; True if that is not decided."""
         with np.errstate(all="ignore"):
             return np.asarray(~(b.mid - a.mid > (a.rad + b.rad) * UP))
 
@@ -165,7 +165,7 @@ class EnclosedElementwise(Core):
 
     @classmethod
     def _undefined(cls, a: Self) -> Any:
-        """Where elements are undefined. Raises Undecided where that is open."""
+        """Return where elements are undefined. Raises Undecided for open elements."""
         none = np.isnan(a.mid)
         if none.any() and (none & (a.rad > 0)).any():
             raise Undecided(f"{cls.name}: is a quotient whose divisor may be zero undefined?")
@@ -178,12 +178,12 @@ def _is_shift(y: Core, shape: tuple[int, ...]) -> bool:
 
 
 def _is_power(y: Parts) -> bool:
-    """Return whether it is one number, ±2^k."""
+    """Return whether y is a single number ±2^k."""
     return bool(y.mid.size == 1 and y.rad.item() == 0 and abs(np.frexp(y.mid.item())[0]) == 0.5)
 
 
 def _product(x: Parts, y: Parts) -> Any:
-    """Where a product is −∞. Raises Refused where −∞ meets what may not be positive."""
+    """Return where a product is −∞. Raises Refused if −∞ is multiplied by a number not known to be positive."""
     return _scaled(x, y) | _scaled(y, x)
 
 
@@ -212,7 +212,7 @@ def _quotient(x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...]) -> Encl
 
 
 def _sharpened(out: Parts, x: Parts, y: Parts) -> Parts:
-    """No radius where the quotient of exact numbers is exact, or its numerator 0."""
+    """Set the radius to 0 where the quotient of exact numbers is exact, or its numerator 0."""
     with np.errstate(all="ignore"):
         exact = (x.rad == 0) & (y.rad == 0) & (out.mid * y.mid == x.mid)
         exact = exact & (product_error(out.mid, y.mid, out.mid * y.mid) == 0)

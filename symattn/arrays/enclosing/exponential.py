@@ -98,7 +98,7 @@ def exp(x: object) -> Floats:
 
 
 def exp_moderate(x: Floats) -> Floats:
-    """e^x in the place of x, |x| ≤ 700, within ε e^x (statement (b)). What is beyond 700 is the caller's to exclude.
+    """Overwrite x, |x| ≤ 700, with e^x within ε e^x (statement (b)). The caller must exclude |x| > 700.
 
     Raises ValueError for an array that is not contiguous, or not float64.
     """
@@ -106,7 +106,7 @@ def exp_moderate(x: Floats) -> Floats:
 
 
 def powers(y: Floats) -> Floats:
-    """2^{y/N} in the place of y, |y| ≤ 1000 N, within ε 2^{y/N} (statement (a)); larger ones the caller excludes.
+    """Overwrite y, |y| ≤ 1000 N, with 2^{y/N} within ε 2^{y/N} (statement (a)). The caller must exclude larger |y|.
 
     Raises ValueError for an array that is not contiguous, or not float64.
     """
@@ -134,20 +134,20 @@ def _by_chunks(x: Floats, work: Callable[[Floats, Floats, Floats, Floats], None]
 
 
 class _Rooms(threading.local):
-    """Room for intermediate results, one a thread: asking for it anew would cost as much as the arithmetic."""
+    """Buffers for intermediate results, one set per thread: to allocate them would cost as much as the arithmetic."""
 
     rooms: tuple[Floats, Floats, Floats] | None = None
 
 
 _rooms = _Rooms()
-_FREED = 31 << 17  # numbers, just below the 32 MiB up to which glibc learns from what is freed
+_FREED = 31 << 17  # numbers, just below the 32 MiB up to which glibc adapts its threshold to freed blocks
 
 
 def _new_rooms() -> tuple[Floats, Floats, Floats]:
-    """Return room for one thread.
+    """Return the buffers for one thread.
 
-    An array that is never written to is freed first: from then on glibc keeps freed memory of up to twice its size,
-    where it would give the pages of each array back and have them cleared anew, which takes as long as the arithmetic.
+    An array that is never written to is freed first: from then on glibc keeps freed memory of up to twice its size.
+    Else it would return the pages of each array and have them cleared anew, which takes as long as the arithmetic.
     """
     np.empty(_FREED)
     return np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK)
@@ -180,7 +180,7 @@ def _exp_of_chunk(x: Floats, z: Floats, t: Floats, w: Floats) -> None:
 
 
 def _reduce(x: Floats, z: Floats, t: Floats, k: Floats) -> None:
-    """z = k + 1.5·2⁵² and x = r, as in step 3."""
+    """Set z = k + 1.5·2⁵² and x = r, as in step 3."""
     constants = _constants()
     np.multiply(x, constants.inverse, out=z)
     z += _MAGIC
@@ -200,7 +200,7 @@ def _polynomial(f: Floats, c: tuple[float, float, float], out: Floats) -> None:
 
 
 def _put_together(out: Floats, z: Floats, q: Floats, w: Floats) -> None:
-    """t + t q for t = 2^m T_j and z = 1.5·2⁵² + N m + j, whose higher bits the shift drops; all but ``out`` is lost."""
+    """Set ``out`` to t + t q for t = 2^m T_j and z = 1.5·2⁵² + N m + j, whose higher bits are shifted out."""
     bits, j, entry = z.view(np.uint64), out.view(np.int64), w.view(np.uint64)
     np.bitwise_and(z.view(np.int64), STEPS - 1, out=j)
     bits -= out.view(np.uint64)
@@ -217,7 +217,7 @@ def _power_of_two(h: NDArray[np.int64]) -> Floats:
 
 @lru_cache(maxsize=1)
 def _constants() -> _Constants:
-    """All constants, from Arb's balls at 200 bits, and checked against them."""
+    """Compute all constants from Arb's balls at 200 bits, and check them."""
     import flint
 
     from symattn.arrays.ball import precision
@@ -249,7 +249,7 @@ def check_table(table: Floats) -> None:
 
 
 def _rounded(x: Any) -> float:
-    """The float of a ball, no further from it than one unit roundoff."""
+    """Return a float within one unit roundoff of a ball. Raises ArithmeticError if that is not certain."""
     value = float(x.mid())
     if not abs(x / value - 1) <= U:
         raise ArithmeticError(f"the exponential: {value!r} is not {x} rounded")

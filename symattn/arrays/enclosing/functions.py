@@ -1,6 +1,6 @@
 """Functions of ``enclosure``: exp, √ and tanh at the speed of NumPy, the others element by element by Arb.
 
-NumPy's own exp, tanh, log, … are not used: nothing is promised of their errors. √ is rounded correctly (IEEE 754).
+NumPy's own exp, tanh, log, … are not used: their errors are not guaranteed. √ is rounded correctly (IEEE 754).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from symattn.arrays.enclosing.work import Parts, computed, masked
 from symattn.arrays.functions import FUNCTIONS
 from symattn.document.errors import Refused
 
-_LOW, _HIGH = -MOST_MODERATE, MOST_MODERATE  # where exp is taken
+_LOW, _HIGH = -MOST_MODERATE, MOST_MODERATE  # the range of ``exp_moderate``
 _LEAST = 2.0**-1009  # more than e^−700
 _SHARES = [1 / math.factorial(k + 1) for k in range(14)]
-_WIDE = 0.5  # radii above this are taken from the ends of the interval
+_WIDE = 0.5  # for larger radii the result is computed from the ends of the interval
 
 
 class EnclosedFunctions(Core):
@@ -44,7 +44,7 @@ class EnclosedFunctions(Core):
 
     @classmethod
     def _exp(cls, a: Self) -> Self:
-        """e^x; of x = y + t, t in common, e^y with the factor e^t in common."""
+        """Return e^x; for x = y + t with a common shift t, return e^y with the common factor e^t."""
         shift = a.common if a.common is not None and a.common.shift else None
         x = a.source if a.common is None or shift is not None else a.parts
         common = Common(shift.source, shift.reach, False) if shift is not None else None
@@ -83,7 +83,7 @@ def _exp_block(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray) -> N
 
 
 def _to_powers_of_e(y: np.ndarray) -> np.ndarray:
-    """e^y within ε e^y in the place of y; outside of [−700, 700] that of the nearer end, and of NaN any."""
+    """Overwrite y with e^y within ε e^y; outside [−700, 700] with that of the nearer end, NaN with any number."""
     np.fmax(y, _LOW, out=y)
     np.minimum(y, _HIGH, out=y)
     return exp_moderate(y)
@@ -106,7 +106,7 @@ def _ends(c: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _sqrt(kind: str, a: Parts) -> Parts:
     """|√x − √c| = |x − c|/(√x + √c) ≤ r/(√l + √c) for x ≥ l = c − r ≥ 0; the computed root is off by u √c.
 
-    Where l < 0 ≤ c + r nothing is said, not even that there is a root. Raises Refused for numbers below 0.
+    If l < 0 ≤ c + r, the root is open. Raises Refused for numbers below 0.
     """
     if (a.mid + a.rad < 0).any():
         at = float(a.mid[a.mid + a.rad < 0].flat[0])
@@ -117,8 +117,8 @@ def _sqrt(kind: str, a: Parts) -> Parts:
         low = np.maximum(c - a.rad, 0.0) * DOWN
         rad = np.where(a.rad == 0, 0.0, a.rad / (np.sqrt(low) + root)) * UP + root * (U * UP) + TINY
         if root.size <= SMALL:
-            held = (a.rad == 0) & (root * root == c) & (product_error(root, root, root * root) == 0)
-            rad = np.where(held, 0.0, rad)
+            exact = (a.rad == 0) & (root * root == c) & (product_error(root, root, root * root) == 0)
+            rad = np.where(exact, 0.0, rad)
         open_ = a.rad > a.mid
         rad = np.where(np.isnan(a.mid), a.rad, np.where(open_ | ~np.isfinite(rad), np.inf, rad))
     return Parts(np.asarray(np.where(open_, np.nan, root + 0 * a.mid)), np.asarray(rad))
@@ -126,10 +126,10 @@ def _sqrt(kind: str, a: Parts) -> Parts:
 
 # -- tanh -------------------------------------------------------------------------------------------------------------
 def _tanh_block(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray) -> None:
-    """tanh x, off by r·max sech² + 8u|t| for t = tanh c as it is computed (``_tanh_of``).
+    """tanh x, off by r·max sech² + 8u|t| for the computed t = tanh c (``_tanh_of``).
 
     The slope sech² = 1 − tanh² changes by the factor e^{2r} at most within r, since (log sech²)' = −2 tanh, and
-    e^{2r} ≤ 1 + 2r + 3r² for r ≤ ½; it is at most 1. And |tanh| < 1, so that intervals that reach further are cut.
+    e^{2r} ≤ 1 + 2r + 3r² for r ≤ ½; it is at most 1. Since |tanh| < 1, intervals that reach further become [−1, 1].
     """
     t = _tanh_of(np.abs(a))
     np.copysign(t, a, out=c)
@@ -180,7 +180,7 @@ def _tanh_of(x: np.ndarray) -> np.ndarray:
 
 # -- the others -------------------------------------------------------------------------------------------------------
 def _by_arb(kind: str, name: str, a: Parts) -> Parts:
-    """Compute by Arb, one element after the other, in some microseconds each."""
+    """Compute by Arb, element by element, in a few microseconds each."""
     of_ball: Callable[[flint.arb], flint.arb] = getattr(flint.arb, name)
 
     def result(c: float, r: float) -> tuple[float, float]:

@@ -11,25 +11,25 @@ from symattn.arrays.enclosing.bounds import BLOCK, DOWN, ETA, SMALL, TINY, UP, b
 from symattn.arrays.enclosing.work import EnclosedWork, Parts, fine, masked, mended
 from symattn.document.errors import Refused
 
-RUN = 256  # numbers summed in one go; sums of these are summed again, so that a sum of n passes 256 + n/256 roundings
+RUN = 256  # numbers per partial sum; a number passes at most 256 + n/256 roundings in a sum of n
 
 
 class EnclosedSums(Core):
-    """Over an axis."""
+    """``_sum`` and ``_max``."""
 
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:
-        """Σ x_l: off by γ_m Σ|c_l| + Σ r_l at most, m the roundings that a number passes."""
+        """Σ x_l, off by at most γ_m Σ|c_l| + Σ r_l, with m the number of roundings that a number passes."""
         cls._only_numbers(a)
         return cls.made(_summed(a.parts, axis, False))
 
     @classmethod
     def row_sums(cls, a: Self) -> Self:
-        """Over the last axis, which is kept with length one: what a row has in common its sum has, too."""
+        """Sum over the last axis, kept with length one; a factor common to a row is common to its sum, too."""
         cls._only_numbers(a)
         common = a.common if a.common is not None and not a.common.shift else None
         result = cls.made(_summed(a.parts if common is None else a.raw, -1, True), common)
-        result.positive = a.positive  # a sum is 0 only if all its numbers are
+        result.positive = a.positive  # a sum is 0 only if all its terms are
         return result
 
     @classmethod
@@ -58,7 +58,7 @@ def runs(n: int) -> list[slice]:
 
 
 def roundings(n: int) -> int:
-    """How many a number passes at most in a sum of n in runs, its own product's not counted."""
+    """Return the largest number of roundings of a term in a sum of n by runs, without that of its own product."""
     return min(n, RUN) + -(-n // RUN)
 
 
@@ -72,7 +72,7 @@ def _total(x: np.ndarray, axis: int, keep: bool) -> np.ndarray:
 
 
 def _summed(a: Parts, axis: int, keep: bool) -> Parts:
-    """A sum does not underflow; its error γΣ|c| may, when it is computed, which TINY makes up for."""
+    """Sum along an axis. A sum does not underflow; its computed error γΣ|c| may, for which TINY compensates."""
     n = a.mid.shape[axis]
     with np.errstate(all="ignore"):
         mid = _total(a.mid, axis, keep)
@@ -93,7 +93,7 @@ def _summed(a: Parts, axis: int, keep: bool) -> Parts:
 
 
 def _tops(x: Parts | EnclosedWork, n: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """c̃ and max(r_l − (c̃ − c_l)) over the last axis, of length n; the differences of midpoints are rounded down."""
+    """Return c̃ and max(r_l − (c̃ − c_l)) over the last axis, of length n; differences are rounded down."""
     mid, rad = np.empty(shape), np.zeros(shape)
     with np.errstate(all="ignore"):
         for b in blocks(shape, max(1, BLOCK // n)):
@@ -108,7 +108,7 @@ def _tops(x: Parts | EnclosedWork, n: int, shape: tuple[int, ...]) -> tuple[np.n
 
 
 # -- products of matrices ----------------------------------------------------------------------------------------------
-_ROWS = 64  # rows of a product that are made at a time, at least
+_ROWS = 64  # the least number of rows of a product that are computed at a time
 
 
 class Products(Core):
@@ -118,13 +118,13 @@ class Products(Core):
     def _matmul(cls, a: Self, b: Self) -> Self:
         """|X Y − C̃| ≤ |C_a| R_b + R_a |C_b| + R_a R_b + γ_m |C_a| |C_b| + n η, elementwise, m as for sums.
 
-        A factor that each row of X has in common, the product has.
+        A factor common to a row of X is common to that row of the product.
         """
         common = a.common if a.common is not None and not a.common.shift else None
         batch = np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2])
         shape, y = (*batch, a.plain_shape[-2], b.plain_shape[-1]), b.parts
-        apart = a.common is None or common is not None  # what is in common need not be settled
-        x = a.parts if not apart else a.source if batch == a.plain_shape[:-2] else a.raw
+        raw_suffices = a.common is None or common is not None  # the common unknown need not be merged into radii
+        x = a.parts if not raw_suffices else a.source if batch == a.plain_shape[:-2] else a.raw
         if (isinstance(x, Parts) and np.any(masked(x))) or np.any(masked(y)):
             raise Refused(f"{cls.name}: a product of matrices with -inf")
         with np.errstate(all="ignore"):
@@ -143,7 +143,7 @@ class Products(Core):
 
 
 def _is_exact(x: Parts, y: Parts) -> bool:
-    """Return whether all products and their sums in any order are exact, found out of few elements only."""
+    """Return whether all products and their sums in any order are exact; False for large arrays, without checking."""
     if x.mid.size > SMALL or y.mid.size > SMALL or x.rad.any() or y.rad.any():
         return False
     if not (np.isfinite(x.mid).all() and np.isfinite(y.mid).all()):
@@ -153,7 +153,7 @@ def _is_exact(x: Parts, y: Parts) -> bool:
 
 
 class _Right:
-    """The right factor: midpoints, their sizes and radii, with UP in these."""
+    """The right factor: midpoints, their absolute values and radii, the latter two times UP."""
 
     def __init__(self, y: Parts, shape: tuple[int, ...]) -> None:
         wide = (*shape[:-2], *y.mid.shape[-2:])
@@ -164,7 +164,7 @@ class _Right:
 
 
 def _product(x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...], left: tuple[int, ...]) -> tuple[Parts, bool]:
-    """Midpoints and radii, and whether all radii are below 2⁹⁰⁰, so that no midpoint overflows."""
+    """Return midpoints and radii, and whether all radii are below 2⁹⁰⁰, so that no midpoint overflows."""
     n, right, bounded = left[-1], _Right(y, shape), True
     mid, rad = np.empty(shape), np.empty(shape)
     g = gamma(n + 1 if n <= 2 * RUN else roundings(n) + 1)
@@ -181,7 +181,7 @@ def _product(x: Parts | EnclosedWork, y: Parts, shape: tuple[int, ...], left: tu
 
 
 def _midpoints(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
-    """C_a C_b, in runs."""
+    """Write C_a C_b, summed in runs, to ``out``."""
     first, *others = runs(a.shape[-1]) if a.shape[-1] > 2 * RUN else [slice(None)]
     np.matmul(a[:, first], b[first], out=out)
     for run in others:
@@ -191,7 +191,7 @@ def _midpoints(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
 def _radii(c: np.ndarray, r: np.ndarray, right: _Right, i: tuple[int, ...], g: float, out: np.ndarray) -> None:
     """(R_a + γ|C_a| + ε)|C_b| + (|C_a| + R_a) R_b.
 
-    ε makes up for what underflows. It is γ 2⁻²⁰⁰ times the row's largest |C_a|, if that is at least 2⁻¹⁰⁰⁰ when
+    ε compensates for underflow. It is γ 2⁻²⁰⁰ times the row's largest |C_a|, if that is at least 2⁻¹⁰⁰⁰ when
     multiplied by the least |C_b| > 0: then it is at least η, twice what γ|C_a| may lose, and half of it, multiplied by
     |C_b|, is more than what all products of midpoints may lose; no term underflows. Else, and for the second product,
     ε is η and TINY is added to the sums.

@@ -1,6 +1,6 @@
-"""Midpoints and radii, and how those of results are computed: block by block, at once or where they are read.
+"""Midpoints and radii, and how those of results are computed: block by block, at once or when they are read.
 
-A kernel writes midpoints c and radii r, of those of the operands. What it leaves NaN or +∞ is put right by ``mended``.
+A kernel computes midpoints c and radii r from those of the operands. ``mended`` corrects results that are NaN or +∞.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def _spread(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 class EnclosedWork:
-    """The result of ``kernel`` for the operands and ``more`` arrays, block by block.
+    """The result of ``kernel`` for the operands and ``more`` arrays, computed block by block.
 
-    Operands are arrays, or the work that makes them, of the shape of the result or spread to it. ``forbidden`` says of
-    a block of the operands where the result is −∞, or refuses them.
+    Operands are arrays, or the work that computes them, broadcast to the shape of the result. ``forbidden`` returns
+    where the result is −∞ for a block of the operands, or refuses them.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class EnclosedWork:
         self.kernel, self.shape, self.forbidden = kernel, shape, forbidden
         self.boxed = shape or (1,)
         self.operands, self.more = list(operands), [np.asarray(x) for x in more]
-        if not shape or prod(shape) > BLOCK:  # else there is one block, in which NumPy spreads what is shorter
+        if not shape or prod(shape) > BLOCK:  # else there is one block, in which NumPy broadcasts
             self.operands = [x if isinstance(x, EnclosedWork) else x.spread(self.boxed) for x in operands]
             self.more = [_spread(x, self.boxed) for x in self.more]
         self.reads = 0
-        self.done: Parts | None = None
+        self.result: Parts | None = None
 
     def _write(self, operands: Sequence[Parts], block: Any, c: np.ndarray, r: np.ndarray) -> bool:
-        """Compute a block. Whether all came out finite."""
+        """Compute a block, and return whether all radii are finite."""
         self.kernel(c, r, *(z for x in operands for z in x.pair), *(x[block] for x in self.more))
         if not r.size or r.max() < np.inf:
             return True
@@ -75,22 +75,22 @@ class EnclosedWork:
         return False
 
     def read(self, block: object) -> Parts:
-        """A block, which is computed if the whole is not."""
-        if self.done is not None or prod(self.boxed) <= BLOCK:
+        """Return a block of the result, and compute it unless the whole is known."""
+        if self.result is not None or prod(self.boxed) <= BLOCK:
             return self.settled().read(block)
         operands = [x.read(block) for x in self.operands]
         c, r = np.empty((2, *operands[0].mid.shape))
         return Parts(c, r, self._write(operands, block, c, r) or None)
 
     def settled(self) -> Parts:
-        """The whole, which is computed once."""
-        if self.done is None:
+        """Return the whole result, which is computed once."""
+        if self.result is None:
             mid, rad = np.empty(self.boxed), np.empty(self.boxed)
             with np.errstate(all="ignore"):
                 each = [self._write([x.read(b) for x in self.operands], b, mid[b], rad[b]) for b in blocks(self.boxed)]
-            self.done = Parts(mid.reshape(self.shape), rad.reshape(self.shape), all(each) or None)
+            self.result = Parts(mid.reshape(self.shape), rad.reshape(self.shape), all(each) or None)
             self.operands, self.more = [], []
-        return self.done
+        return self.result
 
 
 def computed(
@@ -100,13 +100,13 @@ def computed(
     *more: object,
     forbidden: Any = None,
 ) -> Parts:
-    """The whole of a work, at once."""
+    """Return the whole result of a kernel at once."""
     return EnclosedWork(kernel, shape, operands, *more, forbidden=forbidden).settled()
 
 
 def mended(out: Parts, operands: Iterable[Parts], forbidden: Any = False) -> Parts:
-    """The result with what is no finite number put right: −∞ where ``forbidden``, undefined or open where an operand
-    is, and else, where a float overflowed, nothing said."""
+    """Return the result with non-finite elements corrected: −∞ if ``forbidden``, undefined or open if an operand is,
+    else, if a float overflowed, a number of which nothing is known."""
     mid, rad = out.mid, out.rad
     none, undefined = np.zeros((2, *mid.shape), dtype=bool)
     for c, r, _ in operands:
@@ -125,7 +125,7 @@ def fine(out: Parts) -> bool:
 
 
 def masked(x: Parts) -> Any:
-    """Where −∞ stands; False if nowhere."""
+    """Return where elements are −∞; False if none is."""
     if x.finite:
         return False
     result = x.mid == -np.inf
@@ -173,7 +173,7 @@ def exact_product(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b
 
 
 def shifted(c: np.ndarray, r: np.ndarray, a: np.ndarray, ra: np.ndarray, b: np.ndarray) -> None:
-    """A sum of which one number is exact."""
+    """Add an exact number."""
     np.add(a, b, out=c)
     np.abs(c, out=r)
     r *= U
@@ -190,7 +190,7 @@ def times_power(
 
 
 def times_power_anywhere(c: np.ndarray, r: np.ndarray, *arguments: Any) -> None:
-    """Where midpoints may be infinite, or overflow, radii are made NaN."""
+    """Multiply midpoints that may be infinite, or overflow; those radii become NaN."""
     times_power(c, r, *arguments)
     r += np.where(np.isfinite(c), 0.0, np.nan)
 
@@ -206,7 +206,7 @@ def divided(
     share: np.ndarray,
     tiny: np.ndarray,
 ) -> None:
-    """UP is in ``inverse`` and ``share``."""
+    """Divide; ``inverse`` and ``share`` contain the factor UP."""
     np.divide(a, b, out=c)
     np.abs(c, out=r)
     r *= share

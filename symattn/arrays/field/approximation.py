@@ -1,8 +1,7 @@
 """Signs and digits of exact numbers, by Arb: balls whose precision grows until they decide.
 
-That it ends: what is asked of a ball here is never on the fence. A sum that is not empty is not zero, so its ball
-leaves zero at some precision; a value that is rounded is irrational, so it is no tie. ``LIMIT`` bounds the work all the
-same.
+This terminates, as no question is a borderline case. A sum that is not empty is not zero, so its ball excludes zero at
+some precision; a value to be rounded is irrational, so it is not a tie. ``LIMIT`` bounds the work nevertheless.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ LIMIT = 1 << 17  # bits
 
 
 def sign_of_sum(u: Unit, f: Sum) -> int:
-    """The sign of a sum."""
+    """Return the sign of a sum."""
     signs = {_plain_sign(c) for c in f.values()}
     if len(signs) < 2 and None not in signs:
         return cast(int, signs.pop()) if signs else 0
@@ -30,7 +29,7 @@ def sign_of_sum(u: Unit, f: Sum) -> int:
 
 
 def sign(value: Callable[[], flint.arb]) -> int:
-    """The sign of a number that is not zero; ``value`` encloses it at the working precision."""
+    """Return the sign of a nonzero number; ``value`` encloses it at the working precision. Raises Undecided."""
     for working in _precisions(64):
         with flint.ctx.workprec(working):
             x = value()
@@ -40,14 +39,14 @@ def sign(value: Callable[[], flint.arb]) -> int:
 
 
 def enclosure(u: Unit, n: Sum, d: Sum, prec: int) -> flint.arb:
-    """A ball that holds n/d, with about ``prec`` correct bits."""
+    """Return a ball that contains n/d, with about ``prec`` correct bits."""
     if not n:
         return flint.arb(0)
     return sharpened(lambda: ball(u, n) / ball(u, d), prec)
 
 
 def sharpened(value: Callable[[], flint.arb], prec: int) -> flint.arb:
-    """A ball with about ``prec`` correct bits of a number that is not zero."""
+    """Return a ball with about ``prec`` correct bits of a nonzero number."""
     for working in _precisions(prec + 32):
         with flint.ctx.workprec(working):
             x = value()
@@ -58,7 +57,7 @@ def sharpened(value: Callable[[], flint.arb], prec: int) -> flint.arb:
 
 
 def nearest_double(enclose: Callable[[int], flint.arb]) -> float:
-    """The double nearest to an irrational number; ``enclose`` takes the number of correct bits."""
+    """Return the double nearest to an irrational number; ``enclose`` takes the number of correct bits."""
     for working in _precisions(64):
         x = enclose(working)
         with flint.ctx.workprec(working):
@@ -69,7 +68,7 @@ def nearest_double(enclose: Callable[[int], flint.arb]) -> float:
 
 
 def rational_double(r: Fraction) -> float:
-    """The double nearest to r, ties to even (Python's division of integers is correctly rounded)."""
+    """Return the double nearest to r, ties to even (Python's division of integers is correctly rounded)."""
     try:
         return r.numerator / r.denominator
     except OverflowError:
@@ -77,7 +76,7 @@ def rational_double(r: Fraction) -> float:
 
 
 def decimal(enclose: Callable[[int], flint.arb], digits: int) -> str:
-    """An irrational number to so many significant digits."""
+    """Return an irrational number to ``digits`` significant digits."""
     for working in _precisions(64 + 4 * digits):
         x = enclose(working)
         with flint.ctx.workprec(working):
@@ -91,7 +90,7 @@ def decimal(enclose: Callable[[int], flint.arb], digits: int) -> str:
 
 
 def rational_decimal(r: Fraction, digits: int) -> str:
-    """The rational number r to so many significant digits, ties to even; no zeros at the end where that is exact."""
+    """Return a rational number to ``digits`` significant digits, ties to even; without trailing zeros if exact."""
     if not r:
         return "0"
     e = len(str(flint.fmpz(abs(r.numerator)))) - len(str(flint.fmpz(r.denominator)))
@@ -102,13 +101,13 @@ def rational_decimal(r: Fraction, digits: int) -> str:
 
 
 def _plain_sign(c: K) -> int | None:
-    """The sign of a coefficient where its terms agree on one."""
+    """Return the sign of a coefficient if all its terms have the same one, else None."""
     signs = {t > 0 for t in integer_terms(c)[0].values()}
     return None if len(signs) > 1 else 1 if signs.pop() else -1
 
 
 def _precisions(first: int) -> Iterator[int]:
-    """first, 2 first, 4 first, … and Undecided at the end of patience."""
+    """Yield first, 2 first, 4 first, … up to ``LIMIT``, then raise Undecided."""
     working = first
     while working <= max(LIMIT, 2 * first):
         yield working
@@ -117,7 +116,7 @@ def _precisions(first: int) -> Iterator[int]:
 
 
 def _double(x: flint.arb) -> float:
-    """The double nearest to an exact Arb number man · 2^exp."""
+    """Return the double nearest to an exact Arb number man · 2^exp."""
     man, exp = (int(part) for part in x.man_exp())
     if man == 0 or exp + man.bit_length() < -1080:
         return 0.0
@@ -127,7 +126,7 @@ def _double(x: flint.arb) -> float:
 
 
 def _written(negative: bool, whole: int, e: int, digits: int, *, exact: bool) -> str:
-    """± whole · 10^(e + 1 − digits) as digits, in the manner of ``%g``; whole has so many digits, or is 10^digits."""
+    """Return ± whole · 10^(e + 1 − digits) in the format of ``%g``; whole has ``digits`` digits, or is 10^digits."""
     if whole == 10**digits:
         whole, e = whole // 10, e + 1
     s = str(whole)

@@ -1,4 +1,4 @@
-"""Logarithms that wait for an exp: c + log f, which log-sum-exp needs and the decided field does not hold."""
+"""Logarithms before an exp: c + log f, which log-sum-exp needs and the decided field does not contain."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @total_ordering
 class Logarithm:
-    """c + log f with exact c and exact f > 0, where f is no e^k with k in K: ``logarithm`` makes a number of those.
+    """c + log f with exact c and exact f > 0, where f is not e^k for a k in K: ``logarithm`` simplifies those.
 
     Sums and differences with exact numbers and logarithms, and multiples by an integer, are again exact numbers or
     logarithms. Of the functions only ``exp`` (and tanh) lead back: exp(c + log f) = e^c f.
 
-    For c in K the number is not 0, for that means f = e^(−c): so Arb finds its sign. For other c this is not known, and
-    a number that no precision separates from 0 raises Undecided.
+    For c in K the number is not 0, since that means f = e^(−c), so Arb finds its sign. For other c this is not known,
+    and a number that no precision separates from 0 raises Undecided.
     """
 
     __slots__ = ("c", "f")
@@ -91,14 +91,14 @@ class Logarithm:
         return (e - ONE_ELEMENT) / (e + ONE_ELEMENT)
 
     def is_zero(self) -> bool:
-        """Return whether the number is 0: no, or Undecided."""
+        """Return whether the number is 0, which is False or raises Undecided."""
         return self.sign() == 0
 
     def __bool__(self) -> bool:
         return not self.is_zero()
 
     def sign(self) -> int:
-        """−1 or 1. Raises Undecided."""
+        """Return −1 or 1. Raises Undecided."""
         return approximation.sign(self._ball)
 
     def same(self, other: Quotient | Logarithm) -> bool:
@@ -116,27 +116,27 @@ class Logarithm:
         return self.less(other) if _is_number(other) else NotImplemented
 
     def constant(self) -> K | None:
-        """None: the number is not in K, or not known to be."""
+        """Return None: the number is not in K, or not known to be."""
         return None
 
     def rational(self) -> Fraction | None:
-        """None, likewise."""
+        """Return None: the number is not rational, or not known to be."""
         return None
 
     def arb(self, prec: int = 64) -> flint.arb:
-        """A ball that holds the value, with about ``prec`` correct bits."""
+        """Return a ball that contains the value, with about ``prec`` correct bits."""
         return approximation.sharpened(self._ball, prec)
 
     def to_float(self) -> float:
-        """The nearest double."""
+        """Return the nearest double."""
         return approximation.nearest_double(self.arb)
 
     def decimal(self, digits: int = 6) -> str:
-        """The value rounded to nearest with ``digits`` significant digits."""
+        """Return the value rounded to nearest with ``digits`` significant digits."""
         return approximation.decimal(self.arb, digits)
 
     def to_sympy(self) -> Any:
-        """The number as a SymPy expression."""
+        """Return the number as a SymPy expression."""
         import sympy
 
         return self.c.to_sympy() + sympy.log(self.f.to_sympy())
@@ -157,14 +157,14 @@ class Logarithm:
     def _ball(self) -> flint.arb:
         import flint
 
-        past = (self.f - ONE_ELEMENT).arb(flint.ctx.prec)  # of f close to 1, all that is known of the logarithm
+        past = (self.f - ONE_ELEMENT).arb(flint.ctx.prec)  # for f close to 1, log1p keeps the accuracy
         log = past.log1p() if abs(past) < 1 / 2 else self.f.arb(flint.ctx.prec).log()
         return self.c.arb(flint.ctx.prec) + log
 
 
 def _refused(name: str) -> Callable[[Logarithm], NoReturn]:
     def run(self: Logarithm) -> NoReturn:
-        """Refused."""
+        """Raise Refused."""
         raise Refused(f"exact: {name}({brief(self)}) is not in the decided field; use ball")
 
     return run
@@ -176,7 +176,7 @@ for _name in FUNCTIONS:
 
 
 def logarithm(c: Quotient, f: Quotient) -> Quotient | Logarithm:
-    """c + log f for f > 0, as a plain number where f = e^k, and c + k + log r where f = r e^k."""
+    """Return c + log f for f > 0: a plain number if f = e^k, and c + k + log r if f = r e^k."""
     r, k = rational_times_power(f)
     if r is None:
         return Logarithm(c, f)
@@ -189,5 +189,5 @@ def _exact(x: object) -> bool:
 
 
 def _is_number(x: object) -> TypeGuard[Quotient | Logarithm]:
-    """Return whether an operand is a logarithm, or exact as whole numbers are."""
+    """Return whether an operand is a logarithm or an exact number."""
     return isinstance(x, Logarithm) or _exact(x)

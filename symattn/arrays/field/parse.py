@@ -1,4 +1,4 @@
-"""Exact numbers from text, by a parser of its own: nothing in the text is ever executed.
+"""Exact numbers from text, by a separate parser: nothing in the text is ever executed.
 
     "1/3"  "-2.5"  "1e-3"  "sqrt(2)"  "2*sqrt(3)/5"  "(1+4*exp(2))/(1+2*exp(2))"  "exp(-1/sqrt(3))"  "2**10"
 
@@ -8,7 +8,7 @@
     power    atom ("**" signed)?            the exponent is an integer
     atom     number | "E" | ("exp" | "sqrt")? "(" sum ")"
 
-``E`` is Euler's number as SymPy writes it. Decimals are exact. Length, depth and the size of all values are bounded.
+``E`` is Euler's number in SymPy's notation. Decimals are exact. Length, depth and the size of all values are bounded.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from symattn.arrays.field.surds import integer_terms
 from symattn.document.errors import InputError, Refused
 
 _LENGTH = 1000  # characters
-_DEPTH = 50  # brackets and exponents within one another
+_DEPTH = 50  # nested brackets and exponents
 _EXPONENT = 10_000
 _PAIRS = 4000  # products of terms in one operation
-_BITS = 14_000  # of an integer: as many as Python prints
+_BITS = 14_000  # of an integer: the most that Python prints
 _TOKEN = re.compile(
     r"(?P<number>(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign>\*\*|[-+*/()])", re.A
 )
@@ -40,14 +40,14 @@ _FUNCTIONS: dict[str, Callable[[Quotient], Quotient]] = {"exp": Quotient.exp, "s
 
 
 def parse(text: str) -> Quotient:
-    """The number that the text denotes. Raises InputError, with the position, for anything else."""
+    """Return the number that the text denotes. Raises InputError, with the position, for anything else."""
     if len(text) > _LENGTH:
         raise InputError(f"a number of {len(text)} characters: at most {_LENGTH} are read")
     return _Parser(text).whole()
 
 
 class _Parser:
-    """Recursive descent; ``token`` is the next token, ``kind`` says what it is, "" at the end."""
+    """A parser by recursive descent; ``token`` is the next token and ``kind`` its kind, "" at the end."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -55,7 +55,7 @@ class _Parser:
         self.take()
 
     def take(self) -> str:
-        """The current token; the next one becomes current."""
+        """Return the current token, and advance to the next one."""
         taken = self.text[self.start : self.end]
         self.start = len(self.text) - len(self.text[self.end :].lstrip())
         match = _TOKEN.match(self.text, self.start)
@@ -130,7 +130,7 @@ class _Parser:
         if self.token != ")":
             raise self.wrong("expected )")
         self.take()
-        return value if function is None else self.mended(lambda: function(value), at)
+        return value if function is None else self.checked(lambda: function(value), at)
 
     def number(self) -> Quotient:
         digits, _, exponent = self.token.lower().partition("e")
@@ -151,9 +151,9 @@ class _Parser:
         (terms, bits), (more, longer) = _size(x), _size(y)
         if terms * more > _PAIRS or bits + longer > _BITS:
             raise self.wrong("the number becomes too large", at)
-        return self.mended(lambda: operation(x, y), at)
+        return self.checked(lambda: operation(x, y), at)
 
-    def mended(self, compute: Callable[[], Quotient], at: int) -> Quotient:
+    def checked(self, compute: Callable[[], Quotient], at: int) -> Quotient:
         try:
             return compute()
         except ZeroDivisionError:
@@ -169,7 +169,7 @@ class _Parser:
 
 
 def _size(x: Quotient) -> tuple[int, int]:
-    """How many terms, and how long the longest integer in it."""
+    """Return the number of terms, and the bit length of the longest integer in x."""
     _, n, d = x.parts
     pieces = [integer_terms(c) for f in (n, d) for term in f.items() for c in term]
     integers = [i for terms, den in pieces for i in (den, *terms, *terms.values())]
@@ -178,27 +178,27 @@ def _size(x: Quotient) -> tuple[int, int]:
 
 # -- numbers of other kinds --------------------------------------------------------------------------------------------
 def read(x: object) -> Quotient:
-    """x as an exact number. Raises InputError for NaN, infinities and what is no number."""
+    """Return x as an exact number. Raises InputError for NaN, infinities and anything but numbers."""
     if isinstance(x, str):
         return parse(x)
     if hasattr(x, "item") and not getattr(x, "shape", ()):
         x = x.item()  # NumPy's and ml_dtypes' scalars
     if isinstance(x, Rational):
         return _ratio(int(x.numerator), int(x.denominator))
-    room = type(x).__module__.partition(".")[0]
-    if room == "flint" and hasattr(x, "p") and hasattr(x, "q"):
+    package = type(x).__module__.partition(".")[0]
+    if package == "flint" and hasattr(x, "p") and hasattr(x, "q"):
         return _ratio(int(x.p), int(x.q))
-    if room == "flint" and hasattr(x, "__int__") and not hasattr(x, "mid"):
+    if package == "flint" and hasattr(x, "__int__") and not hasattr(x, "mid"):
         return _ratio(int(x), 1)
     if hasattr(x, "as_integer_ratio"):
         return _from_ratio(x)
-    if room == "sympy":
+    if package == "sympy":
         return parse(str(_without_floats(x)))
     raise InputError(f"exact: no exact number in a {type(x).__name__}; give an integer, fraction, float or text")
 
 
 def _without_floats(x: Any) -> Any:
-    """A SymPy expression with its floats as the rationals they are."""
+    """Return a SymPy expression with its floats replaced by rationals."""
     import sympy
 
     return x.xreplace({f: sympy.Rational(f) for f in x.atoms(sympy.Float)})

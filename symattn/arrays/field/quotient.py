@@ -3,7 +3,7 @@
     x = Σ_k n_k e^k / Σ_k d_k e^k,   n_k, d_k and k in K
 
 Equality is decided: a/b = c/d iff a d − c b, collected, is the empty sum (Lindemann–Weierstrass, see ``sums``). Order
-is decided by Arb once equality has been excluded: a difference that is not zero shows its sign at some precision.
+is decided by Arb once equality has been excluded: the sign of a nonzero difference is certain at some precision.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 def _ordered(holds: Callable[[Quotient, Quotient], bool]) -> Callable[[Quotient, object], bool]:
     def run(self: Quotient, other: object) -> bool:
-        y = _taken(other)
+        y = _as_quotient(other)
         return NotImplemented if y is None else holds(self, y)
 
     return run
@@ -54,8 +54,8 @@ def _ordered(holds: Callable[[Quotient, Quotient], bool]) -> Callable[[Quotient,
 class Quotient:
     """An exact number. ``Quotient.of(x)`` makes one; ``+ − * / **`` take quotients, ``int`` and ``Fraction``.
 
-    Inside: two sums over one unit (None while no exponential occurs). The denominator is a positive integer or has at
-    least two terms. Elements are never changed; neither sum is reduced until it is compared or printed.
+    Internally, two sums over one unit (None while no exponential occurs). The denominator is a positive integer or has
+    at least two terms. Elements are never changed; neither sum is reduced until it is compared or printed.
     """
 
     __slots__ = ("_d", "_n", "_unit")
@@ -67,7 +67,7 @@ class Quotient:
 
     @staticmethod
     def of(x: object) -> Quotient:
-        """The exact value of an int, Fraction, Decimal, float (dyadic), flint or SymPy number, or of text: "4/sqrt(3)".
+        """Return the exact value of an int, Fraction, Decimal, float (dyadic), flint or SymPy number, or "4/sqrt(3)".
 
         Raises InputError for NaN, infinities, text that does not parse, and anything else.
         """
@@ -86,7 +86,7 @@ class Quotient:
 
     # --- arithmetic -------------------------------------------------------------------------------------------------
     def __add__(self, other: object) -> Quotient:
-        y = other if other.__class__ is Quotient else _taken(other)
+        y = other if other.__class__ is Quotient else _as_quotient(other)
         if y is None:
             return NotImplemented
         if not y._n:
@@ -113,7 +113,7 @@ class Quotient:
         return self
 
     def __sub__(self, other: object) -> Quotient:
-        y = other if other.__class__ is Quotient else _taken(other)
+        y = other if other.__class__ is Quotient else _as_quotient(other)
         if y is None:
             return NotImplemented
         if y is self:
@@ -123,10 +123,10 @@ class Quotient:
         return self + -y
 
     def __rsub__(self, other: object) -> Quotient:
-        return -self + other if _taken(other) is not None else NotImplemented
+        return -self + other if _as_quotient(other) is not None else NotImplemented
 
     def __mul__(self, other: object) -> Quotient:
-        y = other if other.__class__ is Quotient else _taken(other)
+        y = other if other.__class__ is Quotient else _as_quotient(other)
         if y is None:
             return NotImplemented
         if self is ONE_ELEMENT or y is ONE_ELEMENT:
@@ -137,7 +137,7 @@ class Quotient:
                 u, n, d, m, e = _aligned(self, y)
             else:
                 u = u or v
-        if d is m or e is n:  # the very same sum above and below
+        if d is m or e is n:  # the same object in numerator and denominator
             return Quotient(u, n, e) if d is m else Quotient(u, m, d)
         if d is ONE:
             return Quotient(u, times(n, m), e)
@@ -146,7 +146,7 @@ class Quotient:
     __rmul__ = __mul__
 
     def __truediv__(self, other: object) -> Quotient:
-        y = other if other.__class__ is Quotient else _taken(other)
+        y = other if other.__class__ is Quotient else _as_quotient(other)
         if y is None:
             return NotImplemented
         if not y._n:
@@ -159,7 +159,7 @@ class Quotient:
         return Quotient(u, *divided(n if e is ONE else times(n, e), m if d is ONE else times(m, d)))
 
     def __rtruediv__(self, other: object) -> Quotient:
-        y = _taken(other)
+        y = _as_quotient(other)
         return NotImplemented if y is None else y / self
 
     def __pow__(self, n: object) -> Quotient:
@@ -181,7 +181,7 @@ class Quotient:
 
     # --- functions --------------------------------------------------------------------------------------------------
     def exp(self) -> Quotient:
-        """e^x for x in K; anything else would be a second layer of exponentials, and is refused."""
+        """Return e^x for x in K. Raises Refused for other numbers, as there is no second layer of exponentials."""
         if self._unit is None and (c := self._n.get(0, 0)).__class__ is int:
             # Not in lowest terms on purpose: neighbouring scores share their denominator, so their powers share a unit.
             return Quotient(unit(1, cast(int, self._d[0])), {c: 1}, ONE) if c else ONE_ELEMENT
@@ -196,7 +196,7 @@ class Quotient:
         return Quotient(u, {key: 1}, ONE)
 
     def sqrt(self) -> Quotient:
-        """√x for a rational x ≥ 0, and √(x e^k) = √x e^{k/2}; otherwise refused."""
+        """Return √x for a rational x ≥ 0, and √(x e^k) = √x e^{k/2}. Raises Refused for other numbers."""
         r, k = rational_times_power(self)
         if r is None:
             raise Refused(f"exact: sqrt({brief(self)}) is not in the decided field; use ball")
@@ -205,7 +205,7 @@ class Quotient:
         return constant(root(r)) * constant(k * Fraction(1, 2)).exp()
 
     def log(self) -> Quotient | Logarithm:
-        """log e^k = k; of any other positive number a ``Logarithm``, which only exp eats."""
+        """Return log e^k = k, and for other positive numbers a ``Logarithm``, for use in exp. Raises Refused."""
         from symattn.arrays.field.logarithm import logarithm
 
         if self.sign() <= 0:
@@ -213,13 +213,13 @@ class Quotient:
         return logarithm(ZERO_ELEMENT, self)
 
     def tanh(self) -> Quotient:
-        """(e^{2x} − 1) / (e^{2x} + 1) for x in K; otherwise refused."""
+        """Return (e^{2x} − 1) / (e^{2x} + 1) for x in K. Raises Refused for other numbers."""
         if self.constant() is None:
             raise Refused(f"exact: tanh({brief(self)}) is not in the decided field; use ball")
         e = (self + self).exp()
         return (e - ONE_ELEMENT) / (e + ONE_ELEMENT)
 
-    # --- questions --------------------------------------------------------------------------------------------------
+    # --- predicates -------------------------------------------------------------------------------------------------
     def is_zero(self) -> bool:
         """Return whether x = 0."""
         return not self._n
@@ -228,7 +228,7 @@ class Quotient:
         return bool(self._n)
 
     def sign(self) -> int:
-        """−1, 0 or 1. Raises Undecided beyond ``approximation.LIMIT`` bits."""
+        """Return −1, 0 or 1. Raises Undecided beyond ``approximation.LIMIT`` bits."""
         u, n, d = self.parts
         return approximation.sign_of_sum(u, n) * (1 if len(d) == 1 else approximation.sign_of_sum(u, d))
 
@@ -251,7 +251,7 @@ class Quotient:
         return (self - other).sign() < 0
 
     def __eq__(self, other: object) -> bool:
-        y = _taken(other)
+        y = _as_quotient(other)
         return NotImplemented if y is None else self.same(y)
 
     __lt__, __gt__ = _ordered(lambda x, y: x.less(y)), _ordered(lambda x, y: y.less(x))
@@ -263,7 +263,7 @@ class Quotient:
         return hash(self.to_float()) if r is None else hash(r)
 
     def constant(self) -> K | None:
-        """The value as an element of K, or None when it lies outside: n/d is in K iff n = c d for a c in K."""
+        """Return the value as an element of K, or None if it is outside: n/d is in K iff n = c d for a c in K."""
         n, d = self._n, self._d
         if not n:
             return 0
@@ -274,33 +274,33 @@ class Quotient:
         return c if len(d) == 1 or all(n[k] == c * e for k, e in d.items()) else None
 
     def rational(self) -> Fraction | None:
-        """The value as a fraction, or None when it is irrational."""
+        """Return the value as a fraction, or None if it is irrational."""
         c = self.constant()
         return None if c is None or isinstance(c, Surd) else Fraction(c)
 
     # --- values and writing -----------------------------------------------------------------------------------------
     def arb(self, prec: int = 64) -> flint.arb:
-        """A ball that holds the value, with about ``prec`` correct bits."""
+        """Return a ball that contains the value, with about ``prec`` correct bits."""
         return approximation.enclosure(*self.parts, prec)
 
     def to_float(self) -> float:
-        """The nearest double, ties to even; beyond the largest an infinity."""
+        """Return the nearest double, ties to even, or an infinity beyond the largest."""
         r = self.rational()
         return approximation.nearest_double(self.arb) if r is None else approximation.rational_double(r)
 
     def decimal(self, digits: int = 6) -> str:
-        """The value rounded to nearest with ``digits`` significant digits, without zeros at the end where exact."""
+        """Return the value rounded to ``digits`` significant digits, without trailing zeros if exact."""
         r = self.rational()
         return approximation.decimal(self.arb, digits) if r is None else approximation.rational_decimal(r, digits)
 
     def to_sympy(self) -> Any:
-        """The number as a SymPy expression."""
+        """Return the number as a SymPy expression."""
         from symattn.arrays.field import writing
 
         return writing.to_sympy(self)
 
     def notation(self) -> Node:
-        """How the number is written, as a formula; ``str`` is the same form as text that ``sympy.sympify`` reads."""
+        """Return the number as a formula; ``str`` is the same form as text that ``sympy.sympify`` reads."""
         from symattn.arrays.field import writing
 
         return writing.notation(self)
@@ -321,7 +321,7 @@ def _only_at_zero(name: str, value: int) -> Callable[[Quotient], Quotient]:
         return Quotient.of(value)
 
     run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"{name} 0 = {value}; all else is refused."
+    run.__doc__ = f"{name} 0 = {value}. Raises Refused for other numbers."
     return run
 
 
@@ -331,7 +331,7 @@ for _name, _function in FUNCTIONS.items():
 
 
 def brief(x: object) -> str:
-    """The number as it stands in a message: one line, cut where it is long."""
+    """Return the number for a message: one line, shortened if it is long."""
     shown = str(x)
     return shown if len(shown) <= 80 else f"{shown[:77]}…"
 
@@ -341,29 +341,29 @@ ONE_ELEMENT = Quotient(None, ONE, ONE)
 
 
 def constant(k: K) -> Quotient:
-    """An element of K as an exact number."""
+    """Return an element of K as an exact number."""
     return Quotient(None, {0: k * k.den}, {0: k.den}) if isinstance(k, Surd) else Quotient.of(k)
 
 
 def rational_times_power(x: Quotient) -> tuple[Fraction | None, K]:
-    """(r, k) with x = r e^k, r rational and k in K; r is None where x is nothing of the kind."""
+    """Return (r, k) with x = r e^k, r rational and k in K; r is None if there are none."""
     u, n, d = x.parts
     if not n:
         return Fraction(0), 0
-    # If n = r e^k d, then k is what lies between the lowest exponents of n and of d.
+    # If n = r e^k d, then k is the difference of the lowest exponents of n and of d.
     k = exponent(u, min(cast("dict[int, K]", n)) - min(cast("dict[int, K]", d)))
     return (x * constant(-k).exp()).rational(), k
 
 
-def _taken(x: object) -> Quotient | None:
-    """An operand as a quotient; None for a foreign type."""
+def _as_quotient(x: object) -> Quotient | None:
+    """Return an operand as a quotient, or None for a foreign type."""
     if x.__class__ is Quotient:
         return x
     return Quotient.of(x) if isinstance(x, (int, Rational)) else None
 
 
 def _aligned(x: Quotient, y: Quotient) -> tuple[Unit | None, Sum, Sum, Sum, Sum]:
-    """Both over one unit: the unit, then numerator and denominator of each."""
+    """Return a common unit, then numerator and denominator of each number over it."""
     u, v = x._unit, y._unit
     if u is None or v is None:
         return v or u, x._n, x._d, y._n, y._d

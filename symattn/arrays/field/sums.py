@@ -2,7 +2,7 @@
 
 A sum is a dict from keys to coefficients and belongs to a ``Unit``, √a/m: the exponent of a key is key · √a/m. As long
 as all exponents are integer multiples of one unit the keys are Python integers; otherwise the unit is 1 and keys are
-elements of K. Coefficients are integers where that suffices. No coefficient is zero; a sum is never changed once made.
+elements of K. Coefficients are integers if possible. No coefficient is zero; sums are immutable.
 
 By the theorem of Lindemann and Weierstrass (A. Baker, Transcendental Number Theory, 1975, Theorem 1.4) the numbers e^k
 for distinct algebraic k are linearly independent over the algebraic numbers. K is algebraic, so a sum is zero iff its
@@ -23,8 +23,8 @@ from symattn.arrays.field.surds import K, Surd, enclosure, integer_terms, invers
 
 Sum = dict[K, K]
 ONE: Sum = {0: 1}
-_PAIRS_BY_HAND = 256  # products of more pairs of terms go to polynomials
-_LONGEST = 1 << 16  # and polynomials longer than this do not pay
+_PAIRS_BY_HAND = 256  # products of more pairs of terms are computed as polynomials
+_LONGEST = 1 << 16  # unless the polynomials are longer than this
 
 
 class Unit(NamedTuple):
@@ -39,12 +39,12 @@ PLAIN = Unit(1, 1)
 
 @lru_cache(maxsize=4096)
 def unit(radicand: int, denominator: int) -> Unit:
-    """The unit, as a rule the very same object each time, so that ``is`` recognises it."""
+    """Return the unit, usually the same object each time, so that ``is`` recognises it."""
     return PLAIN if radicand == denominator == 1 else Unit(radicand, denominator)
 
 
 def power(k: K) -> tuple[Unit, K]:
-    """The unit and the key of e^k."""
+    """Return the unit and the key of e^k."""
     if isinstance(k, Surd):
         if len(k.terms) > 1:
             return PLAIN, k
@@ -64,14 +64,14 @@ def exponent(u: Unit, key: K) -> K:
 
 
 def joined(u: Unit, v: Unit) -> Unit:
-    """A unit of which both are multiples, else 1 (with keys in K)."""
+    """Return a unit of which both are multiples, else 1 (with keys in K)."""
     if u.radicand == v.radicand:
         return unit(u.radicand, lcm(u.denominator, v.denominator))
     return PLAIN
 
 
 def converted(f: Sum, u: Unit, v: Unit) -> Sum:
-    """The sum f over u, written over v."""
+    """Convert the sum f from the unit u to v."""
     if u == v or (len(f) == 1 and 0 in f):
         return f
     if u.radicand == v.radicand and v.denominator % u.denominator == 0:
@@ -130,7 +130,7 @@ def times(f: Sum, g: Sum) -> Sum:
 
 
 def _product_of_surds(f: Sum, g: Sum) -> Sum:
-    """f g in whole multiples of roots over one common denominator, each coefficient in lowest terms at the end."""
+    """f g in integer multiples of roots over one common denominator, each coefficient in lowest terms at the end."""
     p, q = (lcm(*[integer_terms(c)[1] for c in h.values()]) for h in (f, g))
     left, right = ([(k, integer_terms(c * den)[0]) for k, c in h.items()] for h, den in ((f, p), (g, q)))
     out: dict[K, dict[int, int]] = {}
@@ -140,7 +140,7 @@ def _product_of_surds(f: Sum, g: Sum) -> Sum:
 
 
 def content(f: Sum) -> Fraction:
-    """The positive rational r for which f/r has coprime integer coordinates over the roots; f is not empty."""
+    """Return the positive rational r for which f/r has coprime integer coordinates over the roots; f is not empty."""
     above, below = 0, 1
     for c in f.values():
         terms, den = integer_terms(c)
@@ -154,9 +154,9 @@ def scaled(f: Sum, r: Fraction) -> Sum:
 
 
 def polynomials(*sums: Sum) -> tuple[list[flint.fmpz_poly], list[int], int] | None:
-    """Polynomials p_i in t with f_i = e^(low_i) p_i(e^step), the low_i and the common step.
+    """Return polynomials p_i in t with f_i = e^(low_i) p_i(e^step), the low_i and the common step.
 
-    None where a key or coefficient is no integer, or the polynomials would be long for their number of terms.
+    None if a key or coefficient is not an integer, or the polynomials would be long for their number of terms.
     """
     if not all(isinstance(x, int) for f in sums for kc in f.items() for x in kc):
         return None
@@ -175,7 +175,7 @@ def from_polynomial(p: Any, low: int, step: int) -> Sum:
 
 
 def ball(u: Unit, f: Sum) -> flint.arb:
-    """A ball that holds the sum, at the working precision of the caller."""
+    """Return a ball that contains the sum, at the working precision of the caller."""
     total = flint.arb(0)
     for k, c in f.items():
         total += enclosure(c) * enclosure(exponent(u, k)).exp()
@@ -199,7 +199,7 @@ def _dense_product(f: Sum, g: Sum) -> Sum | None:
 
 # -- fractions n/d of two sums over one unit ---------------------------------------------------------------------------
 def divided(n: Sum, m: Sum) -> tuple[Sum, Sum]:
-    """n/m for m ≠ 0: a denominator of one term goes into the numerator, but for a positive integer."""
+    """Return n/m for m ≠ 0: a denominator of one term is divided out, except for a positive integer."""
     if len(m) > 1 or not n:
         return n, m if n else ONE
     ((k, c),) = m.items()
@@ -212,7 +212,7 @@ def divided(n: Sum, m: Sum) -> tuple[Sum, Sum]:
 
 
 def common(d: Sum, e: Sum) -> tuple[Sum, Sum, Sum]:
-    """(a, b, c) with c = a d = b e a common denominator, the least where it is found quickly."""
+    """Return (a, b, c) with a common denominator c = a d = b e, the least one if it is found quickly."""
     if d is ONE or e is ONE:
         return (e, ONE, e) if d is ONE else (ONE, d, d)
     if len(d) == len(e) == 1:
@@ -233,7 +233,7 @@ def common(d: Sum, e: Sum) -> tuple[Sum, Sum, Sum]:
 
 
 def proportion(d: Sum, e: Sum) -> Fraction | None:
-    """d/e where that is a number seen at once: the same exponents, integer coefficients in one ratio."""
+    """Return d/e if it is obviously a number: the same exponents, and integer coefficients in one ratio; else None."""
     if len(d) != len(e) or d.keys() != e.keys():
         return None
     k = next(iter(d))
@@ -246,13 +246,13 @@ def proportion(d: Sum, e: Sum) -> Fraction | None:
 
 
 def from_lowest(n: Sum, d: Sum) -> tuple[Sum, Sum]:
-    """n/d with both shifted so that the lowest exponent of d is 0."""
+    """Return n/d with both shifted so that the lowest exponent of d is 0."""
     low = 0 if len(d) == 1 else min(cast("dict[int, K]", d))
     return (shifted(n, -low), shifted(d, -low)) if low else (n, d)
 
 
 def in_lowest_terms(n: Sum, d: Sum) -> tuple[Sum, Sum]:
-    """n/d, and where d is an integer in lowest terms: integer coefficients, for surds integer coordinates."""
+    """Return n/d, in lowest terms if d is an integer: with integer coefficients, for surds integer coordinates."""
     if not n or len(d) > 1:
         return n, d if n else ONE
     q = cast(int, d[0])

@@ -1,4 +1,4 @@
-"""K: the real numbers ℚ(√a₁, …, √a_r), with as many roots as a calculation meets.
+"""K: the real numbers ℚ(√a₁, …, √a_r), with as many roots as a calculation needs.
 
 An element is an ``int``, a ``Fraction``, or, when it is irrational, a ``Surd``. The square roots of distinct squarefree
 integers are linearly independent over ℚ (A. S. Besicovitch, J. London Math. Soc. 15 (1940), 3–6), so the collected form
@@ -17,8 +17,8 @@ import flint
 
 from symattn.document.errors import Refused
 
-_LONGEST = 64  # terms of a surd on the way to its inverse: six independent roots
-_FACTORED_BITS = 128  # beyond this size an integer is factored only as far as trial division goes
+_LONGEST = 64  # terms of a surd while its inverse is computed: six independent roots
+_FACTORED_BITS = 128  # larger integers are factored by trial division only
 
 
 @total_ordering
@@ -86,7 +86,7 @@ def integer_terms(x: K) -> tuple[dict[int, int], int]:
 
 
 def inverse(x: K) -> K:
-    """1/x for x ≠ 0, by conjugates: (u + v√p)(u − v√p) holds no √p. Refused for sums of many independent roots."""
+    """1/x for x ≠ 0, by conjugates: (u + v√p)(u − v√p) has no √p. Raises Refused for sums of many independent roots."""
     factor: K = 1
     while isinstance(x, Surd):
         if len(x.terms) > _LONGEST:
@@ -109,7 +109,7 @@ def root(x: int | Fraction) -> K:
 
 @lru_cache(maxsize=4096)
 def square_part(n: int) -> tuple[int, int]:
-    """(s, a) with n = s² a and a squarefree, for n ≥ 1. Raises Refused when n is too large to factor."""
+    """(s, a) with n = s² a and a squarefree, for n ≥ 1. Raises Refused if n is too large to factor."""
     s = a = 1
     for p, e in _factors(n):
         s *= p ** (e // 2)
@@ -118,7 +118,7 @@ def square_part(n: int) -> tuple[int, int]:
 
 
 def sign(x: K) -> int:
-    """−1, 0 or 1. A surd is never zero, so that raising the precision decides it."""
+    """Return −1, 0 or 1. A surd is never zero, so raising the precision decides it."""
     if not isinstance(x, Surd):
         return (x > 0) - (x < 0)
     if len(x.terms) == 1:
@@ -132,7 +132,7 @@ def sign(x: K) -> int:
 
 
 def enclosure(x: K) -> flint.arb:
-    """A ball that holds x, at the working precision of the caller."""
+    """Return a ball that contains x, at the working precision of the caller."""
     terms, den = integer_terms(x)
     ball = flint.arb(0)
     for a, c in terms.items():
@@ -151,7 +151,7 @@ def with_product(out: dict[int, int], x: dict[int, int], y: dict[int, int]) -> d
 
 
 def reduced(terms: dict[int, int], den: int) -> K:
-    """Return (Σ c_a √a) / den in lowest terms, without those that are 0."""
+    """Return (Σ c_a √a) / den in lowest terms, without terms that are 0."""
     g = gcd(den, *terms.values())
     terms = {a: c // g for a, c in terms.items() if c}
     den //= g
@@ -163,7 +163,7 @@ def reduced(terms: dict[int, int], den: int) -> K:
 
 
 def plain(x: K) -> K:
-    """A whole number as such."""
+    """Return a fraction that is an integer as an int."""
     return x.numerator if isinstance(x, Fraction) and x.denominator == 1 else x
 
 
@@ -173,7 +173,7 @@ def _smallest_prime(n: int) -> int:
 
 
 def _factors(n: int) -> Iterator[tuple[int, int]]:
-    """Factors and multiplicities of n, prime or perfect squares of unknown factors."""
+    """Yield factors of n and their multiplicities; factors are prime, or roots of squares that were not factored."""
     whole = n.bit_length() <= _FACTORED_BITS
     for p, e in flint.fmpz(n).factor() if whole else flint.fmpz(n).factor(trial_limit=1000):
         p = int(p)

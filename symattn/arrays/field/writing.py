@@ -1,14 +1,14 @@
-"""Exact numbers as formulas, as text and as SymPy expressions: three writers of one normal form,
+"""Exact numbers as formulas, as text and as SymPy expressions, all in one normal form,
 
     ± p N / (q D)     p, q coprime positive integers; N, D sums with coprime integer coefficients
 
 D is 1, or it has several terms, the highest coefficient of them positive, and the lowest exponent in N and D is 0.
-Where exponents are multiples of one unit and coefficients are integers, N and D have no common factor. Terms stand by
-ascending exponent, or by descending exponent where only that begins with a positive term: 1+4e², 5−e², 5e⁴−1. Where
-neither does, a minus stands in front.
+If exponents are multiples of one unit and coefficients are integers, N and D have no common factor. Terms are sorted by
+ascending exponent, or by descending exponent if only that begins with a positive term: 1+4e², 5−e², 5e⁴−1. If neither
+does, a minus is printed first.
 
-A single root whose radicand divides the denominator stands in the denominator: 4/√3, 157/√30378. Any other stands
-above: √3/2, 11√1830/610.
+A single root whose radicand divides the denominator is printed in the denominator: 4/√3, 157/√30378. Any other is in
+the numerator: √3/2, 11√1830/610.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _E = nt.Name("e")
 
 
 def notation(x: Quotient) -> nt.Node:
-    """x as a formula."""
+    """Return x as a formula."""
     c = x.constant()
     if c is not None:
         return constant(c)
@@ -40,17 +40,17 @@ def notation(x: Quotient) -> nt.Node:
 
 
 def text(formula: nt.Node) -> str:
-    """The formula on one line without spaces, as ``sympy.sympify`` reads it: (1+4*exp(2))/(1+2*exp(2))."""
+    """Return the formula on one line without spaces, for ``sympy.sympify``: (1+4*exp(2))/(1+2*exp(2))."""
     return line(formula, ascii=True).replace(" ", "")
 
 
 def to_sympy(x: Quotient) -> Any:
-    """x as a SymPy expression."""
+    """Return x as a SymPy expression."""
     return _sympy(notation(x))
 
 
 def constant(c: K) -> nt.Node:
-    """An element of K as a formula."""
+    """Return an element of K as a formula."""
     if not isinstance(c, Surd):
         return nt.node(c if c.denominator != 1 else c.numerator)
     terms, den = integer_terms(c)
@@ -70,7 +70,7 @@ def _single_root(a: int, n: int, den: int) -> nt.Node:
 
 
 def _multiple(p: int, terms: Terms, *, distribute: bool) -> nt.Node:
-    """p times a sum of exponentials, with p multiplied out or in front."""
+    """Return p times a sum of exponentials, with p multiplied out or as a factor."""
     if distribute or len(terms) == 1:
         return _exponentials([(k, c * p) for k, c in terms])
     return _times(p, _exponentials(terms))
@@ -90,7 +90,7 @@ def _exponentials(terms: Terms) -> nt.Node:
 
 
 def _sum(parts: Iterable[tuple[int, nt.Node | None]]) -> nt.Node:
-    """Σ n · node, a node of None being 1."""
+    """Return Σ n · node; None stands for 1."""
     terms = [_signed(n, _times(abs(n), part) if part else nt.node(abs(n))) for n, part in parts]
     return terms[0] if len(terms) == 1 else nt.Sum(tuple(terms))
 
@@ -142,7 +142,7 @@ T = TypeVar("T")
 
 
 class Form(NamedTuple):
-    """sign · ratio · numerator / denominator, as the module says; ``denominator`` may be the one term 1."""
+    """The normal form: sign · ratio · numerator / denominator; ``denominator`` may be the single term 1."""
 
     sign: int
     ratio: Fraction
@@ -151,7 +151,7 @@ class Form(NamedTuple):
 
 
 def normal(x: Quotient) -> Form:
-    """The normal form of x ≠ 0."""
+    """Return the normal form of x ≠ 0."""
     unit, n, d = x.parts
     n, d = _cancelled(*_rational_below(n, d))
     above, below, flip = content(n), content(d), sign(_ascending(d)[-1][1])
@@ -166,14 +166,14 @@ def normal(x: Quotient) -> Form:
 
 
 def leading_positive(terms: list[T], sign_of: Callable[[T], int]) -> tuple[int, list[T]]:
-    """The terms as they are or reversed, so that the first is positive; sign −1 where no end is, then negate them."""
+    """Return 1 and the terms, reversed if needed so that the first is positive; −1 if neither end is: negate them."""
     if sign_of(terms[0]) > 0:
         return 1, terms
     return (1, terms[::-1]) if sign_of(terms[-1]) > 0 else (-1, terms)
 
 
 def leading_sign(c: K) -> int:
-    """The sign with which a coefficient is written: of a number with several terms, +1 where an end is positive."""
+    """Return the sign printed before a coefficient: for one with several terms, +1 if either end is positive."""
     terms = sorted(integer_terms(c)[0].items())
     return leading_positive(terms, lambda term: sign(term[1]))[0]
 
@@ -187,7 +187,7 @@ def _ascending(f: Sum) -> Terms:
 
 
 def _rational_below(n: Sum, d: Sum) -> tuple[Sum, Sum]:
-    """n/d with rational coefficients in d, where one factor makes all of them rational."""
+    """Return n/d with rational coefficients in d, if one factor makes all of them rational."""
     c = next(iter(d.values()))
     if not isinstance(c, Surd):
         return n, d
@@ -197,7 +197,7 @@ def _rational_below(n: Sum, d: Sum) -> tuple[Sum, Sum]:
 
 
 def _cancelled(n: Sum, d: Sum) -> tuple[Sum, Sum]:
-    """n/d without a common factor, as far as the module says, and with the lowest exponent 0 unless d has one term."""
+    """Return n/d without common factors as far as the module says, with lowest exponent 0 unless d has one term."""
     results = polynomials(n, d) if len(n) > 1 and len(d) > 1 else None
     if results is not None:
         (p, q), (low, also), step = results

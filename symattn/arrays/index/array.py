@@ -1,4 +1,4 @@
-"""The array of ``indexed``: its axes, and the expression at each place. ``indexed`` gives it its namespace."""
+"""The array of ``indexed``: its axes, and the expression at each place. ``indexed`` sets its namespace."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from symattn.document.model import Document
 
 Place = tuple[int, tuple[Any, ...]]  # the number of a block, and one index (or number) for each of its factors
 Places = tuple[Place, ...]
-_FOUND: ContextVar[dict[Any, tuple[Indexed, Expression]] | None] = ContextVar("symattn_elements", default=None)
+_CACHE: ContextVar[dict[Any, tuple[Indexed, Expression]] | None] = ContextVar("symattn_elements", default=None)
 
 
 def once() -> AbstractContextManager[object]:
-    """Compute each element once within it; what is noted or demanded on the way is noted the first time alone."""
-    return assigned(_FOUND, {})
+    """Cache elements within the block; notes and demands of their computation are recorded only the first time."""
+    return assigned(_CACHE, {})
 
 
 @dataclass(frozen=True)
@@ -44,26 +44,26 @@ class Indexed(ArrayBase):
 
     name = "indexed"
     holds = "expressions of its indices, for all sizes at once"
-    dtype: Any = None  # a letter may stand for a number or for a truth value
+    dtype: Any = None  # a letter may stand for a number or a boolean
 
     def __init__(self, axes: Sequence[Any], at: Callable[[Places], Expression], declared: bool = False) -> None:
         self.shape = tuple(axis(a) for a in axes)
         self._computed = at
-        self._declared = declared  # its entries are letters, and so is the first along any axis
+        self._declared = declared  # whether all elements are letters; then the first along any axis is one
 
     def at(self, places: Places) -> Expression:
-        """The element at a place."""
-        result = _FOUND.get()
+        """Return the element at a place."""
+        result = _CACHE.get()
         if result is None:
             return self._computed(places)
         key = (id(self), places, build.kept())
         if key not in result:
-            result[key] = (self, self._computed(places))  # kept with it, so that no other array gets its id
+            result[key] = (self, self._computed(places))  # keeps the array alive, so that its id is not reused
         return result[key][1]
 
     @classmethod
     def letters(cls, name: str, *axes: object, positive: bool = False) -> Indexed:
-        """An array of letters: ``letters("q", "n", "d")`` has the elements q[i, k]; they may be declared positive."""
+        """Return an array of letters: ``letters("q", "n", "d")`` has the elements q[i, k], positive if declared so."""
         lengths = [axis(a) for a in axes]
         kind = PositiveLetter if positive else Letter
 
@@ -81,7 +81,7 @@ class Indexed(ArrayBase):
 
     @classmethod
     def lift(cls, x: object) -> Indexed:
-        """A number, a size or a single expression, as an array without axes."""
+        """Return a number, a size or a single expression as an array without axes."""
         if isinstance(x, cls):
             return x
         if isinstance(x, ArrayBase):
@@ -92,7 +92,7 @@ class Indexed(ArrayBase):
 
     @classmethod
     def literal(cls, values: np.ndarray) -> Indexed:
-        """An array of known numbers, whose lengths are numbers."""
+        """Return an array of known numbers, with numbers as lengths."""
 
         def at(places: Places) -> Expression:
             index = tuple(int(np.ravel_multi_index(t, [n] if n != 1 else [])) if t else 0
@@ -121,7 +121,7 @@ class Indexed(ArrayBase):
         return Indexed(axes, lambda places: self.at(tuple(source(places) for source in sources)), self._declared)
 
     def _pairs(self, keys: tuple[object, ...]) -> list[tuple[Any, Any]]:
-        """Each key with the axis it is for; an ellipsis, also the one at the end, becomes full slices."""
+        """Return each key with its axis; an ellipsis, also the implicit one at the end, becomes full slices."""
         used = sum(k is not None and k is not Ellipsis for k in keys)
         if used > self.ndim:
             raise InputError(f"indexed: {used} indices for {self.ndim} axes")
@@ -131,9 +131,9 @@ class Indexed(ArrayBase):
         return [(k, None if k is None else next(axes)) for k in full]
 
     def _permuted(self, keys: tuple[object, ...]) -> Indexed:
-        given = [k for k, a in self._pairs(keys) if a is not None]
-        at, pi = next((i, k) for i, k in enumerate(given) if isinstance(k, Permutation))
-        if sum(isinstance(k, Permutation) for k in given) > 1:
+        used = [k for k, a in self._pairs(keys) if a is not None]
+        at, pi = next((i, k) for i, k in enumerate(used) if isinstance(k, Permutation))
+        if sum(isinstance(k, Permutation) for k in used) > 1:
             raise Refused("indexed: two permutations at once pick a diagonal; hint: x[pi][:, rho]")
         if self.shape[at].blocks != ((pi.sort,),):
             raise InputError(f"indexed: the permutation {pi.name} is of {pi.sort}, the axis of length {self.shape[at]}")
@@ -146,7 +146,7 @@ class Indexed(ArrayBase):
         return moved[tuple(slice(None) if isinstance(k, Permutation) else k for k in keys)]
 
     def document(self) -> Document:
-        """Return the element at each place, for all sizes, as a document."""
+        """Return a document of the element at each place, for all sizes."""
         from symattn.arrays.index.writing import document
 
         return document(self)
@@ -166,7 +166,7 @@ class Indexed(ArrayBase):
     __rand__, __ror__ = __and__, __or__
 
     def astype(self, dtype: Any, copy: bool = True, **_: object) -> Indexed:
-        """Return the same elements where the cast changes none of them; refuse any other cast."""
+        """Return the same elements if the cast changes none of them. Raises Meaningless for any other cast."""
         to = None if dtype is None else np.dtype(dtype)
         if to is None or to == np.float64:
             return self
@@ -174,8 +174,8 @@ class Indexed(ArrayBase):
         return Indexed(self.shape, lambda places: _cast(self.at(places), fits, to))
 
     def places(self) -> list[Places]:
-        """A place with fresh indices for each choice of blocks, and of entries of numbers: together the whole array."""
-        # The entries of a block are its sorts, with every number below those that it holds.
+        """Return places that cover the array: fresh indices for each choice of blocks and of indices along numbers."""
+        # The factors of a block are sorts and numbers; a number stands for all smaller ones.
         block_of = [
             [[(f,) if isinstance(f, str) else range(f) for f in block] for block in a.blocks] for a in self.shape
         ]
@@ -186,7 +186,7 @@ class Indexed(ArrayBase):
         ]
 
     def holds_conditions(self) -> bool:
-        """Return whether all elements are conditions on places. Raises ``Refused`` where letters may be conditions."""
+        """Return whether all elements are conditions on positions. Raises Refused if letters may be conditions."""
         elements = [self.at(places) for places in self.places()]
         if all(map(build.is_truth, elements)):
             return True
@@ -199,7 +199,7 @@ class Indexed(ArrayBase):
 
 
 def _fitting(place: Place, a: Axis) -> tuple[Any, ...]:
-    """The indices of a place in an axis; a defect if they are not of its sorts."""
+    """Return the indices of a place in an axis. Raises AssertionError if they are not of its sorts."""
     block, indices = place
     for i, f in zip(indices, a.blocks[block], strict=True):
         if not (i.sort == f if isinstance(i, Index) else i == 0 if isinstance(f, str) else 0 <= i < f):
@@ -214,7 +214,7 @@ def _cast(x: Expression, fits: Callable[[Expression], bool], to: object) -> Expr
 
 
 def expression(x: Any) -> Expression:
-    """A plain value as an index expression; −∞ is the forbidden score."""
+    """Return a plain value as an index expression; −∞ is the forbidden score."""
     if isinstance(x, Expression):
         return x
     if isinstance(x, Axis):
@@ -228,8 +228,8 @@ def expression(x: Any) -> Expression:
             return FORBIDDEN
         if x != x or x == np.inf:
             raise InputError(f"indexed: {x} in the data; only a mask may hold -inf")
-        if isinstance(x, float | np.floating) and (known := irrational(float(x))):
-            raise Meaningless(f"indexed: the float {float(x)!r} is not {known}; hint: the pi of the array's namespace")
+        if isinstance(x, float | np.floating) and (name := irrational(float(x))):
+            raise Meaningless(f"indexed: the float {float(x)!r} is not {name}; hint: the pi of the array's namespace")
         meet(x)
         return build.constant(Fraction(x.item() if isinstance(x, np.generic) else x))  # type: ignore[arg-type]
     raise Refused(f"indexed: a plain array of shape {np.shape(x)} has numbers for sizes")
@@ -244,18 +244,18 @@ def _fixed(place: Place) -> Callable[[Places], Place]:
 
 
 def _boundary(a: Axis, bound: object, default: int) -> int:
-    """The number of blocks before ``bound``, which must be a prefix sum of the axis."""
+    """Return the number of blocks before ``bound``, which must be a prefix sum of the axis. Raises Refused."""
     if bound is None:
         return default
-    wanted = a.linear() + bound if isinstance(bound, int) and bound < 0 else bound
+    boundary = a.linear() + bound if isinstance(bound, int) and bound < 0 else bound
     for k in range(len(a.blocks) + 1):
-        if same_length(Axis(a.blocks[:k]), wanted):
+        if same_length(Axis(a.blocks[:k]), boundary):
             return k
     raise Refused(f"indexed: {bound} is not a boundary between the blocks of an axis of length {a}")
 
 
 def _element(a: Axis, k: object, declared: bool) -> Place:
-    """The place of the number ``k``; the first along a sort, of which there is one at every size, is a letter."""
+    """Return the place of element ``k``; the first along a sort, which exists at every size, is a letter."""
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
         raise Refused("indexed: a gather by an array; hint: declare a Permutation")
     if not any(isinstance(f, str) for b in a.blocks for f in b):
@@ -269,5 +269,5 @@ def _element(a: Axis, k: object, declared: bool) -> Place:
 
 
 def index_variables(places: Places) -> tuple[Index, ...]:
-    """The index variables of a place."""
+    """Return the index variables of a place."""
     return tuple(i for _, t in places for i in t if isinstance(i, Index))

@@ -25,13 +25,13 @@ Block = tuple[Factor, ...]
 
 
 withheld: ContextVar[list[Refused] | None] = ContextVar("symattn_withheld", default=None)
-"""Refused questions of a statement's code about lengths. It may compute with them and compare them; where it asks for
-what a letter and a number have differently, and goes on, a proof would be about letters alone."""
+"""Refused operations of a statement's code on lengths. It may compute with them and compare them; if it asked for
+something that differs between letters and numbers, a proof would hold for letters only."""
 
 
-def _asked() -> list[Refused] | None:
-    """Return where to note what is refused, if the code of a statement asks; symattn may ask all of lengths."""
-    frame = sys._getframe(3) if withheld.get() is not None else None  # of what asks a method of lengths
+def _refusals() -> list[Refused] | None:
+    """Return the list for refusals if the code of a statement is the caller, else None: symattn itself may do all."""
+    frame = sys._getframe(3) if withheld.get() is not None else None  # the caller of a method of a length
     while frame and _package(frame) in sys.stdlib_module_names:
         frame = frame.f_back
     return withheld.get() if frame and _package(frame) != "symattn" else None
@@ -42,10 +42,10 @@ def _package(frame: FrameType) -> str:
 
 
 class Compared:
-    """Comparisons of lengths that are decided where they are the same for all sizes from 1 on, and else refused.
+    """Lengths with comparisons, which are decided if they have the same result for all sizes from 1 on, else refused.
 
-    Code that asks whether n = m takes one of two ways: a proof would be about the sizes that go this way. Quotients and
-    powers of lengths are elements.
+    Code that branches on n = m takes one of two branches: a proof would hold only for the sizes that take this one.
+    Quotients and powers of lengths are elements.
     """
 
     __slots__ = ()
@@ -94,7 +94,7 @@ class Compared:
         return self != 0
 
     @property  # type: ignore[misc]
-    def __class__(self) -> type:  # ``isinstance`` asks for it where the type alone says no
+    def __class__(self) -> type:  # ``isinstance`` reads it if ``type`` does not match
         self._withhold("the type")
         return type(self)
 
@@ -108,18 +108,19 @@ class Compared:
         return self.words()
 
     def _withhold(self, what: str) -> None:
-        """Raise Meaningless unless symattn itself asks."""
-        if (asked := _asked()) is not None:
-            asked.append(Meaningless(f"indexed: the code asks for {what} of {self.words()}, a letter; hint: compare"))
-            raise asked[-1]
+        """Raise Meaningless unless the caller is symattn itself."""
+        if (refusals := _refusals()) is not None:
+            reason = f"indexed: the code asks for {what} of {self.words()}, a letter; hint: compare"
+            refusals.append(Meaningless(reason))
+            raise refusals[-1]
 
     @abstractmethod
     def words(self) -> str:
-        """Write the length in its letters."""
+        """Return the length in letters, as text."""
 
     def __hash__(self) -> int:
         self._withhold("the hash")
-        # By words: lengths that are not equal must not be asked whether they are, as numbers with one hash would be.
+        # Of the text: unequal lengths with equal hashes would be compared, which may be refused.
         return hash(repr(sorted(linear(self).coefficients.items())))
 
 
@@ -157,7 +158,7 @@ class Linear(Compared):
         raise Refused(f"indexed: {self} is a length in letters, and the code needs a number")
 
     def always_positive(self) -> bool:
-        """Return whether it is > 0 for all sizes from 1 on, by its form."""
+        """Return whether its form shows that it is > 0 for all sizes from 1 on."""
         return all(c > 0 for k, c in self.coefficients.items() if k) and sum(self.coefficients.values()) > 0
 
     def words(self) -> str:
@@ -165,13 +166,13 @@ class Linear(Compared):
         return " + ".join(words) or "0"
 
     def expression(self) -> Expression:
-        """The number it stands for, as an index expression."""
+        """Return the length as an index expression."""
         with as_written(False):
             return add(*[multiply(constant(c), *map(Count, k)) for k, c in self.coefficients.items()])
 
 
 class Remainder:
-    """The remainder of a length divided by a number, where sizes decide comparisons; it can only be compared."""
+    """The remainder of a length divided by a number, while sizes decide comparisons; it can only be compared."""
 
     def __init__(self, length: Linear, modulus: int) -> None:
         self.length, self.modulus = length, modulus
@@ -204,13 +205,13 @@ class Axis(Compared):
     """A length that is a sum of products of sorts and numbers."""
 
     __array_priority__ = 2000
-    kind: Any = None  # the kind of array, by which 1/n and √n are elements; set where the kind is defined
+    kind: Any = None  # the kind of which 1/n and √n are elements; set by ``indexed``
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self.blocks = tuple(tuple(f for f in b if f != 1) for b in blocks)
 
     def linear(self) -> Linear:
-        """The length, with the order of blocks forgotten."""
+        """Return the length without the order of its blocks."""
         results: Counter[tuple[str, ...]] = Counter()
         for b in self.blocks:
             results[tuple(sorted(f for f in b if isinstance(f, str)))] += prod(f for f in b if isinstance(f, int))
@@ -239,7 +240,7 @@ class Axis(Compared):
         return axis(other) * self if isinstance(other, int) else self.kind.lift(self) * other
 
     def __floordiv__(self, other: object) -> Axis:
-        """Exact division by a factor of a product, or of k equal groups of blocks by k; anything else is refused."""
+        """Divide exactly by a factor of a product, or k equal groups of blocks by k. Raises Refused for others."""
         by = axis(other)
         if len(self.blocks) == 1 and len(by.blocks) == 1:
             rest = list(self.blocks[0])
@@ -257,7 +258,7 @@ class Axis(Compared):
         raise Refused(f"indexed: {self} // {by} is not known to be a whole number")
 
     def __mod__(self, other: object) -> int | Remainder:
-        """0 where the length is a multiple; anything else is refused, but where sizes are looked at."""
+        """Return 0 if the length is a multiple. Raises Refused if not, unless sizes decide comparisons."""
         try:
             self // other
         except Refused:
@@ -278,8 +279,8 @@ class Axis(Compared):
         if not any(isinstance(f, str) for b in self.blocks for f in b):
             return sum(prod(f for f in b if isinstance(f, int)) for b in self.blocks)
         reason = Refused(f"indexed: the size {self.words()} is a letter, and the code needs a number")
-        if (asked := _asked()) is not None:
-            asked.append(reason)
+        if (refusals := _refusals()) is not None:
+            refusals.append(reason)
         raise reason
 
     def words(self) -> str:
@@ -294,12 +295,12 @@ ONE_LONG = Axis([()])
 
 
 def same_length(a: object, b: object) -> bool:
-    """Return whether two lengths are equal for all sizes; False where some sizes tell them apart."""
+    """Return whether two lengths are equal for all sizes."""
     return linear(a).coefficients == linear(b).coefficients
 
 
 def axis(x: object) -> Axis:
-    """A letter, a number or an axis as an axis."""
+    """Return a letter, a number or an axis as an axis. Raises Refused for anything else."""
     if isinstance(x, Axis):
         return x
     if isinstance(x, str) and x.isidentifier():
@@ -310,12 +311,12 @@ def axis(x: object) -> Axis:
 
 
 def length(letter: str) -> Axis:
-    """An axis whose length is the letter of a sort."""
+    """Return an axis whose length is the letter of a sort."""
     return axis(letter)
 
 
 def linear(x: object) -> Linear:
-    """A number, an axis or a combination as a combination."""
+    """Return a number, an axis or a combination as a combination. Raises Refused for anything else."""
     if isinstance(x, Linear):
         return x
     if isinstance(x, Axis):
@@ -326,7 +327,7 @@ def linear(x: object) -> Linear:
 
 
 def _made_of(factors: Sequence[int | str], wanted: int | str) -> list[int | str]:
-    """The first numbers among the factors whose product is ``wanted``: 6 is 2 · 3; none where there are no such."""
+    """Return the leading numbers among the factors whose product is ``wanted``: 6 is 2 · 3; [] if there are none."""
     result: list[int | str] = []
     for f in factors:
         if isinstance(f, str) or isinstance(wanted, str) or wanted % f:

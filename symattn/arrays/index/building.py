@@ -1,9 +1,9 @@
-"""Building index expressions: sums and products are flat, constants are gathered, −∞ goes only where it may.
+"""Building index expressions: sums and products are flat, constants are collected, −∞ is allowed only where defined.
 
 Two rules go beyond arithmetic and keep quotients out of sums, so that the prover can clear them: a predicate common
 to all terms of a sum is pulled out, and Σ_i [i = a] f(i) = f(a). Roots are joined in pairs, √u √u = u, and taken of
-positive factors one by one; all that is said of them holds where u > 0, or u ≥ 0 if no inverse root occurs.
-Within ``as_written`` nothing is simplified: a certificate holds the sides so, and its checker does the steps itself.
+positive factors one by one; all this holds for u > 0, or u ≥ 0 if no inverse root occurs. Within ``as_written`` nothing
+is simplified: a certificate stores the sides in this form, and its checker performs the steps itself.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ _KEEP: ContextVar[bool] = ContextVar("symattn_as_written", default=False)
 
 
 def as_written(keep: bool = True) -> AbstractContextManager[bool]:
-    """Build without simplifying, or with it where not ``keep``; −∞ spreads through sums and products all the same."""
+    """Build without simplifying, or with it if not ``keep``; −∞ propagates through sums and products anyway."""
     return assigned(_KEEP, keep)
 
 
 def kept() -> bool:
-    """Return whether what is built stays as it is written."""
+    """Return whether expressions are built as written, without simplifying."""
     return _KEEP.get()
 
 
 class DivisionByZero(Refused, ZeroDivisionError):
-    """A divisor is zero whatever the sizes and the letters are."""
+    """Raised if a divisor is zero for all sizes and letters."""
 
 
 def constant(x: int | Fraction) -> ex.Expression:
-    """A number."""
+    """Return a number."""
     return ex.Constant(x if x.__class__ is Fraction else Fraction(x))
 
 
 def factors(x: ex.Expression) -> tuple[ex.Expression, ...]:
-    """The factors of a product; anything else is its own factor."""
+    """Return the factors of a product; anything else is its own factor."""
     return x.children if isinstance(x, ex.Product) else (x,)
 
 
 def terms(x: ex.Expression) -> tuple[ex.Expression, ...]:
-    """The terms of a sum; anything else is its own term."""
+    """Return the terms of a sum; anything else is its own term."""
     return x.children if isinstance(x, ex.Sum) else (x,)
 
 
@@ -77,7 +77,7 @@ def add(*xs: ex.Expression) -> ex.Expression:
 
 
 def _hoisted(xs: list[ex.Expression]) -> ex.Expression | None:
-    """The predicates that all terms share, times the sum of what is left of them; None if there are none."""
+    """Return the predicates common to all terms times the sum of the rest; None if there are none."""
     common = frozenset.intersection(*[frozenset(f for f in factors(x) if isinstance(f, ex.Predicate)) for x in xs])
     if not common:
         return None
@@ -86,7 +86,7 @@ def _hoisted(xs: list[ex.Expression]) -> ex.Expression | None:
 
 
 def is_truth(x: ex.Expression) -> bool:
-    """Return whether ``x`` is 0 or 1 by its form: relations of indices, their products, and 1 less such."""
+    """Return whether the form of ``x`` shows that it is 0 or 1: relations of indices, their products, 1 minus these."""
     if isinstance(x, ex.Sum):
         rest = [y for y in x.children if y is not ex.ONE]
         return len(rest) == len(x.children) - 1 == 1 and is_truth(negate(rest[0]))
@@ -96,7 +96,7 @@ def is_truth(x: ex.Expression) -> bool:
 
 
 def is_whole(x: ex.Expression) -> bool:
-    """Return whether ``x`` is a whole number by its form."""
+    """Return whether the form of ``x`` shows that it is an integer."""
     if isinstance(x, ex.Constant):
         return x.value.denominator == 1
     if isinstance(x, (ex.Sum, ex.Product, ex.Total)):
@@ -105,7 +105,7 @@ def is_whole(x: ex.Expression) -> bool:
 
 
 def multiply(*xs: ex.Expression) -> ex.Expression:
-    """Π xs. −∞ may be multiplied by what is known to be positive, and by nothing else."""
+    """Π xs. Raises Refused if −∞ is multiplied by a factor not known to be positive."""
     masked = [x for x in xs if isinstance(x, ex.Masked)]
     if masked:
         others = [x for x in xs if not isinstance(x, ex.Masked)]
@@ -134,7 +134,7 @@ def multiply(*xs: ex.Expression) -> ex.Expression:
 
 
 def _paired_root(xs: list[ex.Expression]) -> list[ex.Expression] | None:
-    """The factors ``xs`` with two roots of one u joined: √u √u = u, u^{−1/2} u^{−1/2} = 1/u, √u u^{−1/2} = 1."""
+    """Return the factors with two roots of u joined: √u √u = u, u^{−1/2} u^{−1/2} = 1/u, √u u^{−1/2} = 1, else None."""
     result: dict[Any, ex.Opaque] = {}
     for x in xs:
         if not (isinstance(x, ex.Opaque) and x.name in _ROOTS):
@@ -151,7 +151,7 @@ def _paired_root(xs: list[ex.Expression]) -> list[ex.Expression] | None:
 
 
 def root(x: ex.Expression) -> ex.Expression:
-    """√x. Factors and divisors that are known to be positive have roots of their own: √(a²u / n) = a √u / √n."""
+    """√x. The roots of factors and divisors known to be positive are separated: √(a²u / n) = a √u / √n."""
     if kept():
         return ex.Opaque("sqrt", x)
     if isinstance(x, ex.Constant) and x.value >= 0:
@@ -170,9 +170,9 @@ def root(x: ex.Expression) -> ex.Expression:
 
 
 def known_positive(x: ex.Expression) -> bool:
-    """Return whether ``x`` > 0 by its form, for sizes from 1 on, wherever it is defined.
+    """Return whether the form of ``x`` shows that x > 0 for sizes from 1 on, wherever it is defined.
 
-    An inverse root is never zero; a root is where its argument is.
+    An inverse root is never zero; a root is zero where its argument is.
     """
     if isinstance(x, ex.Constant):
         return x.value > 0
@@ -251,7 +251,7 @@ def predicate(relation: str, i: ex.Index, j: ex.Index) -> ex.Expression:
 
 
 def total(index: ex.Index, x: ex.Expression) -> ex.Expression:
-    """Σ_index x. What does not depend on the index comes out; a bare 1 becomes the size of the sort."""
+    """Σ_index x. Factors that do not depend on the index are pulled out; Σ 1 becomes the size of the sort."""
     if isinstance(x, ex.Masked):
         raise Refused("indexed: a sum over -inf")
     if kept():
@@ -274,7 +274,7 @@ def total(index: ex.Index, x: ex.Expression) -> ex.Expression:
 
 
 def bound(index: ex.Index, x: ex.Expression) -> ex.Expression:
-    """``x`` with ``index`` bound, for the argument of an opaque function; a permuted index runs over the same set."""
+    """Bind ``index`` in ``x``, for the argument of an opaque function; a permuted index runs over the same set."""
     image = None if kept() else _image_in(index, x)
     if image is not None:
         x = substitute(x, {image: index})
@@ -282,14 +282,14 @@ def bound(index: ex.Index, x: ex.Expression) -> ex.Expression:
 
 
 def bound_in_order(index: ex.Index, x: ex.Expression) -> ex.Expression:
-    """Bind an index in a function that the order of its arguments may change. Raises Refused for a permuted index."""
+    """Bind an index in a function that depends on the order of its arguments. Raises Refused for a permuted index."""
     if _image_in(index, x) is not None:
         raise Refused("indexed: any norm of a permuted row; a norm need not be that of the row itself")
     return bound(index, x)
 
 
 def _image_in(index: ex.Index, x: ex.Expression) -> ex.Index | None:
-    """The permuted form in which ``index`` occurs in ``x``, if it does in one. Raises Refused where there are more."""
+    """Return the permuted form in which ``index`` occurs in ``x``, or None. Raises Refused if there are several."""
     images = [i for i in x.free if i[:2] == index[:2]]
     if len(images) > 1:
         bare = index in images
@@ -298,7 +298,7 @@ def _image_in(index: ex.Index, x: ex.Expression) -> ex.Index | None:
 
 
 def substitute(x: ex.Expression, to: Mapping[ex.Index, ex.Index]) -> ex.Expression:
-    """``x`` with index variables replaced; bound ones are renamed so that nothing is captured."""
+    """Replace index variables in ``x``; bound ones are renamed so that nothing is captured."""
     if not x.free & to.keys():
         return x
     if isinstance(x, ex.Letter):
@@ -315,7 +315,7 @@ def substitute(x: ex.Expression, to: Mapping[ex.Index, ex.Index]) -> ex.Expressi
 
 
 def rebuild(x: ex.Expression, children: Iterable[ex.Expression]) -> ex.Expression:
-    """The node ``x`` over other children, simplified anew. Not for letters, predicates and binders."""
+    """Return the node ``x`` with other children, simplified. Letters, predicates and binders are not supported."""
     ys = tuple(children)
     if isinstance(x, ex.Sum):
         return add(*ys)
@@ -333,14 +333,14 @@ def rebuild(x: ex.Expression, children: Iterable[ex.Expression]) -> ex.Expressio
 
 
 def at_size(x: ex.Expression, sort: str, length: int) -> ex.Expression:
-    """``x`` with a number in the place of a size; sums over its indices stay."""
+    """Replace a size in ``x`` by a number; sums over its indices stay."""
     if isinstance(x, ex.Count):
         return constant(length) if x.sort == sort else x
     return rebuild(x, [at_size(y, sort, length) for y in x.children]) if x.children else x
 
 
 def simplified(x: ex.Expression) -> ex.Expression:
-    """Simplify an expression that was built as it is written."""
+    """Simplify an expression that was built as written."""
     with as_written(False):
         return _simplified(x)
 

@@ -1,7 +1,7 @@
-"""Index expressions: what an element of an array is when the sizes are letters, such as Σ_k Q[i,k] K[j,k].
+"""Index expressions: the elements of arrays with letters for sizes, such as Σ_k Q[i,k] K[j,k].
 
 Expressions are interned: equal ones are the same object, so comparing and memoising cost nothing. They are built by
-the functions in ``building``, which keep the little normal form that is described there; nothing here computes.
+the functions in ``building``, in the normal form described there; nothing here computes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Signed = tuple[int, "Index"]
 
 
 class Index(NamedTuple):
-    """An index variable over a sort; ``image`` names the permutations it went through, π(i) is ``image=("pi",)``."""
+    """An index variable over a sort; ``image`` names the permutations applied to it: π(i) is ``image=("pi",)``."""
 
     sort: str
     number: int
@@ -31,13 +31,13 @@ class Index(NamedTuple):
 
 
 def fresh(sort: str) -> Index:
-    """An index variable of ``sort`` that occurs nowhere else."""
+    """Return a new index variable of ``sort``."""
     return Index(sort, next(_numbers))
 
 
 class Expression:
-    """Base of all nodes. ``parts`` are its arguments, ``children`` the expressions directly below, and ``free`` the
-    index variables that are not bound in it."""
+    """The base of all nodes. ``parts`` are its arguments, ``children`` the expressions among them, and ``free`` its
+    index variables that are not bound."""
 
     __slots__ = ("__weakref__", "_order", "children", "free", "parts")
     _table: ClassVar[WeakValueDictionary[tuple[Any, ...], Expression]] = WeakValueDictionary()
@@ -74,7 +74,7 @@ class Expression:
 
 
 def _part(place: int | slice) -> Any:
-    """Return a property: the part at a place."""
+    """Return a property for the part at a place."""
     return property(lambda self: self.parts[place])
 
 
@@ -121,19 +121,19 @@ class Predicate(Expression):
 
 
 class Many(Expression):
-    """Two children or more."""
+    """A node with two children or more."""
 
     __slots__ = ()
 
 
 class Sum(Many):
-    """Terms, at least two."""
+    """A sum of at least two terms."""
 
     __slots__ = ()
 
 
 class Product(Many):
-    """Factors, at least two."""
+    """A product of at least two factors."""
 
     __slots__ = ()
 
@@ -168,14 +168,14 @@ class Total(Binder):
 
 
 class Opaque(Expression):
-    """A function of which nothing is known but that equal arguments give equal values: max, rsqrt, tanh."""
+    """A function of which only one thing is known, that equal arguments give equal values: max, rsqrt, tanh."""
 
     __slots__ = ()
     name: str = _part(0)
 
 
 class BoundIndex(Binder):
-    """Binds an index inside the argument of an opaque function, as max over i does; it has no value of its own."""
+    """An index bound in the argument of an opaque function, such as max over i; it has no value of its own."""
 
     __slots__ = ()
 
@@ -189,7 +189,7 @@ class Masked(Expression):
 
 
 class Position(Expression):
-    """``offset`` (an ``axes.Linear``) + Σ sign · index: what ``arange`` holds. See ``positions``."""
+    """``offset`` (an ``axes.Linear``) + Σ sign · index: an element of ``arange``. See ``positions``."""
 
     __slots__ = ()
     offset: Any = _part(0)
@@ -202,18 +202,17 @@ class Position(Expression):
 ZERO: Expression = Constant(Fraction(0))
 ONE: Expression = Constant(Fraction(1))
 FORBIDDEN: Expression = Masked(ZERO, ZERO)
-PI = "π"  # a positive letter of which nothing else is known
+PI = "π"  # a positive letter without other properties
 
 
 # -- side conditions ---------------------------------------------------------------------------------------------------
-# They are noted when a division is written, since simplifying may lose it: 0 / x is 0 only where x ≠ 0.
+# They are noted when a division is built, since simplifying may lose it: 0 / x is 0 only if x ≠ 0.
 
-
-TESTED = "= 0?"  # the relation of what the code asks of whether it is zero, in order not to divide by it
+TESTED = "= 0?"  # the relation of an expression that the code compares with zero, in order not to divide by it
 
 
 class Demand(NamedTuple):
-    """``expression`` ``relation`` 0 at all places, all indices being free; the relation is ≠, > or ≥, or ``TESTED``."""
+    """The condition ``expression`` ``relation`` 0 at all places; the relation is ≠, > or ≥, or ``TESTED``."""
 
     relation: str
     expression: Expression
@@ -239,26 +238,26 @@ Canonical = tuple[Any, ...]
 
 
 def canonical(x: Expression, names: Mapping[Index, object] | None = None) -> Canonical:
-    """``x`` as nested tuples; two expressions have the same iff they differ in bound names and order alone.
+    """Return ``x`` as nested tuples, the same for expressions that differ only in bound names and order.
 
-    ``names`` gives names to free indices; those without stay as they are. (Sound, not complete: terms are sorted
-    with bound names by depth, so two equal sums may look different, never two different ones equal.)
+    ``names`` gives names to free indices; others stay as they are. (Sound, not complete: terms are sorted with bound
+    names by depth, so two equal sums may get different tuples, but never two different ones equal tuples.)
     """
     return _canonical(x, tuple(sorted((names or {}).items())), 0)
 
 
 @lru_cache(maxsize=100_000)
 def _canonical(x: Expression, names: tuple[tuple[Index, object], ...], depth: int) -> Canonical:
-    known = dict(names)
+    name_of = dict(names)
     if isinstance(x, Letter):
-        return ("letter", x.name, *[known.get(i, i) for i in x.indices])
+        return ("letter", x.name, *[name_of.get(i, i) for i in x.indices])
     if isinstance(x, Predicate):
-        sides = [known.get(i, i) for i in x.sides]
+        sides = [name_of.get(i, i) for i in x.sides]
         return (x.relation, *(sorted(sides, key=repr) if x.relation == "=" else sides))
     if isinstance(x, (Constant, Count)):
         return (type(x).__name__, *x.parts)
     if isinstance(x, Binder):
-        inner = tuple(sorted({**known, x.index: ("bound", depth)}.items()))
+        inner = tuple(sorted({**name_of, x.index: ("bound", depth)}.items()))
         return (type(x).__name__, x.index.sort, _canonical(x.body, inner, depth + 1))
     if isinstance(x, Position):
         raise Refused("a bare position is not a number; see positions.as_number")

@@ -1,4 +1,4 @@
-"""The namespace of ``indexed``: the same names as the other kinds have, as far as letters for sizes allow."""
+"""The namespace of ``indexed``: the same names as in other kinds, as far as letters for sizes permit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _opaque(name: str) -> Callable[[Any, Any], Indexed]:
         return each(lambda x: ex.Opaque(name, _finite(name, x)), a)
 
     run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"{name} of each element, of which nothing is known but its slope."
+    run.__doc__ = f"{name} of each element, an opaque function with a known slope."
     return run
 
 
@@ -75,14 +75,14 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         return each(_logarithm, a)
 
     def abs(self, a: object) -> Indexed:
-        """|x| = sign(x) · x, in which sign is an opaque function; |−x| is written alike."""
+        """Return |x| = sign(x) · x with an opaque function sign; |−x| becomes the same expression."""
         return self.multiply(self.sign(a), a)
 
     def sign(self, a: object) -> Indexed:
         return each(_sign, a)
 
     def maximum(self, a: object, b: object) -> Indexed:
-        """An opaque function of both: softmax does not depend on it."""
+        """Return an opaque function of both operands: softmax does not depend on it."""
         return each(_larger, a, b)
 
     def where(self, condition: object, a: object, b: object) -> Indexed:
@@ -111,7 +111,7 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         return self.logical_not(self.logical_and(self.logical_not(a), self.logical_not(b)))
 
     def isfinite(self, a: Array) -> Indexed:
-        """Where a score is allowed. An opaque maximum counts as finite, which is a hypothesis and is noted."""
+        """Return where scores are allowed. An opaque maximum counts as finite, which is noted as a hypothesis."""
         return each(_is_finite, a)
 
     # -- reductions ---------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         return _reduced(a, axis, keepdims, lambda parts: ex.Opaque("max", *_bound(build.bound, parts)))
 
     def any_norm(self, a: object) -> Indexed:
-        """A norm of each row, as an opaque function of it."""
+        """Return a norm of each row, as an opaque function of it."""
         return _reduced(a, -1, True, lambda parts: ex.Opaque("norm", *_bound(build.bound_in_order, parts)))
 
     def mean(self, a: Array, axis: object = None, keepdims: object = False, **_: object) -> Indexed:
@@ -132,7 +132,7 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         return result
 
     def cumulative_sum(self, a: Array, axis: int = -1, **_: object) -> Indexed:
-        """Σ over the places up to each place, by the predicate j ≤ i."""
+        """Return partial sums, by the predicate j ≤ i."""
         last = self.moveaxis(a, axis, -1)
         n = self.arange(a.shape[axis])
         return self.moveaxis(self.sum(last[..., None, :] * (n[None, :] <= n[:, None]), axis=-1), -1, axis)
@@ -170,15 +170,15 @@ class IndexedNamespace(structure.IndexStructure, Composed, Contractions):
         return self.full(a.shape, 1)
 
     def arange(self, n: object, **_: object) -> Indexed:
-        """Positions 0, 1, …: i over the first block, its length + j over the next, and so on."""
+        """Return positions 0, 1, …: i over the first block, its length + j over the next, and so on."""
         a = axis(n)
 
         def at(places: Places) -> ex.Expression:
             block, indices = places[0]
             offset = Axis(a.blocks[:block]).linear()
             if all(isinstance(i, int) for i in indices):
-                within = int(np.ravel_multi_index(indices, a.blocks[block])) if indices else 0  # type: ignore[arg-type]
-                return ex.Position(offset + within, ())
+                flat = int(np.ravel_multi_index(indices, a.blocks[block])) if indices else 0  # type: ignore[arg-type]
+                return ex.Position(offset + flat, ())
             if len(indices) != 1:
                 raise Refused("indexed: a position within a product of sorts")
             return ex.Position(offset, ((1, indices[0]),))
@@ -191,7 +191,7 @@ for _name in FUNCTIONS.keys() - vars(IndexedNamespace):
 
 
 def each(step: Step, *operands: object) -> Indexed:
-    """``step`` of the elements, with broadcasting."""
+    """Apply ``step`` to the elements, with broadcasting."""
     arrays = [Indexed.lift(x) for x in operands]
     rank = max(x.ndim for x in arrays)
     shape = [ONE_LONG] * rank
@@ -207,7 +207,7 @@ def each(step: Step, *operands: object) -> Indexed:
 
 
 def spread(x: object, like: object) -> Indexed:
-    """``x`` at every place where it and ``like`` have elements."""
+    """Broadcast ``x`` against ``like``."""
     return each(lambda a, _: a, x, like)
 
 
@@ -241,7 +241,7 @@ def _finite(name: str, x: ex.Expression) -> ex.Expression:
 
 
 def _sign(x: ex.Expression) -> ex.Expression:
-    """sign(x), or −sign(−x), whichever of both arguments comes first."""
+    """Return sign(x) or −sign(−x), by which argument is first in the order of their texts."""
     y = positions.as_number(x)
     if build.kept():
         return ex.Opaque("sign", y)
@@ -252,8 +252,8 @@ def _sign(x: ex.Expression) -> ex.Expression:
 def _larger(a: ex.Expression, b: ex.Expression) -> ex.Expression:
     if a is b is ex.FORBIDDEN or (ex.FORBIDDEN in (a, b) and not build.kept()):
         return b if a is ex.FORBIDDEN else a
-    both = (positions.as_number(a), positions.as_number(b))
-    return ex.Opaque("max", *(both if build.kept() else sorted(both, key=repr)))
+    pair = (positions.as_number(a), positions.as_number(b))
+    return ex.Opaque("max", *(pair if build.kept() else sorted(pair, key=repr)))
 
 
 def _where(condition: ex.Expression, a: ex.Expression, b: ex.Expression) -> ex.Expression:
@@ -281,7 +281,7 @@ def _equal(a: ex.Expression, b: ex.Expression) -> ex.Expression:
 
 
 def _expect_truth(x: ex.Expression) -> None:
-    """Letters in a condition stand for truth values. Others than 0 and 1 would be multiplied by, not tested."""
+    """Note that letters in a condition are 0 or 1, as they become factors. Raises Undecided for other expressions."""
     for y in build.terms(x):
         for f in build.factors(y):
             if isinstance(f, ex.Letter):
@@ -321,15 +321,15 @@ def _reduced(a: Any, axis: object, keepdims: object, join: Callable[[Parts], ex.
 
 
 def _over(a: Indexed, k: int, join: Callable[[Parts], ex.Expression]) -> Indexed:
-    """Reduce the axis k: ``join`` gets, for each block, the indices to bind and the element that holds them."""
+    """Reduce the axis k: ``join`` gets, for each block, the indices to bind and the element that contains them."""
     length = a.shape[k]
 
     def at(places: Places) -> ex.Expression:
         parts: Parts = []
         for b, block in enumerate(length.blocks):
             for numbers in itertools.product(*[range(f) for f in block if isinstance(f, int)]):
-                given = iter(numbers)
-                entry = tuple(ex.fresh(f) if isinstance(f, str) else next(given) for f in block)
+                number = iter(numbers)
+                entry = tuple(ex.fresh(f) if isinstance(f, str) else next(number) for f in block)
                 element = a.at((*places[:k], (b, entry), *places[k:]))
                 parts.append(([i for i in entry if isinstance(i, ex.Index)], element))
         return join(parts)
@@ -338,5 +338,5 @@ def _over(a: Indexed, k: int, join: Callable[[Parts], ex.Expression]) -> Indexed
 
 
 def _bound(bind: Callable[[ex.Index, ex.Expression], ex.Expression], parts: Parts) -> list[ex.Expression]:
-    """The elements of the blocks, with their indices bound."""
+    """Return the elements of the blocks, with their indices bound."""
     return [reduce(lambda x, i: bind(i, x), reversed(indices), positions.as_number(x)) for indices, x in parts]

@@ -1,7 +1,7 @@
 """Positions of tokens when sizes are letters: integer combinations of sizes and indices, and how they compare.
 
-``arange(p + n)`` has the elements i over the block p and n_p + j over the block n. A comparison is decided where
-0 ≤ i < n_s decides it for all sizes, leaves one predicate where both sides speak of one sort, and is refused else.
+``arange(p + n)`` has the elements i over the block p and n_p + j over the block n. A comparison is decided if
+0 ≤ i < n_s decides it for all sizes, becomes a predicate if both sides are indices of one sort, and is refused else.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from symattn.arrays.index.building import add, as_written, constant, multiply, n
 from symattn.arrays.notes import Polynomial, any_way, meet_branch, meet_place
 from symattn.document.errors import Undecided
 
-PLACE = "position in "  # so are the letters called that stand for positions
+PLACE = "position in "  # prefix of the names of letters that stand for positions
 
 
 def as_number(x: ex.Expression) -> ex.Expression:
-    """A position as a number: its indices become letters, any number for each place. (No array has such a name.)"""
+    """Return a position as a number: its indices become letters with arbitrary values. (No array has such a name.)"""
     if not isinstance(x, ex.Position):
         return x
     with as_written(False):
@@ -30,7 +30,7 @@ def as_number(x: ex.Expression) -> ex.Expression:
 
 
 def as_position(x: ex.Expression) -> ex.Position | None:
-    """A whole number, a size or a position as a position; None for anything else."""
+    """Return an integer, a size or a position as a position; None for anything else."""
     if isinstance(x, ex.Position):
         return x
     if isinstance(x, ex.Constant):
@@ -53,7 +53,7 @@ def negate_position(a: ex.Position) -> ex.Position:
 
 
 def at_most(a: ex.Expression, b: ex.Expression, strict: bool) -> ex.Expression:
-    """[a ≤ b], or [a < b] if ``strict``, as a predicate. Raises ``Undecided``, it never guesses."""
+    """[a ≤ b], or [a < b] if ``strict``, as a predicate. Raises Undecided."""
     x, y = as_position(a), as_position(b)
     if x is None or y is None:
         value = _compared(a, b)
@@ -76,7 +76,7 @@ def at_most(a: ex.Expression, b: ex.Expression, strict: bool) -> ex.Expression:
 
 
 def same_position(a: ex.Expression, b: ex.Expression) -> ex.Expression:
-    """[a = b] for positions of one sort."""
+    """[a = b] for positions, as a predicate. Raises Undecided."""
     x, y = as_position(a), as_position(b)
     if x is None or y is None:
         raise Undecided("indexed: equality of elements that are letters is what the prover decides")
@@ -93,13 +93,13 @@ def same_position(a: ex.Expression, b: ex.Expression) -> ex.Expression:
 
 
 def equal_numbers(a: ex.Expression, b: ex.Expression) -> ex.Expression | None:
-    """[a = b] where it is only asked which sizes the code compares; None otherwise."""
+    """[a = b] while only the sizes that the code compares matter; else None."""
     value = _compared(a, b)
     return None if value is None else ex.ONE if value == 0 else ex.ZERO
 
 
 def _compared(a: ex.Expression, b: ex.Expression) -> Fraction | None:
-    """a − b at the sizes that are looked at, 0 for letters; None where no sizes are looked at."""
+    """Return a − b at the sizes that decide comparisons, 0 for letters; None if there are no such sizes."""
     if not any_way():
         return None
     gap = in_sizes(add(as_number(a), negate(as_number(b))))
@@ -107,17 +107,17 @@ def _compared(a: ex.Expression, b: ex.Expression) -> Fraction | None:
 
 
 def in_sizes(x: ex.Expression) -> Polynomial | None:
-    """An expression that is made of sizes and numbers alone, as a polynomial."""
+    """Return an expression of sizes and numbers alone as a polynomial; None for other expressions."""
     if isinstance(x, (ex.Constant, ex.Count)):
         return {(): x.value} if isinstance(x, ex.Constant) else {(x.sort,): 1}
     parts = [in_sizes(y) for y in x.children] if isinstance(x, (ex.Sum, ex.Product)) else [None]
-    known = [p for p in parts if p is not None]
-    if len(known) < len(parts):
+    polynomials = [p for p in parts if p is not None]
+    if len(polynomials) < len(parts):
         return None
     if isinstance(x, ex.Sum):
-        return {k: sum(p.get(k, 0) for p in known) for k in {k: None for p in known for k in p}}
+        return {k: sum(p.get(k, 0) for p in polynomials) for k in {k: None for p in polynomials for k in p}}
     result: dict[tuple[str, ...], Fraction | int] = {(): 1}
-    for p in known:
+    for p in polynomials:
         once: dict[tuple[str, ...], Fraction | int] = {}
         for (k, c), (m, d) in product(result.items(), p.items()):
             once[tuple(sorted((*k, *m)))] = once.get(tuple(sorted((*k, *m))), 0) + c * d
@@ -126,7 +126,7 @@ def in_sizes(x: ex.Expression) -> Polynomial | None:
 
 
 def _cancelled(indices: tuple[ex.Signed, ...]) -> tuple[list[ex.Index], list[ex.Index]]:
-    """The indices with a plus and with a minus, what occurs in both left out."""
+    """Return the indices with a plus and those with a minus, without those that occur in both."""
     ups, downs = [i for s, i in indices if s > 0], [i for s, i in indices if s < 0]
     for i in list(ups):
         if i in downs:

@@ -49,7 +49,7 @@ class IndexStructure:
         return each(lambda x, _: x, a, empty)
 
     def concat(self, arrays: Sequence[Any], axis: int = 0) -> Indexed:
-        """Blocks side by side: lengths add."""
+        """Concatenate the blocks, so that lengths add."""
         k = axis % arrays[0].ndim
         for x in arrays[1:]:
             rest = [
@@ -67,7 +67,7 @@ class IndexStructure:
         return Indexed((*arrays[0].shape[:k], length, *arrays[0].shape[k + 1 :]), at)
 
     def stack(self, arrays: Sequence[Any], axis: int = 0) -> Indexed:
-        """A new axis, whose length is the number of arrays."""
+        """Stack the arrays along a new axis."""
         shapes = [[b.blocks for b in x.shape] for x in arrays]
         if any(s != shapes[0] for s in shapes):
             raise InputError(f"indexed: stack of shapes {', '.join(str(x.shape) for x in arrays)}")
@@ -80,7 +80,7 @@ class IndexStructure:
         return Indexed((*arrays[0].shape[:k], Axis([(len(arrays),)]), *arrays[0].shape[k:]), at)
 
     def reshape(self, a: Any, shape: Any) -> Indexed:
-        """Regroup the factors of products; their order must stay, and an axis that is a sum must stay as it is."""
+        """Regroup the factors of products. Raises Refused if their order, or an axis that is a sum, would change."""
         wanted = [
             None if isinstance(x, int) and x == -1 else axis(x)
             for x in (shape if isinstance(shape, (tuple, list)) else (shape,))
@@ -101,7 +101,7 @@ class IndexStructure:
 
 
 def _pieces(shape: Sequence[Axis]) -> list[Any]:
-    """The factors of all axes in order; an axis that is a sum is one piece."""
+    """Return the factors of all axes in order; an axis that is a sum is one piece."""
     return [p for a in shape for p in ([(f,) for f in a.blocks[0]] if len(a.blocks) == 1 else [a])]
 
 
@@ -113,7 +113,7 @@ def _grouped(pieces: list[Any], wanted: list[Axis | None], shape: object) -> lis
             later = len(_pieces([x for x in wanted[k + 1 :] if x is not None]))
             groups.append(rest[: len(rest) - later])
         else:
-            groups.append(rest[: _taken(rest, length)])
+            groups.append(rest[: _pieces_in(rest, length)])
             if not _is_as_long(_length_of(groups[-1]), length):
                 raise Refused(f"indexed: reshape of {shape} to {wanted}: {length} does not start {rest}")
         rest = rest[len(groups[-1]) :]
@@ -122,8 +122,8 @@ def _grouped(pieces: list[Any], wanted: list[Axis | None], shape: object) -> lis
     return groups
 
 
-def _taken(rest: list[Any], length: Axis) -> int:
-    """How many pieces make a length: 2 and 3 make 6."""
+def _pieces_in(rest: list[Any], length: Axis) -> int:
+    """Return the number of leading pieces whose product is ``length``: 2 and 3 make 6."""
     if len(length.blocks) != 1:
         return 1
     wanted, result = length.blocks[0], 0

@@ -1,7 +1,7 @@
-"""Index expressions as formulas: Σ_j P[i,j] V[j,c] as papers write it.
+"""Index expressions as formulas: Σ_j P[i,j] V[j,c] in the notation of papers.
 
-Indices get letters in the order in which they are met, the free ones first; none that the expression uses for an array
-or a size. The letter of an array that is made of blocks carries the numbers of the blocks before its indices.
+Indices get letters in order of appearance, free ones first, avoiding those that the expression uses for an array or a
+size. The letter of an array made of blocks has the numbers of the blocks before its indices.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ _FIXED = re.compile(r"\[([\d, ]+)\]$")
 
 
 def length(x: ex.Expression) -> int:
-    """How many parts ``x`` is written with."""
+    """Return the number of nodes of ``x``."""
     return 1 + sum(map(length, x.children))
 
 
 def size(sort: str) -> nt.Node:
-    """The letter of a size: d_k for the sort "d_k"."""
+    """Return the letter of a size: d_k for the sort "d_k"."""
     base, *sub = sort.split("_")
     return nt.name(base, *sub)
 
 
 def letter(array: str, *indices: int | nt.Node) -> nt.Node:
-    """How an entry of an array is written, or with no indices the array: σ_i for "sigma", x₁ for "x1"."""
+    """Return the notation of an entry of an array or, without indices, of the array: σ_i for "sigma", x₁ for "x1"."""
     numbered = _NUMBERED.fullmatch(array)
     base, *sub = numbered.groups() if numbered else array.split("_")
     return nt.name(_GREEK.get(base, base), *sub, *indices, role=_ROLES.get(base))
 
 
 def is_plain(x: ex.Expression) -> bool:
-    """Return whether ``x`` is written in signs that every reader knows: nothing is masked, and nothing is a maximum."""
+    """Return whether ``x`` needs only common notation: nothing is masked or an opaque function."""
     return not isinstance(x, (ex.Masked, ex.Opaque)) and all(map(is_plain, x.children))
 
 
@@ -62,7 +62,7 @@ def in_blocks(x: ex.Expression) -> bool:
 
 
 class Writing:
-    """Formulas in which the same index has the same letter; ``used`` says which letters are taken."""
+    """A writer of formulas in which the same index has the same letter."""
 
     def __init__(self, expressions: Iterable[ex.Expression], free: Iterable[ex.Index] = ()) -> None:
         every = list(expressions)
@@ -78,7 +78,7 @@ class Writing:
         return self._write(x, self._free)
 
     def index(self, i: ex.Index) -> nt.Node:
-        """The letter of an index, in the permutations that it went through."""
+        """Return the letter of an index, with the permutations applied to it."""
         if i in self._names:
             return self._names[i]
         shown = self._names[i._replace(image=())]
@@ -154,7 +154,7 @@ class Writing:
         return nt.Root(below[0]) if x.name == "sqrt" else nt.call(x.name, *below)
 
     def _over(self, x: ex.BoundIndex, depth: int) -> nt.Node:
-        """max over the index that is bound, and over those bound below it."""
+        """Return the maximum over the bound index, and over those bound directly below it."""
         indices, body = [self._bind(x.index, depth)], x.body
         while isinstance(body, ex.BoundIndex):
             indices.append(self._bind(body.index, depth + len(indices)))
@@ -164,7 +164,7 @@ class Writing:
 
 
 def _powers(factors: list[nt.Node]) -> list[nt.Node]:
-    """Equal factors as powers; e to a power stays as it is."""
+    """Join equal factors to powers; powers of e stay as they are."""
     times = Counter(factors)
     repeated = {f for f, n in times.items() if n > 1 and not isinstance(f, nt.Power)}
     once = dict.fromkeys(factors)
@@ -172,7 +172,7 @@ def _powers(factors: list[nt.Node]) -> list[nt.Node]:
 
 
 def _sum(terms: list[nt.Node]) -> nt.Node:
-    """The sum; equal terms are counted, and what is added stands before what is subtracted."""
+    """Return the sum, with equal terms counted, and positive terms before negative ones."""
     counted = [_times(n, t) for t, n in Counter(terms).items()]
     ordered = sorted(counted, key=lambda t: isinstance(t, nt.Neg))
     result = ordered[0]
@@ -199,7 +199,7 @@ def _bases(x: ex.Expression) -> Iterator[str]:
 
 
 def named(x: ex.Expression) -> dict[ex.Index, Any]:
-    """Names for the free indices of ``x``, in the order in which they occur."""
+    """Return names for the free indices of ``x``, in the order in which they occur."""
     names: dict[ex.Index, Any] = {}
     for i in _occurring(x):
         if i in x.free and i not in names:
@@ -217,11 +217,11 @@ def _occurring(x: ex.Expression) -> Iterator[ex.Index]:
 
 
 # -- arrays as notebooks show them -------------------------------------------------------------------------------------
-_LONGEST = 120  # parts of an expression that is written out
+_LONGEST = 120  # nodes of an expression that is printed
 
 
 def document(array: Indexed) -> Document:
-    """An array whose sizes are letters, without a title."""
+    """Return an array with letters for sizes as a document without a title."""
     from symattn.arrays.shown import sentence
 
     return Document(
@@ -230,7 +230,7 @@ def document(array: Indexed) -> Document:
 
 
 def _at(array: Indexed, places: Places) -> Block:
-    """The element at a place; where it is too long to be read, how long it is."""
+    """Return the element at a place, or a sentence with its length if it is too long."""
     result = array.at(places)
     indices = [i for _, entry in places for i in entry]
     writing = Writing([result], [i for i in indices if isinstance(i, ex.Index)])

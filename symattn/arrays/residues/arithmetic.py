@@ -1,8 +1,8 @@
 """Arithmetic mod m on float64 arrays, exact, at the speed of BLAS.
 
-A residue x is held as any integer float with |x| ≤ m/2 + 4, for a prime m < 2²³. Why every operation is exact:
+A residue x is stored as any integer float with |x| ≤ m/2 + 4, for a prime m < 2²³. Every operation is exact, because
 
-* ``reduced`` takes an integer |x| < 2⁵² to x − k·m, where k is x·(1/m) rounded. Two roundings, each of relative error
+* ``reduced`` maps an integer |x| < 2⁵² to x − k·m, where k is x·(1/m) rounded. Two roundings, each of relative error
   2⁻⁵³, put the computed quotient within 2⁵²/m · 2⁻⁵² · 1.01 < 2/m of x/m, so |x/m − k| ≤ 1/2 + 2/m. k·m is an integer
   below 2⁵³, hence exact, and so is the difference: |x − k·m| ≤ m/2 + 2.
 * A product of two residues is an integer of size at most (2²² + 4)² < 2⁴⁴(1 + 2⁻¹⁸). A sum of 255 of them, in any order
@@ -27,12 +27,12 @@ from symattn.document.errors import Refused
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Index = tuple[slice | int, ...]
 BLOCK = 255  # inner indices of a product of matrices that are summed before they are reduced
-_CACHED = 1 << 15  # elements worked on at a time, so that they stay in the processor's cache
-_LOW = 11  # bits of an exponent that the first of two tables takes
+_CACHED = 1 << 15  # elements processed at a time, so that they stay in the processor's cache
+_LOW = 11  # bits of an exponent that index the first of two tables
 
 
 def blocks(shape: tuple[int, ...]) -> Iterator[Index]:
-    """Indices that cut an array of this shape into parts of about ``_CACHED`` elements, along its first axes."""
+    """Yield indices that cut an array of this shape into parts of about ``_CACHED`` elements, along its first axes."""
     row = prod(shape[1:])
     if prod(shape) <= _CACHED or not shape:
         yield ()
@@ -52,7 +52,7 @@ class Modulus:
         self._scratch = np.empty(_CACHED)
 
     def _reduce(self, x: Floats) -> None:
-        """x mod m in place, for one block."""
+        """Reduce one block mod m in place."""
         k = self._scratch[: x.size].reshape(x.shape) if x.size <= _CACHED else np.empty_like(x)
         np.multiply(x, self._inverse, out=k)
         np.rint(k, out=k)
@@ -60,8 +60,8 @@ class Modulus:
         x -= k
 
     def reduced(self, x: Floats) -> Floats:
-        """x mod m for integers |x| < 2⁵², in place."""
-        x = np.asarray(x)  # NumPy hands back bare numbers for arrays without axes
+        """Reduce integers |x| < 2⁵² mod m in place, and return them."""
+        x = np.asarray(x)  # NumPy returns scalars for arrays without axes
         for at in blocks(x.shape):
             self._reduce(x[at] if at else x)
         return x
@@ -86,11 +86,11 @@ class Modulus:
         return self._each(np.multiply, x, y)
 
     def total(self, x: Floats, axis: int) -> Floats:
-        """Σ along an axis; of up to 2²⁹ residues, so that the sum stays below 2⁵²."""
+        """Return the sum of at most 2²⁹ residues along an axis, so that it stays below 2⁵²."""
         return self.reduced(np.asarray(np.sum(x, axis=axis)))
 
     def matmul(self, x: Floats, y: Floats) -> Floats:
-        """x @ y for arrays of two axes or more."""
+        """Return x @ y for arrays with two axes or more."""
         out: Floats | None = None
         for i in range(0, x.shape[-1], BLOCK):
             part = self.reduced(np.matmul(x[..., i : i + BLOCK], y[..., i : i + BLOCK, :]))
@@ -99,14 +99,14 @@ class Modulus:
         return np.zeros((*batch, x.shape[-2], y.shape[-1])) if out is None else out
 
     def inverse(self, x: Floats) -> Floats:
-        """1/x, NaN where x ≡ 0: by Python's integers for 64 elements, by three products for each of the others."""
+        """Return 1/x, NaN where x ≡ 0: by Python's integers for 64 elements, by three products for each other one."""
         none = (x == 0) | np.isnan(x)
         out = self._inverses(np.where(none, 1.0, x).reshape(-1)).reshape(x.shape)
         out[none] = np.nan
         return out
 
     def _inverses(self, x: Floats) -> Floats:
-        """Inverses of x from those of the products of its halves: 1/a = b · 1/(ab)."""
+        """Return inverses of x from those of the products of its halves: 1/a = b · 1/(ab)."""
         if x.size <= 64:
             return self.constants([pow(int(a), -1, self.m) for a in x])
         half, odd = divmod(x.size, 2)
@@ -116,17 +116,17 @@ class Modulus:
         return np.concatenate([*parts, self._inverses(x[-1:])] if odd else parts)
 
     def rational(self, x: Fraction) -> int:
-        """A rational number mod m; Refused if m divides its denominator."""
+        """Return a rational number mod m. Raises Refused if m divides its denominator."""
         if x.denominator % self.m == 0:
             raise Refused(f"modular: {x} has no residue mod {self.m}")
         return x.numerator * pow(x.denominator, -1, self.m) % self.m
 
     def constants(self, x: list[int]) -> Floats:
-        """Integers as residues."""
+        """Return integers as residues."""
         return self.reduced(np.array([a % self.m for a in x], dtype=np.float64))
 
     def canonical(self, x: Floats) -> np.ndarray:
-        """The representatives in [0, m), as integers; NaN is refused by the caller."""
+        """Return the representatives in [0, m) as integers. The caller must exclude NaN."""
         return np.mod(x, self.m).astype(np.int64)
 
 
@@ -136,14 +136,14 @@ class ResidueExponential:
     def __init__(self, values: Modulus, q: int, g: int) -> None:
         p = values.m
         self._values = values
-        self._least = q // 2 + 8  # every held residue s has s + _least ≥ 0
+        self._least = q // 2 + 8  # s + _least ≥ 0 for every stored residue s
         step = pow(g, 1 << _LOW, p)
         self._low = values.reduced(_powers(1, g, 1 << _LOW, p))
         start = pow(g, -self._least, p)
         self._high = values.reduced(_powers(start, step, ((2 * self._least) >> _LOW) + 1, p))
 
     def __call__(self, s: Floats) -> Floats:
-        """g^s; NaN where s is."""
+        """Return g^s, NaN where s is."""
         out = np.empty(s.shape)
         for at in blocks(s.shape):
             part, x = (out[at], s[at]) if at else (out, s)

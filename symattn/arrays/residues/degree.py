@@ -1,4 +1,4 @@
-"""How likely it is that two different values show equal residues: the degrees that arrays carry, and the bound.
+"""The probability that two different values have equal residues: the degrees of arrays, and the bound.
 
 **What an element is.** On a run whose decisions are fixed, an element is A/(n·B): n a positive integer, A and B Laurent
 polynomials with integer coefficients in the *letters* of the run: v_1, …, v_s (values, keys, numbers standing for
@@ -75,7 +75,7 @@ class MonomialWeight:
         return MonomialWeight(max(self.span, other.span), max(self.degree, other.degree), norm)
 
     def either(self, other: MonomialWeight) -> MonomialWeight:
-        """Return the weight of an array some of whose elements have this weight, others that."""
+        """Return the weight of an array with elements of both weights."""
         return replace(self + other, norm=max(self.norm, other.norm))
 
     def power(self, n: int) -> MonomialWeight:
@@ -98,7 +98,7 @@ class ExponentForm:
     """The form of exponents (Σ a_i x_i + a_0)/``divisor`` with integers a: Σ|a| ≤ ``size``.
 
     ``degree`` is 0 for numbers, 1 for linear forms; polynomials of higher degree have no bound when they are
-    exponentiated. All of it is times (ln 2)^``power``; ``shifted`` is false only where a_0 = 0.
+    exponentiated. The whole is multiplied by (ln 2)^``power``; ``shifted`` is False only if a_0 = 0.
     """
 
     degree: int
@@ -123,7 +123,7 @@ class ExponentForm:
         return self._with(other, max)
 
     def _with(self, other: ExponentForm, sizes: Callable[[int, int], int]) -> ExponentForm | None:
-        """Return the form of both over one divisor; None where they have different powers of ln 2."""
+        """Return the form of both over one divisor, or None if their powers of ln 2 differ."""
         if self.size and other.size and self.power != other.power:
             return None
         c = lcm(self.divisor, other.divisor)
@@ -147,8 +147,8 @@ class ExponentForm:
 class ResidueRatio:
     """Elements A/(``number`` · B): the weights of A and of B, and the common denominator C of the exponents.
 
-    ``power`` is the power of ln 2 in all of its exponents, None where there are none; the results of two different
-    powers are None. B may differ from element to element; ``State.divisors`` says where it is known to be the same.
+    ``power`` is the power of ln 2 in all of its exponents, None if there are none; operations on different powers
+    return None. B may differ from element to element; ``State.divisors`` says where it is known to be the same.
     """
 
     top: MonomialWeight
@@ -201,7 +201,7 @@ class ResidueRatio:
 
 
 class Chance(NamedTuple):
-    """The D and the log₂ norm of a polynomial N, and so the chance that N ≠ 0 shows residue 0."""
+    """The D and the log₂ norm of a polynomial N, which bound the chance that N ≠ 0 has residue 0."""
 
     degree: float = 0
     norm: float = 0.0
@@ -210,7 +210,7 @@ class Chance(NamedTuple):
         return Chance(max(self.degree, other.degree), max(self.norm, other.norm))
 
     def bound(self, choices: int) -> float:
-        """D/(q − 1) + b/|𝒫| for the least q and |𝒫| = ``choices``, rounded upwards; at most 1."""
+        """Return D/(q − 1) + b/|𝒫| for the least q and |𝒫| = ``choices``, rounded up; at most 1."""
         if self.degree == inf or self.norm == inf:
             return 1.0
         bad = int((self.norm * (1 + 1e-9) + 1e-6) / log2(LEAST))  # more than float64 lost in adding logarithms
@@ -221,18 +221,18 @@ UNKNOWN = Chance(inf, inf)
 
 
 def escape(chance: float, decisions: int, pairs: int, spare: int) -> float:
-    """An upper bound of the probability that something different passes ``pairs`` pairs as equal."""
+    """Return an upper bound of the probability that different values are equal for all ``pairs`` pairs."""
     return float(min(1.0, 4.0 * (decisions + 1) ** 2 * comb(pairs + spare, spare) * chance**pairs))
 
 
 def pairs_needed(chance: float, decisions: int, epsilon: float, spare: int) -> int | None:
-    """The least number of pairs for which ``escape`` is at most ε; None if it would be more than 64."""
+    """Return the least number of pairs for which ``escape`` is at most ε; None if it is more than 64."""
     return next((t for t in range(1, 65) if escape(chance, decisions, t, spare) <= epsilon), None)
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------------
 class Decisions:
-    """How many elements were decided, the worst chance that a "yes" is wrong, and where the answer was "yes"."""
+    """The decisions of a run: the number of elements, the largest chance of a wrong "yes", and where it was "yes"."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -241,7 +241,7 @@ class Decisions:
         self._names = count()
 
     def name(self) -> int:
-        """The name of the next decision: the operations of a run come in one order, even if computed later."""
+        """Return the name of the next decision: operations have a fixed order, even if they are computed later."""
         return next(self._names)
 
     def record(self, name: int, yes: np.ndarray, chance: Chance) -> None:

@@ -1,7 +1,7 @@
 """Numbers that say which elements are quotients over the same B, so that sums need not multiply denominators.
 
-They are never computed with, only compared: equal numbers, equal B. Where B does not vary along an axis, as that of the
-weights does not along the keys, the array of numbers has stride 0 there and costs nothing.
+They are never computed with, only compared: equal numbers mean equal B. If B does not vary along an axis, such as that
+of the weights along the keys, the array of numbers has stride 0 there and costs nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _blocks = count(1)
 
 
 def fresh(shape: tuple[int, ...]) -> np.ndarray:
-    """Numbers that no other array has."""
+    """Return numbers that no other array has."""
     return (next(_blocks) << 32) + np.arange(prod(shape)).reshape(shape)
 
 
@@ -28,12 +28,12 @@ def same(a: Divisors, b: Divisors) -> bool:
 
 
 def none(a: Divisors) -> bool:
-    """Return whether B is 1 everywhere (of masks: whether they are False)."""
+    """Return whether B is 1 everywhere (for masks, whether they are False everywhere)."""
     return a is None or not _core(a).any()
 
 
 def joined(a: Divisors, b: Divisors, shape: tuple[int, ...]) -> Divisors:
-    """Return the divisors of products: B is that of the only one which has any, else a new one."""
+    """Return the divisors of products: those of the only operand that has any, else new ones."""
     if a is None or b is None:
         only = b if a is None else a
         return None if only is None else np.broadcast_to(only, shape)
@@ -50,7 +50,7 @@ def constant(a: Divisors, axis: int) -> bool:
 
 
 def first(a: Divisors, axis: int) -> Divisors:
-    """The first along an axis, which is kept with length one."""
+    """Return the first along an axis, which keeps length one."""
     if a is None or not a.shape[axis]:
         return None
     return np.moveaxis(np.moveaxis(a, axis, 0)[:1], 0, axis)
@@ -64,5 +64,5 @@ def summed(a: Divisors, axis: int, same: bool) -> Divisors:
 
 
 def _core(a: np.ndarray) -> np.ndarray:
-    """Without the copies along axes of stride 0."""
+    """Return the array without the copies along axes of stride 0."""
     return a[tuple(slice(None) if stride else slice(0, 1) for stride in a.strides)]

@@ -1,4 +1,4 @@
-"""The arithmetic of ``modular``: what each operation makes of the planes, and of the weights behind the bound."""
+"""The arithmetic of ``modular``: the effect of each operation on planes, and on the weights behind the bound."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Shape = tuple[int, ...]
 
 
 class Work:
-    """How much may be computed: an array counts 1, and 1 more for every 512 elements. Without ``units``, any amount."""
+    """A limit on computing: an array costs 1 unit, and 1 more for every 512 elements. By default there is none."""
 
     def __init__(self, units: float = inf) -> None:
         self.units = self.left = units
 
     def spend(self, elements: int) -> None:
-        """Raises ``Refused`` where nothing is left."""
+        """Count an array. Raises Refused if no units are left."""
         self.left -= 1 + elements // 512
         if self.left < 0:
             raise Refused(f"modular: the code makes more arrays than {self.units:g}, which is as far as it is followed")
@@ -40,20 +40,20 @@ class Field:
     def __init__(self, p: int, q: int, seed: int) -> None:
         self.random = np.random.default_rng([seed, p, q])
         self.p, self.q = Modulus(p), Modulus(q)
-        log2 = int(self.random.integers(1, q))  # of 2, a square mod p, to the base g, which thereby is any generator
+        log2 = int(self.random.integers(1, q))  # of the square 2 to the base g, which makes g a random generator
         self.exponential = ResidueExponential(self.p, q, pow(2, pow(log2, -1, q), p))
         self.salt = bytes(self.random.integers(0, 256, 16, dtype=np.uint8))
         self._ln2 = {self.p: int(self.random.integers(1, p)), self.q: log2}
         self.decisions = Decisions()
         self.work = Work()
-        self.scalars: dict[float, State] = {}  # plain numbers met, which are met again and again
-        self.meant = False  # whether code is read as it is meant: short decimals, comparisons with numbers
-        self.ordered = False  # whether the larger of two is one of them, in any order, and no new letter
-        self.free = False  # whether new letters stand for the larger of two
-        self.rough = False  # whether numbers count as equal that floats hardly tell apart, see ``modular``
+        self.scalars: dict[float, State] = {}  # a cache of plain numbers
+        self.meant = False  # whether code is read as intended: short decimals, comparisons with numbers
+        self.ordered = False  # whether a maximum is one of its arguments, in an arbitrary order, not a new letter
+        self.free = False  # whether new letters were used for the larger of two
+        self.rough = False  # whether numbers that are nearly equal as floats count as equal, see ``modular``
 
     def letters(self, shape: Shape) -> State:
-        """New letters, uniform mod p and, independently, mod q."""
+        """Return new letters, uniform mod p and, independently, mod q."""
 
         def uniform(m: int) -> Floats:
             return self.random.integers(-(m // 2), m // 2 + 1, shape).astype(np.float64)
@@ -62,7 +62,7 @@ class Field:
         return State(shape, value, exponent, _LETTER, ExponentForm(1, 1, shifted=False))
 
     def constant(self, c: Fraction, power: int, shape: Shape = ()) -> State:
-        """c (ln 2)^power for c ≠ 0, where ln 2 is a letter of which 2 is the exponential."""
+        """c (ln 2)^power for c ≠ 0, where ln 2 is a letter with the exponential 2."""
         if not power:
             return numbers(np.full(shape, c, dtype=object), self.p, self.q)
 
@@ -81,27 +81,27 @@ class Field:
         same = divisors.same(x.divisors, y.divisors)
         return State(
             shape,
-            _both(self.p.add, x.value, y.value),
-            _both(self.q.add, x.exponent, y.exponent),
-            _both(lambda a, b: a.plus(b, same), x.ratio, y.ratio),
-            _both(ExponentForm.__add__, x.form, y.form),
+            _lifted(self.p.add, x.value, y.value),
+            _lifted(self.q.add, x.exponent, y.exponent),
+            _lifted(lambda a, b: a.plus(b, same), x.ratio, y.ratio),
+            _lifted(ExponentForm.__add__, x.form, y.form),
             forbidden=_anywhere(x, y, shape),
             divisors=divisors.joined(x.divisors, None if same else y.divisors, shape),
-            number=_both(lambda a, b: a + b, x.number, y.number),
+            number=_lifted(lambda a, b: a + b, x.number, y.number),
             sign=max(x.sign, y.sign) if min(x.sign, y.sign) else 0,
             defined=x.defined and y.defined,
         )
 
     def _add_logarithms(self, x: State, y: State, shape: Shape) -> State:
-        """x + y where one or both hold log Z: exponents are added, factors multiplied."""
+        """x + y if one or both contain log Z: exponents are added, factors multiplied."""
         a, b = _logarithm(x), _logarithm(y)
         return State(
             shape,
             None,
-            _both(self.q.add, a.exponent, b.exponent),
-            _both(ResidueRatio.times, a.ratio, b.ratio),
-            _both(ExponentForm.__add__, a.form, b.form),
-            factor=_both(self.p.multiply, a.factor, b.factor),
+            _lifted(self.q.add, a.exponent, b.exponent),
+            _lifted(ResidueRatio.times, a.ratio, b.ratio),
+            _lifted(ExponentForm.__add__, a.form, b.form),
+            factor=_lifted(self.p.multiply, a.factor, b.factor),
             forbidden=_anywhere(x, y, shape),
             divisors=divisors.joined(a.divisors, b.divisors, shape),
             defined=x.defined and y.defined,
@@ -118,13 +118,13 @@ class Field:
             raise Refused("modular: -inf (a masked score) times something that is not known to be positive")
         return State(
             shape,
-            _both(self.p.multiply, x.value, y.value),
-            _both(self.q.multiply, x.exponent, y.exponent),
-            _both(ResidueRatio.times, x.ratio, y.ratio),
-            _both(ExponentForm.__mul__, x.form, y.form),
+            _lifted(self.p.multiply, x.value, y.value),
+            _lifted(self.q.multiply, x.exponent, y.exponent),
+            _lifted(ResidueRatio.times, x.ratio, y.ratio),
+            _lifted(ExponentForm.__mul__, x.form, y.form),
             forbidden=_anywhere(x, y, shape),
             divisors=divisors.joined(x.divisors, y.divisors, shape),
-            number=_both(lambda a, b: a * b, x.number, y.number),
+            number=_lifted(lambda a, b: a * b, x.number, y.number),
             sign=min(x.sign, y.sign),
             defined=x.defined and y.defined,
         )
@@ -136,16 +136,16 @@ class Field:
             raise Refused("modular: a logarithm times anything but 1, -1 and powers of ln 2; only exp takes logarithms")
         x = replace(
             x,
-            exponent=_both(self.q.multiply, x.exponent, y.exponent),
-            form=_both(ExponentForm.__mul__, x.form, y.form),
+            exponent=_lifted(self.q.multiply, x.exponent, y.exponent),
+            form=_lifted(ExponentForm.__mul__, x.form, y.form),
             power=x.power + power,
         )
         if c == 1:
             return x
         return replace(
             x,
-            factor=_both(lambda z: self.p.inverse(z), x.factor),
-            ratio=_both(_NO_LOGARITHM.over, x.ratio),
+            factor=_lifted(lambda z: self.p.inverse(z), x.factor),
+            ratio=_lifted(_NO_LOGARITHM.over, x.ratio),
             divisors=None if x.ratio is None else divisors.fresh(x.shape),
             defined=False,
         )
@@ -158,23 +158,23 @@ class Field:
             raise Refused("modular: a quotient with a logarithm; only exp takes logarithms")
         if y.forbidden is not None or (x.forbidden is not None and y.sign < 2):
             raise Refused("modular: a quotient with -inf (a masked score)")
-        known = bool(y.number)
+        by_number = bool(y.number)
         ratio, joint = self._quotient(x, y, shape)
         return State(
             shape,
             self._by(self.p, y, x.value, y.value),
             self._by(self.q, y, x.exponent, y.exponent),
             ratio,
-            _both(lambda a, b: a * ExponentForm(0, abs(b.denominator), abs(b.numerator)), x.form, y.number or None),
+            _lifted(lambda a, b: a * ExponentForm(0, abs(b.denominator), abs(b.numerator)), x.form, y.number or None),
             forbidden=_anywhere(x, y, shape),
             divisors=joint,
-            number=_both(lambda a, b: a / b, x.number, y.number or None),
+            number=_lifted(lambda a, b: a / b, x.number, y.number or None),
             sign=min(x.sign, y.sign),
-            defined=known and x.defined,
+            defined=by_number and x.defined,
         )
 
     def _by(self, m: Modulus, y: State, a: Plane | None, b: Plane | None) -> Plane | None:
-        """a/b mod m; where b is zero is a decision, unless y is a known number."""
+        """Return a/b mod m; where b is zero is a decision, unless y is a known number."""
         if a is None or b is None:
             return None
         if y.number:
@@ -198,7 +198,7 @@ class Field:
         return x.ratio.over(y.ratio), divisors.joined(x.divisors, divisors.fresh(y.shape), shape)
 
     def watch(self, ratio: ResidueRatio | None) -> Callable[[np.ndarray], None]:
-        """A decision to come, whether elements are zero; call the result with where they were."""
+        """Announce a decision on whether elements are zero; the returned function records where they were."""
         name = self.decisions.name()
         chance = ratio.vanishing() if ratio else UNKNOWN
         return lambda yes: self.decisions.record(name, yes, chance)
@@ -211,8 +211,8 @@ class Field:
             raise Refused(f"modular: a sum over {'a logarithm' if x.value is None else '-inf'}; only exp takes it")
         return State(
             (*x.shape[:axis], *x.shape[axis + 1 :]),
-            _both(lambda a: self.p.total(a, axis), x.value),
-            _both(lambda a: self.q.total(a, axis), x.exponent),
+            _lifted(lambda a: self.p.total(a, axis), x.value),
+            _lifted(lambda a: self.q.total(a, axis), x.exponent),
             x.ratio and x.ratio.terms(n, same),
             x.form and x.form.terms(n),
             divisors=divisors.summed(x.divisors, axis, same),
@@ -232,9 +232,9 @@ class Field:
         joint = divisors.joined(left, right, shape) if same else divisors.fresh(shape)
         return State(
             shape,
-            _both(self.p.matmul, x.value, y.value),
-            _both(self.q.matmul, x.exponent, y.exponent),
-            _both(lambda a, b: a.times(b).terms(n, same), x.ratio, y.ratio),
+            _lifted(self.p.matmul, x.value, y.value),
+            _lifted(self.q.matmul, x.exponent, y.exponent),
+            _lifted(lambda a, b: a.times(b).terms(n, same), x.ratio, y.ratio),
             self._product_form(x, y),
             divisors=joint,
             sign=min(x.sign, y.sign) if n else 1,
@@ -242,7 +242,7 @@ class Field:
         )
 
     def _product_form(self, x: State, y: State) -> ExponentForm | None:
-        """Return the form of x @ y: by the lines of the one that holds known numbers, else by its largest element."""
+        """Return the form of x @ y: from the rows or columns of an operand of known numbers, else from the largest."""
         if x.form is None or y.form is None:
             return None
         for a, form, other, axis in ((x, x.form, y.form, -1), (y, y.form, x.form, -2)):
@@ -252,21 +252,21 @@ class Field:
         return (x.form * y.form).terms(x.shape[-1])
 
     def _reach(self, elements: Floats, form: ExponentForm, axis: int) -> int:
-        """The largest Σ|numerators| along an axis, of numbers whose numerators are below q/2 and so can be read."""
+        """Return the largest Σ|numerators| along an axis, for numerators below q/2, which the residues determine."""
         unit = form.divisor * pow(self._ln2[self.q], -form.power, self.q.m)
         whole = np.abs(self.q.multiply(elements, self.q.constants([unit])))
         return int(whole.sum(axis=axis).max(initial=0))
 
 
-def _both(function: Callable[..., Any], *operands: Any) -> Any:
-    """``function`` of planes, as a plane to be computed, or of other operands; None if one of them is None."""
+def _lifted(function: Callable[..., Any], *operands: Any) -> Any:
+    """Apply ``function`` to planes, as a plane to be computed, or to other operands; None if one of them is None."""
     if any(x is None for x in operands):
         return None
     return Plane.after(function, *operands) if isinstance(operands[0], Plane) else function(*operands)
 
 
 def _anywhere(x: State, y: State, shape: Shape) -> np.ndarray | None:
-    """Where one of the two is −∞."""
+    """Return where one of the two is −∞."""
     if x.forbidden is None or y.forbidden is None:
         only = x.forbidden if y.forbidden is None else y.forbidden
         return None if only is None else np.broadcast_to(only, shape)
@@ -274,7 +274,7 @@ def _anywhere(x: State, y: State, shape: Shape) -> np.ndarray | None:
 
 
 def _logarithm(x: State) -> State:
-    """x as x + log 1, if it holds no logarithm."""
+    """Return x as x + log 1 if it contains no logarithm."""
     if x.factor is not None:
         return x
     return replace(x, factor=Plane(np.ones(x.shape)), ratio=_NO_LOGARITHM, divisors=None)

@@ -1,8 +1,8 @@
 """exp, log, roots, maxima and comparisons of residues.
 
-exp is the homomorphism s ↦ g^s. A logarithm stays formal: only exp takes it. A maximum is any number: new letters,
-which are never among the arguments, or a missing rescale would pass unseen; softmax does not depend on it. Other
-functions of data are any function: random ones, equal for equal arguments. They have no bound.
+exp is the homomorphism s ↦ g^s. A logarithm stays formal: only exp takes it. A maximum is an arbitrary number, on which
+softmax does not depend: new letters, never one of the arguments, so that a missing rescale is noticed. Other functions
+of data are random functions, equal for equal arguments. They have no bound.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from symattn.arrays.residues.primes import root
 from symattn.arrays.residues.state import Plane, State, chosen, moved, power_of
 from symattn.document.errors import Refused, Undecided
 
-TINY, LARGE = 1e-5, 10**4  # numbers beside which floats of ordinary size are, or are not, seen
+TINY, LARGE = 1e-5, 10**4  # numbers that are negligible next to floats of ordinary size, or make these negligible
 
 
 def exponential(field: Field, x: State) -> State:
@@ -79,14 +79,14 @@ def logarithm(field: Field, x: State) -> State:
 
 
 def _power_of_two(x: Fraction | None) -> int:
-    """n for x = 2^n; 0 for other numbers."""
+    """Return n for x = 2^n, 0 for other numbers."""
     if x is None or x <= 0 or any(n & (n - 1) for n in x.as_integer_ratio()):
         return 0
     return x.numerator.bit_length() - x.denominator.bit_length()
 
 
 def square_root(field: Field, x: State) -> State:
-    """√ of a known number, in the primes where it exists; of data, any function."""
+    """Return √x of a known number, in the primes where it exists; for data, an arbitrary function."""
     if x.number is None or x.number < 0:
         return any_function(field, "sqrt", x)
     numerator, denominator = x.number.numerator, x.number.denominator
@@ -98,7 +98,7 @@ def square_root(field: Field, x: State) -> State:
     value, exponent = _on_both(field, lambda m: Plane.after(lambda: run(m), owned=False))
     exact = Fraction(isqrt(numerator), isqrt(denominator))
     sign = 2 if x.number else 1
-    if exact * exact != x.number:  # √2 is no integer: the weights do not speak of it
+    if exact * exact != x.number:  # the weights do not cover irrational numbers
         return State(x.shape, value, exponent, None, None, sign=sign)
     top, c = exact.numerator, exact.denominator
     ratio = ResidueRatio(ONE.scaled(top), number=c)
@@ -110,7 +110,7 @@ def _on_both(field: Field, plane: Callable[[Modulus], Plane]) -> tuple[Plane, Pl
 
 
 def any_function(field: Field, name: str, x: State) -> State:
-    """Some function that gives equal values for equal values: what is found with it holds for no known error."""
+    """Return a random function with equal values for equal arguments, for which no error probability is known."""
     if x.value is None or x.forbidden is not None:
         raise Refused(f"modular: {name} of {'a logarithm' if x.value is None else '-inf'}")
     note(f"{name} stands for any function of its argument")
@@ -127,13 +127,13 @@ def any_function(field: Field, name: str, x: State) -> State:
 
 
 def highest(field: Field, x: State, axis: int) -> State:
-    """A maximum over an axis: new letters, −∞ where everything is."""
+    """Return a maximum over an axis: new letters, −∞ where all elements are."""
     letters = _letters_like(field, (*x.shape[:axis], *x.shape[axis + 1 :]), x)
     return _forbidden(letters, None if x.forbidden is None else np.asarray(x.forbidden.all(axis=axis)))
 
 
 def higher(field: Field, x: State, y: State) -> State:
-    """The larger of two: new letters, −∞ where both are; the true one of known numbers."""
+    """Return the larger of two: new letters, −∞ where both are; the true maximum of known numbers."""
     shape = np.broadcast_shapes(x.shape, y.shape)
     if x.number is not None and y.number is not None and x.forbidden is None and y.forbidden is None:
         larger = x if x.number > y.number else y
@@ -145,19 +145,19 @@ def higher(field: Field, x: State, y: State) -> State:
         return moved(lambda plane: np.broadcast_to(plane, shape), shape, [y if _lowest(x) else x])
     field.free = True
     letters = _letters_like(field, shape, x, y)
-    both = None if x.forbidden is None or y.forbidden is None else x.forbidden & y.forbidden
-    return _forbidden(letters, both)
+    forbidden = None if x.forbidden is None or y.forbidden is None else x.forbidden & y.forbidden
+    return _forbidden(letters, forbidden)
 
 
 def _letters_like(field: Field, shape: tuple[int, ...], *of: State) -> State:
-    """New letters in the place of maxima ``of`` these: as exponents, times the same power of ln 2."""
+    """Return new letters for maxima ``of`` these: as exponents, times the same power of ln 2."""
     letters = field.letters(shape)
     power = next((x.form.power for x in of if x.form and x.form.size), 0)
     return replace(letters, form=letters.form and replace(letters.form, power=power))
 
 
 def _lowest(x: State) -> bool:
-    """Return whether it is 0, about which floats of both signs are tried, or below all of them."""
+    """Return whether x is 0, around which floats of both signs are tried, or below all of them."""
     return x.all_forbidden or (x.number is not None and (x.number == 0 or x.number <= -LARGE))
 
 
@@ -166,7 +166,7 @@ def _forbidden(letters: State, where: np.ndarray | None) -> State:
 
 
 def equal(field: Field, x: State, y: State) -> tuple[np.ndarray, Chance]:
-    """Where two residues are equal, and how that could be though the values differ. 0/0 equals nothing."""
+    """Return where residues are equal, and the chance that they are although values differ. 0/0 equals nothing."""
     shape = np.broadcast_shapes(x.shape, y.shape)
     if x.value is None or y.value is None:  # logarithms are equal if their exponentials are
         one = field.constant(Fraction(1), -power_of((x, y)))
@@ -183,7 +183,7 @@ def equal(field: Field, x: State, y: State) -> tuple[np.ndarray, Chance]:
 
 
 def undefined(x: State) -> np.ndarray:
-    """Where elements are 0/0."""
+    """Return where elements are 0/0."""
     if x.defined:
         return np.zeros(x.shape, dtype=bool)
     plane = x.value or x.factor
@@ -192,7 +192,7 @@ def undefined(x: State) -> np.ndarray:
 
 
 def decided_equal(field: Field, x: State, y: State) -> np.ndarray:
-    """Where elements are equal; a decision, unless both are known numbers."""
+    """Return where elements are equal; a decision, unless both are known numbers."""
     if x.number is not None and y.number is not None and x.forbidden is None and y.forbidden is None:
         return np.full(np.broadcast_shapes(x.shape, y.shape), x.number == y.number)
     name = field.decisions.name()
@@ -202,7 +202,7 @@ def decided_equal(field: Field, x: State, y: State) -> np.ndarray:
 
 
 def less(field: Field, x: State, y: State) -> np.ndarray:
-    """Where x < y, as far as residues can tell: known numbers, −∞, and 0 < what is known not to be negative."""
+    """Return where x < y, if residues can decide: known numbers, −∞, and 0 against nonnegative elements."""
     shape = np.broadcast_shapes(x.shape, y.shape)
     if y.all_forbidden:
         return np.zeros(shape, dtype=bool)
@@ -221,14 +221,14 @@ def less(field: Field, x: State, y: State) -> np.ndarray:
 
 
 def _is_ordered(field: Field, x: State, y: State) -> bool:
-    """Return whether some order will do: of data and a number, or of all data where the field is ordered."""
+    """Return whether an arbitrary order suffices: of data and a number, or of all data if the field is ordered."""
     finite = x.forbidden is None and y.forbidden is None and x.value is not None and y.value is not None
     return field.meant and finite and (field.ordered or x.number is not None or y.number is not None)
 
 
 def _in_any_order(field: Field, x: State, y: State) -> np.ndarray:
-    """Some order, in which of two opposite differences one is positive, and so of two opposite numbers. Its answers are
-    no decisions."""
+    """Return where x < y in a random order, in which one of two opposite differences is positive, and one of two
+    opposite numbers. Its answers are not decisions."""
     note("a comparison stands for any order")
     field.decisions.chance = UNKNOWN
     assert x.value is not None
@@ -241,7 +241,7 @@ def _in_any_order(field: Field, x: State, y: State) -> np.ndarray:
 
 
 def _mixed(field: Field, name: str, z: np.ndarray) -> np.ndarray:
-    """Random numbers that are equal for equal ``z``."""
+    """Return random numbers that are equal for equal ``z``."""
     salt = hashlib.blake2b(name.encode(), key=field.salt, digest_size=16).digest()
     for factor in np.frombuffer(salt, np.uint64):
         z = z * (factor | np.uint64(1))

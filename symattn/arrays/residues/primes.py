@@ -1,7 +1,7 @@
-"""Pairs of primes (p, q) with p = 2q + 1: residues mod p hold values, residues mod q hold exponents.
+"""Pairs of primes (p, q) with p = 2q + 1: values are residues mod p, exponents are residues mod q.
 
-The squares mod p other than 0 are a group of prime order q, so that s ↦ g^s is well defined for s mod q and takes
-every sum of exponents to a product. Both primes are 3 mod 4, which makes a square root one power.
+The squares mod p other than 0 are a group of prime order q, so that s ↦ g^s is well defined for s mod q and maps every
+sum of exponents to a product. Both primes are 3 mod 4, which makes a square root one power.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LEAST, BELOW = 1 << 22, 1 << 23  # the range of p
 
 
 class NoRoot(Refused):
-    """A prime has no square root here; ``draw`` with it among ``roots`` gives pairs in which it has."""
+    """Raised if a prime has no square root here; ``draw`` with it among ``roots`` gives pairs for which it has one."""
 
     def __init__(self, prime: int, modulus: int) -> None:
         super().__init__(f"modular: {prime} has no square root mod {modulus}; draw the primes with roots=({prime},)")
@@ -28,13 +28,13 @@ class NoRoot(Refused):
 
 @cache
 def pairs(roots: tuple[int, ...] = ()) -> tuple[tuple[int, int], ...]:
-    """Every pair with 2²² < p < 2²³ and p, q ≡ 3 mod 4 in which the primes ``roots`` have square roots, by a sieve."""
+    """Return every pair with 2²² < p < 2²³ and p, q ≡ 3 mod 4 for which the primes ``roots`` have square roots."""
     q = np.arange(LEAST // 2 + 3, BELOW // 2, 4)
     small, prime = np.ones(isqrt(BELOW) + 1, dtype=bool), np.ones(q.size, dtype=bool)
     for n in range(3, small.size, 2):
         if small[n]:
             small[n::n] = False
-            for remainder in (0, n // 2):  # of q, where n divides q or 2q + 1
+            for remainder in (0, n // 2):  # of those q for which n divides q or 2q + 1
                 prime[(remainder - int(q[0])) * pow(4, -1, n) % n :: n] = False
     result = zip((2 * q[prime] + 1).tolist(), q[prime].tolist(), strict=True)
     return tuple(pair for pair in result if all(has_root(f, m) for f in roots for m in pair))
@@ -46,11 +46,11 @@ def is_pair(p: int, q: int) -> bool:
 
 
 def draw(count: int, random: Random, roots: tuple[int, ...] = ()) -> list[tuple[int, int]]:
-    """``count`` different pairs, each choice equally likely."""
-    known = pairs(tuple(sorted(roots)))
-    if count > len(known):
-        raise InputError(f"{count} pairs of primes with roots of {roots} were requested; there are {len(known)}")
-    return random.sample(known, count)
+    """Draw ``count`` different pairs uniformly. Raises InputError if there are not enough."""
+    candidates = pairs(tuple(sorted(roots)))
+    if count > len(candidates):
+        raise InputError(f"{count} pairs of primes with roots of {roots} were requested; there are {len(candidates)}")
+    return random.sample(candidates, count)
 
 
 def has_root(n: int, m: int) -> bool:
@@ -74,7 +74,7 @@ def root(n: int, m: int) -> int:
 
 
 def factors(n: int) -> list[tuple[int, int]]:
-    """The prime factors of n with their powers, by trial division: n is a size, or a short fraction's part."""
+    """Return the prime factors of n with their powers, by trial division: n is a size, or part of a short fraction."""
     result, prime = [], 2
     while prime * prime <= n:
         power = 0

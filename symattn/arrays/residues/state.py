@@ -1,17 +1,17 @@
-"""The state of an array of residues at one moment: its planes, and what is known of its elements.
+"""The state of an array of residues: its planes, and what is known of its elements.
 
 value      the element mod p; None for a logarithm, which only ``exp`` can take
-exponent   the element mod q, for exponents; None where it is not known: e^x has none, so e^(e^x) is refused
-factor     Z mod p, for elements x + (ln 2)^power log Z with exponent x; None if there is no logarithm in it
-forbidden  where the element is −∞; None if nowhere. The other planes hold anything there
-divisors   which B each element has over which it is a quotient (see ``degree``): equal numbers, equal B; 0 is B = 1.
-           None is 0 everywhere. Where it does not vary along an axis, the stride is 0
-ratio      the weights of the elements (of Z, where there is a logarithm); None if they have no bound
-form       the same of exponents
+exponent   the element mod q, for exponents; None if it is not known: e^x has none, so e^(e^x) is refused
+factor     Z mod p, for elements x + (ln 2)^power log Z with exponent x; None if there is no logarithm
+forbidden  where the element is −∞; None if nowhere. There the contents of other planes are arbitrary
+divisors   identifies the divisor B of each element (see ``degree``): equal numbers mean equal B, 0 means B = 1; None
+           is 0 everywhere. If it does not vary along an axis, the stride is 0
+ratio      the weights of the elements (of Z, if there is a logarithm); None if they have no bound
+form       the same for exponents
 number     the value, if all elements are one known rational number
 multiple   c, if all elements are c (ln 2)^power with power ≠ 0
 sign       2 if all elements are known to be positive, 1 if nonnegative, else 0
-defined    whether no element can be 0/0, which is held as NaN
+defined    whether no element can be 0/0, which is stored as NaN
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from symattn.arrays.residues.arithmetic import Modulus
 from symattn.arrays.residues.degree import ONE, ExponentForm, MonomialWeight, ResidueRatio
 from symattn.document.errors import Refused
 
-Moving = Callable[..., Any]  # of arrays: a function that only moves elements
+Moving = Callable[..., Any]  # a function of arrays that only moves elements
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """See the module's docstring."""
+    """The planes and properties of an array; see the module's docstring."""
 
     shape: tuple[int, ...]
     value: Plane | None
@@ -52,7 +52,7 @@ class State:
     power: int = 0
 
     def alias(self) -> State:
-        """Return the same elements for another array: neither is changed with the other."""
+        """Return the same elements for another array: changes of one do not affect the other."""
         planes = {name: getattr(self, name) for name in ("value", "exponent", "factor")}
         return replace(self, **{name: plane and plane.alias() for name, plane in planes.items()})
 
@@ -68,7 +68,7 @@ class State:
 
 
 def numbers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
-    """Known finite numbers: booleans, integers, floats at their dyadic values, or an array of ``Fraction``."""
+    """Return the state of known finite numbers: booleans, integers, floats at their dyadic values, or ``Fraction``."""
     if plain.dtype.kind == "f" and (np.abs(plain) >= 2.0**52).any():
         plain = np.vectorize(Fraction, otypes=[object])(plain)
     if plain.dtype.kind in "biuf" and (plain.dtype.kind != "f" or (plain == np.rint(plain)).all()):
@@ -80,7 +80,7 @@ def numbers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
         each = m.constants([m.rational(x) for x in fractions])
         return each[where].reshape(plain.shape)
 
-    return _known(plain.shape, fractions, lambda: residues(p), lambda: residues(q))
+    return _of_numbers(plain.shape, fractions, lambda: residues(p), lambda: residues(q))
 
 
 def _integers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
@@ -88,15 +88,15 @@ def _integers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
         return m.reduced(np.mod(plain, m.m).astype(np.float64))
 
     if plain.dtype.kind != "f":
-        plain = plain.astype(np.uint64 if plain.dtype == np.uint64 else np.int64)  # narrow integers do not hold m
+        plain = plain.astype(np.uint64 if plain.dtype == np.uint64 else np.int64)  # narrow integers cannot hold m
     ends = [Fraction(int(plain.min())), Fraction(int(plain.max()))] if plain.size else []
-    return _known(plain.shape, ends, lambda: residues(p), lambda: residues(q))
+    return _of_numbers(plain.shape, ends, lambda: residues(p), lambda: residues(q))
 
 
-def _known(
+def _of_numbers(
     shape: tuple[int, ...], values: Sequence[Fraction], mod_p: Callable[[], Any], mod_q: Callable[[], Any]
 ) -> State:
-    """Numbers among which the largest and the least, and all denominators, are those of ``values``."""
+    """Return the state of numbers with the extremes and denominators of ``values``."""
     c = lcm(*[x.denominator for x in values])
     size = max((abs(x.numerator) * (c // x.denominator) for x in values), default=0)
     least = min(values, default=Fraction(1))
@@ -112,19 +112,19 @@ def _known(
 
 
 def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State:
-    """``run``, which moves or joins elements, on every plane of ``states``. What one of them lacks, the others lose."""
-    one = len(states) == 1
+    """Apply ``run``, which moves or joins elements, to every plane that all ``states`` have; the others are lost."""
+    single = len(states) == 1
     logarithm = any(s.factor is not None for s in states)
     same, multiples = {s.number for s in states}, {(s.multiple, s.power) for s in states}
     multiple = states[0].multiple if len(multiples) == 1 else None
     over = _optional(run, [s.divisors for s in states], states)
-    ratio = states[0].ratio if one else _either([s.ratio for s in states])
+    ratio = states[0].ratio if single else _either([s.ratio for s in states])
     return State(
         shape,
         None if logarithm else _plane(run, [s.value for s in states]),
         _plane(run, [s.exponent for s in states]),
         replace(ratio, bottom=ONE) if ratio and over is None else ratio,
-        states[0].form if one else _either([s.form for s in states]),
+        states[0].form if single else _either([s.form for s in states]),
         _plane(run, [s.factor or _filled(s.shape, 1.0) for s in states]) if logarithm else None,
         _optional(run, [s.forbidden for s in states], states),
         over,
@@ -145,10 +145,10 @@ def power_of(states: Sequence[State]) -> int:
 
 
 def _plane(run: Moving, planes: Sequence[Plane | None]) -> Plane | None:
-    there = [x for x in planes if x is not None]
-    if len(there) < len(planes):
+    present = [x for x in planes if x is not None]
+    if len(present) < len(planes):
         return None
-    return Plane.after(lambda *values: np.asarray(run(*values)), *there, owned=False)
+    return Plane.after(lambda *values: np.asarray(run(*values)), *present, owned=False)
 
 
 def _filled(shape: tuple[int, ...], value: float) -> Plane:
@@ -156,10 +156,10 @@ def _filled(shape: tuple[int, ...], value: float) -> Plane:
 
 
 def _optional(run: Moving, planes: Sequence[Any], states: Sequence[State]) -> np.ndarray | None:
-    there = [x for x in planes if x is not None]
-    if not there:
+    present = [x for x in planes if x is not None]
+    if not present:
         return None
-    zero = there[0].dtype.type(0)
+    zero = present[0].dtype.type(0)
     full = [np.broadcast_to(zero, s.shape) if x is None else x for x, s in zip(planes, states, strict=True)]
     result = np.asarray(run(*full))
     return None if divisors.none(result) else result
@@ -173,7 +173,7 @@ def _either(weights: Sequence[Any]) -> Any:
 
 
 def chosen(condition: np.ndarray, x: State, y: State) -> State:
-    """Elements of x where the condition holds, else of y."""
+    """Return elements of x where the condition holds, else of y."""
     shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
     for state, other, dropped in ((x, y, ~condition), (y, x, condition)):
         if other.all_forbidden and state.shape == shape:
@@ -184,7 +184,7 @@ def chosen(condition: np.ndarray, x: State, y: State) -> State:
 
 
 def overwritten(old: State, new: State, place: Callable[[np.ndarray, Any], None]) -> State:
-    """``old`` after ``place`` has put the elements of ``new`` where they belong, in every plane it is given."""
+    """Return ``old`` after ``place`` has written the elements of ``new`` to every plane."""
     where = _placed(old.forbidden, new.forbidden, old.shape, place)
     if new.all_forbidden:
         return replace(old, forbidden=where, number=None, multiple=None, sign=0)
@@ -209,7 +209,7 @@ def overwritten(old: State, new: State, place: Callable[[np.ndarray, Any], None]
 def _overwritten(old: Plane | None, new: Plane | None, place: Callable[[np.ndarray, Any], None]) -> Plane | None:
     if old is None or new is None:
         return None
-    source = new.value  # before the old plane is asked whether anybody still reads it
+    source = new.value  # computed before checking whether the old plane is still read
     return old.overwritten(lambda target: place(target, source if source.ndim else source[()]))
 
 
@@ -226,13 +226,11 @@ def _placed(
 
 
 # -- planes that are computed when they are needed ---------------------------------------------------------------------
-# A plane is a value: nothing that was computed from it sees a later change. So assignment does not change a plane but
-# puts another in its place (``overwritten``); only where nobody else could still read the old one is its memory used
-# again. Arrays that are views of one another share one holder of planes (see ``modular``) and see each other's changes
-# because they read through it.
+# A plane is immutable: nothing computed from it sees a later change. So assignment does not change a plane but replaces
+# it (``overwritten``), and reuses its memory only if nobody can still read the old one. Arrays that are views of one
+# another share one holder of planes (see ``modular``) and see each other's changes because they read through it.
 
-
-_DEPTH = 64  # of planes that wait for one another; deeper chains are computed, to spare Python's stack
+_DEPTH = 64  # the longest chain of pending planes; longer ones are computed, to limit Python's stack
 
 
 class Plane:
@@ -249,7 +247,7 @@ class Plane:
 
     @classmethod
     def after(cls, function: Callable[..., np.ndarray], *sources: Plane, owned: bool = True) -> Plane:
-        """``function`` of the values of ``sources``; not ``owned`` if it may hand back their memory."""
+        """Return the plane of ``function`` of the values of ``sources``; not ``owned`` if it may be their memory."""
         plane = cls(None, owned)
         plane._compute = (function, sources)
         plane._depth = 1 + max((s._depth for s in sources), default=0)
@@ -261,7 +259,7 @@ class Plane:
 
     @property
     def value(self) -> np.ndarray:
-        """The array. It must not be changed."""
+        """The array, read-only."""
         if self._compute is not None:
             function, sources = self._compute
             self._value = function(*[s.value for s in sources])
@@ -275,12 +273,12 @@ class Plane:
         self._readers.append(ref(plane))
 
     def _still_read(self) -> bool:
-        """Return whether some other plane waits for this one, or may show its memory."""
+        """Return whether some other plane waits for this one, or may share its memory."""
         readers = [r() for r in self._readers]
         return any(r is not None and (r._compute is not None or not r._owned) for r in readers)
 
     def overwritten(self, write: Callable[[np.ndarray], None]) -> Plane:
-        """The plane after ``write``, which changes the array it is given, on this one's memory if nobody reads it."""
+        """Return the plane after ``write`` has changed its array in place: this one if nobody reads it, else a copy."""
         value = self.value
         if self._owned and value.flags.c_contiguous and not self._still_read():
             write(value)
@@ -290,5 +288,5 @@ class Plane:
         return copy
 
     def alias(self) -> Plane:
-        """Another plane of the same values, for another array: neither is changed with the other."""
+        """Return a plane of the same values for another array: changes of one do not affect the other."""
         return Plane.after(lambda value: value, self, owned=False)

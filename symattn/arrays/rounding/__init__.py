@@ -1,1 +1,1 @@
-"""The parts of the kind ``rounded``: bounds on roundings, errors in common, and the operations."""
+"""The parts of the kind ``rounded``: bounds on roundings, common errors, and the operations."""

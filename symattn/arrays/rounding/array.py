@@ -1,4 +1,4 @@
-"""The planes of a ``rounded`` array, and how operations make them from those of others."""
+"""The planes of a ``rounded`` array, and how operations compute them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IS_SPECIAL = np.frompyfunc(lambda x: isinstance(x, SPECIAL), 1, 1)
 
 
 def sharply(method: F) -> F:
-    """A class method that works with balls much sharper than the roundings that it bounds."""
+    """Run a class method with balls much sharper than the roundings that it bounds."""
 
     @wraps(method)
     def run(cls: type[ComputedNumber], *args: object, **kwargs: object) -> Any:
@@ -33,9 +33,9 @@ def sharply(method: F) -> F:
 
 
 class LinearErrors(NamedTuple):
-    """x̃ − x of numbers before they are rounded: coefficients of errors in common, a bound on the rest.
+    """x̃ − x of numbers before they are rounded: coefficients of common errors, and a bound on the rest.
 
-    ``last`` is what the last roundings of the operands did to it.
+    ``last`` is the contribution of the last roundings of the operands.
     """
 
     shared: np.ndarray
@@ -49,24 +49,24 @@ def _plane(k: int) -> Any:
 
 
 class ComputedNumber(Planes):
-    """An exact number x, and what is known of x̃ − x and x̂ − x̃: x̃ is computed, x̂ is what one who reads it reads.
+    """An exact number x with bounds on x̃ − x and x̂ − x̃: x̃ is the computed number, x̂ the number that is read.
 
     Planes: x, in balls; rows, x̃ − x = Σ c_s ε_s + r with |r| ≤ own; ``last``, |x̂ − x̃| ≤ last, the rounding that each
-    who reads x̃ may meet or not; ``terms``, Σ|x_l y_l| if x is a sum of products, else 0; ``count``, how many these are;
-    and ``near``, two planes: x in float64, which every operation reads several times.
+    reader may see or not; ``terms``, Σ|x_l y_l| if x is a sum of products, else 0; ``count``, the number of these; and
+    ``near``, two planes: x in float64, which every operation reads several times.
     """
 
     holds = "exact numbers, each with how far correct code may be from it"
     precision: ClassVar[Precision]
     bits: ClassVar[int]
 
-    # -- numbers in and out -------------------------------------------------------------------------------------------
+    # -- lifting and reading ------------------------------------------------------------------------------------------
     @classmethod
     @sharply
     def lift(cls, data: object) -> Self:
-        """Data, exact where the input's format holds it, else rounded to that.
+        """Return data, exact if the input's format holds it, else rounded to that.
 
-        A number alone, and whole numbers, are the program's own, and held in ``score``.
+        Single numbers and integers are constants of the program, in the format ``score``.
         """
         value, whole = Ball.lift(data), isinstance(data, np.ndarray) and data.dtype.kind in "biu"
         return cls._read(value, cls.precision.score if whole or not value.ndim else cls.precision.input, data)
@@ -91,7 +91,7 @@ class ComputedNumber(Planes):
 
     @property
     def error(self) -> np.ndarray:
-        """e: |x̂ − x| ≤ e, as float64 rounded up; +∞ says nothing."""
+        """e: |x̂ − x| ≤ e, as float64 rounded up; +∞ if nothing is known."""
         with np.errstate(over="ignore"):
             return bounds.up(bounds.radii(self.rows) + bounds.own(self.rows) + self.last)
 
@@ -102,12 +102,12 @@ class ComputedNumber(Planes):
 
     @property
     def reach(self) -> np.ndarray:
-        """At least |x̂|."""
+        """An upper bound of |x̂|."""
         return bounds.up(self.near.size + self.error)
 
-    # -- what operations are made of ----------------------------------------------------------------------------------
+    # -- building blocks of operations --------------------------------------------------------------------------------
     def name_errors(self) -> Self:
-        """Each own error as an ε, here and in views: what reads these numbers has it in common from now on."""
+        """Name each own error as an ε, here and in views, so that all later readers share it."""
         rows = bounds.named(self.rows)
         repeated = any(n > 1 and not step for n, step in zip(rows.shape, self.rows.strides, strict=True))
         if repeated or not self.rows.flags.writeable:
@@ -117,7 +117,7 @@ class ComputedNumber(Planes):
 
     @staticmethod
     def linear(shape: tuple[int, ...], parts: Iterable[tuple[bounds.Floats, ComputedNumber]]) -> LinearErrors:
-        """Σ c_i (x̂_i − x_i) of the (c_i, x_i) in ``parts``."""
+        """Return Σ c_i (x̂_i − x_i) for the (c_i, x_i) in ``parts``."""
         parts = list(parts)
         ids = bounds.common_ids([x.rows for _, x in parts], int(np.prod(shape)))
         shared, rest, last = np.zeros((*shape, ids.size)), np.zeros(shape), np.zeros(shape)
@@ -144,12 +144,12 @@ class ComputedNumber(Planes):
         terms: Any = 0.0,
         count: Any = 0.0,
     ) -> Self:
-        """Numbers with these errors before they are rounded.
+        """Return numbers with these errors before they are rounded.
 
-        times     more of the same: so many times the errors
-        more      what else there is before rounding
-        relative  the error of rounding in all, and ``small`` the number of roundings, see ``bounds.rounding``
-        same      where the operand is handed on as it is, its last rounding still to come
+        times     factor by which the errors are increased
+        more      other errors before rounding
+        relative  the total relative error of rounding, and ``small`` the number of roundings, see ``bounds.rounding``
+        same      where the operand is returned unchanged, with its last rounding still open
         """
         shared, ids, rest, last = errors
         radius = np.abs(shared).sum(axis=-1) * (1 + 2.0**-30)
@@ -158,15 +158,15 @@ class ComputedNumber(Planes):
         e = bounds.up(radius + rest + last)
         fresh = bounds.rounding(bounds.up(x.size + e), x.low - e, relative, cls.precision.score, small)
         last = last + np.where(same, 0.0, fresh)
-        lost, none = ~np.isfinite(radius + rest + last), special(value.entries)
+        lost, odd = ~np.isfinite(radius + rest + last), special(value.entries)
         rows = bounds.rows_of(
-            np.where((lost | none)[..., None], 0, shared), ids, np.where(none, 0, np.where(lost, np.inf, rest))
+            np.where((lost | odd)[..., None], 0, shared), ids, np.where(odd, 0, np.where(lost, np.inf, rest))
         )
-        return cls(value.entries, rows, *[np.where(lost | none, 0.0, p) for p in (last, terms, count)], *x)
+        return cls(value.entries, rows, *[np.where(lost | odd, 0.0, p) for p in (last, terms, count)], *x)
 
     @classmethod
     def rounded_once(cls) -> np.ndarray:
-        """The relative error of one rounding."""
+        """Return the relative error of one rounding."""
         return bounds.growth(cls.precision.score, 1)
 
     @classmethod
@@ -179,5 +179,5 @@ class ComputedNumber(Planes):
 
 
 def special(values: np.ndarray) -> np.ndarray:
-    """Where −∞ and undefined elements are."""
+    """Return where −∞ and undefined elements are."""
     return np.asarray(_IS_SPECIAL(values), dtype=bool)

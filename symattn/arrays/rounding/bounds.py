@@ -1,17 +1,17 @@
-"""The effect of rounding on numbers of which only bounds are known: the rules of ``rounded`` for one operation.
+"""The effect of rounding on numbers with known bounds: the rules of ``rounded`` for one operation.
 
 The arithmetic of an implementation is that of a ``Precision``:
 
   A1  an operation gives (its exact result)(1 + δ) + η', |δ| ≤ u, and η' = 0 unless the result is below the normal
-      numbers, then |η'| ≤ η; u and η are those of ``score``, in sums of ``accumulate``. What is a number of the format
-      is not changed.
-  A2  a function has a relative error of at most ε = 2·exp_ulps·u, besides η'; at 0 it has none, and so has √ where the
+      numbers, then |η'| ≤ η; u and η are those of ``score``, in sums of ``accumulate``. Numbers of the format are
+      not changed.
+  A2  a function has a relative error of at most ε = 2·exp_ulps·u, besides η'; at 0 it has none, and nor has √ if the
       root is a number of the format.
-  A3  nothing overflows. Where it might, the bound is +∞: nothing is said.
+  A3  nothing overflows. If it might, the bound is +∞.
 
 g(n) = (1 + u)^n − 1: a product of n factors 1 + δ is within g(n) of 1. Bounds are float64, each computed by far fewer
-than 2^12 operations and then enlarged by ``UP`` = 1 + 2^−40 and by ``TINY``, which float64's own rounding and underflow
-do not reach.
+than 2^12 operations and then enlarged by ``UP`` = 1 + 2^−40 and by ``TINY``, which exceed float64's own rounding and
+underflow.
 Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §2.2, §3.1 and §3.3 (running errors).
 """
 
@@ -36,7 +36,7 @@ TINY = 1e-300
 
 
 def up(x: Any) -> np.ndarray:
-    """Upper bounds of what was computed in float64, x ≥ 0; zeros stay. A caller ignores that the largest overflow."""
+    """Return upper bounds of numbers x ≥ 0 computed in float64; zeros stay. The caller silences overflow."""
     return np.asarray(x * UP + np.sign(x) * TINY)
 
 
@@ -51,9 +51,9 @@ def _growth(f: Format, n: int) -> np.ndarray:
 
 
 def rounding(size: np.ndarray, low: np.ndarray, relative: np.ndarray, f: Format, small: int = 1) -> np.ndarray:
-    """The error of ``small`` roundings, by ``relative`` in all, of numbers x̂ with ``low`` ≤ |x̂| ≤ ``size``.
+    """Return the error of ``small`` roundings, in total ``relative``, of numbers x̂ with ``low`` ≤ |x̂| ≤ ``size``.
 
-    None underflows where ``low`` is a normal number. +∞ where the result may overflow.
+    None underflows if ``low`` is a normal number. The error is +∞ if the result may overflow.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         error = relative * size + np.where(low >= float(f.smallest_normal), 0, small * float(f.eta) * (1 + relative))
@@ -61,31 +61,31 @@ def rounding(size: np.ndarray, low: np.ndarray, relative: np.ndarray, f: Format,
 
 
 def product(c: Any, e: Any) -> np.ndarray:
-    """c e, rounded up, for c and e at least 0; what nothing is said of stays so."""
+    """Return c e, rounded up, for c, e ≥ 0; +∞ where e is."""
     values = np.where((np.asarray(c) == 0) | (np.asarray(e) == 0), 0.0, up(c * e))
     return np.where(np.isinf(e), np.inf, values)
 
 
 class Floats(NamedTuple):
-    """Exact numbers as float64: |x − ``near``| ≤ ``off``, which is 0 where float64 holds x; 0 where x is no number."""
+    """Exact numbers as float64: |x − ``near``| ≤ ``off``, 0 if float64 holds x; both are 0 if x is not a number."""
 
     near: np.ndarray
     off: np.ndarray
 
     @property
     def size(self) -> np.ndarray:
-        """At least |x|."""
+        """An upper bound of |x|."""
         return np.where(self.off == 0, np.abs(self.near), up(np.abs(self.near) + self.off))
 
     @property
     def low(self) -> np.ndarray:
-        """At most |x|."""
+        """A lower bound of |x|."""
         below = np.maximum(np.abs(self.near) / UP - self.off * UP, 0)
         return np.asarray(np.where(self.off == 0, np.abs(self.near), below))
 
 
 def floats(balls: np.ndarray, data: object = None) -> Floats:
-    """The numbers in an array of balls and special elements, which were made from ``data``."""
+    """Return the numbers in an array of balls and special elements, which were made from ``data``."""
     if isinstance(data, np.ndarray) and data.dtype.kind == "f":
         return Floats(data.astype(np.float64), np.zeros(data.shape))
     near, off = _FLOATS(balls)
@@ -106,23 +106,23 @@ _FLOATS = np.frompyfunc(_float, 1, 2)
 
 
 def times(x: Floats, y: Floats) -> Floats:
-    """The products: |x y − ``near``| ≤ |x| y.off + |y| x.off + x.off y.off, and half an ulp of float64."""
+    """Return the products: |x y − ``near``| ≤ |x| y.off + |y| x.off + x.off y.off, plus half an ulp of float64."""
     near = x.near * y.near
     off = UP * (np.abs(x.near) * y.off + np.abs(y.near) * x.off + x.off * y.off + np.abs(near) * 2.0**-53 + TINY)
     zero = (x.near == 0) & (x.off == 0) | (y.near == 0) & (y.off == 0)
-    known = np.isfinite(near) & np.isfinite(off)
-    return Floats(np.where(known & ~zero, near, 0.0), np.where(zero, 0.0, np.where(known, off, inf)))
+    finite = np.isfinite(near) & np.isfinite(off)
+    return Floats(np.where(finite & ~zero, near, 0.0), np.where(zero, 0.0, np.where(finite, off, inf)))
 
 
 def holds(f: Format, values: Floats) -> np.ndarray:
-    """Where a number is one of the format."""
+    """Return which numbers belong to the format."""
     return np.asarray((values.off == 0) & (f.rounded(values.near) == values.near))
 
 
 # -- deviations --------------------------------------------------------------------------------------------------------
-# An error that two numbers share may cancel in what is made of them, which bounds alone cannot know. Coefficients are
-# float64; what their own rounding changes is counted by who combines them (``SLACK``). An array has at most ``LIMIT``
-# of them: the smallest beyond are given up, that is, only bounded.
+# An error that two numbers share may cancel in their difference, which bounds alone cannot express. Coefficients are
+# float64; functions that combine them count their rounding (``SLACK``). An array has at most ``LIMIT`` of them: the
+# smallest ones beyond are given up, that is, only bounded.
 # Source: L. H. de Figueiredo, J. Stolfi, Affine arithmetic: concepts and applications, Numer. Algorithms 37 (2004).
 
 
@@ -134,7 +134,7 @@ _unused = count()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowErrors:
-    """Σ c_s ε_s + r, |r| ≤ ``own``: which s, in order, their c_s, and Σ|c_s|."""
+    """The error Σ c_s ε_s + r, |r| ≤ ``own``, of a number: the s in order, their c_s, and Σ|c_s|."""
 
     ids: np.ndarray
     coefficients: np.ndarray
@@ -151,27 +151,27 @@ _NEGATED = np.frompyfunc(lambda r: RowErrors(r.ids, -r.coefficients, r.radius, r
 
 
 def negated(rows: np.ndarray) -> np.ndarray:
-    """The errors of the numbers with the other sign."""
+    """Return the errors of the negated numbers."""
     return np.asarray(_NEGATED(rows), dtype=object)
 
 
 def bounded(own: np.ndarray) -> np.ndarray:
-    """Rows that have nothing in common."""
+    """Return rows without common errors."""
     return np.asarray(_BOUNDED(own), dtype=object)
 
 
 def radii(rows: np.ndarray) -> np.ndarray:
-    """Σ|c_s| of each row."""
+    """Return Σ|c_s| of each row."""
     return np.asarray(_RADIUS(rows), dtype=np.float64)
 
 
 def own(rows: np.ndarray) -> np.ndarray:
-    """The bound on r of each row."""
+    """Return the bound on r of each row."""
     return np.asarray(_OWN(rows), dtype=np.float64)
 
 
 def common_ids(arrays: Iterable[np.ndarray], size: int) -> np.ndarray:
-    """The ids of all rows, in order; if an array of ``size`` rows could not hold them, those that weigh most."""
+    """Return the ids of all rows, in order; if they are too many for ``size`` rows, those with the largest weights."""
     rows = [row for a in arrays for row in a.flat if row.ids.size]
     result = list({id(row.ids): row.ids for row in rows}.values())
     if not result:
@@ -187,7 +187,7 @@ def common_ids(arrays: Iterable[np.ndarray], size: int) -> np.ndarray:
 
 
 def table(rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """The coefficients of an array of rows for the given ids: (…) → (…, len(ids))."""
+    """Return the coefficients of an array of rows for the given ids: (…) → (…, len(ids))."""
     out = np.zeros((rows.size, ids.size))
     places: dict[int, list[int]] = {}
     members = list(rows.flat)
@@ -201,18 +201,18 @@ def table(rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
             out[group] = block
         else:
             at = np.minimum(np.searchsorted(ids, columns), ids.size - 1)
-            there = ids[at] == columns
-            out[np.ix_(group, at[there])] = block[:, there]
+            present = ids[at] == columns
+            out[np.ix_(group, at[present])] = block[:, present]
     return out.reshape(*rows.shape, ids.size)
 
 
 def rows_of(coefficients: np.ndarray, ids: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """A table as an array of rows; columns of zeros are left out."""
+    """Return a table as an array of rows, without columns of zeros."""
     flat = coefficients.reshape(own.size, ids.size)
     sizes = np.abs(flat)
-    some = sizes.any(axis=0)
-    if not some.all():
-        flat, sizes, ids = flat[:, some], sizes[:, some], ids[some]
+    used = sizes.any(axis=0)
+    if not used.all():
+        flat, sizes, ids = flat[:, used], sizes[:, used], ids[used]
     if not ids.size:
         return bounded(own)
     out = np.empty(own.size, dtype=object)
@@ -223,12 +223,12 @@ def rows_of(coefficients: np.ndarray, ids: np.ndarray, own: np.ndarray) -> np.nd
 
 
 def given_up(rows: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-    """A bound on what a table of the rows does not hold."""
+    """Return a bound on the errors of the rows that a table of them leaves out."""
     return np.asarray(np.maximum(radii(rows) - np.abs(coefficients).sum(axis=-1) * (1 - 2.0**-30), 0))
 
 
 def named(rows: np.ndarray) -> np.ndarray:
-    """Give each r that is not zero an ε of its own; return the rows as they are, if that would be too much."""
+    """Give each nonzero r an ε of its own; return the rows unchanged if there would be too many."""
     flat, r = rows.reshape(-1), own(rows).reshape(-1)
     which = np.flatnonzero((r > 0) & np.isfinite(r))
     ids = common_ids([rows], rows.size)

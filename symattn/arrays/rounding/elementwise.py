@@ -1,4 +1,4 @@
-"""The operations of ``rounded`` on each number alone, and comparisons."""
+"""The elementwise operations and comparisons of ``rounded``."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ _RESTS = {"exp": _exp_rest, "log": _log_rest, "sqrt": _sqrt_rest}
 
 
 def beyond_tangent(name: str, x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:
-    """Not below |f(x̂) − y − f'(x)(x̂ − x)|: e² max|f''|/2 where f'' has a bound."""
+    """Return an upper bound of |f(x̂) − y − f'(x)(x̂ − x)|: e² max|f''|/2 if f'' has a bound."""
     return _RESTS[name](x, y, e) if name in _RESTS else FUNCTIONS[name].bend * e * e / 2
 
 
 def steepest(name: str, x: Floats, e: np.ndarray) -> np.ndarray:
-    """Not below |f'| between x and x̂, as |x̂| ≥ |x| − e."""
+    """Return an upper bound of |f'| between x and x̂, as |x̂| ≥ |x| − e."""
     return FUNCTIONS[name].steepest(np.asarray(np.maximum(x.low - e, 0)))
 
 
 class _Balls:
-    """Functions of balls that are no arrays, for slopes."""
+    """Functions of single balls, not arrays, for slopes."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda x: getattr(x, name)()
@@ -85,23 +85,23 @@ SCALE_ROUNDINGS = 6
 
 
 class RoundedElementwise(ComputedNumber):
-    """+ × ÷, functions, the larger one, order and equality."""
+    """+ × ÷, functions, maxima, order and equality."""
 
     @classmethod
     @sharply
     def _add(cls, a: Self, b: Self) -> Self:
-        """x + y, rounded once. To add 0 changes nothing.
+        """x + y, rounded once. Adding 0 is exact.
 
-        Where x is a sum of m products, y may be one more term of it, or n more: then the m products pass m + n
-        roundings in ``accumulate`` instead of m, those of y instead of none or n.
+        If x is a sum of m products, y may be one more term of it, or n more: then the m products pass m + n roundings
+        in ``accumulate`` instead of m, and those of y as many instead of none or n.
         """
         value = a.value + b.value
         reach = a.reach, b.reach
         x, y = (np.where(z.terms > 0, z.terms, most) for z, most in zip((a, b), reach, strict=True))
         m, n, zero = a.count, b.count, (reach[0] == 0) | (reach[1] == 0)
         joined = (m + n > 0) & ~zero
-        all_, f = np.maximum(m, 1) + np.maximum(n, 1), cls.precision.accumulate
-        more = (growth(f, all_) - growth(f, m)) * x + (growth(f, all_) - growth(f, n)) * y
+        joint_count, f = np.maximum(m, 1) + np.maximum(n, 1), cls.precision.accumulate
+        more = (growth(f, joint_count) - growth(f, m)) * x + (growth(f, joint_count) - growth(f, n)) * y
         one = Floats(np.ones(()), np.zeros(()))
         return cls.made(
             value,
@@ -110,24 +110,24 @@ class RoundedElementwise(ComputedNumber):
             relative=cls.rounded_once(),
             same=zero,
             terms=np.where((a.terms > 0) | (b.terms > 0), x + y, 0),
-            count=np.where(joined, all_, m + n),
+            count=np.where(joined, joint_count, m + n),
         )
 
     @classmethod
     @sharply
     def _negative(cls, a: Self) -> Self:
-        """−x, with the errors of x but for their signs."""
+        """−x, with the errors of x negated."""
         _, rows, *bounds, near, off = a.planes
         return cls(Ball.each(neg, a.value), negated(rows), *(p.copy() for p in bounds), np.asarray(-near), off.copy())
 
     def as_input(self) -> Self:
-        """These numbers stored in the input's format, where the arithmetic is a wider one: rounded once more."""
+        """Return these numbers stored in the input's format: rounded once more if the arithmetic is wider."""
         return self._stored(self) if self.precision.input != self.precision.score else self
 
     @classmethod
     @sharply
     def _stored(cls, a: Self) -> Self:
-        """x rounded to the input's format; who reads it reads what is stored."""
+        """Round x to the input's format; all readers read the stored number."""
         f, e, x = cls.precision.input, a.error, a.near
         array = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
         one = Floats(np.ones(()), np.zeros(()))
@@ -137,7 +137,7 @@ class RoundedElementwise(ComputedNumber):
     @classmethod
     @sharply
     def _mul(cls, a: Self, b: Self) -> Self:
-        """x y, rounded once: x̂ŷ − xy = y (x̂ − x) + x (ŷ − y) + (x̂ − x)(ŷ − y). To multiply by ±2^k is exact."""
+        """x y, rounded once: x̂ŷ − xy = y (x̂ − x) + x (ŷ − y) + (x̂ − x)(ŷ − y). Multiplying by ±2^k is exact."""
         value, x, y, e, f = a.value * b.value, a.near, b.near, a.error, b.error
         ones = _is_one(x, e), _is_one(y, f)
         one, power = ones[0] | ones[1], _is_power(x, e) | _is_power(y, f)
@@ -154,17 +154,17 @@ class RoundedElementwise(ComputedNumber):
 
     @classmethod
     def _scaling(cls, terms: np.ndarray) -> np.ndarray:
-        """c Σ x_l y_l, the scale c common to a matrix, may also be made with c, or √|c| twice, in the factors.
+        """Return the error if the scale c of c Σ x_l y_l, common to a matrix, is applied to the factors, as c or √|c|.
 
-        Then each product passes at most six roundings more: of c = 1/√d two, of √c half of these and one, twice, and
-        two products. ``terms`` is |c| Σ|x_l y_l|.
+        Then each product passes at most six more roundings: two of c = 1/√d, or twice half of these and one for √|c|,
+        and two products. ``terms`` is |c| Σ|x_l y_l|.
         """
         return up(terms * growth(cls.precision.score, SCALE_ROUNDINGS))
 
     @classmethod
     @sharply
     def _div(cls, a: Self, b: Self) -> Self:
-        """x / y, or x (1/y) with two roundings. To divide by ±2^k is exact.
+        """x / y, or x (1/y) with two roundings. Dividing by ±2^k is exact.
 
         With X = x̂ − x, Y = ŷ − y: x̂/ŷ − x/y = Z/(1 + Y/y), Z = (X − (x/y) Y)/y, so Z and |Z| t/(1 − t), t = e_y/|y|.
         The reciprocal underflows, by η, only where |ŷ| exceeds the reciprocal of the smallest normal number.
@@ -212,7 +212,7 @@ class RoundedElementwise(ComputedNumber):
     @classmethod
     @sharply
     def _maximum(cls, a: Self, b: Self) -> Self:
-        """The larger one itself where that is decided, else |max(x̂, ŷ) − max(x, y)| ≤ max(e_x, e_y)."""
+        """Return the larger one if that is decided; else |max(x̂, ŷ) − max(x, y)| ≤ max(e_x, e_y)."""
         value = Ball._maximum(a.value, b.value)
         x, y, e = a.near, b.near, (a.error, b.error)
         gap, unsure = x.near - y.near, up(x.off + y.off + e[0] + e[1])
@@ -243,7 +243,7 @@ class RoundedElementwise(ComputedNumber):
 
     @classmethod
     def _compared(cls, of: Callable[[Ball, Ball], object], words: str, a: Self, b: Self) -> Any:
-        """The order or equality of the exact numbers, where roundings cannot change it."""
+        """Return the order or equality of the exact numbers. Raises Undecided if roundings can change it."""
 
         def check(x: Any, y: Any, e: float) -> None:
             if e > 0 and not isinstance(x, SPECIAL) and not isinstance(y, SPECIAL) and not abs(x - y) > e:
@@ -254,17 +254,17 @@ class RoundedElementwise(ComputedNumber):
 
 
 def _is_one(x: Floats, e: np.ndarray) -> np.ndarray:
-    """Where a number is 1 or −1, also as computed."""
+    """Return where a number is 1 or −1 without error."""
     return np.asarray((e == 0) & (x.off == 0) & (np.abs(x.near) == 1))
 
 
 def _is_power(x: Floats, e: np.ndarray) -> np.ndarray:
-    """Where a number is ±2^k, also as computed."""
+    """Return where a number is ±2^k without error."""
     return np.asarray((e == 0) & (x.off == 0) & (np.abs(np.frexp(x.near)[0]) == 0.5))
 
 
 def _scaled(x: ComputedNumber, c: ComputedNumber, by: Callable[[], np.ndarray] | None = None) -> np.ndarray:
-    """Σ|x_l y_l| after a multiplication ``by`` at most so much (None: |ĉ|), if c is common to matrices; else 0."""
+    """Return Σ|x_l y_l| after multiplication by at most ``by()`` (None: |ĉ|), if c is common to matrices; else 0."""
     if any(n != 1 for n in c.plain_shape[-2:]):
         return np.zeros(())
     return product(c.reach if by is None else by(), x.terms)
