@@ -1,6 +1,6 @@
 """symattn: why attention is what it is, whether it is always so, and whether code computes it.
 
-The public names are those of ``__all__``; they are imported when they are first used.
+The public names are listed in ``__all__``; they are imported on first use.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: The modules of symattn that have public names, and these.
+#: The public names by module of symattn.
 _NAMES = {
     "arrays": "kind",
     "arrays.precision": "Precision",
@@ -125,7 +125,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'symattn' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     value = getattr(import_module(f"symattn.{_WHERE[name]}"), name)
     if isinstance(value, FunctionType):
-        from symattn.document.keywords import answering  # the import of symattn alone imports nothing of it
+        from symattn.document.keywords import answering  # not imported by ``import symattn`` alone
 
         value = answering(value)
     globals()[name] = value

@@ -18,7 +18,7 @@ from symattn.document.errors import InputError, named, perhaps
 
 @dataclass(frozen=True, slots=True)
 class PictureEntry:
-    """A picture: its name, what it shows, the parameters it takes, and whether fields of ``Attention`` are such."""
+    """A picture: its name, what it shows, its parameters, and whether it takes the fields of ``Attention``, too."""
 
     name: str
     shows: str
@@ -28,7 +28,7 @@ class PictureEntry:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of all its parameters."""
+        """The names of all parameters."""
         if not self.fields:
             return self.taken
         from symattn.attention.fields import field_types
@@ -53,7 +53,7 @@ _ENTRIES = (
 
 
 def names() -> dict[str, PictureEntry]:
-    """The pictures by name."""
+    """Return the pictures by name."""
     return {entry.name: entry for entry in _ENTRIES}
 
 
@@ -76,9 +76,9 @@ def draw(topic: str = "scaling", **parameters: object) -> Picture:
         raise InputError(f"unknown picture {topic!r}{hint}")
     from symattn.derivations.parameters import checked
 
-    given = checked(topic, entries[topic].parameters, parameters, "draw")
+    arguments = checked(topic, entries[topic].parameters, parameters, "draw")
     module = import_module(entries[topic].module or f"symattn.derivations.drawing.{topic}")
-    scene = cast(Callable[..., Scene], module.scene)(**given)
-    source = [x for x in (given.pop("source", None),) if isinstance(x, str)]
-    options = {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
+    scene = cast(Callable[..., Scene], module.scene)(**arguments)
+    source = [x for x in (arguments.pop("source", None),) if isinstance(x, str)]
+    options = {name: tuple(x) if isinstance(x, list) else x for name, x in arguments.items()}
     return Picture(topic, scene, command("draw", topic, *source, options=options))

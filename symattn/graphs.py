@@ -1,6 +1,6 @@
-"""``verify_graph``: does an exported graph compute the attention that a specification says?
+"""``verify_graph``: does an exported graph compute the attention of a specification?
 
-Equality at all sizes that were left open is a theorem that the graph states: here the prover meets the programs.
+Equality at all sizes that were left open is a theorem about the graph: this module connects prover and programs.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ def verify_graph(
     seed: int = 0,
     command: str = "",
 ) -> Report:
-    """Judge whether a graph computes ``spec``, whatever its weights are.
+    """Judge whether a graph computes ``spec`` for all values of its weights.
 
     ``source`` is the path of an .onnx file, a ``ModelProto``, an ``ExportedProgram`` of torch, a
     ``ClosedJaxpr`` of JAX, or a ``Graph``, such as ``jax_reader.traced`` makes of a function. Weights
-    and inputs are found by their names; ``names`` tells where they say nothing: ``{"w_q": "onnx::MatMul_57"}``. The
-    graph runs on residues, with letters for its weights: it is tested for semantics, a wrong yes having a probability
-    of at most ``epsilon``. Sizes that were left open are letters then, and equality is proved for all of them: where
-    ``prove`` is None, if the layer is small enough (``judging.MOST``). A difference is a fault if no implementation in
-    float32 could make it, and is told by the mistake that explains it. Of a ``Gradient``, the outputs of the graph are
-    dq, dk, dv, or the first of them.
-    Raises ``InputError`` for a source that cannot be read, an operator that is not, a node that cannot be computed, and
-    where it is open what an array is.
+    and inputs are identified by name; ``names`` overrides unclear ones: ``{"w_q": "onnx::MatMul_57"}``. The graph runs
+    on residues, with letters for its weights: it is tested for semantics, with a probability of at most ``epsilon`` of
+    a wrong acceptance. Then sizes that were left open become letters, and equality is proved for all of them; if
+    ``prove`` is None, only for layers that are small enough (``judging.MOST``). A difference is a fault if no
+    implementation in float32 could make it, and is reported with the mistake that explains it. For a ``Gradient``, the
+    outputs of the graph are dq, dk, dv, or the first of them.
+    Raises ``InputError`` for a source that cannot be read, an unsupported operator, a node that cannot be computed, and
+    an array that cannot be identified.
     """
     return judge_graph(source, spec, proved, names, prove, epsilon, seed, command)
 
 
 def proved(program: GraphProgram) -> tuple[Evidence, tuple[str, ...], tuple[str, ...]]:
-    """The evidence for graph = specification; the hypotheses, and why it is no proof where it is none, in words.
+    """Return the evidence for graph = specification, the hypotheses and, unless it is a proof, the reason why not.
 
-    The false variant, the same graph against another scale, must be refuted, and exact numbers at which both sides are
-    defined must be found; else nothing is known.
+    The false variant, the same graph with another scale in the specification, must be refuted, and there must be exact
+    numbers at which both sides are defined; else the result is undecided.
     """
     spec, names = program.spec, program.names
     declared = Declared({n: program.sizes.declared(n, spec, names) for n in names})
@@ -63,19 +63,19 @@ def proved(program: GraphProgram) -> tuple[Evidence, tuple[str, ...], tuple[str,
     identity = Identity(declared, _sides(program, spec), _sides(program, wrong), top=2)
     decision = identity.decide()
     texts = decision.hypotheses, decision.argument
-    said, why = (tuple(dict.fromkeys("".join(map(str, text)) for text in x)) for x in texts)
+    hypotheses, why = (tuple(dict.fromkeys("".join(map(str, text)) for text in x)) for x in texts)
     evidence = decision.evidence
     if evidence.grade in (Grade.PROVED, Grade.CHECKED):
         refuted = identity.refute()
         if not refuted.refuted or refuted.accepted or not identity.witness():
-            return Evidence(Grade.UNDECIDED, "a false variant was not refuted"), said, why
+            return Evidence(Grade.UNDECIDED, "a false variant was not refuted"), hypotheses, why
     if evidence.grade is Grade.PROVED:
         evidence = replace(evidence, where=f"all {', '.join(program.sizes.open)}")
-    return evidence, said, why
+    return evidence, hypotheses, why
 
 
 def _sides(program: GraphProgram, spec: Attention) -> Any:
-    """Both sides as a function of the inputs by name."""
+    """Return both sides as a function of the inputs by name."""
 
     def sides(**inputs: object) -> tuple[Any, Any]:
         return program(inputs), spec(**inputs)

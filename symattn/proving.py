@@ -1,6 +1,6 @@
-"""``symattn.prove`` and ``symattn prove``: theorems of the catalogue, and of users' files, decided and told.
+"""``symattn.prove`` and ``symattn prove``: theorems of the catalogue and of users' files, decided and printed.
 
-Theorems of a user's file are tried once, so that a slip in them is told in one line.
+Theorems of a user's file are run once first, so that a mistake in them is reported in one line.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def prove(
 
 
 def document(decisions: Sequence[Decided], names: tuple[str, ...], explain: bool, coq: bool = False) -> Document:
-    """The theorems that were asked for by these names, each told whole, or as tables where they are many."""
+    """Return the requested theorems as a document, each in full, or as tables if there are many."""
     flags = {"all": not names or None, "explain": explain or None, "coq": coq or None}
     title = decisions[0].theorem.name if len(decisions) == 1 else "theorems"
     as_table = not explain and (not names or len(decisions) > _MANY)
@@ -67,7 +67,7 @@ def decided(
     cached: bool,
     progress: Progress = lambda done, of, name: None,
 ) -> list[Decided]:
-    """The theorems with these names, topics or files, and theorems as they are, with what was found of each."""
+    """Decide the theorems with these names, topics or files, and those given as objects."""
     words = tuple(named("prove()", name) for name in names if not isinstance(name, Theorem))
     own = {name.name: (name, "prove") for name in names if isinstance(name, Theorem)}
     chosen = {**(gathered(words) if words or not own else {}), **own}
@@ -76,7 +76,7 @@ def decided(
             tried(theorem, place)
     theorems = [theorem for theorem, _ in chosen.values()]
     try:
-        # Another process cannot be sent a theorem that stands in no file.
+        # A theorem that is not in a file cannot be sent to another process.
         jobs = 1 if own else jobs
         return runner.run(
             theorems, partial(by_name, words), jobs=jobs, explain=explain, cached=cached and not own, progress=progress
@@ -89,10 +89,10 @@ def decided(
 
 
 def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:
-    """The theorems that ``words`` name, by name, each with its file or module, or "" for the catalogue's.
+    """Return the theorems of ``words`` by name, each with its file or module, or "" for the catalogue.
 
-    A word is the name of a theorem, a topic, a file or a module; no words are the whole catalogue. Raises
-    ``InputError`` for a word that is none of these, and where two theorems have one name.
+    A word is the name of a theorem, a topic, a file or a module; no words are the whole catalogue. Raises InputError
+    for a word that is none of these, and for two theorems with the same name.
     """
     result: dict[str, tuple[Theorem, str]] = {}
     for word in words or [*TOPICS]:
@@ -107,7 +107,7 @@ def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:
 def by_name(words: tuple[str, ...]) -> dict[str, Theorem]:
     """Return the theorems of ``gathered`` without their places.
 
-    It is asked once in a process that proves some for another one; elsewhere files may change between two calls.
+    It is called once in a worker process, which may cache the result; elsewhere files may change between two calls.
     """
     return {name: theorem for name, (theorem, _) in gathered(words).items()}
 
@@ -127,10 +127,10 @@ def is_place(word: str) -> bool:
 
 
 def statements(place: str) -> dict[str, Theorem]:
-    """The theorems in a file or a module, by name, in the order in which they stand.
+    """Return the theorems in a file or a module, by name, in their order there.
 
-    A theorem without a topic has the file's name for one. Raises ``InputError`` where the file cannot be imported,
-    holds no theorem, or holds two of one name.
+    A theorem without a topic gets the file's name. Raises InputError if the file cannot be imported, contains no
+    theorem, or two with the same name.
     """
     if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
         raise InputError(f"{place} is neither a module nor a .py file")
@@ -149,7 +149,7 @@ def statements(place: str) -> dict[str, Theorem]:
 
 
 def _in_order(names: dict[str, Any]) -> Iterator[Theorem]:
-    """The theorems among the values of a module, and in the lists that it holds; each once."""
+    """Yield the theorems among the values of a module, and in lists there, each once."""
     seen: set[int] = set()
     for value in list(names.values()):
         for x in value if isinstance(value, (list, tuple)) else (value,):
@@ -159,7 +159,7 @@ def _in_order(names: dict[str, Any]) -> Iterator[Theorem]:
 
 
 def tried(theorem: Theorem, place: str) -> None:
-    """Run the functions of a statement once. Raises ``InputError`` in one line for what is no more than a slip."""
+    """Run the functions of a statement once. Raises InputError with one line for a mistake in them."""
     method = theorem.method
     if not isinstance(method, (Identity, Certificate)):
         return
@@ -175,8 +175,8 @@ def _read(method: Identity | Certificate, sides: Any) -> None:
             raise InputError(
                 f"{sort!r} in a shape is not the name of a size; write a shape such as 'n d_k' or 'a+b h*d'"
             )
-    given = run(sides, method.declared, Letters())
-    for pair in given if isinstance(given, list) else [given]:
+    result = run(sides, method.declared, Letters())
+    for pair in result if isinstance(result, list) else [result]:
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise InputError(f"it gives {type(pair).__name__}; hint: give (left, right), or a list of such pairs")
         if isinstance(method, Identity):
@@ -187,12 +187,12 @@ def _try(theorem: Theorem, place: str, what: str, attempt: Callable[[], None]) -
     try:
         attempt()
     except (Refused, Undecided):
-        return  # the prover says so, and numbers may still refute it
+        return  # the prover reports it, and numbers may still refute the statement
     except SymattnError as error:
         raise InputError(f"{place}: the {what} of {theorem.name!r}: {error}") from error
     except Exception as error:
         if raised_in_symattn(error):
-            return  # the theorem will say that symattn failed
+            return  # the result of the theorem will report that symattn failed
         at = where(error)
-        there = at if at.startswith(f"{Path(place).name}:") else place
-        raise InputError(f"{there}: the {what} of {theorem.name!r} raises {one_line(error)}") from error
+        place_of_error = at if at.startswith(f"{Path(place).name}:") else place
+        raise InputError(f"{place_of_error}: the {what} of {theorem.name!r} raises {one_line(error)}") from error

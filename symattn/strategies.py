@@ -1,8 +1,8 @@
 """Hypothesis strategies that draw inputs of attention.
 
-``qkv(Attention(causal=True), dtype="float16")`` draws ``{"q": …, "k": …, "v": …}``, and whatever else the specification
-takes, as arrays in numbers that the dtype holds exactly. Examples shrink to few tokens and columns, entries to 0 and
-small whole numbers, masks to open ones.
+``qkv(Attention(causal=True), dtype="float16")`` draws ``{"q": …, "k": …, "v": …}``, and all other inputs of the
+specification, as arrays of numbers that the dtype represents exactly. Examples shrink to few tokens and columns,
+entries to 0 and small integers, masks to open ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from symattn.programs import frameworks
 __all__ = ["qkv"]
 
 Size = int | tuple[int, int] | None
-_TOKENS, _WIDTH = 12, 8  # largest sizes, where nothing is said
+_TOKENS, _WIDTH = 12, 8  # the default largest sizes
 
 
 @answering
@@ -45,24 +45,24 @@ def qkv(
     domain: Domain | None = None,
     framework: Framework = "numpy",
 ) -> st.SearchStrategy[dict[str, Any]]:
-    """Inputs of a specification by name: q (…, n_q, d_k), k (…, n_k, d_k), v (…, n_k, d_v), masks, sinks, ….
+    """Draw inputs of a specification by name: q (…, n_q, d_k), k (…, n_k, d_k), v (…, n_k, d_v), masks, sinks, ….
 
-    A size is a number, or a pair: the smallest and the largest. ``batch`` are axes in front of q, k and v; a
-    specification with several heads has their axis behind these. Sizes that the specification or the domain does not
-    allow are changed to the nearest that it does: no more queries than keys under a causal mask. Scores stay within
-    ``domain.max_abs_score``. Raises ``InputError`` for sizes and dtypes that there are not.
+    A size is a number, or a pair: the smallest and the largest. ``batch`` are leading axes of q, k and v, before the
+    axis of heads if there are several. Sizes that the specification or the domain does not permit are changed to the
+    nearest permitted ones: no more queries than keys under a causal mask. Scores stay within
+    ``domain.max_abs_score``. Raises ``InputError`` for invalid sizes and unknown dtypes.
 
     >>> from hypothesis import find
-    >>> found = find(qkv(), lambda inputs: inputs["v"].max() > 1)
-    >>> {name: array.tolist() for name, array in found.items()}
+    >>> example = find(qkv(), lambda inputs: inputs["v"].max() > 1)
+    >>> {name: array.tolist() for name, array in example.items()}
     {'q': [[0.0]], 'k': [[0.0]], 'v': [[2.0]]}
     """
     spec, domain = spec or Attention(), domain or Domain()
     if {"w_in", "w_dkv"} & accepted(spec):
         raise InputError("a specification whose projections need tokens has no q, k, v")
     names = ("q", "k", "v", *needed(spec, ()))
-    how = Convention(tuple(Argument(n, n, required=True) for n in names), dtype=format_name(dtype), layout="nd")
-    maker = Maker(spec, how, Precision.of(dtype), domain)
+    convention = Convention(tuple(Argument(n, n, required=True) for n in names), dtype=format_name(dtype), layout="nd")
+    maker = Maker(spec, convention, Precision.of(dtype), domain)
     largest = {"n_q": _TOKENS, "n_k": _TOKENS, "d_k": _WIDTH, "d_v": _WIDTH}
     result = {"n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v}
     sizes = st.builds(partial(Sizes, batch=tuple(batch)), **{n: _size(n, s, largest[n]) for n, s in result.items()})
@@ -88,36 +88,35 @@ def _drawn(draw: st.DrawFn, maker: Maker, sizes: st.SearchStrategy[Sizes], array
 
 
 def _elements(precision: Precision) -> st.SearchStrategy[float]:
-    """Small whole numbers first, to which examples shrink; then numbers of the format of all sizes up to 2⁴."""
-    held = precision.input
-    wide = st.floats(-16.0, 16.0).map(lambda x: float(held.rounded(x)))
+    """Return small integers first, to which examples shrink; then numbers of the format of all sizes up to 2⁴."""
+    wide = st.floats(-16.0, 16.0).map(lambda x: float(precision.input.rounded(x)))
     return st.one_of(st.integers(-4, 4).map(float), st.integers(-4, 4).map(float), wide)
 
 
 @dataclass(frozen=True)
 class _Chance:
-    """A generator of random numbers, by what Hypothesis draws: what ``Maker`` asks of NumPy's.
+    """A random generator that draws by Hypothesis, with those methods of NumPy's that ``Maker`` uses.
 
-    A number of [0, 1) is drawn as 0 or 0.99, so that masks are open where examples are simple.
+    A number of [0, 1) is drawn as 0 or 0.99, so that masks of simple examples are open.
     """
 
     draw: st.DrawFn
 
     def random(self, shape: object = ()) -> Any:
-        """0 or 0.99."""
+        """Draw 0 or 0.99."""
         return self._array(st.sampled_from((0.0, 0.99)), 0.0, shape, float)
 
     def integers(self, low: int, high: int | None = None, shape: object = ()) -> Any:
-        """Whole numbers from ``low`` on and below ``high``, or from 0 on and below ``low``; 0 where that may be."""
+        """Draw integers in [``low``, ``high``), or in [0, ``low``); they shrink to 0 if that is permitted."""
         low, high = (0, low) if high is None else (low, high)
         return self._array(st.integers(low, high - 1), 0 if low <= 0 < high else low, shape, np.int64)
 
     def choice(self, a: Any) -> Any:
-        """One of the entries."""
+        """Draw one of the entries."""
         return a[self.draw(st.integers(0, len(a) - 1))]
 
     def permutation(self, n: int) -> np.ndarray:
-        """0, …, n − 1 in some order."""
+        """Draw a permutation of 0, …, n − 1."""
         return np.array(self.draw(st.permutations(range(n))), dtype=np.int64)
 
     def _array(self, entry: st.SearchStrategy[Any], plain: Any, shape: Any, dtype: Any) -> Any:

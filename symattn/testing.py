@@ -1,8 +1,8 @@
-"""Assertions for tests: a function computes attention, an output is what attention gives. No tolerance is picked.
+"""Assertions for tests: a function computes attention, or an output is that of attention. No tolerance is picked.
 
-``assert_attention(fn, Attention(causal=True))`` runs ``symattn.verify`` and fails with the report's own words.
+``assert_attention(fn, Attention(causal=True))`` runs ``symattn.verify`` and fails with the words of the report.
 ``assert_close_to_exact(out, q, k, v)`` compares one output with the exact one, within the error that is proved for
-every implementation in the precision. Both need pytest no more than ``assert`` does.
+every implementation in the precision. Like ``assert``, both work without pytest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from symattn.document.keywords import answering
 
-if TYPE_CHECKING:  # imported when an assertion is made: a test run that makes none must not wait
+if TYPE_CHECKING:  # imported by assertions only, so that a test run without any does not wait
     from symattn.arrays.array import Array
     from symattn.arrays.precision import Contract, Precision
     from symattn.attention.spec import Attention
@@ -24,15 +24,15 @@ if TYPE_CHECKING:  # imported when an assertion is made: a test run that makes n
 
 __all__ = ["EFFORTS", "AttentionFault", "assert_attention", "assert_close_to_exact"]
 
-#: How much is tried, by the name of an effort: options of ``symattn.verify``. Each tries every probe of every step; how
-#: many inputs are drawn at random besides is what differs.
+#: The options of ``symattn.verify`` by name of effort. Each tries every probe of every step; they differ in the number
+#: of random inputs.
 EFFORTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {"quick": {"examples": 10}, "usual": {}, "thorough": {"examples": 1000, "budget": 1200.0}}
 )
 
 
 class AttentionFault(AssertionError):
-    """A function did not give what attention gives; ``report`` tells more, where there is one."""
+    """A function did not compute attention; ``report`` has the details, if there is one."""
 
     def __init__(self, words: str, report: Report | None = None) -> None:
         super().__init__(words)
@@ -41,8 +41,7 @@ class AttentionFault(AssertionError):
 
 @dataclass
 class Settings:
-    """The defaults of assertions: a test runner sets this, and hears the reports, and what became of
-    mistakes that an output was to show.
+    """The defaults of assertions, set by a test runner; its callbacks get reports, mistakes sought in an output, notes.
 
     ``options`` are options of ``symattn.verify``.
     """
@@ -67,12 +66,12 @@ def assert_attention(
     baseline: str | Path | None = None,
     **options: Any,
 ) -> Report:
-    """Fail unless ``fn`` computes the attention that ``spec`` says; the report is returned.
+    """Fail unless ``fn`` computes the attention of ``spec``; return the report.
 
     ``options`` are those of ``symattn.verify``: ``call``, ``mask_arg``, ``layout``, ``framework``, ``examples``,
-    ``budget``, ``seed``. Faults that the file ``baseline`` accepts for the target ``module:function`` do not fail, and
-    one that is gone does. Raises ``AttentionFault``, also where nothing could be decided or ``fn`` never returned
-    anything, and ``InputError`` where it is open how to call ``fn``.
+    ``budget``, ``seed``. Faults that the file ``baseline`` accepts for the target ``module:function`` do not fail,
+    but accepted ones that are gone do. Raises ``AttentionFault``, also if nothing could be decided or ``fn`` never
+    returned anything, and ``InputError`` if it is unclear how to call ``fn``.
 
     >>> from symattn import Attention
     >>> import numpy as np
@@ -110,15 +109,15 @@ def assert_attention(
 
 
 def _name(fn: Callable[..., object]) -> str:
-    """``module:function``, as a command line names it."""
-    known = fn if hasattr(fn, "__qualname__") else type(fn)
-    return f"{known.__module__}:{known.__qualname__}"
+    """Return ``module:function``, as on a command line."""
+    named = fn if hasattr(fn, "__qualname__") else type(fn)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def _words(report: Report) -> str:
-    """The first fault in a line, then what the command line would print of it, and others in a line each.
+    """Return the first fault in a line, then the report of it as on the command line, and other faults in a line each.
 
-    Notes are left out where there is a fault: the command line prints them.
+    Notes are left out if there is a fault: the command line prints them.
     """
     from dataclasses import replace
 
@@ -162,30 +161,30 @@ def assert_close_to_exact(
     gradients: Sequence[object] | None = None,
     **inputs: object,
 ) -> str | None:
-    """Fail unless every element of ``out`` is as near to the exact output as every legal implementation is.
+    """Fail unless every element of ``out`` is as close to the exact output as every legal implementation is.
 
-    Where no contract is told and ``out`` is right only because scores may be stored, return that: "A kernel that does
+    If no contract is given and ``out`` is right only because scores may be stored, return a note: "A kernel that does
     not store scores could not give this: contract="fused"", and the reason. (pytest shows it after the tests.)
 
     ``out`` (…, n_q, d_v), ``q`` (…, n_q, d_k), ``k`` (…, n_k, d_k), ``v`` (…, n_k, d_v) are NumPy's or torch's, heads
     the last axis in front; ``inputs`` are ``mask``, ``bias``, ``sink``, …, or ``cu_seqlens`` (see
-    ``symattn.programs.asserted``), or ``block_table`` and ``lengths``. The precision is that of ``q`` unless told.
-    ``lse`` (…, n_q) and ``gradients`` (dq, dk, dv) of ⟨do, out⟩ are judged beside it (``sharp.backward``).
+    ``symattn.programs.asserted``), or ``block_table`` and ``lengths``. The precision is by default that of ``q``.
+    ``lse`` (…, n_q) and ``gradients`` (dq, dk, dv) of ⟨do, out⟩ are judged as well (``sharp.backward``).
     ``q_descale``, ``k_descale``, ``v_descale`` among ``inputs`` are the factors of arrays in FP8: a number, or one for
     each head, or block of tokens of a head; ``p_scale`` is that of the weights (``symattn.programs.question``).
 
     In bfloat16, float16, and FP8 with factors and a ``Precision`` whose sums are in float32 (else they are those of
-    matrix units), plain attention has to be as near as roundings to nearest take it: a right
-    output fails with a probability of at most ``alpha``, if they are independent with mean 0 and sums are in float32
-    (``sharp.limits`` has the proof; None: the worst case alone). ``contract="fused"`` says that scores are not stored;
-    ``"eager"``, that sums may be. Where q, k and v in bfloat16 or float16 are tensors on one device, this is computed
-    there; copied to the CPU are verdicts, what is accused of single elements, and all else: other formats, ``lse``,
+    matrix units), plain attention must be as close as rounding to nearest permits: a correct
+    output fails with a probability of at most ``alpha``, if roundings are independent with mean 0 and sums are in
+    float32 (``sharp.limits`` has the proof; None: only the worst-case bound). ``contract="fused"`` says that scores are
+    not stored; ``"eager"``, that sums may be. If q, k and v in bfloat16 or float16 are tensors on one device, this is
+    computed there; the CPU gets verdicts, elements under suspicion, and everything else: other formats, ``lse``,
     ``gradients``, ``power``, 20,000 products of weights and values or fewer, and devices without float64, such as
-    ``mps``. ``rows`` are the queries of each head to look at, or how many. ``power={"scale":
-    0.001}`` names what is to be seen: more rows are read until it would be, and it fails where it would not
+    ``mps``. ``rows`` are the queries of each head to check, or their number. ``power={"scale": 0.001}`` names mistakes
+    that must be detectable: more rows are read until they are, and the assertion fails if they are not
     (``symattn.programs.sensitivity``).
 
-    Raises ``AttentionFault`` with what is beyond which bound, and ``InputError`` where inputs do not fit.
+    Raises ``AttentionFault`` with the elements beyond a bound, and ``InputError`` for inputs that do not fit.
 
     >>> import numpy as np
     >>> q, k, v = np.float32([[1, 0]]), np.float32([[0, 0], [1, 0]]), np.float32([[0], [1]])

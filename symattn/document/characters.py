@@ -1,4 +1,4 @@
-"""Letters and signs: how each is written in TeX, in Unicode and in ASCII."""
+"""Letters and signs in TeX, in Unicode and in ASCII."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GREEK: dict[str, str] = dict(zip(_GREEK_WORDS, _GREEK_SMALL, strict=True))
 GREEK |= {word.capitalize(): letter.upper() for word, letter in GREEK.items()}
 ASCII_OF_GREEK: dict[str, str] = {letter: word for word, letter in GREEK.items()}
 
-# Where TeX has no letter of its own, or another shape is wanted.
+# Letters that TeX lacks, or whose default shape is not used.
 _TEX_GREEK = {"ε": r"\varepsilon", "φ": r"\varphi", "ο": "o"}
 _HAVE_CAPITAL = set("ΓΔΘΛΞΠΣΥΦΨΩ")
 
@@ -52,8 +52,8 @@ ASCII_SYMBOLS: dict[str, str] = {
 }  # fmt: skip
 
 SUPERSCRIPTS = dict(zip("0123456789+−-()=ni", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁽⁾⁼ⁿⁱ", strict=True))
-# The other subscript letters (ₖ, ₙ, ₘ …) came late to Unicode and are missing from many terminal fonts; ᵥ is not, but
-# d_v stands beside d_k.
+# The other subscript letters (ₖ, ₙ, ₘ …) are recent in Unicode and missing from many terminal fonts; ᵥ is not, but d_v
+# should look like d_k.
 SUBSCRIPTS = dict(zip("0123456789+−-()=aeoxiruj", "₀₁₂₃₄₅₆₇₈₉₊₋₋₍₎₌ₐₑₒₓᵢᵣᵤⱼ", strict=True))
 _LATE_SUBSCRIPTS = dict(zip("hklmnpstv", "ₕₖₗₘₙₚₛₜᵥ", strict=True))
 RAISED = {s: c for c, s in SUPERSCRIPTS.items() if c != "−"}
@@ -74,7 +74,7 @@ FUNCTIONS = frozenset((
     "arccos", "arcsin", "arctan", "cos", "cosh", "cot", "det", "exp", "inf", "lim", "log", "ln", "max", "min", "sin",
     "sinh", "sup", "tan", "tanh",
 ))  # fmt: skip
-"""Functions that every TeX knows by a command of the same name."""
+"""Functions for which every TeX has a command of the same name."""
 
 _SPECIAL = {
     "%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
@@ -89,7 +89,7 @@ _TYPOGRAPHY = {
 
 
 def letter_to_tex(c: str) -> str | None:
-    """One letter or sign as it stands in a formula, or None where TeX has no word for it."""
+    """Return a letter or sign of a formula in TeX, or None if TeX has no command for it."""
     if c in ASCII_OF_GREEK:
         if c.isupper() and c not in _HAVE_CAPITAL:
             return rf"\mathrm{{{unicodedata.normalize('NFKD', ASCII_OF_GREEK[c])[0]}}}"
@@ -106,9 +106,9 @@ def letter_to_tex(c: str) -> str | None:
 
 
 def escape_text(text: str) -> str:
-    """Running text for pdflatex: specials escaped, signs as formulas, anything unknown spelt as its code point."""
-    apart = re.sub("-(?=-)", "-\0", text)  # two hyphens would make a dash
-    return "".join(_escape(c) for c in unicodedata.normalize("NFC", apart)).replace("\0", "{}")
+    """Return text for pdflatex: special characters escaped, signs as formulas, unknown ones as code points."""
+    separated = re.sub("-(?=-)", "-\0", text)  # two hyphens would make a dash
+    return "".join(_escape(c) for c in unicodedata.normalize("NFC", separated)).replace("\0", "{}")
 
 
 def _escape(c: str) -> str:
@@ -130,7 +130,7 @@ def _escape(c: str) -> str:
 
 
 def to_ascii(text: str) -> str:
-    """Text with every sign spelt in ASCII; what has no spelling becomes ``?``."""
+    """Return text with every sign spelt in ASCII, or ``?`` if it has no spelling."""
     return "".join(_ascii(c) for c in text)
 
 

@@ -1,9 +1,8 @@
-"""Values as text: records of the JSON form, words, command lines, and documents that are kept and read back.
+"""Values as text: records of the JSON form, words, command lines, and documents that are stored and read back.
 
-A dataclass is recorded by its fields, or by the entries that its ``RECORD`` names: ``name``, ``key = path`` for
-another key, ``name?`` where it is left out if empty, ``name?other`` if ``other`` is, and ``*name`` for the entries of a
-mapping.
-Only the classes named here can be read back; nothing is run.
+A dataclass is recorded by its fields, or by the entries in its ``RECORD``: ``name``, ``key = path`` for another key,
+``name?`` is left out if empty, ``name?other`` if ``other`` is empty, and ``*name`` stands for the entries of a mapping.
+Only the classes named here can be read back; nothing is executed.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.document.tex import tex
 from symattn.document.text import text
 
-_Kept = TypeVar("_Kept")
+_Stored = TypeVar("_Stored")
 Record = dict[str, Any]
-"""What JSON holds of an object, by its keys."""
+"""The JSON form of an object, by key."""
 _ENUMS: dict[str, type[Enum]] = {"Grade": Grade, "Verdict": Verdict}
 _CLASSES: dict[str, type[Any]] = {
     c.__name__: c
@@ -35,7 +34,7 @@ _CLASSES: dict[str, type[Any]] = {
 
 
 def record(x: object) -> Any:
-    """Return what JSON can hold of a value: no bare NaN or infinity, exact numbers as strings, formulas in both forms.
+    """Return the JSON form of a value: no bare NaN or infinity, exact numbers as strings, formulas as text and TeX.
 
     >>> record(Evidence(Grade.PROVED, "for all n"))
     {'grade': 'proved', 'where': 'for all n'}
@@ -63,7 +62,7 @@ def record(x: object) -> Any:
 
 
 def _recorded(x: Any) -> Record:
-    """Return the entries that ``RECORD`` names, or all fields."""
+    """Return the entries in ``RECORD``, or all fields."""
     result: Record = {}
     entries = x.RECORD.split(", ") if hasattr(x, "RECORD") else [f.name for f in fields(x)]
     for entry in entries:
@@ -78,7 +77,7 @@ def _recorded(x: Any) -> Record:
 
 
 def _at(x: object, path: str) -> Any:
-    """Return what a path of attributes leads to; None where one on the way is None."""
+    """Return the value at the end of a path of attributes, or None if one on the path is None."""
     for name in path.split("."):
         x = None if x is None else getattr(x, name)
     return x
@@ -86,7 +85,7 @@ def _at(x: object, path: str) -> Any:
 
 # -- words -------------------------------------------------------------------------------------------------------------
 def spelled(value: object, without: str = "") -> str:
-    """Return a field's value as a command line takes it; what a dataclass has by default is left out, and one field.
+    """Return a field's value for a command line, without fields of a dataclass that have defaults, or are ``without``.
 
     >>> spelled(Evidence(Grade.PROVED)), spelled(Fraction(1, 8)), spelled(None)
     ("Evidence(grade=<Grade.PROVED: 'proved'>)", '1/8', 'none')
@@ -100,32 +99,32 @@ def spelled(value: object, without: str = "") -> str:
 
 
 def inside(value: object) -> str:
-    """Return a field's value as it stands within the brackets of a description."""
+    """Return a field's value in the notation used within the brackets of a description."""
     if is_dataclass(value):
         return spelled(value) if "(" in spelled(value) else f"{type(value).__name__}()"
     return str(value) if isinstance(value, Fraction) else repr(value)
 
 
 def differing(spec: Any, base: object) -> dict[str, Any]:
-    """Return the fields in which a specification differs from another one, in order."""
+    """Return the fields in which a specification differs from another, in order."""
     return {f.name: getattr(spec, f.name) for f in fields(spec) if getattr(spec, f.name) != getattr(base, f.name)}
 
 
 def changed_fields(spec: object) -> dict[str, str]:
-    """Return the fields of a specification that are not the usual ones, as words."""
+    """Return the fields of a specification that differ from their defaults, as text."""
     return {name: spelled(value) for name, value in differing(spec, type(spec)()).items()}
 
 
 def called(spec: object) -> str:
-    """Return a specification as reports name it: ``Rotary(base=500000, layout=interleaved)``."""
+    """Return the name of a specification in reports: ``Rotary(base=500000, layout=interleaved)``."""
     return f"{type(spec).__name__}({', '.join(f'{name}={value}' for name, value in changed_fields(spec).items())})"
 
 
 # -- command lines -----------------------------------------------------------------------------------------------------
 def command(*words: object, options: Mapping[str, object] | Iterable[tuple[str, object]] = ()) -> str:
-    """Return the command line of symattn that gives a document again.
+    """Return the command line of symattn that reproduces a document.
 
-    An option is left out where it is None, a flag where it is a truth value, and repeated for each entry of a list.
+    Options that are None are left out, booleans become flags, and lists repeat the option for each entry.
 
     >>> command("walk", "my sheet.json", options={"causal": True, "window": (2, None), "tokens": None, "scale": 0.25})
     "symattn walk 'my sheet.json' --causal --window 2,none --scale 0.25"
@@ -139,12 +138,12 @@ def _option(name: str, value: object) -> Iterator[str]:
     if isinstance(value, bool):
         yield f"--{option}" if value else f"--no-{option}"
     elif value is not None:
-        for one in value if isinstance(value, list) else [value]:
-            yield from (f"--{option}", typed(one))
+        for item in value if isinstance(value, list) else [value]:
+            yield from (f"--{option}", typed(item))
 
 
 def typed(value: object) -> str:
-    """Return the value of an option: floats in as few digits as give them again."""
+    """Return the value of an option as text: floats with as few digits as reproduce them."""
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, tuple):
@@ -152,19 +151,19 @@ def typed(value: object) -> str:
     return spelled(value) if value is None or is_dataclass(value) else str(value)
 
 
-# -- kept --------------------------------------------------------------------------------------------------------------
+# -- storage -----------------------------------------------------------------------------------------------------------
 def written(x: object) -> str:
-    """Return ``x`` as JSON. Raises TypeError for what holds more than documents do."""
+    """Return ``x`` as JSON. Raises TypeError for types that do not occur in documents."""
     return json.dumps(_plain(x), ensure_ascii=False)
 
 
-def read(source: str, kind: type[_Kept], *parts: type[Any]) -> _Kept:
-    """Return the object of this class that ``written`` wrote; it may hold ``parts`` that documents have not.
+def read(source: str, kind: type[_Stored], *parts: type[Any]) -> _Stored:
+    """Return the object of class ``kind`` that ``written`` wrote; it may contain ``parts`` besides those of documents.
 
     Raises ValueError for any other text.
     """
     try:
-        result = _meant(json.loads(source), {**_CLASSES, **{c.__name__: c for c in (kind, *parts)}})
+        result = _restored(json.loads(source), {**_CLASSES, **{c.__name__: c for c in (kind, *parts)}})
     except (KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError) as error:
         raise ValueError(f"no {kind.__name__}: {error}") from error
     if not isinstance(result, kind):
@@ -188,12 +187,12 @@ def _plain(x: object) -> Any:
     raise TypeError(f"{type(x).__name__} is not kept")
 
 
-def _meant(x: object, classes: Mapping[str, type[Any]]) -> Any:
+def _restored(x: object, classes: Mapping[str, type[Any]]) -> Any:
     if isinstance(x, list):
-        return tuple(_meant(y, classes) for y in x)
+        return tuple(_restored(y, classes) for y in x)
     if not isinstance(x, dict):
         return x
-    kind, values = x["is"], {name: _meant(y, classes) for name, y in x.items() if name != "is"}
+    kind, values = x["is"], {name: _restored(y, classes) for name, y in x.items() if name != "is"}
     if kind in _ENUMS:
         return _ENUMS[kind](values["value"])
     if kind == "Fraction":

@@ -1,4 +1,4 @@
-"""The exceptions of symattn. Every message says what is wrong, where, and how to hint it."""
+"""The exceptions of symattn. Every message says what is wrong, where, and hints at a remedy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class InputError(SymattnError, ValueError):
 
 
 class Refused(SymattnError, TypeError):
-    """This kind of array lacks the operation, or the operation would leave what it can hold exactly.
+    """This kind of array lacks the operation, or cannot represent its result exactly.
 
     >>> from symattn import kind
     >>> float(kind("exact").lift(1) / 3)
@@ -42,7 +42,7 @@ class Refused(SymattnError, TypeError):
 
 
 class Meaningless(Refused):
-    """A statement says what it cannot mean, such as π by a float: nothing that is found of it in numbers counts."""
+    """A statement cannot mean what it says, such as a float for π: results that are computed for it do not count."""
 
 
 class CannotRun(SymattnError):
@@ -66,7 +66,7 @@ class Undecided(SymattnError, ArithmeticError):
 
 
 class MissingExtra(SymattnError, ImportError):
-    """An optional package is not installed; the message names the extra that brings it.
+    """An optional package is not installed; the message names the extra that installs it.
 
     >>> print(MissingExtra("torch", "torch"))
     torch is not installed; hint: pip install 'symattn[torch]'
@@ -84,18 +84,18 @@ def named(what: str, name: str) -> str:
 
 
 def article(word: str) -> str:
-    """``a list``, ``an int``."""
+    """Return a word with its article: ``a list``, ``an int``."""
     return f"{'an' if word[:1] in 'aeiouAEIOU' else 'a'} {word}"
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """`` Did you mean 'scaling'?``, or nothing where no known word is near: what follows a sentence."""
+    """Return `` Did you mean 'scaling'?`` to follow a sentence, or "" if no known word is near."""
     result = nearest_of(word, known)
     return f" Did you mean {result!r}?" if result else ""
 
 
 def perhaps(word: str, known: Iterable[str]) -> str:
-    """``; did you mean scaling?``, or nothing where no known word is near: the end of a line of error."""
+    """Return ``; did you mean scaling?`` to end an error message, or "" if no known word is near."""
     result = nearest_of(word, known)
     return f"; did you mean {result}?" if result else ""
 
@@ -109,7 +109,7 @@ def nearest_of(word: str, known: Iterable[str]) -> str:
 
 
 def raised_in_symattn(error: BaseException) -> bool:
-    """Return whether symattn's own code raised ``error``, or what it called, rather than a user's."""
+    """Return whether symattn's own code, or a library that it called, raised ``error``, rather than a user's."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if str(Path(frame.filename).resolve()).startswith(_ROOT):
             return True

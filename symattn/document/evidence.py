@@ -1,6 +1,6 @@
-"""Grades: what stands behind an equality that symattn prints, and the verdict of a whole document.
+"""Grades: the evidence for an equality that symattn prints, and the verdict of a whole document.
 
-The grades are those of the design, from strongest to weakest. No other labels are used.
+No other labels are used.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Verdict(Enum):
 
     @property
     def exit_code(self) -> int:
-        """0 no fault, 1 a fault, 3 undecided."""
+        """The exit code: 0 no fault, 1 a fault, 3 undecided."""
         return {Verdict.FAULT: 1, Verdict.UNDECIDED: 3}.get(self, 0)
 
 
-# From the best to the worst that a document can hold: a refutation outweighs an open question.
+# From the best to the worst of a document: a refutation is worse than an open question.
 _ORDER = (*(g for g in Grade if g not in (Grade.UNDECIDED, Grade.REFUTED)), Grade.UNDECIDED, Grade.REFUTED)
 
 
@@ -99,7 +99,7 @@ class Evidence:
 
 
 def weakest(evidence: Iterable[Evidence]) -> Grade:
-    """The worst grade among them; of no evidence at all, ``undecided``."""
+    """Return the worst grade of the evidence, or ``undecided`` if there is none."""
     return max((e.grade for e in evidence), key=_ORDER.index, default=Grade.UNDECIDED)
 
 
@@ -109,7 +109,7 @@ def at_least_checked(grade: Grade) -> bool:
 
 
 def both(words: Sequence[str]) -> str:
-    """A1; A1 and A2; A1–A3, where nothing is left out; A1, A2 and A4."""
+    """Join words: A1; A1 and A2; A1, A2 and A4; but A1–A3 for all labels up to A3."""
     if len(words) > 2 and list(words) == [f"A{i}" for i in range(1, len(words) + 1)]:
         return f"{words[0]}–{words[-1]}"
     return " and ".join([*([", ".join(words[:-1])] if words[1:] else []), *words[-1:]])

@@ -1,4 +1,4 @@
-"""Files that symattn writes: whole or not at all, and never over something that it did not write."""
+"""Files that symattn writes: atomically, and never over a file that it did not write."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pathlib import Path
 from symattn.document.errors import InputError
 
 MARK = "Made with symattn"
-"""Opens every LaTeX and Markdown file, in a comment, and closes every text, so that a file can be known as ours."""
+"""The mark of files by symattn: at the start of LaTeX and Markdown, in a comment, and at the end of text."""
 
-# LaTeX and Markdown open with the mark in a comment, JSON with its schema; text ends with the mark under a rule.
+# LaTeX and Markdown start with the mark in a comment, JSON with its schema; text ends with the mark under a rule.
 _HEAD = re.compile(rf"\A(% |<!-- |\(\* ){MARK}\b|\A\{{\s*\"schema\": \d+,\s*\"kind\": ")
 _TAIL = re.compile(rf"^[─-]{{20,}}\n{MARK}\b[^\n]*\n*\Z", re.MULTILINE)
-# PDF and PNG name who made them.
+# PDF and PNG name their creator.
 _MADE = re.compile(rf"\A%PDF-.*/Creator \({MARK}\b|\A\W?PNG\s.*?tEXtSoftware\0{MARK}\b", re.DOTALL)
 _ENOUGH = 4000
 
 
 def check(path: Path, force: bool) -> None:
-    """Raise ``InputError`` where ``path`` cannot or must not be written; called before any work is done."""
+    """Raise InputError if ``path`` cannot or must not be written; called before any work is done."""
     if path.is_dir():
         raise InputError(f"{path} is a directory; hint: name a file in it")
     if not path.parent.is_dir():
         raise InputError(f"the folder {path.parent} does not exist; hint: make it, or name another file")
     folder = Path(os.path.realpath(path)).parent
-    if (path.is_file() or not path.exists()) and not os.access(folder, os.W_OK):  # the new file is made in it
+    if (path.is_file() or not path.exists()) and not os.access(folder, os.W_OK):  # the new file is created in it
         raise InputError(f"the folder {folder} is not writable; hint: change its mode, or name another file")
     if not path.exists():
         return
@@ -42,7 +42,7 @@ def check(path: Path, force: bool) -> None:
 
 
 def write(path: Path, content: str | bytes, force: bool) -> None:
-    """Write text as UTF-8, or bytes: into a new file beside ``path``, which then takes its place."""
+    """Write text as UTF-8, or bytes, to a new file in the same folder, which then replaces ``path``."""
     check(path, force)
     content = content.encode(errors="replace") if isinstance(content, str) else content
     try:
@@ -55,7 +55,7 @@ def write(path: Path, content: str | bytes, force: bool) -> None:
 
 
 def _mode(path: Path) -> int:
-    """The mode of the file to be replaced, else what a new file gets."""
+    """Return the mode of the file to be replaced, else that of a new file."""
     if path.exists():
         return path.stat().st_mode & 0o777
     mask = os.umask(0)
@@ -64,7 +64,7 @@ def _mode(path: Path) -> int:
 
 
 def replaced(path: Path, content: bytes, mode: int) -> None:
-    """Write a file beside ``path`` that takes its place when it is whole."""
+    """Write a temporary file in the same folder, which replaces ``path`` when it is complete."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -78,7 +78,7 @@ def replaced(path: Path, content: bytes, mode: int) -> None:
 
 
 def written_by_symattn(path: Path) -> bool:
-    """Return whether the file opens or ends as symattn's own do; an empty one belongs to nobody and may be filled."""
+    """Return whether the file starts or ends like symattn's own, or is empty."""
     with path.open("rb") as file:
         head = _text(file.read(_ENOUGH))
         file.seek(max(0, file.seek(0, os.SEEK_END) - _ENOUGH))

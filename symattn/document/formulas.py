@@ -1,12 +1,11 @@
-"""Formulas and running text as people type them, read into ``notation``: ``formula("s_ij = q_i·k_j/√d_k")``.
+"""Typed formulas and running text, parsed into ``notation``: ``formula("s_ij = q_i·k_j/√d_k")``.
 
-A formula is typed as ``text`` prints it, with a space between letters: ``2 a x``, ``Q Kᵀ``. A bracket that touches a
-word holds the arguments of a function, ``softmax(S)``, ``E[x]``; others are printed as they stand, but for those around
-a side of a fraction or what is under a root. ``{…}`` groups and is not printed. Indices are ``p_ij``, ``o_i_c``,
-``d_model``, ``x_max`` or ``W_{V, t}``, exponents ``x²`` or ``e^{s_j}``; the sum ``Σ_{j=1}^{n_k} p_j``, the product
-``∏`` and ``max_j s_j`` reach to the next plus or minus. ``|x|``, ``‖x‖_1`` and ``⌊x⌋`` are fences, ``[K; V]`` is a
-matrix, ``𝟏`` the vector of ones, ``½`` a number where 1/2 is a fraction, ``"words"`` stand upright, and ``@x`` is a
-value.
+A formula is typed as ``text`` prints it, with a space between letters: ``2 a x``, ``Q Kᵀ``. A bracket directly after a
+word contains the arguments of a function, ``softmax(S)``, ``E[x]``; others are printed, except around a side of a
+fraction or the body of a root. ``{…}`` groups and is not printed. Indices are ``p_ij``, ``o_i_c``, ``d_model``,
+``x_max`` or ``W_{V, t}``, exponents ``x²`` or ``e^{s_j}``; the sum ``Σ_{j=1}^{n_k} p_j``, the product ``∏`` and
+``max_j s_j`` extend to the next plus or minus. ``|x|``, ``‖x‖_1`` and ``⌊x⌋`` are fences, ``[K; V]`` is a matrix, ``𝟏``
+the vector of ones, ``½`` a number while 1/2 is a fraction, ``"words"`` are printed upright, and ``@x`` is a value.
 """
 
 from __future__ import annotations
@@ -50,17 +49,17 @@ _FENCES: Mapping[str, tuple[str, Any]] = {
 
 
 def formula(typed: str, roles: Roles = ROLES, values: Mapping[str, Like] | None = None) -> Node:
-    """Read a formula. ``roles`` are the colours of its letters, outside of indices; ``@name`` is one of ``values``.
+    """Parse a formula. ``roles`` are the colours of its letters, outside of indices; ``@name`` is one of ``values``.
 
-    Raises InputError for what is no formula.
+    Raises InputError for text that is not a formula.
     """
     return _FormulaReader(typed, roles, values or {}).whole()
 
 
 def running_text(typed: Text | str, roles: Roles = ROLES, values: Mapping[str, Like] | None = None) -> Text:
-    """Read running text with ``$formulas$``, ``*stressed words*`` and ```code```; leave one that is read already.
+    """Parse running text with ``$formulas$``, ``*stressed words*`` and ```code```; parsed text is returned unchanged.
 
-    Raises InputError for a formula that cannot be read, or does not end.
+    Raises InputError for a formula that cannot be parsed, or does not end.
     """
     if not isinstance(typed, str):
         return typed
@@ -73,13 +72,13 @@ def running_text(typed: Text | str, roles: Roles = ROLES, values: Mapping[str, L
 
 @cache
 def _split(typed: str) -> tuple[tuple[str, str, bool], ...]:
-    """The tokens: kind, text, and whether it touches what stands before."""
+    """Return the tokens: kind, text, and whether there is no space before it."""
     result = [(kind := str(m.lastgroup), m[kind]) for m in _TOKENS.finditer(typed)]
     return tuple((*now, before[0] != "gap") for before, now in pairwise([("gap", ""), *result]) if now[0] != "gap")
 
 
 class _FormulaReader:
-    """A formula from left to right, one method for each level of precedence."""
+    """A recursive-descent parser of formulas, one method for each level of precedence."""
 
     def __init__(self, typed: str, roles: Roles, values: Mapping[str, Like]) -> None:
         self.typed, self.roles, self.values, self.tokens, self.at = typed, roles, values, _split(typed), 0
@@ -106,7 +105,7 @@ class _FormulaReader:
         return self.peek() in marks and self.tokens[self.at][2]
 
     def take(self, *words: str) -> str:
-        """The next token if it is one of these, or any if none is named."""
+        """Consume and return the next token if it is one of ``words``, or any token if there are none, else ""."""
         word = self.peek()
         if word and (word in words or not words) and (self.kind() != "said" or not words):
             self.at += 1
@@ -119,10 +118,10 @@ class _FormulaReader:
 
     # -- from loose to tight ------------------------------------------------------------------------------------------
     def row(self) -> Node:
-        """Relations with words between, or parts with commas."""
-        parts, apart = [self.relation()], False
+        """Parse relations with words between them, or parts separated by commas."""
+        parts, has_words = [self.relation()], False
         while self.kind() == "said" or self.peek() == ",":
-            apart |= self.kind() == "said"
+            has_words |= self.kind() == "said"
             if self.kind() == "said":
                 parts.append(nt.Words(self.take()))
                 if not self.peek():
@@ -130,7 +129,7 @@ class _FormulaReader:
             else:
                 self.take(",")
             parts.append(self.relation())
-        return nt.Row(tuple(parts)) if apart else nt.Commas(tuple(parts)) if len(parts) > 1 else parts[0]
+        return nt.Row(tuple(parts)) if has_words else nt.Commas(tuple(parts)) if len(parts) > 1 else parts[0]
 
     def relation(self) -> Node:
         first, rest = self.sum(), []
@@ -150,7 +149,7 @@ class _FormulaReader:
         return nt.PlusMinus(self.product()) if self.take("±") else self.product()
 
     def product(self) -> Node:
-        """Products and quotients from left to right; beside a dot, a product without a sign holds together."""
+        """Parse products and quotients from left to right; a product without a sign binds tighter than a dot."""
         result = self.factors()
         while True:
             if self.take("/"):
@@ -170,7 +169,7 @@ class _FormulaReader:
         return result
 
     def begins(self) -> bool:
-        """Return whether a factor begins here, and not a bracket that ends."""
+        """Return whether a factor begins here, rather than a closing bracket."""
         word = self.peek()
         opens = word in ("[", "{", "√", "∂", *_FENCES, *_HALVES) and self.closing[-1:] != [word]
         return self.kind() in ("number", "word", "value") or opens
@@ -257,7 +256,7 @@ class _FormulaReader:
         return name
 
     def below(self) -> tuple[Node, ...]:
-        """The indices after ``_``, whose letters have no roles."""
+        """Parse the indices after ``_``, whose letters have no roles."""
         roles, self.roles = self.roles, {}
         result: list[Node] = []
         while self.touches("_"):
@@ -268,7 +267,7 @@ class _FormulaReader:
         return tuple(result)
 
     def run(self) -> list[Node]:
-        """An index for each letter and number that follow without a space, or a word of three letters and more."""
+        """Parse indices without a space between: one for each letter and digit, or a word of at least three letters."""
         result = ""
         while self.kind() in ("word", "number") and self.tokens[self.at][2]:
             result += self.take()
@@ -293,5 +292,5 @@ def _parts(x: Node) -> tuple[Node, ...]:
 
 
 def _bare(x: Node) -> Node:
-    """A part whose brackets say only where it begins and ends: above or below a bar, and under a root."""
+    """Return a part without round brackets that a fraction bar or a root makes redundant."""
     return x.body if isinstance(x, nt.Fence) and x.style == "round" and x.sub is None else x

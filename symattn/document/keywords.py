@@ -1,4 +1,4 @@
-"""Usual names of parameters, and the one line that answers a call with an unknown parameter."""
+"""Common names of parameters, and the error of one line for a call with an unknown parameter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from symattn.document.errors import InputError, nearest_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: The fields of ``Attention``, each with what else it is called: on the command line, in Python, in code of users.
+#: The fields of ``Attention`` with their other names on the command line, in Python and in users' code.
 FIELDS = {
     "score": "", "scale": "softmax_scale sm_scale scaling", "truncate": "",
     "softcap": "soft_cap logit_softcap logits_soft_cap attn_logit_softcapping logit_softcapping attn_softcap",
@@ -25,12 +25,12 @@ FIELDS = {
     "dropout": "dropout_p p_dropout dropout_rate",
     "lse": "return_lse return_softmax_lse with_lse output_lse return_logsumexp",
 }  # fmt: skip
-#: The same of other parameters.
+#: The same for other parameters.
 OTHERS = {
     "d_k": "head_dim d_head dim_head head_size", "d_v": "", "d_model": "hidden_size", "n": "tokens",
     "n_k": "keys n_keys", "dtype": "precision", "kv_heads": "kv", "output": "out file", "color": "colour",
 }  # fmt: skip
-#: What the gradient of the output is called.
+#: Names of the gradient of the output.
 UPSTREAM = "dout grad_output grad_out d_out d_o g dy grad go upstream cotangent out_grad grad_o dout_ output_grad"
 #: Formats by their short names.
 SHORT = {
@@ -49,7 +49,7 @@ PICKED = "no tolerance is picked: symattn bound prints the one that follows from
 
 
 def plain(name: str) -> str:
-    """The name without case, hyphens and underscores: ``W_Q``, ``w_q`` and ``Wq`` are one."""
+    """Return the name without case, hyphens and underscores: ``W_Q``, ``w_q`` and ``Wq`` are the same."""
     return name.replace("_", "").replace("-", "").lower()
 
 
@@ -59,21 +59,21 @@ def _groups() -> tuple[frozenset[str], ...]:
 
 
 def other_name(word: str, known: Iterable[str]) -> str:
-    """Return the name among ``known`` for which ``word`` is another word or spelling, or "".
+    """Return the name among ``known`` of which ``word`` is a synonym or spelling, or "".
 
     >>> other_name("num_heads", ["heads", "causal"]), other_name("no-is-causal", ["causal", "no-causal"])
     ('heads', 'no-causal')
     """
     known, front = list(known), "no-" if word.startswith("no-") else ""
-    alike = [
+    spellings = [
         {plain(word)},
         *({plain(front + w) for w in group} for group in _groups() if plain(word.removeprefix(front)) in group),
     ]
-    return next((name for names in alike for name in known if plain(name) in names), "")
+    return next((name for names in spellings for name in known if plain(name) in names), "")
 
 
 def format_name(word: str) -> str:
-    """Return the name of a format that may go by a short one.
+    """Return the full name of a format, which may be given by its short name.
 
     >>> format_name("bf16"), format_name("float32"), format_name("exact")
     ('bfloat16', 'float32', 'exact')
@@ -84,9 +84,9 @@ def format_name(word: str) -> str:
 def unknown(
     whose: str, word: str, known: Iterable[str], of_attention: bool = False, what: str = "parameter"
 ) -> InputError:
-    """Return the error for a parameter that there is not, with the one that is meant, or with all that there are.
+    """Return the error for an unknown parameter, with the one that is probably meant, or with all known ones.
 
-    ``of_attention`` says that a specification is taken, to which a field of ``Attention`` belongs.
+    ``of_attention``: the function takes a specification, so fields of ``Attention`` are suggested, too.
     """
     known, first = list(known), f"{whose} has no {what} {word}"
     if word in TOLERANCES:
@@ -108,7 +108,7 @@ def _signature(function: Callable[..., object]) -> Signature:
 def _check(
     function: Callable[..., object], whose: str, values: tuple[object, ...], named: Mapping[str, object]
 ) -> None:
-    """Raise InputError for a call that does not fit the signature."""
+    """Raise InputError if a call does not match the signature."""
     try:
         _signature(function).bind(*values, **named)
     except TypeError as error:
@@ -123,7 +123,7 @@ def _check(
 
 
 def answering(function: _Function) -> _Function:
-    """Make a function answer a call that does not fit it in one line, by ``InputError``."""
+    """Decorate a function so that a call that does not match its signature raises InputError with one line."""
 
     @wraps(function)
     def called(*values: object, **named: object) -> Any:
@@ -135,7 +135,7 @@ def answering(function: _Function) -> _Function:
 
 
 class Answering:
-    """A class whose instances are made by keywords: a call that does not fit is answered in one line."""
+    """A class whose instances are made by keywords: a call that does not match raises InputError with one line."""
 
     __slots__ = ()
 
@@ -154,5 +154,5 @@ _PROJECTIONS = {
     "qkv": "in_proj c_attn wqkv qkv qkv_proj to_qkv query_key_value w_qkv proj_qkv w_pack",
     "kv": "to_kv kv_proj wkv kv",
 }
-#: The projections that stand side by side in a weight, by the plain word for it: ``cattn`` holds q, k and v.
+#: The projections that a weight contains, by the plain word for it: ``cattn`` has q, k and v.
 ROLES = {plain(word): tuple(role) for role, words in _PROJECTIONS.items() for word in words.split()}

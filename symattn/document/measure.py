@@ -1,4 +1,4 @@
-"""How wide a formula comes out in TeX: near enough to decide where a line breaks."""
+"""Estimates of the width of a formula in TeX, accurate enough to decide where a line breaks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BRACKETS = 0.76
 
 
 def width(x: nt.Node, flat: bool = False) -> float:
-    """The width of ``x`` in em, in a displayed formula (``flat``: with slashes for fractions)."""
+    """Return the width of ``x`` in em, in a displayed formula (``flat``: with slashes for fractions)."""
     if (body := minus(x)) is not None:
         return 0.8 + _wrapped(body, Level.BIG, flat)
     match x:

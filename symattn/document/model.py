@@ -1,7 +1,7 @@
-"""The document: what every command produces, and every renderer prints.
+"""The document: what every command produces and every renderer prints.
 
-A document is a title and a sequence of blocks. Blocks hold words and formulas (``notation``), never TeX or HTML, and
-``record`` holds what the JSON form adds to the common keys.
+A document is a title and a sequence of blocks. Blocks contain words and formulas (``notation``), never TeX or HTML, and
+``record`` contains what the JSON form adds to the common keys.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Kind = Literal["derivation", "walk", "proof", "verification", "bound", "claim", 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Opens a numbered section; of level 2, a section within the last one of level 1. ``lede`` is the sentence that a
-    page puts under the title."""
+    """The start of a numbered section; sections of level 2 are parts of the last one of level 1. Pages print ``lede``
+    under the title."""
 
     title: Text
     level: Literal[1, 2] = 1
@@ -59,7 +59,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """An assumption, under a label (A1) by which reasons name it."""
+    """An assumption, with a label (A1) to which reasons refer."""
 
     label: str
     text: Text
@@ -75,10 +75,10 @@ class Assumptions:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A formula, why it holds, and how that is known. Definitions carry no evidence.
+    """A formula, the reason why it holds, and the evidence. Definitions have no evidence.
 
-    Steps of one group are aligned at their first relation sign; a ``Relation`` whose first side is the first side of
-    the step before is printed without it.
+    Steps of a group are aligned at their first relation sign; a ``Relation`` with the same first side as the step
+    before is printed without it.
     """
 
     formula: Node
@@ -95,7 +95,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of the steps above, set apart, with the evidence in its title bar; ``text`` stands before it."""
+    """The result of the steps above, in a box with the evidence in its title bar; ``text`` precedes the formulas."""
 
     title: str
     formulas: tuple[Node, ...]
@@ -105,7 +105,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. Neighbours with the same ``group`` share a heading above their own."""
+    """A column of a table. Neighbouring columns with the same ``group`` share a heading above their own."""
 
     title: Text
     align: Literal["left", "right", "centre"] = "right"
@@ -113,13 +113,13 @@ class Column:
 
 
 def headers(*titles: str) -> tuple[Column, ...]:
-    """Return columns with titles in words: of words on the left, of numbers, marked by ">", on the right."""
+    """Return columns with these titles: aligned to the left, or, for numbers, marked by ">", to the right."""
     return tuple(Column((t.removeprefix(">"),), "right" if t.startswith(">") else "left") for t in titles)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells. The rows numbered in ``shaded`` are tinted; a ``framed`` table stands apart on pages."""
+    """Rows of cells. The rows numbered in ``shaded`` are tinted; a ``framed`` table has a frame on pages."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Text, ...], ...]
@@ -130,11 +130,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the entries of an array, or of a part of it, come from, so that a page can show it.
+    """The origin of the entries of an array, or of a part of it, which a page can show.
 
-    ``places`` and ``letters`` are nested as the entries are: the index of each entry, counted from 1, and the letter
-    that stands for it. ``rule`` is one of ``dot``, ``rows`` (a product with the other array transposed), ``softmax``,
-    ``products`` and ``each`` with the arrays that it is applied to, or empty for inputs.
+    ``places`` and ``letters`` are nested like the entries: the index of each entry, counted from 1, and its letter.
+    ``rule`` is one of ``dot``, ``rows`` (a product with the other array transposed), ``softmax``, ``products`` and
+    ``each`` with the arrays that it is applied to, or empty for inputs.
     """
 
     array: str
@@ -146,11 +146,11 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A named array with its entries: exact, decimal, and what another arithmetic gave (``others``: label → entries).
+    """A named array with its entries: exact, decimal, and in other arithmetic (``others``: label → entries).
 
     Entries are nested tuples, of nodes for ``exact`` and of digits for the rest; a vector has one level, a number none.
-    ``title`` is the name in words, for pages that show no names of code; ``factors`` are arrays whose product it is,
-    shown before it there.
+    ``title`` is the name in words, for pages; ``factors`` are arrays of which it is the product, which pages print
+    before it.
     """
 
     name: str
@@ -176,7 +176,7 @@ class Heat(Values):
 
 @dataclass(frozen=True, slots=True)
 class Caveat:
-    """A limit of what a document says."""
+    """A limitation of what a document says."""
 
     text: Text
     title: str = "What this does not say"
@@ -184,7 +184,7 @@ class Caveat:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A remark that a reader must not overlook; text renderers put ``!`` before it."""
+    """A remark that a reader must not overlook, marked by ``!`` in text."""
 
     text: Text
 
@@ -198,7 +198,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Lines printed as they are: a command, a program, what a target wrote."""
+    """Lines printed verbatim: a command, a program, the output of a target."""
 
     text: str
     language: str = ""
@@ -209,15 +209,15 @@ Block = Heading | Contents | Paragraph | Assumptions | Steps | Result | Table | 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Document(Printable):
-    """A complete answer. ``command`` repeats it; ``hints`` suggest what to try next and go to stderr.
+    """A complete answer. ``command`` reproduces it; ``hints`` suggest what to try next and go to stderr.
 
-    ``page`` makes the blocks that a page shows instead of ``blocks``, where there is more room.
+    ``page`` returns the blocks that a page shows instead of ``blocks``, as it has more room.
 
     >>> from symattn import derive
-    >>> found = derive("shift")
-    >>> print(found.text().splitlines()[0])
+    >>> document = derive("shift")
+    >>> print(document.text().splitlines()[0])
     Softmax sees only differences
-    >>> found.holds, found.verdict_word
+    >>> document.holds, document.verdict_word
     (True, 'checked')
     """
 
@@ -235,11 +235,11 @@ class Document(Printable):
 
     def __repr__(self) -> str:
         graded = self.verdict is not None or "verdict" in self.record or any(self.evidence())
-        said = f": {self.verdict_word}" if graded and self.kind != "listing" else ""
-        return self._brief(f"{self.kind} {self.name!r}{said}")
+        verdict_words = f": {self.verdict_word}" if graded and self.kind != "listing" else ""
+        return self._brief(f"{self.kind} {self.name!r}{verdict_words}")
 
     def document(self) -> Document:
-        """The document itself."""
+        """Return the document itself."""
         return self
 
     def opened_by(self, *blocks: Block) -> Document:
@@ -249,7 +249,7 @@ class Document(Printable):
         return replace(self, blocks=(*blocks, *self.blocks), page=after)
 
     def evidence(self) -> Iterator[Evidence]:
-        """Every piece of evidence in the document, in order."""
+        """Yield every piece of evidence in the document, in order."""
         for block in self.blocks:
             if isinstance(block, Steps):
                 yield from (s.evidence for s in block.items if s.evidence)
@@ -260,7 +260,7 @@ class Document(Printable):
 
     @property
     def verdict_word(self) -> str:
-        """The verdict of a verification, else the weakest grade in the document, or of the theorems that it lists."""
+        """The verdict of a verification, else the weakest grade in the document or of its theorems."""
         result: str = self.record.get("verdict", "") or weakest(self.evidence()).value
         return self.verdict.value if self.verdict else result
 

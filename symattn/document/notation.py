@@ -1,7 +1,7 @@
 """Formulas as data: small trees that print as TeX and as text (see ``tex`` and ``text``).
 
-A node says how a formula is *written*; it computes nothing. ``a + b``, ``a - b``, ``a * b``, ``a / b``, ``a**b`` and
-``-a`` build trees and keep the order in which they were authored.
+A node describes how a formula is *written*; it computes nothing. ``a + b``, ``a - b``, ``a * b``, ``a / b``, ``a**b``
+and ``-a`` build trees that keep the order of their parts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Name(Node):
-    """A letter or a word: q, d_k, μ, softmax. ``sub`` are its indices; words of several letters stand upright."""
+    """A letter or a word: q, d_k, μ, softmax. ``sub`` are its indices; words of several letters are printed upright."""
 
     base: str
     sub: tuple[Node, ...] = ()
@@ -77,14 +77,14 @@ class Decimal(Node):
 
 @dataclass(frozen=True, slots=True)
 class Sum(Node):
-    """Terms in the authored order; a ``Neg`` term is printed with a minus."""
+    """A sum with its terms in the given order; a ``Neg`` term is printed with a minus."""
 
     terms: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Product(Node):
-    """Factors in the authored order. ``sign`` stands between them: nothing, ``·`` or ``×``."""
+    """A product with its factors in the given order, and the ``sign`` between them: nothing, ``·`` or ``×``."""
 
     factors: tuple[Node, ...]
     sign: Literal["", "·", "×"] = ""
@@ -145,7 +145,7 @@ class Call(Node):
 
 @dataclass(frozen=True, slots=True)
 class Big(Node):
-    """Σ, Π, max or min over an index: ``Big("sum", i, 1, d_k, body)``. ``low`` None: the index alone stands below."""
+    """Σ, Π, max or min over an index: ``Big("sum", i, 1, d_k, body)``. Without ``low``, only the index is below."""
 
     operator: Literal["sum", "prod", "max", "min"]
     index: Node
@@ -156,7 +156,7 @@ class Big(Node):
 
 @dataclass(frozen=True, slots=True)
 class Fence(Node):
-    """|body|, ‖body‖, (body), {body} or ⌊body⌋. Round brackets that precedence asks for are set without being asked."""
+    """|body|, ‖body‖, (body), {body} or ⌊body⌋. Round brackets that precedence requires are added by printers."""
 
     style: Literal["abs", "norm", "round", "curly", "floor"]
     body: Node
@@ -188,7 +188,7 @@ class Relation(Node):
 
 @dataclass(frozen=True, slots=True)
 class At(Node):
-    """body, evaluated where ``condition`` holds: body |_{d_k = 4}."""
+    """body, evaluated at ``condition``: body |_{d_k = 4}."""
 
     body: Node
     condition: Node
@@ -203,20 +203,20 @@ class Words(Node):
 
 @dataclass(frozen=True, slots=True)
 class Row(Node):
-    """Several statements on one line, a wide space between; ``Words`` cling to what follows them."""
+    """Several statements on one line, separated by wide spaces; ``Words`` stay close to the part after them."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Commas(Node):
-    """Parts with commas between: the i, j under a maximum, the entries of (1, 2, 3), q₁, …, q_n."""
+    """Parts separated by commas: the i, j under a maximum, the entries of (1, 2, 3), q₁, …, q_n."""
 
     parts: tuple[Node, ...]
 
 
 def node(x: Like) -> Node:
-    """An ``int``, ``Fraction`` or name as a node; a node as it is."""
+    """Return an ``int``, ``Fraction`` or name as a node; a node is returned unchanged."""
     if isinstance(x, Node):
         return x
     if isinstance(x, str):
@@ -227,7 +227,7 @@ def node(x: Like) -> Node:
 
 
 def name(base: str, *sub: Like, role: Role | None = None, bold: bool = False) -> Name:
-    """``name("q", 1, role="query")`` is q₁ in the colour of queries."""
+    """Return a name: ``name("q", 1, role="query")`` is q₁ in the colour of queries."""
     return Name(base, tuple(node(s) for s in sub), role, bold)
 
 
@@ -237,17 +237,17 @@ def equals(first: Like, *sides: Like) -> Relation:
 
 
 def relation(first: Like, sign: str, second: Like) -> Relation:
-    """first sign second, such as ``relation(x, "≤", y)``."""
+    """Return first sign second, such as ``relation(x, "≤", y)``."""
     return Relation(node(first), ((sign, node(second)),))
 
 
 def call(function: Like, *arguments: Like) -> Call:
-    """``call("softmax", s)`` is softmax(s)."""
+    """Return a call: ``call("softmax", s)`` is softmax(s)."""
     return Call(node(function), tuple(node(a) for a in arguments))
 
 
 def matrix(rows: Sequence[Sequence[Like]]) -> Matrix:
-    """A matrix of nodes or numbers."""
+    """Return a matrix of nodes or numbers."""
     return Matrix(tuple(tuple(node(x) for x in row) for row in rows))
 
 
@@ -270,7 +270,7 @@ def _parts(kind: type[Sum] | type[Product], x: Node) -> tuple[Node, ...]:
 
 
 def replaced(formula: object, letters: Mapping[Node, Node]) -> Any:
-    """A formula with some of its parts in the place of others."""
+    """Replace parts of a formula by others."""
 
     def meaning(x: Node) -> Node:
         return letters[x] if x in letters else mapped(x, meaning)
@@ -279,7 +279,7 @@ def replaced(formula: object, letters: Mapping[Node, Node]) -> Any:
 
 
 def mapped(x: Node, change: Callable[[Node], Node]) -> Node:
-    """``x`` with every part of it changed."""
+    """Return ``x`` with every direct part changed."""
     return type(x)(*(_changed(getattr(x, f.name), change) for f in fields(x)))  # type: ignore[arg-type]
 
 
@@ -290,7 +290,7 @@ def _changed(part: object, change: Callable[[Node], Node]) -> Any:
 
 
 def parts(x: Any) -> Iterator[Node]:
-    """The formulas that a formula, or a tuple of them, is made of."""
+    """Yield the direct parts of a formula, or of a tuple of formulas."""
     for part in (getattr(x, f.name) for f in fields(x)) if isinstance(x, Node) else x:  # type: ignore[arg-type]
         if isinstance(part, Node):
             yield part
@@ -299,7 +299,7 @@ def parts(x: Any) -> Iterator[Node]:
 
 
 def within(*formulas: Node) -> Iterator[Node]:
-    """Formulas and all that they are made of, from the outside in."""
+    """Yield formulas and all their parts, from the outside in."""
     for x in formulas:
         yield x
         yield from within(*parts(x))

@@ -1,4 +1,4 @@
-"""The traversal of formulas, and which parts need brackets: shared by the printers, so that they cannot disagree."""
+"""The traversal of formulas, and which parts need brackets: shared by all printers, so that they agree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from symattn.document import notation as nt
 
 
 class Level(IntEnum):
-    """How tightly a part holds together; a part looser than its place asks for is bracketed."""
+    """How tightly a part binds; a part that binds less tightly than its place requires is bracketed."""
 
     ROW = 0
     RELATION = 1
@@ -35,7 +35,7 @@ _LEVELS: dict[type[nt.Node], Level] = {
 
 
 def level(x: nt.Node, flat: bool) -> Level:
-    """The level of ``x``; ``flat`` where fractions are written with a slash."""
+    """Return the level of ``x``; ``flat`` if fractions are written with a slash."""
     if minus(x) is not None:
         return Level.SUM
     if isinstance(x, nt.Sum):
@@ -52,7 +52,7 @@ def level(x: nt.Node, flat: bool) -> Level:
 
 
 def minus(x: nt.Node) -> nt.Node | None:
-    """The body of a negative: of a ``Neg``, a number below zero, digits with a sign, or what begins with one of these.
+    """Return the body of a ``Neg``, a negative number, digits with a sign, or a part that begins with these; else None.
 
     (−2)x is written −2x, and (−a)/b as −a/b.
     """
@@ -70,12 +70,12 @@ def minus(x: nt.Node) -> nt.Node | None:
 
 
 def digit(x: nt.Node) -> bool:
-    """Return whether a node is one digit."""
+    """Return whether a node is a single digit."""
     return isinstance(x, nt.Number) and 0 <= x.value <= 9
 
 
 def letters(parts: tuple[nt.Node, ...]) -> bool:
-    """Return whether indices are letters and digits, which stand beside each other without commas."""
+    """Return whether indices are single letters and digits, which need no commas between them."""
     return all((isinstance(p, nt.Name) and len(p.base) == 1) or digit(p) for p in parts)
 
 
@@ -85,21 +85,21 @@ _METHODS = {
 
 
 class Printer(ABC):
-    """A way to write formulas: a method for each class of node, by its name, and what those of all printers share."""
+    """A printer of formulas: a method for each class of node, by its name, and the parts that all printers share."""
 
     dash, plus_minus, slash, partial_sign = "−", "±", "/", "∂"
 
     def joined(self, *parts: str) -> str:
-        """Return parts of a line as one."""
+        """Join parts of a line."""
         return "".join(parts)
 
     def fraction(self, above: str, below: str) -> str:
-        """Return a fraction with a bar where there is room for one."""
+        """Return a fraction, with a bar if the printer has one."""
         return self.joined(above, self.slash, below)
 
     @abstractmethod
     def operator(self, sign: str) -> str:
-        """Return +, − or a comma as it stands between two parts."""
+        """Return +, − or a comma with the space around it."""
 
     @abstractmethod
     def brackets(self, style: str, inner: str, flat: bool) -> str:
@@ -107,31 +107,31 @@ class Printer(ABC):
 
     @abstractmethod
     def between(self, sign: str, before: tuple[nt.Node, str], after: tuple[nt.Node, str]) -> str:
-        """Return what stands between two factors; nothing only where that cannot be misread."""
+        """Return the separator of two factors; empty only if that cannot be misread."""
 
     @abstractmethod
     def link(self, sign: str, side: nt.Node, flat: bool) -> str:
         """Return a sign of a relation and the side after it."""
 
     def show(self, x: nt.Node, flat: bool) -> str:
-        """Return a formula as it is written; ``flat`` where fractions are written with a slash."""
+        """Print a formula; ``flat`` if fractions are written with a slash."""
         if (body := minus(x)) is not None:
             return self.joined(self.dash, self.wrap(body, Level.BIG, flat))
         shown: str = getattr(self, _METHODS[type(x)])(x, flat)
         return shown
 
     def wrap(self, x: nt.Node, least: Level, flat: bool) -> str:
-        """Return a part, in brackets where it is looser than its place asks for."""
+        """Print a part, in brackets if it binds less tightly than ``least``."""
         inner = self.show(x, flat)
         return inner if level(x, flat) >= least else self.brackets("round", inner, flat)
 
     def side(self, x: nt.Node, flat: bool) -> str:
-        """Return a side of a relation, or a part between commas: only relations and rows within it need brackets."""
+        """Print a side of a relation, or a part between commas; only relations and rows get brackets."""
         inner = self.show(x, flat)
         return self.brackets("round", inner, flat) if isinstance(x, (nt.Relation, nt.Row)) else inner
 
     def separated(self, parts: Iterable[str]) -> str:
-        """Return parts with commas between."""
+        """Join parts with commas."""
         return self.joined(*[p for part in parts for p in (self.operator(","), part)][1:])
 
     def sum(self, x: nt.Sum, flat: bool) -> str:

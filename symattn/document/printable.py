@@ -1,4 +1,4 @@
-"""Objects with a document, which notebooks show and print as text. Renderers are imported when asked."""
+"""Objects with a document, which notebooks show and ``print`` prints as text. Renderers are imported on demand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from symattn.document.evidence import Verdict
     from symattn.document.model import Document
 
-_SHOWN = count(1)  # a notebook is one page: what is shown twice must not share names within it
+_SHOWN = count(1)  # a notebook is one page: a document shown twice must not use the same names in it
 
 
 class Shown:
@@ -20,7 +20,7 @@ class Shown:
     __slots__ = ()
 
     def document(self) -> Document:
-        """The document that is shown."""
+        """Return the document that is shown."""
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
@@ -39,39 +39,39 @@ class Shown:
 
 
 class Printable(Shown, ABC):
-    """An object that prints as text and gives itself in every form, by its document."""
+    """An object that prints as text, and converts to every format, by its document."""
 
     __slots__ = ()
 
     @abstractmethod
     def document(self) -> Document:
-        """The document that is printed."""
+        """Return the document that is printed."""
 
     def text(self, *, ascii: bool = False, columns: int = 80) -> str:
-        """As text, of at most ``columns`` columns where its formulas allow it; ``ascii`` spells every sign in ASCII."""
+        """Return text, of at most ``columns`` columns if its formulas permit; ``ascii`` spells every sign in ASCII."""
         return self._as("text", ascii=ascii, columns=columns)
 
     def latex(self, *, fragment: bool = False) -> str:
-        """As LaTeX: a whole file, or a ``fragment`` without preamble, to be included in a file."""
+        """Return LaTeX: a whole file, or a ``fragment`` without preamble, to be included in a file."""
         return self._as("latex", fragment=fragment)
 
     def markdown(self) -> str:
-        """As Markdown, with formulas that GitHub shows."""
+        """Return Markdown, with formulas that GitHub shows."""
         return self._as("markdown")
 
     def html(self, *, fragment: bool = False) -> str:
-        """As a page of HTML that loads nothing; or as a ``fragment``, one element that brings its own style."""
+        """Return a page of HTML that loads nothing, or a ``fragment``: one element with its own style."""
         return self._as("html", fragment=fragment)
 
     def json(self) -> str:
-        """As JSON: the text of an object with the keys that the documentation promises."""
+        """Return JSON: the text of an object with the keys listed in the documentation."""
         return self._as("json")
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
-        """Write a file in the form that its suffix names: ``.tex``, ``.md``, ``.html``, ``.json``,
+        """Write a file in the format of its suffix: ``.tex``, ``.md``, ``.html``, ``.json``,
         ``.txt``.
 
-        It is written whole or not at all. Raises ``InputError`` for another suffix, and for a file that symattn did not
+        The file is written atomically. Raises ``InputError`` for another suffix, and for a file that symattn did not
         write unless ``force`` is true.
         """
         from symattn.document import files
@@ -83,12 +83,12 @@ class Printable(Shown, ABC):
         return self.text().rstrip("\n")
 
     def _brief(self, words: str) -> str:
-        """Return what ``repr`` shows in place of everything that is in it."""
+        """Return a short ``repr`` with the ways to see the whole."""
         return f"<{words}; print it, or .latex(), .markdown(), .html(), .json(), .save(path)>"
 
 
 class WithVerdict(Printable):
-    """A report that decides: its verdict is what the command line exits with."""
+    """A report with a verdict, which determines the exit code of the command line."""
 
     __slots__ = ()
 
@@ -96,9 +96,9 @@ class WithVerdict(Printable):
 
         @property
         def verdict(self) -> Verdict:
-            """The decision."""
+            """The verdict."""
 
     @property
     def exit_code(self) -> int:
-        """0 no fault, 1 a fault, 3 undecided."""
+        """The exit code: 0 no fault, 1 a fault, 3 undecided."""
         return self.verdict.exit_code

@@ -1,7 +1,7 @@
-"""Results in the user's cache folder: texts in files whose names are made of all that the text rests on.
+"""Results in the user's cache folder: texts in files, named by the digest of everything that the text depends on.
 
-A file that cannot be read, is broken, or could have been written by other users is as good as none; a folder that
-cannot be written is not written. No file is ever run or unpickled.
+Files that cannot be read, are broken, or could have been written by other users are ignored, and so are failures to
+write. No file is ever executed or unpickled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DISTRIBUTION = re.compile(r"[\w.-]+")
 
 
 def folder() -> Path:
-    """``SYMATTN_CACHE``, else symattn's folder where this system keeps the caches of its users."""
+    """Return ``SYMATTN_CACHE``, else symattn's folder among this system's user caches."""
     chosen = os.environ.get("SYMATTN_CACHE")
     if chosen:
         return Path(chosen)
@@ -39,7 +39,7 @@ def folder() -> Path:
 
 
 def get(kind: str, key: str) -> str | None:
-    """The text that was kept under a key; None if there is none, or none that can be trusted."""
+    """Return the text stored under a key, or None if there is none that can be trusted."""
     try:
         path = _path(kind, key)
         if not _ours(path):
@@ -51,7 +51,7 @@ def get(kind: str, key: str) -> str | None:
 
 
 def put(kind: str, key: str, text: str) -> None:
-    """Keep a text: whole or not at all, and bound to its key, so that a copy under another name is as good as none."""
+    """Store a text atomically, with its key, so that a copy under another name is ignored."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         path = _path(kind, key)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def put(kind: str, key: str, text: str) -> None:
 
 
 def sizes() -> dict[str, tuple[int, int]]:
-    """Return how many files of each kind are kept, or for Coq compiled theories, and how many bytes."""
+    """Return the number of stored files of each kind, or for Coq of compiled theories, and their bytes."""
     result: dict[str, list[int]] = {}
     for entry in _entries():
         with contextlib.suppress(OSError):
@@ -68,7 +68,7 @@ def sizes() -> dict[str, tuple[int, int]]:
 
 
 def clear() -> int:
-    """Take away every file and compiled theory that is kept, and nothing else in the folder; how many there were."""
+    """Remove every stored file and compiled theory, and nothing else in the folder; return how many there were."""
     gone = 0
     for entry in _entries():
         with contextlib.suppress(OSError):
@@ -81,7 +81,7 @@ def clear() -> int:
 
 
 def _entries() -> Iterator[Path]:
-    """Yield the files that ``put`` writes, and the folders of compiled theories: a digest is the name of each."""
+    """Yield the files that ``put`` writes, and the folders of compiled theories, all named by digests."""
     with contextlib.suppress(OSError, RuntimeError):
         for path in sorted(folder().glob("*/*")):
             theory = path.parent.name == "coq" and path.is_dir() and not path.is_symlink()
@@ -95,7 +95,7 @@ def _files(entry: Path) -> list[Path]:
 
 
 def digest(parts: Iterable[str]) -> str:
-    """One number made of several texts."""
+    """Return the digest of several texts."""
     sha = hashlib.sha256()
     for part in parts:
         sha.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
@@ -104,7 +104,7 @@ def digest(parts: Iterable[str]) -> str:
 
 @cache
 def ground() -> str:
-    """The digest of symattn's source, and of the versions of Python and of all that symattn depends on.
+    """Return the digest of symattn's source, and of the versions of Python and of all dependencies.
 
     Raises OSError if a file cannot be read.
     """
@@ -122,7 +122,7 @@ def _path(kind: str, key: str) -> Path:
 
 
 def _ours(path: Path) -> bool:
-    """Return whether it is a file that nobody but this user, and the system's administrator, could have written."""
+    """Return whether only this user, or the system's administrator, could have written the file."""
     results = path.stat()
     if not stat.S_ISREG(results.st_mode) or results.st_size > _LARGEST:
         return False

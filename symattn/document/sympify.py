@@ -1,4 +1,4 @@
-"""SymPy expressions as notation, in the order in which people write them."""
+"""SymPy expressions as notation, in conventional order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from symattn.document import notation as nt
 from symattn.document.characters import GREEK
 
 ROLES: dict[str, nt.Role] = {"q": "query", "k": "key", "v": "value", "Q": "query", "K": "key", "V": "value"}
-"""The roles that letters have unless told otherwise."""
+"""The default roles of letters."""
 
 _ROLE_ORDER: tuple[nt.Role | None, ...] = ("query", "key", "value")
 _INDEX_PAIR = re.compile(r"[ijklmn0-9]{2}")
@@ -19,10 +19,10 @@ _NAME = re.compile(r"(?P<letter>[^\W\d_]+)(?P<number>\d*)(?P<subs>(?:_.+)?)")
 
 
 def from_sympy(expression: object, roles: dict[str, nt.Role] | None = None) -> nt.Node:
-    """A SymPy expression as a node.
+    """Return a SymPy expression as a node.
 
     Negative powers make one fraction, surds and exponentials move to where their coefficient is smallest
-    (4/√3, 1/(1 + 2e²)), factors stand in the order of the roles (q, k, v). Raises ``TypeError`` for what has no
+    (4/√3, 1/(1 + 2e²)), and factors are sorted by role (q, k, v). Raises ``TypeError`` for expressions without
     notation, such as ``zoo``.
     """
     import sympy
@@ -31,7 +31,7 @@ def from_sympy(expression: object, roles: dict[str, nt.Role] | None = None) -> n
 
 
 def symbol_name(text: str, roles: dict[str, nt.Role] | None = None) -> nt.Name:
-    """``q_1``, ``d_model``, ``sigma_Q``, ``x2`` or ``s_ij`` as a name with indices."""
+    """Return ``q_1``, ``d_model``, ``sigma_Q``, ``x2`` or ``s_ij`` as a name with indices."""
     match = _NAME.fullmatch(text.replace("{", "").replace("}", ""))
     if match is None:
         return nt.Name(text)
@@ -70,7 +70,7 @@ class _Converter:
         return nt.Sum(tuple(self.node(term) for term in _ordered_terms(x)))
 
     def product(self, x: Any) -> nt.Node:
-        """One fraction: the factors with positive powers over those with negative ones."""
+        """Return one fraction: the factors with positive powers over those with negative ones."""
         if _coefficient(x) < 0:
             return nt.Neg(self.node(-x))
         above, below = _parts(x)
@@ -82,12 +82,12 @@ class _Converter:
         return nodes[0] if len(nodes) == 1 else nt.Product(tuple(nodes)) if nodes else nt.node(1)
 
     def by_role(self, nodes: list[nt.Node]) -> list[nt.Node]:
-        """Queries, keys and values change places among themselves until q stands before k before v."""
+        """Sort queries, keys and values among their own places, so that q is before k before v."""
         places = [i for i, n in enumerate(nodes) if _letter(n).role in _ROLE_ORDER]
-        wanted = sorted(
+        ordered = sorted(
             (nodes[i] for i in places), key=lambda n: (repr(_letter(n).sub), _ROLE_ORDER.index(_letter(n).role))
         )
-        for i, n in zip(places, wanted, strict=True):
+        for i, n in zip(places, ordered, strict=True):
             nodes[i] = n
         return nodes
 
@@ -125,7 +125,7 @@ class _Converter:
 
 
 def _parts(x: Any) -> tuple[list[Any], list[Any]]:
-    """The factors above and below the bar: coefficient and surds first, then as SymPy orders them."""
+    """Return the factors above and below the bar: coefficient and surds first, then in SymPy's order."""
     import sympy
 
     coefficient, rest = x.as_coeff_Mul()
@@ -144,7 +144,7 @@ def _parts(x: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _surds_below(sympy: Any, above: list[Any], below: list[Any], bottom: Any) -> Any:
-    """4√3/3 is written 4/√3: a surd above goes below where its square divides the denominator."""
+    """Write 4√3/3 as 4/√3: move a surd to the denominator if its square divides that, in place; return the rest."""
     for factor in list(above):
         base, exponent = factor.as_base_exp()
         if exponent == sympy.Rational(1, 2) and base.is_Integer and bottom % base == 0:
@@ -155,7 +155,7 @@ def _surds_below(sympy: Any, above: list[Any], below: list[Any], bottom: Any) ->
 
 
 def _exponentials_cancelled(sympy: Any, above: list[Any], below: list[Any]) -> None:
-    """e²/(e² + 2e⁴) is written 1/(1 + 2e²): the denominator's least numeric exponent becomes 0, in place."""
+    """Write e²/(e² + 2e⁴) as 1/(1 + 2e²): reduce the denominator's least numeric exponent to 0, in place."""
     for place, factor in enumerate(below):
         least = _least_exponent(sympy, factor)
         if not least:
@@ -178,7 +178,7 @@ def _least_exponent(sympy: Any, x: Any) -> Any:
 
 
 def _exponent(sympy: Any, term: Any) -> Any:
-    """The real number e in c·exp(e), 0 without an exponential, None if it is not a number."""
+    """Return the real number e in c·exp(e), 0 without an exponential, None if it is not a number."""
     total = sympy.Integer(0)
     for factor in sympy.Mul.make_args(term):
         base, exponent = factor.as_base_exp()
@@ -188,7 +188,7 @@ def _exponent(sympy: Any, term: Any) -> Any:
 
 
 def _ordered_terms(x: Any) -> list[Any]:
-    """Positive terms before negative ones; numbers before exponentials, these by their exponents."""
+    """Return positive terms before negative ones, and numbers before exponentials, these by their exponents."""
     import sympy
 
     terms = x.as_ordered_terms()
@@ -214,12 +214,12 @@ def _sorted(args: Iterable[object]) -> list[Any]:
 
 
 def _letter(x: nt.Node) -> nt.Name:
-    """The name that a factor is, or is a power of."""
+    """Return the name that a factor is, or is a power of, or an empty one."""
     name = x.base if isinstance(x, nt.Power) else x
     return name if isinstance(name, nt.Name) else nt.Name("")
 
 
-# By the name of the class, or of one that it inherits from, so that SymPy need not be imported to read this table.
+# By the name of a class or of one of its bases, so that this table needs no import of SymPy.
 _WRITERS: dict[str, Callable[[_Converter, Any], nt.Node]] = {
     "Symbol": lambda c, x: symbol_name(x.name, c.roles),
     "Pi": lambda c, x: nt.Name("π"),

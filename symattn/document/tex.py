@@ -1,7 +1,7 @@
-r"""Formulas as TeX that pdflatex (amsmath, amssymb), KaTeX, MathJax and GitHub read alike.
+r"""Formulas in TeX that pdflatex (amsmath, amssymb), KaTeX, MathJax and GitHub all accept.
 
 No ``\operatorname`` (GitHub bans it), no bare ``|`` (Markdown tables split at it), no environment but ``pmatrix`` and
-``array``, and no macro of our own unless colours are asked for.
+``array``, and no macro of our own unless ``colours`` is set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLOURS: dict[nt.Role, tuple[str, str]] = {
 }
 """Role → the colour's name in our LaTeX preamble, and its value."""
 
-_COMMAND = re.compile(r"\\[A-Za-z]+$")  # it ends where no letter follows
+_COMMAND = re.compile(r"\\[A-Za-z]+$")  # a letter after it would become part of it
 _SQUARED_EARLY = frozenset(("cos", "cosh", "cot", "coth", "csch", "sech", "sin", "sinh", "tan", "tanh"))  # sech²(x)
 _BIG = {"sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min"}
 _FENCES = {
@@ -41,12 +41,12 @@ _MAX_PMATRIX_COLUMNS = 10  # amsmath's MaxMatrixCols
 
 
 def tex(x: nt.Node, *, colours: bool = False, inline: bool = False) -> str:
-    """``x`` as TeX without delimiters. ``inline`` writes fractions with a slash; ``colours`` uses our macros."""
+    """Return ``x`` as TeX without delimiters. ``inline`` writes fractions with a slash; ``colours`` uses our macros."""
     return _LatexPrinter(colours).show(x, inline)
 
 
 def words(text: str) -> str:
-    r"""Words within a formula: ``\text{…}`` in pieces, with the signs that no font has in text set as mathematics."""
+    r"""Return words within a formula: ``\text{…}`` in pieces, with signs that text fonts lack set as mathematics."""
     pieces: list[str] = []
     plain = ""
     for c in unicodedata.normalize("NFC", text):
@@ -59,7 +59,7 @@ def words(text: str) -> str:
     return " ".join(p for p in (*pieces, rf"\text{{{plain}}}") if p != r"\text{}")
 
 
-# Within \text all four readers take these; a backslash, tilde or caret has no spelling that all take, and none occurs.
+# Within \text all four readers accept these; a backslash, tilde or caret has no common spelling, and does not occur.
 _TEXT = {c: "\\" + c for c in "%&_#${}"} | {"\\": "/", "~": "-", "^": "'", "–": "--", "—": "---"}
 
 
@@ -108,7 +108,7 @@ class _LatexPrinter(Printer):
         if self.colours and x.role:
             letter = rf"{{\color{{{COLOURS[x.role][0]}}}{letter}}}"
         if x.sub and (x.base in FUNCTIONS or re.search(r"\{\}[_^]", letter)):
-            # cos_m is an array: as an operator it would draw the sign after it near; qᵢ has a script of its own
+            # cos_m is an array: as an operator it would change the space after it; qᵢ already has a script
             letter = f"{{{letter}}}"
         return letter + self.sub(x.sub)
 
@@ -138,8 +138,8 @@ class _LatexPrinter(Printer):
         upright = shown.lstrip("{").startswith(
             (r"\mathrm", r"\mathop", *("\\" + f for f in FUNCTIONS), r"\text", r"\mathbb")
         )
-        apart = upright or isinstance(before[0], (nt.Call, nt.Root)) or isinstance(after[0], nt.Transposed)
-        return r"\, " if apart else " "
+        separate = upright or isinstance(before[0], (nt.Call, nt.Root)) or isinstance(after[0], nt.Transposed)
+        return r"\, " if separate else " "
 
     def power(self, x: nt.Power, flat: bool) -> str:
         exponent = _script("^", self.show(x.exponent, True))
@@ -163,7 +163,7 @@ class _LatexPrinter(Printer):
 
     def matrix(self, x: nt.Matrix, _: bool) -> str:
         rows = [" & ".join(self.show(entry, False) for entry in row) for row in x.rows]
-        if tall := any(r"\frac" in row for row in rows):  # then all fractions are as large as these
+        if tall := any(r"\frac" in row for row in rows):  # then all fractions get the same size
             rows = [row.replace(r"\frac", r"\dfrac").replace(r"\tfrac", r"\dfrac") for row in rows]
         body = (r" \\[9pt] " if tall else r" \\ ").join(rows)
         columns = max((len(row) for row in x.rows), default=0)
@@ -185,7 +185,7 @@ class _LatexPrinter(Printer):
 
 
 def relation_sign(sign: str) -> str:
-    """A relation sign in TeX."""
+    """Return a relation sign in TeX."""
     if sign not in SIGNS:
         raise ValueError(f"no relation sign {sign!r}; known: {' '.join(SIGNS)}")
     return SIGNS[sign]
@@ -217,7 +217,7 @@ def _squares_early(function: nt.Node, exponent: nt.Node) -> bool:
 
 
 def _fence(style: str, inner: str, flat: bool) -> str:
-    """Brackets as high as what they hold, without the space that ``\\left`` puts before itself."""
+    """Return brackets as high as their contents, without the space that ``\\left`` adds before it."""
     left, right = _FENCES[style]
     size = _size(inner, style) if not flat or r"\begin" in inner else ""
     if size == "left":

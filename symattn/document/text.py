@@ -19,7 +19,7 @@ ANSI: dict[nt.Role, str] = {
     "input": "32", "query": "31", "key": "33", "value": "35", "score": "34", "weight": "36", "weighted": "33",
     "output": "32",
 }  # fmt: skip
-"""Role → the terminal colour it has under ``colours``."""
+"""Role → its terminal colour under ``colours``."""
 
 _BIG = {"sum": "Σ", "prod": "Π", "max": "max", "min": "min"}
 _BIG_ASCII = {"sum": "sum", "prod": "prod", "max": "max", "min": "min"}
@@ -27,7 +27,7 @@ _BIG_ASCII = {"sum": "sum", "prod": "prod", "max": "max", "min": "min"}
 
 @lru_cache(maxsize=4096)
 def text(x: nt.Node, *, ascii: bool = False, colours: bool = False) -> str:
-    """``x`` on one line. ``ascii``: every product has its ``*``, e to a power is ``exp()``; ``colours``: ANSI."""
+    """Return ``x`` on one line. ``ascii``: products are written ``*``, powers of e ``exp()``; ``colours``: ANSI."""
     return _Printer(ascii, colours).show(x, flat=True)
 
 
@@ -145,12 +145,12 @@ _SMALL = frozenset((*characters.SUBSCRIPTS.values(), *characters.SUPERSCRIPTS.va
 
 
 def plain_text(words: Text) -> str:
-    """Running text without markup and colours, its formulas in Unicode."""
+    """Return running text without markup and colours, its formulas in Unicode."""
     return "".join(text(w) if isinstance(w, nt.Node) else w if isinstance(w, str) else w.text for w in words)
 
 
 def plain(shown: str) -> str:
-    """``shown`` without terminal colours."""
+    """Return ``shown`` without terminal colours."""
     return _ESCAPES.sub("", shown)
 
 
@@ -168,5 +168,5 @@ def _is_a_letter(shown: str) -> bool:
 
 
 def equal_sizes(sizes: Mapping[str, object]) -> str:
-    """Sizes by their letters: n = 2, m = 3."""
+    """Return sizes by their letters: n = 2, m = 3."""
     return ", ".join(f"{letter} = {n}" for letter, n in sizes.items())

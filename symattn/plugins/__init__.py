@@ -1,1 +1,1 @@
-"""Where other programs find symattn: pytest."""
+"""Plugins of other programs: pytest and Sphinx."""

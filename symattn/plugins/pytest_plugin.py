@@ -1,8 +1,7 @@
 """The plugin for pytest: the fixture ``assert_attention``, failures that read like reports, options, annotations, and
-a section at the end that says how what was verified computes, and what would have been detected.
+a section at the end with the arithmetic of verified functions, and the mistakes that would have been detected.
 
-pytest imports this at every start, so it imports nothing but ``symattn.testing``, which is light until an assertion is
-made.
+pytest imports this at every start, so it imports only ``symattn.testing``, which is light until an assertion runs.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _OTHER_ANNOTATOR = "pytest_github_actions_annotate_failures"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options, and where accepted faults are listed."""
+    """Add the options, and the setting for the file of accepted faults."""
     group = parser.getgroup("symattn", "verification of attention (symattn)")
     group.addoption(
         "--symattn-budget",
@@ -55,7 +54,7 @@ def _seconds(text: str) -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """While a test runs, assertions take the options, and their reports become properties of the test."""
+    """Apply the options to assertions while a test runs, and make their reports properties of the test."""
     before = testing.settings
     testing.settings = _settings(item)
     try:
@@ -75,14 +74,14 @@ def _settings(item: pytest.Item) -> testing.Settings:
         root / listed if listed else None,
         lambda report: item.user_properties.extend(_properties(report)),
         lambda sought: item.user_properties.extend(
-            (f"{_PREFIX}power", _would_be_seen(one)) for one in sought if one.seen
+            (f"{_PREFIX}power", _would_be_seen(mistake)) for mistake in sought if mistake.seen
         ),
         lambda words: item.user_properties.append((f"{_PREFIX}contract", words.replace("\n", "; "))),
     )
 
 
 def _properties(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield what JUnit files say about a verification."""
+    """Yield the properties of a verification for JUnit files."""
     yield f"{_PREFIX}target", report.target
     yield f"{_PREFIX}verdict", report.verdict.value
     for fault in report.faults:
@@ -94,10 +93,10 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
     yield f"{_PREFIX}seed", str(report.seed)
     if report.arithmetic is not None:
         yield f"{_PREFIX}arithmetic", f"{report.arithmetic.words} ({100 * report.arithmetic.share:.2f} % of the bits)"
-    for one in report.power:
-        if one.seen:
-            share = f"{100 * one.share:.2g} %" if one.share > 1e-6 else "less than 0.0001 %"
-            yield f"{_PREFIX}power", f"{one.step} {one.mistake}, from {share} of it on"
+    for mistake in report.power:
+        if mistake.seen:
+            share = f"{100 * mistake.share:.2g} %" if mistake.share > 1e-6 else "less than 0.0001 %"
+            yield f"{_PREFIX}power", f"{mistake.step} {mistake.mistake}, from {share} of it on"
     for result in report.sought:
         if result.seen:
             yield f"{_PREFIX}power", _would_be_seen(result)
@@ -109,15 +108,15 @@ def _would_be_seen(sought: Sought) -> str:
 
 @pytest.fixture
 def assert_attention() -> Callable[..., Report]:
-    """``symattn.testing.assert_attention``: fails unless a function computes the attention that is specified."""
+    """Return ``symattn.testing.assert_attention``, which fails unless a function computes the specified attention."""
     return testing.assert_attention
 
 
 @pytest.fixture
 def audit_attention() -> Callable[..., AbstractContextManager[AuditReport]]:
-    """``symattn.audit`` that fails at its end where a call is wrong, or something is undecided.
+    """Return ``symattn.audit`` that fails at its end if a call is wrong, or something is undecided.
 
-    ``with audit_attention(model) as report: model(**inputs)``; it takes what ``symattn.audit`` takes.
+    ``with audit_attention(model) as report: model(**inputs)``; it has the parameters of ``symattn.audit``.
     """
     return _audited
 
@@ -135,7 +134,7 @@ def _audited(model: object = None, **options: Any) -> Iterator[AuditReport]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A fault is shown by its own words, and by where it was asserted; there is no traceback to read."""
+    """Show a fault by its message and the place of the assertion, without a traceback."""
     from symattn.document.errors import SymattnError
 
     report = yield
@@ -144,7 +143,7 @@ def pytest_runtest_makereport(
     words, (path, line) = str(call.excinfo.value), _asserted(item, call.excinfo)
     if item.config.getoption("tbstyle") == "auto":
         shown = call.excinfo.getrepr(style="value")
-        if shown.reprcrash is not None:  # what the summary and other plugins show
+        if shown.reprcrash is not None:  # shown in the summary and by other plugins
             shown.reprcrash.message, shown.reprcrash.lineno = words, line
             shown.reprcrash.path = str(item.config.rootpath / path)
         report.longrepr = shown
@@ -154,7 +153,7 @@ def pytest_runtest_makereport(
 
 
 def _asserted(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -> tuple[str, int]:
-    """The place in the test file, or in a helper of its own, where the assertion stands."""
+    """Return the file and line of the assertion, in the test or in a helper of its own."""
     own = [entry for entry in excinfo.traceback if not str(entry.path).startswith(_PASSED_OVER)]
     entry = own[-1] if own else excinfo.traceback[-1]
     path = Path(str(entry.path))
@@ -162,12 +161,12 @@ def _asserted(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -
     return str(path.relative_to(item.config.rootpath) if inside else path), entry.lineno + 1
 
 
-# symattn itself, and contextlib, which calls what stands after the ``yield`` of a fixture.
+# symattn itself, and contextlib, which runs the part of a fixture after its ``yield``.
 _PASSED_OVER = (str(Path(__file__).resolve().parents[1]) + os.sep, os.path.dirname(os.__file__) + os.sep + "contextlib")
 
 
 def pytest_terminal_summary(terminalreporter: object, config: pytest.Config) -> None:
-    """Write what was verified; then annotations, each on a line of its own, where no other output can break it."""
+    """Write the section on verified functions, then annotations on separate lines, not broken by other output."""
     if config.get_verbosity() >= 0:
         _section(terminalreporter)
     if _annotates(config):
@@ -175,7 +174,7 @@ def pytest_terminal_summary(terminalreporter: object, config: pytest.Config) -> 
 
 
 def _section(terminalreporter: Any) -> None:
-    """For each test that passed: the arithmetic, and the smallest part of a mistake in each step that was seen."""
+    """Write for each passed test the arithmetic, and the smallest detectable part of a mistake in each step."""
     result = [(r.nodeid, list(_of_test(r))) for r in terminalreporter.getreports("passed")]
     result = [(name, lines) for name, lines in result if lines]
     if result:
@@ -209,7 +208,7 @@ def _annotates(config: pytest.Config) -> bool:
 
 
 def _annotation(path: str, line: str, name: str, message: str) -> str:
-    """A workflow command: https://docs.github.com/actions/reference/workflow-commands-for-github-actions."""
+    """Return a workflow command: https://docs.github.com/actions/reference/workflow-commands-for-github-actions."""
     workspace = os.environ.get("GITHUB_WORKSPACE")
     if workspace and Path(path).resolve().is_relative_to(Path(workspace).resolve()):
         path = str(Path(path).resolve().relative_to(Path(workspace).resolve()))
@@ -219,7 +218,7 @@ def _annotation(path: str, line: str, name: str, message: str) -> str:
 
 
 def _escaped(text: str, also: str = "") -> str:
-    """Percent signs, line ends, and in properties colons and commas, as the command wants them."""
+    """Escape percent signs, line ends, and in properties colons and commas, for a workflow command."""
     for character in "%\r\n" + also:
         text = text.replace(character, f"%{ord(character):02X}")
     return text

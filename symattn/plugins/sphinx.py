@@ -1,4 +1,4 @@
-"""For Sphinx and MyST: a directive with a command's whole answer, a role with one formula.
+"""An extension of Sphinx and MyST: a directive for the whole output of a command, and a role for one formula.
 
 In ``conf.py``: ``extensions = ["symattn.plugins.sphinx"]``. Then::
 
@@ -12,14 +12,14 @@ In ``conf.py``: ``extensions = ["symattn.plugins.sphinx"]``. Then::
 
     By :symattn:`scaling:11` scores are divided by √d_k.
 
-The directive fails a build that lies: its command runs while the page is read, and an exit code other than ``exit``, by
-default 0, ends the build: a claim that is false, a function with a fault, a name that no longer exists. The role fails
-where there is no such step. HTML and LaTeX show documents in their own form, other builders as text; of a picture all
-but HTML show title and description. With ``terminal`` every builder shows the command and what a terminal shows below
-it; ``start-at`` and ``end-before`` keep a part, as those of ``literalinclude`` do, and ``says`` names words on which
-the page rests: they must stand in a line that the command prints.
+The directive fails the build of a page that is wrong: its command runs while the page is read, and an exit code other
+than ``exit``, by default 0, ends the build: a claim that is false, a function with a fault, a name that no longer
+exists. The role fails if there is no such step. HTML and LaTeX show documents in their own format, other builders as
+text; of a picture all but HTML show title and description. With ``terminal`` every builder shows the command and its
+output in a terminal; ``start-at`` and ``end-before`` select a part, like those of ``literalinclude``, and ``says`` are
+words on which the page relies: they must be in a line that the command prints.
 
-A command runs in the folder of its page. Where the page brings files of its own, it runs in a folder that has these::
+A command runs in the folder of its page. If the page has files of its own, it runs in a folder with these::
 
     .. symattn-file:: attn.py
 
@@ -59,11 +59,11 @@ _PICTURES = "draw"
 
 
 class answer(nodes.General, nodes.Element):  # docutils finds visitors by the name of the class
-    """A command with what it printed as HTML; other forms are made when they are written."""
+    """A command with its output as HTML; other formats are made by the writers."""
 
 
 class Directive(SphinxDirective):
-    """``.. symattn:: COMMAND``: everything that the command answers, or the part of it that is asked for."""
+    """``.. symattn:: COMMAND``: the whole output of the command, or the selected part."""
 
     required_arguments = 1
     final_argument_whitespace = True
@@ -76,7 +76,7 @@ class Directive(SphinxDirective):
     }
 
     def run(self) -> list[nodes.Node]:
-        """The answer. Raises ``ExtensionError`` where the command ends otherwise than it should."""
+        """Return the output. Raises ExtensionError if the exit code is not the expected one."""
         command, place = self.arguments[0].replace("\n", " "), self.get_location()
         try:
             words = shlex.split(command)
@@ -95,7 +95,7 @@ class Directive(SphinxDirective):
         return [result]
 
     def terminal(self, node: answer, command: str) -> nodes.Node:
-        """The command behind its prompt, what it prints, and its exit code where that is not 0."""
+        """Return the command after its prompt, its output, and its exit code unless that is 0."""
         whole = _printed(node, []).rstrip("\n")
         self.line(whole.split("\n"), "says", 0, node["place"])
         text = self.part(whole, node["place"])
@@ -105,31 +105,31 @@ class Directive(SphinxDirective):
         return nodes.literal_block(shown, shown, language="console", classes=["symattn-terminal"])
 
     def part(self, text: str, place: str) -> str:
-        """From the line in which ``start-at`` stands up to that in which ``end-before`` stands behind it."""
+        """Return the lines from the one with ``start-at`` up to the next one with ``end-before``."""
         lines = text.split("\n")
         first = self.line(lines, "start-at", 0, place)
         last = self.line(lines, "end-before", first + 1, place, len(lines))
         return "\n".join(lines[first:last]).strip("\n")
 
     def line(self, lines: list[str], option: str, begin: int, place: str, otherwise: int = 0) -> int:
-        """The first line from ``begin`` on in which stands what the option asks for; ``otherwise`` without it."""
+        """Return the first line from ``begin`` on that contains an option's value; ``otherwise`` if it is not set."""
         if option not in self.options:
             return otherwise
-        wanted = self.options[option]
-        result = next((i for i, line in enumerate(lines) if i >= begin and wanted in line), None)
+        words = self.options[option]
+        result = next((i for i, line in enumerate(lines) if i >= begin and words in line), None)
         if result is None:
-            raise ExtensionError(f"{place}: {option}: {wanted!r} stands in no line that the command prints")
+            raise ExtensionError(f"{place}: {option}: {words!r} stands in no line that the command prints")
         return result
 
 
 class File(SphinxDirective):
-    """``.. symattn-file:: NAME``: a file that the page shows, and that the commands of the page find."""
+    """``.. symattn-file:: NAME``: a file that the page shows, and that its commands can read."""
 
     required_arguments = 1
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """The file as code. Raises ``ExtensionError`` for a name that is none of a file beside others."""
+        """Return the file as code. Raises ExtensionError for a name with a folder, or none."""
         name, text = self.arguments[0], "\n".join(self.content) + "\n"
         if Path(name).name != name or name in ("", ".", ".."):
             raise ExtensionError(f"{self.get_location()}: {name!r} is not a file's name; give a name such as attn.py")
@@ -143,12 +143,12 @@ class File(SphinxDirective):
 
 
 def _own(env: BuildEnvironment, page: str) -> Path:
-    """Where the files are that a page brings."""
+    """Return the folder of the files of a page."""
     return Path(env.doctreedir) / "symattn-files" / page
 
 
 def _forget(_app: Sphinx, env: BuildEnvironment, page: str) -> None:
-    """Remove the files of a page that is read anew, or no more."""
+    """Remove the files of a page that is read again, or was deleted."""
     shutil.rmtree(_own(env, page), ignore_errors=True)
 
 
@@ -157,12 +157,12 @@ def _draws(words: list[str]) -> bool:
 
 
 def _printed(node: answer, form: list[str]) -> str:
-    """Return what the command of a node prints. Raises ``ExtensionError`` where it ends otherwise than it should."""
-    words, wanted = node["words"], node["exit"]
+    """Return the output of the command of a node. Raises ExtensionError if the exit code is not the expected one."""
+    words, expected = node["words"], node["exit"]
     ran = _ran([*words, *form], node["folder"])
-    if ran.returncode != wanted:
+    if ran.returncode != expected:
         why = ran.stderr.strip().splitlines()[-1:] or ["see what it prints"]
-        result = f"`symattn {shlex.join(words)}` ends with {ran.returncode} and not {wanted}: {why[0]}"
+        result = f"`symattn {shlex.join(words)}` ends with {ran.returncode} and not {expected}: {why[0]}"
         raise ExtensionError(f"{node['place']}: {result}")
     return ran.stdout
 
@@ -179,7 +179,7 @@ class Formula(SphinxRole):
     """``:symattn:`TOPIC:NUMBER```: the formula of that step of a derivation, and its grade in brackets."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        """The formula in every form. Raises ``ExtensionError`` for a topic or a step that there is not."""
+        """Return the formula in every format. Raises ExtensionError for an unknown topic or step."""
         topic, _, number = self.text.partition(":")
         try:
             step = _step(topic.strip(), number.strip())
@@ -191,7 +191,7 @@ class Formula(SphinxRole):
 
 
 def _forms(formula: nt.Node) -> dict[str, str]:
-    """A formula as each builder writes it."""
+    """Return a formula in the format of each builder."""
     plain = plain_text((formula,))
     return {
         "html": mathml(formula, inline=True),
@@ -225,7 +225,7 @@ def _latex(writer: Any, node: answer) -> None:
 
 
 def _plain(_writer: object, node: answer) -> None:
-    """Give the node what every writer knows: the words of a picture, or the text of a document as it is laid out."""
+    """Replace the node's children by ones that every writer knows: a picture's words, or a document's text."""
     node.clear()
     if not _draws(node["words"]):
         text = _printed(node, [])
@@ -237,7 +237,7 @@ def _plain(_writer: object, node: answer) -> None:
 
 
 def _leave(_writer: object, _node: answer) -> None:
-    """Nothing stands behind what the node holds."""
+    """Do nothing after the node's children."""
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

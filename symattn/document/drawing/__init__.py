@@ -1,1 +1,1 @@
-"""Pictures: what is drawn, in which colours, and how it is written."""
+"""Pictures: their items, colours and file formats."""

@@ -21,7 +21,7 @@ FORMS = ("svg", "pdf", "png")
 
 @dataclass(frozen=True, repr=False)
 class Picture:
-    """A picture as ``symattn.draw`` returns it. ``title`` and ``description`` say what is seen, with its numbers."""
+    """A picture returned by ``symattn.draw``. ``title`` and ``description`` describe it, with its numbers."""
 
     topic: str
     scene: Scene
@@ -34,15 +34,15 @@ class Picture:
 
     @property
     def description(self) -> str:
-        """The picture in words and numbers, for who does not see it."""
+        """The picture in words and numbers, for readers who do not see it."""
         return self.scene.description
 
     def svg(self, fragment: bool = False) -> str:
-        """As SVG: a file with its own colours, or a ``fragment`` that takes the variables of its page."""
+        """Return SVG: a file with its own colours, or a ``fragment`` that uses the variables of its page."""
         return svg.render(self.scene, fragment, self._mark)
 
     def bytes(self, form: str = "svg", fragment: bool = False) -> bytes:
-        """As a file has it. Raises InputError for an unknown form, MissingExtra for PDF and PNG without matplotlib."""
+        """Return the contents of a file. Raises InputError for an unknown form, MissingExtra without matplotlib."""
         if form == "svg":
             return self.svg(fragment).encode()
         if form in FORMS:
@@ -50,7 +50,7 @@ class Picture:
         raise InputError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> Path:
-        """Write a file in the form that its suffix names. Raises InputError where it must not or cannot be written."""
+        """Write a file in the form of its suffix. Raises InputError if it must not or cannot be written."""
         target = Path(path)
         form = form_of(target)
         files.check(target, force)
@@ -61,7 +61,7 @@ class Picture:
         return self.svg()
 
     def _repr_html_(self) -> str:
-        """Return what notebooks show: in the colours of the page around it, with no rule for what is not within it."""
+        """Return HTML for notebooks: in the colours of the page around it, without rules for anything else."""
         return f'<style>{STYLE}</style>\n<div class="symattn bare">{self.svg(fragment=True)}</div>\n'
 
     def __repr__(self) -> str:
@@ -73,21 +73,21 @@ class Picture:
 
 
 def form_of(path: Path) -> str:
-    """The form that a suffix names. Raises InputError where it names none."""
+    """Return the form of a suffix. Raises InputError for an unknown suffix."""
     form = path.suffix.lower().removeprefix(".")
     if form not in FORMS:
         raise InputError(f"a picture is written as .svg, .pdf or .png, and {str(path)!r} names none of them")
     return form
 
 
-# -- a scene as PDF or PNG, by matplotlib, which is imported here alone ------------------------------------------------
+# -- a scene as PDF or PNG, by matplotlib, which is imported only here -------------------------------------------------
 _FONTS = ["DejaVu Serif", "DejaVu Sans"]  # the second has ℓ
 _POINTS = 0.75
-"""Of one unit: 480 units are 5 inches."""
+"""Points per unit: 480 units are 5 inches."""
 
 
 def _typeset(scene: Scene, form: str, mark: str = "") -> bytes:
-    """The picture on light paper, the same bytes for the same scene. Raises MissingExtra without matplotlib."""
+    """Return the picture on light paper, the same bytes for the same scene. Raises MissingExtra without matplotlib."""
     try:
         import matplotlib as mpl
         from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -1,4 +1,4 @@
-"""Where things go: points of a plane at one scale in both directions, and labels, which meet no other and few lines."""
+"""Placement: points of a plane at one scale in both directions, and labels that avoid other labels and lines."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ _EDGE = 4.0
 
 @dataclass(frozen=True)
 class DrawingPlane:
-    """The origin on the sheet, and how long 1 is there; y grows upwards in the plane, downwards on the sheet."""
+    """The origin on the sheet, and the length of 1 there; y grows upwards in the plane, downwards on the sheet."""
 
     origin: Point
     scale: float
 
     @staticmethod
     def fitted(points: Iterable[Point], x: float, y: float, width: float, height: float) -> DrawingPlane:
-        """The largest scale at which the points and the origin are within ``width`` × ``height`` at (x, y)."""
+        """Return the plane of the largest scale with points and origin within ``width`` × ``height`` at (x, y)."""
         xs, ys = zip(*points, (0.0, 0.0), strict=True)
         wide, high = max(xs) - min(xs), max(ys) - min(ys)
         scale = min(width / wide if wide else 1e9, height / high if high else 1e9)
         return DrawingPlane((x - min(xs) * scale, y + max(ys) * scale), scale)
 
     def at(self, point: Point) -> Point:
-        """Where a point is on the sheet."""
+        """Return the place of a point on the sheet."""
         return self.origin[0] + point[0] * self.scale, self.origin[1] - point[1] * self.scale
 
     def arc(self, degrees: float, radius: float, role: Role = "mute", start: float = 0.0) -> Line:
-        """An arc about the origin from ``start`` on, ``radius`` in units of the sheet."""
+        """Return an arc about the origin from ``start`` to ``degrees``, with ``radius`` in units of the sheet."""
         steps = max(2, round(abs(degrees - start) / 3))
         turns = (radians(start + (degrees - start) * i / steps) for i in range(steps + 1))
         return Line(tuple((self.origin[0] + radius * cos(t), self.origin[1] - radius * sin(t)) for t in turns), role, 1)
 
 
 def polar(length: float, degrees: float) -> Point:
-    """The point so far from the origin, in this direction."""
+    """Return the point at ``length`` from the origin, in this direction."""
     return length * cos(radians(degrees)), length * sin(radians(degrees))
 
 
 def beside(scene: Scene, x: float, y: float, words: str, role: Role = "ink", size: float = TEXT) -> None:
-    """Write words beside the point (x, y)."""
+    """Write words next to the point (x, y)."""
     places: list[tuple[float, float, Anchor]] = []
     for far in (8.0, 14.0, 22.0, 34.0):
         places += [
@@ -57,7 +57,7 @@ def beside(scene: Scene, x: float, y: float, words: str, role: Role = "ink", siz
 
 
 def note_beside(scene: Scene, x: float, y: float, words: str, role: Role = "mute") -> None:
-    """Write words beside a point in the smaller size."""
+    """Write words next to a point in the smaller size."""
     beside(scene, x, y, words, role, SMALL)
 
 
@@ -75,7 +75,7 @@ def _cost(scene: Scene, label: Label) -> float:
 
 
 def _crosses(line: Line, box: Rectangle) -> bool:
-    """Return whether a line passes through a box: looked for along it, step by step."""
+    """Return whether a line passes through a box, by sampling points along it."""
     for (x0, y0), (x1, y1) in zip(line.points, line.points[1:], strict=False):
         steps = max(2, int(max(abs(x1 - x0), abs(y1 - y0)) / 3))
         for i in range(steps + 1):

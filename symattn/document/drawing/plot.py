@@ -1,4 +1,4 @@
-"""Axes for pictures of laws: logarithmic or plain, horizontal grid lines alone, words at the ends of lines."""
+"""Axes for plots of laws: logarithmic or linear, only horizontal grid lines, labels at the ends of lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True)
 class PlotAxis:
-    """Numbers from ``low`` to ``high``, on the sheet from ``start`` to ``end``."""
+    """An axis of numbers from ``low`` to ``high``, on the sheet from ``start`` to ``end``."""
 
     low: float
     high: float
@@ -23,7 +23,7 @@ class PlotAxis:
     logarithmic: bool = True
 
     def at(self, x: float) -> float:
-        """Where a number is; beyond the ends, at the end."""
+        """Return the place of a number on the sheet, clipped to the ends."""
         low, high = (log(self.low), log(self.high)) if self.logarithmic else (self.low, self.high)
         place = log(max(x, 1e-300)) if self.logarithmic else x
         share = min(max((place - low) / (high - low), 0.0), 1.0)
@@ -32,9 +32,9 @@ class PlotAxis:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of a law or of a sample: numbers, half widths of error bars, and the words at the line's end.
+    """Points of a law or of a sample, half widths of error bars, and the words at the line's end.
 
-    The line goes through the points, or through those of ``law`` where points are a sample.
+    The line goes through the points, or through those of ``law`` if the points are a sample.
     """
 
     points: Sequence[tuple[float, float]]
@@ -56,7 +56,7 @@ class Plot:
     y: PlotAxis
 
     def frame(self, across: Iterable[tuple[float, str]], up: Iterable[tuple[float, str]], name: str) -> None:
-        """Grid lines at the numbers of ``up``, ticks at those of ``across``, and the name of the axis below."""
+        """Draw grid lines at the numbers of ``up``, ticks at those of ``across``, and the name of the axis below."""
         foot = max(self.y.start, self.y.end)
         for value, words in up:
             y = self.y.at(value)
@@ -72,21 +72,21 @@ class Plot:
             self.scene.label((self.x.start + self.x.end) / 2, foot + 41, name, SMALL, "mute", "middle")
 
     def draw(self, series: Sequence[Series]) -> None:
-        """Lines first, marks above them, then the words, moved apart where lines end together."""
-        for one in series:
-            points = [(self.x.at(x), self.y.at(y)) for x, y in one.law or one.points]
-            self.scene.line(*points, role=one.role, dash=one.dash)
-        for one in series:
-            self._marks(one)
-        self._words([one for one in series if one.words])
+        """Draw lines first, marks above them, then the words, moved apart if lines end close together."""
+        for s in series:
+            points = [(self.x.at(x), self.y.at(y)) for x, y in s.law or s.points]
+            self.scene.line(*points, role=s.role, dash=s.dash)
+        for s in series:
+            self._marks(s)
+        self._words([s for s in series if s.words])
 
-    def _marks(self, one: Series) -> None:
-        for i, (x, y) in enumerate(one.points):
+    def _marks(self, series: Series) -> None:
+        for i, (x, y) in enumerate(series.points):
             at = self.x.at(x), self.y.at(y)
-            if one.bars:
-                self._bar(at[0], y - one.bars[i], y + one.bars[i], one.role)
-            note = one.notes[i] if one.notes else ""
-            self.scene.add(Mark(*at, one.role, one.shape, note=note))
+            if series.bars:
+                self._bar(at[0], y - series.bars[i], y + series.bars[i], series.role)
+            note = series.notes[i] if series.notes else ""
+            self.scene.add(Mark(*at, series.role, series.shape, note=note))
 
     def _bar(self, x: float, low: float, high: float, role: Role) -> None:
         top, foot = self.y.at(high), self.y.at(low)
@@ -95,22 +95,22 @@ class Plot:
             self.scene.line((x - 3, y), (x + 3, y), role=role, width=1)
 
     def _words(self, named: Sequence[Series]) -> None:
-        ends = [self.y.at((one.law or one.points)[-1][1]) + 4 for one in named]
-        lines = max((len(one.words) for one in named), default=1)
-        for one, y in zip(named, apart(ends, 19.0 * lines, self.y.end), strict=True):
-            self.scene.label(self.x.end + 13, y, one.words[0], role=one.role)
-            for i, words in enumerate(one.words[1:], 1):
-                small(self.scene, self.x.end + 13, y + 18 * i, words, one.role if one.role != "ink" else "mute")
+        ends = [self.y.at((s.law or s.points)[-1][1]) + 4 for s in named]
+        lines = max((len(s.words) for s in named), default=1)
+        for s, y in zip(named, apart(ends, 19.0 * lines, self.y.end), strict=True):
+            self.scene.label(self.x.end + 13, y, s.words[0], role=s.role)
+            for i, words in enumerate(s.words[1:], 1):
+                small(self.scene, self.x.end + 13, y + 18 * i, words, s.role if s.role != "ink" else "mute")
 
 
 def powers(base: int, low: float, high: float) -> list[float]:
-    """The powers of a base from ``low`` to ``high``."""
+    """Return the powers of a base from ``low`` to ``high``."""
     first, last = (int(log(x) // log(base)) for x in (low, high))
     return [x for i in range(first, last + 2) if low * (1 - 1e-9) <= (x := float(base) ** i) <= high * (1 + 1e-9)]
 
 
 def whole_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    """Powers of 2, 4, 16 or 256, so that at most six stand beside one another."""
+    """Return ticks at powers of 2, 4, 16 or 256, at most six if possible."""
     for base in (2, 4, 16, 256):
         result = powers(base, low, high)
         if len(result) <= 6:
@@ -119,7 +119,7 @@ def whole_ticks(low: float, high: float) -> list[tuple[float, str]]:
 
 
 def tens(low: float, high: float) -> list[tuple[float, str]]:
-    """Powers of 10, at most six of them: 10⁻³."""
+    """Return ticks at powers of 10, such as 10⁻³, at most six of them."""
     result = powers(10, low, high)
     step = -(-len(result) // 6)
     return [(x, f"10{str(round(log(x, 10))).translate(RAISED)}") for x in result[::-1][::step][::-1]]

@@ -1,6 +1,7 @@
-"""A scene: lines, boxes, marks and labels on a sheet of 480 units, whatever it is written as.
+"""A scene: lines, boxes, marks and labels on a sheet 480 units wide, independent of file formats.
 
-Words of a label hold letters in braces: ``{q}`` is q in its colour, ``{q_king}`` has an index, ``{^1/2}`` is raised.
+Words of a label may have letters in braces: ``{q}`` is q in its colour, ``{q_king}`` has an index, ``{^1/2}`` is
+raised.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ Point = tuple[float, float]
 
 WIDTH = 480.0
 TEXT, SMALL = 15.0, 13.0
-"""Sizes of text: 11 and 9.6 pixels where the picture is as wide as a phone."""
+"""Sizes of text: 11 and 9.6 pixels if the picture is as wide as a phone."""
 RAISED = 0.72
-"""Of the size of a letter: its index."""
+"""The size of an index relative to its letter."""
 
 _ROLES: dict[str, Role] = {
     **dict.fromkeys("qQ", "q"), **dict.fromkeys("kK", "k"), **dict.fromkeys("vV", "v"),
@@ -27,7 +28,7 @@ _ROLES: dict[str, Role] = {
 _INDICES = tuple("ijkmnqv")
 _POWER = re.compile(r"e([+-]?)0*(\d+)$")
 BRACES = re.compile(r"\{(\^?)([^_{}]*)(?:_([^{}]*))?\}")
-# Advance widths of a wide serif (DejaVu Serif), rounded up, in hundredths of the size; others are as wide as M.
+# Advance widths of a wide serif (DejaVu Serif), rounded up, in hundredths of the size; others count as wide as M.
 _WIDTHS = {
     28: "'′", 32: "jil,. ·|", 35: "-/:;\\", 40: "f()[]tIJ!²³¹⁰⁴⁵⁶⁷⁸⁹₀₁₂₃", 52: '"r*_`°–s∂', 54: "z⁻?",
     60: "cvxyeaoθ", 65: "k0123456789bdghnpqu$√μℓ", 68: "LYπPTσ", 73: "FSZX∑AVBE", 78: "∈KRC",
@@ -59,7 +60,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangle: filled by a role, of which ``share`` covers what is below, and with an edge of another."""
+    """A rectangle, filled in the colour of a role with the opacity ``share``, and with an edge in that of another."""
 
     x: float
     y: float
@@ -73,7 +74,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point of a series: a disc or a square; ``note`` says its numbers to who points at it."""
+    """A point of a series, a disc or a square; ``note``, with its numbers, is its tooltip."""
 
     x: float
     y: float
@@ -96,7 +97,7 @@ class Label:
     upwards: bool = False
 
     def runs(self) -> Iterator[LetterRun]:
-        """The words, part by part."""
+        """Yield the words in runs of one kind of letters."""
         at = 0
         for match in BRACES.finditer(self.words):
             if match.start() > at:
@@ -108,7 +109,7 @@ class Label:
 
     @property
     def width(self) -> float:
-        """How wide the words are at most, in any usual serif."""
+        """An upper bound of the width of the words in common serif fonts."""
         return sum(advance(run.text) * self.size * (RAISED if run.level else 1) for run in self.runs())
 
     @property
@@ -126,7 +127,7 @@ Item = Line | Box | Mark | Label
 
 @dataclass
 class Scene:
-    """All that is drawn, in its order, on ``WIDTH`` × ``height``; ``title`` and ``description`` say it in words."""
+    """The items of a picture in drawing order, on ``WIDTH`` × ``height``, with a ``title`` and a ``description``."""
 
     title: str
     description: str = ""
@@ -134,7 +135,7 @@ class Scene:
     items: list[Item] = field(default_factory=list)
 
     def add(self, *items: Item) -> None:
-        """Draw these above what is there."""
+        """Draw items above the existing ones."""
         self.items += items
 
     def line(self, *points: Point, role: Role = "ink", width: float = 2.0, dash: str = "", head: bool = False) -> None:
@@ -149,12 +150,12 @@ class Scene:
 
     @property
     def labels(self) -> list[Label]:
-        """The labels, in their order."""
+        """The labels in drawing order."""
         return [item for item in self.items if isinstance(item, Label)]
 
 
 def advance(text: str) -> float:
-    """How wide a text is at most, in units of its size."""
+    """Return an upper bound of the width of a text, in units of its size."""
     return sum(_WIDTH_OF.get(letter, 1.03) for letter in text)
 
 
@@ -164,7 +165,7 @@ def small(scene: Scene, x: float, y: float, words: str, role: Role = "mute", anc
 
 
 def wrapped(scene: Scene, y: float, words: str, x: float = 10.0) -> float:
-    """Write a note over as many lines as it needs; the baseline below it is returned."""
+    """Write a note over as many lines as it needs, and return the baseline below it."""
     line = ""
     for word in words.split():
         longer = f"{line} {word}".strip()
@@ -177,7 +178,7 @@ def wrapped(scene: Scene, y: float, words: str, x: float = 10.0) -> float:
 
 
 def apart(wanted: Sequence[float], gap: float, least: float = float("-inf")) -> list[float]:
-    """The numbers moved so that any two are at least ``gap`` apart, in their order, none below ``least``."""
+    """Return the numbers moved so that any two are at least ``gap`` apart, in the same order, none below ``least``."""
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     placed: list[float] = []
     for i in order:
@@ -200,7 +201,7 @@ def _letters(match: re.Match[str], role: Role) -> Iterator[LetterRun]:
 
 
 def powered(digits: str) -> str:
-    """2.35e-07 as 2.35·10⁻⁷.
+    """Return 2.35e-07 as 2.35·10⁻⁷.
 
     >>> powered("2.35e-07")
     '2.35·10{^−7}'
@@ -209,5 +210,5 @@ def powered(digits: str) -> str:
 
 
 def plain(words: str) -> str:
-    """The words of a label without its braces, for descriptions."""
+    """Return the words of a label without braces, for descriptions."""
     return BRACES.sub(lambda m: ("^" if m[1] else "") + m[2] + (f" {m[3]}" if m[3] else ""), words)

@@ -1,4 +1,4 @@
-"""A scene as SVG: a file with its own colours, light and dark, or a fragment that takes those of its page."""
+"""A scene as SVG: a file with its own colours, light and dark, or a fragment that uses those of its page."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ COLOURS: dict[Role, tuple[str, str, str]] = {
     "output": ("o", *ROLES["output"]),
 }
 SHADE = 0.36
-"""How much of a cell the largest weight covers, so that ink is read on every shade."""
+"""The opacity of the largest weight in a cell, such that ink is readable on every shade."""
 
 FONTS = "'Source Serif 4',Charter,'Bitstream Charter','Sitka Text',Cambria,Georgia,'DejaVu Serif',serif"
 LIFT = {-1: 0.22, 1: -0.38}
-"""How far an index or an exponent is from the baseline, of the size of its label."""
+"""The distance of an index or an exponent from the baseline, relative to the size of its label."""
 
 
 def render(scene: Scene, fragment: bool = False, mark: str = "") -> str:
-    """Return the same bytes for the same scene; ``mark`` opens a file in a comment, so that it is known as ours."""
+    """Render a scene, the same bytes for the same scene; ``mark``, in a comment at the start, identifies our files."""
     body = "".join(_item(item, fragment) for item in scene.items)
     key = f"sa-{zlib.crc32((scene.title + scene.description + body).encode()):08x}"
     size = f'viewBox="0 0 {_n(WIDTH)} {_n(scene.height)}" width="{_n(WIDTH)}" height="{_n(scene.height)}"'
@@ -42,12 +42,12 @@ def render(scene: Scene, fragment: bool = False, mark: str = "") -> str:
     style = ' style="max-width:100%;height:auto">' if fragment else ">"
     words = f'<title id="{key}-t">{escape(scene.title)}</title><desc id="{key}-d">{escape(scene.description)}</desc>'
     own = "" if fragment else f'<style>{_style()}</style><rect class="paper" width="100%" height="100%"/>'
-    known = f"{comment(mark)}\n" if mark else ""
-    return f'{known}{opening}{style}{words}{own}<g font-family="{FONTS}">{body}</g></svg>\n'
+    opening_comment = f"{comment(mark)}\n" if mark else ""
+    return f'{opening_comment}{opening}{style}{words}{own}<g font-family="{FONTS}">{body}</g></svg>\n'
 
 
 def head(line: Line) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
-    """The points of an arrow's line, which ends where its head begins, and the corners of its head."""
+    """Return the points of an arrow's line, which ends where its head begins, and the corners of its head."""
     (x0, y0), (x1, y1) = line.points[-2:]
     long = max(hypot(x1 - x0, y1 - y0), 1e-9)
     reach = min(6 + 1.2 * line.width, long)
@@ -88,7 +88,7 @@ def _mark(mark: Mark, note: str, fragment: bool) -> str:
 
 def _element(name: str, attributes: str, inner: str) -> str:
     classes = attributes.split(' class="')
-    if len(classes) > 2:  # fill and edge of one box
+    if len(classes) > 2:  # both fill and edge of a box
         joined = " ".join(part.split('"')[0] for part in classes[1:])
         attributes = classes[0] + "".join(part.split('"', 1)[1] for part in classes[1:]) + f' class="{joined}"'
     return f"<{name}{attributes}>{inner}</{name}>" if inner else f"<{name}{attributes}/>"
@@ -144,6 +144,6 @@ def _colour(role: Role) -> str:
 
 
 def _n(x: float, digits: int = 1) -> str:
-    """A number as short as it can be: 3, 2.5; never −0."""
+    """Return a number with as few digits as possible: 3, 2.5; never −0."""
     shown = f"{x:.{digits}f}".rstrip("0").rstrip(".")
     return "0" if shown in ("-0", "") else shown

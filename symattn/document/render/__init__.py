@@ -21,7 +21,7 @@ _SUFFIXES: dict[str, Format] = {
 
 
 def render(document: Document, format: str, **options: object) -> str:
-    """The document in a format: the same string for the same document, always ending in a newline.
+    """Render the document in a format: the same string for the same document, always ending in a newline.
 
     Options: text takes ``ascii``, ``colour`` and ``columns``; latex and html take ``fragment``. Raises ``InputError``
     for a format that is not in ``FORMATS``.
@@ -33,7 +33,7 @@ def render(document: Document, format: str, **options: object) -> str:
 
 
 def format_of(path: str | PurePath) -> Format:
-    """The format that a file's suffix names; ``InputError`` where it names none."""
+    """Return the format of a file's suffix. Raises InputError for an unknown suffix."""
     suffix = PurePath(path).suffix.lower()
     if suffix not in _SUFFIXES:
         known = ", ".join(_SUFFIXES)

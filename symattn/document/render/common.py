@@ -1,4 +1,4 @@
-"""Questions of every renderer to a document: numbers of steps, which evidence holds where, shapes of values."""
+"""Functions that all renderers use: numbers of steps, evidence by step, shapes of values."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from symattn.document.text import plain_text as plain_text
 
 
 def made(command: str) -> str:
-    """The mark with the command that re-creates a file, where there is one, on one line."""
+    """Return the mark on one line, with the command that re-creates the file if there is one."""
     return " ".join((f"{MARK}: {command}" if command else MARK).split())
 
 
 def comment(text: str) -> str:
-    """A comment of HTML, XML or Markdown that ``text`` cannot end: in it are no two hyphens together, and no ">".
+    """Return a comment of HTML, XML or Markdown that ``text`` cannot end, without double hyphens and ">".
 
-    They are written as entities, so that ``html.unescape`` gives the text back.
+    These are written as entities, so that ``html.unescape`` restores the text.
     """
     return f"<!-- {re.sub('-(?=-)', '&#45;', escape(text, quote=False))} -->"
 
 
 def numbered(document: md.Document) -> Iterator[tuple[md.Block, int]]:
-    """Each block with the number of its first step; steps are counted through the whole document."""
+    """Yield each block with the number of its first step; steps are numbered through the whole document."""
     number = 1
     for block in document.blocks:
         yield block, number
@@ -37,7 +37,7 @@ def numbered(document: md.Document) -> Iterator[tuple[md.Block, int]]:
 
 
 def headings(document: md.Document) -> list[tuple[str, md.Heading]]:
-    """The headings with their numbers: 1, 1.1, 1.2, 2."""
+    """Return the headings with their numbers: 1, 1.1, 1.2, 2."""
     result, upper, lower = [], 0, 0
     for block in document.blocks:
         if isinstance(block, md.Heading):
@@ -47,9 +47,9 @@ def headings(document: md.Document) -> list[tuple[str, md.Heading]]:
 
 
 def ledger(document: md.Document) -> list[tuple[Evidence, list[int]]]:
-    """The evidence of steps that names where it holds, each with the numbers of its steps.
+    """Return the evidence of steps that states where it holds, each with the numbers of its steps.
 
-    A step shows its grade alone; the sizes or inputs behind it are said once, at the end.
+    A step shows only its grade; the sizes or inputs behind it are printed once, at the end.
     """
     result: dict[Evidence, list[int]] = {}
     for block, number in numbered(document):
@@ -61,7 +61,7 @@ def ledger(document: md.Document) -> list[tuple[Evidence, list[int]]]:
 
 
 def ranges(numbers: list[int]) -> str:
-    """``[1, 2, 3, 7]`` as ``1–3, 7``."""
+    """Return ``[1, 2, 3, 7]`` as ``1–3, 7``."""
     runs: list[list[int]] = []
     for n in numbers:
         if runs and n == runs[-1][-1] + 1:
@@ -72,7 +72,7 @@ def ranges(numbers: list[int]) -> str:
 
 
 def statements(row: nt.Row) -> list[nt.Row]:
-    """The parts of a row, each with the words before or between that cannot stand without it."""
+    """Return the parts of a row, each with the words that belong to it."""
     groups: list[list[nt.Node]] = []
     for part in row.parts:
         clings = isinstance(part, nt.Words) or (groups and isinstance(groups[-1][-1], nt.Words))
@@ -84,7 +84,7 @@ def statements(row: nt.Row) -> list[nt.Row]:
 
 
 def packed(row: nt.Row, fits: Callable[[nt.Row], bool]) -> list[nt.Row]:
-    """The statements of a row on as few lines as ``fits`` allows."""
+    """Return the statements of a row on as few lines as ``fits`` permits."""
     lines: list[nt.Row] = []
     for statement in statements(row):
         longer = nt.Row((*lines[-1].parts, *statement.parts)) if lines else statement
@@ -96,12 +96,12 @@ def packed(row: nt.Row, fits: Callable[[nt.Row], bool]) -> list[nt.Row]:
 
 
 def steps_are(numbers: list[int]) -> str:
-    """``Steps 1–3, 7 are`` or ``Step 4 is``."""
+    """Return ``Steps 1–3, 7 are`` or ``Step 4 is``."""
     return f"Steps {ranges(numbers)} are" if len(numbers) > 1 else f"Step {numbers[0]} is"
 
 
 def chain(step: md.Step, before: md.Step | None) -> tuple[nt.Node | None, list[tuple[str, nt.Node]], nt.Node | None]:
-    """First side (None where the step before has the same), the links of the relation, or the whole as it is."""
+    """Return the first side (None if the step before has the same) and the links of a relation, or another formula."""
     formula = step.formula
     if not isinstance(formula, nt.Relation):
         return None, [], formula
@@ -111,7 +111,7 @@ def chain(step: md.Step, before: md.Step | None) -> tuple[nt.Node | None, list[t
 
 
 def depth(values: object) -> int:
-    """How many levels of nesting: a number has none, a vector one, a matrix two."""
+    """Return the number of levels of nesting: a number has none, a vector one, a matrix two."""
     levels = 0
     while isinstance(values, (tuple, list)):
         levels += 1
@@ -120,18 +120,18 @@ def depth(values: object) -> int:
 
 
 def as_rows(values: Any) -> list[list[Any]]:
-    """A number, vector or matrix as rows."""
+    """Return a number, vector or matrix as rows."""
     rows = {0: lambda: [[values]], 1: lambda: [list(values)], 2: lambda: [list(row) for row in values]}
     return rows[depth(values)]()
 
 
 def entry(x: object) -> nt.Node:
-    """An entry of an array, which is a node or digits, as a node."""
+    """Return an entry of an array, a node or digits, as a node."""
     return x if isinstance(x, nt.Node) else nt.Decimal(str(x))
 
 
 def sheets(values: md.Values) -> Iterator[tuple[tuple[int, ...], md.Values]]:
-    """The matrices of a deeper array with their leading indices (counted from 1); others as they are."""
+    """Yield the matrices of a deeper array with their leading indices (counted from 1), or another array itself."""
     if depth(values.exact) <= 2:
         yield (), values
         return
@@ -143,7 +143,7 @@ def sheets(values: md.Values) -> Iterator[tuple[tuple[int, ...], md.Values]]:
 
 
 def all_integers(values: object) -> bool:
-    """Return whether every exact entry is a whole number, so that decimals would only repeat it."""
+    """Return whether every exact entry is an integer, so that decimals would only repeat it."""
     if isinstance(values, (tuple, list)):
         return all(all_integers(v) for v in values)
     body = values.body if isinstance(values, nt.Neg) else values
@@ -151,14 +151,14 @@ def all_integers(values: object) -> bool:
 
 
 def indexed(symbol: nt.Node, index: tuple[int, ...]) -> nt.Node:
-    """``symbol`` with the leading indices of a sheet."""
+    """Return ``symbol`` with the leading indices of a sheet."""
     if not index or not isinstance(symbol, nt.Name):
         return symbol
     return nt.Name(symbol.base, (*symbol.sub, *map(nt.node, index)), symbol.role, symbol.bold)
 
 
 def runs(block: md.Table) -> list[tuple[md.Text, int, int]]:
-    """Groups of neighbouring columns: heading, first column, one past the last."""
+    """Return groups of neighbouring columns: heading, first column, one past the last."""
     runs: list[tuple[md.Text, int, int]] = []
     for i, column in enumerate(block.columns):
         if runs and column.group and runs[-1][0] == column.group:
@@ -169,6 +169,6 @@ def runs(block: md.Table) -> list[tuple[md.Text, int, int]]:
 
 
 def heading(column: md.Column, shown: Callable[[md.Text], str] = plain_text) -> str:
-    """The title of a column, after that of its group."""
+    """Return the title of a column, after that of its group."""
     group = shown(column.group)
     return f"{group}: {shown(column.title)}" if group else shown(column.title)

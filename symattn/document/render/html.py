@@ -1,6 +1,6 @@
-"""A document as a page of HTML: nothing is loaded, formulas are MathML, and without its script nothing is missing.
+"""A document as a page of HTML: nothing is loaded, formulas are MathML, and the page is complete without its script.
 
-Every document has the same layout: a bar with the numbers and titles of its sections, formulas and arrays in the main
+All documents have the same layout: a bar with the numbers and titles of sections, formulas and arrays in the main
 column, and reasons, remarks and grades in the margin.
 """
 
@@ -18,14 +18,14 @@ from symattn.document import notation as nt
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.measure import width
 from symattn.document.render import common
-from symattn.document.render.html_arrays import array_of, cells_of, heat, told_of
+from symattn.document.render.html_arrays import array_of, attributes_of, cells_of, heat
 from symattn.document.render.html_style import MATHEMATICS, STYLE, WHOLE, read
 from symattn.document.render.mathml import link, mathml
 from symattn.document.tex import tex
 from symattn.document.text import text as plain
 
-_LINE = 44.0  # em of a formula, beyond which its sides stand under each other
-_BAR = 12  # sections whose titles stand in a bar
+_LINE = 44.0  # em of a formula; the sides of a longer one are printed one below the other
+_BAR = 12  # the most sections whose titles are shown in a bar
 _MARKS = {
     Grade.COQ: "∎", Grade.PROVED: "∎", Grade.ARGUED: "∴", Grade.CHECKED: "✓", Grade.TESTED: "✓", Grade.ENCLOSED: "✓",
     Grade.SAMPLED: "≈", Grade.REFUTED: "✗", Grade.UNDECIDED: "?",
@@ -42,10 +42,10 @@ def render(
     state: Mapping[str, str] | None = None,
     script: str = "",
 ) -> str:
-    """The document as a whole page, or as a ``fragment``: one element that brings its own style.
+    """Render the document as a whole page, or as a ``fragment``: one element with its own style.
 
-    ``shown`` tells the same document apart from others of it in one page, by the names within it. A page that computes
-    does so by the ``script`` of that name, from its ``state``.
+    ``shown`` distinguishes the names of several copies of a document within one page. A page that computes runs the
+    ``script`` of that name, from its ``state``.
     """
     mark = common.comment(common.made(document.command))
     document = document if document.page is None else replace(document, blocks=document.page(), page=None)
@@ -60,7 +60,7 @@ def render(
 
 
 def _page(command: str, title: md.Text, inside: str, scripts: Collection[str]) -> str:
-    """A whole page around what is ``inside``; the scripts run at its end."""
+    """Return a whole page around ``inside``; the scripts run at its end."""
     view = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
     formulas = MATHEMATICS if "<math" in inside or len(scripts) > 1 else ""  # scripts that compute write formulas
     style = f"<style>{STYLE}\n{WHOLE}{formulas}</style>"
@@ -71,7 +71,7 @@ def _page(command: str, title: md.Text, inside: str, scripts: Collection[str]) -
 
 
 class _Writer:
-    """The sections of one document; what has a name within the page has that of the document in it."""
+    """A writer of one document; names within the page start with a prefix of the document."""
 
     def __init__(self, document: md.Document, shown: int, fragment: bool) -> None:
         self.document = document
@@ -85,11 +85,11 @@ class _Writer:
         self.numbers = iter(result)
 
     def classes(self) -> list[str]:
-        """The classes of the whole: walks show one step at a time."""
+        """Return the classes of the whole; ``one``: walks show one step at a time."""
         if not self.document.title:
             return ["symattn", "bare"]
-        one = self.bar and self.document.kind == "walk"
-        return ["symattn", *([] if self.bar else ["alone"]), *(["one"] if one else [])]
+        stepwise = self.bar and self.document.kind == "walk"
+        return ["symattn", *([] if self.bar else ["alone"]), *(["one"] if stepwise else [])]
 
     def body(self) -> str:
         result = [self.head()]
@@ -102,8 +102,8 @@ class _Writer:
         return "\n".join(part for part in (*result, self.foot()) if part)
 
     def sections(self) -> list[list[tuple[md.Block, int]]]:
-        """The blocks with their numbers, split before each heading of level 1; on pages that show one step at a time
-        what stands before the first is a remark on it."""
+        """Return the blocks with their numbers, split before each heading of level 1; on pages that show one step at a
+        time, paragraphs before the first become remarks on it."""
         result: list[list[tuple[md.Block, int]]] = [[]]
         for block, number in common.numbered(self.document):
             if isinstance(block, md.Heading) and block.level == 1:
@@ -115,7 +115,7 @@ class _Writer:
         return [section for section in result if section]
 
     def place(self, heading: md.Block) -> str:
-        """The name of a section within the page: ``step-5`` where it is a whole one."""
+        """Return the name of a section within the page: ``step-5`` in a whole page."""
         number = next(n for n, h in self.titles if h is heading)
         return f"step-{number}" if self.bar else f"{self.prefix}-{number}"
 
@@ -130,17 +130,17 @@ class _Writer:
         return f"<header><div>{title}{below}</div>{bar}</header>" if title or below else ""
 
     def section(self, blocks: list[tuple[md.Block, int]]) -> str:
-        """Runs of blocks with their margins; each line of a derivation has one of its own."""
+        """Return runs of blocks with their margins; each line of a derivation has its own."""
         result: list[str] = []
         main: list[str] = []
         side: list[str] = []
-        known: dict[Evidence, list[str]] = {}
+        grades: dict[Evidence, list[str]] = {}
 
         def flush() -> None:
-            side.extend(_grade(evidence, ": " + ", ".join(dict.fromkeys(of))) for evidence, of in known.items())
+            side.extend(_grade(evidence, ": " + ", ".join(dict.fromkeys(of))) for evidence, of in grades.items())
             result.extend([f'<div class="main">{_in_rows(main)}</div>'] if main or side else [])
             result.extend([f'<div class="side">{"".join(side)}</div>'] if side else [])
-            for part in (main, side, known):
+            for part in (main, side, grades):
                 part.clear()
 
         for block, number in blocks:
@@ -151,14 +151,14 @@ class _Writer:
                 side.append(f"<aside>{prose(block.text)}</aside>")
             else:
                 main.append(self.block(block))
-                self.graded(block, known)
+                self.graded(block, grades)
         flush()
         return "".join(result)
 
-    def graded(self, block: md.Block, known: dict[Evidence, list[str]]) -> None:
-        """Remember the grade of an array with its name, where grades stand in the margin."""
+    def graded(self, block: md.Block, grades: dict[Evidence, list[str]]) -> None:
+        """Add the grade of an array, with its name, to ``grades`` if they are printed in the margin."""
         if self.margin and isinstance(block, md.Values) and block.evidence:
-            known.setdefault(block.evidence, []).append((block.title or block.name).lower())
+            grades.setdefault(block.evidence, []).append((block.title or block.name).lower())
 
     def heading(self, block: md.Heading) -> str:
         number, _ = next(self.numbers)
@@ -215,7 +215,7 @@ class _Writer:
 
     # -- arrays --------------------------------------------------------------------------------------------------------
     def values(self, block: md.Values) -> str:
-        """The array in its forms; which is seen is chosen by buttons that need no script."""
+        """Return the array in its forms, with buttons that choose one without a script."""
         title = escape(block.title or block.name)
         reason = f" · {prose(block.reason)}" if block.reason else ""
         caption = f"{title}{reason}{'' if self.margin or not block.evidence else _grade(block.evidence)}"
@@ -223,13 +223,13 @@ class _Writer:
             self.sheet(sheet, common.indexed(block.symbol, index), self.origin(block, index))
             for index, sheet in common.sheets(block)
         )
-        of, result = block.origin, told_of(block)
+        of, attributes = block.origin, attributes_of(block)
         large = ' class="large"' if of and not of.rule and common.all_integers(block.exact) else ""
-        return f"<figure{large}{result}><figcaption>{caption}</figcaption>{shown}</figure>"
+        return f"<figure{large}{attributes}><figcaption>{caption}</figcaption>{shown}</figure>"
 
     @staticmethod
     def origin(block: md.Values, index: tuple[int, ...]) -> md.Origin | None:
-        """Where the entries of one sheet come from."""
+        """Return the origin of the entries of one sheet."""
         if block.origin is None:
             return None
         places, letters = block.origin.places, block.origin.letters
@@ -248,21 +248,21 @@ class _Writer:
         named = [[x.partition(" data-n=")[0] for x in row] for row in cells] if cells else None
         for i, (name, array) in enumerate(forms.items()):
             sign = "=" if i == 0 else "≈" if name == "decimal" else ""
-            said = ""
+            caption = ""
             if len(forms) > 1:
                 tick = " checked" if i == 0 else ""
                 which = f'name="{group}" id="{group}-{i}" data-form="{escape(name, quote=True)}"'
                 buttons += f'<input type="radio" {which}{tick}>'
                 buttons += f'<label for="{group}-{i}">{escape(name)}</label>'
-                said = f'<span class="said">{escape(name)}</span>'
+                caption = f'<span class="said">{escape(name)}</span>'
             roomy = " roomy" if i == 0 and len(forms) > 1 else ""
             inner = array_of(symbol, sign, array, values.factors if i == 0 else (), cells if i == 0 else named)
-            shown += f'<div class="form wide{roomy}">{said}{inner}</div>'
+            shown += f'<div class="form wide{roomy}">{caption}{inner}</div>'
         return f'<div class="forms">{buttons}{shown}</div>'
 
 
 def _in_rows(parts: list[str]) -> str:
-    """Arrays that follow each other stand side by side where there is room."""
+    """Join parts; consecutive arrays are placed side by side if there is room."""
     result, row = "", ""
     for part in [*parts, ""]:
         if part.startswith("<figure"):
@@ -275,7 +275,7 @@ def _in_rows(parts: list[str]) -> str:
 
 # -- text --------------------------------------------------------------------------------------------------------------
 def prose(text: md.Text) -> str:
-    """Running text."""
+    """Return running text as HTML."""
     return "".join(map(_inline, text)).strip()
 
 
@@ -293,7 +293,7 @@ def _assumption(item: md.Assumption) -> str:
 
 
 def _grade(evidence: Evidence | None, of: str = "") -> str:
-    """The grade, and what it is ``of``; it opens to what it means and where it holds."""
+    """Return the grade and what it is ``of``; it opens to show its meaning and where it holds."""
     if evidence is None:
         return ""
     grade = evidence.grade
@@ -306,7 +306,7 @@ def _grade(evidence: Evidence | None, of: str = "") -> str:
 
 # -- formulas ----------------------------------------------------------------------------------------------------------
 def _lines_of(block: md.Steps, number: int) -> str:
-    """The lines of a derivation, aligned at their signs, each with its reason and grade in the margin."""
+    """Return the lines of a derivation, aligned at their signs, each with its reason and grade in the margin."""
     lines, before = "", None
     for i, step in enumerate(block.items):
         why = f'<div class="side why">{prose(step.reason)}{_grade(step.evidence)}</div>'
@@ -318,7 +318,7 @@ def _lines_of(block: md.Steps, number: int) -> str:
 
 
 def _sides(step: md.Step, before: md.Step | None) -> str:
-    """The first side, and what follows it; sides that are too long for one line stand under each other."""
+    """Return the first side and the others, one below the other if they are too long for one line."""
     first, links, whole = common.chain(step, before)
     if whole is not None:
         parts = common.packed(whole, lambda r: width(r) <= _LINE) if isinstance(whole, nt.Row) else [whole]
@@ -326,10 +326,8 @@ def _sides(step: md.Step, before: md.Step | None) -> str:
     head = "" if first is None else mathml(first)
     sides = [(f"<mrow>{link(sign, side)}</mrow>", f"{sign} {plain(side)}") for sign, side in links]
     if sum(width(side) + 1.4 for _, side in links) <= _LINE:
-        sides = [(f"<mrow>{''.join(shown for shown, _ in sides)}</mrow>", " ".join(said for _, said in sides))]
-    rest = "".join(
-        f'<math display="block" alttext="{escape(said, quote=True)}">{inner}</math>' for inner, said in sides
-    )
+        sides = [(f"<mrow>{''.join(shown for shown, _ in sides)}</mrow>", " ".join(alt for _, alt in sides))]
+    rest = "".join(f'<math display="block" alttext="{escape(alt, quote=True)}">{inner}</math>' for inner, alt in sides)
     return f'<div class="first">{head}</div><div class="rest">{rest}</div>'
 
 
@@ -344,7 +342,7 @@ def _result(block: md.Result) -> str:
 
 
 def _lines(formula: nt.Node) -> str:
-    """A formula of its own, broken where it is too long."""
+    """Return a displayed formula, broken if it is too long."""
     if width(formula) <= _LINE:
         return mathml(formula)
     if isinstance(formula, nt.Row):
@@ -372,6 +370,6 @@ def _tr(block: md.Table, number: int, row: tuple[md.Text, ...]) -> str:
 
 
 def _td(text: md.Text) -> str:
-    """A fraction that fills its cell has a bar, as elsewhere on the page."""
+    """Return a cell; a formula that fills it has fractions with bars."""
     first = text[0] if len(text) == 1 else ""
     return mathml(first, tall=True) if isinstance(first, nt.Node) else prose(text)

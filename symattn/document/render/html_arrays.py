@@ -14,8 +14,8 @@ from symattn.document.render.common import as_rows, depth, entry
 from symattn.document.render.mathml import fence, mathml, show
 from symattn.document.text import text as plain
 
-_THICK, _FAINT = 14.0, 0.8  # pixels of the weight 1, and below which a line is dotted
-_DARK = 0.6  # from this weight on numbers have the colour of the paper
+_THICK, _FAINT = 14.0, 0.8  # pixels of a line for the weight 1; thinner lines than ``_FAINT`` are dotted
+_DARK = 0.6  # numbers of larger weights have the colour of the paper
 _SUM = '<th scope="col" class="sum">sum</th>'
 _LEFT, _RIGHT, _TALL = 44.0, 186.0, 62.0
 
@@ -24,41 +24,41 @@ Cells = list[list[str]]
 
 
 def cells_of(origin: md.Origin, values: md.Values) -> Cells:
-    """The attributes of each cell: its name in the page, its letter, its exact value and its decimal, as text."""
+    """Return the attributes of each cell: its name in the page, its letter, its exact value and its decimal."""
     rows = zip(*(as_rows_of(x, values.exact) for x in (origin.places, origin.letters)), strict=True)
     entries = zip(as_rows(values.exact), as_rows(values.decimal), strict=True)
     return [
-        [cell(origin.array, *four) for four in zip(*pair, *both, strict=True)]
-        for pair, both in zip(rows, entries, strict=True)
+        [cell(origin.array, *four) for four in zip(*pair, *values_of_row, strict=True)]
+        for pair, values_of_row in zip(rows, entries, strict=True)
     ]
 
 
-def told_of(values: md.Values) -> str:
-    """The attributes of an array: its name in the page, its letter and its colour, and how its entries are made."""
+def attributes_of(values: md.Values) -> str:
+    """Return the attributes of an array: its name in the page, its letter and colour, and the rule for its entries."""
     if values.origin is None:
         return ""
     letter = values.origin.symbol
-    result = {"array": values.origin.array, "of": " ".join(values.origin.rule), "symbol": plain(letter)}
-    result |= {"role": letter.role} if isinstance(letter, nt.Name) and letter.role else {}
-    return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in result.items())
+    attributes = {"array": values.origin.array, "of": " ".join(values.origin.rule), "symbol": plain(letter)}
+    attributes |= {"role": letter.role} if isinstance(letter, nt.Name) and letter.role else {}
+    return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in attributes.items())
 
 
 def as_rows_of(nested: Any, like: object) -> list[list[Any]]:
-    """Nested places or letters as rows, as ``like`` is nested."""
+    """Return nested places or letters as rows, if the array ``like`` is nested like them."""
     levels = depth(like)
     return [[nested]] if levels == 0 else [list(nested)] if levels == 1 else [list(row) for row in nested]
 
 
 def cell(array: str, place: tuple[int, ...], letter: nt.Node, exact: object, decimal: object) -> str:
-    """The attributes of one cell."""
+    """Return the attributes of one cell."""
     value, digits = (plain(entry(x)) for x in (exact, decimal))
-    result = {"c": "-".join((array, *map(str, place))), "n": plain(letter), "t": value}
-    result |= {"d": digits} if digits != value else {}
-    return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in result.items())
+    attributes = {"c": "-".join((array, *map(str, place))), "n": plain(letter), "t": value}
+    attributes |= {"d": digits} if digits != value else {}
+    return "".join(f' data-{key}="{escape(text, quote=True)}"' for key, text in attributes.items())
 
 
 def array_of(symbol: nt.Node, sign: str, array: object, factors: Iterable[md.Values], cells: Cells | None) -> str:
-    """symbol = factors = entries; the numbers of a matrix stand under each other."""
+    """Return the formula symbol = factors = entries, with the entries of a matrix in a grid."""
     inner = _grid(array, cells)
     if sign:
         parts = [_grid(f.exact, cells_of(f.origin, f) if f.origin else None) for f in factors]
@@ -75,7 +75,7 @@ def _shape(array: object) -> tuple[int, ...]:
 
 
 def _grid(array: object, cells: Cells | None) -> str:
-    """A number, or a vector or matrix in square brackets."""
+    """Return a number, or a vector or matrix in square brackets."""
     rows = [[show(entry(x), False) for x in row] for row in as_rows(array)]
     if depth(array) == 0:
         return rows[0][0]
@@ -89,7 +89,7 @@ def _grid(array: object, cells: Cells | None) -> str:
 
 # -- weights ---------------------------------------------------------------------------------------------------------
 def heat(block: md.Heat) -> str:
-    """The heat map, with the exact weight above its decimal in each cell, and the arrows beside it."""
+    """Return the heat map, with the exact weight above its decimal in each cell, and the pictures of arrows."""
     keys = "".join(f'<th scope="col">{_label(k)}</th>' for k in block.columns)
     assert block.origin is not None
     origins = block.origin.places, block.origin.letters
@@ -98,7 +98,7 @@ def heat(block: md.Heat) -> str:
     caption = "Weights: how much of each key a query takes"
     table = f"<caption>{caption}</caption><thead><tr><td></td>{keys}{_SUM}</tr></thead><tbody>{body}</tbody>"
     pictures = "".join(map(_arrows, block.rows, [block.columns] * len(block.rows), block.decimal))
-    figure = f'<figure class="wide"{told_of(block)}><table class="heat">{table}</table></figure>'
+    figure = f'<figure class="wide"{attributes_of(block)}><table class="heat">{table}</table></figure>'
     return f'{figure}<figure class="arrows">{pictures}</figure>'
 
 
@@ -115,7 +115,7 @@ def _row(query: nt.Node, exact: Any, decimal: Any, places: Any, letters: Any, to
 
 
 def number(digits: str) -> float:
-    """The weight that digits name, between 0 and 1; 0 where they name none."""
+    """Return the weight in ``digits``, between 0 and 1, or 0 if they are not a number."""
     try:
         return min(max(float(digits), 0.0), 1.0)
     except (TypeError, ValueError):
@@ -123,7 +123,7 @@ def number(digits: str) -> float:
 
 
 def decimal_of(digits: str) -> str:
-    """Digits as text of a page: 6.03·10⁻⁶."""
+    """Return digits as text of a page: 6.03·10⁻⁶."""
     mantissa, _, power = plain(entry(digits)).partition("e")
     raised = "".join(SUPERSCRIPTS[c] for c in str(int(power))) if power else ""
     return escape(f"{mantissa}·10{raised}" if power else mantissa)
@@ -134,20 +134,20 @@ def _label(letter: nt.Node) -> str:
 
 
 def _arrows(query: nt.Node, keys: tuple[nt.Node, ...], weights: Any) -> str:
-    """One query on the left, its keys on the right."""
+    """Draw one query on the left, its keys on the right."""
     high, middle = _TALL * len(keys), _TALL * len(keys) / 2
     result = "".join(_arrow(middle, _TALL * (j + 0.5), number(w)) for j, w in enumerate(weights))
     for j, (key, weight) in enumerate(zip(keys, weights, strict=True)):
         y = _TALL * (j + 0.5)
         result += _text(194, y + 2, key) + f'<text class="small" x="194" y="{y + 20:g}" fill="var(--sa-mute)">'
         result += f"{decimal_of(weight)}</text>"
-    said = ", ".join(f"{decimal_of(w)} on {escape(plain(k))}" for k, w in zip(keys, weights, strict=True))
-    name = f"{escape(plain(query))} takes {said}"
+    shares = ", ".join(f"{decimal_of(w)} on {escape(plain(k))}" for k, w in zip(keys, weights, strict=True))
+    name = f"{escape(plain(query))} takes {shares}"
     return f'<svg viewBox="0 0 270 {high:g}" role="img" aria-label="{name}">{_text(8, middle + 5, query)}{result}</svg>'
 
 
 def _arrow(y0: float, y1: float, weight: float) -> str:
-    """A line as thick as its weight with a head, or dotted where it would be too thin to be seen."""
+    """Draw an arrow as thick as its weight, or dotted if it would be too thin to be seen."""
     wide, long = _THICK * weight, hypot(_RIGHT - _LEFT, y1 - y0)
     dx, dy = (_RIGHT - _LEFT) / long, (y1 - y0) / long
     reach = max(7.0, wide * 1.2)

@@ -1,4 +1,4 @@
-"""The style, the fonts and the script of pages, which stand beside this module as files."""
+"""The style, the fonts and the script of pages, which are files in the folder ``web``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WEB = Path(__file__).parent / "web"
 
 
 def read(name: str) -> str:
-    """A file of the page."""
+    """Return a file of the folder ``web``."""
     return (WEB / name).read_text(encoding="utf-8").strip()
 
 
@@ -30,16 +30,16 @@ _FORMS = "".join(
 _LETTERS = "".join(f".symattn .r-{role}{{color:var(--sa-{role})}}" for role in ROLES)
 
 STYLE = f"{read('page.css')}\n.symattn{{{_ROLES}}}{_LETTERS}{_FORMS}"
-"""The rules of every page; each speaks of what is within ``.symattn`` alone, so that a fragment changes no other.
+"""The rules of every page; all apply only within ``.symattn``, so that a fragment does not change the page around it.
 
-A fragment is light, and dark in a page that says so: by ``data-theme``, ``dark`` or ``auto``, as themes of Sphinx do,
-or as dark notebooks do. One without a title, such as an array, takes no more room than it needs.
-Print has no ligatures, since Firefox gives them no letters in a PDF, so that "float32" could not be searched there.
+A fragment is light, or dark in a page that is: by ``data-theme``, ``dark`` or ``auto``, like themes of Sphinx, or like
+dark notebooks. One without a title, such as an array, takes no more room than it needs.
+Print has no ligatures, since Firefox does not map them to letters in a PDF, where "float32" could not be searched.
 """
 
 WHOLE = read("whole.css") + _font("SA Serif", 400, "serif.woff2") + _font("SA Serif", 600, "serif-bold.woff2")
-"""What a whole page adds: its paper, and Source Serif 4, cut down to the signs that pages have (``web/OFL.txt`` is the
-licence of the fonts)."""
+"""The additional rules of a whole page: its paper, and a subset of Source Serif 4 with the signs of pages
+(``web/OFL.txt`` is the licence of the fonts)."""
 
 MATHEMATICS = _font("SA Math", 400, "math.woff2")
-"""What a page with formulas adds: STIX Two Math, cut down likewise."""
+"""The additional rules of a page with formulas: a subset of STIX Two Math."""

@@ -1,4 +1,4 @@
-"""A document as JSON: ``schema`` 1, stable order of keys."""
+"""A document as JSON: ``schema`` 1, with a stable order of keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA = 1
 
 
 def render(document: md.Document) -> str:
-    """The document as JSON text. ``document.record`` adds keys and overrides those made from the blocks."""
+    """Render the document as JSON. ``document.record`` adds keys and overrides those made from the blocks."""
     whole = {**_common(document), **_from_blocks(document), **document.record}
     return json.dumps(record(whole), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -33,7 +33,7 @@ def _common(document: md.Document) -> Record:
 
 
 def _from_blocks(document: md.Document) -> Record:
-    """Return what the kind of document promises, empty lists included, and what else there is."""
+    """Return the keys that a kind of document always has, perhaps with empty lists, and those of its blocks."""
     result: dict[str, list[Any]] = {key: [] for key in _PROMISED.get(document.kind, ())}
     for block in document.blocks:
         key, entries = _entries(block)
@@ -93,7 +93,7 @@ def _values(block: md.Values) -> Record:
 
 
 def _code(entries: object) -> Any:
-    """Exact entries as strings that ``sympy.sympify`` reads."""
+    """Return exact entries as strings that ``sympy.sympify`` reads."""
     if isinstance(entries, (tuple, list)):
         return [_code(e) for e in entries]
     return text(entries, ascii=True) if isinstance(entries, nt.Node) else entries

@@ -1,7 +1,7 @@
-r"""A document as LaTeX: whole, or as a fragment to ``\input``.
+r"""A document as LaTeX: a whole file, or a fragment to ``\input``.
 
-A fragment needs ``amsmath`` and ``amssymb`` (its first lines say so, and name ``graphicx`` where something had to be
-shrunk); it defines no macro, numbers nothing by itself, and stays out of the author's equation counter.
+A fragment needs ``amsmath`` and ``amssymb`` (its first lines say so, and add ``graphicx`` if something had to be
+shrunk); it defines no macro, numbers nothing by itself, and does not use the author's equation counter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LETTERS = {"left": "l", "right": "r", "centre": "c"}
 
 
 def table(writer: LatexWriter, block: md.Table) -> str:
-    """A centred table, no wider than the line: headings over groups, the shaded rows tinted (marked in fragments)."""
+    """Return a centred table, no wider than the line, with headings over groups; shaded rows are tinted or marked."""
     letters = "".join(_LETTERS[c.align] for c in block.columns)
     rules = ("\\hline", "\\hline", "\\hline") if writer.fragment else ("\\toprule", "\\midrule", "\\bottomrule")
     lines = [f"\\begin{{tabular}}{{@{{}}{letters}@{{}}}}", rules[0], *_groups(writer, block)]
@@ -97,18 +97,18 @@ _MACROS = r"""% reason, grade and number of a step, flush right; they move to th
 
 
 def preamble() -> str:
-    """Packages, colours and macros of a whole document."""
+    """Return packages, colours and macros of a whole document."""
     colours = [f"\\definecolor{{{name}}}{{HTML}}{{{value}}}" for name, value in (*COLOURS.values(), _GREY)]
     return "\n".join([_HEAD, *colours, _MACROS])
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------
 _DOUBTFUL = {Grade.SAMPLED: "SAk", Grade.REFUTED: "SAq", Grade.UNDECIDED: "SAq"}
-_LISTED = 76  # characters of typewriter type in a line
+_LISTED = 76  # characters of monospaced type in a line
 
 
 def render(document: md.Document, *, fragment: bool = False) -> str:
-    """The document for pdflatex; ``fragment`` leaves out preamble, title page and colours."""
+    """Render the document for pdflatex; ``fragment`` leaves out preamble, title page and colours."""
     writer = LatexWriter(fragment)
     body = writer.body(document)
     comment = "% " + made(document.command).replace("\n", " ")
@@ -120,11 +120,11 @@ def render(document: md.Document, *, fragment: bool = False) -> str:
 
 
 class LatexWriter:
-    """How words, formulas and reasons look: with our colours and macros, or plain in a fragment."""
+    """A writer of words, formulas and reasons: with our colours and macros, or plain in a fragment."""
 
     def __init__(self, fragment: bool) -> None:
         self.fragment = fragment
-        self.nested = False  # whether headings of the second level stand below those of the first
+        self.nested = False  # whether there are headings of the second level
 
     def tex(self, x: nt.Node, inline: bool = False) -> str:
         return tex(x, colours=not self.fragment, inline=inline)
@@ -143,7 +143,7 @@ class LatexWriter:
         return f"{{\\small {shown}}}" if self.fragment else f"{{\\small\\color{{SAg}}{shown}}}"
 
     def graded(self, shown: str, grade: Grade) -> str:
-        """Words about evidence; what has not been proved or checked is not in green."""
+        """Return words about evidence, in green only if it was proved or checked."""
         if self.fragment:
             return f"\\emph{{{shown}}}"
         colour = f"[{_DOUBTFUL[grade]}]" if grade in _DOUBTFUL else ""
@@ -158,7 +158,7 @@ class LatexWriter:
         return f"\\tag*{{{self.small(why)}\\quad({number})}}"
 
     def fit(self, shown: str, room: float | None = None) -> str:
-        """``shown`` shrunk to ``room`` em, or to the line, where it is wider."""
+        """Return ``shown``, shrunk to ``room`` em, or to the line, if it is wider."""
         limit = "\\linewidth" if room is None else f"{room:.1f}em"
         if not self.fragment:
             return f"\\SAfit[{limit}]{{{shown}}}"
@@ -234,7 +234,7 @@ class LatexWriter:
         return "\n".join([heading, "\\begin{itemize}", *items, "\\end{itemize}"])
 
     def listing(self, text: str) -> str:
-        """Lines as they are, in typewriter type (``verbatim`` would stumble over Unicode); long ones are shrunk."""
+        """Return lines verbatim in monospaced type (``verbatim`` cannot print Unicode); long ones are shrunk."""
         lines = [self.listed(line) for line in text.splitlines()]
         return "\\begin{flushleft}\\small\n" + "\\\\\n".join(lines) + "\n\\end{flushleft}"
 
@@ -244,28 +244,28 @@ class LatexWriter:
 
 
 def code(text: str) -> str:
-    """A command or a name in typewriter type, hyphens kept apart."""
+    """Return a command or a name in monospaced type, without joining hyphens to dashes."""
     return f"\\texttt{{{escape_text(text)}}}"
 
 
-# -- steps, results and values that fit the page -----------------------------------------------------------------------
+# -- steps, results and values, fitted to the page ---------------------------------------------------------------------
 _LINE = 39.0  # em in a line of our documents
 _FRAGMENT_LINE = 33.0  # em in a line of LaTeX's own classes at 10 pt
-_INDENT = 3.0  # of values, and of a result within its box
-_HEADING = 84  # characters of name, reason and evidence on one line
+_INDENT = 3.0  # em, of values, and of a result within its box
+_HEADING = 84  # the most characters of name, reason and evidence on one line
 _LETTER = re.compile(r"\b([A-Za-z])(?:_([A-Za-z0-9]+))?(?= ?[=≤<≥>∈])|\b([A-Za-z])_([A-Za-z0-9]+)\b")
 
 _INDEXED = re.compile(r"(?<![\w./-])([dnh])_(k|v|q|kv|model|s|r|n)(?![\w./-]*[_(])")
 
 
 def setter(writer: LatexWriter, indent: float = 0.0) -> Setter:
-    """Breaks lines where they are full, and shrinks what cannot be broken."""
+    """Return the setter that breaks formulas into lines, and shrinks those that cannot be broken."""
     line = (_FRAGMENT_LINE if writer.fragment else _LINE) - indent
     return Setter(writer.tex, lambda shown, room: writer.fit(f"$\\displaystyle {shown}$", room), line)
 
 
 def steps(writer: LatexWriter, block: md.Steps, number: int) -> str:
-    """An ``align*`` whose rows carry their reasons and numbers as tags."""
+    """Return an ``align*`` with reasons and numbers as tags of its rows."""
     lines = setter(writer)
     rows = []
     before: md.Step | None = None
@@ -278,7 +278,7 @@ def steps(writer: LatexWriter, block: md.Steps, number: int) -> str:
 
 
 def result(writer: LatexWriter, block: md.Result) -> str:
-    """The formulas in a tinted box, the evidence in its title bar; in fragments under a bold title."""
+    """Return the formulas in a tinted box with the evidence in its title bar; in fragments under a bold title."""
     body = "\n".join(f"\\[ {centred(setter(writer, _INDENT), f)} \\]" for f in block.formulas)
     text = writer.prose(block.text)
     if text and not writer.fragment:
@@ -298,7 +298,7 @@ def _evidence(writer: LatexWriter, evidence: Evidence) -> str:
 
 
 def evidence_text(evidence: Evidence) -> str:
-    """The words of evidence, sizes such as n and d_k set as formulas."""
+    """Return the words of evidence, with sizes such as n and d_k as formulas."""
     out, end, words = "", 0, str(evidence)
     for match in _LETTER.finditer(words):
         letter, sub = match[1] or match[3], match[2] or match[4]
@@ -309,7 +309,7 @@ def evidence_text(evidence: Evidence) -> str:
 
 
 def sentence(words: str) -> str:
-    """Running text, letters with an index such as d_k set as formulas."""
+    """Return running text, with letters with an index, such as d_k, as formulas."""
     out, end = "", 0
     for match in _INDEXED.finditer(words):
         sub = match[2] if len(match[2]) == 1 else rf"\mathrm{{{match[2]}}}"
@@ -318,7 +318,7 @@ def sentence(words: str) -> str:
 
 
 def values(writer: LatexWriter, block: md.Values) -> str:
-    """A heading with reason and grade, and the array: exact, decimal and the others."""
+    """Return a heading with reason and grade, and the array: exact, decimal and the others."""
     reason = writer.prose(block.reason)
     grade = writer.graded(evidence_text(block.evidence), block.evidence.grade) if block.evidence else ""
     called = block.title or block.name

@@ -12,7 +12,7 @@ NBSP = "\u00a0"  # stands for a space within a formula while lines are wrapped
 
 
 def width(line: str) -> int:
-    """Columns that ``line`` takes: colours and combining marks take none, wide East Asian letters two."""
+    """Return the columns that ``line`` takes: colours and combining marks none, wide East Asian letters two."""
     text = plain(line)
     return len(text) if text.isascii() else sum(map(_columns, text))
 
@@ -25,14 +25,14 @@ def _columns(c: str) -> int:
 
 
 def pad(line: str, columns: int, align: str = "left") -> str:
-    """``line`` filled with spaces to ``columns``."""
+    """Fill ``line`` with spaces to ``columns``."""
     space = max(columns - width(line), 0)
     before = {"left": 0, "right": space, "centre": space // 2}[align]
     return " " * before + line + " " * (space - before)
 
 
 def wrap(text: str, columns: int) -> list[str]:
-    """Lines of at most ``columns`` where words allow it; a formula breaks only where it is longer than a line."""
+    """Break text into lines of at most ``columns`` if its words permit; only formulas longer than a line are broken."""
     lines: list[str] = []
     for word in text.split(" "):
         if lines and width(lines[-1]) + 1 + width(word) <= columns:
@@ -45,8 +45,8 @@ def wrap(text: str, columns: int) -> list[str]:
     return [line.replace(NBSP, " ") for line in lines]
 
 
-def beside(left: str, right: str, columns: int) -> list[str]:
-    """``left`` and, flush right, ``right``: on one line where both fit."""
+def left_and_right(left: str, right: str, columns: int) -> list[str]:
+    """Return ``left`` and, flush right, ``right``, on one line if they fit."""
     if not right:
         return [left]
     if width(left) + 2 + width(right) <= columns:
@@ -55,14 +55,14 @@ def beside(left: str, right: str, columns: int) -> list[str]:
 
 
 def grid(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows in square brackets, entries aligned to the right by columns."""
+    """Return rows in square brackets, with entries aligned to the right in columns."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     gap = "  "
     return ["[" + gap.join(pad(c, w, "right") for c, w in zip(row, widths, strict=True)) + "]" for row in rows]
 
 
 def stack(blocks: Sequence[Sequence[str]], gap: str) -> list[str]:
-    """Blocks of lines side by side."""
+    """Place blocks of lines side by side."""
     height = max(map(len, blocks), default=0)
     widths = [max(map(width, block), default=0) for block in blocks]
     filled = [[*block, *[""] * (height - len(block))] for block in blocks]

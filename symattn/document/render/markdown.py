@@ -15,15 +15,15 @@ _STARTS_A_BLOCK = re.compile(r"^(\s*)([-+=]|\d+[.)])(?=\s|$)")
 _LETTERED = {
     r"\, ": r"\thinspace ", r"\,": r"\thinspace ", r"\{": r"\lbrace ", r"\}": r"\rbrace ", "< ": r"\lt ", "> ": r"\gt ",
 }  # fmt: skip
-# What Markdown may still eat between plain dollars: escaped punctuation, emphasis, HTML, table cells.
+# Text that Markdown may still interpret between plain dollars: escaped punctuation, emphasis, HTML, table cells.
 _NEEDS_TICKS = re.compile(r"\\[^A-Za-z]|[*<>|~`]|[^A-Za-z0-9]_|_[^A-Za-z0-9{]")
 
-# GitHub scrolls what is too wide, so nothing is shrunk.
+# GitHub scrolls wide formulas, so nothing is shrunk.
 _SETTER = Setter(tex, lambda shown, room: shown, 46.0)
 
 
 def render(document: md.Document) -> str:
-    """The document as Markdown: formulas in ``math`` fences and dollars, no macro of our own, no numbering."""
+    """Render the document as Markdown: formulas in ``math`` fences and dollars, without macros of our own."""
     parts = [common.comment(common.made(document.command))] + (["# " + prose(document.title)] if document.title else [])
     if document.subtitle:
         parts.append(prose(document.subtitle))
@@ -37,7 +37,7 @@ def render(document: md.Document) -> str:
 
 
 def prose(text: md.Text) -> str:
-    """Running text, every special character escaped."""
+    """Return running text with every special character escaped."""
     joined = "".join(_inline(part) for part in text).strip()
     return _STARTS_A_BLOCK.sub(lambda m: m[1] + m[2][:-1] + "\\" + m[2][-1], joined)
 
@@ -52,14 +52,14 @@ def _inline(part: md.Inline) -> str:
 
 
 def _unpunctuated(shown: str) -> str:
-    """Commands spelt in letters for those that Markdown would take for escapes or HTML."""
+    """Replace commands that Markdown would take for escapes or HTML by commands of letters."""
     for sign, command in _LETTERED.items():
         shown = shown.replace(sign, command)
     return shown.rstrip()  # no space may stand before the closing dollar
 
 
 def escape(text: str) -> str:
-    """Words that Markdown prints as they are."""
+    """Escape words so that Markdown prints them verbatim."""
     return re.sub(r"&(?=#?\w+;)", r"\\&", _SPECIAL.sub(r"\\\1", text))
 
 
@@ -132,7 +132,7 @@ def _why(step: md.Step) -> str:
 
 
 def reason_tex(reason: md.Text) -> str:
-    """A reason within a formula: words as text, formulas as they are."""
+    """Return a reason within a formula: words as text, and formulas."""
     parts = (
         tex(p, inline=True) if isinstance(p, nt.Node) else words(p if isinstance(p, str) else p.text) for p in reason
     )

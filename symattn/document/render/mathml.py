@@ -1,7 +1,7 @@
-"""Formulas as MathML Core, which browsers set themselves.
+"""Formulas as MathML Core, which browsers typeset themselves.
 
-Source: W3C, MathML Core (https://www.w3.org/TR/mathml-core/). What it leaves out is not used: ``mfenced``,
-``menclose``, ``mathvariant`` but for upright letters, attributes of columns.
+Source: W3C, MathML Core (https://www.w3.org/TR/mathml-core/). Other MathML is not used: ``mfenced``, ``menclose``,
+``mathvariant`` except for upright letters, attributes of columns.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _TALL = ("mfrac", "munder", "mtable", "msqrt", "msup")  # brackets grow around t
 
 
 def mathml(x: nt.Node, *, inline: bool = False, tall: bool = False) -> str:
-    """``x`` as an element ``math``; ``inline`` writes fractions with a slash, ``tall`` with a bar within a line."""
+    """Return a ``math`` element; ``inline`` writes fractions with a slash, ``tall`` with a bar within a line."""
     display = ' displaystyle="true"' if tall else "" if inline else ' display="block"'
     return f'<math{display} alttext="{escape(text(x), quote=True)}">{show(x, inline)}</math>'
 
 
 class _MathmlPrinter(Printer):
-    """Each formula as one element."""
+    """A printer of each formula as one element."""
 
     def __init__(self) -> None:
         self.dash, self.plus_minus, self.partial_sign, self.slash = _mo("−"), _mo("±"), _mo("∂"), _mo("/", _TIGHT)
@@ -68,8 +68,8 @@ class _MathmlPrinter(Printer):
         if isinstance(right, (nt.Number, nt.Decimal)):
             return _mo("·")
         word = isinstance(right, nt.Name) and len(right.base) > 1
-        apart = word or isinstance(left, (nt.Call, nt.Root)) or isinstance(right, (nt.Transposed, nt.Call))
-        return _space(0.17) if apart else _mo("\u2062")  # invisible times
+        separate = word or isinstance(left, (nt.Call, nt.Root)) or isinstance(right, (nt.Transposed, nt.Call))
+        return _space(0.17) if separate else _mo("\u2062")  # invisible times
 
     def link(self, sign: str, side: nt.Node, flat: bool = False) -> str:
         return self.joined(_mo(sign), self.side(side, flat))
@@ -128,11 +128,11 @@ class _MathmlPrinter(Printer):
         below = index if x.low is None else self.joined(index, _mo("="), self.show(x.low, True))
         sign = _BIG[x.operator]
         operator = _mo(sign, ' movablelimits="false"') if len(sign) == 1 else f"<mi>{sign}</mi>"
-        beside = flat and len(sign) == 1
-        tag = "sub" if beside else "under"
+        as_scripts = flat and len(sign) == 1
+        tag = "sub" if as_scripts else "under"
         above = ""
         if x.high is not None:
-            tag, above = ("subsup" if beside else "underover"), self.show(x.high, True)
+            tag, above = ("subsup" if as_scripts else "underover"), self.show(x.high, True)
         return self.joined(f"<m{tag}>{operator}{below}{above}</m{tag}>", self.wrap(x.body, Level.BIG, flat))
 
     def matrix(self, x: nt.Matrix, _: bool) -> str:

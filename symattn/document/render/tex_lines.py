@@ -1,4 +1,4 @@
-"""Displayed formulas broken into lines that fit, for LaTeX and Markdown alike."""
+"""Displayed formulas broken into lines that fit, for both LaTeX and Markdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NEARLY = 0.85  # of a line
 
 @dataclass(frozen=True, slots=True)
 class Setter:
-    """How a formula is shown, how one that cannot be broken is shrunk to so many em, and the width of a line in em."""
+    """Functions that print a formula, and shrink one that cannot be broken to a width, and the width of a line (em)."""
 
     show: Callable[[nt.Node], str]
     shrink: Callable[[str, float], str]
@@ -34,12 +34,12 @@ class Setter:
 
 
 def first_sides(block: md.Steps) -> float:
-    """The width of the widest first side of a group."""
+    """Return the width of the widest first side of a group."""
     return max((width(s.formula.first) for s in block.items if isinstance(s.formula, nt.Relation)), default=0.0)
 
 
 def step_rows(setter: Setter, step: md.Step, before: md.Step | None, room: float) -> list[str]:
-    """A step as rows ``first & = side …``: one where that fits, else one a side, long sums broken before + and −."""
+    """Return a step as rows ``first & = side …``: one if it fits, else one per side; long sums break before + and −."""
     first, links, whole = chain(step, before)
     if isinstance(whole, nt.Row):
         return ["& " + setter.fitted(row, setter.line) for row in packed(whole, lambda r: width(r) <= setter.line)]
@@ -78,7 +78,7 @@ def _broken(setter: Setter, side: nt.Node, room: float) -> list[str]:
 
 
 def centred(setter: Setter, formula: nt.Node) -> str:
-    """A formula on its own: statements under each other, or a chain broken before its signs, where it is too long."""
+    """Return a displayed formula; if it is too long, with one statement per line, or broken before relation signs."""
     if width(formula) <= setter.line:
         return setter.show(formula)
     if isinstance(formula, nt.Row):
@@ -90,7 +90,7 @@ def centred(setter: Setter, formula: nt.Node) -> str:
 
 
 def sheet(setter: Setter, values: md.Values, symbol: nt.Node) -> str:
-    """symbol = exact ≈ decimal, on two lines where needed; beneath, what another arithmetic gave, with its name."""
+    """Return symbol = exact ≈ decimal, on two lines if needed, and below it entries in other arithmetic, labelled."""
     links = [("=", entries(values.exact))]
     if not all_integers(values.exact):
         links.append((r"\approx", entries(values.decimal)))
@@ -115,26 +115,26 @@ def sheet(setter: Setter, values: md.Values, symbol: nt.Node) -> str:
         else:
             rows.append(rf"& \phantom{{{{}}={{}}}} {words}")
             used = more
-    return _environment("aligned", rows, apart=depth(values.exact) == 2)
+    return _environment("aligned", rows, spaced=depth(values.exact) == 2)
 
 
 def _largest(errors: Any) -> str:
-    """The errors of a matrix in one line: the largest, and how many entries have none."""
+    """Return the errors of a matrix in one line: the largest, and how many entries are not finite."""
     every = [x for row in errors for x in row]
     digits = [x.text if isinstance(x, nt.Words) else str(x) for x in every]
-    known = [x for x in digits if x.lstrip("<").replace(".", "").replace("e-", "").replace("e+", "").isdigit()]
-    missing = len(digits) - len(known)
-    result = f"largest error {max(known, key=lambda x: float(x.lstrip('<')))} ulp" if known else "no finite error"
-    return result + (f", {missing} of {len(digits)} entries not finite" if missing and known else "")
+    finite = [x for x in digits if x.lstrip("<").replace(".", "").replace("e-", "").replace("e+", "").isdigit()]
+    missing = len(digits) - len(finite)
+    result = f"largest error {max(finite, key=lambda x: float(x.lstrip('<')))} ulp" if finite else "no finite error"
+    return result + (f", {missing} of {len(digits)} entries not finite" if missing and finite else "")
 
 
 def entries(values: object) -> nt.Node:
-    """A number, or a vector or matrix, of nodes or digits."""
+    """Return a number, a vector or a matrix, of nodes or digits, as a node."""
     rows = [[entry(x) for x in row] for row in as_rows(values)]
     return nt.matrix(rows) if isinstance(values, (tuple, list)) else rows[0][0]
 
 
-def _environment(name: str, rows: list[str], apart: bool = False) -> str:
-    """Rows under each other; matrices ``apart``, so that their brackets do not touch."""
-    body = (" \\\\[4pt]\n" if apart else " \\\\\n").join(rows)
+def _environment(name: str, rows: list[str], spaced: bool = False) -> str:
+    """Return an environment of rows; matrices are ``spaced``, so that their brackets do not touch."""
+    body = (" \\\\[4pt]\n" if spaced else " \\\\\n").join(rows)
     return f"\\begin{{{name}}}\n{body}\n\\end{{{name}}}"

@@ -1,4 +1,4 @@
-"""A document as text of at most 80 columns where its formulas allow it."""
+"""A document as text of at most 80 columns if its formulas permit."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from symattn.document import notation as nt
 from symattn.document.characters import ASCII_SIGNS, to_ascii
 from symattn.document.evidence import Grade, weakest
 from symattn.document.render import common
-from symattn.document.render.layout import NBSP, beside, grid, pad, stack, width, wrap
+from symattn.document.render.layout import NBSP, grid, left_and_right, pad, stack, width, wrap
 from symattn.document.text import ANSI, text
 
 
 def render(document: md.Document, *, ascii: bool = False, colour: bool = False, columns: int = 80) -> str:
-    """The document as text. ``ascii`` spells every sign in ASCII; ``colour`` adds ANSI colours for a terminal.
+    """Render the document as text. ``ascii`` spells every sign in ASCII; ``colour`` adds ANSI colours for a terminal.
 
-    Tables and arrays may fill ``columns``; running text stays within a measure that can be read.
+    Tables and arrays may fill ``columns``; running text has at most ``_MEASURE`` columns.
     """
     lines = Writer(ascii, colour, columns).document(document)
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -26,7 +26,7 @@ _MEASURE = 96  # columns of running text
 
 
 class Writer:
-    """How words, formulas and grades look in one document."""
+    """A writer of words, formulas and grades for one document."""
 
     def __init__(self, ascii: bool, colour: bool, columns: int) -> None:
         self.ascii = ascii
@@ -44,7 +44,7 @@ class Writer:
         return f"\x1b[{code}m{words}\x1b[0m" if self.colour and words else words
 
     def prose(self, words: md.Text) -> str:
-        """Running text with its formulas kept whole until lines are broken."""
+        """Return running text with non-breaking spaces in its formulas, until lines are broken."""
         return "".join(self.inline(part) for part in words)
 
     def inline(self, part: md.Inline) -> str:
@@ -55,7 +55,7 @@ class Writer:
         return " ".join(self.plain(part.text if isinstance(part, md.Emph) else part).split("\n"))
 
     def wrapped(self, words: md.Text, first: str = "", then: str | None = None) -> list[str]:
-        """Paragraph lines, the first after ``first`` and the others after as many spaces (or ``then``)."""
+        """Return the lines of a paragraph, the first after ``first``, the others after as many spaces, or ``then``."""
         then = " " * width(first) if then is None else then
         lines = wrap(self.prose(words).strip(), self.measure - width(first))
         return [(then if i else first) + line for i, line in enumerate(lines)]
@@ -66,7 +66,7 @@ class Writer:
     def document(self, document: md.Document) -> list[str]:
         title = self.paint(self.flat(document.title), "1")
         rule = self.plain("─") * self.measure
-        lines = [*beside(title, self.flat(document.subtitle), self.measure), rule] if document.title else []
+        lines = [*left_and_right(title, self.flat(document.subtitle), self.measure), rule] if document.title else []
         sections = common.headings(document)
         numbers = iter(sections)
         for block, number in common.numbered(document):
@@ -120,7 +120,7 @@ class Writer:
             first = ("Assume  " if i == 0 else " " * 8) + pad(item.label, labels) + "  "
             body = self.wrapped(item.text, first)
             remark = f"({self.flat(item.remark)})" if item.remark else ""
-            lines += [*body[:-1], *beside(body[-1], remark, self.measure)]
+            lines += [*body[:-1], *left_and_right(body[-1], remark, self.measure)]
         return lines
 
     def evidence(self, document: md.Document) -> list[str]:
@@ -137,12 +137,12 @@ GRADE_COLOURS = {
     Grade.SAMPLED: "33", Grade.REFUTED: "31", Grade.UNDECIDED: "31",
 }  # fmt: skip
 _NUMBER = 5  # columns before a step: its number and two spaces
-_LONGEST_SIDE = 20  # a longer first side stands on a line of its own
+_LONGEST_SIDE = 20  # a longer first side gets its own line
 _REASON_FROM, _REASON_TO = 36, 54  # where the column of reasons may begin
 
 
 def steps(writer: Writer, block: md.Steps, number: int) -> list[str]:
-    """The steps of a group: number, formula aligned at its first sign, reason, grade."""
+    """Return the steps of a group: number, formula aligned at its first sign, reason, grade."""
     indent = _first_sides(writer, block)
     grades = max((width(s.evidence.grade.value) for s in block.items if s.evidence), default=-2)
     room = writer.columns - (grades + 2)
@@ -179,7 +179,7 @@ def _with_reason(writer: Writer, step: md.Step, left: list[str], column: int, ro
 
 
 def lines_of(writer: Writer, step: md.Step, before: md.Step | None, indent: int, columns: int) -> list[str]:
-    """The formula of a step: on one line if it fits, else broken before signs, then before + and −."""
+    """Return the formula of a step: on one line if it fits, else broken before signs, then before + and −."""
     first, links, whole = common.chain(step, before)
     if isinstance(whole, nt.Row):
         return [writer.formula(r) for r in common.packed(whole, lambda r: width(writer.formula(r)) <= columns)]
@@ -221,7 +221,7 @@ def _break(writer: Writer, shown: str, side: nt.Node, columns: int) -> list[str]
 
 
 def result(writer: Writer, block: md.Result) -> list[str]:
-    """The title with its evidence, and the formulas beneath."""
+    """Return the title with its evidence, and the formulas below it."""
     title = writer.paint(writer.plain(block.title), "1")
     evidence = writer.plain("; ".join(str(e) for e in block.evidence))
     colour = GRADE_COLOURS[weakest(block.evidence)]
@@ -239,11 +239,11 @@ def result(writer: Writer, block: md.Result) -> list[str]:
 
 
 # -- tables and arrays of values ---------------------------------------------------------------------------------------
-_LEAST = 16  # columns of a column of words
+_LEAST = 16  # the least width of a column of words
 
 
 def table(writer: Writer, block: md.Table) -> list[str]:
-    """Columns aligned under their titles; shaded rows are marked before their first cell."""
+    """Return columns aligned under their titles; shaded rows are marked before their first cell."""
     mark = writer.plain("▸")
     cells = [[writer.flat(c) for c in row] for row in block.rows]
     titles = [writer.flat(c.title) for c in block.columns]
@@ -267,9 +267,9 @@ def _widen_for_groups(writer: Writer, block: md.Table, widths: list[int]) -> Non
 
 
 def _narrow(block: md.Table, cells: list[list[str]], widths: list[int], columns: int) -> None:
-    """Take what is too much from the columns of words: first from the widest that need not break a formula for it.
+    """Narrow the columns of words until the table fits: first the widest that can shrink without breaking a formula.
 
-    A word is never broken: where words alone are too much, the table is too wide, and its columns stay straight.
+    Words are never broken: if words alone are too wide, the table is too wide, and its columns stay aligned.
     """
     words = [i for i, c in enumerate(block.columns) if c.align == "left"]
     excess = sum(widths) + 2 * len(widths) - columns
@@ -280,7 +280,7 @@ def _narrow(block: md.Table, cells: list[list[str]], widths: list[int], columns:
 
 
 def _longest(cells: list[list[str]], columns: list[int], breaks: str) -> dict[int, int]:
-    """How wide each of these columns is at least, if its lines may break where ``breaks`` matches."""
+    """Return the least width of each of these columns, if its lines may break where ``breaks`` matches."""
     return {i: max(_LEAST, *(width(part) for row in cells for part in re.split(breaks, row[i])), 0) for i in columns}
 
 
@@ -308,14 +308,14 @@ def _row(block: md.Table, row: list[str], widths: list[int], mark: str) -> list[
 
 
 def values(writer: Writer, block: md.Values) -> list[str]:
-    """Exact entries beside their decimals and what another arithmetic gave; beneath each other where too wide."""
+    """Return exact entries next to their decimals and those in other arithmetic, or one below the other if too wide."""
     role = block.symbol.role if isinstance(block.symbol, nt.Name) else None
     called = writer.paint(writer.plain(block.name), ANSI[role]) if role else writer.plain(block.name)
     head = f"{called}  {writer.formula(block.symbol)}"
     grade = writer.grade(block.evidence.grade) if block.evidence else ""
     where = f"  [{writer.plain(str(block.evidence))}]" if block.evidence and block.evidence.where else ""
     reason = writer.flat(block.reason)
-    lines = beside(head, reason if where or not grade else f"{reason}  {grade}".strip(), writer.columns)
+    lines = left_and_right(head, reason if where or not grade else f"{reason}  {grade}".strip(), writer.columns)
     for index, sheet in common.sheets(block):
         if index:
             lines.append(f"  {writer.formula(common.indexed(block.symbol, index))}")
@@ -339,7 +339,7 @@ def _sheet(writer: Writer, sheet: md.Values) -> list[str]:
 
 
 def _one_row(labelled: dict[str, list[list[str]]], bare: bool) -> list[str]:
-    """A number or a vector: exact, decimal and the others under each other, column by column."""
+    """Return the forms of a number or a vector one below the other, aligned in columns."""
     rows = [other[0] for other in labelled.values()]
     lines = [line[1:-1] for line in grid(rows)] if bare else grid(rows)
     if len(lines) == 1:
@@ -359,9 +359,9 @@ def _beside_or_beneath(labelled: dict[str, list[list[str]]], room: int) -> list[
 
 
 def _entries(labelled: dict[str, list[list[str]]], room: int) -> list[str]:
-    """One line an entry, for matrices whose rows are too long; entries too long for that have a line for each form."""
+    """Return one line per entry, for matrices with long rows; longer entries have one line for each form."""
     rows = _places(labelled)
-    heads = [label.split(" ") for label in labelled]  # labels of several words stand on several lines
+    heads = [label.split(" ") for label in labelled]  # labels of several words take several lines
     height = max(map(len, heads))
     titles = [["", *(h[i - height] if i >= height - len(h) else "" for h in heads)] for i in range(height)]
     widths = [max(map(width, column)) for column in zip(*titles, *rows, strict=True)]

@@ -8,7 +8,7 @@ NAMES = ("document", "sheet")
 
 
 def text(name: str) -> str:
-    """The schema of this name, as JSON text.
+    """Return the schema of this name, as JSON text.
 
     >>> '"$schema": "https://json-schema.org/draft/2020-12/schema"' in text("document")
     True
