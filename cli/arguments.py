@@ -1,4 +1,4 @@
-"""The arguments of a command as they were typed, for the command line that gives its document again."""
+"""The arguments of a command as they were typed, for a command line that writes its document again."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _ELSEWHERE = ("form", "path", "force", "fragment", "check", "ascii", "colour")
 
 
 def typed(context: click.Context) -> list[str]:
-    """The names of the parameters that were given."""
+    """Return the names of the parameters that were given."""
     names = [parameter.name or "" for parameter in context.command.params]
     return [name for name in names if context.get_parameter_source(name) in _GIVEN]
 
 
 def refuse_others(context: click.Context, target: str, own: Sequence[str]) -> list[str]:
-    """The names that were given; those that are neither in ``own`` nor about the document are refused."""
+    """Return the names that were given. Raises UsageError for any neither in ``own`` nor about the output."""
     names = typed(context)
     for parameter in context.command.params:
         if parameter.name in names and parameter.name not in (*own, *_ELSEWHERE):
@@ -29,7 +29,7 @@ def refuse_others(context: click.Context, target: str, own: Sequence[str]) -> li
 
 
 def line(context: click.Context) -> str:
-    """The command line again: what was given, in the order of the help, and behind it what is passed on to a script."""
+    """Return the command line, options in the order of the help, followed by what is passed on to a script."""
     from symattn.document.codec import command
 
     words: list[str] = []

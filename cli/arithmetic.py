@@ -50,19 +50,19 @@ def command(target: str, output: Output, draw: str | None, **wishes: object) -> 
     """
     from symattn.programs.arithmetic import arithmetic_target
 
-    told = given(wishes)
+    settings = given(wishes)
     picture = _picture(draw, output.force)
-    domain = promised(told)
-    spec, _, origin = specified(told)
+    domain = promised(settings)
+    spec, _, origin = specified(settings)
     with progress("comparing bits and sums"):
-        answer = arithmetic_target(target, spec, domain=domain, origin=origin, **told)
+        answer = arithmetic_target(target, spec, domain=domain, origin=origin, **settings)
     if picture:
         _draw(answer, picture, output.force)
     return output.emit(answer.document())
 
 
 def _picture(path: str | None, force: bool) -> Path | None:
-    """Where the picture goes. Raises InputError, before any work is done, where it cannot."""
+    """Return the picture's path. Raises InputError, before any work is done, if it cannot be written."""
     if path is None:
         return None
     from symattn.document import files

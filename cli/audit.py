@@ -1,4 +1,4 @@
-"""``symattn audit``: what do the attention calls of a running script give?"""
+"""``symattn audit``: are the attention calls of a running script right?"""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def command(
     if all_rows and rows is not None:
         raise InputError("--rows and --all-rows exclude each other; hint: give one of them")
     rows = None if all_rows else rows or _ROWS
-    apart = output.format != "text" and output.path is None
-    with redirect_stdout(sys.stderr) if apart else nullcontext():
-        judged = {"contract": contract, "rows": rows, "gradients": gradients, "layers": layers}
-        report, code = audit_script(script, arguments, **judged)
+    to_stderr = output.format != "text" and output.path is None
+    with redirect_stdout(sys.stderr) if to_stderr else nullcontext():
+        choices = {"contract": contract, "rows": rows, "gradients": gradients, "layers": layers}
+        report, code = audit_script(script, arguments, **choices)
     sys.stdout.flush()
     say(f"symattn: {script} ended with exit code {code}")
-    again = replace(report.document(), command=line(click.get_current_context()))
-    return output.emit(replace(again, record={**again.record, "script_exit_code": code}))
+    document = replace(report.document(), command=line(click.get_current_context()))
+    return output.emit(replace(document, record={**document.record, "script_exit_code": code}))

@@ -16,12 +16,12 @@ from .variants import specified, variants
 
 
 def words(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
-    """Words with commas between them."""
+    """Return the words of a comma-separated list."""
     return None if text is None else tuple(part.strip() for part in text.split(","))
 
 
 def path(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
-    """A file; the two words that once stood here say what to write instead."""
+    """Return the name of a file. Two words that were once accepted here are refused with what to write instead."""
     if text in ("normal", "bounded") and not Path(text).exists():
         raise click.BadParameter(
             f"{text!r} is not a file; hint: leave it out, and say --largest X for bounded entries."
@@ -68,11 +68,11 @@ def command(output: Output, **wishes: object) -> int:
     """
     from symattn.verification.tolerances.tolerance import document
 
-    told = given(wishes)
+    settings = given(wishes)
     names = ("n", "dk", "dtype", "contract", "accumulate", "tile", "inputs", "largest", "seed", "alpha")
-    own = {name: told.pop(name, wishes[name]) for name in names if wishes[name] is not None}
-    compare = told.pop("compare", False)
-    spec = specified(told, whole=True).spec
+    own = {name: settings.pop(name, wishes[name]) for name in names if wishes[name] is not None}
+    compare = settings.pop("compare", False)
+    spec = specified(settings, whole=True).spec
     with progress("bounding"):
-        found = document(spec, line(click.get_current_context()), compare=compare, **own)
-    return output.emit(found)
+        answer = document(spec, line(click.get_current_context()), compare=compare, **own)
+    return output.emit(answer)

@@ -1,4 +1,4 @@
-"""``symattn cache``: what is kept from one call to the next."""
+"""``symattn cache``: results stored from one call to the next."""
 
 from __future__ import annotations
 

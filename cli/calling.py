@@ -1,4 +1,4 @@
-"""Options that say how a function is called and how much is tried, for each command that judges one."""
+"""Options for how a function is called and how much is tried, for each command that judges functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ calling = all_of((
     CALL("--layout", type=Choice(LAYOUTS), help="Order of the axes. Default: detected by trial."),
     CALL("--framework", type=Choice(("numpy", "torch", "jax")), help="The arrays to call it with. Default: detected."),
 ))  # fmt: skip
-"""Give a command the options that say how a function is called."""
+"""Give a command the options for how a function is called."""
 judging = all_of((
     click.option(
         "--dtype", type=Choice(DTYPES), default="float32", metavar="TYPE",
@@ -40,4 +40,4 @@ judging = all_of((
     SEARCH("--budget", type=float, metavar="SECONDS", help="Processor time allowed for a function. Default: 120."),
     SEARCH("--seed", type=int, help="Seed of the random inputs."),
 ))  # fmt: skip
-"""Give a command the options that say what a function is held to, and how much is tried."""
+"""Give a command the options for what a function is compared with, and how much is tried."""

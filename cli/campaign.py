@@ -50,7 +50,7 @@ def command(
     force: bool,
     ascii: bool | None,
     colour: stream.Colour,
-    **told: Any,
+    **plan_options: Any,
 ) -> int:
     """Verify every target with every specification and dtype, and keep the results in a folder.
 
@@ -68,7 +68,7 @@ def command(
     output = Output.of(form, path if summary else None, force, ascii=ascii, colour=colour)
     folder = Path(str(summary or path))
     if summary is None:
-        _run(what, folder, **told)
+        _run(what, folder, **plan_options)
     from symattn.campaigns import summary as summaries
     from symattn.document.codec import command as command_of
 
@@ -105,7 +105,7 @@ def _run(
 
 
 def _spec(text: str) -> tuple[str, dict[str, Any]]:
-    """``causal,window=3`` → its name and its fields; ``plain`` has none."""
+    """Return the name and the fields of a specification such as ``causal,window=3``; ``plain`` has no fields."""
     from symattn.attention.codec.field_values import pairs
 
     return text, {} if text == "plain" else {name.replace("-", "_"): value for name, value in pairs(text).items()}
@@ -113,7 +113,7 @@ def _spec(text: str) -> tuple[str, dict[str, Any]]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int, dict[str, Any] | None], None]]:
-    """How far it is, on one line of a terminal's stderr; where it was interrupted, in every case."""
+    """Show the progress on one line of a terminal's stderr; report an interruption to any stderr."""
     state = {"done": 0, "planned": 0, "faults": 0}
     terminal = sys.stderr is not None and sys.stderr.isatty()
 

@@ -1,4 +1,4 @@
-"""``symattn check``: is a certificate what it says, and is a document what symattn writes today?"""
+"""``symattn check``: is a certificate valid, and is a document what symattn writes today?"""
 
 from __future__ import annotations
 

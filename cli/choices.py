@@ -17,23 +17,23 @@ else:
 
 
 def understood(known: Collection[str], word: str) -> str:
-    """The name of an option as a command has it: ``d_k`` and ``d-k`` are dk, ``num_heads`` is heads. A hint says so."""
+    """Return the command's name for an option: ``d_k`` and ``d-k`` are dk, ``num_heads`` is heads. Print a hint."""
     if word in known:
         return word
     from symattn.document.keywords import other_name  # help imports nothing of symattn
 
-    found = other_name(word, known) or word.replace("_", "-")
-    if found in known and word not in _told:
-        _told.add(word)
-        tell(f"symattn: --{word} is written --{found}")
-    return found
+    name = other_name(word, known) or word.replace("_", "-")
+    if name in known and word not in _hinted:
+        _hinted.add(word)
+        tell(f"symattn: --{word} is written --{name}")
+    return name
 
 
-_told: set[str] = set()
+_hinted: set[str] = set()
 
 
 class Whole(click.IntRange):
-    """A whole number within bounds, called an integer where it is told and listed."""
+    """A whole number within bounds, called an integer in messages and lists."""
 
     name = "integer"
 
@@ -55,10 +55,10 @@ class Wholes(_Numbers):
 
 
 class Choice(_Choice):
-    """One of some words."""
+    """One of several words."""
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
-        """As it is: other spellings are understood for the names of options alone."""
+        """Return it unchanged: only the names of options may be spelled in other ways."""
         return str(choice)
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:

@@ -1,4 +1,4 @@
-"""``symattn claim``: is what somebody says true?"""
+"""``symattn claim``: is a claim true?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from .groups import Grouped
 from .output import Output, options
 
-# A minus sign, then what can open a number: click would take these for short options.
+# A minus sign and the beginning of a number: click would take these for short options.
 _NEGATIVE = re.compile(r"^-(?=[\d.(√]|sqrt|exp|log)")
 _Value = TypeVar("_Value", str, tuple[str, ...])
 
@@ -23,7 +23,7 @@ class WithNumbers(Grouped):
 
 
 def plain(_: click.Context, __: click.Parameter, value: _Value) -> _Value:
-    """The arguments with the minus sign of the keyboard again."""
+    """Return the arguments with the keyboard's minus sign again."""
     return value.replace("−", "-") if isinstance(value, str) else tuple(word.replace("−", "-") for word in value)
 
 

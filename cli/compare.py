@@ -51,12 +51,12 @@ def command(
 
     if is_trace(first) or is_trace(second):
         return output.emit(files.compared(click.get_current_context(), first, second, wishes).document())
-    told = given(wishes)
-    domain = promised(told)
-    spec, cut, origin = specified(told)
-    told["call"] = (first_call, second_call)
+    settings = given(wishes)
+    domain = promised(settings)
+    spec, cut, origin = specified(settings)
+    settings["call"] = (first_call, second_call)
     with progress("trying") as show:
         answer = compare_targets(
-            first, second, spec, domain=domain, origin=origin, notes=(cut,) if cut else (), progress=show, **told
+            first, second, spec, domain=domain, origin=origin, notes=(cut,) if cut else (), progress=show, **settings
         )
     return output.emit(answer.document())

@@ -1,4 +1,4 @@
-"""``symattn completion``: the script by which a shell completes commands and options."""
+"""``symattn completion``: the script with which a shell completes commands and options."""
 
 from __future__ import annotations
 

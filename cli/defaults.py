@@ -1,4 +1,4 @@
-"""Defaults of options from ``[tool.symattn]`` in the pyproject.toml of the folder, or of one above it.
+"""Defaults of options from ``[tool.symattn]`` in the nearest pyproject.toml, in this folder or above it.
 
     [tool.symattn]
     color = "never"
@@ -6,7 +6,7 @@
     dtype = "bfloat16"
     framework = "torch"
 
-An entry at the top is for every command that has such an option; a table is for the command of its name.
+An entry at the top applies to every command with that option; a table applies to the command of its name.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Defaults = dict[str, Any]
 
 
 def defaults(commands: tuple[str, ...]) -> tuple[Defaults, dict[str, Defaults]]:
-    """The defaults for every command, and those of each command, by the names of options. Raises ``UsageError``."""
-    found = _table()
-    if found is None:
+    """Return defaults for all commands, and those of each command, by option. Raises ``UsageError``."""
+    table_of_file = _table()
+    if table_of_file is None:
         return {}, {}
-    path, table = found
+    path, table = table_of_file
     own = {name: value for name, value in table.items() if isinstance(value, dict)}
     for name in own:
         if name not in commands:
@@ -36,49 +36,49 @@ def defaults(commands: tuple[str, ...]) -> tuple[Defaults, dict[str, Defaults]]:
 
 
 def given(command: click.Command, name: str, commands: tuple[str, ...]) -> Defaults:
-    """The defaults of a command's parameters, by the names that click has for them. Raises ``UsageError``."""
+    """Return the defaults of a command's parameters, by click's names for them. Raises ``UsageError``."""
     general, own = defaults(commands)
-    mine = own.get(name, {})
+    own_defaults = own.get(name, {})
     known = _known(command)
-    for option in mine:
+    for option in own_defaults:
         if option not in known:
             from symattn.document.errors import near  # help imports nothing of symattn
 
             suggestion = near(option, known)
             raise click.UsageError(f"[tool.symattn.{name}]: {option} is not an option of symattn {name}.{suggestion}")
-    return _taken(command, {**general, **mine})
+    return _applicable(command, {**general, **own_defaults})
 
 
-def _taken(command: click.Command, told: Defaults) -> Defaults:
-    """Return the defaults that the command has options for; of a group, for each command in it."""
+def _applicable(command: click.Command, values: Defaults) -> Defaults:
+    """Return the defaults for options of this command; for a group, those of each command in it."""
     if isinstance(command, click.Group):
-        return {str(name): _taken(inner, told) for name, inner in command.commands.items()}
+        return {str(name): _applicable(inner, values) for name, inner in command.commands.items()}
     known = _known(command)
-    return {str(known[option].name): _value(known[option], x) for option, x in told.items() if option in known}
+    return {str(known[option].name): _value(known[option], x) for option, x in values.items() if option in known}
 
 
 def _known(command: click.Command) -> dict[str, click.Option]:
-    """The options by their names, those of commands within it too."""
+    """Return the options by name, including those of subcommands."""
     within = command.commands.values() if isinstance(command, click.Group) else ()
     own = {max(o.opts, key=len).lstrip("-"): o for o in command.params if isinstance(o, click.Option)}
     return own | {name: option for inner in within for name, option in _known(inner).items()}
 
 
 def spelled(command: click.Command) -> set[str]:
-    """Every name by which an option of the command is given."""
+    """Return every spelling of the command's options."""
     options = [*_known(command).values(), *command.get_params(click.Context(command))]
     return {name.lstrip("-") for option in options for name in (*option.opts, *option.secondary_opts)}
 
 
 def _value(option: click.Option, value: object) -> Any:
-    """As click takes it: words but for flags, and lists for what may be given several times."""
+    """Return the value as click takes it: text except for flags, a list for an option that may be repeated."""
     if isinstance(value, bool):
         return value
     return [str(x) for x in value] if isinstance(value, list) and option.multiple else str(value)
 
 
 def _table() -> tuple[Path, dict[str, Any]] | None:
-    """The file and its table; none where the nearest pyproject.toml has none."""
+    """Return the nearest pyproject.toml and its table; None if it has none."""
     here = Path.cwd()
     path = next((p for folder in (here, *here.parents) if (p := folder / "pyproject.toml").is_file()), None)
     if path is None:

@@ -1,4 +1,4 @@
-"""``symattn derive``: why is it so?"""
+"""``symattn derive``: derive a fact about attention step by step."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def command(name: str, wanted: bool, no_cache: bool, output: Output, **parameter
     from symattn import derivations
 
     with progress(f"deriving {name}"):
-        found = (derivations.derive if no_cache else derivations.cached)(name, **given(parameters))
-    return output.emit(found)
+        document = (derivations.derive if no_cache else derivations.cached)(name, **given(parameters))
+    return output.emit(document)
 
 
 def _of_model(name: str, config: str, layer: int, kind: str, parameters: dict[str, Any]) -> Document:
-    """The formulas of one layer of a model. Raises InputError for another derivation than ``attention``."""
+    """Return the formulas of one layer of a model. Raises InputError unless ``name`` is ``attention``."""
     from symattn.document.errors import InputError
 
     from .model_formulas import formulas

@@ -81,25 +81,25 @@ def command(topic: str, wanted: bool, **wishes: Any) -> int:
 def _drawn(topic: str, wishes: dict[str, Any]) -> Picture:
     from symattn.drawing import draw
 
-    told = given(wishes)
-    example = told.pop("example", None)
-    if example is not None and "source" in told:
-        raise click.UsageError(f"the example is given twice: {told['source']} and --example {example}.")
-    told |= {} if example is None else {"source": example}
+    settings = given(wishes)
+    example = settings.pop("example", None)
+    if example is not None and "source" in settings:
+        raise click.UsageError(f"the example is given twice: {settings['source']} and --example {example}.")
+    settings |= {} if example is None else {"source": example}
     with progress(f"drawing {topic}"):
-        return draw(topic, **told)
+        return draw(topic, **settings)
 
 
 def _form(form: str | None, path: str | None, fragment: bool) -> tuple[str, Path]:
     from symattn.document.drawing.picture import form_of
 
     target = Path(path or "")
-    found = form or (form_of(target) if path else "svg")
-    if fragment and found != "svg":
-        raise click.UsageError(f"--fragment belongs to svg, and the form is {found}.")
-    if found != "svg" and not path and sys.stdout.isatty():
-        raise click.UsageError(f"a terminal cannot show {found}; write it with -o FILE.{found}.")
-    return found, target
+    chosen = form or (form_of(target) if path else "svg")
+    if fragment and chosen != "svg":
+        raise click.UsageError(f"--fragment belongs to svg, and the form is {chosen}.")
+    if chosen != "svg" and not path and sys.stdout.isatty():
+        raise click.UsageError(f"a terminal cannot show {chosen}; write it with -o FILE.{chosen}.")
+    return chosen, target
 
 
 def _listing() -> int:
@@ -111,6 +111,6 @@ def _listing() -> int:
         ((Code(e.name),), (e.shows,), (Code(" ".join(f"--{p}" for p in e.taken) + (" fields" if e.fields else "")),))
         for e in names().values()
     ]
-    found = listing("pictures", "Pictures", ("name", "shows", "parameters"), rows, "symattn draw --list")
-    stream.write(render(found, "text", columns=stream.columns()))
+    document = listing("pictures", "Pictures", ("name", "shows", "parameters"), rows, "symattn draw --list")
+    stream.write(render(document, "text", columns=stream.columns()))
     return Status.HOLDS

@@ -1,4 +1,4 @@
-"""Exit codes, and how an error becomes one line on stderr."""
+"""Exit codes, and error messages of one line on stderr."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import click
 
 from .stream import tell
 
-# Longer words are cut: a number of thousands of digits says no more than its beginning.
+# Longer words are cut: of a number of thousands of digits the beginning is enough.
 _LONGEST, _LEFT = 400, 60
 
 
 class Status(IntEnum):
     """The exit codes and their meanings."""
 
-    HOLDS = 0  # what was asked holds
+    HOLDS = 0  # no fault, or a true claim
     FAULT = 1  # a fault, a false claim, a stale file
     USAGE = 2  # wrong usage or bad input
     UNDECIDED = 3
     TARGET = 4  # the target cannot be imported, raises on every input, or never returns
-    DEFECT = 70  # of symattn
+    DEFECT = 70  # a defect of symattn
     INTERRUPTED = 130
 
 
 def report(error: BaseException) -> int:
-    """Say on stderr, in one line, what went wrong; the exit code is returned."""
+    """Print one line about the error on stderr, and return the exit code."""
     if isinstance(error, BrokenPipeError):  # a reader such as ``head`` has seen enough
         from .stream import hang_up
 
@@ -37,13 +37,13 @@ def report(error: BaseException) -> int:
         import traceback
 
         traceback.print_exception(error)
-    status, line = _told(error)
+    status, line = _status_and_line(error)
     say(line)
     return status
 
 
 def say(line: str) -> None:
-    """One line on stderr, whatever the text holds: line ends, codes that a terminal obeys, words without end."""
+    """Print one line on stderr, whatever the text contains: line ends, control codes, very long words."""
     tell(" ".join(map(_shown, line.split())))
 
 
@@ -52,7 +52,7 @@ def _shown(word: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in short)
 
 
-def _told(error: BaseException) -> tuple[Status, str]:
+def _status_and_line(error: BaseException) -> tuple[Status, str]:
     from symattn.document.errors import CannotRun, SymattnError, Undecided
 
     if isinstance(error, (KeyboardInterrupt, EOFError, click.Abort)):
@@ -69,15 +69,15 @@ def _told(error: BaseException) -> tuple[Status, str]:
         return Status.TARGET, f"symattn: the code that was run ended the process: SystemExit: {error.code}"
     if isinstance(error, MemoryError):
         return Status.USAGE, f"symattn: there is not enough memory; hint: smaller sizes. {error}".rstrip()
-    if isinstance(error, OSError) and _of_the_system(error):
+    if isinstance(error, OSError) and _refused_by_system(error):
         return Status.USAGE, f"symattn: {error.filename or 'a file'} cannot be used: {error.strerror}"
     return Status.DEFECT, _defect(error)
 
 
-def _of_the_system(error: OSError) -> bool:
-    """Return whether the system refused a file: a name too long, a folder that must not be entered, a full disk.
+def _refused_by_system(error: OSError) -> bool:
+    """Return whether the system refused a file: a name too long, no permission to enter a folder, a full disk.
 
-    A file of symattn's own that is missing is a defect.
+    A missing file of symattn's own is a defect.
     """
     import symattn
 

@@ -1,4 +1,4 @@
-"""``symattn exercises``: ten tasks on one sheet, and their solutions."""
+"""``symattn exercises``: a sheet of ten exercises, and their solutions."""
 
 from __future__ import annotations
 

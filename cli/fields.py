@@ -1,4 +1,4 @@
-"""The options that say which attention is meant: one for each field of ``Attention``, with its own words as help."""
+"""Options that specify the attention: one for each field of ``Attention``, with the field's description as help."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = tuple(descriptions())
 
 
 class _Description:
-    """Stands for the types of a latent and of positions, which help does not import."""
+    """A placeholder for the types of latents and positions, which help does not import."""
 
 
 _HINTS = get_type_hints(Fields, localns={"Latent": _Description, "Position": _Description})
@@ -36,7 +36,7 @@ def chosen(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def given(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters that were given, fields last; 0 is a value like any other, and False is one of a field."""
+    """Return the parameters that were given, fields last. 0 counts as given, False only for a field."""
     others = {name: x for name, x in parameters.items() if name not in NAMES and x not in (None, ()) and x is not False}
     return others | chosen(parameters)
 
@@ -52,12 +52,12 @@ def _option(name: str) -> Callable[[_Command], _Command]:
         known = [str(w) for w in words(hint)] + (["none"] if NoneType in kinds else [])
         return ATTENTION(f"--{option}", type=Choice(known), help=_help(name))
     metavar = "NUMBER" if Fraction in kinds else "N[,N]" if len(kinds) > 2 else "N"
-    whole = kinds == (int,)  # where there may be none, the word stands for it
+    whole = kinds == (int,)  # an optional integer is text, as it may be "none"
     return ATTENTION(f"--{option}", type=int if whole else str, metavar=metavar, help=_help(name))
 
 
 def kinds(name: str) -> str:
-    """The kinds of a description, each with its fields and their defaults; empty for other fields."""
+    """Return the kinds of a description, each with its fields and their defaults; empty for other fields."""
     from symattn.attention.codec.field_values import descriptions as described
     from symattn.attention.fields import field_types
     from symattn.attention.spec import Attention
@@ -74,7 +74,7 @@ def _field(field: Field[Any]) -> str:
 
 
 def _help(name: str) -> str:
-    """Return the words of ``Attention`` for a field, as a sentence."""
+    """Return the description of a field of ``Attention`` as a sentence."""
     text = descriptions()[name].replace("``", "").replace("None", "none")
     text = to_ascii(_ROOT.sub(r"sqrt(\1)", text))
     start = text[0] if text[1:2] == " " and text[0] != "a" else text[0].upper()  # a letter of a formula stays small

@@ -1,4 +1,4 @@
-"""``symattn verify`` and ``compare`` of files, of which nothing is run: traces (q, k, v and the output) and graphs."""
+"""``symattn verify`` and ``compare`` for files, which are not run: traces (q, k, v and the output) and graphs."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
     from symattn.models.comparing.comparison import Comparison
     from symattn.verification.report import Report
 
-_BOTH = ("target", "like", "config", "layer", "kind", "without", *NAMES)
+_SHARED = ("target", "like", "config", "layer", "kind", "without", *NAMES)
 _TRACES = ("dtype", "layout", "contract", "rows")
 _GRAPHS = ("array", "prove", "seed")
 
 
 def report(context: click.Context, target: str, wishes: dict[str, Any]) -> Report | None:
-    """Return what is said of a trace or a graph, None for other targets; options about calls are refused."""
+    """Return the report on a trace or a graph, None for other targets; options about calls are refused."""
     from symattn.programs.names import is_trace
 
     if is_trace(target):
         from symattn.programs.traces import verify_trace
 
-        spec, own = _of_trace(context, target, wishes, _BOTH)
+        spec, own = _of_trace(context, target, wishes, _SHARED)
         return verify_trace(target, spec, command=line(context), **own)
     return _of_graph(context, target, wishes) if Path(target).suffix.lower() == ".onnx" else None
 
 
 def compared(context: click.Context, first: str, second: str, wishes: dict[str, Any]) -> Comparison:
-    """Return what is said of two traces; a function beside a trace is refused."""
+    """Return the comparison of two traces; a trace and a function are refused."""
     from symattn.models.comparing.traces import compare_traces
     from symattn.programs.names import is_trace
 
-    for one, other in ((first, second), (second, first)):
+    for trace, other in ((first, second), (second, first)):
         if not is_trace(other):
-            raise click.UsageError(f"{one} is a trace and {other} is not; give two traces, or two functions.")
-    spec, own = _of_trace(context, first, wishes, ("first", "second", *_BOTH))
+            raise click.UsageError(f"{trace} is a trace and {other} is not; give two traces, or two functions.")
+    spec, own = _of_trace(context, first, wishes, ("first", "second", *_SHARED))
     return compare_traces(first, second, spec, command=line(context), **own)
 
 
@@ -49,22 +49,22 @@ def _of_trace(
 ) -> tuple[Any, dict[str, Any]]:
     """Return the specification, and the options of traces that were given."""
     names = refuse_others(context, target, (*known, *_TRACES))
-    told = given(wishes)
-    own: dict[str, Any] = {name: told.pop(name) for name in _TRACES if name in told}
+    settings = given(wishes)
+    own: dict[str, Any] = {name: settings.pop(name) for name in _TRACES if name in settings}
     dtype = own.pop("dtype")
-    precision = dtype if "dtype" in names else None  # that of q, unless it is typed
-    return specified(told, whole=True).spec, {"precision": precision, **own}
+    precision = dtype if "dtype" in names else None  # None is the dtype of q
+    return specified(settings, whole=True).spec, {"precision": precision, **own}
 
 
 def _of_graph(context: click.Context, target: str, wishes: dict[str, Any]) -> Report:
     from symattn.graphs import verify_graph
 
-    refuse_others(context, target, (*_BOTH, *_GRAPHS))
-    results = given(wishes)
-    names = dict(_named(word) for word in results.pop("array", ()))
+    refuse_others(context, target, (*_SHARED, *_GRAPHS))
+    settings = given(wishes)
+    names = dict(_named(word) for word in settings.pop("array", ()))
     own = {name: wishes[name] for name in ("prove", "seed") if wishes[name] is not None}
-    results = {name: x for name, x in results.items() if name not in own}
-    return verify_graph(target, specified(results, whole=True).spec, names=names, command=line(context), **own)
+    settings = {name: x for name, x in settings.items() if name not in own}
+    return verify_graph(target, specified(settings, whole=True).spec, names=names, command=line(context), **own)
 
 
 def _named(word: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""``symattn generation``: does a model say the same of the same tokens, however they come?"""
+"""``symattn generation``: does a model give the same logits for the same tokens, however they arrive?"""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def command(target: str, output: Output, **wishes: Any) -> int:
         if wishes["dtype"] is not None:
             model = model.to(getattr(import_module("torch"), wishes["dtype"]))
         ways = [*wishes["ways"]] or None
-        found = generation(model, tokens, ways=ways, caches=caches, seed=seed)
-    return output.emit(replace(found.document(), command=line(click.get_current_context())))
+        results = generation(model, tokens, ways=ways, caches=caches, seed=seed)
+    return output.emit(replace(results.document(), command=line(click.get_current_context())))
 
 
 def _named(targets: Sequence[str]) -> dict[str, str]:
-    """``mycache.py:paged`` by its name, ``paged``."""
+    """Return targets such as ``mycache.py:paged`` by their names, ``paged``."""
     results: dict[str, str] = {}
     for target in targets:
         name = target.rpartition(":")[2]

@@ -1,4 +1,4 @@
-"""Commands whose help lists their own options under titles, and names those of a topic that `symattn help` explains."""
+"""Commands that list their own options under titles, and only name those of a topic explained by `symattn help`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Titled(click.Option):
-    """An option that help lists under a title, or only names where it belongs to a topic of its own."""
+    """An option that help lists under a title, or only names if it belongs to a topic."""
 
     title, topic = "Options", ""
 
@@ -30,7 +30,7 @@ def all_of(options: Iterable[Callable[[_Command], _Command]]) -> Callable[[_Comm
 
 
 def listed(command: click.Command, ctx: click.Context, topic: str = "") -> dict[str, list[tuple[str, str]]]:
-    """Return the options of one topic, or those of none, by their titles, as help writes them."""
+    """Return the help lines of a topic's options, by title; without a topic, those of options in no topic."""
     results: dict[str, list[tuple[str, str]]] = {} if topic else {Titled.title: []}
     for parameter in command.get_params(ctx):
         line = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
@@ -55,12 +55,12 @@ class Grouped(click.Command):
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:
-            error.ctx = error.ctx or ctx  # an option without its value is told without the command
+            error.ctx = error.ctx or ctx  # click leaves the command out if an option has no value
             raise
         for parameter in self.get_params(ctx):
             if isinstance(parameter, click.Option) and not ctx.resilient_parsing:
                 value = ctx.params.get(parameter.name or "")
-                # ``--check "$FILE"``, of a variable that is not set, would check nothing and exit with 0
+                # ``--check "$FILE"`` with FILE unset would check nothing and exit with 0
                 if "" in (value if isinstance(value, tuple) else (value,)):
                     words = f"{parameter.opts[-1]} is empty; hint: give it a value, or leave it out."
                     raise click.UsageError(words, ctx)
@@ -74,4 +74,4 @@ class Grouped(click.Command):
             folded = {topic: wrap(" ".join(names), formatter.width - 14, break_on_hyphens=False)
                      for topic, names in named.items()}  # fmt: skip
             with formatter.section("More options, explained by `symattn help TOPIC`"):
-                formatter.write_dl([(topic, "\b\n" + "\n".join(kept)) for topic, kept in folded.items()])
+                formatter.write_dl([(topic, "\b\n" + "\n".join(names)) for topic, names in folded.items()])

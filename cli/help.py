@@ -29,17 +29,17 @@ def command(ctx: click.Context, topic: str) -> None:
     from .groups import listed
 
     name = TOPICS.get(topic, topic)
-    asked = commands.get_command(ctx, name)
-    assert asked is not None
-    inner = click.Context(asked, info_name=name, parent=ctx.parent)
+    explained = commands.get_command(ctx, name)
+    assert explained is not None
+    inner = click.Context(explained, info_name=name, parent=ctx.parent)
     if topic not in TOPICS:
-        click.echo(asked.get_help(inner))
+        click.echo(explained.get_help(inner))
         return
-    for option in asked.params:
+    for option in explained.params:
         if isinstance(option, click.Option) and option.help:
             option.help += kinds(option.name or "")
     formatter = ctx.make_formatter()
-    for title, lines in listed(asked, inner, topic).items():
+    for title, lines in listed(explained, inner, topic).items():
         with formatter.section(title):
             formatter.write_dl(lines)
     click.echo(formatter.getvalue().rstrip("\n"))

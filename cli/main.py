@@ -13,7 +13,7 @@ import click
 
 from .choices import understood
 
-# The module beside this one that has the command, and its short help, which stands here so that help imports none.
+# Each command, named like its module in this package, with its short help, so that --help imports none of them.
 TABLE = {
     "derive": "Derive a fact about attention, step by step.",
     "walk": "Walk through an example of attention in exact numbers.",
@@ -75,8 +75,8 @@ class Commands(click.Group):
             formatter.write_dl([*TABLE.items()])
 
 
-def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked and not ctx.resilient_parsing:
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
         from symattn import __version__
 
         click.echo(f"symattn {__version__}")
@@ -111,9 +111,9 @@ def commands(ctx: click.Context) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``symattn`` with the arguments, by default those of the process; the exit code is returned."""
+    """Run ``symattn`` with the arguments, by default those of the process, and return the exit code."""
     if arguments is None:
-        gc.set_threshold(20_000, 20, 20)  # a tenth of the time went into looking for cycles
+        gc.set_threshold(20_000, 20, 20)  # a tenth of the time was spent on collecting cycles
     try:
         if COMPLETE in os.environ:
             from click.shell_completion import shell_complete

@@ -24,15 +24,15 @@ _OPTIONS = (*SIZES, "size", *FLAGS)
 
 
 def formulas(source: object, layer: int = 0, kind: str = "self", **wishes: object) -> Document:
-    """Every step of the attention that a configuration promises for a layer, with the grade of each formula.
+    """Return every step of the attention that a configuration specifies for a layer, with each formula's grade.
 
-    The formulas do not depend on how many heads and columns there are: few are written out, and the page says what was
+    The formulas do not depend on the numbers of heads and columns: few are written out, and a note says what was
     cut. ``wishes`` are sizes (``dk``, ``tokens``, …) and fields of ``Attention`` that replace those of the model.
     Raises InputError as ``attention`` does.
 
-    >>> told = {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "scale_attn_weights": True,
+    >>> gpt2 = {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "scale_attn_weights": True,
     ...         "scale_attn_by_inverse_layer_idx": False}
-    >>> formulas(told).command
+    >>> formulas(gpt2).command
     'symattn derive attention --config config.json'
     """
     unknown = [name for name in wishes if name not in _OPTIONS and name not in {f.name for f in fields_of(Attention)}]
@@ -58,9 +58,9 @@ def formulas(source: object, layer: int = 0, kind: str = "self", **wishes: objec
 
 
 def cut(spec: Attention) -> tuple[Attention, list[str]]:
-    """The specification with few heads and rotated columns, and what was cut, in words."""
-    shown, told = few_heads(spec, alone=2, shared=2) if spec.heads > _MOST_HEADS else (spec, "")
-    words, place = [told] if told else [], shown.position
+    """Return the specification with few heads and rotated columns, and phrases that say what was cut."""
+    shown, heads_cut = few_heads(spec, alone=2, shared=2) if spec.heads > _MOST_HEADS else (spec, "")
+    words, place = [heads_cut] if heads_cut else [], shown.position
     if isinstance(place, Rotary):
         if place.width and place.width > 2:
             words.append(f"{place.width} rotated columns are cut to 2")
@@ -74,5 +74,5 @@ def cut(spec: Attention) -> tuple[Attention, list[str]]:
 
 
 def place_of(source: object) -> str:
-    """Return a configuration as a command line names it."""
+    """Return the name of a configuration on a command line."""
     return os.fspath(source) if isinstance(source, (str, os.PathLike)) else "config.json"

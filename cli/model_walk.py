@@ -24,7 +24,7 @@ from symattn.models.configurations.stored_weights import inputs
 
 from .model_formulas import place_of
 
-#: The arrays that scores are made of: the last of these that a run has.
+#: Scores are computed from the last of these arrays that a trace has.
 _QUERIES, _KEYS = ("q", "q_normed", "q_rotated", "q_joined"), ("k", "k_normed", "k_rotated", "k_joined")
 _MOST_IDS = 32
 NOTE = (
@@ -42,10 +42,10 @@ def walk_head(
     ids: Sequence[int] = (0, 1, 2),
     **wishes: Any,
 ) -> Document:
-    """Walk through one head of a checkpoint on a few of its tokens, from queries, keys and values on.
+    """Walk through one head of a checkpoint on a few tokens, starting from queries, keys and values.
 
-    ``config`` is what ``attention`` takes, ``weights`` a file of safetensors, ``ids`` the numbers of the tokens;
-    ``wishes`` are those of ``walk``. Raises InputError where files, layer, head or tokens are not there.
+    ``config`` is as for ``attention``, ``weights`` a file of safetensors, ``ids`` the token ids; ``wishes`` are those
+    of ``walk``. Raises InputError if a file, layer, head or token does not exist.
     """  # fmt: skip
     if not 1 <= len(ids) <= _MOST_IDS:
         raise InputError(f"{len(ids)} tokens were requested; a walk takes 1 to {_MOST_IDS}")
@@ -63,29 +63,29 @@ def walk_head(
 
 
 def of_head(spec: Attention, arrays: dict[str, np.ndarray], head: int) -> tuple[Attention, dict[str, Any]]:
-    """The attention of one head from its queries, keys and values on, and these, with its sink, slope or biases."""
-    found = spec.trace(**arrays)
+    """Return the attention of one head without projections, and its inputs: q, k, v, and its sink, slope or biases."""
+    trace = spec.trace(**arrays)
     group = 1 if spec.latent else spec.group
-    q, k = (next(found[name] for name in reversed(names) if name in found) for names in (_QUERIES, _KEYS))
-    given: dict[str, Any] = {"q": _of(q, head), "k": _of(k, head // group), "v": _of(found["v"], head // group)}
+    q, k = (next(trace[name] for name in reversed(names) if name in trace) for names in (_QUERIES, _KEYS))
+    own: dict[str, Any] = {"q": _of(q, head), "k": _of(k, head // group), "v": _of(trace["v"], head // group)}
     position = spec.position
     if isinstance(position, Rotary):
         position = None
     elif isinstance(position, Alibi):
-        given["slopes"] = np.asarray(slopes(spec.heads, np.zeros(1)))[head : head + 1]
+        own["slopes"] = np.asarray(slopes(spec.heads, np.zeros(1)))[head : head + 1]
         position = replace(position, slopes="given")
     elif isinstance(position, Buckets):
-        given["b_rel"] = arrays["b_rel"][:, head : head + 1]
+        own["b_rel"] = arrays["b_rel"][:, head : head + 1]
     elif position is not None:
         raise InputError(
             f"{type(position).__name__} takes queries and keys of tokens, which a walk of one head does not have"
         )
     if spec.sink == "given":
-        given["sink"] = arrays["sink"][head : head + 1]
+        own["sink"] = arrays["sink"][head : head + 1]
     plain = replace(spec, heads=1, kv_heads=None, latent=None, qk_norm=None, eps=0, position=position)
-    return plain, given
+    return plain, own
 
 
 def _of(array: np.ndarray, head: int) -> np.ndarray:
-    """The array of one head; those that all heads share have one alone."""
+    """Return the array of one head; an array may be shared by all heads."""
     return array if array.ndim == 2 else array[min(head, len(array) - 1)]

@@ -1,4 +1,4 @@
-"""Where a document goes, and in which form: the options that all commands share."""
+"""Where and in which format a document is written: the options that all commands share."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ class Output:
         ascii: bool | None = None,
         colour: stream.Colour = "auto",
     ) -> Output:
-        """Check what was typed."""
+        """Return the options, checked. Raises UsageError, or InputError if the file must not be written."""
         target = Path(path) if path and path != "-" else None
-        watched = Path(check) if check else None
-        if target and watched:
+        compared_file = Path(check) if check else None
+        if target and compared_file:
             raise click.UsageError("--check writes nothing, so it goes without -o.")
         if target:
             from symattn.document import files
 
             files.check(target, force)
-        chosen = form or _by_suffix(target or watched)
+        chosen = form or _by_suffix(target or compared_file)
         if fragment and chosen not in ("latex", "html"):
             raise click.UsageError(f"--fragment belongs to latex and html, and the form is {chosen}.")
-        plain = ascii if ascii is not None else not (target or watched or stream.speaks_utf8())
-        return cls(chosen, target, force, fragment, watched, plain, colour)
+        plain = ascii if ascii is not None else not (target or compared_file or stream.speaks_utf8())
+        return cls(chosen, target, force, fragment, compared_file, plain, colour)
 
     def emit(self, document: Document) -> Status:
-        """Print, write or compare the document; what it says decides the exit code."""
+        """Print, write or compare the document, and return the exit code."""
         text = self._rendered(document)
         if self.check:
             return compared(self.check, text)
@@ -86,35 +86,35 @@ class Output:
 
         options: dict[str, Any] = {}
         if self.format == "text":
-            shown = not (self.path or self.check)
-            options = {"ascii": self.ascii, "colour": shown and stream.colours(self.colour)}
-            options |= {"columns": stream.columns()} if shown else {}
+            to_stdout = not (self.path or self.check)
+            options = {"ascii": self.ascii, "colour": to_stdout and stream.colours(self.colour)}
+            options |= {"columns": stream.columns()} if to_stdout else {}
         elif self.fragment:
             options = {"fragment": True}
         return render(document, self.format, **options)
 
 
 def status(document: Document) -> Status:
-    """0 where what was asked holds, 1 for a fault or a false statement, 3 for an open question."""
+    """Return 0 if the document's claim holds, 1 for a fault or a false statement, 3 if it is undecided."""
     return {True: Status.HOLDS, False: Status.FAULT, None: Status.UNDECIDED}[document.holds]
 
 
 def compared(path: Path, content: str | bytes) -> Status:
-    """Say whether the file holds this content, but for times and for the line ends of a system."""
+    """Return whether the file has this content, apart from times and line ends. Raises InputError if unreadable."""
     try:
-        there = path.read_bytes()
+        existing = path.read_bytes()
     except OSError as error:
         from symattn.document.errors import InputError
 
         raise InputError(f"{path} cannot be compared: {error.strerror or error}") from error
-    if _timeless(there) == _timeless(content.encode(errors="replace") if isinstance(content, str) else content):
+    if _timeless(existing) == _timeless(content.encode(errors="replace") if isinstance(content, str) else content):
         return Status.HOLDS
     say(f"symattn: {path} is stale; hint: the same command with -o {path} in place of --check")
     return Status.FAULT
 
 
 def _timeless(content: bytes) -> bytes:
-    """Leave out the times that JSON documents hold, which differ from run to run."""
+    """Return the content without the times in JSON documents, which differ from run to run."""
     text = content.replace(b"\r\n", b"\n")
     return re.sub(rb'^( *"seconds": )[\d.e-]+', rb"\g<1>0", text, flags=re.MULTILINE)
 
@@ -167,7 +167,7 @@ def _by_suffix(path: Path | None) -> str:
 def listing(
     name: str, title: str, columns: tuple[str, ...], rows: Iterable[tuple[Text, ...]], command: str
 ) -> Document:
-    """Return a document that lists what there is to choose from: a table of left-aligned columns under a title."""
+    """Return a document that lists the choices: a table of left-aligned columns under a title."""
     from symattn.document.model import Document, Table, headers
 
     heads = headers(*columns)

@@ -1,4 +1,4 @@
-"""Show on one line of a terminal's stderr how far a command is, once it takes longer than two seconds."""
+"""Show the progress of a command on one line of a terminal's stderr, once it takes longer than two seconds."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from time import monotonic
 
-PATIENCE = 2.0  # seconds without a word
+PATIENCE = 2.0  # seconds before anything is shown
 
 
 @contextmanager
 def progress(doing: str) -> Iterator[Callable[[str], None]]:
-    """Show ``doing`` with what it is told, and the seconds that have passed, until the block ends.
+    """Show ``doing``, the words last passed to the function yielded, and the elapsed seconds, until the block ends.
 
-    Nothing is shown where stderr is no terminal. The line is written by a thread of its own, so that it is there
-    whatever the work is, and whether it tells where it is or not.
+    Nothing is shown if stderr is not a terminal. A thread of its own writes the line, so that it appears whatever the
+    work is, and whether or not it reports progress.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda words: None
         return
-    said, ended, started = [""], Event(), monotonic()
+    words_shown, ended, started = [""], Event(), monotonic()
 
     def show() -> None:
         waited = PATIENCE
         while not ended.wait(waited):
             waited = 0.5
             seconds = f"{monotonic() - started:.0f} s"
-            line = f"{doing}: {said[0]}, {seconds}" if said[0] else f"{doing}, {seconds}"
+            line = f"{doing}: {words_shown[0]}, {seconds}" if words_shown[0] else f"{doing}, {seconds}"
             print(f"\r\x1b[K{line[:78]}", end="", file=sys.stderr, flush=True)
 
     thread = Thread(target=show, daemon=True)
     thread.start()
     try:
-        yield lambda words: said.__setitem__(0, words)
+        yield lambda words: words_shown.__setitem__(0, words)
     finally:
         ended.set()
         thread.join()

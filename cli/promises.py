@@ -1,4 +1,4 @@
-"""The options that say which inputs are promised: a field of ``Domain`` each."""
+"""The options that restrict the inputs to what callers guarantee: one for each field of ``Domain``."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _HELP = {
 PROMISES = tuple(_HELP)
 
 
-def promised(told: dict[str, Any]) -> Domain:
-    """The domain that the options say, which are taken out of ``told``."""
-    fields = {name: told.pop(name) for name in PROMISES if name in told}
-    return Domain(**fields, fully_masked_rows=told.get("fully_masked") is not None)
+def promised(settings: dict[str, Any]) -> Domain:
+    """Return the domain that the settings describe, and remove them."""
+    fields = {name: settings.pop(name) for name in PROMISES if name in settings}
+    return Domain(**fields, fully_masked_rows=settings.get("fully_masked") is not None)
 
 
 def _option(name: str) -> Callable[[_Command], _Command]:
@@ -48,4 +48,4 @@ def _option(name: str) -> Callable[[_Command], _Command]:
 
 
 promises = all_of(map(_option, PROMISES))
-"""Give a command an option for each promise but that of rows without any key, which says what these give."""
+"""Give a command an option for each promise except fully masked rows, which an option for their result implies."""

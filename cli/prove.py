@@ -1,4 +1,4 @@
-"""``symattn prove``: is it always so?"""
+"""``symattn prove``: prove theorems for all sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from symattn.proof.theorem import Theorem
     from symattn.theorems.documents import Decided
 
-_SHORT = 200  # characters of a statement that a list shows, four of its lines
+_SHORT = 200  # longest statement in a list, in characters: four lines
 
 
 @click.command("prove", cls=Grouped)
@@ -82,36 +82,36 @@ def command(
 
 
 def proved(names: tuple[str, ...], *, explain: bool, jobs: int, cached: bool) -> list[Decided]:
-    """The theorems with these names, topics or files, decided. What a user's file prints goes to stderr."""
+    """Decide the theorems with these names, topics or files. What a user's file prints goes to stderr."""
     from symattn.proving import decided
 
     with redirect_stdout(sys.stderr), progress("proving") as show:
 
-        def told(done: int, of: int, name: str) -> None:
+        def show_theorem(done: int, of: int, name: str) -> None:
             show(f"{done} of {of}, {name}")
 
-        return decided(names, explain=explain, jobs=jobs, cached=cached, progress=told)
+        return decided(names, explain=explain, jobs=jobs, cached=cached, progress=show_theorem)
 
 
 def _by_coq(
     results: list[Decided], names: tuple[str, ...], explain: bool, jobs: int, output: Output
 ) -> tuple[list[Decided], Output]:
-    """The theorems with what Coq says of them, and where the document goes if a file for Coq is written."""
+    """Return the theorems with the verdict of Coq, and the output options; write the file for Coq if there is one."""
     from symattn.document import files
     from symattn.document.codec import command as command_of
     from symattn.theorems.coq import checked
 
     results = results if explain else [replace(d, explained=()) for d in results]
-    told = checked(results, command_of("prove", *names, options={"all": not names or None, "coq": True}), jobs)
+    coq_results = checked(results, command_of("prove", *names, options={"all": not names or None, "coq": True}), jobs)
     if output.format == COQ and output.path:
-        if told.file:
-            files.write(output.path, told.file, output.force)
+        if coq_results.file:
+            files.write(output.path, coq_results.file, output.force)
         output = replace(output, format="text", path=None)
-    return told.found, output
+    return coq_results.found, output
 
 
 def _write(results: list[Decided], path: Path, force: bool) -> None:
-    """Write the certificates of the one theorem."""
+    """Write the certificates of a theorem. Raises InputError unless there is exactly one."""
     from symattn.document import files
     from symattn.document.errors import InputError
     from symattn.theorems.documents import certified
@@ -121,8 +121,8 @@ def _write(results: list[Decided], path: Path, force: bool) -> None:
     files.write(path, certified(results[0]), force)
 
 
-def _said(theorem: Theorem) -> Text:
-    """Return what a list says of a theorem: its statement, or its title where that takes more than four lines."""
+def _statement(theorem: Theorem) -> Text:
+    """Return the line of a theorem in a list: its statement, or its title if that is longer than four lines."""
     from symattn.document.text import plain_text
 
     if theorem.title and len(plain_text(theorem.says)) > _SHORT:
@@ -131,7 +131,7 @@ def _said(theorem: Theorem) -> Text:
 
 
 def _listing(names: tuple[str, ...], search: str | None) -> Document:
-    """The theorems topic by topic, each with what it says."""
+    """Return a list of the theorems and their statements, topic by topic."""
     from symattn.document.codec import command as command_of
     from symattn.document.errors import InputError
     from symattn.document.model import Block, Code, Document, Heading, Table, headers
@@ -146,8 +146,8 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
     columns = headers("theorem", "says")
     blocks: list[Block] = []
     for topic in dict.fromkeys(t.topic for t in chosen):
-        here = (t for t in chosen if t.topic == topic)
-        rows = tuple(((Code(t.name),), _said(t)) for t in here)
+        of_topic = (t for t in chosen if t.topic == topic)
+        rows = tuple(((Code(t.name),), _statement(t)) for t in of_topic)
         blocks += [Heading((f"{titled(topic)} ({topic})",)), Table(columns, rows)]
     words = command_of("prove", *names, options={"list": search is None or None, "search": search})
     many = (f"{len(chosen)} theorem{'s' * (len(chosen) != 1)}",)

@@ -1,4 +1,4 @@
-"""``symattn report``: everything as one volume."""
+"""``symattn report``: all theorems as one volume."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def command(book: bool, explain: bool, jobs: int, no_cache: bool, output: Output
     from symattn.document.codec import command as command_of
     from symattn.theorems.documents import book as volume
 
-    found = proved((), explain=explain, jobs=jobs, cached=not no_cache)
-    return output.emit(volume(found, command_of("report", options={"book": True, "explain": explain or None})))
+    results = proved((), explain=explain, jobs=jobs, cached=not no_cache)
+    return output.emit(volume(results, command_of("report", options={"book": True, "explain": explain or None})))

@@ -1,4 +1,4 @@
-"""Standard output: the same UTF-8 bytes on every system, no colour unless a terminal shows it."""
+"""Standard output: the same UTF-8 bytes on every system, coloured only on a terminal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Colour = Literal["auto", "always", "never"]
 
 
 def speaks_utf8() -> bool:
-    """Return whether whoever reads stdout expects UTF-8."""
+    """Return whether the reader of stdout expects UTF-8."""
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     return encoding.lower().replace("-", "").replace("_", "") in ("utf8", "utf8sig", "cp65001")
 
 
 def colours(wish: Colour) -> bool:
-    """Return whether to colour what stdout gets: on a terminal, unless ``NO_COLOR`` is set or the terminal is dumb."""
+    """Return whether to colour stdout: by default on a terminal, unless ``NO_COLOR`` is set or it is dumb."""
     if wish != "auto":
         return wish == "always"
     terminal = sys.stdout is not None and sys.stdout.isatty()
@@ -26,21 +26,21 @@ def colours(wish: Colour) -> bool:
 
 
 def columns() -> int:
-    """How wide a text may be: as the terminal, within reason; 80 where stdout is none."""
+    """Return the width of a text: that of the terminal, within 60 to 160; 80 if stdout is not a terminal."""
     if sys.stdout is None or not sys.stdout.isatty():
         return 80
     return min(max(shutil.get_terminal_size().columns, 60), 160)
 
 
 def write(text: str) -> None:
-    """Write ``text`` to stdout as UTF-8. A reader that has gone (``| head``) is no error."""
+    """Write ``text`` to stdout as UTF-8. A reader that stopped reading (``| head``) is no error."""
     from symattn.document.errors import InputError
 
     if sys.stdout is None:
         raise InputError("standard output is closed; hint: -o FILE")
     try:
         sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode(errors="replace"))  # a name of a file need not be text
+        sys.stdout.buffer.write(text.encode(errors="replace"))  # a file name may not be valid Unicode
         sys.stdout.flush()
     except BrokenPipeError:
         hang_up()
@@ -50,7 +50,7 @@ def write(text: str) -> None:
 
 
 def tell(line: str) -> None:
-    """Write ``line`` to stderr. Where stderr is closed or cannot be written it is lost, and changes no exit code."""
+    """Write ``line`` to stderr. If that is impossible the line is lost, and the exit code stays the same."""
     if sys.stderr is None:
         return
     try:
@@ -60,7 +60,7 @@ def tell(line: str) -> None:
 
 
 def hang_up(stream: TextIO | None = None) -> None:
-    """Point a stream, by default stdout, nowhere, so that the interpreter's last flush finds no closed pipe."""
+    """Redirect a stream, by default stdout, to the null device, so that the interpreter's last flush succeeds."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, (stream or sys.stdout).fileno())

@@ -13,11 +13,11 @@ from symattn.document.files import MARK
 from symattn.document.keywords import other_name
 from symattn.document.render import format_of
 
-# What these do is told by their arguments alone; ``verify`` and ``campaign`` run code that the file would choose.
+# The arguments of these determine what they do; ``verify`` and ``campaign`` run code that the file would choose.
 _REPEATED = (
     "derive", "walk", "explore", "claim", "prove", "bound", "examples", "report", "exercises", "draw", "faults"
 )  # fmt: skip
-_JUDGED = {"verify": 1, "compare": 2}  # how many targets they judge; files of arrays run no code
+_JUDGED = {"verify": 1, "compare": 2}  # how many targets they judge; traces run no code
 _WRITING = ("output", "certificate", "check", "write-test", "write-baseline")
 _MARK = re.compile(rf"^(% |<!-- )?{MARK}: (symattn .*?)(?: -->)?$", re.MULTILINE)
 _PDF = re.compile(rf"/Creator \({MARK}: (symattn (?:[^()\\]|\\.)*)\)")
@@ -25,7 +25,7 @@ _PNG = re.compile(rb"(.{4})tEXtSoftware\0", re.DOTALL)
 
 
 def check(path: Path) -> int:
-    """Repeat the command that the document names with ``--check``; the exit code of that is returned."""
+    """Repeat the command that the document names with ``--check``, and return its exit code."""
     from .main import main
 
     content = path.read_bytes()
@@ -34,7 +34,7 @@ def check(path: Path) -> int:
 
 
 def _command(text: str, content: bytes, form: str) -> str:
-    """The command that the document names; "" where it names none."""
+    """Return the command that the document names; "" if it names none."""
     if form == "json":
         return str(json.loads(text).get("command", ""))
     if form == "pdf":
@@ -43,13 +43,13 @@ def _command(text: str, content: bytes, form: str) -> str:
         chunk = _PNG.search(content)
         size = int.from_bytes(chunk[1], "big") - len("Software\0") if chunk else 0
         return content[chunk.end() :][:size].decode("latin-1").partition(": ")[2] if chunk else ""
-    found = _MARK.findall(text)
-    opening, command = found[-1] if found else ("", "")
+    marks = _MARK.findall(text)
+    opening, command = marks[-1] if marks else ("", "")
     return unescape(command) if opening == "<!-- " else command
 
 
 def _words(command: str, path: Path) -> list[str]:
-    """The words of the command behind ``symattn``. Raises InputError where it is none to repeat."""
+    """Return the command's words after ``symattn``. Raises InputError for a command that must not be repeated."""
     try:
         words = shlex.split(command)[1:]
     except ValueError as error:
@@ -85,7 +85,7 @@ def _format(path: Path) -> str:
 
 
 def _form(text: str, path: Path) -> list[str]:
-    """The options that the document was written with and does not name."""
+    """Return the options that the document was written with and its command does not name."""
     form = _format(path)
     whole = {"latex": r"\documentclass", "html": "<!doctype html>", "svg": 'class="paper"'}
     if whole.get(form, "") not in text:

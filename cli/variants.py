@@ -1,4 +1,4 @@
-"""Options of ``verify`` and ``bound`` beside the fields of an attention: models, and other definitions."""
+"""Options of ``verify`` and ``bound`` besides the fields of an attention: models, and other definitions."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ if TYPE_CHECKING:
 MODEL = under("Which attention, besides its fields")
 
 
-class Meant(NamedTuple):
-    """The specification that the options say, what was cut of a model's, and the preset or configuration, if any."""
+class Specified(NamedTuple):
+    """The specification that the options describe, a note on heads cut, and the preset or configuration, if any."""
 
     spec: Any
     cut: str
     origin: RequestOrigin | None
 
 
-def specified(told: dict[str, Any], whole: bool = False) -> Meant:
-    """Return what the options say, and take them out of ``told``. A model's heads are cut to few, unless ``whole``."""
+def specified(settings: dict[str, Any], whole: bool = False) -> Specified:
+    """Return the specification, and remove its settings. A model's heads are cut to few, unless ``whole``."""
     from symattn.attention.codec.field_values import field_of
     from symattn.attention.presets import few_heads
     from symattn.attention.spec import Attention
 
-    definition, origin = told.pop("definition", None), _origin(told)
-    typed = chosen(told)
+    definition, origin = settings.pop("definition", None), _origin(settings)
+    typed = chosen(settings)
     values = {name: field_of(Attention, name, value, f"--{name.replace('_', '-')}") for name, value in typed.items()}
     for name in NAMES:
-        told.pop(name, None)
-    for name in told.pop("without", ()):
+        settings.pop(name, None)
+    for name in settings.pop("without", ()):
         values[name] = getattr(Attention(), name)
     spec, cut = replace(Attention() if origin is None else origin.spec, **values), ""
     if origin is not None and not whole and not {"heads", "kv_heads"} & set(values):
         spec, cut = few_heads(spec)
     if definition is None:
-        return Meant(spec, cut, origin)
-    return Meant(read(definition, spec if values or origin else None), cut, origin)
+        return Specified(spec, cut, origin)
+    return Specified(read(definition, spec if values or origin else None), cut, origin)
 
 
 def read(text: str, attention: Attention | None = None) -> Specification:
-    """Return the definition that a text such as ``rmsnorm(eps=0)`` spells, made of ``attention``, None for none given.
+    """Return the definition written as a text such as ``rmsnorm(eps=0)``, of ``attention`` if it is not None.
 
-    Nothing is evaluated: fields are literals, fractions such as 1/8, and descriptions. Raises InputError with one line.
+    Nothing is evaluated: fields are literals, fractions such as 1/8, and descriptions. Raises InputError.
     """
     from symattn.attention.codec.field_values import parsed
     from symattn.attention.spec import Attention
@@ -63,20 +63,20 @@ def read(text: str, attention: Attention | None = None) -> Specification:
     kind: Any = getattr(import_module("symattn"), KINDS[word])
     names = {f.name for f in fields(kind)}
     own = [] if word == LSE else sorted(names - {"attention"})
-    made_of_it = word == LSE or "attention" in names
+    takes_attention = word == LSE or "attention" in names
     for field in values:
         if field not in own:
-            hint = "; give those of the attention by their options" if made_of_it else ""
+            hint = "; give those of the attention by their options" if takes_attention else ""
             raise InputError(f"{unknown(word, field, own, what='field')}{hint}")
-    if attention is not None and not made_of_it:
+    if attention is not None and not takes_attention:
         raise InputError(f"{word} is made of no attention; hint: leave out its options, or write {word}(FIELD=VALUE)")
     if word == LSE:
         return replace(attention or Attention(), lse=True)
-    return kind(**values, **({"attention": attention or Attention()} if made_of_it else {}))  # type: ignore[no-any-return]
+    return kind(**values, **({"attention": attention or Attention()} if takes_attention else {}))  # type: ignore[no-any-return]
 
 
-def _origin(results: dict[str, Any]) -> RequestOrigin | None:
-    like, config, layer, kind = (results.pop(name, None) for name in ("like", "config", "layer", "kind"))
+def _origin(settings: dict[str, Any]) -> RequestOrigin | None:
+    like, config, layer, kind = (settings.pop(name, None) for name in ("like", "config", "layer", "kind"))
     if config is None:
         if layer is not None or kind is not None:
             raise click.UsageError(f"--{'kind' if layer is None else 'layer'} belongs to --config, which is not given.")
@@ -96,11 +96,11 @@ def _origin(results: dict[str, Any]) -> RequestOrigin | None:
 
 
 def _names(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    results = tuple(name.replace("-", "_") for name in names)
-    for name in results:
+    field_names = tuple(name.replace("-", "_") for name in names)
+    for name in field_names:
         if name not in NAMES:
             raise click.BadParameter(f"{name!r} is not a field of a specification.")
-    return results
+    return field_names
 
 
 variants = all_of((

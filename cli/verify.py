@@ -1,4 +1,4 @@
-"""``symattn verify``: does my code do it?"""
+"""``symattn verify``: does a function compute attention?"""
 
 from __future__ import annotations
 
@@ -67,27 +67,27 @@ def command(
     the arrays q, k, v and o of a run, or an .onnx file.
     """
     from . import files
-    from .verifying import Wishes
+    from .verifying import ExtraTasks
 
     if (report := files.report(click.get_current_context(), target, wishes)) is not None:
         return output.emit(report.document())
     for name, kind in (("array", "an ONNX model"), ("prove", "an ONNX model"), ("rows", "a trace")):
         if wishes.pop(name) not in (None, ()):
             raise click.UsageError(f"--{name} is for {kind}, and {target} is a function; hint: leave it out.")
-    asked = Wishes(word, write_test, baseline, write_baseline, reason, output.force)
-    told = given(wishes)
-    told |= {"power": _shares(told["power"])} if "power" in told else {}
-    domain = promised(told)
-    spec, cut, origin = specified(told)
+    extras = ExtraTasks(word, write_test, baseline, write_baseline, reason, output.force)
+    settings = given(wishes)
+    settings |= {"power": _shares(settings["power"])} if "power" in settings else {}
+    domain = promised(settings)
+    spec, cut, origin = specified(settings)
     with progress("trying") as show:
-        report = asked.report(
-            target, spec, domain=domain, progress=show, origin=origin, notes=(cut,) if cut else (), **told
+        report = extras.report(
+            target, spec, domain=domain, progress=show, origin=origin, notes=(cut,) if cut else (), **settings
         )
     return output.emit(report.document(show_output))
 
 
 def _shares(texts: Iterable[str]) -> dict[str, float]:
-    """``scale=0.001``, as a step and a part of its number."""
+    """Return the relative error of each step from texts such as ``scale=0.001``."""
     results = {}
     for text in texts:
         step, _, share = text.partition("=")

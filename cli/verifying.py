@@ -1,4 +1,4 @@
-"""Tasks of ``verify`` beside verifying: one case again, tests, accepted faults."""
+"""Further tasks of ``verify``: repeating one case, writing tests, accepting faults."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """The options, checked before any work is done."""
+class ExtraTasks:
+    """The options of these tasks, checked before any work is done."""
 
     word: str | None
     write_test: str | None
@@ -39,7 +39,7 @@ class Wishes:
             files.check(Path(self.write_baseline), self.force)
 
     def report(self, target: str, spec: Specification, **options: Any) -> Report:
-        """Return the report, after everything that was asked for has been written."""
+        """Return the report, after writing the files that the options name."""
         from symattn.programs.child import verify_target
         from symattn.programs.repeat import verify_case
         from symattn.verification import baseline
@@ -64,16 +64,16 @@ class Wishes:
         if not report.faults:
             say(f"symattn: no fault was found, and {path} is not written")
             return
-        text, without = tests_of(target, spec, report, path, **options)
+        text, untested = tests_of(target, spec, report, path, **options)
         files.write(path, text, self.force)
-        if without:
-            say(f"symattn: {without} of {len(report.faults)} faults do not show in one call, and have no test")
+        if untested:
+            say(f"symattn: {untested} of {len(report.faults)} faults do not show in one call, and have no test")
 
     def _write_baseline(self, path: Path, target: str, report: Report) -> None:
         """Add the entries that are new; with --force, replace the file."""
         from symattn.verification import baseline
 
         known = baseline.read(path) if path.exists() and not self.force else ()
-        there = path.read_text(encoding="utf-8") if known else ""
+        existing = path.read_text(encoding="utf-8") if known else ""
         new = baseline.unlisted(report, target, known)
-        files.write(path, baseline.added(new, target, self.reason or "", there), force=True)
+        files.write(path, baseline.added(new, target, self.reason or "", existing), force=True)

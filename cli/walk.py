@@ -59,19 +59,19 @@ def command(source: str, output: Output, **wishes: object) -> int:
     with progress("walking"):
         if model["config"] is not None:
             document = _of_head(model, **given(wishes))
-        elif lost := next((name for name in MODEL if model[name] is not None), None):
-            raise click.UsageError(f"--{lost} belongs to --config, which is not given")
+        elif orphan := next((name for name in MODEL if model[name] is not None), None):
+            raise click.UsageError(f"--{orphan} belongs to --config, which is not given")
         else:
             document = walks.walk(source, **given(wishes))
     return output.emit(document)
 
 
 def _of_head(model: dict[str, Any], **wishes: object) -> Document:
-    """The walk through one head of a model."""
+    """Return the walk through one head of a model."""
     from .model_walk import walk_head
 
-    inside = Path(model["config"]) / "model.safetensors"
-    weights = model["weights"] or (str(inside) if inside.is_file() else None)
+    stored_weights = Path(model["config"]) / "model.safetensors"
+    weights = model["weights"] or (str(stored_weights) if stored_weights.is_file() else None)
     if weights is None and not Path(model["config"]).exists():
         raise click.UsageError(f"--config {model['config']}: there is no such folder or file")
     if weights is None:

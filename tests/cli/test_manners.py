@@ -101,7 +101,7 @@ def test_every_command_has_its_options_in_groups(name: str) -> None:
 
 @pytest.mark.parametrize(("typed", "option"), [("--d-k", "--dk"), ("--d_k", "--dk")])
 def test_other_spellings_are_understood_with_a_hint(run, typed: str, option: str) -> None:
-    choices._told.clear()
+    choices._hinted.clear()
     ran = run("bound", "--n", "4", "--no-compare", typed, "4")
     assert ran.status == 0
     assert f"symattn: {typed} is written {option}\n" in ran.stderr
@@ -114,7 +114,7 @@ def test_other_spellings_are_understood_with_a_hint(run, typed: str, option: str
     [("n-heads", "heads"), ("num_heads", "heads"), ("sliding-window", "window"), ("is_causal", "causal")],
 )
 def test_names_that_frameworks_have_are_understood(typed: str, option: str, capsys) -> None:
-    choices._told.clear()
+    choices._hinted.clear()
     assert choices.understood(("heads", "causal", "window", "no-causal"), typed) == option
     assert capsys.readouterr().err == f"symattn: --{typed} is written --{option}\n"
 
@@ -129,7 +129,7 @@ def test_a_tolerance_is_not_picked(run, option: str) -> None:
 
 @pytest.mark.parametrize("name", TABLE)
 def test_values_are_offered_as_they_are_typed(run, name: str) -> None:
-    choices._told.clear()
+    choices._hinted.clear()
     ran = run(name, "--help")
     assert ran.stderr == ""
     assert "float8-e4m3fn" not in ran.stdout
