@@ -149,29 +149,22 @@ def _closed(run: Run, precision: Precision, heads: Floats) -> Floats:
     return np.where(rows | over, np.inf, result * _UP)
 
 
-def of_run(run: Run, precision: Precision) -> Floats:
-    """The bound for a run on enclosures for which ``encloses`` holds; +∞ where nothing is said.
+def of_run(run: Run, precision: Precision, shares: bool = False) -> tuple[Floats, dict[str, Floats]]:
+    """The bound for a run on enclosures for which ``encloses`` holds; +∞ where nothing is said. See ``evaluate``.
 
     Raises ``Refused`` where the enclosures do not say which scores there are, or what the values are.
     """
     try:
-        return EnclosureBound(run, precision).allowed
+        result = EnclosureBound(run, precision, shares)
     except Undecided:
-        return np.full(run.output.plain_shape, np.inf)
+        return np.full(run.output.plain_shape, np.inf), {}
+    return result.allowed, result.shares
 
 
 def with_shares(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Floats, dict[str, Floats]]:
     """The bound and its shares by step; no shares where nothing is said. Raises ``Refused`` where balls are needed."""
     if plain_bound.applies(spec, inputs):
-        try:
-            return plain_bound.evaluate(spec, inputs, precision, shares=True)
-        except Undecided:
-            return np.full(plain_bound.shape_of(spec, inputs), np.inf), {}
+        return plain_bound.evaluate(spec, inputs, precision, shares=True)
     if not encloses(spec, inputs) or _PROJECTED & set(inputs):
         raise Refused("this specification is bounded in balls")
-    reference = run(spec, inputs, kind=Enclosure)
-    try:
-        result = EnclosureBound(reference, precision, shares=True)
-    except Undecided:
-        return np.full(reference.output.plain_shape, np.inf), {}
-    return result.allowed, result.shares
+    return of_run(run(spec, inputs, kind=Enclosure), precision, shares=True)

@@ -221,7 +221,7 @@ def _enclosed(spec: Attention, inputs: Inputs, precision: Precision, fast: np.nd
     try:
         with np.errstate(all="ignore"):  # a bound that overflows becomes +∞ or NaN, and then balls decide
             reference = run(spec, inputs, kind=Enclosure)
-            return Traced.of(reference, enclosed.of_run(reference, precision) if fast is None else fast)
+            return Traced.of(reference, enclosed.of_run(reference, precision)[0] if fast is None else fast)
     except (Refused, Undecided):
         return None
 

@@ -234,17 +234,21 @@ def pieces(n: int, size: int) -> Iterator[slice]:
 def evaluate(
     spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False
 ) -> tuple[Floats, dict[str, Floats]]:
-    """The bound and its shares by step."""
-    result, shape = PlainBound(spec, inputs, precision, shares), shape_of(spec, inputs)
+    """The bound for each element of the output, +∞ where nothing is said, and its shares by step where they are wanted.
+
+    For inputs for which it ``applies``.
+    """
+    shape = shape_of(spec, inputs)
+    try:
+        result = PlainBound(spec, inputs, precision, shares)
+    except Undecided:
+        return np.full(shape, np.inf), {}
     return result.allowed.reshape(shape), {name: part.reshape(shape) for name, part in result.shares.items()}
 
 
 def allowed(spec: Attention, inputs: Inputs, precision: Precision) -> Floats:
-    """The bound for each element of the output, +∞ where nothing is said. For inputs for which it ``applies``."""
-    try:
-        return evaluate(spec, inputs, precision)[0]
-    except Undecided:
-        return np.full(shape_of(spec, inputs), np.inf)
+    """The bound alone, see ``evaluate``."""
+    return evaluate(spec, inputs, precision)[0]
 
 
 def shape_of(spec: Attention, inputs: Inputs) -> tuple[int, ...]:

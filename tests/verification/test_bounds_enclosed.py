@@ -106,7 +106,7 @@ def _compared(spec: Attention, p: Precision, given: dict[str, Any]) -> np.ndarra
     The balls are so sharp that no weight of an unlikely key makes their radii larger than what is compared.
     """
     assert enclosed.encloses(spec, given)
-    fast = enclosed.of_run(run(spec, given, kind=Enclosure), p)
+    fast = enclosed.of_run(run(spec, given, kind=Enclosure), p)[0]
     with bits(512), np.errstate(invalid="ignore"):
         ball = allowed(run(spec, given), p)
         assert fast.shape == ball.shape
@@ -174,7 +174,7 @@ def test_values_whose_radius_is_not_negligible_are_left_to_balls() -> None:
     """In float64 the enclosures are about as wide as what is allowed."""
     p, rng = PRECISIONS["fp64"], np.random.default_rng(64)
     with pytest.raises(Refused, match="what the values are"):
-        enclosed.of_run(run(TOKENS["one head"][0], of_tokens("one head", p, rng), kind=Enclosure), p)
+        enclosed.of_run(run(TOKENS["one head"][0], of_tokens("one head", p, rng), kind=Enclosure), p)[0]
 
 
 @pytest.mark.parametrize("variant", ["rotary", "capped", "additive mask"])
@@ -186,7 +186,7 @@ def test_a_bound_that_is_a_part_smaller_is_told_from_it(variant: str, monkeypatc
     with bits(128):
         ball = allowed(run(SPECS[variant], given), p)
     monkeypatch.setattr(scores, "SCALE_ROUNDINGS", 5)
-    assert (enclosed.of_run(fewer, p) < ball).any()
+    assert (enclosed.of_run(fewer, p)[0] < ball).any()
 
 
 def _lowered(p: Precision, low: float, rng: np.random.Generator) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def test_keys_that_a_mask_lowers_count_as_forbidden(name: str, low: float) -> No
     forbidden = given | {"mask": np.where(given["mask"] < 0, -np.inf, 0.0)}
     found = _compared(spec, p, given)
     assert found.min() >= 1
-    fast, other = (enclosed.of_run(run(spec, x, kind=Enclosure), p) for x in (given, forbidden))
+    fast, other = (enclosed.of_run(run(spec, x, kind=Enclosure), p)[0] for x in (given, forbidden))
     assert np.isfinite(fast).all()
     np.testing.assert_allclose(fast, other, rtol=0.03)
 
