@@ -139,19 +139,21 @@ def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
             yield DefinitionMistake("norm", f"in the norm of {_part(name)}: {words}", wrong)
     if spec.activation:
         f: Any = ACTIVATIONS[spec.activation].run
-        for words, hidden in (_GATED if spec.gated else _PLAIN).items():
+        for words, hidden in HIDDEN[spec.gated].items():
             yield DefinitionMistake("project", words, partial(_changed, spec, partial(_hidden, partial(hidden, f))))
 
 
-#: What the feed-forward layer makes of what it projects, with the activation f.
-_PLAIN: dict[str, Callable[..., Any]] = {"the activation is left out": lambda f, up: up}
-_GATED: dict[str, Callable[..., Any]] = {
-    "the activation is left out": lambda f, gate, up: gate * up,
-    "the activation is that of the other projection: of up, not of the gate": lambda f, gate, up: gate * f(up),
-    "the activation is that of both projections, up and gate": lambda f, gate, up: f(gate) * f(up),
-    "the activation is that of the product of gate and up": lambda f, gate, up: f(gate * up),
-    "the gate is added, not multiplied": lambda f, gate, up: f(gate) + up,
-    "the gate is left out": lambda f, gate, up: f(up),
+#: What the feed-forward layer makes of what it projects, with the activation f, by whether it is gated.
+HIDDEN: dict[bool, dict[str, Callable[..., Any]]] = {
+    False: {"the activation is left out": lambda f, up: up},
+    True: {
+        "the activation is left out": lambda f, gate, up: gate * up,
+        "the activation is that of the other projection: of up, not of the gate": lambda f, gate, up: gate * f(up),
+        "the activation is that of both projections, up and gate": lambda f, gate, up: f(gate) * f(up),
+        "the activation is that of the product of gate and up": lambda f, gate, up: f(gate * up),
+        "the gate is added, not multiplied": lambda f, gate, up: f(gate) + up,
+        "the gate is left out": lambda f, gate, up: f(up),
+    },
 }
 
 

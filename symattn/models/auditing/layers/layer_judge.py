@@ -13,12 +13,13 @@ from math import sqrt
 
 import numpy as np
 
+from symattn.arrays.precision import Contract
 from symattn.attention.layers.block_parts import ORDERS
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary_fields import NTKScaling
 from symattn.document.errors import InputError
 from symattn.models.auditing.layers import part_definitions
-from symattn.models.auditing.layers.part_judge import PartFinding, fused, judged, judged_linear, stored
+from symattn.models.auditing.layers.part_judge import PartFinding, judged, judged_linear
 from symattn.models.auditing.layers.seen import Open, Pass, TokenRows, format_of, in_words, matrix, narrow, same, some
 from symattn.models.auditing.setting import Floats, Module, numbers
 from symattn.models.configurations.promised_layers import Promised
@@ -83,8 +84,8 @@ class Judge:
         for field, wanted in (("weight", "gain"), ("bias", "bias")):
             if getattr(held, field, None) is not None:
                 inputs[wanted] = numbers(getattr(held, field))
-        kinds, near = [fused(format_of(x, y))], [part_definitions.other_eps(*results, 10)]
-        return judged(name, part_definitions.norm(*results), inputs, [y.values], kinds, self.search, near)
+        subject, near = part_definitions.norm(*results), [part_definitions.other_eps(*results, 10)]
+        return judged(name, subject, inputs, [y.values], format_of(x, y), ["fused"], self.search, near)
 
     @known_or_open
     def _linear(self, name: str, source: str) -> Iterator[PartFinding]:
@@ -185,7 +186,7 @@ class Judge:
         tables = [narrow(t.values, spec.width or columns) for t in self.seen.tables]
         inputs = {"positions": self.seen.positions, "x": np.zeros((1, columns))}
         dtype = self.seen.tables[0].dtype
-        yield judged(name, part_definitions.angles(spec, dtype), inputs, tables, [fused(dtype)], self.search)
+        yield judged(name, part_definitions.angles(spec, dtype), inputs, tables, dtype, ["fused"], self.search)
 
     @known_or_open
     def _rotated(self, name: str, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
@@ -199,16 +200,15 @@ class Judge:
         subject = next(s for s in subjects(spec, "nhd") if s.outputs == ("y",))
         inputs = {"x": token_rows.values, "cos": cos, "sin": sin}
         dtype = format_of(token_rows)
-        yield judged(name, subject, inputs, [got], [stored(dtype), fused(dtype)], self.search)
+        yield judged(name, subject, inputs, [got], dtype, ["eager", "fused"], self.search)
 
     @known_or_open
     def _handed(self, name: str, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
         """Queries, keys or values that attention is called with as they were projected, but for a scale."""
         got = self._called(role, token_rows)
         if role == "q" and self.promised.family.scaled_before:
-            dtype = format_of(token_rows)
-            subject = part_definitions.scaled(1 / sqrt(token_rows.values.shape[-1]))
-            yield judged("attention.q_scaled", subject, {"x": token_rows.values}, [got], [stored(dtype)], self.search)
+            subject, x = part_definitions.scaled(1 / sqrt(token_rows.values.shape[-1])), {"x": token_rows.values}
+            yield judged("attention.q_scaled", subject, x, [got], format_of(token_rows), ["eager"], self.search)
         elif not np.array_equal(got, token_rows.values, equal_nan=True):
             yield PartFinding(name, np.inf, True, f"attention is called with other {_ROLES[role]} than were projected")
 
@@ -287,9 +287,8 @@ class Judge:
         if norm is not None and norm in self.seen.gave:
             inputs["normed"] = self.seen.gave[norm].values
         chosen = {n: some(a) for n, a in inputs.items()}
-        dtype = format_of(x, got)
         subject = part_definitions.stream(len(parts))
-        yield judged(name, subject, chosen, [some(got.values)], [stored(dtype)], self.search)
+        yield judged(name, subject, chosen, [some(got.values)], format_of(x, got), ["eager"], self.search)
 
     def _mlp(self, source: str) -> Iterator[PartFinding]:
         """The feed-forward layer."""
@@ -314,8 +313,8 @@ class Judge:
             inputs = {n: self._gave(f"mlp.{n}").values for n in ("up", "gate")[: 1 + block.gated]}
             dtype = format_of(self._gave("mlp.up"), got)
         chosen = {n: some(a) for n, a in inputs.items()}
-        kinds = [fused(dtype), *([stored(dtype)] if self.promised.spelled else [])]
+        kinds: list[Contract] = ["fused", "eager"] if self.promised.spelled else ["fused"]
         subject = part_definitions.hidden(block.activation, block.gated)
         near = part_definitions.near_hidden(block.activation)
         beside = part_definitions.of_erf(chosen) if block.activation == "gelu" else None
-        yield judged(name, subject, chosen, [some(got.values)], kinds, self.search, near, beside)
+        yield judged(name, subject, chosen, [some(got.values)], dtype, kinds, self.search, near, beside)

@@ -22,6 +22,7 @@ from symattn.attention.positions.rotary import inverse_frequencies, tables
 from symattn.bounds.reference import lifted
 from symattn.programs.names import Function
 from symattn.verification.definitions import norms
+from symattn.verification.definitions.blocks import HIDDEN
 from symattn.verification.definitions.definition_mistakes import DefinitionMistake
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
@@ -121,16 +122,18 @@ def near_hidden(activation: str) -> tuple[DefinitionMistake, ...]:
 
 
 def _hidden(activation: Callable[[Array], Array], up: Array, gate: Array | None = None) -> Array:
-    if gate is None:
-        return activation(up)
-
-    def stored(x: Array) -> Array:
-        activated = activation(x)
-        rounded: Array = activated.as_input() if hasattr(activated, "as_input") else activated
-        return rounded
-
-    result: Array = gated(stored, gate, up)
+    result: Array = activation(up) if gate is None else gated(_stored(activation), gate, up)
     return result
+
+
+def _stored(activation: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """An activation of which the result is stored in the format of the inputs."""
+
+    def run(x: Array) -> Array:
+        activated = activation(x)
+        return activated.as_input() if hasattr(activated, "as_input") else activated
+
+    return run
 
 
 def of_erf(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -145,19 +148,16 @@ def of_erf(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _of_hidden(activation: str, gate: bool) -> Iterator[DefinitionMistake]:
-    for other in ACTIVATIONS:
-        if other != activation:
-            words = (
-                "the activation is left out" if other == "identity" else f"the activation is {other}, not {activation}"
-            )
-            yield DefinitionMistake("project", words, partial(_hidden, ACTIVATIONS[other].run))
-    if not gate:
-        return
+    """Other activations, and what ``Block`` may make of what it projects."""
     run = ACTIVATIONS[activation].run
-    yield DefinitionMistake("project", "gate and up are exchanged", lambda up, gate: _hidden(run, gate, up))
-    yield DefinitionMistake("project", "the gate is left out", lambda up, gate: run(up))
-    yield DefinitionMistake("project", "the up projection is left out", lambda up, gate: run(gate))
-    yield DefinitionMistake("project", "the activation comes after the product", lambda up, gate: run(gate * up))
+    for other in ACTIVATIONS:
+        if other not in (activation, "identity"):
+            words = f"the activation is {other}, not {activation}"
+            yield DefinitionMistake("project", words, partial(_hidden, ACTIVATIONS[other].run))
+    for words, change in HIDDEN[gate].items():
+        yield DefinitionMistake("project", words, partial(change, _stored(run) if gate else run))
+    if gate:
+        yield DefinitionMistake("project", "the up projection is left out", lambda up, gate: run(gate))
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.formats import Format
-from symattn.arrays.precision import Precision
+from symattn.arrays.precision import Contract, Precision
 from symattn.arrays.rounding.bounds import growth, up
 from symattn.attention.projections import project
 from symattn.bounds.called_target import Inputs, Outcome
@@ -91,35 +91,28 @@ class LayerFinding:
 NONE = "no known mistake explains it"
 
 
-def fused(dtype: str) -> Precision:
-    """Return the precision of a kernel: float32 or wider inside, and what it returns is rounded to the format."""
-    return Precision.of(dtype, "fused")
-
-
-def stored(dtype: str) -> Precision:
-    """Return the precision of operators one after another: each stores its result in the format."""
-    return Precision.of(dtype, "eager")
-
-
 @one_blas_thread
 def judged(
     part: str,
     subject: Definition,
     inputs: Inputs,
     got: Sequence[Floats],
-    arithmetics: Sequence[Precision],
+    dtype: str,
+    contracts: Sequence[Contract],
     search: bool,
     near: Sequence[DefinitionMistake] = (),
     beside: Floats | None = None,
 ) -> PartFinding:
-    """``got``, one array for each output, of ``inputs``; it is legal if one of the arithmetics allows it.
+    """``got``, one array for each output, of ``inputs``; it is legal if one of the contracts in ``dtype`` allows it.
 
+    ``fused`` is that of a kernel, ``eager`` that of operators one after another, of which each stores what it gives.
     Where ``search`` is false, no cause is looked for. ``near`` are mistakes that change little: where one of them gives
     what came as well, that is told. ``beside`` is allowed of the first output besides, where a kernel promises less.
     """
     if not all(np.isfinite(a).all() for a in inputs.values()):
         return PartFinding(part, reason="NaN or infinity reaches it")
     case = Case("audit", part, inputs)
+    arithmetics = [Precision.of(dtype, contract) for contract in contracts]
     outcome = Outcome(output=got[0], dtype="float64", shape=got[0].shape, others=tuple(got[1:]))
     try:
         result = [judge(legal(subject, p, inputs), p, case, outcome) for p in arithmetics]
