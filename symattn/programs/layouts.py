@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,7 @@ from symattn.bounds.called_target import (
 from symattn.document.errors import InputError
 from symattn.programs.frameworks import Tensor
 from symattn.programs.names import Function, meaning, without_partial
+from symattn.programs.request import Request
 
 _HEADS = ("q", "k", "v")
 _TOKENS = ("x", "y")  # (b, n, d_model)
@@ -167,8 +170,41 @@ def _text(function: Function) -> str:
 # (``cu_seqlens``), separate for queries and keys if a function takes both; ``nff`` and ``nf2`` are tables with each
 # column twice, as two halves or interleaved.
 
+_MASKS: Mapping[Layout, tuple[str, ...]] = {
+    **dict.fromkeys(("nd", "nhd", "nc"), ("",)),
+    **dict.fromkeys(("bnd", "nbd"), ("bqk", "b1qk", "qk", "1qk")),
+    **dict.fromkeys(("bhnd", "bnhd", "nbhd", "bnc", "nbc"), ("b1qk", "bqk", "bhqk", "qk", "11qk")),
+}
+_KEEPS = {"b": ("bk", "b11k", "b1k", "b1qk", "bqk", "k"), "": ("", "qk")}
+_LENGTHS = {"b": ("lengths",), "": ("length", "lengths")}
 _LETTERS = "bhqk"
 _OF_QUERIES = ("doc_q", "positions_q")  # their k in a form is the number of queries
+
+
+def in_every_form(convention: Convention, request: Request) -> Iterator[Convention]:
+    """Yield the convention with every form that its masks, labels and tables may have."""
+    choices = [_forms_of(a, convention.layout, request) for a in convention.arguments]
+    for chosen in product(*choices):
+        pairs = zip(convention.arguments, chosen, strict=True)
+        yield replace(convention, arguments=tuple(replace(a, form=form) for a, form in pairs))
+
+
+def _forms_of(a: Argument, layout: Layout, request: Request) -> tuple[str, ...]:
+    batch = "b" if "b" in layout else ""
+    if a.input == "keep":
+        return _LENGTHS[batch] if a.form else _KEEPS[batch]
+    if a.input in ("mask", CAUSAL_MASK):
+        return _MASKS[layout]
+    if a.input == "bias" and request.heads > 1:
+        return ("1hqk", "hqk", "bhqk", "qk") if batch else ("", "qk")
+    if a.input in ("bias", "drop"):
+        return tuple(f for f in _MASKS[layout] if f[:1] != "b")
+    if a.input in ("doc", "doc_q", "doc_k", "positions", "positions_q") and not a.form:
+        return ("", "bk") if batch else ("",)
+    if a.input in ("cos", "sin", "cos_q", "sin_q"):
+        half = getattr(request.spec.position, "layout", "half") == "half"
+        return ("", "nff" if half else "nf2")
+    return (a.form,)
 
 
 def argument(a: Argument, how: Convention, inputs: Inputs) -> Tensor:

@@ -23,7 +23,6 @@ from symattn.bounds.called_target import (
     Failure,
     Framework,
     Inputs,
-    Layout,
     Memory,
     Outcome,
     Runner,
@@ -31,15 +30,14 @@ from symattn.bounds.called_target import (
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError, MissingExtra
 from symattn.programs import frameworks, modules, packed
-from symattn.programs.calling import agree
 from symattn.programs.frameworks import Tensor, Tensors, suspects
 from symattn.programs.hosts import host_of
-from symattn.programs.layouts import argument, from_layout, in_words, placed
+from symattn.programs.layouts import argument, from_layout, placed
 from symattn.programs.loading import one_line, where
 from symattn.programs.names import Function, on_first
 from symattn.programs.refusing import by_memory, refuses
 from symattn.programs.request import Request
-from symattn.programs.trial import is_open, settle
+from symattn.programs.trial import ConventionTrial
 from symattn.verification.attention import is_plain
 from symattn.verification.semantics import first_of
 
@@ -225,9 +223,9 @@ def target(function: Function, request: Request, name: str = "", agreed: Convent
 
 def _best(
     ways: Sequence[packed.Wrapper], request: Request, name: str
-) -> tuple[packed.Wrapper, _Trial, tuple[str, ...]]:
+) -> tuple[packed.Wrapper, ConventionTrial, tuple[str, ...]]:
     """Return the first way to call a function that is right, else the first that runs, else the first."""
-    best: tuple[packed.Wrapper, _Trial, tuple[str, ...]] | None = None
+    best: tuple[packed.Wrapper, ConventionTrial, tuple[str, ...]] | None = None
     for way in ways:
         result = replace(settled(way, request), domain=way.within(request.domain))
         trial, note = _tried(way, result, name)
@@ -239,7 +237,9 @@ def _best(
     return best
 
 
-def _wrapped(chosen: packed.Wrapper, outcome: _Trial, note: tuple[str, ...], request: Request, name: str) -> Target:
+def _wrapped(
+    chosen: packed.Wrapper, outcome: ConventionTrial, note: tuple[str, ...], request: Request, name: str
+) -> Target:
     how = outcome.noted(*note)
     result = {f.name: getattr(how, f.name) for f in fields(Convention)} | {"notes": (chosen.note, *how.notes)}
     return Target(chosen, Wrapped(**result, reading=chosen.reading, domain=chosen.within(request.domain)), name)
@@ -281,17 +281,19 @@ def settled(function: Function, request: Request) -> Request:
     return request if request.framework else replace(request, likely=frameworks.wanted(function))
 
 
-def _agreed(function: Function, request: Request, name: str) -> tuple[_Trial, tuple[str, ...]]:
+def _agreed(function: Function, request: Request, name: str) -> tuple[ConventionTrial, tuple[str, ...]]:
     """Return the trial of the framework, layout and forms of arguments, run only if these are open; and a note."""
-    if request.framework:
-        trial = _Trial(function, request, name)
-        if not is_open(function, trial.convention, request):
-            return trial, ()
+    if request.framework and not (trial := _trial(function, request, name)).is_open:
+        return trial, ()
     return _tried(function, request, name)
 
 
-def _tried(function: Function, request: Request, name: str) -> tuple[_Trial, tuple[str, ...]]:
-    return preferred(function, request, lambda result: _Trial(function, result, name).run())
+def _tried(function: Function, request: Request, name: str) -> tuple[ConventionTrial, tuple[str, ...]]:
+    return preferred(function, request, lambda result: _trial(function, result, name).make())
+
+
+def _trial(function: Function, request: Request, name: str) -> ConventionTrial:
+    return ConventionTrial(function, request, name, lambda how, inputs: Target(function, how).run(inputs))
 
 
 class Attempt(Protocol):
@@ -327,58 +329,6 @@ def preferred(function: Function, request: Request, attempt: Callable[[Request],
     if one.right is None:
         return one, (f"{given} are passed; {other}, tried too, are refused as well",)
     return one, (_NUMPY,)
-
-
-class _Trial:
-    """The convention of a function in the framework of the request, found by small calls."""
-
-    def __init__(self, function: Function, request: Request, name: str) -> None:
-        self._function, self._request = function, request
-        self.convention = agree(function, request, name)
-        self.right: bool | None = None
-        self.error: Failure | None = None
-        self.tried = False
-        self._reached: dict[Layout, tuple[int, Convention]] = {}  # the furthest line, and how it was called
-        self.ran: set[Layout] = set()  # orders of the axes with an output, of whatever shape
-
-    def run(self) -> _Trial:
-        """Make the calls."""
-        self.tried = True
-        result = settle(self._function, self.convention, self._request, self._call)
-        self.right = result.near if result else None
-        self.convention = result.convention if result else self.convention if self.ran else self._furthest()
-        return self
-
-    def _furthest(self) -> Convention:
-        """Return, if nothing ran, the first convention in which the code reached the furthest line."""
-        usual = self.convention.layout
-        layout = max(self._reached, key=lambda at: (self._reached[at][0], at == usual), default=usual)
-        if layout == usual:
-            return self.convention
-        axes = f"The axes are {in_words(layout)}, with which its code ran furthest; --layout sets others."
-        return replace(self._reached[layout][1], notes=(*self.convention.notes, axes))
-
-    def noted(self, *notes: str) -> Convention:
-        """Return the convention with further notes."""
-        return replace(self.convention, notes=(*self.convention.notes, *notes))
-
-    def _call(self, how: Convention, inputs: Inputs) -> Outcome:
-        try:
-            outcome = Target(self._function, how).run(inputs)
-        except InputError as error:  # the inputs do not fit the call
-            outcome = Outcome(error=Failure("output", str(error)))
-        self.error = self.error or outcome.error
-        if outcome.error is None:
-            self.ran.add(how.layout)
-        elif how.layout not in self._reached or _line(outcome.error) > self._reached[how.layout][0]:
-            self._reached[how.layout] = _line(outcome.error), how
-        return outcome
-
-
-def _line(error: Failure) -> int:
-    """Return the line of ``file.py:line``, or 0."""
-    line = error.where.rpartition(":")[2]
-    return int(line) if line.isdecimal() else 0
 
 
 # -- what a call prints and warns of: it never reaches the terminal ----------------------------------------------------

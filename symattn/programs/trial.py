@@ -8,7 +8,7 @@ one in which a head of keys changes no output of another head: a wrong function 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.precision import Precision
-from symattn.bounds.called_target import CAUSAL_MASK, PAST, Argument, Convention, Inputs, Layout, Outcome
+from symattn.bounds.called_target import CAUSAL_MASK, PAST, Argument, Convention, Failure, Inputs, Layout, Outcome
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.document.errors import InputError, SymattnError
 from symattn.document.keywords import plain
+from symattn.programs.calling import agree
 from symattn.programs.frameworks import Tensor
-from symattn.programs.layouts import documented, in_words, lengths, lettered, readings, undocumented
+from symattn.programs.layouts import documented, in_every_form, in_words, lengths, lettered, readings, undocumented
 from symattn.programs.names import AMBIGUOUS, Function, bound_keywords, meaning, parameters
 from symattn.programs.request import Request
 from symattn.verification.effort import Effort
@@ -37,13 +38,6 @@ _LEVELS = (  # the last ones for functions that take only multiples of powers of
     Sizes(64, 64, 64, 64, 128),
 )  # fmt: skip
 _BATCH = (2, 3)
-_MASKS: Mapping[Layout, tuple[str, ...]] = {
-    **dict.fromkeys(("nd", "nhd", "nc"), ("",)),
-    **dict.fromkeys(("bnd", "nbd"), ("bqk", "b1qk", "qk", "1qk")),
-    **dict.fromkeys(("bhnd", "bnhd", "nbhd", "bnc", "nbc"), ("b1qk", "bqk", "bhqk", "qk", "11qk")),
-}
-_KEEPS = {"b": ("bk", "b11k", "b1k", "b1qk", "bqk", "k"), "": ("", "qk")}
-_LENGTHS = {"b": ("lengths",), "": ("length", "lengths")}
 _ALIKE = ("k", "qk", "1qk", "11qk")  # forms without an axis of batches
 
 
@@ -63,35 +57,66 @@ class Possible:
         return not self.near, self.level > 0, not self.named, not self.local, self.level
 
 
-def settle(function: Function, convention: Convention, request: Request, call: Call) -> Possible | None:
-    """Return the convention with the layout and the forms that the function takes, or None if nothing runs.
+class ConventionTrial:
+    """The convention of a function in the framework of the request, found by small calls.
 
-    Raises ``InputError`` if nothing was found within the limits of calls and time.
+    ``right`` is None if nothing runs; ``error`` is the first one; ``ran`` has the orders of the axes with which an
+    output came, of whatever shape.
     """
-    return _LayoutTrial(function, request, call).settled(convention)
 
-
-def is_open(function: Function, convention: Convention, request: Request) -> bool:
-    """Return whether more than one convention is possible."""
-    trial = _LayoutTrial(function, request, lambda how, inputs: Outcome())
-    conventions = (how for variant in trial.variants(convention) for how in trial.formed(variant))
-    return next(conventions, None) is not None and next(conventions, None) is not None
-
-
-class _LayoutTrial:
-    """The trial calls of one function."""
-
-    def __init__(self, function: Function, request: Request, call: Call) -> None:
-        self._request, self._function = request, call
+    def __init__(self, function: Function, request: Request, name: str, run: Call) -> None:
+        self._request, self._run = request, run
+        self.convention = agree(function, request, name)
+        self.right: bool | None = None
+        self.error: Failure | None = None
+        self.tried = False
+        self.ran: set[Layout] = set()
+        self._reached: dict[Layout, tuple[int, Convention]] = {}  # the furthest line, and how it was called
         self._documented, self._lettered = documented(function), lettered(function)
         self._optional_mask = [] if request.masks else _optional_masks(function)
         self._effort = Effort(_CALLS, _SECONDS)
         self._made: dict[tuple[Any, ...], Inputs | None] = {}
         self._outputs: dict[int, tuple[Inputs, Tensor]] = {}  # by the id of the inputs, which are kept alive
 
-    def _call(self, convention: Convention, inputs: Inputs) -> Outcome:
+    @property
+    def is_open(self) -> bool:
+        """Return whether more than one convention is possible."""
+        conventions = (how for variant in self.variants(self.convention) for how in self.formed(variant))
+        return next(conventions, None) is not None and next(conventions, None) is not None
+
+    def make(self) -> ConventionTrial:
+        """Make the calls. Raises ``InputError`` if nothing was found within the limits of calls and time."""
+        self.tried = True
+        result = self.settled(self.convention)
+        self.right = result.near if result else None
+        self.convention = result.convention if result else self.convention if self.ran else self._furthest()
+        return self
+
+    def noted(self, *notes: str) -> Convention:
+        """Return the convention with further notes."""
+        return replace(self.convention, notes=(*self.convention.notes, *notes))
+
+    def _furthest(self) -> Convention:
+        """Return, if nothing ran, the first convention in which the code reached the furthest line."""
+        usual = self.convention.layout
+        layout = max(self._reached, key=lambda at: (self._reached[at][0], at == usual), default=usual)
+        if layout == usual:
+            return self.convention
+        axes = f"The axes are {in_words(layout)}, with which its code ran furthest; --layout sets others."
+        return replace(self._reached[layout][1], notes=(*self.convention.notes, axes))
+
+    def _call(self, how: Convention, inputs: Inputs) -> Outcome:
         self._effort.spend()
-        return self._function(convention, inputs)
+        try:
+            outcome = self._run(how, inputs)
+        except InputError as error:  # the inputs do not fit the call
+            outcome = Outcome(error=Failure("output", str(error)))
+        self.error = self.error or outcome.error
+        if outcome.error is None:
+            self.ran.add(how.layout)
+        elif how.layout not in self._reached or _line(outcome.error) > self._reached[how.layout][0]:
+            self._reached[how.layout] = _line(outcome.error), how
+        return outcome
 
     def settled(self, convention: Convention) -> Possible | None:
         """Return the best convention, with notes on what was determined."""
@@ -117,7 +142,7 @@ class _LayoutTrial:
     def formed(self, convention: Convention) -> Iterator[Convention]:
         """Yield the convention in every layout, with every form of its masks."""
         for layout in self._layouts(convention):
-            yield from _forms(replace(convention, layout=layout), self._request)
+            yield from in_every_form(replace(convention, layout=layout), self._request)
 
     def _cut(self) -> Iterator[str]:
         """Yield a note if the search ended early."""
@@ -165,7 +190,7 @@ class _LayoutTrial:
 
     def _is_near(self, best: Possible, layout: Layout) -> bool | None:
         """Return whether some form gives the right output in another layout; None if nothing runs in it."""
-        forms = _forms(replace(best.convention, layout=layout), self._request)
+        forms = in_every_form(replace(best.convention, layout=layout), self._request)
         result = [p.near for p in (self._possible(how, at=best.level) for how in forms) if p]
         return any(result) if result else None
 
@@ -227,7 +252,7 @@ class _LayoutTrial:
         result: list[Possible] = []
         for layout in self._layouts(convention):
             here: list[Possible] = []
-            for formed in _forms(replace(convention, layout=layout), self._request):
+            for formed in in_every_form(replace(convention, layout=layout), self._request):
                 possible = self._possible(formed)
                 here += [possible] if possible else []
                 if (possible and possible.near) or self._effort.over:
@@ -365,30 +390,10 @@ class _LayoutTrial:
         return got is not None and got.shape == right.shape
 
 
-def _forms(convention: Convention, request: Request) -> Iterator[Convention]:
-    """Yield the convention with every form that its masks, labels and tables may have."""
-    choices = [_forms_of(a, convention.layout, request) for a in convention.arguments]
-    for chosen in product(*choices):
-        pairs = zip(convention.arguments, chosen, strict=True)
-        yield replace(convention, arguments=tuple(replace(a, form=form) for a, form in pairs))
-
-
-def _forms_of(a: Argument, layout: Layout, request: Request) -> tuple[str, ...]:
-    batch = "b" if "b" in layout else ""
-    if a.input == "keep":
-        return _LENGTHS[batch] if a.form else _KEEPS[batch]
-    if a.input in ("mask", CAUSAL_MASK):
-        return _MASKS[layout]
-    if a.input == "bias" and request.heads > 1:
-        return ("1hqk", "hqk", "bhqk", "qk") if batch else ("", "qk")
-    if a.input in ("bias", "drop"):
-        return tuple(f for f in _MASKS[layout] if f[:1] != "b")
-    if a.input in ("doc", "doc_q", "doc_k", "positions", "positions_q") and not a.form:
-        return ("", "bk") if batch else ("",)
-    if a.input in ("cos", "sin", "cos_q", "sin_q"):
-        half = getattr(request.spec.position, "layout", "half") == "half"
-        return ("", "nff" if half else "nf2")
-    return (a.form,)
+def _line(error: Failure) -> int:
+    """Return the line of ``file.py:line``, or 0."""
+    line = error.where.rpartition(":")[2]
+    return int(line) if line.isdecimal() else 0
 
 
 def _with(convention: Convention, place: int, a: Argument) -> Convention:
