@@ -26,7 +26,8 @@ from symattn.bounds.called_target import Inputs
 from symattn.bounds.mistake import At, Mistake, change, in_inputs, in_steps
 from symattn.bounds.reference import Change, Variant
 
-_FORMATS = ("float32", "float16", "bfloat16")
+#: In which arrays may be stored, or arithmetic be, where that is too narrow.
+FORMATS = ("float32", "float16", "bfloat16")
 #: A name in words, and the format whose roundings are meant; TF32 has the digits of float16.
 _NARROW: Mapping[str, Grid] = {
     "float16 (or TF32, which has as many digits)": Format("float16"), "bfloat16": Format("bfloat16"),
@@ -150,7 +151,7 @@ _POWERS: Mapping[str, tuple[str, Round | None]] = {
 
 def mistakes(spec: Attention, precision: Precision) -> Iterator[Mistake]:
     """Every choice of arrays that are stored in one format, those with few before others."""
-    for name in _FORMATS:
+    for name in FORMATS:
         f = Format(name)
         if f.u > precision.roughest.u:
             choices = product((0, 1), (0, 1), (0, 1), _POWERS, (0, 1))

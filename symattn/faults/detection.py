@@ -18,18 +18,16 @@ from symattn.programs.target import Target
 from symattn.verification.attention import OfAttention
 from symattn.verification.engine import SEED, Session
 from symattn.verification.report_document import sentence, typeset
+from symattn.verification.tolerances.weighing import picked
 
 SEEDS = range(5)
 _CASES, _EXAMPLES, _BUDGET = 600, 50, 120.0
-#: torch.testing.assert_close for float32: rtol and atol. Source: its documentation.
-_TORCH = (1.3e-6, 1e-5)
 Rule = Callable[[Sample, Array], bool]
 
 
 def torchs(drawn: Sample, got: Array) -> bool:
     """Return whether ``torch.testing.assert_close`` with its defaults for float32 accepts an output."""
-    rtol, atol = _TORCH
-    return bool(np.allclose(got, drawn.exact, rtol=rtol, atol=atol))
+    return picked("float32")[0].accepts(got, drawn.exact)
 
 
 def twice(drawn: Sample, got: Array) -> bool:

@@ -131,11 +131,8 @@ def of_attention(spec: Attention, names: Iterable[str]) -> tuple[Outputs, dict[s
 
 
 def _mutation(spec: Attention, step: Step, words: str, rule: Callable[[Step, Values], object]) -> Mutation:
-    def change(spec: Attention, values: Values) -> Any:
-        return rule(step, values)
-
-    variant = Variant({step.name: change})
-    return Mutation(ARRAYS[step.name].title.lower(), words, _run(spec, variant), variant)
+    variant = Variant({step.name: lambda spec, values: rule(step, values)})
+    return of_variant(spec, ARRAYS[step.name].title.lower(), words, variant)
 
 
 def of_variant(spec: Attention, step: str, words: str, variant: Variant) -> Mutation:

@@ -182,10 +182,14 @@ def _entry(outputs: Sequence[str], first: CaseResult, second: CaseResult, by: st
 
 def difference(a: np.ndarray, b: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """Return |a − b| / limits; 0 where both are equal or both NaN, and +∞ where only one is NaN."""
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(all="ignore"):
         off = np.abs(a - b) / limits
-    return np.where(same, 0.0, np.where(np.isnan(off), np.inf, np.maximum(off, _LEAST)))
+    return np.where(differing(a, b), np.where(np.isnan(off), np.inf, np.maximum(off, _LEAST)), 0.0)
+
+
+def differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return where two outputs differ; two NaNs are equal."""
+    return np.asarray(~((a == b) | (np.isnan(a) & np.isnan(b))))
 
 
 # -- ``Comparison``: which of two is wrong, as a document --------------------------------------------------------------

@@ -19,6 +19,7 @@ from symattn.models.comparing.comparison import (
     JointRun,
     SideEntry,
     difference,
+    differing,
 )
 from symattn.programs.closeness import measured
 from symattn.programs.frameworks import read as floats_of
@@ -90,7 +91,7 @@ def _diverging(spec: Attention, one: Arrays, other: Arrays) -> dict[tuple[int, .
     rows = {}
     for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
         a, b = (floats_of(p.made["o"])[0] for p in (mine, theirs))
-        differ = _differ(a, b)
+        differ = differing(a, b)
         if differ.any():
             with np.errstate(all="ignore"):
                 off = np.abs(a - b)
@@ -100,11 +101,6 @@ def _diverging(spec: Attention, one: Arrays, other: Arrays) -> dict[tuple[int, .
             most = (x.max(axis=axes).argmax() for x in far)
             rows[mine.place] = sorted({int(differ.any(axis=axes).argmax()), *map(int, most)})
     return rows
-
-
-def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return where two outputs differ; two NaNs are equal."""
-    return np.asarray(~((a == b) | (np.isnan(a) & np.isnan(b))))
 
 
 def _unlike(spec: Attention, one: Arrays, other: Arrays) -> str:
@@ -130,7 +126,7 @@ def _places(
 ) -> tuple[DifferingEntry, DifferingEntry] | None:
     """Return the first entry in some rows at which the outputs differ, and the entry where they differ most."""
     a, b = (floats_of(p.made["o"])[0][..., list(rows), :] for p in (one, other))
-    differ = _differ(a, b)
+    differ = differing(a, b)
     if not differ.any():
         return None
     right = measured(one.made["o"], one.inputs, one.spec, precision, rows)

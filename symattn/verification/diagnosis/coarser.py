@@ -20,14 +20,14 @@ from symattn.bounds.case_result import UNFIT, Case, CaseResult, Expected
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.judge import holds, traced, union
 from symattn.bounds.reference import usual
+from symattn.bounds.storing import FORMATS
 from symattn.document.errors import Undecided
 from symattn.verification.probing.search import FAMILIES
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
-_FORMATS = ("float32", "float16", "bfloat16")
-_TOLD = _FORMATS[:2]  # of attention: the bound for bfloat16 is so wide that it would take in mistakes of other kinds
+_TOLD = FORMATS[:2]  # of attention: the bound for bfloat16 is so wide that it would take in mistakes of other kinds
 _CASES = 12  # wrong cases that are asked, of all sizes
 _TELLING, _PART = 3, 1 / 4  # so many of them, or this part, whichever is more, must be such that the bound tells
 _GRIDS = ("bfloat16", "float16", "float32")
@@ -78,7 +78,7 @@ def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
 def _lossy(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
     """The step, and the first format whose arithmetic could make all of the errors."""
     asked = wrong[:: -(-len(wrong) // _CASES)] if wrong else wrong
-    for narrow in map(Precision.of, _FORMATS):
+    for narrow in map(Precision.of, FORMATS):
         if narrow.between.u > session.precision.between.u and _could(session, narrow, asked):
             return session.subject.coarse(session, narrow.name)
     return "", ""
