@@ -27,7 +27,7 @@ from symattn.verification import engine
 from symattn.verification.case_codes import decode, encode, inputs_of, named, speaks
 from symattn.verification.definitions.registry import Specification
 from symattn.verification.engine import Session
-from symattn.verification.report import Check, Fault, Report
+from symattn.verification.report import Fault, Report
 from symattn.verification.report_document import sentence
 
 GROUP = "case"
@@ -83,15 +83,12 @@ def _attempts(session: Session, inputs: Inputs, word: str) -> Iterator[tuple[Cas
 
 
 def _report(session: Session, results: tuple[Fault, ...]) -> Report:
-    records = session.records
-    result = any(r.decisive for r in records if r.ratios is not None)
-    verdict = Verdict.FAULT if results else Verdict.NO_FAULT if result else Verdict.UNDECIDED
-    grade = Grade.REFUTED if results else Grade.SAMPLED if result else Grade.UNDECIDED
-    wrong = sum(r.finding is not None for r in records)
-    check = Check(GROUP, grade, len(records), wrong, max(r.worst for r in records))
-    late = dict.fromkeys(f"{r.outcome.error}; hint: raise --time-limit" for r in records if r.outcome.late)
+    checks = tuple(engine.checks(session))
+    said = any(check.grade is not Grade.UNDECIDED for check in checks)
+    verdict = Verdict.FAULT if results else Verdict.NO_FAULT if said else Verdict.UNDECIDED
+    late = dict.fromkeys(f"{r.outcome.error}; hint: raise --time-limit" for r in session.records if r.outcome.late)
     return Report(
-        verdict, session.runner.describe(), session.precision.words, "this case alone", session.seed, results, (check,),
+        verdict, session.runner.describe(), session.precision.words, "this case alone", session.seed, results, checks,
         session.runner.notes, "".join(session.stdout), fields=session.subject.fields(),
         missing=() if results else tuple(late),
     )  # fmt: skip

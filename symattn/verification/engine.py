@@ -391,7 +391,7 @@ def _report(session: Session, results: tuple[Fault, ...]) -> Report:
             missing += ("mistakes of the sizes that were requested were not tried; hint: raise --budget",)
     return Report(
         power.verdict(results, missing), session.runner.describe(), session.precision.words, subject.words(session),
-        session.seed, results, tuple(_checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
+        session.seed, results, tuple(checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
         power=seen, missing=missing, arithmetic=session.trial.arithmetic if session.trial else None,
         sought=session.sought,
     )  # fmt: skip
@@ -431,7 +431,8 @@ def _open(session: Session) -> Iterator[str]:
         yield f"No case bounds {', '.join(open_)} well enough to show a fault; {hint}"
 
 
-def _checks(session: Session) -> Iterator[Check]:
+def checks(session: Session) -> Iterator[Check]:
+    """A line for each group of cases that were judged, and for what residues say."""
     for name in dict.fromkeys(r.case.group for r in session.records):
         records = [r for r in session.records if r.case.group == name]
         wrong = sum(r.finding is not None for r in records)
