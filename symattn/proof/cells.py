@@ -1,9 +1,9 @@
 """Statements that compare entries, decided cell by cell at small sizes.
 
-In a cell all comparisons come out alike, so that both sides are expressions without them. Cells are walked: each
-comparison is answered in every way that linear inequalities between monomials leave open. In each cell the sides are
-the same expression, or exact numbers in it are tried; a cell of which no numbers are known leaves a doubt. Of a bound
-those numbers of a cell are tried at which it may fail: linear inequalities again, or a search along lines.
+In a cell all comparisons have the same result, so both sides are expressions without comparisons. Cells are enumerated:
+each comparison is answered in every way that linear inequalities between monomials allow. In each cell the sides are
+the same expression, or exact numbers from it are tried; a cell without known numbers leaves a doubt. For a bound,
+numbers of the cell are tried at which it may fail, found by linear inequalities or a search along lines.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from symattn.proof.feasible import Row, TooMany, point
 from symattn.proof.literals import NamedNumbers
 from symattn.proof.statement import Declared, Numbers, Sides, pairs
 
-CELLS, _ENTRIES = 200, 100  # of all sizes together; of all arrays
-_OF_BOUNDS, _OPERATIONS = 6, 40  # cells that are walked of a bound between arrays, in each of which it is so short
-_TERMS, _TERMS_OF_BOUNDS = 40, 10  # of what is factored: more take minutes
+CELLS, _ENTRIES = 200, 100  # the most cells at all sizes together; the most entries of all arrays
+_OF_BOUNDS, _OPERATIONS = 6, 40  # the most cells of a bound between arrays, and operations of a bound in one cell
+_TERMS, _TERMS_OF_BOUNDS = 40, 10  # the most terms to factor: more take minutes
 _POINTS = 5  # numbers tried in a cell
-_DRAWS = 300  # among which numbers of a cell that is not linear are looked for,
-_FEW = 30  # of a bound,
-_LINES, _STEPS = 3, 48  # and lines through some of them, with halvings to where a sign changes
+_DRAWS = 300  # draws among which numbers of a nonlinear cell are searched for,
+_FEW = 30  # for a bound,
+_LINES, _STEPS = 3, 48  # and lines through some of them, with bisections to a change of sign
 _ALONG = (*(-(2.0**k) for k in range(14, -7, -1)), 0.0, *(2.0**k for k in range(-6, 15)))
 _in_floats = cache(partial(sympy.lambdify, modules="math"))  # of letters, an expression
 Constraint = tuple[str, Any]  # (relation, expression): the expression is "=", "≥" or ">" 0
@@ -46,19 +46,19 @@ Constraint = tuple[str, Any]  # (relation, expression): the expression is "=", "
 
 @dataclass
 class Path:
-    """One way through the comparisons; ``script`` says which of the possible answers are taken, then it is the first.
+    """One path through the comparisons. ``script`` numbers the first answers to take; later answers are the first ones.
 
-    Where one of ``demands`` holds, which are of any expressions, a side is not defined.
+    A side is undefined where one of ``demands`` holds.
     """
 
     script: tuple[int, ...] = ()
-    terms: int = 0  # of what is compared, at most
+    terms: int = 0  # the most terms of a comparison
     counts: list[int] = field(default_factory=list)
     constraints: list[Constraint] = field(default_factory=list)
     demands: list[Constraint] = field(default_factory=list)
 
     def may_be(self, relation: str, x: object) -> bool:
-        """Return whether ``relation`` may hold of ``x`` here; of several factors it may where that is not "="."""
+        """Return whether ``relation`` may hold for ``x`` here; True if that is not known for several factors."""
         unit, factors = _factors(x, self.terms)
         odd = [f for f, power in factors if power % 2]
         if relation == "=" or (not odd and unit < 0):
@@ -69,7 +69,7 @@ class Path:
         return bool(odd) or unit > 0 or (unit == 0 and relation == "≥")
 
     def answer(self, *options: Constraint) -> int:
-        """The number of the option that is taken."""
+        """Take one of the possible options, and return its number."""
         possible = [i for i, option in enumerate(options) if _inside([*self.constraints, option]) is not None]
         if len(possible) == 1:
             return possible[0]
@@ -87,7 +87,7 @@ class Path:
         return self.sign(x) > 0
 
     def sign(self, x: object) -> int:
-        """The sign of ``x``: of each of its factors."""
+        """Return the sign of ``x``, decided factor by factor."""
         sign, factors = _factors(x, self.terms)
         for f, power in factors:
             sign *= (self.answer((">", -f), ("=", f), (">", f)) - 1) ** power
@@ -98,7 +98,7 @@ _path: ContextVar[Path] = ContextVar("symattn_path")
 
 
 class Branching(Symbolic):
-    """SymPy's expressions; comparisons are answered by the path."""
+    """The kind of SymPy's expressions whose comparisons are answered by the current path."""
 
     name = "branching"
 
@@ -137,8 +137,8 @@ Branching.xp = Namespace(Branching)
 
 @dataclass(frozen=True)
 class Cells:
-    """The result of a walk: exact numbers of every cell that needs them, why there is a doubt, whether both sides are
-    defined everywhere, and whether anything is compared."""
+    """The result for all cells: exact numbers from every cell that needs them, the reason for a doubt, whether both
+    sides are defined everywhere, and whether anything is compared."""
 
     worlds: tuple[Numbers, ...] = ()
     doubt: str = ""
@@ -147,7 +147,7 @@ class Cells:
 
 
 class _Letters(Numbers):
-    """Sizes are numbers, entries letters."""
+    """The world of given sizes with letters as entries."""
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
         lengths = [self.axis(a) for a in shape.split()]
@@ -164,7 +164,7 @@ class _Letters(Numbers):
 
 
 class _Chosen(Numbers):
-    """Letters replaced by numbers."""
+    """The same world with letters replaced by numbers."""
 
     def __init__(self, letters: _Letters, values: Mapping[Any, Fraction]) -> None:
         super().__init__(letters.sizes, letters.seed)
@@ -181,8 +181,8 @@ class _Chosen(Numbers):
 
 
 def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool = True) -> Cells:
-    """Walk the cells at small sizes, and at those at which the code takes another way; until there is a doubt that the
-    sides are ``equal``, if that is asked, and else for numbers at which the first side is not below the second."""
+    """Enumerate the cells at small sizes, and at those at which the code branches: for equations (``equal``) until a
+    doubt arises, for bounds to collect numbers at which the first side may not be below the second."""
     worlds: list[Numbers] = []
     begun: list[Path] = []
     doubt, defined = "", True
@@ -203,7 +203,7 @@ def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool =
 
 
 def _sizes(declared: Declared, brought: NamedNumbers) -> Iterator[Mapping[str, int]]:
-    """1 and 2, and 3 of a single letter; where there are three letters or more, all alike; then ``branches``."""
+    """Yield sizes 1 and 2, and 3 for a single letter; for three letters or more all equal; then ``branches``."""
     sorts = declared.sorts()
     alike = ((n,) * len(sorts) for n in (1, 2))
     every = product((1, 2, 3)[: 4 - len(sorts)], repeat=len(sorts)) if len(sorts) < 3 else alike
@@ -220,7 +220,7 @@ def _sizes(declared: Declared, brought: NamedNumbers) -> Iterator[Mapping[str, i
 def _paths(
     sides: Sides, declared: Declared, sizes: Mapping[str, int], begun: list[Path], terms: int
 ) -> Iterator[tuple[Path, _Letters, list[Any] | None]]:
-    """Each way through the comparisons, and the differences of the sides; None where one is undefined."""
+    """Yield each path through the comparisons, with the differences of the sides, or None if one is undefined."""
     for seed in range(2 if declared.permutations or len(declared.units) > 1 else 1):
         letters = _Letters(sizes, seed)
         script: tuple[int, ...] | None = ()
@@ -252,7 +252,7 @@ def _differences(stated: Sequence[tuple[object, object]]) -> list[Any] | None:
 def _tried(
     path: Path, letters: _Letters, differences: Sequence[object] | None, literals: Sequence[Fraction]
 ) -> tuple[list[Numbers], str]:
-    """Numbers to look at in a cell, and why those are not enough."""
+    """Return numbers to try in a cell, and the reason for a doubt, if any."""
     open_ = [d for d in differences or () if not _cancels(d)]
     if not open_ or (not path.constraints and not any(map(_decided, open_))):
         return [], ""
@@ -275,7 +275,7 @@ def _cancels(x: object) -> bool:
 def _broken(
     path: Path, letters: _Letters, differences: Sequence[object] | None, literals: Sequence[Fraction]
 ) -> tuple[list[Numbers], str]:
-    """Numbers in a cell at which a difference may be 0 or more; there is no doubt where none are found."""
+    """Return numbers in a cell at which a difference may be 0 or more, and no doubt."""
     result: list[Numbers] = []
     for x in dict.fromkeys(map(sympy.expand, differences or ()) if path.constraints else ()):
         within: list[list[Constraint]] = [[*path.constraints, (relation, x)] for relation in (">", "≥")]
@@ -293,7 +293,7 @@ def _broken(
 def _numbers(
     constraints: Sequence[Constraint], symbols: Sequence[object], literals: Sequence[Fraction], draws: int = _DRAWS
 ) -> list[dict[Any, Fraction]]:
-    """Numbers at which the constraints hold: solutions of linear ones, others among draws."""
+    """Return numbers at which the constraints hold: solutions of linear ones, otherwise found among draws."""
 
     def drawn(count: int) -> Iterator[dict[Any, Fraction]]:
         return (_wild(symbols, Random(seed), literals) for seed in range(count if symbols else 0))
@@ -315,7 +315,7 @@ def _numbers(
 def _on_lines(
     functions: Sequence[Callable[..., float]], drawn: Sequence[dict[Any, Fraction]]
 ) -> Iterator[dict[Any, Fraction]]:
-    """Points of lines through drawn ones where a function changes its sign, and midway between those."""
+    """Yield points on lines through drawn ones where a function changes its sign, and midpoints between these."""
     for seed, one in enumerate(drawn):
         random = Random(seed)
         start = [*map(float, one.values())]
@@ -337,7 +337,7 @@ def _fits_sign(t: Any, value: Fraction) -> bool:
 
 
 def _edges(f: Callable[[float], float]) -> Iterator[float]:
-    """Where the sign changes between two places along a line."""
+    """Yield the places along a line where the sign changes."""
     for a, b in pairwise(_ALONG):
         with suppress(ArithmeticError, ValueError):
             below = f(a) < 0
@@ -365,12 +365,12 @@ def _holds(functions: Sequence[tuple[str, Any]], numbers: Any) -> bool:
 
 
 def _vanishes(x: Any, values: Mapping[Any, Fraction]) -> bool:
-    """Return whether ``x`` is 0 exactly; floats are 0 beside a root, too."""
+    """Return whether ``x`` is exactly 0, as floats are 0 near a root, too."""
     return bool(sympy.expand(x.subs({t: sympy.Rational(v.numerator, v.denominator) for t, v in values.items()})) == 0)
 
 
 def _decided(x: Any) -> bool:
-    """Return whether ``x``, of letters and exponentials of polynomials, is 0 only where it expands to 0."""
+    """Return whether ``x`` is rational in letters and exponentials of polynomials: expanding then decides x = 0."""
     exponentials = x.atoms(sympy.exp)
     plain = x.subs({e: sympy.Dummy() for e in exponentials})
     return bool(plain.is_rational_function() and all(e.args[0].is_polynomial() for e in exponentials))
@@ -378,7 +378,7 @@ def _decided(x: Any) -> bool:
 
 @cache
 def _factors(x: object, most: int) -> tuple[int, tuple[tuple[Any, int], ...]]:
-    """The sign, and the factors of which it depends, with their powers. Raises Refused beyond so many terms."""
+    """Return a sign, and the factors of ``x`` with their powers. Raises Refused for more than ``most`` terms."""
     unit, result = 1, []
     if len(sympy.Add.make_args(x := sympy.expand(x))) > most:
         raise Refused(f"a comparison of more than {most} terms")
@@ -395,7 +395,7 @@ def _factors(x: object, most: int) -> tuple[int, tuple[tuple[Any, int], ...]]:
 
 @cache
 def _linear(x: object) -> tuple[dict[Any, Fraction], Fraction]:
-    """The coefficients of the monomials, and the constant."""
+    """Return the coefficients of the monomials, and the constant."""
     polynomial = sympy.Poly(x)
     result: dict[Any, Fraction] = {}
     for powers, c in polynomial.terms():
@@ -408,7 +408,7 @@ def _linear(x: object) -> tuple[dict[Any, Fraction], Fraction]:
 
 
 def _inside(constraints: Sequence[Constraint], random: Random | None = None) -> dict[Any, Fraction] | None:
-    """Values of the monomials at which the constraints hold; None if there are none, so that no numbers meet them."""
+    """Return values of the monomials at which the constraints hold; None if no numbers meet the constraints."""
     rows: list[Row] = [(relation, *_linear(x)) for relation, x in constraints]
     for monomial in {v: None for _, coefficients, _ in rows for v in coefficients}:
         if monomial.is_nonnegative:

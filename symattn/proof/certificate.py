@@ -1,4 +1,4 @@
-"""Certificates: what a proof reduced to what, as plain data that can be kept as JSON and checked by ``checker``.
+"""Certificates: the steps of a proof as plain data, which can be stored as JSON and checked by ``checker``.
 
 An expression is a list that starts with its kind:
 
@@ -8,9 +8,8 @@ An expression is a list that starts with its kind:
 
 A mean is ["function", "mean", of, law, …], with the law of each random array (see ``checker_means``).
 
-An index is a list: the name of its variable, then those of the permutations that it went through, in order. The sides
-of an equation, or of an inequality, are as they are written, before any simplification; its
-numerator and divisors are simplified.
+An index is a list: the name of its variable, then the names of the permutations applied to it, in order. The sides
+of an equation or inequality are stored before any simplification; its numerator and divisors are simplified.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from symattn.proof.signs import needed
 SCHEMA = 1
 _SIDES = ("left", "right")
 PARTS = {"largest": ("smaller", "larger"), "limit": ("of", "form", "value"), "instance": ("left", "form", "right")}
-"""The parts of the conclusions of rules; those of all others are two sides."""
+"""The parts of the conclusions of rules; a conclusion of any other rule has two sides."""
 
 
 def certificate(proof: Proof) -> Record:
-    """The record of a proof. Raises InputError for one that failed: there is nothing to certify."""
+    """Return the record of a proof. Raises InputError if the proof failed: there is nothing to certify."""
     if not proof.proved:
         raise InputError("only a proof that succeeded has a certificate")
     sides = [case.written for case in proof.cases]
@@ -52,47 +51,47 @@ def certificate(proof: Proof) -> Record:
 
 
 def by_definition(case: ElementEquation) -> bool:
-    """Return whether both sides are one expression before anything is simplified: then nothing is left to prove."""
+    """Return whether both sides are the same expression before simplification: then nothing is left to prove."""
     names = numbered(case.indices)
     left, right = (written(side, names) for side in case.written)
     return left == right
 
 
 def premise(x: pr.Premise) -> Record:
-    """The record of a premise that is no equation."""
+    """Return the record of a premise that is not an equation."""
     kind, write = _WRITERS[type(x)]
     return {"schema": SCHEMA, "kind": kind, **write(x)}
 
 
-def _said(indices: Sequence[Index], **parts: Expression) -> Record:
-    """Parts of one statement, with the free indices that they share."""
+def _parts_with_indices(indices: Sequence[Index], **parts: Expression) -> Record:
+    """Return the parts of one statement, with the free indices that they share."""
     names = numbered(indices)
     return {"free": free(indices, names), **{key: written(x, names) for key, x in parts.items()}}
 
 
 def _differing(x: pr.Differing) -> Record:
-    sides = _said(x.indices, left=x.left, right=x.right)
+    sides = _parts_with_indices(x.indices, left=x.left, right=x.right)
     return {**sides, "sizes": dict(x.sizes), "rules": [list(pair) for pair in x.rules]}
 
 
-def _any(x: Proof | pr.Premise) -> Record:
+def _record(x: Proof | pr.Premise) -> Record:
     return certificate(x) if isinstance(x, Proof) else premise(x)
 
 
 def _conclusions(every: Sequence[tuple[Expression, ...]], keys: tuple[str, ...]) -> list[Record]:
-    """Conclusions: each a part for every key, with their free indices."""
-    return [_said(bare(*parts), **dict(zip(keys, parts, strict=True))) for parts in every]
+    """Return the conclusions, each with a part for every key and its free indices."""
+    return [_parts_with_indices(bare(*parts), **dict(zip(keys, parts, strict=True))) for parts in every]
 
 
 def _concluded(x: pr.Concluded) -> Record:
     about = {key: _field(value) for key, value in x.about.items()}
     summed = [_summed(**about)] if x.rule == "induction" else []
     conclusions = [*_conclusions(x.conclusions, PARTS.get(x.rule, _SIDES)), *summed]
-    return {"rule": x.rule, **about, "premises": list(map(_any, x.premises)), "conclusions": conclusions}
+    return {"rule": x.rule, **about, "premises": list(map(_record, x.premises)), "conclusions": conclusions}
 
 
 def _summed(letter: str, sort: str, term: object, closed: object) -> Record:
-    """The conclusion of an induction: Σ ``term`` over all places of a sort is ``closed`` of its size."""
+    """Return the conclusion of an induction: Σ ``term`` over all places of a sort is ``closed`` of its size."""
     place = ["total", "s", sort, ["is", "≤", ["s"], ["t"]]]
     total = ["total", "t", sort, with_value(term, letter, place)]
     return {"free": [], "left": total, "right": with_value(closed, letter, ["size", sort])}
@@ -106,35 +105,35 @@ def _alike(x: pr.Alike) -> Record:
 def _sign(x: pr.Sign) -> Record:
     indices = bare(x.expression, *x.sides)
     return {
-        "conclusions": [_said(indices, smaller=x.sides[0], larger=x.sides[1])],
+        "conclusions": [_parts_with_indices(indices, smaller=x.sides[0], larger=x.sides[1])],
         "relation": x.relation,
-        **_said(indices, expression=x.expression),
+        **_parts_with_indices(indices, expression=x.expression),
         "positive": sorted({name for y in _parts_of(x) for name in _positive(y)}),
         "not negative": sorted(x.known),
         "only": list(x.only),
         "rules": [list(pair) for pair in x.rules],
         "laws": [list(pair) for pair in x.laws],
-        "meant": [{"letter": y.name, **_said(y.indices, expression=meant)} for y, meant in x.meant],
+        "meant": [{"letter": y.name, **_parts_with_indices(y.indices, expression=meant)} for y, meant in x.meant],
         "equal": written(x.equal, numbered(indices)),
         "hypotheses": [_hypothesis(d.relation, d.expression) for d in _needed(x)],
     }
 
 
 def _needed(x: pr.Sign) -> tuple[Demand, ...]:
-    with recorded() as noted:
-        every = [simplified(y) for y in _parts_of(x)]
-    return needed(noted, every)
+    with recorded() as collected:
+        simplified_parts = [simplified(y) for y in _parts_of(x)]
+    return needed(collected, simplified_parts)
 
 
 def _parts_of(x: pr.Sign) -> list[Expression]:
-    """All expressions of a sign."""
+    """Return all expressions of a sign."""
     return [x.expression, x.equal, *x.sides, *(body for _, body in x.meant)]
 
 
 def _field(value: object) -> Any:
     match value:
         case (str() as letter, Expression() as body, tuple() as indices):
-            return {"letter": letter, **_said(indices, expression=body)}
+            return {"letter": letter, **_parts_with_indices(indices, expression=body)}
         case tuple():
             return [_field(x) for x in value]
         case Expression():
@@ -143,16 +142,16 @@ def _field(value: object) -> Any:
 
 
 def _positive(x: Expression) -> set[str]:
-    """The names of letters that are declared to be positive."""
+    """Return the names of letters that are declared to be positive."""
     return {y.name for y in nodes(x, arguments=True) if isinstance(y, PositiveLetter)}
 
 
 def _hypothesis(relation: str, x: Expression) -> Record:
-    return {"relation": relation, **_said(bare(x), expression=x)}
+    return {"relation": relation, **_parts_with_indices(bare(x), expression=x)}
 
 
 def _equation(case: ElementEquation, left: Expression, right: Expression) -> Record:
-    out: Record = {**_said(case.indices, left=left, right=right), "how": case.how}
+    out: Record = {**_parts_with_indices(case.indices, left=left, right=right), "how": case.how}
     if case.numerator is not None and case.limits is not None:
         names = numbered(case.indices)
         out["numerator"] = written(case.numerator, names)
@@ -176,22 +175,22 @@ Names = Mapping[ex.Index, str]
 
 
 def bare(*xs: ex.Expression) -> tuple[ex.Index, ...]:
-    """The free indices in the order in which they occur, without the permutations that they went through."""
+    """Return the free indices in order of occurrence, without the permutations applied to them."""
     return tuple(dict.fromkeys(i._replace(image=()) for x in xs for i in named(x)))
 
 
 def numbered(indices: Iterable[ex.Index]) -> dict[ex.Index, str]:
-    """A name for each index."""
+    """Return a name for each index."""
     return {i: f"i{n}" for n, i in enumerate(indices)}
 
 
 def free(indices: Iterable[ex.Index], names: Names) -> list[list[str]]:
-    """The names of indices with their sorts."""
+    """Return the names of indices with their sorts."""
     return [[names[i], i.sort] for i in indices]
 
 
 def written(x: ex.Expression, names: Names) -> list[Any]:
-    """``x`` as nested lists, its free indices by ``names``."""
+    """Return ``x`` as nested lists, its free indices by ``names``."""
     if isinstance(x, ex.Constant):
         return ["number", str(x.value)]
     if isinstance(x, ex.Count):
@@ -213,7 +212,7 @@ def _index(i: ex.Index, names: Names) -> list[str]:
 
 
 def with_value(x: object, letter: str, value: object) -> Any:
-    """Nested lists with a value in the place of a letter without indices."""
+    """Return nested lists in which a value replaces a letter without indices."""
     if x == ["letter", letter, []]:
         return value
     return [with_value(y, letter, value) for y in x] if isinstance(x, list) else x

@@ -1,4 +1,4 @@
-"""Nothing is proved unless the checker accepts its certificate, whether or not anyone asks to see it."""
+"""Every proof counts only if the checker accepts its certificate, whether or not the certificate is requested."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from symattn.proof.prover import Proof
 
 
 def certificates(proofs: Iterable[Proof], premises: Iterable[Premise] = ()) -> tuple[Mapping[str, Any], ...]:
-    """The certificates of what was proved."""
+    """Return the certificates of the proofs that succeeded, and of the premises."""
     return (*(certificate(p) for p in proofs if p.proved), *map(premise, premises))
 
 
 def verdicts(records: Iterable[Mapping[str, object]]) -> tuple[CertificateVerdict, ...]:
-    """Return the checker's verdicts; its dice are cast alike each time, so that the same document is printed."""
+    """Return the checker's verdicts; its random seed is fixed, so that documents are reproducible."""
     return tuple(_verdict(json.dumps(record)) for record in records)
 
 
 @lru_cache(maxsize=1000)
 def _verdict(written: str) -> CertificateVerdict:
-    """Return the verdict on a certificate as JSON, which is checked once."""
+    """Return the verdict on a certificate given as JSON, and cache it."""
     return check(json.loads(written), Random(0))
 
 
 def accepted(evidence: Evidence, proofs: Iterable[Proof], premises: Iterable[Premise] = ()) -> Evidence:
-    """``evidence`` that it is proved, where the checker accepts every certificate and there is one; else undecided."""
+    """Return ``evidence`` unless it claims a proof of which the checker refuses a certificate, or that has none."""
     if evidence.grade not in (Grade.PROVED, Grade.ARGUED):
         return evidence
     results = verdicts(certificates(proofs, premises))

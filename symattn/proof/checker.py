@@ -1,21 +1,23 @@
-"""Checking certificates, apart from the prover: nothing of it is imported here, and nothing it says is believed.
+"""Check certificates independently of the prover: nothing of it is imported here, and nothing it claims is trusted.
 
-For every equation of a certificate both sides, which are as they are written, are simplified (``checker_simplifying``),
-once the means in them are taken (``checker_means``).
-*normal form*: they are one expression then, up to bound names and order. Else
-1. left − right is cleared anew; its divisors are those given, and 2. and 3. are done for its numerator as well as for
-   the one that is given; and left = right, as quotients, at some points of small sizes;
-2. the cut-off of the numerator is counted anew (D, T and the conditions of the theorems of ``counting``),
-   and the certificate's sizes are those that it asks for;
+For every equation of a certificate, the means on both sides are computed (``checker_means``), and both sides, which are
+stored as written, are simplified (``checker_simplifying``).
+
+*normal form*: both are then the same expression, up to bound names and order. Otherwise
+1. the denominators of left − right are cleared again; its divisors equal the certificate's, steps 2 and 3 are done for
+   its numerator as well as for the certificate's, and left = right, as quotients, at some points of small sizes;
+2. the cut-off of the numerator is counted again (D, T and the conditions of the theorems of ``counting``),
+   and the certificate's sizes are those that it requires;
 3. the numerator is zero at each of these sizes, at every place, tested at a random point modulo each of two primes.
-And every division, root and logarithm, as written, is positive by its form or among the hypotheses.
+And whatever is divided by, or under a root or a logarithm, as written, is admissible by its form or by a hypothesis.
 
-A certificate of a *sign* is an expression that is positive, or not negative, by its form, or as a number
-(``checker_balls``), and what its letters stand for; with that in their place it is what the certificate says. One of a
-*difference* is two sides that are not equal at some place of small sizes, as functions of letters, whatever the
-functions in them are. For equal *bits* see ``checker_bits``. What follows by a rule is in ``checker_steps``.
-What is accepted is the identity for all sizes from 1 on, under the hypotheses; ``epsilon`` bounds the probability, over
-the checker's own dice, that any of its random tests, those of all premises included, says 0 of what is not 0.
+A certificate of a *sign* has an expression that is positive, or not negative, by its form or as a number
+(``checker_balls``), and the meanings of its letters; after substitution it is what the certificate claims. One of a
+*difference* has two sides that differ at some place of small sizes, as functions of letters, whatever the opaque
+functions in them are. For equal *bits* see ``checker_bits``; for conclusions by a rule, ``checker_steps``.
+
+An accepted identity holds for all sizes from 1 on, under the hypotheses; ``epsilon`` bounds the probability, over the
+checker's own random numbers, that some random test, in a premise or here, takes a nonzero value for zero.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ from symattn.proof.checker_values import Dice
 
 @dataclass(frozen=True)
 class CertificateVerdict:
-    """The verdict on a certificate: accepted, else ``why`` not; ``epsilon`` as above."""
+    """The verdict on a certificate: accepted, or ``why`` not; ``epsilon`` as above."""
 
     accepted: bool
     why: str = ""
@@ -67,7 +69,7 @@ class CertificateVerdict:
 
 
 def check(certificate: object, random: Random | None = None) -> CertificateVerdict:
-    """Check a certificate, as ``certificate.certificate`` makes it or as JSON gives it back."""
+    """Check a certificate, as ``certificate.certificate`` makes it or as read back from JSON."""
     dice = Dice(random or SystemRandom())
     try:
         _check(certificate, dice)
@@ -101,7 +103,7 @@ def _equations(e: Record, dice: Dice) -> None:
 
 
 def _rules(e: Record) -> list[tuple[str, ...]]:
-    """The pairs (cos, sin), which have no name in common."""
+    """Return the pairs (cos, sin), which must have no name in common."""
     rules = [tuple(map(str, pair)) for pair in e["rules"]]
     expect(all(len(pair) == 2 for pair in rules), "a rule is a pair of names")
     expect(len({name for pair in rules for name in pair}) == 2 * len(set(rules)), "a letter in two pairs")
@@ -134,9 +136,9 @@ def _equation(
 
 
 def _sign(e: Record, dice: Dice) -> None:
-    """A sign that the form shows; with what the letters stand for, the expression is the one that is given.
+    """Reject unless the form shows the sign, and the expression, with meanings for letters, is the one claimed.
 
-    A letter that is not negative is declared so, or what it stands for is a hypothesis, or a law shows it.
+    A letter counts as not negative if it is declared so, if its meaning is a hypothesis, or if a law shows it.
     """
     scope = scope_of(e)
     x = read(e["expression"], scope)
@@ -164,9 +166,9 @@ def _sign(e: Record, dice: Dice) -> None:
 
 
 def _expect_meanings(e: Record, x: CheckedNode) -> tuple[dict[str, tuple[dict[str, str], Any]], list[CheckedNode]]:
-    """Check the meanings of letters: numbers in letters that mean themselves, and all entries of an array or none.
+    """Check the meanings of letters: they contain no letter with a meaning, and cover all entries of an array or none.
 
-    Return them as they are written; and read, with both sides of each conclusion after them.
+    Return them as written, and as expressions, followed by both sides of each conclusion.
     """
     meant = {str(m["letter"]): (scope_of(m), m["expression"]) for m in e["meant"]}
     arrays = {array_of(name) for name in meant}
@@ -183,7 +185,7 @@ def _expect_meanings(e: Record, x: CheckedNode) -> tuple[dict[str, tuple[dict[st
 
 
 def _expect_laws(e: Record, meant: Mapping[str, tuple[dict[str, str], Any]], signs: Signs, dice: Dice) -> None:
-    """Every letter with a law stands for what the law shows not to be negative."""
+    """Reject unless each letter with a law stands for an expression that the law shows not to be negative."""
     laws = {str(name): str(law) for name, law in e["laws"]}
     expect(len(laws) == len(e["laws"]), "two laws of one letter")
     expect(laws.keys() <= signs.known & {array_of(name) for name in meant}, "a law of what stands for nothing")

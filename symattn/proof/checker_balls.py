@@ -1,9 +1,9 @@
-"""Signs of numbers, for ``checker``: an expression without letters is enclosed, from whole numbers alone.
+"""Signs of numbers, for ``checker``: enclose an expression without letters, using integers only.
 
-Ends of intervals are rounded outward to 128 bits. Exponentials are Taylor's series of x / 2ᵏ, with a bound on its rest,
-squared k times; logarithms are those of a number between 2/3 and 4/3 and of a power of 2, by Σ 2 z²ⁿ⁺¹/(2n + 1) with
-z = (x − 1)/(x + 1); erf is its alternating series, cut where terms fall; π is Machin's
-16 arctan(1/5) − 4 arctan(1/239). All of these functions rise, so that their values at the ends of an interval enclose
+Ends of intervals are rounded outward to 128 bits. Exponentials are Taylor's series of x / 2ᵏ, with a bound on the
+remainder, squared k times; a logarithm is that of a number between 2/3 and 4/3 plus that of a power of 2, by
+Σ 2 z²ⁿ⁺¹/(2n + 1) with z = (x − 1)/(x + 1); erf is its alternating series, cut where terms decrease; π is Machin's
+16 arctan(1/5) − 4 arctan(1/239). All of these functions increase, so their values at the ends of an interval enclose
 those between.
 """
 
@@ -33,7 +33,7 @@ class Interval(NamedTuple):
 
 
 def is_positive_number(x: CheckedNode) -> bool:
-    """Return whether an interval shows that ``x`` > 0; False for what is not made of numbers alone."""
+    """Return whether an interval shows that ``x`` > 0; False if it contains anything but numbers."""
     every = x.all(into_functions=True)
     if any(y.kind not in _OF_NUMBERS for y in every):
         return False
@@ -46,7 +46,7 @@ def is_positive_number(x: CheckedNode) -> bool:
 
 @lru_cache(MANY)
 def enclosure(x: CheckedNode) -> Interval:
-    """An interval with the value of ``x``. Raises Rejected where it has none."""
+    """Return an interval that contains the value of ``x``. Raises Rejected if there is none."""
     if x.kind == "number":
         return Interval(x.label, x.label)
     below = [enclosure(y) for y in x.below]
@@ -73,12 +73,12 @@ def _times(a: Interval, b: Interval) -> Interval:
 
 
 def _outward(low: Fraction, high: Fraction) -> Interval:
-    """Ends of 128 bits around both."""
+    """Return the interval from ``low`` to ``high``, rounded outward to 128 bits."""
     return Interval(_rounded(low, False), _rounded(high, True))
 
 
 def _rounded(x: Fraction, up: bool) -> Fraction:
-    """``x`` rounded to 128 bits, up or down."""
+    """Return ``x`` rounded to 128 bits, up or down."""
     if not x:
         return x
     shift = BITS - (abs(x.numerator).bit_length() - x.denominator.bit_length())
@@ -123,12 +123,12 @@ def _log(x: Fraction) -> Interval:
 
 
 def _twice_artanh(z: Fraction) -> Interval:
-    """log((1 + z)/(1 − z)) for |z| ≤ 1/3."""
+    """Return log((1 + z)/(1 − z)) for |z| ≤ 1/3."""
     return _odd_series(z, 100, lambda n: 1)  # 3⁻²⁰⁰ is less than a unit
 
 
 def _arctan(z: Fraction) -> Interval:
-    """Twice the arctangent of |z| ≤ 1/5."""
+    """Return twice the arctangent of |z| ≤ 1/5."""
     return _odd_series(z, 100, lambda n: (-1) ** n)
 
 
@@ -143,7 +143,7 @@ def _odd_series(z: Fraction, terms: int, sign: Callable[[int], int]) -> Interval
 
 
 def _erf(x: Fraction) -> Interval:
-    """2/√π Σ (−1)ⁿ x²ⁿ⁺¹/(n! (2n + 1)): terms fall from n = x² on, and alternate."""
+    """2/√π Σ (−1)ⁿ x²ⁿ⁺¹/(n! (2n + 1)): terms alternate and, from n = x² on, decrease."""
     if x < 0:
         low, high = _erf(-x)
         return Interval(-high, -low)

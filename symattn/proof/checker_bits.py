@@ -1,11 +1,11 @@
 """Computations that give the same bits, for ``checker``, and two that do not.
 
-A certificate has a list of terms: each is an input, a number, or an operation on terms before it. ``same`` has two
-lists of terms: the checker accepts them where, place by place, they are one computation but for the order of the
-operands of +, × and max, which commute in IEEE 754-2019 where there is one NaN and max is its ``maximum``, for which
-−0 < +0. ``different`` has two more, which the numbers in
-``inputs`` show to differ: every operation is done anew, in exact rationals, and rounded to nearest, ties to even, in
-the format that is named. Of exponentials nothing is used but that e⁰ is 1, so they may be computed in any way.
+A certificate has a list of terms: each is an input, a number, or an operation on earlier terms. ``same`` has two
+lists of terms: the checker accepts them if, place by place, they are one computation except for the order of the
+operands of +, × and max. These commute in IEEE 754-2019 if there is one NaN and max is its ``maximum``, for which
+−0 < +0. ``different`` has two more lists, which differ on the numbers in ``inputs``: every operation is repeated in
+exact rationals and rounded to nearest, ties to even, in the named format. Of exponentials only e⁰ = 1 is used, so they
+may be computed in any way.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _OPERANDS = {"+": 2, "−": 2, "×": 2, "/": 2, "max": 2, "exp": 1, "isfinite": 
 
 
 class Rounding(NamedTuple):
-    """A format of ``digits`` binary digits, with exponents from ``least`` to ``most`` of numbers 1.… · 2ᵉ."""
+    """A format of ``digits`` binary digits, for numbers 1.… · 2ᵉ with e from ``least`` to ``most``."""
 
     digits: int
     least: int
     most: int
 
     def __call__(self, x: Fraction) -> Fraction:
-        """``x`` rounded to nearest, ties to even. Rejects what is too large."""
+        """Return ``x`` rounded to nearest, ties to even. Rejects numbers beyond the format."""
         if not x:
             return x
         exponent = abs(x.numerator).bit_length() - x.denominator.bit_length()
@@ -76,7 +76,7 @@ def _expect_in_order(terms: Sequence[tuple[str, tuple[object, ...]]]) -> None:
 
 
 def _classes(terms: Sequence[tuple[str, tuple[Any, ...]]]) -> list[int]:
-    """A number for each term, the same for those that are one computation up to the order of operands that commute."""
+    """Return a number for each term, equal for computations that differ only in the order of commuting operands."""
     result: list[int] = []
     numbers: dict[Any, int] = {}
     for operation, operands in terms:
@@ -93,12 +93,12 @@ def _values(
     terms: Sequence[tuple[str, tuple[Any, ...]]], wanted: Sequence[int], inputs: Sequence[Fraction], rounded: Rounding
 ) -> dict[int, Fraction | bool]:
     """Return the values of the terms that ``wanted`` need."""
-    needed, open_ = set[int](), list(wanted)
-    while open_:
-        n = open_.pop()
+    needed, pending = set[int](), list(wanted)
+    while pending:
+        n = pending.pop()
         if n not in needed:
             needed.add(n)
-            open_ += [] if terms[n][0] in ("input", "number") else terms[n][1]
+            pending += [] if terms[n][0] in ("input", "number") else terms[n][1]
     result: dict[int, Fraction | bool] = {}
     for n in sorted(needed):
         operation, operands = terms[n]
@@ -108,10 +108,10 @@ def _values(
         elif operation == "number":
             result[n] = rounded(read(["number", operands[0]], {}).label)
         else:
-            given = [result[k] for k in operands]
-            truths = [isinstance(x, bool) for x in given]
-            expect(truths == [operation == "where" and k == 0 for k in range(len(given))], "a number for a truth")
-            value = _DONE[operation](*given)
+            operands_ = [result[k] for k in operands]
+            truths = [isinstance(x, bool) for x in operands_]
+            expect(truths == [operation == "where" and k == 0 for k in range(len(operands_))], "a number for a truth")
+            value = _DONE[operation](*operands_)
             result[n] = value if isinstance(value, bool) else rounded(value)
     return result
 

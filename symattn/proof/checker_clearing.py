@@ -1,7 +1,7 @@
-"""The checker's own clearing of denominators: left − right as a numerator over what holds no bound index.
+"""The checker's own clearing of denominators: left − right as a numerator over divisors without bound indices.
 
-A certificate's numerator is compared with this one: were it only tested at some sizes against the two sides, a
-falsehood such as n (n − 1) (n − 2) = 0 could be given the numerator 0.
+A certificate's numerator is compared with this one: if it were only tested against the two sides at some sizes, a
+falsehood such as n (n − 1) (n − 2) = 0 could pass with the numerator 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Divisors = dict[Any, tuple[CheckedNode, int]]  # by form: the divisor and its po
 
 
 def difference(left: CheckedNode, right: CheckedNode) -> tuple[CheckedNode, dict[Any, int]]:
-    """left − right as a numerator, and the powers of its divisors by form."""
+    """Return left − right as a numerator, and the powers of its divisors by form."""
     numerator, divisors = _cleared(minus(left, right))
     return numerator, {key: times for key, (_, times) in divisors.items()}
 
@@ -33,7 +33,7 @@ def times(a: CheckedNode, b: CheckedNode) -> CheckedNode:
 
 
 def vanishing(x: CheckedNode) -> bool:
-    """Return whether the terms of a sum cancel in pairs, a factor −1 apart."""
+    """Return whether the terms of a sum cancel: the coefficients of like terms add up to 0."""
     counted: dict[Any, Fraction] = {}
     for term in x.below if x.kind == "sum" else (x,):
         numbers = [f.label for f in factors(term) if f.kind == "number"]
@@ -75,7 +75,7 @@ def _over_common(parts: list[tuple[CheckedNode, Divisors]]) -> tuple[CheckedNode
 
 
 def _summed(x: CheckedNode) -> tuple[CheckedNode, Divisors]:
-    """Σ: divisors without the index come out, the others stay inside as reciprocals."""
+    """Clear a Σ: divisors without the index come out, the others stay inside as reciprocals."""
     numerator, divisors = _cleared(x.below[0])
     outside = {k: d for k, d in divisors.items() if x.label not in d[0].free}
     stuck = _expanded({k: d for k, d in divisors.items() if k not in outside})
@@ -84,7 +84,7 @@ def _summed(x: CheckedNode) -> tuple[CheckedNode, Divisors]:
 
 
 def total(x: CheckedNode, body: CheckedNode) -> CheckedNode:
-    """Σ over the index that ``x`` binds of another body; factors without the index come out."""
+    """Return the sum of ``body`` over the index that ``x`` binds; factors without the index come out."""
     if body.kind == "sum":
         return plus([total(x, y) for y in body.below])
     inside = [f for f in factors(body) if x.label in f.free]
@@ -95,12 +95,12 @@ def total(x: CheckedNode, body: CheckedNode) -> CheckedNode:
 
 
 def _cancelled(numerator: CheckedNode, divisors: Divisors) -> tuple[CheckedNode, Divisors]:
-    """Z / Z = 1, also where 1/Z is a letter."""
+    """Cancel Z / Z = 1, also if 1/Z is a letter."""
     if not divisors and not any(_is_reciprocal(f) for f in factors(numerator)):
         return numerator, divisors
     left, below = list(factors(numerator)), dict(divisors)
     for f in list(left):
-        if f not in left:  # a reciprocal that has been used
+        if f not in left:  # a reciprocal that is cancelled already
             continue
         key = f.own_form
         if key in below:
@@ -139,7 +139,7 @@ def _expanded(d: Divisors) -> list[CheckedNode]:
 
 
 def factors(x: CheckedNode) -> tuple[CheckedNode, ...]:
-    """The factors of a product; anything else is its own factor."""
+    """Return the factors of a product; anything else is its own factor."""
     return x.below if x.kind == "product" else (x,)
 
 
@@ -148,13 +148,13 @@ def _joined(kind: str, xs: Iterable[CheckedNode]) -> list[CheckedNode]:
 
 
 def product(xs: Iterable[CheckedNode]) -> CheckedNode:
-    """The product, flat, without factors 1."""
+    """Return the product, flat, without factors 1."""
     flat = [x for x in _joined("product", xs) if not (x.kind == "number" and x.label == 1)]
     return _made("product", flat) if flat else number(1)
 
 
 def plus(xs: Iterable[CheckedNode]) -> CheckedNode:
-    """The sum, flat."""
+    """Return the sum, flat."""
     return _made("sum", _joined("sum", xs))
 
 

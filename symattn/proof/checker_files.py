@@ -1,8 +1,8 @@
-"""Files of certificates: what ``symattn prove --certificate`` writes, and ``symattn check`` reads.
+"""Files of certificates: written by ``symattn prove --certificate``, read by ``symattn check``.
 
-A file is a record with the name of the theorem, what it says, its grade and hypotheses in words, the rule in words
-where it is argued, and the certificates. Only the certificates are checked: what they say, letter by letter, is what
-the reader must compare with the words. A hostile file is refused in one line: sizes and depths are limited.
+A file is a record with the name of the theorem, its statement, grade and hypotheses in words, the rule in words
+if it is argued, and the certificates. Only the certificates are checked: the reader must compare the formulas in them
+with the words. A hostile file is refused in one line: sizes and depths are limited.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GRADES = ("proved", "argued")
 
 @dataclass(frozen=True)
 class FileVerdicts:
-    """The result of a file: ``why`` it is refused, or empty; how many certificates, and the bound on the error."""
+    """The result for a file: ``why`` it is refused, or empty; how many certificates, and the bound on the error."""
 
     name: str = ""
     grade: str = ""
@@ -33,7 +33,7 @@ class FileVerdicts:
 
 
 def check_file(content: bytes) -> FileVerdicts:
-    """Check every certificate in the bytes of a file, with nothing of the prover."""
+    """Check every certificate in the bytes of a file, without the prover."""
     try:
         record = _record(content)
     except ValueError as error:
@@ -51,7 +51,7 @@ def check_file(content: bytes) -> FileVerdicts:
 
 
 def _record(content: bytes) -> Record:
-    """The record in a file. Raises ValueError where it is none."""
+    """Return the record in a file. Raises ValueError if there is none."""
     if len(content) > LARGEST:
         raise ValueError(f"more than {LARGEST} bytes")
     if _depth(content) > DEEPEST:
@@ -80,7 +80,7 @@ def _number(text: str) -> int:
 
 
 def _depth(content: bytes) -> int:
-    """How deep brackets stand within each other, those in texts included."""
+    """Return how deep brackets are nested, counting those in texts too."""
     deepest = depth = 0
     for byte in content:
         depth += (byte in b"[{") - (byte in b"]}")
@@ -89,6 +89,6 @@ def _depth(content: bytes) -> int:
 
 
 def _line(x: object) -> str:
-    """Text on one line, cut where it is long."""
+    """Return the text on one line, cut if it is long."""
     words = " ".join(str(x).split())
     return words if len(words) <= 500 else words[:497] + "…"

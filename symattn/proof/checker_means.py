@@ -1,12 +1,12 @@
-"""Means of polynomials in random letters, for ``checker``, which takes them anew from what a certificate holds.
+"""Means of polynomials in random letters, for ``checker``, which computes them again from the certificate.
 
-``["function", "mean", x, ["function", "law of a", κ₁, κ₂, …], …]`` is E x. All entries of the arrays that laws are of
-are independent, those of an array have its law, with these cumulants; one that is not known is
+``["function", "mean", x, ["function", "law of a", κ₁, κ₂, …], …]`` is E x. All entries of arrays with a law are
+independent, and those of one array have its law, with these cumulants; an unknown cumulant is
 ``["function", "any", …]``. x is expanded into products under sums, and
 
     E[a_{i₁} ⋯ a_{i_r}] = Σ over partitions of {1, …, r}  Π over parts B  κ_{|B|} [all i_b with b in B are equal]
 
-as joint cumulants of independent numbers are 0, so that only those of one entry with itself are left (V. P. Leonov,
+as joint cumulants of independent numbers are 0, so that only those of an entry with itself remain (V. P. Leonov,
 A. N. Shiryaev, 1959). Entries of different arrays multiply.
 """
 
@@ -33,8 +33,8 @@ from symattn.proof.checker_reading import (
 )
 
 _NUMBERS = re.compile("[0-9]+")
-_LAW, _OWN = "law of ", "in a mean "  # what the names begin with that only the checker gives to indices
-_PARTITIONS = (1, 1, 2, 5, 15, 52, 203, 877, 4140)  # of so many letters
+_LAW, _OWN = "law of ", "in a mean "  # the second begins the names of the checker's own indices
+_PARTITIONS = (1, 1, 2, 5, 15, 52, 203, 877, 4140)  # of 0, 1, 2, … letters
 _HIGHEST = len(_PARTITIONS) - 1  # order of a moment
 _ANY = node("function", [number(0)], "any")
 Laws = Mapping[str, tuple[CheckedNode, ...]]
@@ -42,12 +42,12 @@ Term = tuple[tuple[tuple[str, str], ...], tuple[CheckedNode, ...]]  # indices wi
 
 
 def read_means(data: object, scope: Mapping[str, str]) -> CheckedNode:
-    """The expression that ``data`` holds, each mean in it replaced by what it is."""
+    """Return the expression in ``data`` with every mean replaced by its value."""
     return without_means(read(data, scope), scope)
 
 
 def without_means(x: CheckedNode, scope: Mapping[str, str]) -> CheckedNode:
-    """``x``, each mean in it replaced by what it is."""
+    """Return ``x`` with every mean replaced by its value."""
     every = x.all(into_functions=True)
     if not any(_is_mean(y) for y in every):
         return x
@@ -56,8 +56,8 @@ def without_means(x: CheckedNode, scope: Mapping[str, str]) -> CheckedNode:
     return _taken(x, count())
 
 
-def expect_laws(sides: Iterable[CheckedNode], told: Iterable[str]) -> None:
-    """Each random array has one law on all sides and in all means, and is not among what else is ``told`` of."""
+def expect_laws(sides: Iterable[CheckedNode], assumed: Iterable[str]) -> None:
+    """Reject unless each random array has one law on all sides and in all means, and is not in ``assumed``."""
     laws: dict[str, str] = {}
     every = dict.fromkeys(y for x in sides for y in x.all(into_functions=True))
     for law in (y for y in every if y.kind == "function" and y.label.startswith(_LAW)):
@@ -67,16 +67,16 @@ def expect_laws(sides: Iterable[CheckedNode], told: Iterable[str]) -> None:
         arrays = {array_of(y.label) for y in mean.below[0].letters()}
         own = {x.label.removeprefix(_LAW) for x in mean.below[1:]}
         expect(not arrays & (names - own), "a mean in which what is random elsewhere is not")
-    expect(not names & set(map(array_of, told)), "more is said of a random array than its law")
+    expect(not names & set(map(array_of, assumed)), "more is said of a random array than its law")
 
 
 def told_of(record: Record) -> list[str]:
-    """The letters that are positive, or on a circle."""
+    """Return the letters that are declared positive, or on a circle."""
     return [str(x) for x in (*record.get("positive", ()), *(y for pair in record.get("rules", ()) for y in pair))]
 
 
 def bodies(x: CheckedNode) -> list[CheckedNode]:
-    """Return the terms that means are taken of."""
+    """Return the arguments of the means in ``x``."""
     return [y.below[0] for y in x.all(into_functions=True) if _is_mean(y)]
 
 
@@ -107,8 +107,8 @@ def _laws(every: Sequence[CheckedNode]) -> Laws:
 
 
 def _expect_apart(x: CheckedNode, laws: Laws) -> None:
-    """Letters with numbers among their indices are entries of their array: x[0] and x[1] are two, x[0] and x_i may be
-    one. So within a block of an array the numbers stand at the same indices."""
+    """Reject letters that may be the same entry under two names: x[0] and x[1] are distinct, x[0] and x_i may not be.
+    So within a block of an array, fixed numbers must be at the same indices."""
     patterns: dict[str, str] = {}
     for y in x.letters():
         if array_of(y.label) in laws:
@@ -118,7 +118,7 @@ def _expect_apart(x: CheckedNode, laws: Laws) -> None:
 
 
 class _Mean:
-    """E, with the laws of the random arrays by name."""
+    """The operator E, with the laws of the random arrays by name."""
 
     def __init__(self, laws: Laws, fresh: Iterator[int]) -> None:
         self.laws, self.fresh = laws, fresh
@@ -137,7 +137,7 @@ class _Mean:
         return any(array_of(y.label) in self.laws for y in x.letters())
 
     def _expanded(self, x: CheckedNode) -> list[Term]:
-        """``x`` as a sum of products, each under sums over indices with names of their own."""
+        """Return ``x`` as a sum of products, each under sums over indices with fresh names."""
         expect(not _is_mean(x), "a mean of a mean")
         if x.kind == "letter" or not self._is_random(x):
             return [((), (x,))]
@@ -166,12 +166,12 @@ class _Mean:
         return multiplied([number(1), *(f for f in factors if f not in random), *map(self._moment, of_each)])
 
     def _of_each(self, factors: Sequence[CheckedNode]) -> list[list[CheckedNode]]:
-        """The random letters among the factors, together where they are entries of one array."""
+        """Return the random letters among the factors, grouped by array."""
         random = [f for f in factors if f.kind == "letter" and array_of(f.label) in self.laws]
         return [[f for f in random if f.label == name] for name in dict.fromkeys(f.label for f in random)]
 
     def _moment(self, letters: Sequence[CheckedNode]) -> CheckedNode:
-        """E of a product of entries of one array."""
+        """Return E of a product of entries of one array."""
         expect(len(letters) <= _HIGHEST, "a moment of an order that is too high")
         law = self.laws[array_of(letters[0].label)]
         terms = [_of_parts(parts, law) for parts in _partitions(letters)]
@@ -179,7 +179,7 @@ class _Mean:
 
 
 def _of_parts(parts: Sequence[Sequence[CheckedNode]], law: Sequence[CheckedNode]) -> CheckedNode | None:
-    """Π κ_{|B|} [all entries of B are one], or None where one of the cumulants is 0."""
+    """Return Π κ_{|B|} [all entries of B are the same], or None if one of the cumulants is 0."""
     known = [law[len(part) - 1] if len(part) <= len(law) else _ANY for part in parts]
     if any(k.kind == "number" and k.label == 0 for k in known):
         return None
@@ -188,7 +188,7 @@ def _of_parts(parts: Sequence[Sequence[CheckedNode]], law: Sequence[CheckedNode]
 
 
 def _all_one(part: Sequence[CheckedNode]) -> Iterator[CheckedNode]:
-    """Relations that say that all of them are one entry."""
+    """Yield the relations by which all entries are the same."""
     first = part[0]
     for other in part[1:]:
         expect(other.sorts == first.sorts, "entries of one array with indices of other sorts")
@@ -197,7 +197,7 @@ def _all_one(part: Sequence[CheckedNode]) -> Iterator[CheckedNode]:
 
 
 def _partitions(xs: Sequence[CheckedNode]) -> Iterator[list[list[CheckedNode]]]:
-    """All ways to cut a list into parts."""
+    """Yield all partitions of a list."""
     if not xs:
         yield []
         return

@@ -1,4 +1,4 @@
-"""Reading the expressions of certificates, for ``checker``: nothing is taken for granted about them."""
+"""Read the expressions of certificates, for ``checker``, which assumes nothing about them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _RELATIONS = frozenset({"=", "≤", "<"})
 
 
 class Rejected(Exception):
-    """Why a certificate is not accepted."""
+    """Raised with the reason why a certificate is not accepted."""
 
 
 def expect(condition: bool, message: str) -> None:
-    """Reject where the condition fails."""
+    """Reject unless the condition holds."""
     if not condition:
         raise Rejected(message)
 
 
-MANY = 100_000  # of anything that is counted or kept
+MANY = 100_000  # limit of anything that is counted or cached
 
 
 def expect_few(n: int) -> None:
-    """Reject what takes more time or memory than an honest certificate does."""
+    """Reject a certificate that takes more time or memory than an honest one."""
     if n > MANY:
         raise Rejected("it asks for more than the checker takes on")
 
@@ -42,7 +42,7 @@ def expect_few(n: int) -> None:
 class CheckedNode:
     """An expression. ``label`` is its number, name or relation; a binder binds ``label``, of the sort ``sorts[0]``.
 
-    ``indices`` are those of a letter or a relation, with their sorts in ``sorts``. ``node`` makes all of them.
+    ``indices`` are those of a letter or a relation, with their sorts in ``sorts``. Create it by ``node``.
     """
 
     kind: str
@@ -53,13 +53,13 @@ class CheckedNode:
 
     @cached_property
     def free(self) -> frozenset[str]:
-        """The names not bound."""
+        """The names of the free indices."""
         names = frozenset(i[0] for i in self.indices).union(*[x.free for x in self.below])
         return names - {self.label} if self.kind in BINDERS else names
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """The free names in order."""
+        """The free names, sorted."""
         return tuple(sorted(self.free))
 
     @cached_property
@@ -69,25 +69,25 @@ class CheckedNode:
 
     @cached_property
     def height(self) -> int:
-        """How many indices are bound within each other: a name for the outermost that none of the others has."""
+        """How deep binders are nested, which names the outermost bound index unlike all others."""
         return (self.kind in BINDERS) + max((y.height for y in self.below), default=0)
 
     def all(self, into_functions: bool = False) -> list[CheckedNode]:
-        """This node and all different ones below it; the arguments of functions only if asked for."""
-        result, open_ = dict[CheckedNode, None](), [self]
-        while open_:
-            x = open_.pop()
+        """Return this node and all different ones below it, those in arguments of functions with ``into_functions``."""
+        result, pending = dict[CheckedNode, None](), [self]
+        while pending:
+            x = pending.pop()
             if x not in result:
                 result[x] = None
-                open_.extend(x.below if x.kind != "function" or into_functions else ())
+                pending.extend(x.below if x.kind != "function" or into_functions else ())
         return list(result)
 
     def letters(self) -> list[CheckedNode]:
-        """Its letters, those in the arguments of functions included."""
+        """Return its letters, including those in arguments of functions."""
         return [x for x in self.all(into_functions=True) if x.kind == "letter"]
 
     def of(self, below: Iterable[CheckedNode], indices: Indices = ()) -> CheckedNode:
-        """Return the node with other parts."""
+        """Return the node with other children."""
         return node(self.kind, below, self.label, self.sorts, indices)
 
 
@@ -102,27 +102,27 @@ def node(
     sorts: tuple[str, ...] = (),
     indices: Indices = (),
 ) -> CheckedNode:
-    """An expression of parts; a binder binds its label.
+    """Return an expression with these children; a binder binds its label.
 
-    Equal expressions are one object, unless there are very many, so that what is computed of one is known of all.
+    Equal expressions are one object, unless there are very many, so that cached values are shared.
     """
     return _shared(kind, label, indices, sorts, tuple(below))
 
 
 def scope_of(part: Record) -> dict[str, str]:
-    """The free indices of a part, with their sorts."""
+    """Return the free indices of a part, with their sorts."""
     scope = {str(name): str(sort) for name, sort in part["free"]}
     expect(len(scope) == len(part["free"]), "two indices of one name")
     return scope
 
 
 def array_of(letter: str) -> str:
-    """The name of the array that a letter is an entry of, without the numbers of its blocks."""
+    """Return the name of the array to which a letter belongs, without the numbers of its blocks."""
     return letter.split("@")[0].split("[")[0]
 
 
 def read(data: object, scope: Mapping[str, str]) -> CheckedNode:
-    """The expression that ``data`` holds; ``scope`` gives the sort of every index name. Raises ``Rejected``."""
+    """Return the expression in ``data``; ``scope`` maps every index name to its sort. Raises ``Rejected``."""
     if not isinstance(data, list) or not data or not isinstance(data[0], str):
         raise Rejected(f"{data!r} is not an expression")
     kind, *rest = data
@@ -153,7 +153,7 @@ def _fraction(text: str) -> Fraction:
 
 
 def number(c: int | Fraction) -> CheckedNode:
-    """A number."""
+    """Return a number as an expression."""
     return node("number", label=Fraction(c))
 
 
@@ -197,15 +197,15 @@ def _inner(kind: str, rest: list[Any], scope: Mapping[str, str]) -> CheckedNode:
 
 
 def form(x: CheckedNode, names: Mapping[str, object]) -> str:
-    """``x`` as a text that no other expression has, but for bound names and the order of terms and factors.
+    """Return ``x`` as a text, unique up to bound names and the order of terms and factors.
 
-    ``names`` are given to the free indices. Sums and products are flat, and the numbers of a product are one.
+    ``names`` replace the free indices. Sums and products are flat, and the numbers of a product are one.
     """
     return _formed(x, {i: names[i] for i in x.free if names[i] != i})
 
 
 def _formed(x: CheckedNode, names: Mapping[str, object]) -> str:
-    """The form, where the free indices that are not in ``names`` keep their own."""
+    """Return the form; free indices that are not in ``names`` keep their own names."""
     return _with_names(x, names) if not names.keys().isdisjoint(x.free) else x.own_form
 
 
@@ -226,7 +226,7 @@ def _with_names(x: CheckedNode, names: Mapping[str, object]) -> str:
 
 
 def _product(factors: list[CheckedNode], names: Mapping[str, object]) -> str:
-    """The form of a product, all numbers in it as one, which is left out where it is 1."""
+    """Return the form of a product, with its numbers as one, which is left out if it is 1."""
     parts = sorted(_formed(f, names) for f in factors if f.kind != "number")
     value = prod(f.label for f in factors if f.kind == "number")
     if value != 1 or not parts:
@@ -235,14 +235,14 @@ def _product(factors: list[CheckedNode], names: Mapping[str, object]) -> str:
 
 
 def _text(kind: str, label: str, parts: list[str]) -> str:
-    """A text from which kind, label and parts can be read: the label is quoted, and so are all names in the parts."""
+    """Return a text from which kind, label and parts can be recovered: all labels and names in it are quoted."""
     text = f"{kind}({label!r}, {', '.join(parts)})"
     expect_few(len(text))
     return text
 
 
 def _terms(x: CheckedNode) -> list[list[CheckedNode]]:
-    """The factors of each term of a sum, those of sums in it included, also where a number is before them."""
+    """Return the factors of each term of a sum; inner sums are expanded, also behind a number."""
     if x.kind == "sum":
         return [term for y in x.below for term in _terms(y)]
     factors = _factors(x)
@@ -258,12 +258,12 @@ def _factors(x: CheckedNode) -> list[CheckedNode]:
 
 
 def renamed(x: CheckedNode, old: str, new: str) -> CheckedNode:
-    """``x`` with another name for a free index, which may not be bound in it."""
+    """Return ``x`` with another name for a free index; the name may not be bound in it."""
     return moved(x, old, (old,), (new,))
 
 
 def moved(x: CheckedNode, name: str, old: tuple[str, ...], new: tuple[str, ...]) -> CheckedNode:
-    """``x`` with an index in the place of what starts with ``old``, which are all that there are of ``name``."""
+    """Return ``x`` with ``new`` in place of the beginning ``old`` of indices, which all indices of ``name`` share."""
     if old == new or name not in x.free:
         return x
     expect(x.kind not in BINDERS or x.label != new[0], "an index is bound twice")
@@ -273,16 +273,16 @@ def moved(x: CheckedNode, name: str, old: tuple[str, ...], new: tuple[str, ...])
 
 # -- expressions as they are written -----------------------------------------------------------------------------------
 def holds_letter(data: object, names: Container[str]) -> bool:
-    """Return whether one of these letters occurs. Indices are no parts: they may be written as letters are."""
+    """Return whether one of these letters occurs. Skip indices, which may look like letters."""
     if not isinstance(data, list) or not data or data[0] in ("letter", "is"):
         return isinstance(data, list) and data[:1] == ["letter"] and data[1] in names
     return any(holds_letter(x, names) for x in data)
 
 
 def rewritten(data: object, change: Callable[[list[Any]], object]) -> Any:
-    """An expression in which ``change`` gives what is put for a part, or None where its parts are looked at.
+    """Return an expression with parts replaced by ``change``, which returns None to descend into a part.
 
-    Indices are no parts: they may be written as sizes are.
+    Skip indices, which may look like sizes.
     """
     if not isinstance(data, list) or not data:
         return data
@@ -293,7 +293,7 @@ def rewritten(data: object, change: Callable[[list[Any]], object]) -> Any:
 
 
 def in_place(data: object, meant: Mapping[str, tuple[list[str], object]]) -> Any:
-    """An expression with what its letters stand for in their place, each with indices of its own."""
+    """Return an expression with meanings in place of letters, each with fresh bound indices."""
     fresh = count()
 
     def change(x: list[Any]) -> Any:
@@ -308,7 +308,7 @@ def in_place(data: object, meant: Mapping[str, tuple[list[str], object]]) -> Any
 
 
 def reindexed(data: object, to: Mapping[str, str], fresh: Iterator[int] | None = None) -> Any:
-    """An expression with other names for its indices; with ``fresh`` for those that are bound as well."""
+    """Return an expression with other names for its free indices and, with ``fresh``, for bound ones as well."""
 
     def change(x: list[Any]) -> Any:
         if x[0] in ("letter", "is"):

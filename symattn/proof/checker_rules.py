@@ -1,10 +1,10 @@
-"""Rules of expressions in which something is put for letters, applied anew by the checker, and what premises say.
+"""The rules of substitution and of folds, applied again by the checker, and the claims of premises.
 
-The rule of folds: if the state of two blocks together is the merged state of each, then merging the states of any
+The rule of folds: if the state of two blocks together is the merge of their states, then merging the states of any
 number of blocks, of any sizes and in any bracketing, gives the state of all. A certificate holds the state of a block
-and what merging makes of two states, both in letters. The checker puts the states of two blocks into the merge, writes
+and the merge of two states, both in letters. The checker substitutes the states of two blocks into the merge, writes
 the state of both blocks side by side, and decides that they are equal, for all sizes. The rest is induction over the
-tree of merges: each inner node stands for more entries, of which nothing is used but their number.
+tree of merges: each inner node stands for more entries, and only their number is used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Same = Callable[[CheckedNode, CheckedNode, Mapping[str, str]], bool]
 
 @dataclass(frozen=True)
 class Said:
-    """``left sign right`` for all places of the indices in ``scope``, which maps each to its sort."""
+    """The claim ``left sign right`` for all values of the indices in ``scope``, which maps each to its sort."""
 
     scope: Mapping[str, str]
     left: CheckedNode
@@ -47,7 +47,7 @@ class Said:
     right: CheckedNode
 
     def instances(self, scope: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """Yield the forms of both sides, with the indices of ``scope`` for those that occur."""
+        """Yield the forms of both sides, with indices of ``scope`` in place of their own."""
         used = [i for i in self.scope if i in self.left.free | self.right.free]
         expect_few(perm(len(scope), len(used)))
         for chosen in permutations(scope, len(used)):
@@ -56,15 +56,15 @@ class Said:
                 yield form(self.left, names), form(self.right, names)
 
     def says(self, scope: Mapping[str, str], left: CheckedNode, right: CheckedNode) -> bool:
-        """Return whether the sides are these, with other names for the indices if need be."""
+        """Return whether the sides are ``left`` and ``right``, up to the names of indices."""
         free = {i: sort for i, sort in scope.items() if i in left.free | right.free}
         return (left.own_form, right.own_form) in self.instances(free)
 
 
 def substitute(record: Record, same: Same) -> None:
-    """Reject unless both sides are one expression, with equals in the place of its letters; ``same`` decides equality.
+    """Reject unless both sides are one expression with equal terms for its letters; ``same`` decides equality.
 
-    That they are equals is a hypothesis.
+    That the terms are equal is a hypothesis.
     """
     scope = scope_of(record["left"])
     if not record["equal"] or any(scope_of(record[key]) != scope for key in ("right", "through")):
@@ -78,7 +78,7 @@ def substitute(record: Record, same: Same) -> None:
 
 
 def assumes(record: Record, array: str) -> bool:
-    """Return whether a premise assumes something of an array: a sign of its entries, or of what has them in it."""
+    """Return whether a premise assumes a sign of an array's entries, or of an expression in them."""
     if record["kind"] != "sign":
         return any(assumes(p, array) for p in record["premises"])
     lawful = {str(name) for name, _ in record["laws"]}
@@ -88,7 +88,7 @@ def assumes(record: Record, array: str) -> bool:
 
 
 def claims(record: Record, simplify: Simplifying) -> Iterator[Said]:
-    """Yield the claims of a certificate of a sign, or of what is largest, simplified."""
+    """Yield the claims of a certificate of a sign or of the rule *largest*, simplified."""
     largest = record["kind"] == "step" and record["rule"] == "largest"
     expect(largest or record["kind"] == "sign", f"a premise of the kind {record['kind']!r} says nothing of two sides")
     sign = "<" if record["kind"] == "sign" and record["relation"] == ">" else "≤"  # no rule is held to its relation
@@ -98,9 +98,9 @@ def claims(record: Record, simplify: Simplifying) -> Iterator[Said]:
 
 
 def of_the_largest(conclusion: Said, premises: Sequence[Said]) -> None:
-    """Reject unless for one of the maxima in the conclusion all that it is taken of give premises in its place.
+    """Reject unless, for one of the maxima in the conclusion, each of its terms in its place gives a premise.
 
-    What holds of every entry holds of the largest one, since that is one of them.
+    What holds for every entry holds for the largest, which is one of them.
     """
     fresh = (f"place {n}" for n in count())
     for top in _maxima(conclusion):
@@ -123,28 +123,28 @@ def _maxima(c: Said) -> Iterator[CheckedNode]:
 def _entries(
     top: CheckedNode, scope: Mapping[str, str], fresh: Iterator[str]
 ) -> Iterator[tuple[Mapping[str, str], CheckedNode]]:
-    """Yield the terms of a maximum, those of inner maxima included, with names for the places."""
-    for one in top.below:
+    """Yield the terms of a maximum, including those of inner maxima, with names for the bound indices."""
+    for term in top.below:
         inside = dict(scope)
-        while one.kind == "bound":
+        while term.kind == "bound":
             name = next(fresh)
-            inside[name] = one.sorts[0]
-            one = renamed(one.below[0], one.label, name)
-        expect(one.kind != "masked", "a maximum over what a mask allows may be over nothing")
-        if one.kind == "function" and one.label == "max":
-            yield from _entries(one, inside, fresh)
+            inside[name] = term.sorts[0]
+            term = renamed(term.below[0], term.label, name)
+        expect(term.kind != "masked", "a maximum over what a mask allows may be over nothing")
+        if term.kind == "function" and term.label == "max":
+            yield from _entries(term, inside, fresh)
         else:
-            yield inside, one
+            yield inside, term
 
 
-def _put(x: CheckedNode, what: object, one: CheckedNode) -> CheckedNode:
-    """``x`` with ``one`` in the place of what has the form ``what``."""
-    if x.kind == "function" and x.own_form == what:
-        return one
+def _put(x: CheckedNode, old: object, new: CheckedNode) -> CheckedNode:
+    """Return ``x`` with ``new`` in place of the function with the form ``old``."""
+    if x.kind == "function" and x.own_form == old:
+        return new
     if not x.below:
         return x
     below: list[CheckedNode] = []
-    for y in (_put(y, what, one) for y in x.below):
+    for y in (_put(y, old, new) for y in x.below):
         below += y.below if y.kind == x.kind and x.kind in ("sum", "product") else (y,)
     return x.of(below)
 
@@ -159,11 +159,11 @@ def fold(record: Record, same: Same) -> None:
     state, merge = record["state"], record["merge"]
     arrays, numbers, sort = set(record["arrays"]), set(record["numbers"]), record["sort"]
     expect(bool(state) and len(state) == len(merge), "merging gives another number of parts than a state has")
-    told = [(part, True) for part in (*state, *record["result"])] + [
+    named_parts = [(part, True) for part in (*state, *record["result"])] + [
         (part, False) for part in (*merge, *record["made"])
     ]
-    kept = any(_reserved(part["expression"], letters) for part, letters in told)
-    expect(not kept, "a name that the checker keeps for one of two blocks")
+    reserved = any(_reserved(part["expression"], letters) for part, letters in named_parts)
+    expect(not reserved, "a name that the checker keeps for one of two blocks")
     blocks = arrays | {prefix + name for prefix in (FIRST, SECOND) for name in arrays}
     sides = [meaning(state, prefix, arrays | numbers, sort) for prefix in (FIRST, SECOND)]
     for part, merged in zip(state, merge, strict=True):
@@ -182,7 +182,7 @@ def fold(record: Record, same: Same) -> None:
 
 
 def _finished(record: Record, result: Record, state: Mapping[str, Any], numbers: set[str], same: Same) -> None:
-    """Check that the end of a state is the result, in which no number that a state may choose occurs."""
+    """Reject unless the end of a state is the result, which may not contain numbers that a state can choose."""
     scope = scope_of(result)
     right = read(result["expression"], scope)
     chosen = any(x.label in numbers for x in right.letters())
@@ -192,7 +192,7 @@ def _finished(record: Record, result: Record, state: Mapping[str, Any], numbers:
 
 
 def meaning(state: Sequence[Record], prefix: str, own: set[str], sort: str) -> dict[str, tuple[list[str], Any]]:
-    """Return the meaning of the letters for the parts of a state, in letters of a block of its own."""
+    """Return the meanings of the letters for the parts of a state, in the letters of its own block."""
     return {
         prefix + part["letter"]: (list(scope_of(part)), _of_block(part["expression"], prefix, own, sort))
         for part in state
@@ -200,7 +200,7 @@ def meaning(state: Sequence[Record], prefix: str, own: set[str], sort: str) -> d
 
 
 def _of_block(data: object, prefix: str, own: set[str], sort: str) -> Any:
-    """An expression for one block: its arrays, its numbers and its size are its own."""
+    """Return the expression for one block, with arrays, numbers and a size of its own."""
 
     def change(x: list[Any]) -> Any:
         if x[0] == "letter" and x[1] in own:
@@ -215,7 +215,7 @@ def _of_block(data: object, prefix: str, own: set[str], sort: str) -> Any:
 
 
 def joined(data: object, arrays: set[str], sort: str, block: Mapping[str, str]) -> Any:
-    """The expression for two blocks side by side; ``block`` says in which one an index is."""
+    """Return the expression for two blocks side by side; ``block`` maps an index to its block."""
 
     def over(prefix: str, name: str, body: object) -> Any:
         own = prefix + name
@@ -239,7 +239,7 @@ def joined(data: object, arrays: set[str], sort: str, block: Mapping[str, str]) 
 
 
 def _reserved(data: object, letters: bool) -> bool:
-    """Return whether a name is one of those for a block; letters are left out where they may be those of the states."""
+    """Return whether a name has the prefix of a block; names of letters count only if ``letters``."""
     if isinstance(data, list):
         parts = data if letters or data[:1] != ["letter"] else data[2:]
         return any(_reserved(x, letters) for x in parts)

@@ -1,8 +1,8 @@
 """Show that terms are positive, or nonnegative, by their form, by hypothesis or by a law, for ``checker``.
 
-Laws say what is never negative because of what max, |x|, tanh and norms are. ``sign(x) · x`` is |x|, and that is all
-that is known of sign, besides that it lies between −1 and 1. A law is only ever asked about an expression that a
-certificate holds; that the expression has the form of the law is decided here.
+Laws say which expressions are never negative by the properties of max, |x|, tanh and norms. Only two facts are used
+about sign: ``sign(x) · x`` is |x|, and it lies between −1 and 1. A law is applied only to expressions of a
+certificate; whether such an expression has the form of the law is decided here.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ BOUNDED = frozenset({"tanh", "sign", "cos", "sin", "erf"})
 
 @dataclass(frozen=True)
 class Signs:
-    """Relations by the form of what is related to 0, and the names of letters that are positive.
+    """Relations to 0 by the form of the expression, and the names of positive letters.
 
-    ``known`` are arrays of which no entry is negative; of ``nonzero`` none is.
+    Arrays in ``known`` have no negative entry; the array ``nonzero`` has no zero.
     """
 
     relations: Mapping[Any, str]
@@ -46,8 +46,8 @@ class Signs:
     nonzero: str = ""
 
     def expect_defined(self, every: Iterable[CheckedNode], simplify: Simplifying) -> None:
-        """Reject unless what is written is defined: what it divides by, or takes roots and logarithms of, stands in the
-        relation to 0 that this needs, by its form or by hypothesis."""
+        """Reject unless the expressions, as written, are defined: divisors, and arguments of roots and logarithms, have
+        the required relation to 0 by their form or by hypothesis."""
         for x, enough in (demand for written in every for demand in simplify.demands(written)):
             if not (self.shows_positive(x) or ("≥" in enough and self.shows_not_negative(x))):
                 relation = self.relations.get(form(x, _in_order(x)))
@@ -73,7 +73,7 @@ class Signs:
         return x.kind == "size" or (x.kind == "letter" and x.label in self.positive)
 
     def _apart_from_zero(self, x: CheckedNode) -> bool:
-        """Return whether ``x`` > 0 since a letter is not 0: u², e^u − 1 − u or, for u ≥ 0, u and e^u − 1."""
+        """Return whether ``x`` > 0 because a letter is not 0: u², e^u − 1 − u or, for u ≥ 0, u and e^u − 1."""
         if x.kind == "product" and len(x.below) > 1:
             counted = Counter(y.own_form for y in x.below)
             rest = [y for y in x.below if not self._is_nonzero(y)]
@@ -87,9 +87,9 @@ class Signs:
         return x.kind == "letter" and array_of(x.label) == self.nonzero
 
     def shows_equal_only_at_zero(self, x: CheckedNode) -> bool:
-        """Return whether a nonnegative sum is 0 only where all entries of ``nonzero`` are.
+        """Return whether a nonnegative sum is 0 only if all entries of ``nonzero`` are 0.
 
-        Each entry is in a term of its own, over all of its indices, that is 0 where the entry is.
+        Each entry is in a term of its own, summed over all of its indices, that is 0 only if the entry is.
         """
         if x.kind != "sum":
             return self._has_every_entry(x)
@@ -164,15 +164,15 @@ class Signs:
         return x.kind in ("size", "exp", "is") or (x.kind == "letter" and self._is_known(x))
 
 
-def others(parts: Iterable[CheckedNode], one: CheckedNode) -> list[CheckedNode]:
-    """Return the parts but for one of them."""
+def others(parts: Iterable[CheckedNode], excluded: CheckedNode) -> list[CheckedNode]:
+    """Return the parts without one of them."""
     result = list(parts)
-    result.remove(one)
+    result.remove(excluded)
     return result
 
 
 def without(terms: Iterable[CheckedNode], minus_these: Iterable[CheckedNode]) -> list[CheckedNode] | None:
-    """The terms but those that cancel with ``minus_these``; None where one of these does not."""
+    """Return the terms that do not cancel with ``minus_these``; None if one of these cancels with no term."""
     left = list(terms)
     for t in minus_these:
         result = next((y for y in left if vanishing(plus([y, t]))), None)
@@ -183,7 +183,7 @@ def without(terms: Iterable[CheckedNode], minus_these: Iterable[CheckedNode]) ->
 
 
 def hypotheses(data: Any, simplify: Simplifying, dice: Dice, known: frozenset[str] = frozenset()) -> Signs:
-    """The relations that a certificate takes for granted, of what is simplified; none may be one that never holds."""
+    """Return the relations that a certificate assumes, simplified; reject one that can never hold."""
     result: dict[Any, str] = {}
     for h in data:
         scope = scope_of(h)
@@ -196,7 +196,7 @@ def hypotheses(data: Any, simplify: Simplifying, dice: Dice, known: frozenset[st
 
 
 def _in_order(x: CheckedNode) -> dict[str, Any]:
-    """Names for the free indices by where they first occur, so that it does not matter which they are."""
+    """Return names for the free indices by order of occurrence, so that their own names do not matter."""
     names: dict[str, Any] = {}
     for i in _occurring(x):
         if i in x.free:
@@ -212,27 +212,27 @@ def _occurring(x: CheckedNode) -> Iterator[str]:
 
 # -- laws of functions -------------------------------------------------------------------------------------------------
 def expect_law(law: str, x: CheckedNode, scope: Scope, same: Same, sign: Sign) -> None:
-    """Reject unless ``x`` ≥ 0 by the law that is named; ``sign`` says whether a form is not negative."""
+    """Reject unless ``x`` ≥ 0 by the named law; ``sign`` says whether a form is not negative."""
     holds = law in _LAWS and any(same(x, y) for y in _LAWS[law](x, scope, same, sign))
     expect(holds, f"the law {law!r} does not show that it is not negative")
 
 
 def _largest(x: CheckedNode, scope: Scope, same: Same, _: Sign) -> Iterator[CheckedNode]:
-    """max f − f at each place, and at what is no larger than f there."""
+    """Yield max f − f for each index, and max f minus any term that is at most f."""
     for top in _functions(x, scope, "max"):
         for y in _below(top, scope, same):
             yield minus(top, y)
 
 
 def _bounded(x: CheckedNode, scope: Scope, *_: object) -> Iterator[CheckedNode]:
-    """1 − f and 1 + f."""
+    """Yield 1 − f and 1 + f."""
     for f in _functions(x, scope, *BOUNDED):
         yield minus(number(1), f)
         yield minus(f, number(-1))
 
 
 def _magnitude(x: CheckedNode, scope: Scope, *_: object) -> Iterator[CheckedNode]:
-    """|z|, |z| − z and |z| + z."""
+    """Yield |z|, |z| − z and |z| + z."""
     for f in _functions(x, scope, "sign"):
         (z,) = f.below
         yield times(f, z)
@@ -241,7 +241,7 @@ def _magnitude(x: CheckedNode, scope: Scope, *_: object) -> Iterator[CheckedNode
 
 
 def _triangle(x: CheckedNode, scope: Scope, _: Same, sign: Sign) -> Iterator[CheckedNode]:
-    """Σ_j a_j ‖y_j‖ − ‖Σ_j a_j y_j‖ with a_j ≥ 0, for any norm; y_j are the factors that run along the row."""
+    """Yield Σ_j a_j ‖y_j‖ − ‖Σ_j a_j y_j‖ with a_j ≥ 0, for any norm; y_j are the factors that run along the row."""
     for whole in _functions(x, scope, "norm"):
         row = whole.below[0]
         if len(whole.below) != 1 or row.kind != "bound" or row.below[0].kind != "total":
@@ -252,8 +252,8 @@ def _triangle(x: CheckedNode, scope: Scope, _: Same, sign: Sign) -> Iterator[Che
         weights = [f for f in parts if row.label not in f.free]
         if along and all(map(sign, weights)):
             y = product(along)
-            one = whole.of([row.of([y])])
-            yield minus(mean.of([product([*weights, one])]), whole)
+            norm = whole.of([row.of([y])])
+            yield minus(mean.of([product([*weights, norm])]), whole)
 
 
 _LAWS: Mapping[str, Callable[[CheckedNode, Scope, Same, Sign], Iterator[CheckedNode]]] = {
@@ -265,15 +265,15 @@ _LAWS: Mapping[str, Callable[[CheckedNode, Scope, Same, Sign], Iterator[CheckedN
 
 
 def _functions(x: CheckedNode, scope: Scope, *labels: str) -> list[CheckedNode]:
-    """The functions of these names in which no index is bound outside of them."""
+    """Return the functions with these names whose indices are not bound outside of them."""
     every = (f for f in x.all(into_functions=True) if f.kind == "function" and f.label in labels)
     return [f for f in every if f.free <= scope.keys()]
 
 
 def _below(top: CheckedNode, scope: Scope, same: Same) -> Iterator[CheckedNode]:
-    """Yield terms no larger than a maximum: what it is taken of, at any place; of |z| also z and −z."""
-    for one in top.below:
-        for y in instances(one, scope):
+    """Yield terms no larger than a maximum: its terms, for any index; for |z| also z and −z."""
+    for term in top.below:
+        for y in instances(term, scope):
             yield y
             if y.kind == "function" and y.label == "max":
                 yield from _below(y, scope, same)
@@ -283,7 +283,7 @@ def _below(top: CheckedNode, scope: Scope, same: Same) -> Iterator[CheckedNode]:
 
 
 def instances(x: CheckedNode, scope: Scope) -> Iterator[CheckedNode]:
-    """Yield the terms of a maximum, with each of the places in ``scope`` for the bound index."""
+    """Yield the terms of a maximum, with each index of ``scope`` for the bound one."""
     if x.kind != "bound":
         if x.kind != "masked":
             yield x

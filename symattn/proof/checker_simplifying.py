@@ -1,20 +1,20 @@
-"""Simplifying, for ``checker``: a certificate holds its sides as they are written, and each step is a rule here.
+"""Simplify expressions, for ``checker``: a certificate stores its sides as written, and each step is a rule here.
 
-In words, where i, j are indices, [·] is 1 where what stands in it holds and 0 elsewhere, and a letter is a real number:
+Here i, j are indices, [·] is 1 if the relation in it holds and 0 otherwise, and a letter is a real number:
 
     sums, products   in any order; numbers are joined; 0 · x = 0; −(x + y) = −x − y;
                      a factor [·] that all terms have is taken out
     relations        [i = i] = [i ≤ i] = 1, [i < i] = 0, [π(i) = π(j)] = [i = j] for a permutation π
-    totals           Σ (x + y) = Σ x + Σ y; what does not depend on the index comes out; Σ_j 1 is the size;
+    totals           Σ (x + y) = Σ x + Σ y; factors without the index come out; Σ_j 1 is the size;
                      Σ_j [j = i] f(j) = f(i); Σ_j f(π(j)) = Σ_j f(j), and so for max
     roots            √(c² x) = c √x for numbers and x/y, x y likewise where a factor is positive by its form;
                      √u √u = u, 1/√u · 1/√u = 1/u, √u / √u = 1; x / √u = x · (1/√u)
-    exponentials     e^0 = 1; e^(−∞) = 0: of what is x where a holds and −∞ elsewhere, it is [a] e^x;
+    exponentials     e^0 = 1; e^(−∞) = 0: of an argument that is x where a holds and −∞ elsewhere, it is [a] e^x;
                      e^(x ± log y) = e^x y^(±1)
     others           sign(−x) = −sign(x); max(x, y) = max(y, x); max(x, −∞) = max(x) = x
 
-They hold where what is written is defined: that divisors are not zero, that roots and logarithms have arguments, is
-looked at in what is written (``demands``).
+They hold if the expression as written is defined; what that requires of divisors, roots and logarithms is listed by
+``demands``.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Demand = tuple[CheckedNode, tuple[str, ...]]
 
 
 class Simplifying:
-    """Simplifies expressions, where the letters named in ``positive`` are positive numbers."""
+    """A simplifier of expressions in which the letters named in ``positive`` are positive numbers."""
 
     def __init__(self, positive: frozenset[str]) -> None:
         self.positive, self._known = positive, _simplified(positive)
 
     def __call__(self, x: CheckedNode) -> CheckedNode:
-        """``x`` simplified. Raises ``Rejected`` where −∞ is no argument of e or max."""
+        """Return ``x`` simplified. Raises ``Rejected`` if −∞ occurs outside the arguments of e and max."""
         result = self._step(x)
         expect(result.kind not in ("masked", "bound"), "−∞ outside of an exponential")
         return result
@@ -57,7 +57,7 @@ class Simplifying:
         return result
 
     def demands(self, x: CheckedNode) -> Iterator[Demand]:
-        """Yield what must be > 0, ≥ 0 or ≠ 0 for ``x``, as it is written, to have a value."""
+        """Yield the expressions that must be > 0, ≥ 0 or ≠ 0 for ``x``, as written, to have a value."""
         for y in x.all(into_functions=True):
             if y.kind == "ratio":
                 below = self(y.below[1])
@@ -164,7 +164,7 @@ class Simplifying:
         return node("function", [x], "sqrt")
 
     def _is_positive(self, x: CheckedNode) -> bool:
-        """Return whether ``x`` > 0 wherever it is defined, by the simplest of forms."""
+        """Return whether ``x`` > 0 wherever it is defined, by its form alone."""
         if x.kind == "number":
             return bool(x.label > 0)
         if x.kind in ("sum", "product", "ratio", "total"):
@@ -185,12 +185,12 @@ class Simplifying:
 
 @lru_cache(maxsize=16)
 def _simplified(positive: frozenset[str]) -> dict[CheckedNode, CheckedNode]:
-    """Return what is simplified already where these letters are positive, in any certificate."""
+    """Return the cache of simplified expressions for these positive letters, shared by all certificates."""
     return {}
 
 
 def sides(left: CheckedNode, right: CheckedNode, scope: Iterable[str]) -> tuple[CheckedNode, CheckedNode]:
-    """Both sides with each index that occurs as π(i) alone renamed to i: as i runs over all places, so does π(i)."""
+    """Return both sides; an index that occurs only as π(i) is renamed to i: π(i) runs over all places as i does."""
     for i in scope:
         if len(images := _images(left, i) | _images(right, i)) == 1:
             (image,) = images
@@ -203,14 +203,14 @@ def _settled(x: CheckedNode) -> CheckedNode:
 
 
 def _images(x: CheckedNode, name: str) -> set[tuple[str, ...]]:
-    """The forms in which an index occurs: itself, or in permutations."""
+    """Return the forms in which an index occurs: bare, or under permutations."""
     if name not in x.free:
         return set()
     return {i for i in x.indices if i[0] == name}.union(*[_images(y, name) for y in x.below])
 
 
 def _unpermuted(x: CheckedNode, name: str) -> CheckedNode:
-    """``x`` with π(j) as j for what runs over all j, where j occurs in no other form."""
+    """Return ``x``, in which j runs over all places, with j for π(j) if j occurs in no other form."""
     images = list(_images(x, name))
     return moved(x, name, images[0], (name,)) if len(images) == 1 else x
 
@@ -222,14 +222,14 @@ def _in_any_order(x: CheckedNode) -> CheckedNode:
 
 
 def _forbidden(x: CheckedNode) -> bool:
-    """Return whether it is −∞ everywhere."""
+    """Return whether ``x`` is −∞ everywhere."""
     if x.kind == "bound":
         return _forbidden(x.below[0])
     return x.kind == "masked" and x.below[0].kind == "number" and not x.below[0].label
 
 
 def _odd(x: CheckedNode) -> CheckedNode:
-    """sign(x), or −sign(−x), whichever argument comes first."""
+    """Return sign(x) or −sign(−x), whichever argument sorts first."""
     inside = x.below[0]
     other = _added([_multiplied([number(-1), t]) for t in _terms(inside)])
     if inside.own_form <= other.own_form:
@@ -246,7 +246,7 @@ def _is_root(x: CheckedNode) -> bool:
 
 
 def _added(xs: Iterable[CheckedNode]) -> CheckedNode:
-    """The sum of what is simplified already."""
+    """Return the sum of simplified expressions."""
     terms = [t for x in xs for t in _terms(x)]
     rest = [t for t in terms if t.kind != "number"]
     value = sum((t.label for t in terms if t.kind == "number"), start=Fraction(0))
@@ -256,7 +256,7 @@ def _added(xs: Iterable[CheckedNode]) -> CheckedNode:
 
 
 def _hoisted(xs: list[CheckedNode]) -> CheckedNode:
-    """The sum, with the relations that all terms have as factors before it."""
+    """Return the sum, with the relations that are factors of all terms taken out."""
     relations = [{f.own_form: f for f in factors(x) if f.kind == "is"} for x in xs]
     common = set(relations[0]).intersection(*relations[1:])
     if not common:
@@ -266,7 +266,7 @@ def _hoisted(xs: list[CheckedNode]) -> CheckedNode:
 
 
 def _multiplied(xs: Iterable[CheckedNode]) -> CheckedNode:
-    """The product of what is simplified already."""
+    """Return the product of simplified expressions."""
     every = [f for x in xs for f in factors(x)]
     rest = [f for f in every if f.kind != "number"]
     value = prod(f.label for f in every if f.kind == "number")
@@ -280,7 +280,7 @@ def _multiplied(xs: Iterable[CheckedNode]) -> CheckedNode:
 
 
 def _paired(xs: list[CheckedNode]) -> list[CheckedNode] | None:
-    """The factors with two roots of one u joined; None if there are no two."""
+    """Return the factors with two roots of the same u combined; None if there are no two."""
     result: dict[str, int] = {}
     for n, x in enumerate(xs):
         if not _is_root(x):

@@ -1,22 +1,22 @@
-"""The last steps to printed relations, for ``checker``: each rule is applied anew to what its premises say.
+"""The last steps to printed relations, for ``checker``: each rule is applied again to the claims of its premises.
 
-*squares*    x = y if x² = y², and neither is negative: by its form, as |z| is, or as a premise says
+*squares*    x = y if x² = y² and neither is negative: by its form, such as |z|, or by a premise
 *logarithm*  x = log y if eˣ = y
-*equals*     x = y if they are written alike but for parts that a premise says are equal, at all places
+*equals*     x = y if they are written alike except for parts that are equal by a premise, for all indices
 *chain*      x = y if premises lead from x to y, by equations alone
-*largest*    x ≤ y for the largest of some entries if it holds for each of them in its place
+*largest*    x ≤ y for a maximum if it holds with each of its entries in its place
 *induction*  Σ_{t=1}^{n} b(t) = f(n) for every n if f(x) − f(x − 1) = b(x) for every number x, and f(0) = 0
 *limit*      x → c as a number β grows, or tends to 0, or as a size grows
-*instance*   x = c at a size, where a form with no sum over the size says what x is
-*repeated*   a measure is at most factor^L of what it was after L steps if each shrinks it by the factor
+*instance*   x = c at a size, if x equals a form without a sum over the size, whose value there is c
+*repeated*   a measure is at most factor^L of its first value after L steps if each step shrinks it by the factor
 *fold*, *substitution*: see ``checker_rules``
 
-Of a limit a premise says that x is a form f, which is made of sums, products, quotients and exponentials. As β grows,
-e^{−βu} with u > 0 tends to 0, and what has no β stays; as β tends to 0, f tends to what it is at 0. Quotients are
-continuous where what they divide by tends to what is positive by its form. Another premise says that this value is c.
-Of a size that grows it is known that x/(n y) tends to 0 where neither x nor y > 0 depends on n.
+For a limit, a premise says that x equals a form f of sums, products, quotients and exponentials. As β grows, e^{−βu}
+with u > 0 tends to 0, and terms without β stay; as β tends to 0, f tends to its value at 0. Quotients are continuous
+if the limit of the divisor is positive by its form. Another premise says that this value is c.
+For a growing size n, x/(n y) tends to 0 if neither x nor y > 0 depends on n.
 
-A conclusion holds under the hypotheses of its premises; what it divides by or takes roots of must be among them.
+A conclusion holds under the hypotheses of its premises, which must cover its divisors and the arguments of its roots.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ class Given:
     simplify: Simplifying
 
     def equations(self) -> Iterator[Said]:
-        """The equations among them, each also from right to left."""
+        """Yield the equations among the claims, each also from right to left."""
         for s in self.said:
             if s.sign == "=":
                 yield from (s, Said(s.scope, s.right, "=", s.left))
 
     def shows(self, scope: Mapping[str, str], left: CheckedNode, sign: str, right: CheckedNode) -> bool:
-        """Return whether a premise says so, with other names for the indices if need be."""
+        """Return whether a premise claims ``left sign right``, up to the names of indices."""
         every = self.equations() if sign == "=" else (s for s in self.said if s.sign == sign)
         return any(s.says(scope, left, right) for s in every)
 
 
 def step(record: Record, dice: Dice) -> None:
-    """Reject unless the rule gives every conclusion from what the premises, which are accepted, say."""
+    """Reject unless the rule derives every conclusion from the premises, which are accepted already."""
     rule = str(record["rule"])
     expect(rule in _RULES or rule in _EQUATIONS or rule in _OF_PARTS, f"{rule!r} is not a rule")
     of_parts = rule == "repeated" or rule in _OF_PARTS
@@ -97,7 +97,7 @@ def _largest(record: Record, given: Given) -> None:
 
 
 def _induction(record: Record, given: Given) -> None:
-    """Reject unless the sum that is said, over all places of a sort, is what induction gives."""
+    """Reject unless the stated sum over all places of a sort follows by induction."""
     letter, term, closed = str(record["letter"]), record["term"], record["closed"]
     free = all(p["kind"] == "certificate" and not p["positive"] and not p["rules"] for p in record["premises"])
     expect(free and not given.signs.relations, "induction under a condition")
@@ -124,11 +124,11 @@ def _induction(record: Record, given: Given) -> None:
 
 
 def _repeated(record: Record, given: Given) -> None:
-    """Reject unless a measure of a letter shrinks by a factor with each step, as two premises say.
+    """Reject unless, by two premises, each step shrinks a measure of a letter by a factor.
 
-    They say that the measure after a step is at most the factor times that before, for any letter, and that the factor
-    is not negative; a third one, if the measure is said to tend to 0, that the factor is less than 1. Then after L
-    steps the measure is at most factor^L times that at first, by induction.
+    They say that the measure after a step is at most the factor times the measure before, for any letter, and that the
+    factor is not negative; if the measure is to tend to 0, a third one says that the factor is less than 1. Then after
+    L steps the measure is at most factor^L times its first value, by induction.
     """
     letter, array, of = str(record["letter"]), str(record["array"]), record["measure"]
     scope = scope_of(of)
@@ -148,13 +148,13 @@ def _repeated(record: Record, given: Given) -> None:
     expect(not assumed, "something is assumed of what changes from step to step")
 
 
-def put(x: object, what: object, value: object) -> Any:
-    """An expression with a value in the place of a letter or a size."""
-    return rewritten(x, lambda y: value if y == what else None)
+def put(data: object, old: object, value: object) -> Any:
+    """Return the expression with ``value`` in place of a letter or a size."""
+    return rewritten(data, lambda y: value if y == old else None)
 
 
 def given_by(record: Record, dice: Dice) -> Given:
-    """Return the statements of the premises, which are accepted."""
+    """Return the claims and hypotheses of the premises, which are accepted already."""
     premises = list(every_premise(record))
     positive = frozenset(str(x) for p in premises for x in p.get("positive", ()))
     known = frozenset(name for p in premises if p["kind"] == "sign" for name in _plain(p))
@@ -167,13 +167,13 @@ def given_by(record: Record, dice: Dice) -> Given:
 
 
 def _plain(sign: Record) -> Iterator[str]:
-    """The arrays that are not negative, but for letters that stand for something."""
+    """Yield the arrays that are not negative, except letters with a meaning."""
     meant = {array_of(str(m["letter"])) for m in sign["meant"]}
     yield from (name for name in map(str, sign["not negative"]) if name not in meant)
 
 
 def every_premise(record: Record) -> Iterator[Record]:
-    """The premises, and theirs."""
+    """Yield the premises, and their premises, and so on."""
     for p in record["premises"]:
         yield p
         if "premises" in p:
@@ -192,9 +192,9 @@ def _statements(p: Record, simplify: Simplifying) -> Iterator[Said]:
 
 
 def _expect_sides_defined(written: Sequence[CheckedNode], given: Given, rule: str) -> None:
-    """As ``Signs.expect_defined``, but that a premise shows that the argument of a logarithm is positive.
+    """Reject as ``Signs.expect_defined`` does, but allow the logarithm whose argument a premise shows to be positive.
 
-    Means stand in equations alone, in which they are taken.
+    Means may occur only in equations, where they are computed.
     """
     means = [y for x in written for y in x.all(into_functions=True) if y.kind == "function" and y.label == "mean"]
     expect(not means, "a step about means")
@@ -204,7 +204,7 @@ def _expect_sides_defined(written: Sequence[CheckedNode], given: Given, rule: st
 
 
 def read_defined(data: object, scope: Mapping[str, str], given: Given) -> CheckedNode:
-    """An expression, simplified, with its means taken; rejected where it may have no value."""
+    """Return an expression, simplified, with its means computed; reject it if it may have no value."""
     x = read(data, scope)
     whole = without_means(x, scope)
     given.signs.expect_defined((whole, *bodies(x)), given.simplify)
@@ -224,7 +224,7 @@ def _squares(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, gi
 
 
 def _bases(x: CheckedNode) -> Sequence[CheckedNode]:
-    """Return other terms of the same square: z where ``x`` is |z|, which is max(z, −z), or z sign(z)."""
+    """Return other terms with the same square: z if ``x`` is |z|, written as max(z, −z) or z sign(z)."""
     if len(x.below) == 2 and x.kind == "function" and x.label == "max" and vanishing(plus(x.below)):
         return x.below
     match sorted(x.below, key=lambda y: y.label == "sign" and y.kind == "function") if x.kind == "product" else []:
@@ -245,7 +245,7 @@ def _equals(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, giv
 
 
 def _alike(x: CheckedNode, y: CheckedNode, scope: Mapping[str, str], given: Given, fresh: Iterator[int]) -> bool:
-    """Return whether they are written alike but for parts that are equal."""
+    """Return whether ``x`` and ``y`` are written alike except for parts that are equal by a premise."""
     if x.own_form == y.own_form:
         return True
     plain = not any(z.kind in ("masked", "bound") for z in (x, y))
@@ -299,7 +299,7 @@ def _tends(record: Record, given: Given) -> None:
 
 
 def _expect_unbounded(record: Record, letter: str) -> None:
-    """Nothing is assumed by which the number could not go where it tends to: no sign of what it is in, no circle."""
+    """Reject assumptions that could keep the letter from its limit: a sign of an expression in it, or a circle."""
     for p in every_premise(record):
         expect(p["kind"] != "sign", "a limit under an inequality")
         expect(all(letter not in map(str, pair) for pair in p.get("rules", ())), "a limit of what is on a circle")
@@ -310,9 +310,9 @@ def _expect_unbounded(record: Record, letter: str) -> None:
 def _conclusions(
     record: Record, given: Given, keys: tuple[str, str, str]
 ) -> Iterator[tuple[Record, Mapping[str, str], CheckedNode, CheckedNode]]:
-    """Yield each conclusion on x with its places, the form that a premise says x has, and the value.
+    """Yield each conclusion about x with its indices, the form that x has by a premise, and the value.
 
-    Each random array has one law in all conclusions, and no premise says more of it.
+    Each random array has one law in all conclusions, and no premise assumes more about it.
     """
     known = [name for p in every_premise(record) for name in told_of(p)]
     expect_laws((read(c[key], scope_of(c)) for c in record["conclusions"] for key in keys), known)
@@ -324,7 +324,7 @@ def _conclusions(
 
 
 def _instance(record: Record, given: Given) -> None:
-    """Reject unless x = c at a size, as x is a form in which the size is no more than a number, and that is c."""
+    """Reject unless x = c at a size, because x equals a form in which the size is only a number."""
     sort, length = str(record["sort"]), read(["number", record["length"]], {})
     expect(length.label >= 1 and length.label.denominator == 1, "a size is a whole number from 1 on")
     _expect_unbounded(record, "")
@@ -338,7 +338,7 @@ def _instance(record: Record, given: Given) -> None:
 
 
 def _of_size(record: Record, given: Given) -> None:
-    """Every limit as a size grows is 0."""
+    """Reject unless every limit as a size grows is 0 and is proved."""
     sort = str(record["letter"])
     expect(record["to"] == "∞", "a size grows, and tends to nothing else")
     expect(not given.signs.relations, "what is assumed may end on the way")
@@ -349,7 +349,7 @@ def _of_size(record: Record, given: Given) -> None:
 
 
 def _shrinks(x: CheckedNode, sort: str, signs: Signs) -> bool:
-    """Return whether it is y · (z / (n w)) with w > 0, and n the size, which is nowhere else."""
+    """Return whether ``x`` is y · (z / (n w)) with w > 0, where n is the size, which occurs nowhere else."""
     shrinking = [f for f in factors(x) if f.kind == "ratio" and _counts(f, sort)]
     if len(shrinking) != 1 or any(_counts(f, sort) for f in factors(x) if f is not shrinking[0]):
         return False
@@ -361,7 +361,7 @@ def _shrinks(x: CheckedNode, sort: str, signs: Signs) -> bool:
 
 
 def _counts(x: CheckedNode, sort: str) -> bool:
-    """Return whether it depends on a size."""
+    """Return whether ``x`` depends on the size of ``sort``."""
     return any((y.kind == "size" and y.label == sort) or sort in y.sorts for y in x.all(into_functions=True))
 
 
@@ -384,7 +384,7 @@ def _limit(x: CheckedNode, letter: str, grows: bool, signs: Signs) -> CheckedNod
 
 
 def _vanishing(power: CheckedNode, letter: str, signs: Signs) -> CheckedNode:
-    """0, for e to a power −c β u with c > 0 and u > 0."""
+    """Return 0, the limit of e to a power −c β u with c > 0 and u > 0; reject other powers."""
     factors = power.below if power.kind == "product" else (power,)
     numbers = [f.label for f in factors if f.kind == "number"]
     tending = [f for f in factors if f.kind == "letter" and f.label == letter and not f.indices]

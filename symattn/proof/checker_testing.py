@@ -1,6 +1,6 @@
 """Test whether expressions are equal for all sizes, by random points at sizes that decide it, for ``checker``.
 
-How far one must look is counted by the theorems of ``counting``, read off them anew.
+The sizes that are needed follow from the theorems of ``counting``, implemented here a second time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Monomial = tuple[tuple[str, ...], bool, frozenset[str]]  # letters, whether the 
 
 
 def expect_same(left: CheckedNode, right: CheckedNode, scope: Scope, dice: Dice, rules: Rules = ()) -> None:
-    """Reject unless left = right for all sizes, as the checker itself decides it."""
+    """Reject unless left = right for all sizes, by the checker's own test."""
     if left.own_form == right.own_form:
         return
     own, _ = difference(left, right)
@@ -44,7 +44,7 @@ def are_same(left: CheckedNode, right: CheckedNode, scope: Scope, dice: Dice) ->
 
 
 def expect_differing(e: Record, dice: Dice, rules: Rules) -> None:
-    """Reject unless two sides differ at a point modulo the primes, whatever the functions are that occur in them."""
+    """Reject unless two sides differ at a point modulo the primes, whatever the opaque functions in them are."""
     scope = scope_of(e)
     left, right = read(e["left"], scope), read(e["right"], scope)
     _expect_free((left, right), {name for pair in rules for name in pair})
@@ -67,8 +67,8 @@ def expect_differing(e: Record, dice: Dice, rules: Rules) -> None:
 
 
 def _expect_free(sides: Iterable[CheckedNode], circle: Collection[str]) -> None:
-    """Where two sides are to differ nothing may tie the numbers that a point draws: entries that a permutation moves,
-    or cosines and sines in exponents."""
+    """Reject sides whose letters are not independent numbers: entries under a permutation, or cosines and sines in
+    exponents."""
     every = [y for x in sides for y in x.all(into_functions=True)]
     expect(all(len(i) == 1 for y in every for i in y.indices), "sides that differ under a permutation")
     exponents = (z for y in every if y.kind == "exp" for z in y.all(into_functions=True))
@@ -82,7 +82,7 @@ def _gap(point: Point, left: CheckedNode, right: CheckedNode, at: Mapping[str, i
 
 
 def own_sizes(own: CheckedNode, scope: Scope, rows: bool, rules: bool) -> list[dict[str, int]]:
-    """The sizes that decide the checker's own numerator."""
+    """Return the sizes that decide the checker's own numerator."""
     try:
         return _deciding("rows" if rows else "one size", own, scope, rules)[1]
     except Rejected:
@@ -92,7 +92,7 @@ def own_sizes(own: CheckedNode, scope: Scope, rows: bool, rules: bool) -> list[d
 
 
 def _deciding(how: str, x: CheckedNode, scope: Scope, rules: bool) -> tuple[CountingLimits, list[dict[str, int]]]:
-    """Return the limits, and the sizes at which they decide x = 0. Rejects what the theorem does not decide so."""
+    """Return the limits, and the sizes at which they decide x = 0. Rejects what theorem ``how`` does not decide."""
     if how == "rows":
         return row_grid(x, scope)
     limits = cut_off(x, scope)
@@ -101,7 +101,7 @@ def _deciding(how: str, x: CheckedNode, scope: Scope, rules: bool) -> tuple[Coun
 
 
 def needed_sizes(e: Record, numerator: CheckedNode, scope: Scope, rules: bool) -> list[dict[str, int]]:
-    """The sizes that the theorem asks for; rejected where its conditions fail or the counts are not those given."""
+    """Return the sizes that the theorem requires; reject if its conditions fail or the certificate's counts differ."""
     limits, sizes = _deciding(e["how"], numerator, scope, rules)
     expect(e["counted"] == limits.counted, "D is counted otherwise")
     expect(e["stable"] == limits.stable, "T is counted otherwise")
@@ -109,7 +109,7 @@ def needed_sizes(e: Record, numerator: CheckedNode, scope: Scope, rules: bool) -
 
 
 def as_set(sizes: Iterable[Mapping[str, int]]) -> set[tuple[tuple[str, int], ...]]:
-    """Sizes in any order."""
+    """Return sizes as a set, regardless of order."""
     return {tuple(sorted((str(s), int(n)) for s, n in there.items())) for there in sizes}
 
 
@@ -117,7 +117,7 @@ def expect_equal(left: CheckedNode, right: CheckedNode, scope: Scope, rules: Rul
     """Reject unless left = right, as quotients, at random points where sizes are 1, or 2, or 3 and 2 in turn."""
     result = {s for x in (left, right) for y in x.all(into_functions=True) for s in _sorts(y)}
     sorts = sorted(result | set(scope.values()))
-    seen = 0
+    tested = 0
     for sizes in (*(dict.fromkeys(sorts, n) for n in (1, 2)), {s: 3 - k % 2 for k, s in enumerate(sorts)}):
         at = {name: dice.random.randrange(sizes[sort]) for name, sort in scope.items()}
 
@@ -126,14 +126,14 @@ def expect_equal(left: CheckedNode, right: CheckedNode, scope: Scope, rules: Rul
 
         try:
             _zero(gap, dice.point(sizes, rules, True), rules, dice, f"left is not right at {sizes}")
-            seen += 1
+            tested += 1
         except _Nowhere:  # a variance is zero at the size 1
             continue
-    expect(seen > 1, "a divisor is zero at all sizes tried")
+    expect(tested > 1, "a divisor is zero at all sizes tried")
 
 
 def expect_possible(x: CheckedNode, scope: Scope, dice: Dice) -> None:
-    """Reject what is zero at some place where all sizes are 3, whatever its letters are."""
+    """Reject an expression that is zero at some place when all sizes are 3, whatever its letters are."""
     sizes = dict.fromkeys({s for y in x.all(into_functions=True) for s in _sorts(y)} | set(scope.values()), 3)
     for values in product(*[range(3)] * len(scope)):
         try:
@@ -144,7 +144,7 @@ def expect_possible(x: CheckedNode, scope: Scope, dice: Dice) -> None:
 
 
 class _Nowhere(Rejected):
-    """Some divisor is zero at every point tried."""
+    """Raised if some divisor is zero at every point tried."""
 
 
 def _sorts(x: CheckedNode) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ def expect_zero(
 ) -> None:
     """Reject unless a numerator is zero at all of these sizes and at every place.
 
-    All places of one size are looked at in one point: risks of tests are added, whether or not they are independent.
+    All places of one size are tested at one point: the risks of tests add up, independent or not.
     """
     for sizes in grid:
         expect_few(prod(sizes[sort] for sort in scope.values()))
@@ -177,7 +177,7 @@ def expect_zero(
 
 
 def _zero(value: Callable[[Point], CheckedValue], point: Point, rules: Rules, dice: Dice, message: str) -> Point:
-    """Reject where a random point says that it is not zero; the point, or the one taken as it had no value there."""
+    """Reject if the value at a random point is not zero; return the point at which there was a value."""
     for _ in range(TRIES):
         try:
             results = value(point)
@@ -193,7 +193,7 @@ def _zero(value: Callable[[Point], CheckedValue], point: Point, rules: Rules, di
 # -- how far one must look ---------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class CountingLimits:
-    """D and T of each sort."""
+    """The numbers D (``counted``) and T (``stable``) of each sort."""
 
     counted: dict[str, int]
     stable: dict[str, int]
@@ -203,11 +203,11 @@ def cut_off(
     numerator: CheckedNode,
     scope: Mapping[str, str],
     more: Mapping[str, int] | None = None,
-    beside: Iterable[CheckedNode] = (),
+    more_exponents: Iterable[CheckedNode] = (),
 ) -> CountingLimits:
-    """D and T; rejected where an exponent or the numerator is not as the theorem needs it."""
+    """Return D and T; reject if an exponent or the numerator lacks the form that the theorem requires."""
     counted = bound_in_a_term(numerator) + Counter(scope.values()) + Counter(more or {})
-    exponents = [y.below[0] for x in (numerator, *beside) for y in x.all() if y.kind == "exp"]
+    exponents = [y.below[0] for x in (numerator, *more_exponents) for y in x.all() if y.kind == "exp"]
     for exponent in exponents:
         monomials(exponent)
     bound: Counter[str] = Counter()
@@ -221,7 +221,7 @@ def cut_off(
 
 
 def box(limits: CountingLimits) -> list[dict[str, int]]:
-    """All sizes 0 ≤ n ≤ T + D."""
+    """Return all sizes 0 ≤ n ≤ T + D."""
     sorts = sorted(limits.counted)
     ranges = [range(limits.stable[s] + limits.counted[s] + 1) for s in sorts]
     expect_few(prod(map(len, ranges)))
@@ -229,7 +229,7 @@ def box(limits: CountingLimits) -> list[dict[str, int]]:
 
 
 def one_size(numerator: CheckedNode, limits: CountingLimits) -> dict[str, int]:
-    """n = max(T, D, 1); rejected unless every bound index shows in every term and nothing cancels in exponents."""
+    """Return n = max(T, D, 1); reject unless every bound index occurs in every term and exponents cannot cancel."""
     for x in numerator.all():
         if x.kind in ("is", "size") or (x.kind == "total" and not _shows(x.label, x.below[0])):
             raise Rejected("one size is not enough: a bound index may not show")
@@ -250,7 +250,7 @@ def _shows(name: str, x: CheckedNode) -> bool:
 
 
 def row_grid(numerator: CheckedNode, scope: Mapping[str, str]) -> tuple[CountingLimits, list[dict[str, int]]]:
-    """The limits at the most rows, and all sizes needed for all numbers of rows; see ``counting``."""
+    """Return the limits for the most rows, and all sizes needed for all numbers of rows; see ``counting``."""
     forms = _forms(numerator)
     rows = sorted({s for z, _ in forms for s in _sorts_of_free(z)})
     _expect_rows(numerator, [z for z, _ in forms], rows)
@@ -275,7 +275,7 @@ def row_grid(numerator: CheckedNode, scope: Mapping[str, str]) -> tuple[Counting
 
 
 def _forms(numerator: CheckedNode) -> list[tuple[CheckedNode, int]]:
-    """The arguments of reciprocals up to the names of their rows, each with the most of that form in a term."""
+    """Return the arguments of reciprocals up to the names of rows, each with its highest number in a term."""
     result = {_row_form(x): x.below[0] for x in numerator.all() if x.kind == "function" and x.label == "1/"}
     return [(z, _most(numerator, key)) for key, z in result.items()]
 
@@ -304,7 +304,7 @@ def _expect_rows(numerator: CheckedNode, arguments: list[CheckedNode], rows: lis
 
 
 def bound_in_a_term(x: CheckedNode) -> Counter[str]:
-    """The most bound indices of each sort in any term, outside exponents; a size counts as one."""
+    """Return the most bound indices of each sort in any term, outside exponents; a size counts as one."""
     expect(x.kind in _NUMERATOR, f"{x.kind} in a numerator")
     results: Counter[str] = Counter()
     if x.kind == "size":
@@ -319,7 +319,7 @@ def bound_in_a_term(x: CheckedNode) -> Counter[str]:
 
 
 def monomials(x: CheckedNode) -> list[Monomial]:
-    """The monomials of an exponent; rejected where it is no polynomial in letters as the theorem needs it."""
+    """Return the monomials of an exponent; reject it unless it is a polynomial as the theorem requires."""
     expect(x.kind in _EXPONENT and (x.kind != "is" or x.label == "="), f"{x.kind} in an exponent")
     if x.kind == "number":
         return [((), x.label < 0, frozenset())]
@@ -343,5 +343,5 @@ def monomials(x: CheckedNode) -> list[Monomial]:
 
 
 def _sorts_of_free(x: CheckedNode) -> set[str]:
-    """The sorts of the free indices of ``x``."""
+    """Return the sorts of the free indices of ``x``."""
     return {s for y in x.all(into_functions=True) for i, s in zip(y.indices, y.sorts, strict=False) if i[0] in x.free}

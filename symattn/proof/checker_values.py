@@ -1,11 +1,11 @@
-"""Values of the expressions of certificates at random points modulo a prime, for ``checker``.
+"""Evaluate the expressions of certificates at random points modulo a prime, for ``checker``.
 
 At given sizes an expression is a quotient of polynomials in its letters and in one letter for e^{μ/12} for each
-monomial μ of the exponents. A quotient that is not zero has the value zero at a random point modulo p with probability
+monomial μ of the exponents. A nonzero quotient has the value zero at a random point modulo p with probability
 at most degree / (p − 1) (Schwartz 1980, Zippel 1979), unless p divides all coefficients of its numerator. A number
-below 2^b has at most b / 60 prime factors above 2^60, and there are more than 2^54 primes between 2^60 and 2^61, of
-which p is drawn. Degrees and bits are carried along with the values. Values are taken modulo the product of two such
-primes, which gives both residues at once: a letter drawn there has independent residues.
+below 2^b has at most b / 60 prime factors above 2^60, and p is drawn from the more than 2^54 primes between 2^60 and
+2^61. Degrees and bits are carried along with the values. Values are taken modulo the product of two such primes, which
+gives both residues at once: a letter drawn there has independent residues.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _ONE = Fraction(1)
 T = TypeVar("T")
 
 
-def _kept(
+def _cached(
     known: dict[Any, T], x: CheckedNode, at: Mapping[str, int], work: Callable[[CheckedNode, Mapping[str, int]], T]
 ) -> T:
-    """Return ``work`` of ``x``, its free indices having the values ``at``; compute it once for each place."""
+    """Return ``work(x, at)``, where ``at`` holds the values of the free indices; compute it once for each place."""
     key = (x, *[at[i] for i in x.order])
     if key not in known:
         expect_few(len(known))
@@ -39,32 +39,32 @@ def _kept(
 
 
 class Dice:
-    """The checker's own dice, and the two primes that one certificate is tested with."""
+    """The checker's own random numbers, and the two primes with which a certificate is tested."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.risk = 0.0  # that any of the tests made deceives
+        self.risk = 0.0  # the probability that any test so far took a nonzero value for zero
         self.functions = RandomFunctions()
 
-    def tested(self, found: CheckedValue) -> None:
-        """Count what a test at a random point risks."""
-        self.risk += escape(found, self.primes)
+    def tested(self, value: CheckedValue) -> None:
+        """Add the risk of a test at a random point."""
+        self.risk += escape(value, self.primes)
 
     @cached_property
     def primes(self) -> tuple[int, int]:
-        """Two primes, drawn once: of each test the probability of an error is over all draws of them."""
+        """Two primes, drawn once: the error probability of each test is over all draws of them."""
         first = second = random_prime(self.random)
         while second == first:
             second = random_prime(self.random)
         return first, second
 
     def point(self, sizes: Mapping[str, int], rules: Sequence[object], inverses: bool = True) -> Point:
-        """A point modulo both primes."""
+        """Return a random point modulo both primes."""
         return Point(sizes, prod(self.primes), self.random, rules, inverses, self.functions)
 
 
 class CheckedValue(NamedTuple):
-    """A value modulo the primes; the degrees of numerator and denominator, the bits of their sums of coefficients."""
+    """A value modulo the primes; degrees of numerator and denominator, and bits of the sums of their coefficients."""
 
     value: int
     up: int = 0
@@ -74,23 +74,23 @@ class CheckedValue(NamedTuple):
 
 
 class RandomFunctions:
-    """A number for each function of arguments in letters, the same where the arguments have one form."""
+    """A number for each opaque function call, the same for arguments of the same form."""
 
     def __init__(self) -> None:
         self._forms: dict[Any, int] = {}
-        self._found: dict[Any, tuple[str, int]] = {}
+        self._names: dict[Any, tuple[str, int]] = {}
 
     def __call__(self, x: CheckedNode, at: Mapping[str, int]) -> tuple[str, int]:
-        """The name of the function ``x``, its free indices having the values ``at``: it is the same at all sizes."""
-        return _kept(self._found, x, at, self._name)
+        """Return the name of the call ``x`` at index values ``at``; it is the same at all sizes."""
+        return _cached(self._names, x, at, self._name)
 
     def _name(self, x: CheckedNode, at: Mapping[str, int]) -> tuple[str, int]:
-        what = form(x, {i: ("at", at[i]) for i in x.free})
-        return "function", self._forms.setdefault(what, len(self._forms))
+        key = form(x, {i: ("at", at[i]) for i in x.free})
+        return "function", self._forms.setdefault(key, len(self._forms))
 
 
 class Point:
-    """A random point at given sizes: what every letter is there. ``inverses``: whether 1/Z means what it says."""
+    """A random point at given sizes: a value for every letter. ``inverses``: 1/Z is the inverse of Z, not a letter."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Point:
         self._powers: dict[Any, Exponent] = {}
 
     def with_other_functions(self) -> Point:
-        """Return the same point, but for the values of functions of which nothing is known."""
+        """Return the same point with other values for opaque functions."""
         other = Point(self.sizes, self.modulus, self.random, inverses=self.inverses, functions=self.functions)
         other.circle = self.circle
         other._drawn = {key: value for key, value in self._drawn.items() if "'function'" not in repr(key)}
@@ -117,19 +117,19 @@ class Point:
 
     @property
     def crowded(self) -> bool:
-        """Return whether a tenth of what one test may keep is kept already."""
+        """Whether a tenth of the cache of one test is used."""
         return 10 * max(len(self._known), len(self._powers)) > MOST
 
     def draw(self, key: object) -> int:
-        """The value of a letter; where one has no inverse, another point is tried."""
+        """Return the value of a letter; ``inverse`` raises Retry if it turns out to have no inverse."""
         result = self._drawn.get(key)
         if result is None:
             result = self._drawn[key] = self.random.randrange(1, self.modulus)
         return result
 
     def value(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
-        """``x`` at the point, its free indices having the values ``at``."""
-        return _kept(self._known, x, at, self._value)
+        """Return ``x`` at the point, where ``at`` holds the values of its free indices."""
+        return _cached(self._known, x, at, self._value)
 
     def _value(self, x: CheckedNode, at: Mapping[str, int]) -> CheckedValue:
         if x.kind == "number":
@@ -159,7 +159,7 @@ class Point:
         raise Rejected(f"{x.kind} has no value")
 
     def _root(self, x: CheckedNode, at: Mapping[str, int]) -> Fraction | None:
-        """√x, where x is the square of a rational number at these sizes."""
+        """Return √x if x is the square of a rational number at these sizes, else None."""
         if x.free or any(y.kind not in ("number", "size", "product") for y in x.all()):
             return None
         square = self._whole(x)
@@ -167,7 +167,7 @@ class Point:
         return root if root > 0 and root * root == square else None
 
     def _whole(self, x: CheckedNode) -> Fraction:
-        """A product of numbers and sizes."""
+        """Return the value of a product of numbers and sizes."""
         if x.kind == "product":
             return prod(map(self._whole, x.below), start=Fraction(1))
         return Fraction(self.sizes[x.label] if x.kind == "size" else x.label)
@@ -205,7 +205,7 @@ class Point:
         return CheckedValue(value, up, down)
 
     def _raised(self, monomial: tuple[object, ...], times: int) -> int:
-        """e^{μ/12} to a power."""
+        """Return e^{μ/12} to a power."""
         key = ("e", monomial, times)
         if key not in self._drawn:
             base = self.draw(("e", monomial))
@@ -219,8 +219,8 @@ class Point:
             raise Retry from None
 
     def power(self, x: CheckedNode, at: Mapping[str, int]) -> Exponent:
-        """An exponent as a polynomial in letters: its monomials and their coefficients."""
-        return _kept(self._powers, x, at, self._power)
+        """Return an exponent as a polynomial in letters: its monomials and their coefficients."""
+        return _cached(self._powers, x, at, self._power)
 
     def _power(self, x: CheckedNode, at: Mapping[str, int]) -> Exponent:
         if x.kind == "number":
@@ -245,7 +245,7 @@ class Point:
         raise Rejected(f"{x.kind} in an exponent")
 
     def add(self, values: Iterable[CheckedValue]) -> CheckedValue:
-        """The sum; terms over the same denominator are added as they are."""
+        """Return the sum, over the product of the denominators."""
         total = CheckedValue(0)
         for v in values:
             if not v.value and not v.up:
@@ -260,13 +260,13 @@ class Point:
         return total
 
     def times(self, a: CheckedValue, b: CheckedValue) -> CheckedValue:
-        """The product."""
+        """Return the product."""
         return CheckedValue(
             a.value * b.value % self.modulus, a.up + b.up, a.down + b.down, a.bits + b.bits, a.under + b.under
         )
 
     def inverse(self, a: CheckedValue) -> CheckedValue:
-        """1/a; another point is needed where that has no value."""
+        """Return 1/a. Raises Retry if it has no value at this point."""
         return CheckedValue(self._inverted(a.value), a.down, a.up, a.under, a.bits)
 
 
@@ -275,17 +275,17 @@ class Retry(Exception):
 
 
 def escape(v: CheckedValue, primes: Iterable[int]) -> float:
-    """The probability that what has the value ``v`` = 0 modulo each of the primes is not zero."""
+    """Return the probability that a quotient with the value ``v`` = 0 modulo each prime is not zero."""
     return prod(min(1.0, v.up / (prime - 1) + v.bits / 60 / MANY) for prime in primes)
 
 
 def seat(x: CheckedNode, at: Mapping[str, int]) -> tuple[Any, ...]:
-    """A letter and the values of its indices."""
+    """Return a letter with the values of its indices."""
     return ("letter", x.label, *[(s, at[i[0]], *i[1:]) for i, s in zip(x.indices, x.sorts, strict=True)])
 
 
 def holds(x: CheckedNode, at: Mapping[str, int]) -> bool:
-    """Return whether a relation of indices is true; where a permutation puts things is not known."""
+    """Return whether a relation of indices is true. Reject permuted indices, whose values are unknown."""
     (i, *more), (j, *others) = x.indices
     if more or others:
         raise Rejected("a relation of permuted indices")
@@ -313,7 +313,7 @@ def _times(a: Exponent, b: Exponent) -> Exponent:
 
 
 def random_prime(random: Random) -> int:
-    """A prime between 2^60 and 2^61."""
+    """Return a prime between 2^60 and 2^61."""
     while True:
         n = random.randrange(LOW + 1, HIGH, 2)
         if _is_prime(n):
@@ -322,7 +322,7 @@ def random_prime(random: Random) -> int:
 
 @lru_cache(maxsize=1000)
 def _is_prime(n: int) -> bool:
-    """Miller and Rabin's test with the bases that decide it below 2^64 (Sinclair 2011)."""
+    """Return whether ``n`` < 2^64 is prime, by Miller and Rabin's test with the bases of Sinclair (2011)."""
     odd, twos = n - 1, 0
     while odd % 2 == 0:
         odd, twos = odd // 2, twos + 1

@@ -1,7 +1,7 @@
-"""Clearing denominators: an index expression as a numerator over factors that hold no bound index.
+"""Clear denominators: write an index expression as a numerator over factors without bound indices.
 
-A denominator under a sum over one of its own indices cannot be cleared so; its reciprocal stays, as the opaque
-letter ``1/``, one for each value of its indices.
+A denominator under a sum over one of its own indices cannot be cleared; its reciprocal stays, as the opaque letter
+``1/``, one for each value of its indices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RECIPROCAL = "1/"
 
 
 class RepeatedDenominator(NamedTuple):
-    """A denominator and how often it occurs."""
+    """A denominator and its power."""
 
     base: ex.Expression
     times: int
@@ -28,14 +28,14 @@ Denominators = dict[ex.Canonical, RepeatedDenominator]
 
 @dataclass(frozen=True)
 class Cleared:
-    """numerator / Π denominators."""
+    """The quotient numerator / Π denominators."""
 
     numerator: ex.Expression
     denominators: Denominators = field(default_factory=dict)
 
 
 def cleared(x: ex.Expression) -> Cleared:
-    """``x`` over a common denominator."""
+    """Return ``x`` over a common denominator."""
     if isinstance(x, ex.Masked):
         raise Refused("-inf outside of an exponential")
     if isinstance(x, ex.Ratio):
@@ -74,10 +74,10 @@ def _total(x: ex.Total) -> Cleared:
 
 
 def _cancelled(numerator: ex.Expression, denominators: Denominators) -> Cleared:
-    """Z / Z = 1, also for the reciprocals that are letters."""
+    """Cancel Z / Z = 1, also if 1/Z is a letter."""
     rest, below = list(factors(numerator)), dict(denominators)
     for f in list(rest):
-        if f not in rest:  # a reciprocal that has been used
+        if f not in rest:  # a reciprocal that is cancelled already
             continue
         key = ex.canonical(f)
         if key in below:
@@ -107,7 +107,7 @@ def _split(x: ex.Expression) -> Denominators:
 
 
 def _joined(a: Denominators, b: Denominators, together: bool) -> Denominators:
-    """The product of both (``together``), or their least common multiple."""
+    """Return the product of both (``together``), or their least common multiple."""
     out = dict(a)
     for key, (base, times) in b.items():
         there = out[key].times if key in out else 0

@@ -14,14 +14,14 @@ from symattn.document.stored_results import ROOT
 
 
 def reached(*functions: object) -> Iterator[int | CodeType]:
-    """Yield whole numbers and code of functions, of what they hold, and of functions of a user that they call."""
+    """Yield whole numbers and code in functions, in values they hold, and in user functions that they call."""
     seen: set[int] = set()
     for f in functions:
         yield from _of(f, seen, 0)
 
 
 def asks_types(function: object) -> bool:
-    """Return whether a user's code names ``type``: no length can refuse to answer what its type is."""
+    """Return whether a user's code uses ``type``: a length in letters cannot refuse to reveal its type."""
     if str(getattr(function, "__module__", "")).startswith("symattn."):
         return False
     every = (x for x in reached(function) if isinstance(x, CodeType) and "type" in x.co_names)
@@ -72,7 +72,7 @@ def _inside(x: object) -> Iterator[Any]:
 
 
 def names(code: CodeType) -> set[str]:
-    """The names that code and the code within it ask for."""
+    """Return the names that code, and code nested in it, looks up."""
     return set(code.co_names).union(*[names(c) for c in code.co_consts if isinstance(c, CodeType)])
 
 

@@ -1,4 +1,4 @@
-"""An index expression at one size: a polynomial in its letters, which python-flint decides to be zero or not.
+"""Decide with python-flint whether an index expression at given sizes, a polynomial in its letters, is zero.
 
 e to the power of a monomial μ is a letter E_μ = e^{μ/12}, so that coefficients in twelfths are whole powers; e^{−μ/12}
 is a letter too, and E_μ E_{−μ} = 1 is used at the end, as are R Z = 1 for reciprocals R that stand under a sum, and
@@ -33,7 +33,7 @@ T = TypeVar("T")
 class World:
     """An expression at places of given sizes, in the ring of the letters that it has there.
 
-    Its letters are collected first, by computing it where each of them is 0. What places share is read once.
+    Its letters are collected first, by evaluating it with 0 for each. Parts that places share are evaluated once.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class World:
         return bool(f == 0)
 
     def exponentials(self, x: ex.Expression, at: Place) -> list[tuple[Key, int]]:
-        """e^x as letters and their powers."""
-        return _kept(self._exponentials, x, at, self._exponential)
+        """Return e^x as letters and their powers."""
+        return _cached(self._exponentials, x, at, self._exponential)
 
     def _exponential(self, x: ex.Expression, at: Place) -> list[tuple[Key, int]]:
         powers = {m: c * PARTS for m, c in self.power(x.children[0], at).items()}
@@ -75,8 +75,8 @@ class World:
         return [(("e", m, c > 0), abs(int(c.p))) for m, c in powers.items()]
 
     def power(self, x: ex.Expression, at: Place) -> Polynomial:
-        """An exponent as a polynomial in letters."""
-        return _kept(self._powers, x, at, self._power)
+        """Return an exponent as a polynomial in letters."""
+        return _cached(self._powers, x, at, self._power)
 
     def _power(self, x: ex.Expression, at: Place) -> Polynomial:
         if isinstance(x, (ex.Letter, ex.Opaque)):
@@ -92,7 +92,7 @@ class World:
         return {(): value} if value else {}
 
     def value(self, x: ex.Expression, at: Place) -> flint.fmpq:
-        """A number, a size or a predicate."""
+        """Return the value of a number, a size or a predicate."""
         if isinstance(x, ex.Constant):
             return flint.fmpq(x.value.numerator, x.value.denominator)
         if isinstance(x, ex.Count):
@@ -102,13 +102,13 @@ class World:
         raise Refused(f"no polynomial for {type(x).__name__.lower()}")
 
     def _factors(self, x: ex.Expression, at: Place) -> tuple[ex.Expression, ...]:
-        """The children of ``x``; none where a predicate among the factors is 0."""
+        """Return the children of ``x``; none if a predicate among the factors is 0."""
         false = isinstance(x, ex.Product) and any(isinstance(y, ex.Predicate) and not holds(y, at) for y in x.children)
         return () if false else x.children
 
     def polynomial(self, x: ex.Expression, at: Place) -> Any:
-        """``x`` at a place, in the ring."""
-        return _kept(self._memo, x, at, self._polynomial)
+        """Return ``x`` at a place, in the ring."""
+        return _cached(self._memo, x, at, self._polynomial)
 
     def _polynomial(self, x: ex.Expression, at: Place) -> Any:
         if isinstance(x, (ex.Letter, ex.Opaque)):
@@ -130,7 +130,7 @@ class World:
         return self.constant(self.value(x, at))
 
     def generator(self, key: Key) -> Any:
-        """A letter in the ring."""
+        """Return a letter in the ring."""
         return self.generators[self.letters.setdefault(key, len(self.letters))]
 
 
@@ -150,12 +150,12 @@ def holds(x: ex.Predicate, at: Place) -> bool:
 
 
 def _seat(i: ex.Index, at: Place) -> Any:
-    """The sort and value of an index; under a permutation that nothing undid, a value of its own."""
+    """Return the sort and value of an index; under a permutation, a value of its own."""
     return (i.sort, *i.image, at[i._replace(image=())]) if i.image and i not in at else (i.sort, at[i])
 
 
-def _kept(known: dict[Any, T], x: ex.Expression, at: Place, work: Callable[[ex.Expression, Place], T]) -> T:
-    """Return ``work`` of ``x`` at a place; compute it once."""
+def _cached(known: dict[Any, T], x: ex.Expression, at: Place, work: Callable[[ex.Expression, Place], T]) -> T:
+    """Return ``work(x, at)``, computed once for each place."""
     key = x, *[at[i] if i in at else at.get(i._replace(image=())) for i in x.order]
     if key not in known:
         known[key] = work(x, at)
@@ -164,7 +164,7 @@ def _kept(known: dict[Any, T], x: ex.Expression, at: Place, work: Callable[[ex.E
 
 @dataclass(frozen=True)
 class _Question:
-    """A question, up to names, and how it is answered."""
+    """A question, up to names, and a function that answers it."""
 
     key: Any
     answer: Callable[[], bool] = field(compare=False)
@@ -180,8 +180,7 @@ def vanishes_at(
 ) -> bool:
     """Return whether x = 0 at all places of these sizes, decided exactly.
 
-    Every reciprocal under a sum is a free letter, or, with ``inverses``, R with R Z = 1. What is asked again is
-    known.
+    Every reciprocal under a sum is a free letter or, with ``inverses``, R with R Z = 1. Answers are cached.
     """
     indices = tuple(free)
 
@@ -208,7 +207,7 @@ def _places(free: Iterable[ex.Index], sizes: Mapping[str, int]) -> Iterator[dict
 
 
 def _inverse_free(there: World, f: Any) -> Any:
-    """f with E_μ E_{−μ} = 1 used in every monomial."""
+    """Return f with E_μ E_{−μ} = 1 applied in every monomial."""
     pairs = [
         (n, there.letters[("e", key[1], False)])
         for key, n in there.letters.items()
@@ -228,7 +227,7 @@ def _inverse_free(there: World, f: Any) -> Any:
 
 
 def _with_reciprocals(there: World, f: Any) -> Any:
-    """f times a power of each Z, so that every reciprocal R of Z is gone; zero iff f is zero with R Z = 1."""
+    """Return f times powers of all Z, which removes the reciprocals R; it is zero iff f is zero with R Z = 1."""
     for key, below, at in there.reciprocals:
         n = there.letters[key]
         if not f.degrees()[n]:
@@ -243,7 +242,7 @@ def _with_reciprocals(there: World, f: Any) -> Any:
 
 
 def _with_rules(there: World, f: Any, rules: Rules) -> Any:
-    """f with cos² replaced by 1 − sin², and only the first power of each cosine left."""
+    """Return f with cos² replaced by 1 − sin², so that each cosine has the power 0 or 1."""
     sine = dict(rules)
     for key, n in list(there.letters.items()):
         if key[0] == "letter" and key[1] in sine and ("letter", sine[key[1]], *key[2:]) in there.letters:

@@ -1,4 +1,4 @@
-"""How far one must look: the cut-off of a cleared identity, sort by sort.
+"""Cut-off theorems: the sizes at which a cleared identity must be checked, sort by sort.
 
 Theorem. Let N be a sum of terms, each a product of numbers, sizes, predicates, letters and exponentials under sums over
 bound indices, with free indices f. Exponents are polynomials in letters, hold no order predicate and no size, and every
@@ -37,7 +37,7 @@ size are equal at all smaller ones.
 sizes ≥ T. N′ is a sum as in 1., defined for every S; it gives N at each size when the letters get their meaning, and
 for n ≥ T it is zero where N is. By 1. with a = T, N′ = 0 at n = T, …, T + D makes N = 0 at all n ≥ T.
 
-4. One size. Under (b) every bound index shows in the basis element of N′ that it is met in: in a letter, or in the
+4. One size. Under (b) every bound index shows in the basis element of N′ in which it occurs: in a letter, or in the
 exponent, where it occurs more often than indices outside A do, since nothing cancels. So the coefficient of a basis
 element counts maps into a set that this element determines, and does not depend on n; all basis elements have copies
 at n = max(T, D). So N′ = 0 at that one size makes N′ = 0 at all, and N with it. (Sizes from 1 on, since a sum over an
@@ -46,7 +46,7 @@ empty sort in an exponent hides the other indices in it.)
 That sums in exponents meet exponents without is why T is 2 D + B as soon as indices come from outside:
 2 e^{Σ x} − Σ_ij e^{x_i + x_j} + Σ_i e^{2 x_i} is zero at n = 2 and at no other size.
 
-Reciprocals under a sum: how far one must look where 1/Z · Z = 1 is needed for Z that differ from row to row.
+Reciprocals under a sum: the sizes to check if 1/Z · Z = 1 is needed for Z that differ from row to row.
 
 Let N hold letters R = 1/Z, where Z has at most one free index of each sort, the *rows*. Let Z hold no such letter
 itself and no sum over a sort of rows and no size of one, and no exponent of N or of any Z sum over such a sort.
@@ -57,8 +57,8 @@ a = 0 holds for N as it stands, with R Z = 1 wherever Z ≠ 0: the sizes 0, …,
 2. The others. Keep the numbers of rows fixed. Let A_Z be the most letters of the form 1/Z in any term of N, and P_Z
 the number of rows of Z, a product of sizes. Where no Z is zero, N = 0 iff N Π Z^{A_Z} = 0, the product running over
 the forms and the rows of Z. Multiplied out, this is free of reciprocals, and has at most Σ A_Z P_Z b_s(Z) more bound
-indices of a sort s than N, b_s(Z) being the most that are bound in a term of Z. The theorem above tells how
-far to look, with these D and the exponents of N and all Z; sizes start at 1, where Z is not an empty sum: by the
+indices of a sort s than N, b_s(Z) being the most that are bound in a term of Z. The theorem above gives the
+sizes, with these D and the exponents of N and all Z; sizes start at 1, where Z is not an empty sum: by the
 lemma with a = max(T, 1), the sizes 1, …, a + D are enough.
 """
 
@@ -81,7 +81,7 @@ Sizes = dict[str, int]
 
 @dataclass(frozen=True)
 class CutOff:
-    """``counted`` is D, ``stable`` T, ``top`` = T + D is the corner of the box, ``one_size`` is for (b)."""
+    """The cut-off: ``counted`` is D, ``stable`` is T, ``top`` = T + D the corner of the box, ``one_size`` for (b)."""
 
     counted: Sizes
     stable: Sizes
@@ -100,16 +100,16 @@ def cut_off(
     numerator: ex.Expression,
     free: Iterable[ex.Index],
     more: Mapping[str, int] | None = None,
-    beside: Iterable[ex.Expression] = (),
+    multipliers: Iterable[ex.Expression] = (),
 ) -> CutOff:
-    """The cut-off of ``numerator`` = 0 with the given free indices.
+    """Return the cut-off of ``numerator`` = 0 with the given free indices.
 
-    ``more`` bound indices and the exponents in ``beside`` are what multiplying by reciprocals' arguments will add.
+    Multiplying by the arguments of reciprocals adds ``more`` bound indices and the exponents in ``multipliers``.
     """
     counted = Counter(most_bound(numerator))
     counted.update(i.sort for i in free)
     counted.update(more or {})
-    exponents = {y.children[0] for x in (numerator, *beside) for y in nodes(x) if isinstance(y, ex.Exponential)}
+    exponents = {y.children[0] for x in (numerator, *multipliers) for y in nodes(x) if isinstance(y, ex.Exponential)}
     bound: Counter[str] = Counter()
     for exponent in exponents:
         bound |= most_bound(exponent)
@@ -127,20 +127,20 @@ def cut_off(
 
 
 def nodes(x: ex.Expression, arguments: bool = False) -> list[ex.Expression]:
-    """``x`` and all different expressions below, in order; the ``arguments`` of opaque functions, which are letters,
-    only if they are asked for."""
-    result, open_ = dict[ex.Expression, None](), [x]
-    while open_:
-        y = open_.pop()
+    """Return ``x`` and all different expressions below, in order; those in arguments of opaque functions, which count
+    as letters, only with ``arguments``."""
+    result, pending = dict[ex.Expression, None](), [x]
+    while pending:
+        y = pending.pop()
         if y not in result:
             result[y] = None
-            open_.extend(y.children[::-1] if arguments or not isinstance(y, ex.Opaque) else ())
+            pending.extend(y.children[::-1] if arguments or not isinstance(y, ex.Opaque) else ())
     return list(result)
 
 
 @lru_cache(maxsize=100_000)
 def most_bound(x: ex.Expression) -> Counter[str]:
-    """The most bound indices of each sort in any term, exponents left out. Not to be changed by the caller."""
+    """Return the most bound indices of each sort in any term, outside exponents. The result must not be modified."""
     results: Counter[str] = Counter()
     if isinstance(x, ex.Sum):
         for y in x.children:
@@ -181,7 +181,7 @@ def _nothing_cancels(monomials: Iterable[_Monomial]) -> bool:
 
 
 def _monomials(x: ex.Expression) -> list[_Monomial]:
-    """The monomials of an exponent. Raises ``Refused`` where it is no polynomial in letters as the theorem needs."""
+    """Return the monomials of an exponent. Raises ``Refused`` unless it is a polynomial as the theorem requires."""
     if isinstance(x, ex.Letter):
         return [_Monomial((x.name,), False, x.free)]
     if isinstance(x, ex.Opaque):
@@ -212,14 +212,14 @@ def _times(a: _Monomial, b: _Monomial) -> _Monomial:
 
 @dataclass(frozen=True)
 class RowForm:
-    """A divisor Z up to the names of its rows: one Z of it, and the most letters 1/Z in any term."""
+    """A divisor Z up to the names of its rows, and the most letters 1/Z in any term."""
 
     divisor: Expression
     times: int
 
 
 def grids(numerator: Expression, free: Iterable[Index]) -> Iterator[tuple[CutOff, tuple[Sizes, ...]]]:
-    """For each number of rows, the cut-off and the sizes that decide ``numerator`` = 0 with R Z = 1."""
+    """Yield for each number of rows the cut-off and the sizes that decide ``numerator`` = 0 with R Z = 1."""
     indices = tuple(free)
     forms = _forms(numerator)
     rows = {i.sort for form in forms for i in form.divisor.free}
@@ -234,7 +234,7 @@ def grids(numerator: Expression, free: Iterable[Index]) -> Iterator[tuple[CutOff
 
 
 def _more(forms: Iterable[RowForm], rows: Sizes) -> Counter[str]:
-    """The bound indices that multiplying by all Z^A adds."""
+    """Return the bound indices that multiplication by all Z^A adds."""
     more: Counter[str] = Counter()
     for form in forms:
         places = prod(rows[i.sort] for i in form.divisor.free)
@@ -249,12 +249,12 @@ def _forms(numerator: Expression) -> tuple[RowForm, ...]:
 
 
 def _key(x: Expression) -> Canonical:
-    """A reciprocal up to the names of its rows; each has one index of a sort at most, so their sorts name them."""
+    """Return the key of a reciprocal up to the names of its rows, which have different sorts."""
     return canonical(x.children[0], {i: ("row", i.sort, *i.image) for i in x.free})
 
 
 def _most(x: Expression, key: Canonical) -> int:
-    """The most reciprocals of one form in any term."""
+    """Return the most reciprocals of one form in any term."""
     if is_reciprocal(x):
         return int(_key(x) == key)
     if isinstance(x, Sum):
@@ -265,7 +265,7 @@ def _most(x: Expression, key: Canonical) -> int:
 
 
 def _check_rows(numerator: Expression, forms: tuple[RowForm, ...], rows: set[str]) -> None:
-    """Raise Refused where the rows are not independent of each other."""
+    """Raise Refused unless the rows are independent of each other."""
     for form in forms:
         if any(n > 1 for n in Counter(i.sort for i in form.divisor.free).values()):
             raise Refused("a divisor under a sum has two indices of one sort")

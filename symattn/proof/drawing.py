@@ -1,8 +1,8 @@
-"""Draw entries of arrays to try a statement in numbers: small and plain first, then hard to fool.
+"""Draw entries of arrays to test a statement: first small and plain ones, then ones that are hard to fool.
 
-A false statement is often true of small numbers: of multiples of 1/2, of numbers of one sign, of those below a bound,
-of permutations that undo themselves. So ``wild`` numbers are of many sizes and of both signs, some equal to each other
-or zero, some around and beyond the numbers that the statement names (``literals``).
+A false statement often holds for simple numbers: multiples of 1/2, numbers of one sign or below a bound, permutations
+that are their own inverse. So ``wild`` numbers have many magnitudes and both signs; some are equal to each other or
+zero, and some lie around and beyond the numbers that the statement names (``literals``).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _MODERATE = 5  # exponentials of larger numbers overflow, or drown all others
 
 
 def plain(random: Random, count: int, sign: Sign) -> list[Fraction]:
-    """Multiples of 1/2 between −2 and 2."""
+    """Draw multiples of 1/2 between −2 and 2."""
     low = {"positive": 1, "nonnegative": 0, "real": -4}[sign]
     return [Fraction(random.randint(low, 4), 2) for _ in range(count)]
 
 
 def wild(random: Random, count: int, sign: Sign, literals: Collection[Fraction] = ()) -> list[Fraction]:
-    """Rational numbers of a size, of signs, and with coincidences that are drawn first."""
+    """Draw rational numbers, of a magnitude and of signs that are drawn first, sometimes with ties and zeros."""
     draw = random.choice((_thirds, _thirds, _thirds, _small, _large, _whole, _beyond(literals)))
     signs = random.choice(((1, -1), (1, -1), (1,), (-1,)))
     entries = [random.choice(signs) * draw(random) for _ in range(count)]
@@ -53,7 +53,7 @@ def _whole(random: Random) -> Fraction:
 
 
 def _beyond(literals: Collection[Fraction]) -> Callable[[Random], Fraction]:
-    """Numbers around and beyond one of ``literals``."""
+    """Return a function that draws numbers around and beyond one of ``literals``."""
 
     def draw(random: Random) -> Fraction:
         near = abs(random.choice(sorted(literals))) if literals else Fraction(_MODERATE)
@@ -63,7 +63,7 @@ def _beyond(literals: Collection[Fraction]) -> Callable[[Random], Fraction]:
 
 
 def circle(random: Random, count: int, wide: bool = False) -> list[tuple[Fraction, Fraction]]:
-    """Rational points of the unit circle: ((1 − t²) / (1 + t²), 2t / (1 + t²))."""
+    """Draw rational points of the unit circle: ((1 − t²) / (1 + t²), 2t / (1 + t²))."""
     ts = [Fraction(random.randint(-4, 4), random.randint(1, 4)) for _ in range(count)]
     if wide:
         ts = [t * random.choice((1, 1, 9, Fraction(1, 9))) for t in ts]
@@ -71,7 +71,7 @@ def circle(random: Random, count: int, wide: bool = False) -> list[tuple[Fractio
 
 
 def order(random: Random, count: int, wide: bool = False) -> list[int]:
-    """A permutation; a wide one, of three or more, does not undo itself."""
+    """Draw a permutation; a ``wide`` one of three or more places is not its own inverse."""
     places = list(range(count))
     random.shuffle(places)
     while wide and count > 2 and all(places[places[i]] == i for i in places):
@@ -80,11 +80,11 @@ def order(random: Random, count: int, wide: bool = False) -> list[int]:
 
 
 def on_circles(units: Iterable[tuple[str, str]], shapes: Mapping[str, str]) -> dict[str, tuple[str, bool, bool]]:
-    """For each name in ``units``: what its circle is called, whether it is a cosine, and whether it is one
-    of several of its side, so that only its square is determined.
+    """Return for each name in ``units`` the name of its circle, whether it is a cosine, and whether several names are
+    on its side, so that only its square is determined.
 
-    With pairs (c, s) and (c, t) both s² and t² are 1 − c². Raises InputError where three pairs make a ring, of which
-    all squares would be 1/2, and where the two names of a pair differ in shape.
+    With pairs (c, s) and (c, t), both s² and t² are 1 − c². Raises InputError if three pairs form a ring, in which all
+    squares would be 1/2, or if the two names of a pair differ in shape.
     """
     pairs = list(units)
     for pair in pairs:

@@ -5,8 +5,8 @@ the joint cumulants are 0 unless all entries are the same one, so that
 
     E[x_{i₁} ⋯ x_{i_r}] = Σ over set partitions of {1, …, r}  Π over blocks B  κ_{|B|} [all i_b with b in B are equal]
 
-with the cumulants κ₁ (mean), κ₂ (variance), … of the law. The predicates then pick terms out of sums, and what is left
-has no random letter in it. Letters that are not random keep their indices. Source of the formula: V. P. Leonov,
+with the cumulants κ₁ (mean), κ₂ (variance), … of the law. The predicates then select terms of sums, and the result
+contains no random letter. Letters that are not random keep their indices. Source of the formula: V. P. Leonov,
 A. N. Shiryaev, On a method of calculation of semi-invariants (1959).
 """
 
@@ -34,18 +34,18 @@ from symattn.proof.signs import array_of
 
 Cumulants = tuple[Any | None, ...]
 Outcomes = Callable[..., Sequence[tuple[Any, Any]]]
-OUTCOMES = 150  # outcomes that an expectation in numbers runs through at most
+OUTCOMES = 150  # the most outcomes that an expectation in numbers enumerates
 
 
 @dataclass(frozen=True)
 class EntryLaw:
-    """The known facts on the entries of a random array, as functions of the arrays named in ``parameters``.
+    """The assumptions about the entries of a random array, as functions of the arrays named in ``parameters``.
 
-    cumulants  κ₁, κ₂, … as far as they are assumed, None for any; a moment that needs others is refused by name
-    outcomes   a concrete law with these cumulants, pairs (value, probability): what refutes runs through it
-    said       the law in words, where its cumulants do not say it all
-    finer      where the law is one law: another with more of its moments than ``outcomes`` have; where a mean differs
-               between the two it is undecided
+    cumulants  κ₁, κ₂, … as far as they are assumed, None if unknown; a moment that needs others is refused by name
+    outcomes   a concrete law with these cumulants, as pairs (value, probability), by which statements are refuted
+    said       the law in words, if its cumulants do not determine it
+    finer      for a fully known law, a second concrete law with more correct moments than ``outcomes``; a mean that
+               differs between the two is undecided
     """
 
     parameters: tuple[str, ...]
@@ -56,16 +56,16 @@ class EntryLaw:
 
     @property
     def assumes(self) -> tuple[str, ...]:
-        """The assumptions of the law: independence, common moments, a mean of 0 and a shape where it has them."""
+        """The names of its assumptions: independence, common moments and, if they hold, a mean of 0 and a shape."""
         mean = self.cumulants(*map(Fraction, range(2, 2 + len(self.parameters))))[0]
         return ("independent", "moments", *["centred"] * (mean == 0), *["shape"] * bool(self.said))
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """E: ``E(f)`` is the mean of f over the random arrays that f takes by name.
+    """The operator E: ``E(f)`` is the mean of f over the random arrays that f takes by name.
 
-    Where sizes are letters it is computed from cumulants, in numbers by running through every outcome.
+    For letters it is computed from cumulants, for numbers by enumerating all outcomes.
     """
 
     laws: Mapping[str, EntryLaw]
@@ -87,14 +87,14 @@ class Expectation:
         return Indexed(x.shape, at)
 
     def _written(self, name: str) -> ex.Expression:
-        """The law of an array, for a certificate."""
+        """Return the law of an array, for a certificate."""
         with as_written(False):
             known = self._known(name)
         unknown = ex.Opaque("any", ex.ZERO)
         return ex.Opaque(f"law of {name}", *(unknown if k is None else k for k in known))
 
     def of(self, x: ex.Expression) -> ex.Expression:
-        """E of an index expression that is a polynomial in random letters."""
+        """Return E of an index expression that is a polynomial in random letters."""
         return add(*[_summed(bound, self._of_product(parts)) for bound, parts in _expanded(x, self._random)])
 
     def _random(self, x: ex.Expression) -> bool:
@@ -111,7 +111,7 @@ class Expectation:
         return multiply(*fixed, *[self._moment(same) for same in letters.values()])
 
     def _moment(self, letters: list[ex.Letter]) -> ex.Expression:
-        """E of a product of entries of one array."""
+        """Return E of a product of entries of one array."""
         if any(i.image for x in letters for i in x.indices):
             raise Refused("moments: random letters under a permutation")
         name = array_of(letters[0])
@@ -137,7 +137,7 @@ class Expectation:
         return known[order - 1] if order <= len(known) else None
 
     def _enumerated(self, f: Callable[..., object], names: list[str]) -> Any:
-        """Σ over all outcomes of probability · f(outcome)."""
+        """Return Σ over all outcomes of probability · f(outcome)."""
         laws = {name: self.laws[name] for name in names}
         concrete = {name: law.outcomes for name, law in laws.items()}
         mean = self._mean(f, concrete)
@@ -167,19 +167,19 @@ class Expectation:
 
 
 def _filled(values: Iterator[Any], shape: tuple[int, ...]) -> np.ndarray:
-    """The next values as an array of this shape."""
+    """Return the next values as an array of this shape."""
     return np.fromiter(islice(values, prod(shape)), object, prod(shape)).reshape(shape)
 
 
 def multiplied_out(x: ex.Expression) -> ex.Expression:
-    """Return a polynomial as a sum of products, where sums over indices that cancel or coincide are gone."""
+    """Return a polynomial as a sum of products, with like terms collected."""
     return add(*[_summed(bound, multiply(*parts)) for bound, parts in _expanded(x, lambda y: in_sizes(y) is None)])
 
 
 def _expanded(
     x: ex.Expression, random: Callable[[ex.Expression], bool]
 ) -> list[tuple[tuple[ex.Index, ...], tuple[ex.Expression, ...]]]:
-    """``x`` as a sum of products under sums over indices of their own; what is not random stays as it is."""
+    """Return ``x`` as a sum of products under sums over fresh indices; parts that are not random stay unexpanded."""
     if not x.children or not random(x):
         return [((), (x,))]
     if isinstance(x, ex.Sum):
@@ -198,7 +198,7 @@ def _expanded(
 
 
 def _plain(x: Indexed, places: Any) -> ex.Expression:
-    """An element as a polynomial, also where the rest is kept as written."""
+    """Return an element as a polynomial, even while expressions are kept as written."""
     with as_written(False):
         return x.at(places)
 
@@ -210,7 +210,7 @@ def _summed(bound: Sequence[ex.Index], x: ex.Expression) -> ex.Expression:
 
 
 def _all_equal(letters: Sequence[ex.Letter]) -> ex.Expression:
-    """1 where all these entries of one array are the same entry, else 0."""
+    """Return 1 if these entries of one array are all the same entry, else 0, as an expression."""
     first = letters[0]
     return multiply(*[predicate("=", i, j) for x in letters[1:] for i, j in zip(first.indices, x.indices, strict=True)])
 
@@ -230,7 +230,7 @@ HALF = Fraction(1, 2)
 
 
 def law_with(deviation: str, mean: str | None = None) -> EntryLaw:
-    """Any law with the mean μ (0 if not given) and the standard deviation σ; a concrete one is μ ± σ."""
+    """Return the assumption of mean μ (0 if not given) and standard deviation σ; its concrete law is μ ± σ."""
     if mean is None:
         return EntryLaw((deviation,), lambda s: (0, s * s), lambda s: _even(0 * s, s))
     return EntryLaw((mean, deviation), lambda m, s: (m, s * s), _even)

@@ -1,4 +1,4 @@
-"""Linear inequalities with rational coefficients: a point that meets them all, or none, by Fourier–Motzkin elimination.
+"""Solve linear inequalities with rational coefficients by Fourier–Motzkin elimination.
 
 A row is (relation, coefficients, constant) and says Σ coefficient · variable + constant "=", "≥" or ">" 0.
 """
@@ -16,11 +16,11 @@ _ROWS = 600
 
 
 class TooMany(Exception):
-    """More rows than are eliminated."""
+    """Raised for more rows than elimination handles."""
 
 
 def point(rows: Sequence[Row], random: Random) -> dict[Variable, Fraction] | None:
-    """A point at which all rows hold, drawn from all such points; None if there is none."""
+    """Draw a point at which all rows hold; None if there is none."""
     if any(not c and not {"=": k == 0, "≥": k >= 0, ">": k > 0}[relation] for relation, c, k in rows):
         return None
     rows = list({(r, frozenset(c.items()), k): (r, c, k) for r, c, k in rows if c}.values())
@@ -38,7 +38,7 @@ def point(rows: Sequence[Row], random: Random) -> dict[Variable, Fraction] | Non
 
 
 def _eliminated(rows: Sequence[Row]) -> tuple[Variable, list[Row], list[Row]]:
-    """A variable, the rows that hold it, and what follows from them without it."""
+    """Return a variable, the rows that contain it, and the rows that follow from these without it."""
     equal = next((r for r in rows if r[0] == "="), None)
     if equal:
         x = next(iter(equal[1]))
@@ -57,14 +57,14 @@ def _pairs(rows: Sequence[Row], x: Variable) -> int:
 
 
 def _sum(a: Row, b: Row, times: Fraction) -> Row:
-    """The row a + times · b."""
+    """Return the row a + times · b."""
     both = {v: a[1].get(v, Fraction(0)) + times * b[1].get(v, Fraction(0)) for v in {**a[1], **b[1]}}
     relation = ">" if ">" in (a[0], b[0]) else a[0]
     return relation, {v: c for v, c in both.items() if c}, a[2] + times * b[2]
 
 
 def _between(x: Variable, mine: Sequence[Row], results: Mapping[Variable, Fraction], random: Random) -> Fraction:
-    """A value of ``x`` that meets the rows at what is ``results`` of the others."""
+    """Return a value of ``x`` at which the rows hold, given the values ``results`` of the other variables."""
     low: list[Fraction] = []
     high: list[Fraction] = []
     for relation, c, constant in mine:

@@ -1,4 +1,4 @@
-"""Normal quantiles, and means of the slope of softmax under a normal gap, enclosed by Arb.
+"""Normal quantiles, and means of the slope of softmax for a normally distributed gap, enclosed by Arb.
 
 With two scores Δ apart, p = 1/(1 + e^{−Δ}) and ∂p/∂s = p(1 − p) = sech²(Δ/2)/4. All functions return balls at the
 working precision of flint.
@@ -15,36 +15,36 @@ from symattn.document.errors import Undecided
 
 
 def slope(gap: Any) -> Any:
-    """p(1 − p) at a gap."""
+    """Return p(1 − p) for a gap."""
     return 1 / (2 + gap.exp() + (-gap).exp())
 
 
 def upper_quartile() -> Any:
-    """z with P(|Z| ≤ z) = 1/2 for a standard normal Z: erf(z/√2) = 1/2."""
+    """Return z with P(|Z| ≤ z) = 1/2 for a standard normal Z: erf(z/√2) = 1/2."""
     return flint.arb(0.5).erfinv() * flint.arb(2).sqrt()
 
 
 def median_slope(deviation: object) -> Any:
-    """The median of p(1 − p) for Δ ∼ N(0, deviation²): the slope at the median of |Δ|, since it falls with |Δ|."""
+    """Return the median of p(1 − p) for Δ ∼ N(0, deviation²): the slope at the median of |Δ|, as it falls with |Δ|."""
     return slope(upper_quartile() * deviation)
 
 
 def mean_slope(deviation: object) -> Any:
-    """E[p(1 − p)] for Δ ∼ N(0, deviation²).
+    """Return E[p(1 − p)] for Δ ∼ N(0, deviation²).
 
-    2 ∫_0^L p(1 − p) φ(x) dx by Arb's integration of analytic functions, and a tail beyond L = ``prec`` that lies in
-    [0, e^{−L}] because p(1 − p) ≤ e^{−|x|}.
+    Arb integrates 2 ∫_0^L p(1 − p) φ(x) dx; the tail beyond L = ``prec`` lies in [0, e^{−L}] because
+    p(1 − p) ≤ e^{−|x|}.
     """
     return _mean(slope, deviation)
 
 
 def median_smaller(deviation: object) -> Any:
-    """The median of the smaller weight min(p, 1 − p) for Δ ∼ N(0, deviation²): it falls with |Δ|."""
+    """Return the median of the smaller weight min(p, 1 − p) for Δ ∼ N(0, deviation²): it falls with |Δ|."""
     return _smaller(upper_quartile() * deviation)
 
 
 def mean_smaller(deviation: object) -> Any:
-    """E[min(p, 1 − p)] for Δ ∼ N(0, deviation²), enclosed as ``mean_slope`` is: it is at most e^{−|x|}, too."""
+    """Return E[min(p, 1 − p)] for Δ ∼ N(0, deviation²), by the method of ``mean_slope``; it is at most e^{−|x|} too."""
     return _mean(_smaller, deviation)
 
 
@@ -53,7 +53,7 @@ def _smaller(gap: Any) -> Any:
 
 
 def _mean(function: Callable[[Any], Any], deviation: Any) -> Any:
-    """The mean of an even function from 0 to e^{−|x|}, given for x ≥ 0."""
+    """Return the mean of an even function with values in [0, e^{−|x|}], given for x ≥ 0."""
     end = flint.ctx.prec
     density = 1 / (deviation * (2 * flint.arb.pi()).sqrt())
 
@@ -67,5 +67,5 @@ def _mean(function: Callable[[Any], Any], deviation: Any) -> Any:
 
 
 def near_ties(deviation: object) -> Any:
-    """P(|Δ| < 1) for Δ ∼ N(0, deviation²)."""
+    """Return P(|Δ| < 1) for Δ ∼ N(0, deviation²)."""
     return (1 / (deviation * flint.arb(2).sqrt())).erf()

@@ -1,4 +1,4 @@
-"""The derivative of a function of arrays, on any kind: formally on letters, by dual numbers on elements."""
+"""Differentiate functions of arrays on any kind: formally on letters, by dual numbers on elements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from symattn.document.errors import Refused
 
 
 def gradient(function: Callable[..., object], by: str, **arrays: object) -> Array:
-    """∂ f_a… / ∂ x_ij…: the axes of the value of a function f, if it has any, then those of the array x named ``by``.
+    """Return ∂ f_a… / ∂ x_ij…: the axes of the value of ``function``, then those of the array x named ``by``.
 
     ``function`` takes all its ``arrays`` by name. On ``indexed``, x must be an array of letters; on kinds of elements
     the function runs on dual numbers with a direction for each element of x.
@@ -64,7 +64,7 @@ def _along_elements(function: Callable[..., Any], by: str, arrays: dict[str, Any
 
 
 def derivative(x: ex.Expression, letter: ex.Letter) -> ex.Expression:
-    """∂x/∂letter. The letter's indices are the place; they must not be bound in ``x``."""
+    """Return ∂x/∂letter. The letter's indices are the place; they must not be bound in ``x``."""
     if not _holds(x, letter.name):
         return ex.ZERO
     if isinstance(x, ex.Letter):
@@ -109,7 +109,7 @@ def _of_opaque(x: ex.Opaque, letter: ex.Letter) -> ex.Expression:
 
 
 def _of_candidate(largest: ex.Opaque, candidate: ex.Expression, letter: ex.Letter) -> ex.Expression:
-    """The part of ∂ max f = Σ_j ω_j ∂f_j that ``candidate`` has, Σ over the indices that it binds."""
+    """Return the terms of ∂ max f = Σ_j ω_j ∂f_j for ``candidate``, summed over the indices that it binds."""
     if isinstance(candidate, ex.BoundIndex):
         new = ex.fresh(candidate.index.sort)
         return total(new, _of_candidate(largest, substitute(candidate.body, {candidate.index: new}), letter))

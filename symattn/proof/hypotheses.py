@@ -1,4 +1,4 @@
-"""The declarations of a statement, as hypotheses that are printed with it: nothing that a proof may use goes unsaid."""
+"""Write the declarations of a statement as printed hypotheses: every assumption that a proof may use is stated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Assumed = Mapping[str, tuple[str, Sides]]
 def declared_hypotheses(
     declared: Declared, assumed: Assumed | None = None, laws: Mapping[str, EntryLaw] | None = None
 ) -> tuple[Text, ...]:
-    """Signs, pairs on the circle, permutations, shapes that leave sizes out, what is ``assumed`` not negative, laws."""
+    """Return signs, pairs on a circle, permutations, restricted shapes, ``assumed`` signs and laws, each in words."""
     result = [
         *signs(declared.arrays, declared.positive, declared.nonnegative),
         *((equals(letter(c) ** 2 + letter(s) ** 2, 1), ", place by place") for c, s in declared.units),
@@ -43,7 +43,7 @@ def declared_hypotheses(
 
 
 def demanded(proof: Proof) -> Iterator[Text]:
-    """Yield the conditions for both sides to be defined; where they are too long to print, in words."""
+    """Yield the conditions for both sides to be defined, in words if they are too long to print."""
     for d in proof.demands:
         shown = relation(Writing([d.expression])(d.expression), d.relation, 0)
         fits = is_plain(d.expression) and width(shown, flat=True) < _WIDEST
@@ -51,7 +51,7 @@ def demanded(proof: Proof) -> Iterator[Text]:
 
 
 def _independent(laws: Mapping[str, EntryLaw]) -> Iterator[Text]:
-    """The random arrays and their laws."""
+    """Yield the independence of random arrays, and their laws, in words."""
     names: list[Inline] = []
     for n, array in enumerate(laws):
         names += ["" if not n else " and " if n == len(laws) - 1 else ", ", letter(array)]
@@ -62,7 +62,7 @@ def _independent(laws: Mapping[str, EntryLaw]) -> Iterator[Text]:
 
 
 def _cumulants(law: EntryLaw) -> Text:
-    """The moments that are assumed of a law."""
+    """Return the assumed moments of a law, in words."""
     given = [Indexed.letters(parameter) for parameter in law.parameters]
     words: list[Inline] = ["have "]
     for title, value in zip(_CUMULANTS, law.cumulants(*given), strict=False):
@@ -73,7 +73,7 @@ def _cumulants(law: EntryLaw) -> Text:
 
 
 def signs(shapes: Mapping[str, str], positive: Iterable[str], nonnegative: Iterable[str]) -> Iterator[Text]:
-    """The signs that are declared of arrays of these shapes."""
+    """Yield the declared signs of arrays of these shapes."""
     for names, sign, word in ((positive, ">", "positive"), (nonnegative, "≥", "not negative")):
         for array in (name for name in names if name in shapes):
             one = not shapes[array].split()
@@ -81,7 +81,7 @@ def signs(shapes: Mapping[str, str], positive: Iterable[str], nonnegative: Itera
 
 
 def _shapes(declared: Declared) -> Iterator[Text]:
-    """The arrays with an axis that is not of any length: a number above 1, or a sum."""
+    """Yield the shapes of arrays with an axis of restricted length: a number above 1, or a sum."""
     for array, shape in declared.arrays.items():
         if any("+" in a or any(f.isdigit() and int(f) > 1 for f in a.split("*")) for a in shape.split()):
             axes = tuple(_axis(axis) for axis in shape.split())
@@ -92,7 +92,7 @@ def _shapes(declared: Declared) -> Iterator[Text]:
 
 
 def _axis(axis: str) -> Node:
-    """The length of an axis: 2f for "f*2", a + b for "a+b"."""
+    """Return the length of an axis: 2f for "f*2", a + b for "a+b"."""
     terms = []
     for term in axis.split("+"):
         parts = sorted(term.split("*"), key=lambda part: not part.isdigit())
@@ -102,7 +102,7 @@ def _axis(axis: str) -> Node:
 
 
 def _assumed(declared: Declared, sides: Sides, which: str) -> Text:
-    """``sides`` ≥ 0 as a formula; in the words of its name where it is too long for one."""
+    """Return ``sides`` ≥ 0 as a formula, or under its name if the formula is too long."""
     try:
         x = run(sides, declared, Letters())
         elements = [x.at(places) for places in x.places()]
@@ -115,7 +115,7 @@ def _assumed(declared: Declared, sides: Sides, which: str) -> Text:
 
 
 def _at_least(x: Expression) -> Node:
-    """x ≥ 0 with what is subtracted on the left."""
+    """Return x ≥ 0 with the negative terms moved to the left side."""
     writing = Writing([x])
     terms = x.children if isinstance(x, Sum) else (x,)
     down = [y for y in terms if _is_negative(y)]

@@ -1,9 +1,8 @@
-"""Inequalities for all sizes by a certificate: larger − smaller = a gap that is written so that nothing in it can be
-negative.
+"""Inequalities for all sizes by a certificate: larger − smaller = a gap that is not negative by its form.
 
-The equation is an identity, which the prover decides; that the gap is not negative is read off its form (``signs``).
-Hypotheses are inequalities too: each is a name for an expression that is assumed not to be negative, and the gap may
-use the name as a letter that is not.
+The equation is an identity, which the prover decides; ``signs`` derives from the form of the gap that it is not
+negative. Hypotheses are inequalities too: each names an expression that is assumed not to be negative, and the gap may
+use the name as a nonnegative letter.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ SOME, MANY = 6, 400  # cases tried against the statement, and against its false 
 
 @dataclass(frozen=True)
 class Certificate:
-    """``sides`` gives pairs (smaller, larger), ``gap`` the difference of each, in a form that shows its sign.
+    """An inequality: ``sides`` returns pairs (smaller, larger), ``gap`` their differences in a form that shows a sign.
 
-    ``assumed`` is the hypotheses: name → (shape in sorts, function that gives the array that has no negative entry).
-    ``named`` is letters of any sign that the gap may use, each with the function that gives what it stands for.
-    ``false`` gives pairs of which some must fail where the hypotheses hold, or is several such variants.
-    ``laws`` is letters like ``assumed``, each with the law by which what it stands for is not negative: "largest",
-    "bounded", "magnitude" and "triangle" (see ``checker_signs``).
-    With ``strict`` the smaller is less than the larger; a gap that is a number is then enclosed. Both are equal only
-    where the letters in ``only``, named, assumed or lawful, are 0 throughout. The checker sees either by the gap.
-    ``chosen`` gives arrays that meet the hypotheses where numbers are tried: the bound b as the largest value, say.
+    ``assumed`` holds the hypotheses: name → (shape in sorts, function that returns an array without negative entries).
+    ``named`` holds letters of any sign for the gap, each with a function that returns its meaning. ``laws`` holds
+    letters as in ``assumed``, each with the law by which its meaning is not negative: "largest", "bounded",
+    "magnitude" or "triangle" (see ``checker_signs``). ``false`` returns pairs, some of which must fail under the
+    hypotheses, or is several such variants.
+    With ``strict`` the smaller is less than the larger; a gap that is a number is then enclosed. Both are equal only if
+    all entries of the letters in ``only`` (named, assumed or with a law) are 0. The gap shows both to the checker.
+    ``chosen`` returns arrays that meet the hypotheses in numeric tests, such as the largest value for a bound b.
     """
 
     declared: Declared
@@ -61,7 +60,7 @@ class Certificate:
     strict: bool = False
 
     def decide(self) -> Decision:
-        """``proved`` if the gap is the difference and is never negative by its form."""
+        """Decide ``proved`` if the gap is the difference and is never negative by its form."""
         wrong = self.wrong()
         if wrong:
             return Decision(Evidence(Grade.REFUTED, wrong))
@@ -82,21 +81,21 @@ class Certificate:
         )
 
     def wrong(self) -> str:
-        """Sizes and a seed at which the statement fails in numbers; empty if nowhere."""
+        """Return sizes and a seed at which the statement fails in numbers, or ""."""
         return next((case for case, holds in islice(self._spread(), SOME) if not holds), "")
 
     def refute(self) -> Refutation:
-        """Numbers that meet the hypotheses and at which the false variant fails."""
+        """Find numbers that meet the hypotheses and at which the false variant fails."""
         variants = self.false if isinstance(self.false, tuple) else (self.false,)
         result = [self._failure(false) for false in variants]
         return Refutation(all(result), "; ".join(filter(None, result)), any(map(self._shown, variants)))
 
     def witness(self) -> str:
-        """The first numbers that meet the hypotheses and at which the statement holds."""
+        """Return the first numbers that meet the hypotheses and at which the statement holds, or ""."""
         return next((case for case, holds in self._spread() if holds), "")
 
     def _proofs(self, sides: Sides) -> Iterator[Proof]:
-        """larger − smaller = gap for every pair, of which a false variant may have less."""
+        """Yield the proof of larger − smaller = gap for every pair; a false variant may have fewer pairs."""
         claimed = pairs(sides, self.declared, Letters())
         for (a, b), gap in zip(claimed, self._gaps(self._meant), strict=sides is self.sides):
             yield prove(spread(b - a, gap), spread(gap, b - a), self.declared.units)
@@ -109,7 +108,7 @@ class Certificate:
             return False
 
     def _gaps(self, given: Mapping[str, object]) -> list[Any]:
-        """The gaps, with every name in ``assumed`` and ``named`` standing for what is given."""
+        """Return the gaps, with the ``given`` arrays for all names."""
         gaps = run(self.gap, self.declared, Letters(), given)
         return list(gaps) if isinstance(gaps, (list, tuple)) else [gaps]
 
@@ -120,13 +119,13 @@ class Certificate:
 
     @property
     def _meant(self) -> dict[str, Any]:
-        """The expressions that the names stand for."""
+        """The meanings of the names, as arrays of letters."""
         return {name: run(given, self.declared, Letters()) for name, (_, given) in self._names.items()}
 
     def _signs(self) -> tuple[Sign, ...] | None:
-        """The gap is never negative by its form, every name in ``assumed`` being a letter that is not; None if not.
+        """Return the signs of the gaps, with nonnegative letters for hypotheses and laws; None if a form shows none.
 
-        Each sign says what the names stand for, and what the gap then is.
+        Each sign holds the meanings of the names, and the gap with these in their place.
         """
         world, meant = Letters(), self._meant
         letters = {name: world.array(name, shape, self.declared) for name, (shape, _) in self._names.items()}
@@ -147,16 +146,16 @@ class Certificate:
         return tuple(result)
 
     def _failure(self, false: Sides) -> str:
-        """Numbers at which a smaller side of the false variant is larger."""
+        """Return numbers at which a pair of the false variant fails, or ""."""
         every = growing_sizes(self.declared.sorts(), self.top)
         return next((case for case, holds in islice(self._cases(false, every, SEEDS), MANY) if not holds), "")
 
     def _spread(self) -> Iterator[tuple[str, bool]]:
-        """Cases of the statement at sizes that differ from each other."""
+        """Return cases of the statement at sizes that differ from each other."""
         return self._cases(self.sides, spread_sizes(self.declared.sorts(), self.top), SEEDS // 4)
 
     def _cases(self, sides: Sides, every: Iterable[dict[str, int]], seeds: int) -> Iterator[tuple[str, bool]]:
-        """Sizes and seeds that meet the hypotheses, and whether all holds there; what is undecided is left out."""
+        """Yield sizes and seeds that meet the hypotheses, and whether all pairs hold there; skip undecided cases."""
         for sizes in every:
             for seed in range(seeds):
                 result = self._case(sides, Numbers(sizes, seed)) or self._case(sides, Numbers(sizes, seed, balls=True))
@@ -165,7 +164,7 @@ class Certificate:
                     yield case, all_true([self._related(a, b) for a, b in result])
 
     def _case(self, sides: Sides, world: Numbers) -> list[Pair]:
-        """The pairs in these numbers; none if they do not meet the hypotheses or cannot be compared."""
+        """Return the pairs for these numbers; [] if they do not meet the hypotheses or cannot be compared."""
         try:
             given = {name: run(f, self.declared, world) for name, f in self.chosen.items()}
             if not all(all_true(run(f, self.declared, world, given) >= 0) for _, f in self.assumed.values()):
@@ -186,12 +185,12 @@ _IN_NUMBERS = "in numbers", "Arb balls show it, and the checker computes them an
 
 
 def _is_number(x: Expression) -> bool:
-    """Return whether ``x`` is made of numbers alone."""
+    """Return whether ``x`` contains only numbers."""
     return not any(isinstance(y, (Letter, Count, Binder)) for y in nodes(x, arguments=True))
 
 
 def _meanings(letters: Any, meant: object) -> Iterator[tuple[Letter, Expression]]:
-    """Each letter of an array with what stands for it."""
+    """Yield each letter of an array with its meaning."""
     whole = spread(meant, letters)
     for places in letters.places():
         yield letters.at(places), whole.at(places)

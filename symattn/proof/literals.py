@@ -1,7 +1,7 @@
-"""The numbers that a statement names: beyond them, and around them, numbers are tried and sizes are taken.
+"""The numbers that a statement names: numbers and sizes are tried beyond and around them.
 
-They are read off its code, and met where it runs: what it computes (11!), or takes from a class or a text, stands in no
-code as a literal.
+They are read from its code, and recorded while it runs: a number that it computes (11!), or takes from a class or a
+text, is no literal in the code.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from symattn.document.errors import SymattnError
 from symattn.proof.code import reached
 from symattn.proof.statement import Declared, Letters, Numbers, Sides, pairs
 
-LARGEST = 2000  # a size that can still be gone beyond
-_BRANCHES = 64  # sizes at which the ways of the code are looked for
-_RUN_AT = 2  # the length of every axis where a statement is run to see which numbers it meets
+LARGEST = 2000  # the largest size at which the sign of a length is evaluated
+_BRANCHES = 64  # the most sizes at which branches of the code are searched for
+_RUN_AT = 2  # the length of every axis when a statement is run to record its numbers
 
 
 @dataclass(frozen=True)
 class NamedNumbers:
-    """``sizes``: whole numbers above 1, which sizes are taken around; ``numbers``: what entries are drawn around.
+    """The numbers of a statement. ``sizes``: whole numbers above 1, to take sizes around; ``numbers``: for entries.
 
-    ``branches`` are sizes next to which the code takes another way; ``doubt`` says that there are more.
+    ``branches`` are sizes at or next to which the code branches; ``doubt`` says that there are more.
     """
 
     sizes: tuple[int, ...]
@@ -36,7 +36,7 @@ class NamedNumbers:
 
 
 def named(sides: Sides, declared: Declared) -> NamedNumbers:
-    """The numbers in the code of a statement, and those that it meets in letters and in exact numbers."""
+    """Return the numbers in the code of a statement, and those recorded when it runs on letters and on numbers."""
     written = literals(sides)
     in_letters = _met(sides, declared, Letters())
     in_numbers = _met(sides, declared, Numbers(dict.fromkeys(declared.sorts(), _RUN_AT)))
@@ -47,15 +47,15 @@ def named(sides: Sides, declared: Declared) -> NamedNumbers:
 
 
 def _branches(sides: Sides, declared: Declared) -> tuple[tuple[Mapping[str, int], ...], str]:
-    """The sizes at which, and next to which, what the code asks of its sizes changes; and what is beyond them.
+    """Return the sizes at and next to which a condition on sizes in the code changes, and a doubt if there may be more.
 
-    The next sizes that leave a remainder are taken after each size but those that were taken for a remainder.
+    The next sizes that leave a remainder are added after each size, except sizes that were added for a remainder.
     """
-    open_: list[dict[str, int]] = [dict.fromkeys(declared.sorts(), n) for n in (1, 2, 3, 4)]
+    pending: list[dict[str, int]] = [dict.fromkeys(declared.sorts(), n) for n in (1, 2, 3, 4)]
     result: list[dict[str, int]] = []
     periodic: list[dict[str, int]] = []
-    while open_:
-        sizes = open_.pop()
+    while pending:
+        sizes = pending.pop()
         met = _met(sides, declared, Letters(), sizes)
         gaps = {tuple(sorted(gap.items())): gap for gap in met.branches}
         turns = [(sort, *_turns(gap, sort, sizes)) for gap in gaps.values() for sort in _letters(gap, sizes)]
@@ -64,7 +64,7 @@ def _branches(sides: Sides, declared: Declared) -> tuple[tuple[Mapping[str, int]
         ]  # fmt: skip
         for n, (sort, lengths, far) in enumerate([*turns, *repeated]):
             fresh = [new for new in ({**sizes, sort: length} for length in lengths) if new not in result]
-            result, open_ = result + fresh, open_ + fresh
+            result, pending = result + fresh, pending + fresh
             periodic += fresh if n >= len(turns) else []
             if far or len(result) > _BRANCHES:
                 return tuple(result), "the code branches on sizes, and not all of its ways were tried"
@@ -76,14 +76,14 @@ def _letters(length: Polynomial, sizes: Mapping[str, int]) -> list[str]:
 
 
 def _next(length: Polynomial, modulus: int, remainder: int, sort: str, sizes: Mapping[str, int]) -> list[int]:
-    """The next size of ``sort`` at which the length leaves the remainder, and those beside it; none may be there."""
+    """Return the next size of ``sort`` at which the length leaves the remainder, and its neighbours, or []."""
     after = range(sizes[sort] + 1, sizes[sort] + modulus + 1)
     fitting = (n for n in after if value_at(length, {**sizes, sort: n}) % modulus == remainder)
     return next(([n, n + 1] if n == after[0] else [n - 1, n, n + 1] for n in fitting), [])
 
 
 def _turns(gap: Polynomial, sort: str, sizes: Mapping[str, int]) -> tuple[list[int], bool]:
-    """The sizes of ``sort`` at and next to which the sign changes; and whether it may change beyond the largest."""
+    """Return the sizes of ``sort`` at and next to which the sign changes, and whether it may change beyond LARGEST."""
     powers: dict[int, Fraction] = {}
     for letters, c in gap.items():
         others = prod(sizes[s] for s in letters if s != sort)
@@ -100,7 +100,7 @@ def _sign(x: Fraction) -> int:
 
 
 def _met(sides: Sides, declared: Declared, world: Letters | Numbers, sizes: Mapping[str, int] | None = None) -> Met:
-    """Run until the statement ends, or is refused, and note the sizes it asks for; ``sizes`` decide comparisons."""
+    """Run the statement until it ends or is refused, and record its numbers; ``sizes`` decide comparisons."""
     with meeting(sizes) as result, listening():
         try:
             for pair in pairs(sides, declared, world):
@@ -118,6 +118,6 @@ def _look_at(x: Any) -> None:
 
 
 def literals(*functions: object) -> tuple[int, ...]:
-    """The whole numbers above 1 in the code of functions, in what they hold, and in what they call of a user's."""
+    """Return the whole numbers above 1 in the code of functions, in values they hold, and in user code they call."""
     result = {abs(x) for x in reached(*functions) if isinstance(x, int)}
     return tuple(sorted(n for n in result if n > 1))

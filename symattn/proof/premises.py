@@ -1,4 +1,4 @@
-"""Premises of a proof besides equations: signs that are read off a form, and places where two sides differ."""
+"""Premises of a proof other than equations: signs by form, places where two sides differ, equal bits, conclusions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from symattn.proof.prover import Proof
 
 @dataclass(frozen=True)
 class Sign:
-    """``expression`` > 0, or ≥ 0, by its form, with the arrays in ``known`` never negative; > 0 also as a number.
+    """The premise ``expression`` > 0 or ≥ 0, by its form with the arrays in ``known`` never negative, or as a number.
 
-    The letters in ``meant`` stand for expressions, each with its own indices; with these in their place it is
-    ``equal``. ``laws`` names the law by which what an array in ``known`` stands for is not negative;
-    without one that is a hypothesis. ``sides`` are the smaller and the larger side of which it is the gap;
-    they are equal only where every array in ``only`` is 0 throughout. For ``rules`` see ``Proof``.
+    ``meant`` holds the meanings of letters, expressions with their own indices; with these in their place the
+    expression is ``equal``. ``laws`` names the law by which the meaning of an array in ``known`` is not negative;
+    without a law, that is a hypothesis. ``sides`` are the smaller and the larger side, whose gap it is; they are equal
+    only if all entries of the arrays in ``only`` are 0. For ``rules`` see ``Proof``.
     """
 
     relation: str
@@ -34,7 +34,7 @@ class Sign:
 
 @dataclass(frozen=True)
 class Differing:
-    """``left`` and ``right`` are not equal for all letters, at some place of ``sizes``; for ``rules`` see ``Proof``."""
+    """The premise that ``left`` and ``right`` are not always equal, at some place of ``sizes``; see ``Proof.rules``."""
 
     indices: tuple[Index, ...]
     left: Expression
@@ -48,10 +48,10 @@ Part = tuple[str, Expression, tuple[Index, ...]]
 
 @dataclass(frozen=True)
 class Alike:
-    """``same`` do the same operations, and with ``inputs`` in the format ``of`` both of ``different`` do not agree.
+    """The premise that both of ``same`` do the same operations, and both of ``different`` differ for ``inputs``.
 
-    ``terms`` are (operation, operand, …), with the places of terms before as operands; or ("input", place), or
-    ("number", number). ``same`` and ``different`` are places of terms.
+    The inputs are in the format ``of``. ``terms`` are (operation, operand, …), whose operands are places of earlier
+    terms, or ("input", place), or ("number", number). ``same`` and ``different`` are places of terms.
     """
 
     terms: tuple[tuple[Any, ...], ...]
@@ -63,19 +63,18 @@ class Alike:
 
 @dataclass(frozen=True)
 class Concluded:
-    """A rule of ``checker_steps`` gives ``conclusions`` from ``premises``; ``certificate.PARTS`` names their parts.
+    """A step by a rule of ``checker_steps`` from ``premises`` to ``conclusions``, whose parts ``PARTS`` names.
 
-    ``about`` is what else the rule needs, by name: of an *induction* the ``letter`` for a number, the ``sort`` of the
-    size, and the expressions ``term`` and ``closed`` that its conclusion is made of; of a *limit* the ``letter``, where
-    it tends ``to``, 0 or ∞, and whether it is that of a ``size``, which grows; of an *instance* a ``sort`` and its
-    ``length``. The conclusion of other rules is made of parts, each a letter, what it stands for, and its indices:
-
-    *fold*          a ``state`` along a ``sort``, its ``merge``, what is ``made`` of a state at the end, and the
-                    ``result``, which that is; for ``arrays`` and ``numbers`` see ``rules.Fold``
-    *substitution*  ``left`` is ``through`` with ``equal`` for its letters, and ``right`` is that with ``to`` for them;
+    ``about`` holds the rule's other data by name: for an *induction* the ``letter`` for a number, the ``sort`` of the
+    size, and the expressions ``term`` and ``closed`` of its conclusion; for a *limit* the ``letter``, the value 0 or ∞
+    that it tends ``to``, and whether it is a growing ``size``; for an *instance* a ``sort`` and its ``length``. The
+    conclusions of other rules consist of parts, each a letter, its meaning and its indices:
+    *fold*          a ``state`` along a ``sort``, its ``merge``, the output ``made`` from a state at the end, and the
+                    ``result`` that it equals; for ``arrays`` and ``numbers`` see ``rules.Fold``
+    *substitution*  ``left`` is ``through`` with ``equal`` for its letters, and ``right`` is it with ``to`` for them;
                     that ``equal`` and ``to`` are equal is a hypothesis
-    *repeated*      a ``measure`` of a ``letter`` shrinks by ``factor`` as ``step`` takes the place of ``now``, an
-                    ``array``; it ``tends`` to 0 or not
+    *repeated*      a ``measure`` of a ``letter`` shrinks by ``factor`` when ``step`` replaces ``now``, an ``array``;
+                    it ``tends`` to 0 or not
     """
 
     rule: str

@@ -3,9 +3,10 @@
 1. Equal normal forms: the two sides are the same expression up to bound names and order. Any depth of nesting.
 2. Cut-off: the difference is cleared of denominators and the cut-off theorem (``counting``) names a box of sizes, or
    one size, at which polynomial identities decide it (``concrete``).
-3. Rows: where that needs 1/Z · Z = 1 for reciprocals under a sum, larger boxes decide it (``counting``).
-What is opaque (max, rsqrt, 1/Z) makes the test sufficient, not necessary: "not shown" is no refutation. What both sides
-divide by, and take roots and logarithms of, is the hypothesis of every proof (``demands``).
+3. Rows: if that needs 1/Z · Z = 1 for reciprocals under a sum, larger boxes decide it (``counting``).
+
+With opaque functions (max, rsqrt, 1/Z) the test is sufficient, not necessary: "not shown" is no refutation. Every proof
+assumes that both sides are defined: their divisors, and arguments of roots and logarithms, are in ``demands``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ T = TypeVar("T")
 
 
 def unsimplified(at: Callable[[], T]) -> T:
-    """Return the value at a place before any simplification; simplified where what is written has no value."""
+    """Return the value of ``at`` before any simplification, or simplified if the unsimplified one has no value."""
     try:
         with as_written(), recorded(), listening(), once():
             return at()
@@ -45,11 +46,11 @@ def unsimplified(at: Callable[[], T]) -> T:
 
 @dataclass(frozen=True)
 class ElementEquation:
-    """One equation of elements: how it was decided, and at which sizes.
+    """An equation between elements: how it was decided, and at which sizes.
 
-    ``numerator`` over the product of ``divisors`` is ``left`` − ``right``; it is zero at all of ``sizes``, which decide
-    it by ``limits``. With "rows" each number of rows has limits of its own, those of the largest are kept. ``at``
-    computes both sides.
+    ``numerator`` over the product of ``divisors`` is ``left`` − ``right``; it is zero at all of ``sizes``, which by
+    ``limits`` is enough. With "rows", each number of rows has limits of its own; the largest number's are stored.
+    ``at`` computes both sides.
     """
 
     indices: tuple[Index, ...]
@@ -70,12 +71,12 @@ class ElementEquation:
 
 @dataclass(frozen=True)
 class Proof:
-    """The outcome: ``proved``, or the sizes at which the cleared identity fails (``open_at``) or why it stopped.
+    """The outcome: ``proved``, or the sizes at which the cleared identity fails (``open_at``), or why it stopped.
 
-    ``demands`` is what must hold for both sides to be defined, ``notes`` what the code was told to assume: the
-    hypotheses. ``rules`` are the pairs (cos, sin) of which cos² + sin² = 1 was used. Where it failed, ``decisive`` says
-    that nothing was opaque, so that the statement is false at ``open_at``, and ``meaningless`` that it was refused as
-    saying what it cannot mean. ``asks``: the code asks whether a divisor is zero, and it never is.
+    The hypotheses are ``demands``, without which a side is undefined, and ``notes``, the assumptions that the code
+    states. ``rules`` are the pairs (cos, sin) for which cos² + sin² = 1 was used. After a failure, ``decisive`` says
+    that nothing was opaque, so that the statement is false at ``open_at``, and ``meaningless`` that it was refused
+    because it cannot mean what it says. ``asks``: the code tests whether a divisor is zero, which the proof excludes.
     """
 
     proved: bool
@@ -97,7 +98,7 @@ class _NotShown(Exception):
 
 
 def prove(left: Array, right: object, rules: Rules = ()) -> Proof:
-    """Return whether ``left`` = ``right`` for all sizes, given cos² + sin² = 1 for the named pairs of letters."""
+    """Try to prove ``left`` = ``right`` for all sizes, given cos² + sin² = 1 for the named pairs of letters."""
     cases: list[ElementEquation] = []
     demands: tuple[Demand, ...] = ()
     with listening() as notes:
@@ -122,7 +123,7 @@ def prove(left: Array, right: object, rules: Rules = ()) -> Proof:
 
 
 def equations(left: Indexed, right: Indexed) -> Iterator[tuple[tuple[Index, ...], Expression, Expression]]:
-    """The elements of both sides, one equation for each combination of blocks, with their free indices.
+    """Yield the elements of both sides, one equation for each combination of blocks, with their free indices.
 
     A number, or an array without axes, is equal to every element of the other side.
     """
@@ -131,7 +132,7 @@ def equations(left: Indexed, right: Indexed) -> Iterator[tuple[tuple[Index, ...]
 
 
 def _elements(left: Array, right: Any) -> Iterator[tuple[tuple[Index, ...], Sides]]:
-    """The free indices of each equation, and what gives its sides anew."""
+    """Yield the free indices of each equation, and a function that computes its sides."""
     left, right = _spread(left, right), _spread(right, left)
     if [a.blocks for a in left.shape] != [a.blocks for a in right.shape]:
         raise InputError(f"the two sides have the shapes {left.shape} and {right.shape}")
@@ -140,12 +141,12 @@ def _elements(left: Array, right: Any) -> Iterator[tuple[tuple[Index, ...], Side
 
 
 def sides_at(left: Indexed, right: Indexed, places: Places) -> tuple[Expression, Expression]:
-    """The elements of both at a place."""
+    """Return the elements of both at a place."""
     return as_number(left.at(places)), as_number(right.at(places))
 
 
 def _spread(x: Array, other: object) -> Indexed:
-    """``x``; if it has no axes, everywhere in the shape of ``other``."""
+    """Return ``x``; if it has no axes, everywhere in the shape of ``other``."""
     x = Indexed.lift(x)
     return x if x.ndim else Indexed(Indexed.lift(other).shape, lambda _: x.at(()))
 
@@ -173,7 +174,7 @@ _FUNCTIONS = {"max": "maxima", "sqrt": "roots", "rsqrt": "roots", "log": "logari
 
 
 def _failing(numerator: Expression, at: Sizes) -> str:
-    """Where an identity fails, and what counted as a letter there."""
+    """Say where an identity fails, and which functions were treated as letters."""
     where = equal_sizes(at)
     names = sorted({_FUNCTIONS.get(x.name, x.name) for x in nodes(numerator) if isinstance(x, Opaque)})
     letters = f", in which {' and '.join(names)} are letters" if names else ""
@@ -181,7 +182,7 @@ def _failing(numerator: Expression, at: Sizes) -> str:
 
 
 def _is_free(x: Expression) -> bool:
-    """Return whether ``x`` is no function, and no letter that stands for a number of its own."""
+    """Return whether ``x`` is neither a function nor a letter for a fixed number."""
     return not isinstance(x, Opaque) and not (isinstance(x, Letter) and (x.name == PI or x.name.startswith(PLACE)))
 
 
@@ -192,7 +193,7 @@ def _box(top: Sizes) -> Iterator[Sizes]:
 
 
 def _by_rows(numerator: Expression, indices: tuple[Index, ...], rules: Rules) -> tuple[CutOff, tuple[Sizes, ...]]:
-    """The limits of the largest number of rows, and all sizes, at which the identity holds with R Z = 1."""
+    """Return the limits for the largest number of rows, and all sizes, at which the identity holds with R Z = 1."""
     every = list(grids(numerator, indices))
     for there in (there for _, sizes in every for there in sizes):
         if not vanishes_at(numerator, indices, there, rules, inverses=True):
@@ -202,10 +203,10 @@ def _by_rows(numerator: Expression, indices: tuple[Index, ...], rules: Rules) ->
 
 
 def _settled(left: Expression, right: Expression, free: Iterable[Index]) -> tuple[Expression, Expression]:
-    """Both sides of an equation, with every free index that occurs in them as π(i) alone renamed to i.
+    """Return both sides of an equation; a free index that occurs only as π(i) is renamed to i.
 
     An equation for all i is one for all π(i), so both sides are renamed alike. An index that occurs both bare and
-    permuted, be it on different sides, is refused: the statement is then about the permutation.
+    permuted, even on different sides, is refused: the statement is then about the permutation.
     """
     for i in free:
         occurring = left.free | right.free

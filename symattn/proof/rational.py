@@ -1,4 +1,4 @@
-"""SymPy expressions as quotients of polynomials in letters and exponentials: equality is decided, not searched for.
+"""SymPy expressions as quotients of polynomials in letters and exponentials, for which equality is decidable.
 
 The exponents are expanded into monomials, and e^{μ/l} becomes one generator for each monomial μ, with l the common
 denominator of its coefficients. Exponentials of different monomials are algebraically independent over the letters
@@ -23,7 +23,7 @@ from symattn.document.errors import Refused, Undecided
 
 
 class RationalQuotient:
-    """A numerator over a denominator in the polynomials of one ring; not reduced unless sums ask for it."""
+    """A numerator over a denominator in the polynomials of one ring; only sums reduce it."""
 
     __slots__ = ("bottom", "ring", "top")
 
@@ -33,7 +33,7 @@ class RationalQuotient:
     def __add__(self, other: RationalQuotient) -> RationalQuotient:
         if self.bottom == other.bottom:
             return RationalQuotient(self.ring, self.top + other.top, self.bottom)
-        common = self.bottom.gcd(other.bottom)  # without it the denominators of long sums grow beyond use
+        common = self.bottom.gcd(other.bottom)  # without it, the denominators of long sums explode
         left, right = other.bottom / common, self.bottom / common
         return RationalQuotient(self.ring, self.top * left + other.top * right, self.bottom * left)
 
@@ -45,7 +45,7 @@ class RationalQuotient:
         return RationalQuotient(self.ring, top ** abs(n), bottom ** abs(n))
 
     def equals(self, other: RationalQuotient) -> bool:
-        """Return whether the quotients are equal. Raises ``Undecided`` where opaque terms forbid a sure "no"."""
+        """Return whether the quotients are equal. Raises ``Undecided`` if opaque terms make a "no" uncertain."""
         if not self.bottom or not other.bottom:
             raise Undecided("rational: a denominator is zero")
         if self.top * other.bottom == other.top * self.bottom:
@@ -56,7 +56,7 @@ class RationalQuotient:
 
 
 class Ring:
-    """The quotients of polynomials that the given expressions need."""
+    """The ring of the polynomials that the given expressions need."""
 
     def __init__(self, expressions: Iterable[Any]) -> None:
         self.letters: dict[Any, Any] = {}
@@ -73,7 +73,7 @@ class Ring:
         self.known: dict[Any, RationalQuotient] = {}
 
     def of(self, x: object) -> RationalQuotient:
-        """A number or an expression in the letters and exponentials of the ring."""
+        """Return a number or an expression as a quotient in this ring."""
         expression = sympy.sympify(x)
         if expression not in self.known:
             self.known[expression] = self._of(expression)
@@ -135,7 +135,7 @@ def _is_exponential(x: Any) -> bool:
 
 
 def _terms(x: Any) -> list[tuple[Any, Any]]:
-    """The exponent of e^… as pairs of a rational coefficient and a monomial."""
+    """Return the exponent of e^… as pairs of a rational coefficient and a monomial."""
     exponent = sympy.Integer(1) if x is sympy.E else sympy.expand(x.args[0] if isinstance(x, sympy.exp) else x.exp)
     return [term.as_coeff_Mul(rational=True) for term in sympy.Add.make_args(exponent) if term != 0]
 

@@ -1,8 +1,8 @@
-"""Refuting a statement: both sides are run on exact numbers at growing sizes until they differ.
+"""Refute a statement: run both sides on exact numbers at growing sizes until they differ.
 
-``search`` takes small numbers, which make counterexamples that are easy to read. ``thorough`` is for what is to be
-called checked: wild numbers, sizes beyond the whole numbers that the statement names, and thousands of points in
-floating point, which show where to look; what they show counts only where exact numbers or balls confirm it.
+``search`` takes small numbers, for counterexamples that are easy to read. ``thorough`` decides whether a statement may
+be called checked: it takes wild numbers, sizes beyond the whole numbers in the statement, and thousands of points in
+floating point, which only suggest where to look: exact numbers or balls must confirm a difference.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from symattn.document.text import equal_sizes
 from symattn.proof.literals import LARGEST, NamedNumbers, named
 from symattn.proof.statement import Declared, Numbers, Sides, growing_sizes, pairs
 
-TRIES = 400  # sizes looked at, the small ones first
+TRIES = 400  # sizes tried, the small ones first
 WILD, FLOATS, LARGE = 60, 400, 12  # wild points in exact numbers; in floats at small sizes; at the largest ones
-ENTRIES = 20_000  # of an array in floats
-_APART = 1e-6  # floats that differ by more, relative to the largest there, are looked at again
-EACH, SEVERAL = 64, 6  # every size up to it is tried in floats; of so many named numbers the products
+ENTRIES = 20_000  # the most entries of an array in floats
+_APART = 1e-6  # a larger difference of floats, relative to the largest there, is examined again
+EACH, SEVERAL = 64, 6  # every size up to EACH is tried in floats; products of at most SEVERAL named numbers
 EXACT = 9  # the largest size in exact numbers
-EXACTLY_AT, CONFIRMED = 64, 256  # the largest sizes at which floats are looked at again, in exact numbers and in balls
-_LOOKED_AT = 12  # points that are looked at again, at most
+EXACTLY_AT, CONFIRMED = 64, 256  # the largest sizes at which differences are confirmed in exact numbers and in balls
+_LOOKED_AT = 12  # the most differences that are examined again
 _ENOUGH = 3  # exact points of a spot check at which both sides are equal
 _SILENT = 12  # points in a row that floats cannot run
 _FLOAT = re.compile(r"the float (\S+) was taken")
 _CAST = re.compile(r"astype\((\w+)\) kept")
-_EXACTLY = ("float", "float64", "None")  # casts to these are of the numbers that letters stand for
+_EXACTLY = ("float", "float64", "None")  # casts to these do not count as rounding
 
 
 @dataclass(frozen=True)
 class RefutingExample:
-    """Sizes and a seed at which the two sides differ, where, and their exact values there."""
+    """A counterexample: sizes and a seed at which the two sides differ, the place, and their exact values there."""
 
     sizes: dict[str, int]
     seed: int
@@ -54,9 +54,9 @@ class RefutingExample:
 
 @dataclass(frozen=True)
 class CounterexampleSearch:
-    """The result of a search for counterexamples: one, or at how many inputs both sides were equal.
+    """The result of a search: a counterexample, or the number of inputs at which both sides were equal.
 
-    ``doubt`` says why equality at these inputs is not enough for ``checked``; ``first`` are the first sizes of a
+    ``doubt`` says why equality at these inputs does not suffice for ``checked``; ``first`` are the first sizes of a
     ``spot_check`` at which both sides were defined.
     """
 
@@ -69,19 +69,19 @@ class CounterexampleSearch:
 
 
 def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2) -> CounterexampleSearch:
-    """Run both sides on exact numbers at sizes 1, …, ``top``; the first difference is a counterexample."""
+    """Run both sides on exact numbers at sizes 1, …, ``top`` until they differ."""
     every = islice(growing_sizes(declared.sorts(), top), TRIES)
     return _looked(sides, declared, (Numbers(sizes, seed) for sizes in every for seed in range(seeds)))
 
 
 def spot_check(sides: Sides, declared: Declared, top: int = 3, enough: int = _ENOUGH) -> CounterexampleSearch:
-    """Search at a few sizes that differ from each other, until both sides were equal often ``enough``."""
+    """Search at a few sizes that differ from each other, until both sides were equal ``enough`` times."""
     every = enumerate(spread_sizes(declared.sorts(), top))
     return _looked(sides, declared, (Numbers(sizes, seed) for seed, sizes in every), enough)
 
 
 def _looked(sides: Sides, declared: Declared, worlds: Iterable[Numbers], enough: int = 0) -> CounterexampleSearch:
-    """Look at numbers until the sides differ, or were equal often enough."""
+    """Try numbers until the sides differ, or were equal ``enough`` times."""
     result, agreed, undefined = None, 0, 0
     first: dict[str, int] = {}
     largest: dict[str, int] = {}
@@ -100,13 +100,13 @@ def _looked(sides: Sides, declared: Declared, worlds: Iterable[Numbers], enough:
 
 
 def spread_sizes(sorts: list[str], top: int) -> list[dict[str, int]]:
-    """1, 2, 1, …; 2, 1, 2, …; then with 2 and 3; then all 1, 2, 3; no size above ``top``."""
+    """Return the sizes 1, 2, 1, …; 2, 1, 2, …; then with 2 and 3; then all 1, 2, 3; none above ``top``."""
     turns = [(1, 2), (2, 1), (2, 3), (3, 2), (1, 1), (2, 2), (3, 3)]
     return [{sort: min(turn[i % 2], top) for i, sort in enumerate(sorts)} for turn in turns]
 
 
 def counterexample(sides: Sides, declared: Declared, top: int = 3) -> RefutingExample | None:
-    """A counterexample in small numbers, else in others."""
+    """Return a counterexample in small numbers, else in others."""
     result = search(sides, declared, top).counterexample
     return result or thorough(sides, declared, top).counterexample
 
@@ -142,7 +142,7 @@ def by_cells(sides: Sides, declared: Declared, before: CounterexampleSearch) -> 
 def _worlds(
     sorts: list[str], brought: NamedNumbers, top: int, highest: int, beyond: dict[str, int]
 ) -> Iterator[Numbers]:
-    """Exact numbers to try: at ``beyond``, wild at small sizes, and with one size after the other up to ``highest``."""
+    """Yield exact numbers to try: at ``beyond``, wild at small sizes, and with one size at a time up to ``highest``."""
     for seed in range(4 if beyond else 0):
         sizes = {s: max(beyond.get(s, 1), 1) for s in sorts}
         yield Numbers(sizes, seed, wild=seed > 1, literals=brought.numbers)
@@ -157,7 +157,7 @@ def _worlds(
 def _by_floats(
     sides: Sides, declared: Declared, brought: NamedNumbers, top: int, highest: int
 ) -> tuple[RefutingExample | None, str]:
-    """A point where floats differ and balls, or exact numbers, confirm it; or a doubt that they are too slow for."""
+    """Return a point where floats differ and balls or exact numbers confirm it, or a doubt that could not be tested."""
     confirmed = silent = 0
     for sizes, seed in _points(declared, brought, top, highest):
         apart = _floats_differ(sides, declared, Numbers(sizes, seed, wild=True, floats=True, literals=brought.numbers))
@@ -179,7 +179,7 @@ def _by_floats(
 
 
 def _untried(declared: Declared, brought: NamedNumbers) -> str:
-    """Sizes at which the code takes another way, and which are too large for its arrays; empty if there are none."""
+    """Say which sizes, at which the code branches, are too large for its arrays; empty if there are none."""
     large = next((sizes for sizes in brought.branches if not _fits(declared, sizes)), None)
     return f"sizes {equal_sizes(large)}, at which the code branches, were not tried" if large else ""
 
@@ -190,14 +190,14 @@ def _fits(declared: Declared, sizes: Mapping[str, int]) -> bool:
 
 
 def _points(declared: Declared, brought: NamedNumbers, top: int, highest: int) -> Iterator[tuple[dict[str, int], int]]:
-    """Sizes and seeds: many small ones, then large ones as far as arrays stay below ``ENTRIES``.
+    """Yield sizes and seeds: many small ones, then large ones as long as arrays stay below ``ENTRIES``.
 
     Each size runs through all small numbers, and through those that the statement names, their products and cubes, and
-    what is next to them.
+    the neighbours of all these.
     """
     random, sorts = Random(1), declared.sorts()
-    some = brought.sizes[:SEVERAL]
-    result = {*brought.sizes, *(a * b for a in some for b in some), *(a**3 for a in some)}
+    named_sizes = brought.sizes[:SEVERAL]
+    result = {*brought.sizes, *(a * b for a in named_sizes for b in named_sizes), *(a**3 for a in named_sizes)}
     lengths = sorted({*range(1, EACH + 1), *(n + k for n in result if n <= LARGEST for k in (-1, 0, 1))})
     alone = ({s: n if s == sort else 2 for s in sorts} for sort in sorts for n in lengths)
     for seed, sizes in enumerate([*map(dict, brought.branches), *alone]):
@@ -213,7 +213,7 @@ def _points(declared: Declared, brought: NamedNumbers, top: int, highest: int) -
 
 
 def _floats_differ(sides: Sides, declared: Declared, world: Numbers) -> bool | None:
-    """Return whether both sides are apart in floats; None where they cannot be run there."""
+    """Return whether both sides differ in floats; None if they cannot run there."""
     try:
         with np.errstate(all="ignore"):
             for left, right in pairs(sides, declared, world):
@@ -222,7 +222,7 @@ def _floats_differ(sides: Sides, declared: Declared, world: Numbers) -> bool | N
                 gap = np.abs(a[result] - b[result])
                 if (gap > _APART * np.maximum(np.abs(a[result]), np.abs(b[result])).max(initial=0)).any():
                     return True
-    except Exception:  # whatever floats lack: they only say where to look
+    except Exception:  # whatever floats lack: they only suggest where to look
         return None
     return False
 
@@ -234,7 +234,7 @@ def _plain(x: object) -> np.ndarray:
 
 
 def _differs(sides: Sides, declared: Declared, world: Numbers) -> tuple[RefutingExample | None, bool]:
-    """A difference at these numbers, and whether both sides were defined and could be compared there."""
+    """Return a difference at these numbers, if any, and whether both sides were defined and could be compared."""
     with listening() as notes:
         result, defined = _unequal(sides, declared, world)
     return (None, False) if meaningless(notes) else (result, defined)
@@ -250,7 +250,7 @@ def _unequal(sides: Sides, declared: Declared, world: Numbers) -> tuple[Refuting
                 if not _comparable(a[place], b[place]):
                     return None, False
                 if world.balls and not (a[place] < b[place] or a[place] > b[place]):
-                    continue  # balls that overlap say nothing
+                    continue  # overlapping balls decide nothing
                 if a[place] != b[place]:
                     result = world.sizes, world.seed, place, str(a[place]), str(b[place])
                     return RefutingExample(*result), True
@@ -275,7 +275,7 @@ def _comparable(a: object, b: object) -> bool:
 
 
 def meaningless(notes: Iterable[str]) -> str:
-    """Return the note of a run that no number can mean: a float for π, a cast that rounds; empty if there is none."""
+    """Return why the notes of a run make it meaningless: a float for π, a cast that rounds; empty if they do not."""
     result = list(notes)
     floats = (float(match[1]) for note in result if (match := _FLOAT.search(note)))
     casts = (match[1] for note in result if (match := _CAST.search(note)))

@@ -1,6 +1,6 @@
-"""Rules as code: each goes on from what was decided to what is printed, and the checker applies it anew.
+"""Rules as code: each leads from decided premises to the printed statement, and the checker applies it again.
 
-A rule is a method like others: its premises are methods, it decides them, and it is worth no more than the weakest.
+A rule is a method whose premises are methods: it decides them, and its grade is at most the weakest of theirs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BLOCKS = ("first ", "second ")
 
 
 class Rule:
-    """A method whose premises are methods: ``_decided`` decides them, and applies the rule."""
+    """A method whose premises are methods: ``_decided`` decides them and applies the rule."""
 
     def decide(self) -> Decision:
         try:
@@ -52,7 +52,7 @@ class Rule:
 
 
 def ruled(decision: Decision, premises: tuple[Any, ...], words: Text, *others: Decision, **more: Any) -> Decision:
-    """Return the decision that a rule makes of its premises' certificates, if the checker accepts it."""
+    """Return the decision by a rule from its premises, undecided unless the checker accepts it."""
     result = (decision, *others)
     argument = (*dict.fromkeys(a for d in result for a in d.argument), words)
     proofs = tuple(p for d in result for p in d.proofs)
@@ -64,8 +64,8 @@ def ruled(decision: Decision, premises: tuple[Any, ...], words: Text, *others: D
 class OfTheLargest(Rule):
     """The rule that a ``premise`` on every entry holds for the largest; ``sides``: pairs (smaller, larger) of maxima.
 
-    Each entry that one of the maxima is taken of gives, in its place, a pair of the premise. Where there are several
-    maxima, ``between`` has the pairs with some of them. A false variant, if there is one, is the premise's.
+    Each entry of one of the maxima, put in its place, gives a pair of the premise. With several maxima, ``between``
+    has the intermediate pairs with some of them. The false variant, if any, is the premise's.
     """
 
     premise: Certificate
@@ -100,7 +100,7 @@ class OfTheLargest(Rule):
 
 
 def written(sides: Sides, declared: Declared) -> Iterator[tuple[Expression, Expression]]:
-    """The pairs in letters, entry by entry, before any simplification."""
+    """Yield the pairs in letters, entry by entry, before any simplification."""
     for a, b in pairs(sides, declared, Letters()):
         smaller, larger = spread(a, b), spread(b, a)
         for places in smaller.places():
@@ -112,12 +112,12 @@ Merge = Callable[[Sequence[Any], Sequence[Any], Mapping[str, Any]], Sequence[Any
 
 @dataclass(frozen=True)
 class Fold(Rule):
-    """The merged state of any number of blocks, of any sizes and in any bracketing, is the state of all.
+    """The rule that merging the states of any number of blocks, of any sizes in any bracketing, gives the state of all.
 
-    ``state`` gives the parts of the state of one block: sums along ``sort``, which the arrays in ``arrays`` run along.
-    ``merge`` gives the parts of the merged state from those of two states and the given numbers, ``numbers``, each of
-    which a state may choose as it likes. ``finish`` gives pairs, from the parts of a state and the arrays: what is made
-    of it at the end, and what that is. ``false`` is a wrong way to merge.
+    ``state`` returns the parts of the state of one block: sums along ``sort``, an axis of the arrays. ``merge`` returns
+    the parts of the merged state from those of two states and from ``numbers``, which each state may choose freely.
+    ``finish`` returns, from the parts of a state and the arrays, pairs: the output that is computed at the end, and
+    what it equals. ``false`` is a wrong merge.
     """
 
     declared: Declared
@@ -134,7 +134,7 @@ class Fold(Rule):
         return Decision(evidence, (FOLDED,), premises=(folding,))
 
     def refute(self) -> Refutation:
-        """The checker must refuse the wrong way to merge."""
+        """Return the false variant as refuted if the checker refuses the wrong merge."""
         proved = Evidence(Grade.PROVED)
         refused = accepted(proved, (), (self._folding(self.false),)) is not proved
         return Refutation(refused, "two blocks of any numbers" if refused else "", not refused)
@@ -162,10 +162,10 @@ class Fold(Rule):
 
 @dataclass(frozen=True)
 class Substitution(Rule):
-    """Both sides are one expression, in which one array is put for another that is equal to it.
+    """The rule that an expression does not change when an array in it is replaced by an equal one.
 
-    ``through`` gives the expression with the array ``name``, of the shape ``shape``; it gives the left side where that
-    is ``equal``, and the right side where it is ``to``. That both are equal is a hypothesis.
+    ``through`` returns the expression with the array ``name``, of the shape ``shape``; with ``equal`` for it, this is
+    the left side, with ``to`` the right side. That both are equal is a hypothesis.
     """
 
     declared: Declared
@@ -192,8 +192,8 @@ class Substitution(Rule):
     def witness(self) -> str:
         return "wherever both are equal"
 
-    def _put(self, what: object) -> Indexed:
-        return Indexed.lift(run(self.through, self.declared, Letters(), {self.name: what}))
+    def _with_array(self, array: object) -> Indexed:
+        return Indexed.lift(run(self.through, self.declared, Letters(), {self.name: array}))
 
     def _ends(self) -> tuple[Indexed, Indexed]:
         both = (Indexed.lift(run(f, self.declared, Letters())) for f in (self.equal, self.to))
@@ -203,12 +203,12 @@ class Substitution(Rule):
 
     def _proofs(self) -> tuple[Proof, ...]:
         (left, right), (equal, to) = pairs(self.sides, self.declared, Letters())[0], self._ends()
-        return prove(left, self._put(equal)), prove(self._put(to), right)
+        return prove(left, self._with_array(equal)), prove(self._with_array(to), right)
 
     def _substituted(self) -> tuple[Concluded, ...]:
         ((left, right),) = pairs(self.sides, self.declared, Letters())
         letters = Letters().array(self.name, self.shape, self.declared)
-        through, (equal, to) = self._put(letters), self._ends()
+        through, (equal, to) = self._with_array(letters), self._ends()
         put_in, put_out = (tuple(_at(letters, x, places) for places in letters.places()) for x in (equal, to))
         result = []
         for places in through.places():
@@ -220,11 +220,11 @@ class Substitution(Rule):
 
 @dataclass(frozen=True)
 class Repeat(Rule):
-    """A measure of the array ``name`` is at most ``factor`` to the power L of what it was, after L steps.
+    """The rule that a measure of the array ``name`` is, after L steps, at most ``factor``^L times its first value.
 
-    ``shrinks`` shows that it is after a step at most ``factor`` times what it was; ``floor`` that the factor is not
-    negative; ``below_one`` that it is less than 1, so that the measure tends to 0. ``measure`` asks for the array as
-    ``state``. What else occurs in ``step`` may change from step to step, but not what occurs in ``factor``.
+    ``shrinks`` shows that one step multiplies it by at most ``factor``; ``floor`` that the factor is not negative;
+    ``below_one`` that it is less than 1, so that the measure tends to 0. ``measure`` takes the array as ``state``.
+    Other arrays in ``step`` may change from step to step, but not those in ``factor``.
     """
 
     shrinks: OfTheLargest
@@ -269,12 +269,12 @@ class Repeat(Rule):
 
 
 def _at(letters: Indexed, x: Indexed, places: Any) -> tuple[str, Expression, tuple[Index, ...]]:
-    """Return x at a place, with the name of the letter that stands for it."""
+    """Return x at a place, with the name of its letter."""
     letter = letters.at(places)
     return getattr(letter, "name", ""), as_number(x.at(places)), index_variables(places)
 
 
 def _part(letter: str, x: Indexed) -> tuple[str, Expression, tuple[Index, ...]]:
-    """A part of a state at any place, and the letter that stands for it there."""
+    """Return a part of a state at any place, with its letter."""
     (places,) = x.places()
     return _at(Indexed.letters(letter, *x.shape), x, places)

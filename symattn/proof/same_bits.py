@@ -1,9 +1,9 @@
 """Decide whether two computations do the same operations on the same numbers, so that they give the same bits.
 
-Of rounded arithmetic little is an identity: + and × do not associate. But +, × and max of IEEE 754-2019 give the same
-result whichever operand comes first, where there is one NaN and max is its ``maximum``, for which −0 < +0. A
-``RoundedTerm`` is a computation of which no more than that is known. The certificate has the terms as they are
-computed, and numbers that show a difference; the checker orders and rounds by itself.
+Few identities hold in rounded arithmetic: + and × are not associative. But +, × and max of IEEE 754-2019 commute if
+there is one NaN and max is its ``maximum``, for which −0 < +0. A ``RoundedTerm`` is a computation of which only that is
+known. The certificate has the terms in order of computation, and numbers that show a difference; the checker orders and
+rounds by itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMMUTING = frozenset({"+", "×", "max"})
 
 @dataclass(frozen=True)
 class RoundedTerm:
-    """An operation and its operands; those of +, × and max stand in one fixed order, if they are ``ordered``."""
+    """An operation and its operands; those of +, × and max are sorted if the term is ``ordered``."""
 
     operation: str
     operands: tuple[Any, ...] = ()
@@ -38,7 +38,7 @@ class RoundedTerm:
 
     @classmethod
     def of(cls, operation: str, *operands: Any) -> RoundedTerm:
-        """The operation done to ``operands``, which are terms."""
+        """Return the operation on ``operands``, which must be terms."""
         if not all(isinstance(x, RoundedTerm) for x in operands):
             raise Refused(f"a rounded {operation} with a number")
         ordered = any(x.ordered for x in operands)
@@ -62,26 +62,26 @@ class RoundedTerm:
 
 
 class Operations:
-    """The functions that terms offer."""
+    """The array namespace of terms."""
 
     @staticmethod
     def maximum(a: RoundedTerm, b: RoundedTerm) -> RoundedTerm:
-        """max(a, b)."""
+        """Return max(a, b)."""
         return RoundedTerm.of("max", a, b)
 
     @staticmethod
     def exp(a: RoundedTerm) -> RoundedTerm:
-        """A function of a of which nothing is known but that the same argument gives the same bits."""
+        """Return an unknown function of a: only equal arguments are known to give equal bits."""
         return RoundedTerm.of("exp", a)
 
     @staticmethod
     def isfinite(a: RoundedTerm) -> RoundedTerm:
-        """Return whether a is finite: of that, too, only that the same a gives the same answer."""
+        """Return whether a is finite, as an unknown function of a."""
         return RoundedTerm.of("isfinite", a)
 
     @staticmethod
     def where(condition: RoundedTerm, a: object, b: object) -> RoundedTerm:
-        """a or b, whichever the condition says."""
+        """Return a or b by the condition."""
         ordered = condition.ordered
         every = [
             x if isinstance(x, RoundedTerm) else RoundedTerm("number", (str(x),), ordered) for x in (condition, a, b)
@@ -90,7 +90,7 @@ class Operations:
 
 
 class DifferingResults(NamedTuple):
-    """A format and numbers in it, and where it was looked for, two results that differ."""
+    """A format, input numbers in it and, if a difference was sought, two results that differ."""
 
     format: str
     inputs: tuple[Fraction, ...]
@@ -102,11 +102,11 @@ class DifferingResults(NamedTuple):
 
 @dataclass(frozen=True)
 class SameBits:
-    """Both computations that ``same`` gives agree bit for bit, and those that ``different`` gives do not always.
+    """The statement that both computations in ``same`` agree bit for bit, and those in ``different`` not always.
 
-    Each takes ``inputs`` numbers and gives a pair of sequences. The false variant is that ``different`` agree too.
-    Inputs whose places are in ``tied`` are drawn equal: where exponentials are of differences of them alone, they are
-    e⁰, and the numbers show a difference whatever the exponential of others is.
+    Each takes ``inputs`` numbers and returns a pair of sequences. The false variant is that ``different`` agree too.
+    Inputs at the places in ``tied`` are drawn equal: exponentials of their differences are then e⁰, so the numbers show
+    a difference however other exponentials are computed.
     """
 
     inputs: int
@@ -140,7 +140,7 @@ class SameBits:
         return [RoundedTerm("input", (i,), ordered) for i in range(self.inputs)]
 
     def _alike(self, differing_results: DifferingResults) -> Alike:
-        """The premise, with the operands in the order in which the computations take them."""
+        """Return the premise, with operands in the order of the computations."""
         table: dict[tuple[Any, ...], int] = {}
         both = [
             [[_placed(x, table) for x in side] for side in f(*self._terms(False))] for f in (self.same, self.different)
@@ -149,7 +149,7 @@ class SameBits:
         return Alike(tuple(table), (a, b), (c, d), differing_results.format, differing_results.inputs)
 
     def _first(self, alike: bool) -> DifferingResults | None:
-        """Where ``same`` agree, or ``different`` do not."""
+        """Return the first inputs at which ``same`` agree (``alike``), or at which ``different`` do not."""
         for name in self.formats:
             for seed in range(self.seeds):
                 numbers = np.abs(np.random.default_rng(seed).normal(size=self.inputs))
@@ -165,7 +165,7 @@ class SameBits:
 
 
 def _placed(x: RoundedTerm, table: dict[tuple[Any, ...], int]) -> int:
-    """The place of a term in a table, those of its operands before it."""
+    """Add a term to a table, after its operands, and return its place."""
     operands = tuple(_placed(y, table) if isinstance(y, RoundedTerm) else y for y in x.operands)
     return table.setdefault((x.operation, *operands), len(table))
 
@@ -174,15 +174,15 @@ def _number(x: object) -> float:
     return float(np.asarray(x.numpy() if hasattr(x, "numpy") else x).astype(np.float64)[0])
 
 
-# -- statements about number formats, checked in each of the formats named, of all its numbers where few ---------------
+# -- statements about number formats, checked in each of the named formats ---------------------------------------------
 Holds = Callable[[Format], Any]
 
 
 @dataclass(frozen=True)
 class InFormats:
-    """``holds`` says of a format whether the statement is true in it, ``false`` of the false variant.
+    """A statement checked in each format: ``holds`` maps a format to its truth, ``false`` to that of the false variant.
 
-    Each gives a truth value or an array of such. The false variant is refuted by one format in which it fails.
+    Each returns a truth value or an array of them. The false variant is refuted by one format in which it fails.
     """
 
     formats: tuple[str, ...]
@@ -208,7 +208,7 @@ class InFormats:
         return self._first(self.holds, True)
 
     def _first(self, holds: Holds, truth: bool) -> str:
-        """Return the first format in which it is true, or false; empty if there is none."""
+        """Return the first format in which ``holds`` has this truth value, or "" if there is none."""
         cases = ((name, all_true(holds(Format(name)))) for name in self.formats)
         with np.errstate(all="ignore"):
             return next((f"in {name}" for name, result in cases if result is truth), "")

@@ -1,13 +1,12 @@
-"""Signs that can be read off the form of an index expression.
+"""Signs of an index expression by its form, and the side conditions of a proof.
 
-What is never negative: numbers ≥ 0, sizes, predicates, exponentials, roots, letters declared so, squares, and sums,
-products, quotients and totals of such; e^u − 1 − u for every u, as e^u lies above its tangent at 0, and so e^u − 1 for
-every u that is never negative; 1 less a product of predicates.
+Never negative are numbers ≥ 0, sizes, predicates, exponentials, roots, letters declared so, squares, and sums,
+products, quotients and totals of these; e^u − 1 − u for every u, as e^u lies above its tangent at 0, and so e^u − 1 for
+every u that is never negative; 1 minus a product of predicates.
 
-Side conditions of a proof: that every divisor is not zero, that roots and logarithms have arguments.
-
-These are hypotheses, printed with the proof. Where they cannot be met, nothing is proved: an expression that is zero at
-some place whatever the letters are is refused as a divisor.
+The side conditions, that divisors are not zero and that arguments of roots and logarithms are admissible, are
+hypotheses, printed with the proof. If they cannot be met, nothing is proved: an expression that is zero at some place
+whatever the letters are is refused as a divisor.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ _ROOTS = frozenset({"rsqrt", "sqrt"})
 
 
 def never_negative(x: ex.Expression, known: Iterable[str] = ()) -> bool:
-    """Return whether ``x`` ≥ 0 wherever it is defined, given that the arrays of letters named in ``known`` are.
+    """Return whether ``x`` ≥ 0 wherever it is defined, given that the arrays named in ``known`` are never negative.
 
-    A quotient is looked at where its denominator is not 0; False says that the form does not show it.
+    False says only that the form does not show it.
     """
     names = frozenset(known)
     if isinstance(x, ex.Constant):
@@ -51,7 +50,7 @@ def never_negative(x: ex.Expression, known: Iterable[str] = ()) -> bool:
 
 
 def _above_tangent(x: ex.Sum, names: frozenset[str]) -> bool:
-    """Return whether ``x`` is e^u − 1 − u, or e^u − 1 with u never negative, or that + what is never negative."""
+    """Return whether ``x`` is e^u − 1 − u, or e^u − 1 with u never negative, plus terms that are never negative."""
     constants = [y for y in x.children if isinstance(y, ex.Constant)]
     if [c.value for c in constants] != [-1]:
         return False
@@ -69,7 +68,7 @@ def _above_tangent(x: ex.Sum, names: frozenset[str]) -> bool:
 
 
 def _without(terms: Iterable[ex.Expression], minus_these: Iterable[ex.Expression]) -> list[ex.Expression] | None:
-    """The terms but those that cancel with ``minus_these``; None where one of these does not."""
+    """Return the terms that do not cancel with ``minus_these``; None if one of these cancels with no term."""
     left = [(ex.canonical(y), y) for y in terms]
     for t in minus_these:
         result = next((pair for pair in left if pair[0] == ex.canonical(negate(t))), None)
@@ -89,16 +88,16 @@ def _complement(x: ex.Sum) -> bool:
 
 
 def array_of(x: ex.Letter) -> str:
-    """The name of the array that a letter is an entry of, without its blocks and fixed entries."""
+    """Return the name of the array to which a letter belongs, without its blocks and fixed entries."""
     return x.name.split("@")[0].split("[")[0]
 
 
 _OF_FUNCTION = {"rsqrt": ">", "log": ">", "sqrt": "≥"}
-SIZE = 3  # of every sort, where a divisor is looked at
+SIZE = 3  # of every sort, when a divisor is tested
 
 
 def needed(noted: Iterable[ex.Demand], sides: Iterable[ex.Expression]) -> tuple[ex.Demand, ...]:
-    """The demands ``noted`` while the sides were written, and those that their forms show; each once.
+    """Return the demands ``noted`` while the sides were computed, and those of their forms; each once.
 
     Raises Refused for a divisor that is zero at some place, whatever the letters are.
     """
@@ -119,7 +118,7 @@ def needed(noted: Iterable[ex.Demand], sides: Iterable[ex.Expression]) -> tuple[
 
 
 def _expect_divisors(every: Iterable[ex.Demand]) -> None:
-    """Raise Refused where the code asks whether letters are zero that it does not divide by, as if they never were."""
+    """Raise Refused if the code tests whether an expression is zero that it never divides by: there is no answer."""
     result = {(d.relation == ex.TESTED, ex.canonical(x, named(x))): x for d in every for x in (_settled(d.expression),)}
     for tested, key in result:
         if tested and (False, key) not in result and not positive(result[tested, key]):
@@ -127,7 +126,7 @@ def _expect_divisors(every: Iterable[ex.Demand]) -> None:
 
 
 def _settled(x: ex.Expression) -> ex.Expression:
-    """``x`` with an index that occurs as π(i) alone renamed to i: the demand is one for all places."""
+    """Return ``x`` with an index that occurs only as π(i) renamed to i: the demand is for all places."""
     for i in sorted(x.free):
         if i.image and not any(j != i and j[:2] == i[:2] for j in x.free):
             x = substitute(x, {i: i._replace(image=())})
@@ -160,7 +159,7 @@ def positive(x: ex.Expression) -> bool:
 
 
 def _meets_itself(x: ex.Total) -> bool:
-    """Return whether ``x`` is Σ_j [j ≤ i] … of what is positive: j = i is there, as a token may attend to itself."""
+    """Return whether ``x`` is Σ_j [j ≤ i] … of positive terms, with j = i among them, as a token attends to itself."""
     relations = [f for f in factors(x.body) if isinstance(f, ex.Predicate)]
     others = {i for f in relations for i in f.sides} - {x.index}
     return (
@@ -172,7 +171,7 @@ def _meets_itself(x: ex.Total) -> bool:
 
 
 def _impossible(x: ex.Expression) -> bool:
-    """Return whether ``x`` is zero at some place of the sizes looked at; False where that cannot be determined."""
+    """Return whether ``x`` is zero at some place of the tested sizes; False if that cannot be determined."""
     try:
         numerator = cleared(x).numerator
         sorts = {i.sort for i in x.free} | _sorts(numerator)
@@ -183,7 +182,7 @@ def _impossible(x: ex.Expression) -> bool:
 
 
 def _sorts(x: ex.Expression) -> set[str]:
-    """The sorts that sums run over, and those whose size stands in ``x`` as a number."""
+    """Return the sorts that sums run over, and those whose size occurs in ``x`` as a number."""
     every = nodes(x, arguments=True)
     return {y.index.sort for y in every if isinstance(y, ex.Binder)} | {
         y.sort for y in every if isinstance(y, ex.Count)

@@ -1,9 +1,9 @@
-"""Statements as functions of arrays, and the worlds they are run in: letters for all sizes, exact numbers at one.
+"""Statements as functions of arrays, and the worlds they run in: letters for all sizes, or numbers at given sizes.
 
 A statement declares its arrays by shapes in sorts, ``{"q": "n d", "k": "m d"}``: a shape is its axes, an axis a sum
-(``p+1``) of products (``h*d``) of sorts and numbers. Its function takes those arrays by name, and where it asks for
-them the length of a sort (``n``), a declared permutation (``pi``) and the namespace (``xp``); it gives pairs of arrays
-that are to be equal.
+(``p+1``) of products (``h*d``) of sorts and numbers. Its function takes these arrays by name and, if it has such a
+parameter, the length of a sort (``n``), a declared permutation (``pi``) and the namespace (``xp``); it returns pairs of
+arrays that are claimed to be equal.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _TYPES = "indexed: the code asks for types, and lengths are letters; hint: compa
 
 @dataclass(frozen=True)
 class Declared:
-    """The arrays of a statement: name → shape in sorts. ``positive`` names those whose entries are positive numbers,
-    ``nonnegative`` those whose entries are not negative; ``permutations`` maps the name of a permutation to its sort;
-    ``units`` pairs of names (cos, sin) with cos² + sin² = 1 at every place."""
+    """The arrays of a statement: name → shape in sorts. ``positive`` names the arrays with positive entries,
+    ``nonnegative`` those with nonnegative entries; ``permutations`` maps the name of a permutation to its sort;
+    ``units`` holds pairs of names (cos, sin) with cos² + sin² = 1 in every entry."""
 
     arrays: Mapping[str, str]
     permutations: Mapping[str, str] = field(default_factory=dict)
@@ -44,12 +44,12 @@ class Declared:
     nonnegative: tuple[str, ...] = ()
 
     def sorts(self) -> list[str]:
-        """The letters for sizes, sorted."""
+        """Return the letters for sizes, sorted."""
         return sorted(sorts_in(self.arrays.values()) | set(self.permutations.values()))
 
 
 def sorts_in(shapes: Iterable[str]) -> set[str]:
-    """The letters for sizes in shapes."""
+    """Return the letters for sizes in shapes."""
     words = (f for shape in shapes for axis in shape.split() for b in axis.split("+") for f in b.split("*"))
     return {w for w in words if not w.isdigit()}
 
@@ -57,7 +57,7 @@ def sorts_in(shapes: Iterable[str]) -> set[str]:
 def pairs(
     sides: Sides, declared: Declared, world: Letters | Numbers, more: Mapping[str, object] | None = None
 ) -> list[Pair]:
-    """The pairs of arrays that ``sides`` says are equal, run in ``world``; see ``run``."""
+    """Run ``sides`` in ``world`` and return the pairs of arrays that it claims to be equal; see ``run``."""
     result = run(sides, declared, world, more)
     every = [result] if isinstance(result, tuple) else list(result)
     if isinstance(world, Numbers):
@@ -66,25 +66,25 @@ def pairs(
 
 
 def run(function: Sides, declared: Declared, world: Letters | Numbers, more: Mapping[str, object] | None = None) -> Any:
-    """Run ``function`` in ``world``; it takes by name what is declared, and what ``more`` holds.
+    """Run ``function`` in ``world``; its parameters are names that are declared, or keys of ``more``.
 
-    Raises what letters refuse, even where the function itself goes on without it.
+    Raises what letters refuse, even if the function itself catches it.
     """
-    given = {name: world.array(name, shape, declared) for name, shape in declared.arrays.items()} | dict(more or {})
+    arguments = {name: world.array(name, shape, declared) for name, shape in declared.arrays.items()} | dict(more or {})
     parameters = inspect.signature(function).parameters
-    taken = {name: _argument(name, given, declared, world) for name in parameters}
-    by_place = [taken.pop(name) for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
+    passed = {name: _argument(name, arguments, declared, world) for name in parameters}
+    positional = [passed.pop(name) for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
     letters = isinstance(world, Letters)
     refusals: list[Refused] = [Meaningless(_TYPES)] if letters and asks_types(function) else []
     with assigned(withheld, refusals if letters else None):
-        result = fitting(world, lambda: function(*by_place, **taken))
+        result = fitting(world, lambda: function(*positional, **passed))
     if refusals:
         raise refusals[0]
     return result
 
 
 def fitting(world: Letters | Numbers, work: Callable[[], object]) -> Any:
-    """Do ``work``. Raises Meaningless for shapes that NumPy refuses below the operations of symattn's arrays."""
+    """Do ``work``. Raises Meaningless if NumPy refuses shapes within the operations of symattn's arrays."""
     try:
         return work()
     except ValueError as error:
@@ -106,7 +106,7 @@ def _argument(name: str, values: Mapping[str, object], declared: Declared, world
 
 
 class Letters:
-    """The world in which sizes are letters."""
+    """The world in which sizes and entries are letters."""
 
     @property
     def xp(self) -> Any:
@@ -127,10 +127,10 @@ class Letters:
 
 
 class Numbers:
-    """The world at given sizes, with entries drawn from a seed: small ones, or ``wild`` ones (see ``drawing``).
+    """The world at given sizes, with entries drawn by a seed: small ones, or ``wild`` ones (see ``drawing``).
 
-    They are exact, or ``balls`` for statements with functions that leave the decided field, or ``floats``, which can
-    only say where to look. ``literals`` are numbers that the statement names.
+    They are exact, or ``balls`` for statements with functions that leave the decidable field, or ``floats``, which
+    only suggest where to look. ``literals`` are numbers that the statement names.
     """
 
     def __init__(
@@ -161,8 +161,8 @@ class Numbers:
         return self.kind.xp
 
     def lift(self, entries: object) -> Any:
-        """Rational entries as an array of this world."""
-        with meeting():  # what is drawn is not what a statement brings
+        """Return rational entries as an array of this world."""
+        with meeting():  # drawn numbers are not literals of the statement
             return self.kind.lift(entries)
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
@@ -181,7 +181,7 @@ class Numbers:
         return drawing.wild(random, count, sign, self.literals) if self.wild else drawing.plain(random, count, sign)
 
     def _on_circle(self, name: str, count: int, of: str, cosine: bool, several: bool) -> list[Fraction]:
-        """Cosines or sines; where only the squares are told, with signs of their own."""
+        """Return cosines or sines; with ``several``, where only the squares are related, with random signs."""
         points = drawing.circle(self._random(of), count, self.wild)
         entries = [c if cosine else s for c, s in points]
         if not several:
@@ -190,7 +190,7 @@ class Numbers:
         return [random.choice((1, -1)) * x for x in entries]
 
     def _random(self, name: str) -> Random:
-        """The dice of an array; wild ones are cast anew at each size."""
+        """Return the random generator of an array; wild entries differ from size to size."""
         return Random(f"{self.seed} {name} {sorted(self.sizes.items())}" if self.wild else f"{self.seed} {name}")
 
     def axis(self, text: str) -> int:
@@ -204,7 +204,7 @@ class Numbers:
 
 
 def growing_sizes(sorts: Iterable[str], top: int) -> Iterable[dict[str, int]]:
-    """All sizes from 1 to ``top``, the small ones first."""
+    """Return all sizes from 1 to ``top``, the small ones first."""
     from itertools import product
 
     names = list(sorts)
@@ -213,7 +213,7 @@ def growing_sizes(sorts: Iterable[str], top: int) -> Iterable[dict[str, int]]:
 
 
 def all_true(x: object) -> bool:
-    """Return whether a truth value, an array or a sequence of them, is true throughout; Undecided if there is none."""
+    """Return whether a truth value, or each in an array or a sequence, is true. Raises Undecided if there is none."""
     if isinstance(x, (list, tuple)):
         every = list(map(all_true, x))
         if not every:

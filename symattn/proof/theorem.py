@@ -1,9 +1,9 @@
-"""Theorems: what is said, under which hypotheses, who said it, a false variant, and the method that decides it.
+"""Theorems: a statement, its hypotheses, its source, a false variant, and the method that decides it.
 
-The method of most is ``Identity``: a function that gives pairs of arrays, run on ``indexed`` arrays by the prover and
-on exact numbers by the search for counterexamples. Others are in modules of their own; a method gives ``decide``
-(the evidence and the argument), ``refute`` (what becomes of the false variant) and ``witness`` (that the hypotheses
-can be met).
+Most use the method ``Identity``: a function returns pairs of arrays; the prover runs it on ``indexed`` arrays, and the
+search for counterexamples on exact numbers. Other methods are in modules of their own. A method has ``decide`` (the
+evidence and the argument), ``refute`` (the result for the false variant) and ``witness`` (numbers that meet the
+hypotheses).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from symattn.proof.statement import Declared, Letters, Sides, pairs
 
 @dataclass(frozen=True)
 class Decision:
-    """The evidence for a statement; ``argument`` says in words how it was reached, ``hypotheses`` what it needed.
+    """The evidence for a statement; ``argument`` says in words how it was reached, ``hypotheses`` what it assumes.
 
-    ``declared`` is what the statement declares, or ``in_parts`` what its parts do. ``proofs`` and ``premises`` hold
-    what certificates are made of.
+    ``declared`` holds the declarations of the statement or, with ``in_parts``, of its parts. Certificates are made of
+    ``proofs`` and ``premises``.
     """
 
     evidence: Evidence
@@ -48,7 +48,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Refutation:
-    """The result for a false variant: refuted by ``counterexample``, or, which must never be, accepted."""
+    """The result for a false variant: refuted by ``counterexample`` or, which must never happen, accepted."""
 
     refuted: bool
     counterexample: str = ""
@@ -56,7 +56,7 @@ class Refutation:
 
 
 class Method(Protocol):
-    """How a statement is decided."""
+    """A way to decide a statement."""
 
     def decide(self) -> Decision:
         """Decide the statement."""
@@ -65,15 +65,15 @@ class Method(Protocol):
         """Refute the false variant."""
 
     def witness(self) -> str:
-        """Where the hypotheses are met and the statement holds in numbers; empty if nowhere."""
+        """Say where the hypotheses are met and the statement holds in numbers; empty if nowhere."""
 
 
 @dataclass(frozen=True, repr=False)
 class Theorem(Shown):
-    """A statement about attention. ``says`` is how it is written, ``why`` the idea of the proof, in a sentence.
+    """A statement about attention. ``says`` is its text, ``why`` the idea of the proof in one sentence.
 
-    ``letters`` say what the letters of ``says`` stand for (a ``Glossary``), so that it is read and decided as well;
-    ``title`` names it on pages that show no names of code.
+    With ``letters`` (a ``Glossary``), the meanings of the letters, the printed text is read and decided as well.
+    ``title`` is its name on pages that show no identifiers.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Theorem(Shown):
     title: str = ""
 
     def document(self) -> Document:
-        """The statement for a reader; ``symattn.prove`` has the same with what was found of it."""
+        """Return the statement for a reader, without its proof; ``symattn.prove`` adds the result."""
         from symattn.proof.words import stated
 
         return stated(self)
@@ -109,12 +109,12 @@ class TheoremOutcome:
 
     @property
     def grade(self) -> Grade:
-        """The grade of the statement; nothing is worth more than the check of its false variant and its witness."""
+        """The grade of the statement; undecided unless the result is ``sound``."""
         return self.decision.evidence.grade if self.sound else Grade.UNDECIDED
 
     @property
     def sound(self) -> bool:
-        """Return whether the false variant was refuted and not accepted, and the hypotheses can be met."""
+        """Whether the false variant was refuted and not accepted, and the hypotheses can be met."""
         return self.refutation.refuted and not self.refutation.accepted and bool(self.witness)
 
 
@@ -127,10 +127,10 @@ def decide(theorem: Theorem) -> TheoremOutcome:
 
 @dataclass(frozen=True)
 class Identity:
-    """Pairs of arrays are equal. ``rule`` adds what follows from them, such as the fold rule for any number of tiles.
+    """The statement that pairs of arrays are equal. ``rule`` says what follows, such as for any number of tiles.
 
-    ``false`` is the false variant, or several, of which each must be refuted; ``top`` is the largest size at which
-    counterexamples are looked for.
+    ``false`` is the false variant, or several, each of which must be refuted; ``top`` is the largest size at which
+    counterexamples are searched for.
     """
 
     declared: Declared
@@ -141,23 +141,23 @@ class Identity:
 
     @cached_property
     def proofs(self) -> tuple[tuple[Proof, ...], tuple[str, ...]]:
-        """Return the prover's decision of each pair, and its notes."""
+        """The prover's result for each pair, and its notes."""
         with listening() as notes:
             return tuple(proofs_of(self.sides, self.declared)), tuple(notes)
 
     def decide(self) -> Decision:
         proofs, notes = self.proofs
-        said = tuple((n.removeprefix("hypothesis: "),) for n in notes if n.startswith("hypothesis: "))
+        hypotheses = tuple((n.removeprefix("hypothesis: "),) for n in notes if n.startswith("hypothesis: "))
         laws = getattr(self.sides, "laws", {})
         declared = declared_hypotheses(self.declared, laws=laws)
         evidence, why = self._decided(proofs)
         argument: tuple[Text, ...] = tuple(words for words in (self.rule, why) if words)
-        return Decision(evidence, argument, said, proofs, declared)
+        return Decision(evidence, argument, hypotheses, proofs, declared)
 
     def _decided(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Text]:
-        """The evidence, and why it is no proof where it is none.
+        """Return the evidence and, if it is no proof, the reason.
 
-        A proof that assumes that a divisor is not zero says nothing of the values that the code has where it is.
+        A proof that assumes a nonzero divisor says nothing about the values of the code where the divisor is zero.
         """
         if not proofs:
             return Evidence(Grade.UNDECIDED, "nothing is stated"), ()
@@ -190,9 +190,9 @@ class Identity:
 
     def refute(self) -> Refutation:
         variants = self.false if isinstance(self.false, tuple) else (self.false,)
-        result = [counterexample(false, self.declared, self.top) for false in variants]
+        counterexamples = [counterexample(false, self.declared, self.top) for false in variants]
         accepted = any(all_proved(proofs_of(false, self.declared)) for false in variants)
-        return Refutation(all(result), "; ".join(str(c) for c in result if c), accepted)
+        return Refutation(all(counterexamples), "; ".join(str(c) for c in counterexamples if c), accepted)
 
     def witness(self) -> str:
         return f"exact numbers at {equal_sizes(self._spots.first)}" if self._spots.agreed else ""
@@ -220,9 +220,9 @@ def theorem(
     top: int = 3,
     letters: object = None,
 ) -> Callable[[Sides], Theorem]:
-    """State a theorem: the decorated function returns the two sides, or a list of such pairs.
+    """State a theorem: the decorated function returns the two sides, or a list of pairs of sides.
 
-    Formulas in text stand between dollar signs, as ``formulas`` reads them: "$softmax(s + t 𝟏) = softmax(s)$".
+    Write formulas in text between dollar signs, as ``formulas`` reads them: "$softmax(s + t 𝟏) = softmax(s)$".
 
     >>> from symattn.attention.softmax import softmax
     >>> @theorem("shift", "softmax", "softmax(s + t) = softmax(s)", arrays={"s": "n m", "t": "n 1"},
@@ -235,17 +235,17 @@ def theorem(
     declared = Declared(arrays, permutations or {}, positive, units)
 
     roles = getattr(letters, "roles", ARRAY_ROLES)
-    said, refuted, idea, *assumed = (running_text(words, roles) for words in (says, false_says, why, *hypotheses))
+    said, false_said, idea, *assumed = (running_text(words, roles) for words in (says, false_says, why, *hypotheses))
 
     def make(sides: Sides) -> Theorem:
         method = Identity(declared, sides, false, running_text(rule), top)
-        return Theorem(name, topic, said, method, source, refuted, idea, tuple(assumed), letters)
+        return Theorem(name, topic, said, method, source, false_said, idea, tuple(assumed), letters)
 
     return make
 
 
 def proofs_of(sides: Sides, declared: Declared) -> Iterator[Proof]:
-    """Yield the prover's decision of each pair."""
+    """Yield the prover's result for each pair."""
     try:
         yield from (prove(left, right, declared.units) for left, right in pairs(sides, declared, Letters()))
     except (Refused, Undecided, InputError) as reason:
@@ -253,5 +253,5 @@ def proofs_of(sides: Sides, declared: Declared) -> Iterator[Proof]:
 
 
 def all_proved(proofs: Iterator[Proof]) -> bool:
-    """Return whether there is a proof and each is one; the first that is none is enough to stop."""
+    """Return whether there are proofs and all succeeded; stop at the first failure."""
     return next((p.proved for p in proofs), False) and all(p.proved for p in proofs)

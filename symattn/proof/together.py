@@ -1,4 +1,4 @@
-"""Statements of several parts, what their parts are, and what fails."""
+"""Statements of several parts, constructors of parts, and statements that something fails."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DIFFER = "they differ at "
 
 @dataclass(frozen=True)
 class Together:
-    """All ``parts`` hold; ``rule`` says what follows from them. Each false variant that a part has must be refuted.
+    """The statement that all ``parts`` hold; ``rule`` says what follows. Every part's false variant must be refuted.
 
-    The grade is the weakest of the parts'; with a ``rule`` it is no more than argued, as words are read, not checked.
-    It may only be an inference that is plain, such as that a function with a derivative ≥ 0 grows.
+    The grade is the weakest of the parts'; with a ``rule`` it is at most argued, as words are not checked. A rule may
+    only state a plain inference, such as that a function with a derivative ≥ 0 grows.
     """
 
     parts: tuple[Method, ...]
@@ -65,7 +65,7 @@ def identity(
     *,
     positive: tuple[str, ...] = (),
 ) -> Identity:
-    """A part that is an identity; ``false`` where it has the theorem's false variant."""
+    """Return a part that is an identity; ``false`` is the theorem's false variant, if this part has it."""
     return Identity(Declared(arrays, positive=positive), sides, false or _equal_sides)
 
 
@@ -84,7 +84,7 @@ def bound(
     only: tuple[str, ...] = (),
     strict: bool = False,
 ) -> Certificate:
-    """A part that is an inequality with a certificate; ``false`` where it has the theorem's false variant."""
+    """Return a part that is an inequality; ``false`` is the theorem's false variant, if this part has it."""
     return Certificate(
         Declared(arrays, positive=positive), sides, gap, false or _equal_sides,
         assumed or {}, top, named or {}, chosen or {}, laws or {}, only, strict,
@@ -96,7 +96,7 @@ def _equal_sides() -> list[tuple[int, int]]:
 
 
 def above_zero(arrays: ARRAYS, of: Sides, false: Sides | None = None, *, positive: tuple[str, ...] = ()) -> Certificate:
-    """A part that says that ``of`` is positive, by its form; of a number, without arrays, by balls."""
+    """Return a part that says that ``of`` is positive, by its form or, if it is a number, by balls."""
 
     def sides(of: Sides) -> Sides:
         return wraps(of)(lambda **given: (0, of(**given)))
@@ -106,7 +106,7 @@ def above_zero(arrays: ARRAYS, of: Sides, false: Sides | None = None, *, positiv
 
 @dataclass(frozen=True)
 class Fails:
-    """The pairs that ``sides`` gives are not always equal: one counterexample shows it."""
+    """The statement that the pairs of ``sides`` are not always equal, shown by a counterexample."""
 
     declared: Declared
     sides: Sides
@@ -125,12 +125,12 @@ class Fails:
         )
 
     def _differing(self, sizes: Mapping[str, int]) -> tuple[Differing, ...]:
-        """The equations in letters, of which one may fail at these sizes; none where they cannot be written so."""
+        """Return the equations in letters, one of which may fail at these sizes; () if they cannot be written so."""
         try:
             every = [e for left, right in pairs(self.sides, self.declared, Letters()) for e in equations(left, right)]
         except (Refused, Undecided, InputError):
             return ()
-        tried = [dict(sizes), *({**sizes, s: 2} for s in sizes)]  # with √4 at some of them where √2 is no number
+        tried = [dict(sizes), *({**sizes, s: 2} for s in sizes)]  # a size may need to be 2, so that √4 is rational
         return tuple(Differing(*e, tuple(there.items()), self.declared.units) for there in tried for e in every)
 
     def refute(self) -> Refutation:

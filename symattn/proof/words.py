@@ -1,4 +1,4 @@
-"""The words of a statement as a document shows them: formulas set apart, letters that are typed as formulas."""
+"""Typeset the words of a statement for a document: displayed formulas, and typed letters as formulas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONNECTING = 28  # characters between formulas that are displayed side by side
 
 
 def stated(theorem: Theorem) -> Document:
-    """A theorem that nobody has decided yet: what it says, and no grade."""
+    """Return the document of a theorem before it is decided, without a grade."""
     formulas, words = statement(theorem.says)
     blocks = (
         md.Result("Statement", formulas, (), words),
@@ -42,7 +42,7 @@ def stated(theorem: Theorem) -> Document:
 
 
 def statement(words: Text) -> tuple[tuple[Node, ...], Text]:
-    """A statement as displayed formulas, or as running text."""
+    """Return a statement as displayed formulas and a remainder in words, or as running text."""
     if not words or not isinstance(words[0], Node):
         return (), opened(with_formulas(words))
     parts: list[Node] = []
@@ -57,19 +57,19 @@ def statement(words: Text) -> tuple[tuple[Node, ...], Text]:
 
 
 def unread(words: Text) -> Text:
-    """A statement of which nothing is read: its formulas are words, too."""
+    """Return a statement that is not read at all, with its formulas as plain text."""
     return ("In words, which are not read: ", *(text(part) if isinstance(part, Node) else part for part in words))
 
 
 def several(many: str, one: str, texts: Sequence[Text]) -> tuple[Block, ...]:
-    """Texts as a list under the label for many, or one alone under its own; nothing for none."""
+    """Return texts as a list under the label ``many``, or a single one under ``one``; () for none."""
     if len(texts) < 2:
         return told(one, texts[0]) if texts else ()
     return md.Paragraph((Emph(f"{many}."),)), md.Items(tuple(map(with_formulas, texts)))
 
 
 def told(label: str, words: Text) -> tuple[Block, ...]:
-    """A paragraph behind its label; nothing for no words."""
+    """Return a paragraph that begins with its label; () for no words."""
     if not any(part != "" for part in words):
         return ()
     end = "" if isinstance(words[-1], str) and words[-1].endswith((".", "?")) else "."
@@ -77,7 +77,7 @@ def told(label: str, words: Text) -> tuple[Block, ...]:
 
 
 def opened(words: Text) -> Text:
-    """Words with a capital letter, unless they open with a function or a formula."""
+    """Return words with a capital letter, unless they begin with a function or a formula."""
     opening = words[0] if words else ""
     if not isinstance(opening, str) or not _WORD.match(opening):
         return words
@@ -85,7 +85,7 @@ def opened(words: Text) -> Text:
 
 
 def with_formulas(words: Text) -> Text:
-    """Words in which n_k, p_j and e^{-w} that are typed among them are formulas."""
+    """Return words with n_k, p_j and e^{-w} in them as formulas."""
     out: list[md.Inline] = []
     for part in words:
         if not isinstance(part, str):

@@ -1,8 +1,8 @@
-"""The grade ``coq``: equations of certificates, re-checked for all sizes by the proof assistant Coq.
+"""The grade ``coq``: equations of certificates, checked again for all sizes by the proof assistant Coq.
 
-The theory (``*.v``, which ``theory`` compiles once) defines what an expression means and proves that what it accepts
-by computation is true. ``terms`` writes the sides of an equation in it, ``steps`` adds hints, which Coq checks,
-``readable`` the statement for readers in the notation of ``printing``, with the names that ``sharing`` gives to what
-occurs often, ``folds`` the inductions over tiles, ``inferences`` the other inferences, with ``differing``, ``writing``
-makes files of it all, and ``coq_judges`` has Coq judge them.
+The theory (``*.v``, which ``theory`` compiles once) defines the meaning of an expression and proves that everything it
+accepts by computation is true. ``terms`` writes the sides of an equation as its terms, ``steps`` adds hints, which Coq
+checks, ``readable`` writes the statement for readers in the notation of ``printing``, with names for repeated parts by
+``sharing``, ``folds`` the inductions over tiles, ``inferences`` and ``differing`` the other inferences. ``writing``
+combines all into files, and ``coq_judges`` has Coq judge them.
 """

@@ -1,7 +1,7 @@
-"""Why an inequality holds, in the form in which Coq sees that it is not negative: see ``at_least_0`` in ``Bounding.v``.
+"""Write the gap of an inequality in a form that Coq recognises as nonnegative: see ``at_least_0`` in ``Bounding.v``.
 
-The checker reads signs off forms that are a little wider. So squares are put together, and e^u − 1 − u, or e^u − 1
-with u not negative, stands as e^u − (u + 1), and u besides.
+The checker accepts a few more forms. So equal factors are paired into squares, and e^u − 1 − u, or e^u − 1 with u not
+negative, is written as e^u − (u + 1), plus u.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LESS: Data = ["number", "-1"]
 
 
 def shaped(x: CheckedNode, signs: Signs) -> Data:
-    """Return a form that is nonnegative by its shape, as Coq sees it."""
+    """Return ``x`` in a form that Coq recognises as nonnegative."""
     if x.kind == "product":
         return _squares(x, signs)
     if x.kind == "sum":
@@ -36,7 +36,7 @@ def shaped(x: CheckedNode, signs: Signs) -> Data:
 
 
 def _squares(x: CheckedNode, signs: Signs) -> Data:
-    """A product with equal factors in pairs."""
+    """Return a product with equal factors in pairs."""
     by_form = {y.own_form: y for y in x.below}
     times = Counter(y.own_form for y in x.below)
     pairs = [["product", data(by_form[key]), data(by_form[key])] for key, n in times.items() for _ in range(n // 2)]
@@ -44,7 +44,7 @@ def _squares(x: CheckedNode, signs: Signs) -> Data:
 
 
 def _tangent(x: CheckedNode, signs: Signs) -> Data | None:
-    """e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0, where the rest is not negative."""
+    """Return e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0, in Coq's form if the rest is not negative; else None."""
     seen = signs.above_tangent(x)
     if seen is None:
         return None
@@ -65,7 +65,7 @@ def forced(x: Term) -> Iterator[tuple[tuple[int, ...], Term]]:
 
 
 def forced_to_0(why: Term, free: tuple[int, ...], wanted: Meant) -> tuple[tuple[int, ...], Term]:
-    """Return the wanted term as it occurs in ``why`` over the most sorts. Raises Refused where it does not."""
+    """Return the wanted term as it occurs in ``why`` over the most sorts. Raises Refused if it does not occur."""
     result = [(more, x) for more, x in forced(why) if in_order(x, (*more, *free)) == wanted]
     if not result:
         raise Refused("coq: it says where both sides are equal, which is not seen")
@@ -73,7 +73,7 @@ def forced_to_0(why: Term, free: tuple[int, ...], wanted: Meant) -> tuple[tuple[
 
 
 def unlogged(x: Term, log: int | None, plus: frozenset[int]) -> Term:
-    """As ``unlogged`` in ``Bounding.v``: e^(u + log y) is e^u y, where y is positive by its form."""
+    """Rewrite e^(u + log y) as e^u y if y is positive by its form, as ``unlogged`` in ``Bounding.v``."""
     if x.head == "Exp":
         return _power(x.below[0], log, plus)
     if x.head in ("Add", "Mul", "Sum"):
@@ -99,7 +99,7 @@ def _argument(x: Term, log: int | None, plus: frozenset[int]) -> Term | None:
 
 
 def data(x: CheckedNode) -> Data:
-    """An expression as a certificate holds it."""
+    """Return an expression as stored in a certificate."""
     if x.kind == "number":
         return ["number", str(x.label)]
     if x.kind == "size":

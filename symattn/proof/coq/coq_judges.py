@@ -1,7 +1,7 @@
-"""Coq judges: which of several equations its kernel accepts, and on which axioms they rest.
+"""Have Coq judge lemmas: which its kernel accepts, and on which axioms they rest.
 
-All go to one process of the toplevel, which goes on after what it refuses: loading the real numbers takes most of the
-time of one. What counts is that afterwards its name proves the statement, which is said anew: no definition does.
+All go to one process of the toplevel, which continues after an error: loading the real numbers takes most of the time
+of a single lemma. A lemma counts if its name then proves the statement, which is repeated for this check.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ LIBRARY = frozenset(
         "Classical_Prop.classic",
     }
 )
-"""The axioms of Coq's own library that its real numbers and the theory rest on; there must be no other."""
+"""The axioms of Coq's own library on which its real numbers and the theory rest; there must be no others."""
 _TOGETHER, _END = "_everything", "_everything_told"  # names of theorems begin with a letter
 _LONGEST = 200  # characters of what Coq said last
 SECONDS = 300
-"""Of processor time for one process of Coq. Where they are spent, what it was asked is asked in two halves."""
+"""The limit of processor time for one process of Coq. If it is exceeded, the lemmas are tried again in two halves."""
 
 
 @dataclass(frozen=True)
 class CoqJudgement:
-    """The lemmas that were accepted, by name, the axioms below all of them, and why Coq ended early at others."""
+    """The names of accepted lemmas, the axioms on which they rest, and why Coq ended early at others."""
 
     accepted: frozenset[str] = frozenset()
     axioms: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class CoqJudgement:
 
     @staticmethod
     def joined(every: Sequence[CoqJudgement]) -> CoqJudgement:
-        """All of them as one."""
+        """Combine several judgements into one."""
         return CoqJudgement(
             frozenset().union(*[j.accepted for j in every]),
             tuple(sorted({a for j in every for a in j.axioms})),
@@ -64,19 +64,19 @@ class CoqJudgement:
 
 
 def judged(every: Sequence[Lemma], jobs: int = 1) -> CoqJudgement:
-    """Return Coq's verdicts on the lemmas, whose names differ. Raises InputError where it is not installed."""
+    """Return Coq's verdicts on the lemmas, whose names must differ. Raises InputError if Coq is not installed."""
     folder = theory.compiled()
     requests = [x for x in every if x.text]
     if len({x.name for x in requests}) < len(requests):
         raise InputError("two equations have the same name in Coq; hint: ask for these theorems one by one")
-    dealt = sorted(requests, key=lambda x: len(x.text), reverse=True)  # so that no process gets most of the long ones
+    dealt = sorted(requests, key=lambda x: len(x.text), reverse=True)  # deal out the long ones evenly
     heaps = [dealt[n::jobs] for n in range(jobs) if dealt[n::jobs]]
     with ThreadPoolExecutor(max(1, len(heaps))) as pool:
         return CoqJudgement.joined(list(pool.map(lambda heap: _judged(folder, heap), heaps)))
 
 
 def settled(theorems: Sequence[tuple[str, Sequence[Record]]], jobs: int = 1) -> tuple[list[list[Lemma]], CoqJudgement]:
-    """The lemmas of theorems, each a name and its certificates; what Coq refuses is asked again, with more hints."""
+    """Return the lemmas of theorems (name, certificates) and the verdicts; retry refused ones with more hints."""
     requests = [lemmas(*theorem) for theorem in theorems]
     first = judged([x for each in requests for x in each], jobs)
     refused = {x.name for each in requests for x in each if x.text} - first.accepted
@@ -92,16 +92,16 @@ def settled(theorems: Sequence[tuple[str, Sequence[Record]]], jobs: int = 1) -> 
 
 
 def _judged(folder: Path, every: Sequence[Lemma]) -> CoqJudgement:
-    """Read the toplevel's answer for each; a proof that failed is given up before the next one.
+    """Return the toplevel's verdict on each lemma; a failed proof is aborted before the next one.
 
-    Where Coq ends early, nothing that was told counts: each half is asked anew. The limit on its processor time is the
-    soft one, so that SIGXCPU says that it is spent, and no other clock is read.
+    If Coq ends early, none of its output counts: each half is tried again. The soft limit on processor time is set, so
+    that SIGXCPU reports that it is exceeded, and no other clock is needed.
     """
     ask = ["coqtop", "-q", "-color", "no", "-Q", str(folder), "Symattn"]
     if os.name == "posix":
         ask = ["sh", "-c", 'ulimit -S -c 0 && ulimit -S -t "$0" && exec "$@"', str(SECONDS), *ask]
     try:
-        return _told(ask, every)
+        return _run_coq(ask, every)
     except _Ended as why:
         if len(every) == 1:
             return CoqJudgement(stopped={every[0].name: str(why)})
@@ -110,7 +110,7 @@ def _judged(folder: Path, every: Sequence[Lemma]) -> CoqJudgement:
 
 
 class _Ended(Exception):
-    """Coq ended before it had told everything, and why."""
+    """Raised with the reason why Coq ended before its output was complete."""
 
     def __init__(self, code: int, lines: Sequence[str]) -> None:
         if os.name == "posix" and code == -signal.SIGXCPU:
@@ -121,13 +121,13 @@ class _Ended(Exception):
         super().__init__(f"Coq ended early, by {how}{': ' if last else ''}{last[:_LONGEST]}")
 
 
-def _told(ask: Sequence[str], every: Sequence[Lemma]) -> CoqJudgement:
+def _run_coq(ask: Sequence[str], every: Sequence[Lemma]) -> CoqJudgement:
     """Return the verdicts of one process."""
     with (
         TemporaryDirectory() as here,
         subprocess.Popen(ask, cwd=here, stdin=PIPE, stdout=PIPE, stderr=STDOUT, text=True, encoding="utf-8") as coq,
     ):
-        outcome = _asked(coq, HEAD + "".join(f"{x.text}Abort All.\n{_again(x)}" for x in every))
+        outcome = _asked(coq, HEAD + "".join(f"{x.text}Abort All.\n{_restated(x)}" for x in every))
         result = {m[1] for line in outcome if (m := _CONSTANT.match(line))}
         accepted = sorted(x.name for x in every if auxiliary(x.name, "again") in result)
         if not accepted:
@@ -138,17 +138,17 @@ def _told(ask: Sequence[str], every: Sequence[Lemma]) -> CoqJudgement:
     return CoqJudgement() if axioms is None else CoqJudgement(frozenset(accepted), axioms)
 
 
-def _again(x: Lemma) -> str:
-    """Ask whether the name of a theorem proves its statement, whatever else of that name there is."""
+def _restated(x: Lemma) -> str:
+    """Return commands that check that the name of a theorem proves its statement, whatever it refers to."""
     again = auxiliary(x.name, "again")
     return f"Lemma {again} :{x.proposition} Proof. exact {x.name}. Qed.\nAbort All.\nAbout {again}.\n"
 
 
 def listed(lines: Sequence[str]) -> tuple[str, ...] | None:
-    """The axioms that ``Print Assumptions`` lists in these lines; None where it lists nothing and says of none.
+    """Return the axioms that ``Print Assumptions`` lists in these lines; None if the lines have no such list.
 
-    Each begins a line, and its type follows after a colon or on lines that are indented. What else begins a line, such
-    as "f is assumed to be total", is an assumption too, and stands here as it is printed.
+    Each axiom begins a line; its type follows after a colon or on indented lines. Any other unindented line, such as
+    "f is assumed to be total", is an assumption too, and is returned as printed.
     """
     if "Axioms:" not in lines:
         return () if _CLOSED in lines else None
@@ -157,7 +157,7 @@ def listed(lines: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def _asked(coq: subprocess.Popen[str], text: str) -> list[str]:
-    """The lines that Coq prints of a text, without its prompts."""
+    """Return the lines that Coq prints for a text, without its prompts."""
     assert coq.stdin
     assert coq.stdout
     writing = Thread(target=_write, args=(coq.stdin, f"{text}Check {_END}.\n"))
@@ -175,7 +175,7 @@ def _asked(coq: subprocess.Popen[str], text: str) -> list[str]:
 
 
 def _write(pipe: IO[str], text: str) -> None:
-    """Write what is read, if it is. What was not is dropped here, or it would be written again at the end."""
+    """Write the text to a pipe that may close early; the unread rest is dropped, or closing would write it again."""
     try:
         pipe.write(text)
         pipe.flush()

@@ -1,8 +1,7 @@
-"""Two sides that are not always equal, as a statement for readers: there are sizes and arrays where they differ.
+"""Two sides that are not always equal, as a statement for readers: there are sizes and arrays for which they differ.
 
-Functions of which nothing is known are given first, so the sides differ whatever these are. The arrays are found by
-trying, every entry of one being the same number. That both sides differ there is shown by Coq (``differs`` in
-``Reading.v``).
+Opaque functions are quantified first, so the sides differ whatever these are. The arrays are found by trial, with one
+number for all entries of an array. Coq shows that both sides differ there (``differs`` in ``Reading.v``).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _WORDS = ("There are sizes and arrays for which both sides differ, whatever the 
 
 
 def of_differing(name: str, record: Record) -> Lemma:
-    """The lemma that two sides differ somewhere. Raises Refused where no such arrays are found."""
+    """Return the lemma that two sides differ somewhere. Raises Refused if no such arrays are found."""
     names, sorts, scope, free = free_of(record)
     left, right = (written_term(record[side], sorts, scope, names) for side in ("left", "right"))
     if any(any(images) for _, *images, _ in names.arrays):  # else an array of its own, which it is not
@@ -65,7 +64,7 @@ def _statement(reader: CoqReader, said: Stated, places: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where both sides differ: the number that all entries of an array are, and the indices."""
+    """A place where both sides differ: the number for all entries of each array, and the indices."""
 
     entries: Mapping[int, int]
     at: tuple[int, ...]
@@ -81,7 +80,7 @@ def _proof(reader: CoqReader, result: _Place, sizes: Mapping[int, int]) -> str:
 
 
 def _found(said: Stated, sizes: Mapping[int, int]) -> _Place:
-    """The first place that numbers tell to be one. Raises Refused where none does."""
+    """Return the first place where both sides differ in numbers. Raises Refused if there is none."""
     arrays = list(said.names.arrays.values())
     if len(arrays) > _MANY:
         raise Refused("coq: sides that differ, of many arrays")
@@ -109,7 +108,7 @@ _IS: Mapping[str, Callable[[int, int], bool]] = {
 
 
 def _value(x: Term, env: _Env, sizes: Mapping[int, int], entries: Mapping[int, int]) -> float:
-    """About what a term is, where a function is any number that depends on its arguments alone."""
+    """Return the approximate value of a term, with an arbitrary function of the arguments for each opaque function."""
     if x.head == "Num":
         return x.numbers[0]
     if x.head == "Size":

@@ -1,7 +1,7 @@
 """Folds over tiles, as statements for readers with proofs by the induction of ``Folding.v``.
 
-What the state of a tile is, and what merging makes of two, are definitions in Coq. That the merged state of two tiles
-is the state of both, and what is made of a state at the end, are equations, each accepted as others are.
+The state of a tile and the merge of two states are definitions in Coq. That the merged state of two tiles is the state
+of both, and that the end of a state is the result, are equations, each accepted as others are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class NamedEntry:
-    """The name in Coq of what occurs, and its type."""
+    """The name in Coq of a size, an array or a function, and its type."""
 
     name: str
     type: str
@@ -32,7 +32,7 @@ class NamedEntry:
 
 @dataclass(frozen=True)
 class StatePart:
-    """A part of a state: names and sorts of its indices, and what stands there."""
+    """A part of a state: names and sorts of its indices, and its value."""
 
     indices: tuple[str, ...]
     sorts: tuple[int, ...]
@@ -41,7 +41,7 @@ class StatePart:
 
 @dataclass(frozen=True)
 class Side:
-    """A definition's parts, and names for all that occurs in them."""
+    """The parts of a definition, and a reader that names everything in them."""
 
     reader: CoqReader
     parts: tuple[StatePart, ...]
@@ -73,7 +73,7 @@ def _side_of(record: Record, parts: Sequence[Record], starts: Mapping[str, str])
 
 
 def _over(reader: CoqReader, part: StatePart) -> str:
-    """The places of a part of a state."""
+    """Return the quantifier over the indices of a part of a state."""
     bounds = reader.bounds(zip(part.indices, part.sorts, strict=True))
     return f"forall {' '.join(part.indices)}, {bounds}" if part.indices else ""
 
@@ -83,12 +83,12 @@ def _kept(side: Side) -> list[int]:
 
 
 def _parameters(side: Side) -> str:
-    """The sizes, arrays and functions of a definition, with their types."""
+    """Return the sizes, arrays and functions of a definition, with their types."""
     return " ".join((*typed_arrays(side.reader, side.sizes, _kept(side)), *typed_functions(side.reader)))
 
 
 def _called(side: Side) -> str:
-    """The parameters by name."""
+    """Return the names of the parameters, as arguments."""
     arrays = (side.reader.arrays[k] for k in _kept(side))
     return " ".join((*side.sizes, *arrays, *side.reader.functions.values()))
 
@@ -99,7 +99,7 @@ def _positive_sizes(side: Side) -> str:
 
 
 def _listed(reader: CoqReader, aside: Iterable[str] = ()) -> dict[Key, NamedEntry]:
-    """Return a reader's names, but for the arrays ``aside`` and entries that belong to one of two tiles."""
+    """Return a reader's names, except for the arrays ``aside`` and names that belong to one of two tiles."""
     sorts = {n: sort for sort, n in reader.names.sorts.items()}
     out: dict[Key, NamedEntry] = {
         ("size", sort): NamedEntry(reader.sizes[n], "nat") for n, sort in sorts.items() if not _of_one(sort)
@@ -138,7 +138,7 @@ _WORDS = (
 
 
 def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
-    """The lemma of a fold, with the definitions and the equations that it rests on in its text."""
+    """Return the lemma of a fold; its text includes the definitions and equations that it uses."""
     tile = _side_of(record, record["state"], {str(record["sort"]): "start"})
     merge = _side_of(record, record["merge"], {})
     sides = [
@@ -188,7 +188,7 @@ def _occurring(
 
 
 def _bound(every: Mapping[Key, NamedEntry]) -> tuple[NamedEntry, ...]:
-    """Arrays, and then functions, for the statement."""
+    """Return the arrays and then the functions, for the statement."""
     return tuple(every[key] for kind in ("array", "function") for key in every if key[0] == kind)
 
 
@@ -207,7 +207,7 @@ def _unknown(every: Mapping[Key, NamedEntry]) -> Iterator[str]:
 
 
 def _equation(name: str, free: object, left: object, right: object) -> Stated:
-    """An equation as it stands, nothing simplified, so that it fits the definitions."""
+    """Return an equation without any simplification, so that it fits the definitions."""
     names, sorts, scope, places = free_of({"free": free})
     a, b = (term(read(x, sorts), scope, names) for x in (left, right))
     return Stated(name, names, places, "=", a, b)
@@ -301,11 +301,11 @@ class _FoldWords:
         )
 
     def _every(self, more: Iterable[NamedEntry]) -> str:
-        """The parameters, with what other definitions and equations take."""
+        """Return the parameters, including those of other definitions and equations."""
         return " ".join((_parameters(self.tile), *[f"({x.name} : {x.type})" for x in more]))
 
     def _given(self) -> str:
-        """The parameters of the step by name."""
+        """Return the parameters of the step by name."""
         return " ".join((_called(self.tile), *[x.name for x in self.in_merge]))
 
     def _end(self, n: int, said: Stated) -> str:
@@ -342,7 +342,7 @@ class _FoldWords:
         return auxiliary(self.name, word)
 
     def _applied(self, said: Stated, first: str, second: str) -> str:
-        """The lemma of an equation, of what stands in two tiles, or with no second one of all entries."""
+        """Return the lemma of an equation applied to two tiles or, without a second one, to all entries."""
         reader = reading(said)
         sort = str(self.record["sort"])
         whole = self.tile.reader.sizes[self.tile.split]
@@ -372,7 +372,7 @@ class _FoldWords:
 
 
 def _facts(side: Side, prefix: str, letters: Iterable[str]) -> str:
-    """A pattern for what the definition of a tile says."""
+    """Return an intro pattern for the definition of a tile."""
     inside = _nested([f"{prefix}'{n}" for n in letters])
     for number in reversed(side.numbers):
         inside = f"[{prefix}'{number} {inside}]"
@@ -380,10 +380,10 @@ def _facts(side: Side, prefix: str, letters: Iterable[str]) -> str:
 
 
 def _nested(names: Sequence[str]) -> str:
-    """A pattern for a conjunction."""
+    """Return an intro pattern for a conjunction."""
     return names[0] if len(names) == 1 else f"[{names[0]} {_nested(names[1:])}]"
 
 
 def _split(cases: Sequence[str]) -> str:
-    """A proof of a conjunction."""
+    """Return a proof of a conjunction from proofs of its parts."""
     return reduce(lambda last, case: f"split; [{case} | {last}]", reversed(cases))

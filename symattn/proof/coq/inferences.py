@@ -1,8 +1,8 @@
 """Inferences from equations and bounds, as statements for readers with proofs from the statements of the premises.
 
-What holds of every entry holds of the largest one (``of_largest`` in ``Reading.v``), what one premise assumes another
-may show (``gap``), and equals may be put for equals (``same``). What e^x is gives x as a logarithm, by two bounds. The
-premises and what follows share their names, so that one may be applied to the other.
+What holds for every entry holds for the largest (``of_largest`` in ``Reading.v``), one premise may show what another
+assumes (``gap``), and equal terms may be substituted (``same``). The value of e^x determines x as a logarithm, by two
+bounds. Premises and conclusion share their names, so that a premise can be applied to the conclusion.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from symattn.proof.coq.terms import Names, Term, number, term
 
 @dataclass(frozen=True)
 class _Claim:
-    """The claim of a premise, or of the rule itself; ``why`` is the gap of a bound, ``from_`` a rule's grounds."""
+    """The claim of a premise or of the rule itself; ``why`` is the gap of a bound, ``from_`` the claims of premises."""
 
     said: Stated
     positive: tuple[str, ...]
@@ -36,7 +36,7 @@ class _Claim:
 
 
 def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> writing.Lemma:
-    """The lemma of an inference, with those of its premises in its text; or why there is none."""
+    """Return the lemma of an inference, whose text includes those of its premises; or the reason why there is none."""
     kind = str(record.get("rule", record["kind"]))
     known = _INFERENCES.get(kind)
     if known is None:
@@ -70,7 +70,7 @@ def _claims(name: str, record: Record, names: Names) -> Iterator[_Claim]:
 
 
 def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> _Claim:
-    """Return the claim for the largest entries; it supposes all that the premises do."""
+    """Return the claim for the largest entries, under the assumptions of all premises."""
     premises = [c for n, p in enumerate(record["premises"], 1) for c in _claims(auxiliary(name, f"from_{n}"), p, names)]
     positive = tuple(dict.fromkeys(x for c in premises for x in c.positive))
     _, sorts, scope, free = writing.free_of(conclusion, names)
@@ -92,7 +92,7 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
 
 
 def _whole(claim: _Claim, regroup: bool) -> writing.Lemma:
-    """The lemma of a claim, with those that it rests on before it."""
+    """Return the lemma of a claim, after the lemmas that it uses."""
     said = writing.with_arrays(claim.said, claim.positive, claim.known, claim.rules)
     if claim.why is not None:
         return writing.shown_by(said, claim.why, regroup)
@@ -105,7 +105,7 @@ def _applied(claim: _Claim) -> str:
 
 
 def _substituted(name: str, record: Record, regroup: bool) -> writing.Lemma:
-    """Both sides are one expression, in which equals are put for equals; that they are equal is a hypothesis."""
+    """Return the lemma that both sides, one expression with equal terms for letters, are equal."""
     names, sorts, scope, free = writing.free_of(record["through"])
     left, right, through = (writing.written_term(record[side]["expression"], sorts, scope, names) for side in _SIDES)
     letters: dict[int, tuple[Term, Term]] = {}
@@ -135,14 +135,14 @@ _SIDES = ("left", "right", "through")
 
 
 def _put(x: Term, meant: Mapping[int, Term]) -> Term:
-    """A term with what is meant in the place of letters."""
+    """Return a term with meanings in place of letters."""
     if x.head == "Letter" and x.numbers[0] in meant:
         return renamed(meant[x.numbers[0]], dict(enumerate(x.numbers[1:])))
     return Term(x.head, x.numbers, tuple(_put(y, meant) for y in x.below))
 
 
 def lemmas(theorem: str, certificates: Sequence[Record], regroup: bool = False) -> list[writing.Lemma]:
-    """All equations, signs and inferences of certificates; with ``regroup`` there are hints to put sums in order."""
+    """Return the lemmas of all equations, signs and inferences; with ``regroup``, with hints that reorder sums."""
     every = [(c, e) for c in certificates for e in c.get("equations", ())]
     signs = [(c, e) for c in certificates if c["kind"] == "sign" for e in c["conclusions"]]
     others = [
@@ -159,7 +159,7 @@ def lemmas(theorem: str, certificates: Sequence[Record], regroup: bool = False) 
 
 
 def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> writing.Lemma:
-    """Equal functions of what premises say is equal, or a logarithm: each side is at most the other one."""
+    """Return the lemma of a square or a logarithm: by the premises, each side is at most the other."""
     if any(p["kind"] != "certificate" for p in record["premises"]):
         raise Refused(f"coq: it rests on a step by {record['rule']}, which the theory does not have")
     positive, rules = ([x for p in record["premises"] for x in p[key]] for key in ("positive", "rules"))

@@ -1,4 +1,4 @@
-"""Terms in Coq's notation: names for what occurs, and how expressions are written for readers."""
+"""Write terms in Coq's notation for readers, and name the sizes, arrays and functions in them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GREEK = {"π": "pi", "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta",
 
 
 def identifier(word: str) -> str:
-    """A word as a name in Coq."""
+    """Return a word as an identifier of Coq."""
     plain = "".join(_GREEK.get(c, c) for c in word)
     plain = re.sub(r"[^A-Za-z0-9_]+", "_", plain).strip("_") or "x"
     plain = plain if plain[0].isalpha() else f"x{plain}"
@@ -37,21 +37,21 @@ def identifier(word: str) -> str:
 
 @cache
 def reserved() -> frozenset[str]:
-    """Return the names that mean something to Coq: of its grammar, its library, the theory and the writers.
+    """Return the reserved names: of Coq's grammar, its library, the theory and the writers.
 
-    What else these texts bind has an apostrophe in its name.
+    All other names that these texts bind contain an apostrophe.
     """
     return frozenset(_KEYWORDS | _OF_LIBRARY | _OF_FOLDS | theory.declared())
 
 
 def auxiliary(name: str, what: str) -> str:
-    """A name for what belongs to a theorem. No ``identifier`` has an apostrophe, so no theorem has such a name."""
+    """Return an auxiliary name of a theorem. No ``identifier`` contains an apostrophe, so no theorem has this name."""
     return f"{name}'{what}"
 
 
 @dataclass
 class CoqReader:
-    """Names for what occurs; an index of a sort in ``starts`` is counted from what stands there."""
+    """Names for sizes, arrays and functions; an index of a sort in ``starts`` is counted from the start given there."""
 
     names: Names
     starts: Mapping[int, str] = field(default_factory=dict)
@@ -72,23 +72,23 @@ class CoqReader:
         self.used = used
 
     def index(self, scope: Sequence[str]) -> str:
-        """A name for one more index."""
+        """Return a name for another index."""
         more = (f"i{n}" for n in count(1))
         return next(i for i in chain(_INDICES, more) if i not in scope and i not in self.used)
 
     def scope(self, free: Sequence[int]) -> tuple[str, ...]:
-        """Names for free indices."""
+        """Return names for free indices."""
         scope: tuple[str, ...] = ()
         for _ in free:
             scope = (*scope, self.index(scope))
         return scope
 
     def bounds(self, places: Iterable[tuple[str, int]]) -> str:
-        """The condition that indices, each with its sort, are below their sizes."""
+        """Return the conditions that indices, each with its sort, are below their sizes."""
         return "".join(f"({i} < {self.sizes[s]})%nat -> " for i, s in places)
 
     def see(self, x: Term) -> None:
-        """Note with how many numbers each function is used; 0 is a list."""
+        """Record with how many numbers each function is called; 0 is a list."""
         if x.head == "Fun":
             ones = all(a.head == "One" for a in x.below)
             self.counts.setdefault(x.numbers[0], set()).add(len(x.below) if ones else 0)
@@ -96,14 +96,14 @@ class CoqReader:
             self.see(y)
 
     def takes(self, function: int) -> int:
-        """How many numbers a function takes; 0 is a list of them, as it is for a maximum."""
+        """Return how many numbers a function takes; 0 means a list of them, as for a maximum."""
         if self.names.functions.get("max") == function:
             return 0
         (only, *others) = self.counts.get(function, {0})
         return 0 if others else only
 
     def text(self, x: Term, scope: tuple[str, ...], strength: int = 0) -> str:
-        """A term in Coq's notation, in brackets where what stands around it binds stronger."""
+        """Return a term in Coq's notation, in parentheses if its context binds more strongly."""
         result, own = self._text(x, scope)
         return f"({result})" if own < strength else result
 
@@ -145,7 +145,7 @@ class CoqReader:
         return f"{name} {self._list(x.below, scope)}", 8
 
     def _list(self, arguments: tuple[Term, ...], scope: tuple[str, ...]) -> str:
-        """The list of what a function takes."""
+        """Return the list of a function's arguments."""
         if all(a.head == "One" for a in arguments):
             return f"[{'; '.join(self.text(a.below[0], scope) for a in arguments)}]"
         out = ""
@@ -163,7 +163,7 @@ def _applied(name: str, arguments: Sequence[str]) -> tuple[str, int]:
 
 
 def _own(word: str, used: set[str]) -> str:
-    """A name that nothing else has."""
+    """Return an unused name."""
     plain = identifier(word)
     own = next(w for w in chain([plain], (f"{plain}_{n}" for n in count(2))) if w not in used)
     used.add(own)
@@ -171,22 +171,22 @@ def _own(word: str, used: set[str]) -> str:
 
 
 def typed(reader: CoqReader, array: int) -> str:
-    """The type of an array."""
+    """Return the type of an array."""
     return f"{'nat -> ' * len(reader.names.arities[array])}R"
 
 
 def typed_function(reader: CoqReader, function: int) -> str:
-    """The type of a function."""
+    """Return the type of a function."""
     return f"{'R -> ' * reader.takes(function) or 'list R -> '}R"
 
 
 def typed_arrays(reader: CoqReader, sizes: Iterable[str], arrays: Iterable[int]) -> list[str]:
-    """Sizes and arrays as parameters, with their types."""
+    """Return sizes and arrays as parameters, with their types."""
     lengths = " ".join(sizes)
     groups = [f"({lengths} : nat)"] if lengths else []
     return [*groups, *[f"({reader.arrays[k]} : {typed(reader, k)})" for k in arrays]]
 
 
 def typed_functions(reader: CoqReader) -> list[str]:
-    """Functions as parameters, with their types."""
+    """Return functions as parameters, with their types."""
     return [f"({own} : {typed_function(reader, n)})" for n, own in reader.functions.items()]

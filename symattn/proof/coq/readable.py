@@ -1,12 +1,11 @@
-"""The statement of an equation as a reader expects it: over functions of natural numbers, with all that it supposes.
+"""The statement of an equation as a reader expects it: over functions of natural numbers, with all its assumptions.
 
-It is what Coq's kernel sees to be the same as the equation of terms, so it cannot drift from what was decided. The only
-hands that touch it are this file and ``printing``, which says how terms are written.
+Coq's kernel checks that it is the same as the equation of terms, so it cannot drift from what was decided. Only this
+file and ``printing``, which writes terms, produce it.
 
-The laws that statements suppose: max is the largest of its arguments, log a logarithm, and their like.
-
-A law shows by itself that certain expressions are not negative, so these are no hypotheses of a statement: in their
-place stands what the law says of the function, and ``by_law`` in ``Reading.v`` does the rest.
+Statements assume laws of functions: max is the largest of its arguments, log a logarithm, and so on. A law shows that
+certain expressions are not negative, so these are no hypotheses of a statement: it assumes the law of the function
+instead, and ``by_law`` in ``Reading.v`` derives the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ BOUNDED = ("tanh", "sign", "cos", "sin", "erf")
 
 @dataclass(frozen=True)
 class Supposed:
-    """The supposed laws: ``logarithms``, certain ``laws``, and that maxima are ``attained``."""
+    """The assumed laws: ``logarithms``, certain ``laws``, and that maxima are ``attained``."""
 
     logarithms: bool = False
     laws: frozenset[str] = frozenset()
@@ -51,13 +50,13 @@ class Supposed:
 
 
 def _entries(x: str) -> str:
-    """The list of x at every i."""
+    """Return the list of x for every i."""
     return f"(map (fun i => {x}) (seq 0 d))"
 
 
 @dataclass(frozen=True)
 class Readable:
-    """A statement and its proof in Coq, and what it supposes in words, but for sizes from 1 on."""
+    """A statement and its proof in Coq, and its assumptions in words, except that sizes are at least 1."""
 
     statement: str
     proof: str
@@ -69,13 +68,12 @@ Meant = tuple[tuple[int, ...], Term]
 
 @dataclass(frozen=True)
 class Stated:
-    """``left`` = ``right``, ≤ or < it, at places ``free``.
+    """The statement ``left`` ``relation`` ``right`` for all values of the indices ``free``.
 
     The arrays numbered in ``plus`` are positive, those in ``least`` not negative; ``circles`` are cosines and sines.
     The terms in ``given``, with the sorts of their indices, are assumed not to be negative, those in ``equals`` to be
-    equal, and those in ``lawful`` are not negative by what is ``supposed`` of functions. Both sides are equal only
-    where those in ``only`` are 0: their indices are some of these sorts, the innermost first, and then those of the
-    places.
+    equal, and those in ``lawful`` are not negative by the ``supposed`` laws. Both sides are equal only if the terms in
+    ``only`` are 0: their indices have the sorts given, the innermost first, followed by the free indices.
     """
 
     name: str
@@ -95,7 +93,7 @@ class Stated:
 
     @property
     def sides(self) -> tuple[Term, ...]:
-        """Both."""
+        """Both sides."""
         return self.left, self.right
 
     @property
@@ -105,7 +103,7 @@ class Stated:
 
 
 def readable(said: Stated, proof: str = "") -> Readable:
-    """The statement under its name, and its proof: from the lemma ``name'accepted``, or the one that is given."""
+    """Return the statement under its name, and its proof: ``proof``, or from the lemma ``name'accepted``."""
     reader = reading(said)
     scope = reader.scope(said.free)
     given = list(_suppositions(reader, said))
@@ -130,7 +128,7 @@ def readable(said: Stated, proof: str = "") -> Readable:
 
 
 def reading(*statements: Stated) -> CoqReader:
-    """Names for all that occurs in statements that share theirs."""
+    """Return a reader that names everything in these statements, which share their names."""
     reader = CoqReader(statements[0].names)
     for said in statements:
         for side in (*said.sides, *[x for _, x in (*said.given, *said.lawful, *said.only)]):
@@ -157,7 +155,7 @@ def _words(reader: CoqReader, said: Stated, divides: bool) -> Iterator[str]:
 
 
 def _functions(reader: CoqReader) -> Iterator[tuple[str, str]]:
-    """The functions, and their names in Coq."""
+    """Return the functions with their names in Coq."""
     return ((f, reader.functions[number]) for f, number in reader.names.functions.items())
 
 
@@ -167,7 +165,7 @@ def _arrays(reader: CoqReader) -> str:
 
 
 def _suppositions(reader: CoqReader, said: Stated) -> Iterator[str]:
-    """Sizes are at least 1; which arrays are positive, or not negative, and which are cosines and sines."""
+    """Yield the assumptions: sizes are at least 1, arrays are positive, not negative, cosines and sines, and so on."""
     if reader.sizes:
         yield " -> ".join(f"(0 < {n})%nat" for n in reader.sizes.values())
     for sign, k in (*(("<", k) for k in said.plus), *(("<=", k) for k in said.least)):
@@ -199,7 +197,7 @@ def _assumed(reader: CoqReader, sorts: Sequence[int], words: str, *terms: Term) 
 
 
 def _below(reader: CoqReader, more: Sequence[int], scope: tuple[str, ...]) -> tuple[str, ...]:
-    """Names for indices of these sorts, the innermost first, and then those in scope."""
+    """Return names for indices of these sorts, the innermost first, and then those in scope."""
     for _ in more:
         scope = (reader.index(scope), *scope)
     return scope
@@ -214,7 +212,7 @@ def _only(reader: CoqReader, more: Sequence[int], x: Term, scope: tuple[str, ...
 
 
 def variables(reader: CoqReader) -> str:
-    """The sizes, arrays and functions of a statement, in order."""
+    """Return the sizes, arrays and functions of a statement, in order."""
     return " ".join((*reader.sizes.values(), *reader.arrays.values(), *reader.functions.values()))
 
 

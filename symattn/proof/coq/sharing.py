@@ -1,7 +1,7 @@
 """Name terms that occur often in a long statement: let s := fun i j => … in.
 
-The smallest parts are named first, so that scores, maxima, exponentials and their sums are each written once. Coq puts
-what they stand for in their place before anything is proved, so nobody has to believe that this was done right.
+The smallest parts are named first, so that scores, maxima, exponentials and their sums are each written once. Coq
+substitutes their definitions before anything is proved, so this module need not be trusted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Key = tuple[tuple[int, ...], Term]
 
 @dataclass(frozen=True)
 class Shared:
-    """How names for parts are introduced, the sides with these names, and a reader that knows them."""
+    """The definitions of names for parts, the sides with these names, and a reader that knows them."""
 
     reader: CoqReader
     lets: tuple[str, ...]
@@ -33,7 +33,7 @@ class Shared:
 
 
 def shared(reader: CoqReader, free: Sequence[int], sides: Sequence[Term]) -> Shared:
-    """The sides with names for what occurs in them more than once, where they are long."""
+    """Return the sides, with names for repeated parts if the sides are long."""
     scope = reader.scope(free)
     result = Shared(_copied(reader), (), tuple(sides))
     if sum(len(reader.text(x, scope)) for x in sides) < _LONG:
@@ -51,19 +51,19 @@ def _copied(reader: CoqReader) -> CoqReader:
     return own
 
 
-def _smallest(told: Shared, free: Sequence[int]) -> _Key | None:
-    """The shortest part that occurs more often than what it stands in, and is worth a name."""
-    result = [each for x in told.sides for each in _parts(x, tuple(free), None)]
+def _smallest(named_so_far: Shared, free: Sequence[int]) -> _Key | None:
+    """Return the shortest part that is worth a name and occurs more often than the parts that contain it."""
+    result = [each for x in named_so_far.sides for each in _parts(x, tuple(free), None)]
     times = Counter(key for key, _ in result)
     within = {(key, whole) for key, whole in result if whole is not None and times[whole] == times[key]}
     always = {key for key, _ in within}
-    lengths = {key: len(_text(told.reader, key)) for key, n in times.items() if n > 1 and key not in always}
+    lengths = {key: len(_text(named_so_far.reader, key)) for key, n in times.items() if n > 1 and key not in always}
     worth = [key for key, length in lengths.items() if length >= _WORTH]
     return min(worth, key=lambda key: (lengths[key], str(key)), default=None)
 
 
 def _parts(x: Term, sorts: tuple[int, ...], whole: _Key | None) -> Iterator[tuple[_Key, _Key | None]]:
-    """Everything that could have a name, with what it stands in."""
+    """Yield every part that could have a name, with the part that contains it."""
     if x.head not in _UNNAMED and not x.head.startswith("Is") and x.below[:1] != (_LESS,):
         key = in_order(x, sorts, turns=False)
         yield key, whole
@@ -77,11 +77,11 @@ def _text(reader: CoqReader, key: _Key) -> str:
     return reader.text(x, reader.scope(sorts))
 
 
-def _named(told: Shared, free: Sequence[int], key: _Key) -> Shared:
-    reader = _copied(told.reader)
+def _named(named_so_far: Shared, free: Sequence[int], key: _Key) -> Shared:
+    reader = _copied(named_so_far.reader)
     own = next(w for w in (*_NAMES, *[f"part{n}" for n in range(_MANY)]) if w not in reader.used)
     sorts, x = key
-    order = next(o for side in told.sides for o in _orders(side, tuple(free), len(free), key))
+    order = next(o for side in named_so_far.sides for o in _orders(side, tuple(free), len(free), key))
     array = 1 + max((*reader.arrays, *reader.names.arities), default=0)
     indices = reader.scope(sorts)
     named = dict(zip(order, indices, strict=True))
@@ -90,12 +90,12 @@ def _named(told: Shared, free: Sequence[int], key: _Key) -> Shared:
     line = f"let {own} := {over}{body} in"
     reader.names.arities[array], reader.arrays[array] = tuple(sorts[n] for n in order), own
     reader.used.add(own)
-    sides = tuple(_put(side, tuple(free), key, array, order) for side in told.sides)
-    return Shared(reader, (*told.lets, line), sides)
+    sides = tuple(_put(side, tuple(free), key, array, order) for side in named_so_far.sides)
+    return Shared(reader, (*named_so_far.lets, line), sides)
 
 
 def _orders(x: Term, sorts: tuple[int, ...], free: int, key: _Key) -> Iterator[list[int]]:
-    """For each place of a part, how its indices are ordered there, the outermost first."""
+    """Yield for each occurrence of a part the order of its indices, the outermost first."""
     if x.head not in _UNNAMED and in_order(x, sorts, turns=False) == key:
         bound, at = len(sorts) - free, order_of(x)
         yield sorted(range(len(at)), key=lambda n: at[n] if at[n] >= bound else len(sorts) + bound - at[n])

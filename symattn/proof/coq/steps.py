@@ -1,8 +1,8 @@
 """Hints for Coq: exponents and arguments of functions, written as sums of terms in one order.
 
-Two ways to write an exponent make two letters of it in Coq. So each gets a step to the form of this module, which Coq
-decides as it decides equations; nothing here is believed. Exponents are whole multiples of terms over one common
-denominator, so that e^(x/2) e^(x/2) = e^x is seen.
+Coq takes two spellings of an exponent for two letters. So each gets a step to the form of this module, which Coq
+decides as it decides equations; nothing here is trusted. Exponents are integer multiples of terms over one common
+denominator, so that e^(x/2) e^(x/2) = e^x is recognised.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from symattn.proof.coq.terms import Term, joined, number
 
 _MANY = 300  # terms of a sum
 _ROUNDS = 3  # of regrouping sums
-_DEEP = 5  # sums within each other, of which every order is tried
-_KEPT = 4096  # expressions whose sums of terms are kept
+_DEEP = 5  # the most nested sums of which every order is tried
+_KEPT = 4096  # expressions whose sums of terms are cached
 
 
 @dataclass(frozen=True)
 class CoqStep:
-    """In a scope of sorts, the innermost first, ``old`` is ``new``."""
+    """A hint that ``old`` = ``new`` in a scope of sorts, the innermost first."""
 
     scope: tuple[int, ...]
     old: Term
@@ -53,10 +53,9 @@ def _key(m: _CoqMonomial) -> tuple[tuple[int, ...], list[str]]:
 def steps(
     free: tuple[int, ...], sides: Sequence[Term], positive: frozenset[int], regroup: bool = False
 ) -> list[CoqStep]:
-    """The steps for these sides in the scope ``free``; ``positive`` numbers the arrays that are positive.
+    """Return the steps for these sides in the scope ``free``; ``positive`` numbers the positive arrays.
 
-    With ``regroup`` sums are put in another order where a divisor then cancels (see ``regrouped``). Sides that are
-    written alike need none.
+    With ``regroup``, sums are reordered if a divisor then cancels (see ``regrouped``). Equal sides need no steps.
     """
     if len(set(sides)) == 1:
         return []
@@ -71,7 +70,7 @@ def steps(
 
 
 def _split(scope: tuple[int, ...], x: Term) -> Iterator[CoqStep]:
-    """a / (b c) as (a / b) / c, throughout."""
+    """Yield steps from a / (b c) to (a / b) / c, throughout."""
     for y in x.below:
         yield from _split((x.numbers[0], *scope) if x.binds() else scope, y)
     if x.head == "Div" and x.below[1].head == "Mul":
@@ -106,12 +105,12 @@ def _canonical(
 
 
 def _functions(x: Term) -> frozenset[int]:
-    """The numbers of the functions in a term."""
+    """Return the numbers of the functions in a term."""
     return frozenset(x.numbers[:1] if x.head == "Fun" else ()).union(*map(_functions, x.below))
 
 
 def _shifted(scope: tuple[int, ...], x: Term, common: int, alone: frozenset[int]) -> Iterator[CoqStep]:
-    """e^{a + c} / Σ_j e^{b_j + c} as e^a / Σ_j e^{b_j}, throughout, where c has a function of ``alone`` in it."""
+    """Yield steps from e^{a + c} / Σ_j e^{b_j + c} to e^a / Σ_j e^{b_j}, if c has a function of ``alone`` in it."""
     for y in x.below:
         yield from _shifted((x.numbers[0], *scope) if x.binds() else scope, y, common, alone)
     if x.head != "Div" or x.below[0].head != "Exp" or x.below[1].head != "Sum" or x.below[1].below[0].head != "Exp":
@@ -132,7 +131,7 @@ def _shifted(scope: tuple[int, ...], x: Term, common: int, alone: frozenset[int]
 
 
 def _places(scope: tuple[int, ...], x: Term, divisors: bool) -> Iterator[tuple[tuple[int, ...], Term, bool]]:
-    """Exponents and arguments, the innermost first, and whether it is an exponent; ``divisors`` too if asked for."""
+    """Yield exponents and arguments, the innermost first, and whether each is an exponent; ``divisors`` too if set."""
     for n, y in enumerate(x.below):
         inside = (x.numbers[0], *scope) if x.binds() else scope
         yield from _places(inside, y, divisors)
@@ -141,7 +140,7 @@ def _places(scope: tuple[int, ...], x: Term, divisors: bool) -> Iterator[tuple[t
 
 
 def merged(free: tuple[int, ...], left: Term, right: Term) -> list[CoqStep]:
-    """Steps by which both sides are sums over the one index that their divisors hold, and equal term by term."""
+    """Return steps that make both sides sums over the one index of their divisors, equal term by term."""
     try:
         sums = [_expanded(left), _expanded(right)]
     except Refused:
@@ -168,7 +167,7 @@ def _in_turn(x: _Sum) -> list[tuple[_CoqMonomial, Fraction]]:
 
 
 def _held(m: _CoqMonomial) -> set[tuple[int, int]]:
-    """The bound indices that divisors hold, with their sorts."""
+    """Return the bound indices in divisors, with their sorts."""
     many = len(m.sorts)
     result = {i for f in m.factors if f.head == "Div" for i in free_indices(f) if i < many}
     return {(i, m.sorts[many - 1 - i]) for i in result}
@@ -187,7 +186,7 @@ def _summand(c: Fraction, m: _CoqMonomial, sort: int) -> Term | None:
 
 
 def regrouped(free: tuple[int, ...], side: Term) -> Iterator[CoqStep]:
-    """Steps by which Σ_j Σ_i g_i E_ij / Z_i is Σ_i g_i (Σ_j E_ij) / Z_i, and that is Σ_i g_i where Z_i is Σ_j E_ij."""
+    """Yield steps from Σ_j Σ_i g_i E_ij / Z_i to Σ_i g_i (Σ_j E_ij) / Z_i, and to Σ_i g_i if Z_i is Σ_j E_ij."""
     for _ in range(_ROUNDS):
         try:
             parts = [(c, m, _cancelling(m)) for m, c in _expanded(side).items()]
@@ -215,7 +214,7 @@ def _summed_up(c: Fraction, m: _CoqMonomial, more: Term | None) -> Term:
 
 
 def _cancelling(m: _CoqMonomial) -> tuple[_CoqMonomial, Term | None]:
-    """A monomial without a divisor Z and the sum over j that is Z, and both of them as one factor; itself if none."""
+    """Return a monomial with a divisor Z and the sum over j equal to Z cancelled, and both as one factor."""
     many = len(m.sorts)
     for divisor in (f for f in m.factors if f.head == "Div"):
         ((body, c), *others) = _expanded(divisor.below[1]).items()
@@ -240,7 +239,7 @@ def _keys(terms: Sequence[Term]) -> list[str]:
 
 
 def canonical(x: Term) -> Term:
-    """A term with sums of terms in one order; itself where these are too many."""
+    """Return a term with sums of terms in one order, or unchanged if they have too many terms."""
     try:
         return _written(_expanded(x), 1)
     except Refused:
@@ -267,7 +266,7 @@ def _expanded(x: Term) -> _Sum:
 
 
 def _inverse(x: Term) -> _Sum:
-    """1/x, where x may be a number times a product."""
+    """Return 1/x, where x may be a number times a product."""
     if x.head == "Mul":
         return _product(*map(_inverse, x.below))
     terms = _expanded(x)
@@ -280,7 +279,7 @@ def _inverse(x: Term) -> _Sum:
 
 
 def _collected(terms: Iterable[tuple[_CoqMonomial, Fraction]]) -> _Sum:
-    """The sum of terms, of which some may be multiples of one monomial."""
+    """Return the sum of terms, some of which may be multiples of one monomial."""
     out: dict[_CoqMonomial, Fraction] = {}
     for m, c in terms:
         out[m] = out.get(m, Fraction(0)) + c
@@ -300,14 +299,14 @@ def _product(a: _Sum, b: _Sum) -> _Sum:
 
 
 def _multiplied(m: _CoqMonomial, n: _CoqMonomial) -> _CoqMonomial:
-    """The sums of ``n`` stand within those of ``m``."""
+    """Multiply two monomials; the sums of ``n`` are nested within those of ``m``."""
     left = [moved(f, len(n.sorts)) for f in m.factors]
     right = [moved(f, len(m.sorts), len(n.sorts)) for f in n.factors]
     return _ordered((*m.sorts, *n.sorts), (*left, *right))
 
 
 def moved(x: Term, by: int, above: int = 0) -> Term:
-    """A term with its free indices from ``above`` on moved."""
+    """Return a term with its free indices from ``above`` on shifted."""
     return _reseated(x, lambda i: i + by if i >= above else i, False)
 
 
@@ -322,13 +321,13 @@ def _summed(sort: int, x: _Sum) -> _Sum:
 
 
 def free_indices(x: Term) -> frozenset[int]:
-    """The indices of a term that are not bound in it."""
+    """Return the indices of a term that are not bound in it."""
     return frozenset(_occurring(x))
 
 
 @lru_cache(_KEPT)
 def in_order(x: Term, scope: tuple[int, ...], turns: bool = True) -> tuple[tuple[int, ...], Term]:
-    """A term with its free indices numbered as ``compact`` does in ``Clearing.v``, and their sorts.
+    """Return a term with its free indices numbered as ``compact`` does in ``Clearing.v``, and their sorts.
 
     Without ``turns`` i = j stays as it is written, which readers of terms do not take for j = i.
     """
@@ -337,7 +336,7 @@ def in_order(x: Term, scope: tuple[int, ...], turns: bool = True) -> tuple[tuple
 
 
 def order_of(x: Term) -> list[int]:
-    """The free indices of a term in that order."""
+    """Return the free indices of a term in that order."""
     every = _occurring(x)
     return [i for n, i in enumerate(every) if i not in every[n + 1 :]]
 
@@ -366,7 +365,7 @@ def _ordered(sorts: tuple[int, ...], factors: Sequence[Term]) -> _CoqMonomial:
 
 
 def _contracted(sorts: tuple[int, ...], factors: Sequence[Term]) -> tuple[tuple[int, ...], Sequence[Term]]:
-    """Σ_j [j = i] f(j) as f(i)."""
+    """Rewrite Σ_j [j = i] f(j) as f(i)."""
     for f in factors:
         if f.head == "Is Equal" and min(f.numbers) < len(sorts) and f.numbers[0] != f.numbers[1]:
             p, q = sorted(f.numbers)
@@ -376,7 +375,7 @@ def _contracted(sorts: tuple[int, ...], factors: Sequence[Term]) -> tuple[tuple[
 
 
 def renamed(x: Term, to: Mapping[int, int], turns: bool = True) -> Term:
-    """A term with other numbers for its free indices."""
+    """Return a term with other numbers for its free indices."""
     return _reseated(x, lambda i: to.get(i, i), turns)
 
 
@@ -389,7 +388,7 @@ def _reseated(x: Term, to: Callable[[int], int], turns: bool, depth: int = 0) ->
 
 
 def _written(x: _Sum, common: int) -> Term:
-    """The sum, every coefficient a whole number over ``common``."""
+    """Return the sum, with every coefficient an integer over ``common``."""
     parts = []
     for m, c in _in_turn(x):
         inner = joined("Mul", m.factors)
@@ -403,7 +402,7 @@ def _written(x: _Sum, common: int) -> Term:
 
 
 def is_positive(x: Term, positive: frozenset[int]) -> bool:
-    """As ``positive`` in ``Meaning.v``."""
+    """Return whether a term is positive by its form, as ``positive`` in ``Meaning.v``."""
     if x.head == "Num":
         return x.numbers[0] > 0
     if x.head == "Letter":
@@ -414,5 +413,5 @@ def is_positive(x: Term, positive: frozenset[int]) -> bool:
 
 
 def _sure(x: Term, positive: frozenset[int]) -> bool:
-    """As ``sure`` in ``Accepting.v``: all divisors are positive by their form."""
+    """Return whether all divisors are positive by their form, as ``sure`` in ``Accepting.v``."""
     return (x.head != "Div" or is_positive(x.below[1], positive)) and all(_sure(y, positive) for y in x.below)

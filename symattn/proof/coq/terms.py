@@ -62,14 +62,14 @@ class Term:
 
 
 def number(value: Fraction | int) -> Term:
-    """A rational number."""
+    """Return a rational number."""
     q = Fraction(value)
     top = Term("Num", (q.numerator,))
     return top if q.denominator == 1 else Term("Div", (), (top, Term("Num", (q.denominator,))))
 
 
 def value(x: Term) -> Fraction | None:
-    """The number that a term is; None where it is none."""
+    """Return the number that a term is, or None."""
     if x.head == "Num":
         return Fraction(x.numbers[0])
     if x.head == "Div" and all(y.head == "Num" for y in x.below) and x.below[1].numbers[0]:
@@ -78,7 +78,7 @@ def value(x: Term) -> Fraction | None:
 
 
 def joined(head: str, parts: Sequence[Term]) -> Term:
-    """A sum or a product of several terms, its numbers joined: 1 x is x, 0 x is 0 and x + 0 is x."""
+    """Return a sum or a product of several terms with its numbers combined: 1 x is x, 0 x is 0 and x + 0 is x."""
     numbers = [v for x in parts if (v := value(x)) is not None]
     rest = [x for x in parts if value(x) is None]
     if head == "Add":
@@ -112,7 +112,7 @@ class Names:
         return self.functions.setdefault(name, len(self.functions))
 
     def with_name(self, name: str) -> list[int]:
-        """The numbers of the arrays with this name."""
+        """Return the numbers of the arrays with this name."""
         return [n for key, n in self.arrays.items() if key[0] == name]
 
 
@@ -120,7 +120,7 @@ Scope = tuple[tuple[str, int], ...]  # names of indices with their sorts, the in
 
 
 def term(x: CheckedNode, scope: Scope, names: Names) -> Term:
-    """An expression of a certificate as a term. Raises Refused where Coq has no word for it."""
+    """Return an expression of a certificate as a term. Raises Refused if the theory has no term for it."""
     if x.kind == "number":
         return number(x.label)
     if x.kind == "size":
@@ -179,7 +179,7 @@ def _bound(head: str, x: CheckedNode, scope: Scope, names: Names) -> Term:
 
 
 def _nested(x: CheckedNode) -> CheckedNode:
-    """A maximum over two indices as the largest of the maxima over one, where it is of real numbers alone."""
+    """Return a maximum over two indices as the largest of the maxima over one, if all its entries are real."""
     if x.kind != "bound" or x.below[0].kind != "bound" or any(y.kind == "masked" for y in x.below[0].all()):
         return x
     inside = _nested(x.below[0])
@@ -187,7 +187,7 @@ def _nested(x: CheckedNode) -> CheckedNode:
 
 
 def _argument(x: CheckedNode, scope: Scope, names: Names) -> Term:
-    """An argument of a function: a number, or one for each index of a sort."""
+    """Return an argument of a function: a number, or one for each index of a sort."""
     if x.kind == "bound":
         return _bound("Over", x, scope, names)
     return Term("One", (), (_element(x, scope, names),))
@@ -206,7 +206,7 @@ def _element(x: CheckedNode, scope: Scope, names: Names) -> Term:
 
 
 def circles(rules: Sequence[Sequence[str]], names: Names) -> list[tuple[int, int]]:
-    """The pairs of arrays that are cosine and sine of the same angles, at the same permutations."""
+    """Return the pairs of arrays that are cosine and sine of the same angles, at the same permutations."""
     keys: Mapping[int, tuple[Any, ...]] = {n: key for key, n in names.arrays.items()}
     result = []
     for cosine, sine in rules:

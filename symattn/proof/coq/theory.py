@@ -30,7 +30,7 @@ INSTALL = "coqc is not found, so nothing is graded coq; hint: apt install coq li
 
 @cache
 def version() -> str:
-    """The version of Coq, such as 8.16.1; empty where it is not installed."""
+    """Return the version of Coq, such as 8.16.1; empty if it is not installed."""
     if shutil.which("coqc") is None:
         return ""
     result = subprocess.run(["coqc", "--print-version"], capture_output=True, text=True, check=False)
@@ -39,7 +39,7 @@ def version() -> str:
 
 @cache
 def declared() -> frozenset[str]:
-    """The names that the theory declares, those of constructors and fields too."""
+    """Return the names that the theory declares, including constructors and fields."""
     texts = [(SOURCE / f"{name}.v").read_text(encoding="utf-8") for name in FILES]
     groups = [group for text in texts for group in _GROUPS.findall(text)]
     return frozenset(w for text in texts for w in _DECLARED.findall(text)) | frozenset(
@@ -48,7 +48,7 @@ def declared() -> frozenset[str]:
 
 
 def compiled() -> Path:
-    """The folder of the compiled theory, for ``-Q``. Raises InputError where Coq refuses it, or is not there."""
+    """Return the folder of the compiled theory, for ``-Q``. Raises InputError if Coq refuses it or is missing."""
     if not version():
         raise InputError(INSTALL)
     key = kept.digest([version(), *[(SOURCE / f"{name}.v").read_text(encoding="utf-8") for name in FILES]])

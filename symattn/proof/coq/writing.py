@@ -47,7 +47,7 @@ class Lemma:
 
 
 def lemma_of(said: Stated, result: Readable, before: Iterable[Lemma] = (), shown: str = "") -> Lemma:
-    """The lemma of a statement, after those that it rests on and what is ``shown``."""
+    """Return the lemma of a statement, after the lemmas that it uses and the text ``shown``."""
     text = "".join((*[x.text for x in before], shown, f"{result.statement}\n{result.proof}\n"))
     alike = said.left == said.right
     empty = alike and str(said.left) == "(Num 0)"
@@ -55,7 +55,7 @@ def lemma_of(said: Stated, result: Readable, before: Iterable[Lemma] = (), shown
 
 
 def lemma(name: str, equation: Record, rules: Sequence[Any], positive: Sequence[str], regroup: bool = False) -> Lemma:
-    """An equation of a certificate; ``rules`` are the pairs (cos, sin), ``positive`` the arrays that are positive."""
+    """Return an equation of a certificate; ``rules`` are the pairs (cos, sin), ``positive`` the positive arrays."""
     names, sorts, scope, free = free_of(equation)
     try:
         left, right = (term(x, scope, names) for x in simplified(equation, sorts, positive))
@@ -69,7 +69,7 @@ def lemma(name: str, equation: Record, rules: Sequence[Any], positive: Sequence[
 
 
 def bound(name: str, sign: Record, conclusion: Mapping[str, object], regroup: bool = False) -> Lemma:
-    """An inequality that a certificate of a sign concludes."""
+    """Return an inequality that a certificate of a sign concludes."""
     try:
         said, why = bounded(name, sign, conclusion, Names())
     except (Refused, Rejected) as reason:
@@ -118,14 +118,14 @@ def _entries(name: str, results: Iterable[tuple[str, Meant]], names: Names) -> l
 
 
 def with_arrays(said: Stated, positive: Sequence[str], known: Iterable[str], rules: Sequence[Sequence[str]]) -> Stated:
-    """With what is said of the arrays: which are positive, not negative, or cosines and sines."""
+    """Return ``said`` with the declarations of its arrays: positive, not negative, or cosines and sines."""
     least = tuple(n for k, n in said.names.arrays.items() if array_of(k[0]) in known and k[0] not in positive)
     plus, pairs = _named(said.names, positive), tuple(circles(rules, said.names))
     return replace(said, plus=plus, least=least, circles=pairs)
 
 
 def shown_by(said: Stated, why: Term, regroup: bool) -> Lemma:
-    """The lemma of a bound whose sides differ by ``why``."""
+    """Return the lemma of a bound whose sides differ by ``why``."""
     gap = Term("Add", (), (said.right, Term("Mul", (), (number(-1), said.left))))
     plus = frozenset(said.plus)
     seen = unlogged(why, said.names.functions.get("log"), plus)
@@ -133,12 +133,12 @@ def shown_by(said: Stated, why: Term, regroup: bool) -> Lemma:
 
 
 def written_term(data: object, sorts: Mapping[str, str], scope: Scope, names: Names) -> Term:
-    """An expression of a certificate, simplified, as a term."""
+    """Return an expression of a certificate, simplified, as a term."""
     return term(Simplifying(frozenset())(read(data, sorts)), scope, names)
 
 
 def free_of(x: Record, names: Names | None = None) -> tuple[Names, dict[str, str], Scope, tuple[int, ...]]:
-    """Names for an equation, the sorts of its free indices, and these as a scope and by number."""
+    """Return names for an equation, the sorts of its free indices, and these as a scope and by number."""
     names = names or Names()
     sorts = {str(name): str(sort) for name, sort in x["free"]}
     scope = tuple((i, names.sort(sort)) for i, sort in sorts.items())
@@ -161,7 +161,7 @@ def _named(names: Names, words: Sequence[str]) -> tuple[int, ...]:
 
 
 def equated(said: Stated, regroup: bool) -> Lemma:
-    """The lemma of an equation."""
+    """Return the lemma of an equation."""
     return _lemma(said, "accepts", steps(said.free, said.sides, frozenset(said.plus), regroup), regroup)
 
 
@@ -192,7 +192,7 @@ def _computed(name: str, message: str) -> str:
 
 
 def _whole(said: Stated, shown: str) -> Lemma:
-    """The text of a lemma, from its sides to the statement for readers."""
+    """Return the text of a lemma, from its sides to the statement for readers."""
     result = readable(said)
     both = zip(("left", "right"), said.sides, strict=True)
     sides = "".join(f"Definition {auxiliary(said.name, side)} := {x}.\n" for side, x in both)
@@ -201,7 +201,7 @@ def _whole(said: Stated, shown: str) -> Lemma:
 
 
 def simplified(equation: Record, sorts: Mapping[str, str], positive: Sequence[str]) -> tuple[CheckedNode, CheckedNode]:
-    """Both sides by the rules of ``checker_simplifying``: Coq knows none for roots, logarithms and permutations."""
+    """Return both sides simplified by ``checker_simplifying``: the theory has no rules for roots and permutations."""
     simplify = Simplifying(frozenset(map(str, positive)))
     left, right = (simplify(read_means(equation[side], sorts)) for side in ("left", "right"))
     return sides(left, right, sorts)

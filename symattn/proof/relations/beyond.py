@@ -1,8 +1,8 @@
-"""Numbers and sizes beyond those that a relation names, where a bound that holds of small ones alone is seen to fail.
+"""Numbers and sizes beyond those that a relation names, which refute a bound that holds only for small ones.
 
-``sⱼ ≤ 35`` holds of small entries, ``Σⱼ pⱼ² ≥ 1/6`` of up to six keys, ``n² ≤ 64`` up to eight. So entries are drawn
-that are 0 throughout, or but for one row, large, or around the printed numbers; and sizes are taken past these
-numbers, past what they are one part of, and past their squares and exponentials.
+``sⱼ ≤ 35`` holds for small entries, ``Σⱼ pⱼ² ≥ 1/6`` for up to six keys, ``n² ≤ 64`` up to n = 8. So entries are drawn
+that are all 0, 0 except in one row, large, or around the printed numbers; and sizes are taken past these numbers, past
+their reciprocals, and past their squares and exponentials.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from symattn.proof.relations.glossary import Glossary, LetterDefinition
 from symattn.proof.relations.random_arrays import mentions
 from symattn.proof.statement import Declared
 
-_BITS = 4096  # of balls around such numbers: e^(−2000) beside 1 is seen
+_BITS = 4096  # of balls around such numbers: enough to see e^(−2000) next to 1
 _FEW = 256  # of balls around numbers of moderate size, where they are many
-_LARGEST = 1150  # a size that is tried, where nothing has more than one axis
+_LARGEST = 1150  # the largest size if no array has more than one axis
 _ENTRIES = 2 * _LARGEST  # of one array
-_SMALL = 12  # and where something has
+_SMALL = 12  # the largest size otherwise
 _ALWAYS = 9  # a size beyond those of the other draws
-_ENDS = 2  # sizes that are tried for each sort, from each end of those that the numbers ask for
+_ENDS = 2  # sizes tried for each sort, from each end of those that the numbers suggest
 _LARGE = 1000
 _AROUND = 16  # draws around numbers, two for each
 _POWER = 7  # of e, among sizes
@@ -34,14 +34,14 @@ _POWERS = 50  # of e, among entries
 
 
 class Zero(Drawn):
-    """Entries that are 0, or 1 where they are positive."""
+    """Draws of entries that are 0, or 1 if they must be positive."""
 
     def _entry(self, random: Random, low: int) -> Fraction:
         return Fraction(max(low, 0))
 
 
 class OneRow(Drawn):
-    """The first row is 1, and all others 0, or 1 where entries are positive; of a vector, the first entry."""
+    """Draws with 1 in the first row (of a vector, the first entry) and 0, or 1 if entries are positive, elsewhere."""
 
     def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
         if not lengths:
@@ -51,7 +51,7 @@ class OneRow(Drawn):
 
 
 class Large(Drawn):
-    """Entries up to a thousand, of both signs, or a few of them beside small ones."""
+    """Draws of entries up to a thousand, of both signs, or of a few such entries among small ones."""
 
     def _entry(self, random: Random, low: int) -> Fraction:
         size = random.choice((1, 10, 100, _LARGE) if self.seed % 2 else (_LARGE,))
@@ -59,7 +59,7 @@ class Large(Drawn):
 
 
 class Neighbourhood(Drawn):
-    """Entries around one of the printed numbers, its multiples and parts: of both signs, or positive."""
+    """Draws of entries around one of the printed numbers, its multiples and parts: of both signs, or positive."""
 
     numbers: tuple[Fraction, ...] = ()
 
@@ -72,7 +72,7 @@ class Neighbourhood(Drawn):
 
 
 def printed_numbers(every: Iterable[Node], glossary: Glossary) -> tuple[Fraction, ...]:
-    """The numbers that stand in formulas, and in those that define their letters, and about their powers of e; neither
+    """Return the numbers in formulas and in the definitions of their letters, and their exponentials, rounded; neither
     0 nor 1."""
     bodies = [d.body for d in glossary.defined.values() if isinstance(d, LetterDefinition)]
     spoken = [meaning.body for meaning in glossary.spoken.values()]
@@ -83,8 +83,8 @@ def printed_numbers(every: Iterable[Node], glossary: Glossary) -> tuple[Fraction
 
 
 def worlds(declared: Declared, numbers: tuple[Fraction, ...], flat: bool) -> Iterator[Drawn]:
-    """Zero, large and near the numbers, at two sizes; then each sort past the numbers, the others at 2: far past them
-    where all is ``flat``, with one axis at most."""
+    """Yield draws of zeros, large entries and entries near the numbers, at two sizes; then each sort past the numbers,
+    the others at 2: far past them if everything is ``flat``, with one axis at most."""
     sorts = declared.sorts()
     for turn in ((3, 2), (2, 3)):
         there = {sort: turn[n % 2] for n, sort in enumerate(sorts)}
@@ -103,12 +103,12 @@ def worlds(declared: Declared, numbers: tuple[Fraction, ...], flat: bool) -> Ite
 
 
 def bits(world: Drawn) -> int:
-    """How precise balls are there."""
+    """Return the precision of balls for these draws, in bits."""
     return _FEW if max(world.sizes.values(), default=0) >= _ALWAYS else _BITS
 
 
 def is_flat(every: Iterable[Node], glossary: Glossary) -> bool:
-    """Return whether no array has more than one axis, and nothing is differentiated or left to code."""
+    """Return whether no array has more than one axis, and nothing is differentiated or defined by code."""
     result = [*glossary.defined.values(), *glossary.families.values(), *glossary.functions.values()]
     bodies = [d.body for d in result if isinstance(d, LetterDefinition)]
     whole = tuple(every)
@@ -122,7 +122,7 @@ def is_flat(every: Iterable[Node], glossary: Glossary) -> bool:
 
 
 def _sizes(numbers: Iterable[Fraction], largest: int) -> list[int]:
-    """Sizes past 9, past each number, what it is one part of, its square and its exponential."""
+    """Return sizes past 8 and past each number, its reciprocal, its square and its exponential."""
     past = {Fraction(_ALWAYS - 1)}
     for x in numbers:
         past |= {x, 1 / x, x * x, Fraction(exp(min(float(x), _POWER)))}

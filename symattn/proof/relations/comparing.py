@@ -1,4 +1,4 @@
-"""Decide whether a link of a chain holds in numbers: in balls as far as they tell, else in exact numbers."""
+"""Decide whether a link of a chain holds for given numbers: in balls, or in exact numbers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from symattn.proof.statement import Numbers, Pair
 
 _CLOSER = 2**16  # bits, where two sides of a strict inequality are nearly equal
 _SMALL = 2.0**-80  # numbers below it may be rounding
-_WIDE = 2.0**-40  # balls wider than this, for numbers of size 1, tell nothing
+_WIDE = 2.0**-40  # balls wider than this, for numbers of size 1, decide nothing
 
 
 class FalseStep(AssertionError):
-    """A document says what is not so, or what cannot be read: a defect of symattn."""
+    """Raised for a relation of a document that is false or cannot be read: a defect of symattn."""
 
 
 class Closer(Undecided):
-    """Two numbers are nearer to each other than their balls are wide."""
+    """Raised when two balls overlap and cannot be told apart."""
 
 
 class NotRead(FalseStep):
@@ -33,16 +33,16 @@ class NotRead(FalseStep):
 
 
 def compared(compiled: Compiled, every: Sequence[Link], world: Numbers, closer: int = _CLOSER) -> list[float]:
-    """How near each link comes to equality in these numbers (see ``nearness``).
+    """Return how near each link comes to equality for these numbers (see ``nearness``).
 
-    Raises FalseStep unless every link holds, as far as the balls tell. Where two sides of a strict inequality are
-    nearly equal they are looked at with ``closer`` bits; with none, Closer is raised.
+    Raises FalseStep if the balls refute a link. If two sides of a strict inequality are nearly equal, compute them
+    again with ``closer`` bits; with 0 bits, raise Closer.
     """
     return [_near(compiled, link, world, stated, closer) for link, stated in _stated(compiled, every, world)]
 
 
 def compared_if_finite(compiled: Compiled, every: Sequence[Link], world: Numbers) -> None:
-    """As ``compared`` without a closer look, of sides that are all numbers there; of others nothing is asked."""
+    """Compare as ``compared`` with ``closer=0`` if all sides are finite balls; otherwise do nothing."""
     read = list(_stated(compiled, every, world))
     entries = (x for _, stated in read for both in stated for side in both for x in side.entries.flat)
     if all(hasattr(x, "rad") and x.is_finite() for x in entries):
@@ -77,13 +77,12 @@ def _holds_or_looks_closer(
             again = compiled.stated(link, world)
             try:
                 return all(holds(a, link.sign, b) for a, b in again)
-            except Closer:  # as near as this, two numbers are taken for equal, and nothing is shown
+            except Closer:  # numbers this near are taken for equal, so a strict inequality is not shown
                 return False
 
 
 def nearness(left: Any, right: Any) -> Iterator[float]:
-    """|x − y| over the larger of |x| and |y|, for each pair of entries that is not 0 and 0; 0 for what is 0 beside a
-    printed 0. Entries that are no balls say nothing."""
+    """Yield |x − y| over the larger of |x| and |y| for each pair of balls that are not both nearly 0."""
     a, b = np.broadcast_arrays(left.entries, right.entries)
     for x, y in zip(a.flat, b.flat, strict=True):
         if hasattr(x, "rad") and hasattr(y, "rad"):
@@ -99,7 +98,7 @@ def holds(left: Any, sign: str, right: Any) -> bool:
 
 
 def _infinite_holds(x: object, sign: str, y: object) -> bool:
-    """The order of ±∞, and NaN, which is equal to itself here and has no order."""
+    """Return whether the relation holds with ±∞ or NaN, which here is equal to itself and has no order."""
     if "nan" in (str(x), str(y)):
         return sign == "=" and str(x) == str(y)
     return bool(COMPARED[sign](x, y))

@@ -1,5 +1,5 @@
-"""A printed relation as a function of the arrays that it is about, which the prover and the search run as they run
-those of theorems."""
+"""Compile a printed relation into a function of its arrays, which the prover and the search run as they run the
+functions of theorems."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.notation import Node, Relation
 from symattn.proof.prover import unsimplified
 from symattn.proof.relations.glossary import Glossary, spelt
-from symattn.proof.relations.part_values import Several, Unread, Value, beside, spread
+from symattn.proof.relations.part_values import Several, Unread, Value, filled, spread
 from symattn.proof.relations.reader import Reader
 from symattn.proof.statement import Declared, Letters, Numbers, Pair, fitting, run, sorts_in
 
-_HIDDEN = "_unit"  # a letter that no formula has, so that there is an array to ask for its kind
+_HIDDEN = "_unit"  # a letter that no formula has: some array must reveal its kind
 
 
 @dataclass(frozen=True)
 class Link:
-    """Two neighbours in a chain, and the sign between them."""
+    """Two neighbouring sides in a chain, and the sign between them."""
 
     left: Node
     sign: str
@@ -36,14 +36,14 @@ class Link:
 
 
 def links(relation: Relation) -> list[Link]:
-    """a = b ≤ c as a = b and b ≤ c."""
+    """Return the links of a chain: a = b and b ≤ c for a = b ≤ c."""
     sides = [("", relation.first), *relation.rest]
     return [Link(a, sign, b) for (_, a), (sign, b) in pairwise(sides)]
 
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """Formulas of a section that become functions; ``sized`` are the sizes for which a formula is written out."""
+    """A compiler of the formulas of a section; ``sized`` holds the sizes for which a formula is written out."""
 
     glossary: Glossary
     sized: Mapping[str, int]
@@ -61,11 +61,11 @@ class Compiled:
         )
 
     def sides(self, pairs: Sequence[tuple[Node, Node]], bounds: bool = False) -> Callable[..., Any]:
-        """The function that gives the two arrays of each pair."""
+        """Return the function that gives the two arrays of each pair."""
         return self.function(lambda reader: [both for a, b in pairs for both in sides_of(reader, a, b, bounds)])
 
     def gaps(self, pairs: Sequence[tuple[Node, Node]], gaps: Sequence[Node]) -> Callable[..., Any]:
-        """The function that gives ``gaps``, each with the axes of its pair."""
+        """Return the function that gives ``gaps``, each with the axes of its pair."""
 
         def work(reader: Reader) -> list[Any]:
             result = []
@@ -78,7 +78,7 @@ class Compiled:
         return self.function(work)
 
     def entries(self, formulas: Sequence[Node]) -> tuple[tuple[Expression, ...], ...]:
-        """Formulas in letters, place by place, before any simplification."""
+        """Return formulas in letters, place by place, before any simplification."""
 
         def work(reader: Reader) -> list[Any]:
             result = [reader.one(x) for x in formulas]
@@ -86,7 +86,7 @@ class Compiled:
             return [spread(x, letters, max(y.rank for y in result)) for x in result]
 
         first, *others = run(self.function(work), self.declared, Letters())
-        arrays = [beside(x, first) for x in (first, *others)]
+        arrays = [filled(x, first) for x in (first, *others)]
 
         def at(places: object) -> tuple[Expression, ...]:
             return tuple(as_number(x.at(places)) for x in arrays)
@@ -94,7 +94,7 @@ class Compiled:
         return tuple(unsimplified(partial(at, places)) for places in arrays[0].places())
 
     def argument(self, key: str) -> str:
-        """The name of the argument that holds a letter."""
+        """Return the name of the argument for a letter."""
         word = spelt(key)
         return f"{word}_" if word in self._sorts else word
 
@@ -113,7 +113,7 @@ class Compiled:
         return " ".join(map(sized, shape.split()))
 
     def function(self, work: Callable[[Reader], object]) -> Callable[..., Any]:
-        """The function of the declared arrays that ``work`` makes of a reader."""
+        """Return a function of the declared arrays that runs ``work`` on a reader of them."""
         declared = self.declared
         names = [*declared.arrays, *declared.permutations, *declared.sorts()]
 
@@ -131,7 +131,7 @@ class Compiled:
         return function
 
     def stated(self, link: Link, world: Numbers) -> list[Pair]:
-        """The two arrays of a link in these numbers, where what was read before for any other link is read once."""
+        """Return the two arrays of a link for these numbers; the reader, with its cache, is shared by all links."""
         key = self, world.balls, flint.ctx.prec
         reader = world.readers.get(key)
         if reader is None:
@@ -148,15 +148,15 @@ def _read(work: Callable[[Reader], object], reader: Reader) -> Any:
 
 
 def _as_matrix(arrays: Mapping[str, Any], order: object, length: object) -> Any:
-    """P with P x = x[order]."""
+    """Return the matrix P with P x = x[order]."""
     xp = next(iter(arrays.values())).__array_namespace__()
     places = xp.arange(length)
     return xp.where(places[:, None] == places[None, :], xp.asarray(1), xp.asarray(0))[order]
 
 
 def sides_of(reader: Reader, left: Node, right: Node, bounds: bool = False) -> Iterator[tuple[Any, Any]]:
-    """The two sides of an equation as arrays of one shape. Raises Unread where their shapes or letters differ; one of
-    ``bounds`` may have fewer indices than what it bounds."""
+    """Yield the two sides of a relation as arrays of one shape. Raises Unread if their shapes or letters differ; with
+    ``bounds``, one side may have fewer indices than the other."""
     x, y = reader.side(left), reader.side(right)
     alike = reader.glossary.alike
     if alike and isinstance(x, Several) and isinstance(y, Several):
@@ -173,7 +173,7 @@ def sides_of(reader: Reader, left: Node, right: Node, bounds: bool = False) -> I
 
 
 def _aligned(x: Value, y: Value, left: Node, right: Node, bounds: bool, infinite: bool = False) -> tuple[Any, Any]:
-    """Both arrays of one shape; those that may be ``infinite`` are left to broadcasting, as 0 · ∞ is NaN."""
+    """Return both arrays in one shape; arrays that may be ``infinite`` are left to broadcasting, as 0 · ∞ is NaN."""
     within = bounds and (set(x.letters) < set(y.letters) or set(y.letters) < set(x.letters))
     if set(x.letters) != set(y.letters) and x.letters and y.letters and not within:
         raise Unread(f"the sides have the free indices {x.letters} and {y.letters}")
@@ -189,21 +189,21 @@ def _aligned(x: Value, y: Value, left: Node, right: Node, bounds: bool, infinite
     rank = max(x.rank, y.rank)
     a, b = spread(x, letters, rank), spread(y, letters, rank)
     if x.rank != y.rank or set(x.letters) != set(y.letters):
-        return (a, b) if infinite else (beside(a, b), beside(b, a))
+        return (a, b) if infinite else (filled(a, b), filled(b, a))
     if tuple(a.shape) != tuple(b.shape):
         raise Unread("the sides have different shapes")
     return a, b
 
 
 def _flat(x: Value, other: Value, side: Node) -> Value:
-    """A printed row of entries beside a vector is that vector."""
+    """Return a printed row of entries as a vector if the other side is a vector."""
     if x.rank == 2 and other.rank == 1 and isinstance(side, nt.Matrix) and len(side.rows) == 1:
         return Value(x.array[..., 0, :], x.letters, 1, other.row)
     return x
 
 
 def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> Glossary:
-    """The glossary with the given arrays alone that the relation is about, so that no other size is searched."""
+    """Return the glossary with only the given arrays that the relation is about, so that no other size is searched."""
     compiled = Compiled(glossary, sized)
     letters: set[str] = set()
     sorts: set[str] = set()

@@ -1,6 +1,6 @@
-"""How a printed relation follows for all sizes: from a proof, or by a rule from proofs.
+"""Prove printed relations for all sizes: directly, or by a rule from proved premises.
 
-Each way is a certificate, which the checker accepts or not: nothing is shown by what was only done here.
+Each way yields a certificate, and counts only if the checker accepts it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SMALLER = {"≤": False, "<": False, "≥": True, ">": True}  # sign → whether
 
 @dataclass(frozen=True)
 class ProvedRelation:
-    """A relation that is proved: under which hypotheses, in words, and what its certificates are made of."""
+    """A proved relation: its hypotheses in words, and the proofs and premises of its certificates."""
 
     needed: tuple[str, ...] = ()
     by: tuple[Proof | Premise, ...] = field(default=(), compare=False)
@@ -47,10 +47,10 @@ class ProvedRelation:
 
 @dataclass(frozen=True)
 class _Proving(Identity):
-    """An identity of which a proof alone is wanted: where there is none, the search is left to numbers.
+    """An identity that is only to be proved: without a proof, no counterexample is searched for.
 
-    ``looked``: numbers were looked at before, and none speaks against it. Else, as means run through all outcomes,
-    they are looked at once.
+    ``looked``: numbers were tried before, and none refutes it. Otherwise one case is tried, as means run through all
+    outcomes.
     """
 
     looked: bool = False
@@ -66,7 +66,7 @@ class _Proving(Identity):
 
 
 def equations(compiled: Compiled, every: Sequence[Link], signs: Mapping[Node, Node]) -> Iterator[ProvedRelation | None]:
-    """How each equation is shown: from the side before, or from the first, where those before it lead from there."""
+    """Yield the proof of each equation, from the side before it or, by the equations before it, from the first side."""
     first, before = every[0].left, list[Proof | Premise]()
     absolute = _absolute(compiled, signs)
     for link in every:
@@ -104,14 +104,14 @@ def _certified(step: Concluded, needed: tuple[str, ...] = ()) -> ProvedRelation 
 
 @dataclass(frozen=True)
 class _Absolute:
-    """The terms that stand for |x| in proofs, and why they are equal."""
+    """The terms that replace |x| in proofs, and the proofs that they are equal."""
 
     forms: Mapping[Node, Node] = field(default_factory=dict)
     by: tuple[Proof | Premise, ...] = ()
 
 
 def _absolute(compiled: Compiled, signs: Mapping[Node, Node]) -> _Absolute:
-    """|x| = g where x² = g², and g is never negative by its form."""
+    """Prove |x| = g by x² = g², where g is never negative by its form."""
     zero, forms, by = nt.node(0), dict[Node, Node](), list[Proof | Premise]()
     for x, g in signs.items():
         same, sign = _equal(compiled, x * x, g * g), by_gap(compiled, zero, g, g, False)
@@ -127,7 +127,7 @@ _NO_BARS = _Absolute()
 
 
 def _equal(compiled: Compiled, left: Node, right: Node, absolute: _Absolute = _NO_BARS) -> ProvedRelation | None:
-    """How the equation is shown. Raises FalseStep where it is refuted."""
+    """Return a proof of the equation, or None. Raises FalseStep if it is refuted."""
     if isinstance(left, nt.At) and (result := _instance(compiled, left, right)):
         return result
     sides = compiled.sides([(left, right)])
@@ -143,7 +143,7 @@ def _equal(compiled: Compiled, left: Node, right: Node, absolute: _Absolute = _N
 
 
 def _needed(proofs: Iterable[Proof], more: Iterable[Words] = ()) -> tuple[str, ...]:
-    """Return the suppositions, and the conditions for both sides to be defined, in words."""
+    """Return the assumptions, and the conditions for both sides to be defined, in words."""
     every = chain(more, *map(demanded, proofs))
     return tuple(dict.fromkeys("".join(text(w) if isinstance(w, Node) else str(w) for w in h) for h in every))
 
@@ -151,7 +151,7 @@ def _needed(proofs: Iterable[Proof], more: Iterable[Words] = ()) -> tuple[str, .
 def _without_bars(
     compiled: Compiled, sides: tuple[Node, Node, Node, Node], absolute: _Absolute
 ) -> ProvedRelation | None:
-    """x = x′ = y′ = y, where x′ and y′ are x and y with |z| in another form."""
+    """Prove x = x′ = y′ = y, where x′ and y′ are x and y with another form of |z|."""
     left, a, b, right = sides
     inner = _equal(compiled, a, b)
     if not inner:
@@ -166,13 +166,13 @@ def _without_bars(
 def _from(
     compiled: Compiled, rule: str, printed: tuple[Node, Node], premise: tuple[Node, Node]
 ) -> ProvedRelation | None:
-    """Return the conclusion of a rule from one equation, if that is shown."""
+    """Return the conclusion of a rule from one equation, if that equation is proved."""
     result = _equal(compiled, *premise)
     return result and _concluded(compiled, rule, *printed, result.by, result.needed)
 
 
 def _maxima(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
-    """max_i f_i = max_i g_i if f_i = g_i for every i."""
+    """Prove max_i f_i = max_i g_i by f_i = g_i for every i."""
     if not (isinstance(left, nt.Big) and isinstance(right, nt.Big)):
         return None
     if left.index != right.index or not all(_is_maximum(x) for x in (left, right)):
@@ -185,7 +185,7 @@ def _is_maximum(x: Node) -> bool:
 
 
 def _norms(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
-    """‖x‖ = ‖y‖ if x·x = y·y."""
+    """Prove ‖x‖ = ‖y‖ by x·x = y·y."""
     squares = tuple(
         nt.Product((x.body, x.body), "·")
         for x in (left, right)
@@ -195,14 +195,14 @@ def _norms(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None
 
 
 def _logarithm(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
-    """x = log y if e^x = y."""
+    """Prove x = log y by e^x = y."""
     if not (isinstance(right, nt.Call) and right.function == nt.Name("log") and len(right.arguments) == 1):
         return None
     return _from(compiled, "logarithm", (left, right), (nt.Name("e") ** left, right.arguments[0]))
 
 
 def _by_induction(_: Compiled, total: Node, closed: Node) -> ProvedRelation | None:
-    """Σ_{t=1}^{n} b(t) = f(n) for every n if f(n) − f(n − 1) = b(n) and f(0) = 0, with no other letter."""
+    """Prove Σ_{t=1}^{n} b(t) = f(n) for every n by f(n) − f(n − 1) = b(n) and f(0) = 0, with no other letter."""
     if not isinstance(total, nt.Big) or total.operator != "sum" or total.low != nt.node(1) or total.high is None:
         return None
     n, t = total.high, total.index
@@ -226,7 +226,7 @@ def _by_induction(_: Compiled, total: Node, closed: Node) -> ProvedRelation | No
 
 
 def _roots(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
-    """x = y if x² = y², where roots are of what is not negative by its form."""
+    """Prove x = y, of which one side has a root, by x² = y² and both sides not negative."""
     has_root = any(isinstance(x, nt.Root) for side in (left, right) for x in nt.within(side))
     if not has_root or isinstance(left, nt.Power):
         return None
@@ -234,7 +234,7 @@ def _roots(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None
 
 
 def _instance(compiled: Compiled, left: Node, right: Node) -> ProvedRelation | None:
-    """x = y where a size is a number: x is a form with no sum over the size, and that is y there."""
+    """Prove x = y at a given size: x equals a form without a sum over the size, whose value there is y."""
     match left:
         case nt.At(body, nt.Relation(nt.Name() as size, (("=", nt.Number() as length),))) if (
             sort := compiled.glossary.sizes.get(text(size))
@@ -261,7 +261,7 @@ _RULES: tuple[Callable[[Compiled, Node, Node], ProvedRelation | None], ...] = (
 
 
 def by_letters(sides: Sides, declared: Declared) -> ProvedRelation | None:
-    """How it is shown by proofs, if there are: asked first, as the search where there are none takes long."""
+    """Return the proof by letters alone, or None; it is tried first, as a search for counterexamples takes long."""
     proofs, shown = tuple(proofs_of(sides, declared)), Evidence(Grade.PROVED)
     proved = all_proved(iter(proofs)) and accepted(shown, proofs) is shown
     return ProvedRelation(_needed(proofs), proofs) if proved else None
@@ -270,7 +270,7 @@ def by_letters(sides: Sides, declared: Declared) -> ProvedRelation | None:
 def inequalities(
     compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, Gap | Node]
 ) -> Iterator[ProvedRelation | None]:
-    """How each ≤ is shown by its gap; of one with 0 the other side is the gap, unless one is given."""
+    """Yield the proof of each inequality by its gap; if one side is 0, the other is the gap unless one is given."""
     for link in every:
         if link.sign == "=":
             continue
@@ -283,7 +283,7 @@ def inequalities(
 
 
 def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, strict: bool) -> ProvedRelation | None:
-    """Show a bound by the gap; max_i f_i ≤ c if f_i ≤ c for every i."""
+    """Prove a bound by its gap; prove max_i f_i ≤ c by f_i ≤ c for every i."""
     if not (isinstance(smaller, nt.Big) and _is_maximum(smaller)):
         return by_gap(compiled, smaller, larger, gap, strict)
     result = None if strict else by_gap(compiled, smaller.body, larger, gap, strict)
@@ -295,21 +295,21 @@ def _bounded(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, s
 
 
 def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Gap | Node, strict: bool) -> ProvedRelation | None:
-    """How smaller ≤ larger is shown by their difference in a form that shows its sign; smaller < larger if strict."""
+    """Prove smaller ≤ larger, or < if strict, by their difference in a form that shows its sign."""
     pair, g = [(smaller, larger)], compiled.glossary
     gap = gap if isinstance(gap, Gap) else Gap(gap)
     shapes = {key: " ".join(g.index[i] for i in x.letters) for key, x in gap.letters.items()}
-    beside = replace(compiled, glossary=replace(g, given={**g.given, **shapes}))
+    with_letters = replace(compiled, glossary=replace(g, given={**g.given, **shapes}))
     meanings = replace(compiled, glossary=replace(g, defined={**g.defined, **gap.letters}))
     letters: dict[str, Any] = {key: (shapes[key], meanings.function(partial(_meant, key))) for key in shapes}
     decision = Certificate(
         compiled.declared,
         compiled.sides(pair, True),
-        beside.gaps(pair, [gap.body]),
+        with_letters.gaps(pair, [gap.body]),
         (),
-        named={beside.argument(key): x for key, x in letters.items() if key not in gap.laws},
-        laws={beside.argument(key): (*letters[key], law) for key, law in gap.laws.items()},
-        only=tuple(map(beside.argument, gap.only)),
+        named={with_letters.argument(key): x for key, x in letters.items() if key not in gap.laws},
+        laws={with_letters.argument(key): (*letters[key], law) for key, law in gap.laws.items()},
+        only=tuple(map(with_letters.argument, gap.only)),
         strict=strict,
     ).decide()
     grade = decision.evidence.grade
@@ -325,12 +325,12 @@ def _meant(key: str, reader: Reader) -> Any:
 
 
 def is_zero(x: Node) -> bool:
-    """Return whether it is the number 0."""
+    """Return whether ``x`` is the number 0."""
     return isinstance(x, nt.Number) and x.value == 0
 
 
 def shown(
     compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, Gap | Node], signs: Mapping[Node, Node]
 ) -> list[ProvedRelation | None]:
-    """How each link is shown, equations first."""
+    """Return the proofs of all links, equations first; None for a link without a proof."""
     return [*equations(compiled, every, signs), *inequalities(compiled, every, gaps)]

@@ -1,4 +1,4 @@
-"""Numbers at which a relation is tried: made to be hard to pass by accident."""
+"""Numbers for testing a relation, chosen so that a false one hardly passes by accident."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = ("whole", "fractions", "large", "ties and zeros", "all equal", "small")
 
 
 class Drawn(Numbers):
-    """Balls around rationals: fractions of both signs, large ones, ties and zeros, all equal, whole, small."""
+    """Draws of rationals as balls: fractions of both signs, large ones, ties and zeros, all equal, whole, small."""
 
     def __init__(self, sizes: dict[str, int], seed: int) -> None:
         super().__init__(sizes, seed, balls=True)
@@ -38,30 +38,29 @@ class Drawn(Numbers):
 
 
 def sizes(sorts: Sequence[str]) -> list[dict[str, int]]:
-    """Sizes that are equal, rise and fall, so that no size goes for another."""
+    """Return sizes that are equal, rise and fall, so that no size passes for another."""
     every = [{sort: top[i % len(top)] for i, sort in enumerate(sorts)} for top in _TOPS]
     every += [{sort: top[-1 - i % len(top)] for i, sort in enumerate(sorts)} for top in _TOPS[2:]]
     return [x for i, x in enumerate(every) if x not in every[:i]]
 
 
 def draws(sorts: Sequence[str]) -> Iterator[Drawn]:
-    """Every kind of numbers at every size."""
+    """Yield every kind of numbers at every size."""
     for there in sizes(sorts):
         for seed in range(len(KINDS) * (1 if sorts else 5)):
             yield Drawn(there, seed)
 
 
 class TwoValues(Drawn):
-    """Entries that are one of few numbers, where many bounds are equations; those that are not negative are 0, or
-    large, or either."""
+    """Draws from few values, for which many bounds are equations; nonnegative entries are 0, or large, or either."""
 
     def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
-        self.several = Random(f"{self.seed} {name}").choice([[0], [0], [60], [0, 1, 60]])
+        self.values = Random(f"{self.seed} {name}").choice([[0], [0], [60], [0, 1, 60]])
         return super()._entries(name, lengths, sign)
 
     def _entry(self, random: Random, low: int) -> Fraction:
         if low == 0:
-            return Fraction(random.choice(self.several))
+            return Fraction(random.choice(self.values))
         return Fraction(max(low, random.choice([[0, 1], [0, 2], [-1, 1], [0, 1, -1]][self.seed % 4])))
 
 
@@ -73,30 +72,30 @@ class FarApart(TwoValues):
 
 
 class _Moderate(Drawn):
-    """A number alone is neither 0 nor large, so that a weaker bound is not taken for one that it is equal to there."""
+    """Draws in which a scalar is neither 0 nor large, where a weaker bound could be equal to a sharp one."""
 
     def _entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
-        one = [Random(f"{self.seed} {name}").choice([Fraction(1), Fraction(2)])]
-        return super()._entries(name, lengths, sign) if lengths else one
+        scalar = [Random(f"{self.seed} {name}").choice([Fraction(1), Fraction(2)])]
+        return super()._entries(name, lengths, sign) if lengths else scalar
 
 
 class ModerateTwoValues(_Moderate, TwoValues):
-    """Arrays of two values, and moderate numbers."""
+    """Draws of arrays from few values, and of moderate scalars."""
 
 
 class ModerateFarApart(_Moderate, FarApart):
-    """Arrays of numbers that are far apart, and moderate numbers."""
+    """Draws of arrays with entries far apart, and of moderate scalars."""
 
 
 class NearlyEqual(Drawn):
-    """Entries that are nearly equal, and nearly 0 where they are not negative: many bounds are nearly equations."""
+    """Draws of nearly equal entries, nearly 0 if they are nonnegative: many bounds are nearly equations."""
 
     def _entry(self, random: Random, low: int) -> Fraction:
         return Fraction(0 if low == 0 else 1) + Fraction(random.randint(0, 40), 10 ** (3 + self.seed % 3))
 
 
 class NearZero(Drawn):
-    """Entries that are nearly 0."""
+    """Draws of entries that are nearly 0."""
 
     def _entry(self, random: Random, low: int) -> Fraction:
         return Fraction(1) if low == 1 else Fraction(random.randint(low, 40), 10 ** (4 + self.seed % 3))
@@ -110,11 +109,11 @@ EXTREME: Mapping[str, tuple[type[Drawn], float]] = {
     "approached": (NearlyEqual, 1 / 16),
     "small": (NearZero, 1 / 16),
 }
-"""Numbers at which bounds are equations, or nearly, and |x − y| over the larger one that is taken for it."""
+"""Kinds of draws for which bounds are equations, or nearly, and the largest ``nearness`` that counts as equality."""
 
 
 def extreme(sorts: Sequence[str], kind: type[Drawn]) -> Iterator[Drawn]:
-    """Numbers at which bounds are equations, or nearly; no size is 1."""
+    """Yield draws for which bounds are equations, or nearly; no size is 1."""
     for there in sizes(sorts):
         if 1 not in there.values():
             yield from (kind(there, seed) for seed in range(96 if issubclass(kind, _Moderate) else 24))

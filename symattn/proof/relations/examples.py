@@ -1,4 +1,4 @@
-"""Relations about the numbers that a document prints, decided in exact numbers."""
+"""Decide relations about the numbers that a document prints, in exact numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from symattn.proof.relations.reader import Reader
 
 
 def decide(relation: Relation, glossary: Glossary) -> None:
-    """Raises FalseStep where the relation is false of these numbers, Unread where it cannot be read."""
+    """Raise FalseStep if the relation is false for these numbers, Unread if it cannot be read."""
     reader = _reader(glossary)
     _every_group_is_named(relation)
     for link in links(relation):
@@ -47,7 +47,7 @@ def _reader(g: Glossary) -> Reader:
 
 
 def _rounded(reader: Reader, left: Node, right: Node) -> None:
-    """≈ with digits: the left side rounds to them."""
+    """Raise FalseStep unless the left side of ≈ rounds to the digits on the right."""
     if not isinstance(right, nt.Decimal):
         raise Unread("≈ without digits")
     (entry,) = reader.one(left).array.entries.flat
@@ -57,7 +57,7 @@ def _rounded(reader: Reader, left: Node, right: Node) -> None:
 
 
 def _every_group_is_named(relation: Relation) -> None:
-    """Between ≠ and ≠ some side has a letter: a number that nothing stands for could be any number."""
+    """Raise Unread for a group between ≠ signs without a letter: a bare number could be any number."""
     groups: list[list[Node]] = [[relation.first]]
     for sign, side in relation.rest:
         if sign == "≠":
@@ -78,7 +78,7 @@ def _value(x: Node) -> Any:
 
 
 def _with_shape(rows: list[list[Any]], axes: list[str]) -> tuple[Any, dict[str, int]]:
-    """The array with as many axes as are declared, and the lengths of those that are sorts."""
+    """Return the array with the declared axes, and the lengths of the axes that are sorts."""
     flat = [e for row in rows for e in row]
     if (len(axes) < 2 and 1 not in (len(rows), len(rows[0]))) or (not axes and len(flat) > 1):
         raise Unread("more numbers than the shape has axes for")

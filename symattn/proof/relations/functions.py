@@ -1,4 +1,4 @@
-"""The functions that words of formulas name: softmax, attention, lse, max, …, each defined once in ``attention``."""
+"""The named functions of formulas: softmax, attention, lse, max, …; attention's are defined in ``attention``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from symattn.attention.softmax import softmax as _softmax
 from symattn.document.errors import Refused
 from symattn.proof.relations.part_values import Unread, Value, both, spread, summed
 
-_ROWS = 6  # of a determinant, whose terms are all written out
+_ROWS = 6  # the most rows of a determinant, whose terms are all written out
 
 Function = Callable[..., Any]
-"""Takes values, gives a value or several."""
+"""A function of values that returns a value or several."""
 
 
 def softmax(s: Value) -> Value:
@@ -27,7 +27,7 @@ def softmax(s: Value) -> Value:
 
 
 def attending(attention: Callable[..., Any] | None = None) -> Function:
-    """Attention of queries, keys and values; of one query, as a row; for each index, if they have one."""
+    """Return attention as a function of queries (a matrix, or one query as a row), keys and values, per free index."""
 
     def attend(q: Value, k: Value, v: Value) -> Value:
         from symattn.attention.spec import Attention  # most formulas have none
@@ -44,7 +44,7 @@ def attending(attention: Callable[..., Any] | None = None) -> Function:
 
 
 def diag(x: Value) -> Value:
-    """The matrix with x on its diagonal."""
+    """Return the matrix with x on its diagonal."""
     if x.rank != 1 or x.letters:
         raise Unread("diag of what is not a vector")
     xp = x.array.__array_namespace__()
@@ -61,7 +61,7 @@ def log_sum_exp(s: Value) -> Value:
 
 
 def largest(*arguments: Value) -> Value:
-    """The largest entry, or the larger of two numbers."""
+    """Return the largest entry, or the larger of two numbers."""
     if len(arguments) == 1 and arguments[0].rank:
         x = Value(
             arguments[0].array.__array_namespace__().max(arguments[0].array, axis=-1),
@@ -75,7 +75,7 @@ def largest(*arguments: Value) -> Value:
 
 
 def entrywise(work: Callable[[Any, Any], object]) -> Function:
-    """A function of every entry."""
+    """Return ``work`` as a function of a value, applied to every entry."""
 
     def apply(x: Value) -> Value:
         return Value(work(x.array.__array_namespace__(), x.array), x.letters, x.rank, x.row)
@@ -84,17 +84,17 @@ def entrywise(work: Callable[[Any, Any], object]) -> Function:
 
 
 def smallest(*arguments: Value) -> Value:
-    """The smallest entry, or the smaller of two numbers."""
+    """Return the smallest entry, or the smaller of two numbers."""
     return largest(*(x.on(neg) for x in arguments)).on(neg)
 
 
 def entropy(p: Value) -> Value:
-    """H(p) = −Σ p log p, of weights that are not 0."""
+    """H(p) = −Σ p log p, for nonzero weights."""
     return _added_up(p, p, lambda a, _: -a * _log(a))
 
 
 def divergence(p: Value, q: Value) -> Value:
-    """KL(p ‖ q) = Σ p (log p − log q), of weights that are not 0."""
+    """KL(p ‖ q) = Σ p (log p − log q), for nonzero weights."""
     return _added_up(p, q, lambda a, b: a * (_log(a) - _log(b)))
 
 
@@ -114,7 +114,7 @@ def _added_up(x: Value, y: Value, work: Callable[[Any, Any], object]) -> Value:
 
 
 def determinant(x: Value) -> Value:
-    """det of a matrix, or of what has two indices: Σ_π sign(π) Π x_iπ(i), n! terms. Refuses matrices of many rows."""
+    """det of a matrix, or of entries with two indices: Σ_π sign(π) Π x_iπ(i), n! terms. Refuses more than 6 rows."""
     if x.rank + len(x.letters) != 2 or x.array.shape[0] != x.array.shape[1]:
         raise Unread("the determinant of what is not a square matrix")
     n, result = int(x.array.shape[0]), 0
@@ -127,7 +127,7 @@ def determinant(x: Value) -> Value:
 
 
 def rank(x: Value) -> Value:
-    """The rank of a matrix of exact numbers."""
+    """Return the rank of a matrix of exact numbers."""
     if x.rank != 2 or x.letters:
         raise Unread("the rank of what is not a matrix")
     if not isinstance(x.array, Exact):
@@ -136,7 +136,7 @@ def rank(x: Value) -> Value:
 
 
 def rank_of(x: Any) -> int:
-    """How many rows of a matrix are not 0 in echelon form."""
+    """Return the number of nonzero rows of a matrix in echelon form."""
     rest, result = [list(r) for r in x.tolist()], 0
     for column in range(len(rest[0])):
         pivot = next((r for r in rest if r[column] != 0), None)
@@ -159,7 +159,7 @@ ENTRYWISE: Mapping[str, Callable[[Any, Any], Any]] = {
     "relu": lambda xp, a: xp.maximum(a, xp.asarray(0)),
     "sech": lambda xp, a: 2 / (xp.exp(a) + xp.exp(-a)),
 }
-"""Functions of a number, of the namespace and an array."""
+"""Functions of a number: word → function of the namespace and an array."""
 
 FUNCTIONS: Mapping[str, Function] = {
     "softmax": softmax,

@@ -22,7 +22,7 @@ _PRINTED = ("n", "n_q", "n_k", "d_k", "d_v", "d_model", "h")
 
 @dataclass(frozen=True)
 class LetterDefinition:
-    """A letter with the index letters that it was defined with, and what it is."""
+    """The definition of a letter: the index letters on its left side, and its body."""
 
     letters: tuple[str, ...]
     body: Node
@@ -30,7 +30,7 @@ class LetterDefinition:
 
 @dataclass(frozen=True)
 class Spoken:
-    """A function that a text defines: its letters, and what it is of them."""
+    """A function that a text defines: its parameters and its body."""
 
     letters: tuple[Node, ...]
     body: Node
@@ -38,10 +38,10 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Gap:
-    """Larger − smaller, in a form that shows its sign.
+    """The difference larger − smaller, in a form that shows its sign.
 
-    ``letters`` are those of the form alone, each with what it stands for; ``laws``: letters → the law by which what
-    they stand for is not negative (see ``checker_signs``). Both sides are equal only where those in ``only`` are 0.
+    ``letters`` are those of the form alone, each with its meaning; ``laws``: letters → the law by which their meaning
+    is not negative (see ``checker_signs``). Both sides are equal only if the letters in ``only`` are 0.
     """
 
     body: Node
@@ -51,26 +51,25 @@ class Gap:
 
 
 Meaning = LetterDefinition | Callable[["Reader"], Any]
-"""A printed definition, or code that gives an array without index letters."""
+"""A printed definition, or code that returns an array without index letters."""
 
 
 @dataclass(frozen=True)
 class Glossary:
-    """One for each section, so that each letter has one meaning where it is printed.
+    """The meanings of the letters of one section, in which each letter has one meaning.
 
     ``given``: the arrays that a statement is about, each with its shape in sorts: {"Q": "n_q d_k"}. A letter in lower
     case with indices is a row or an entry of the array in upper case. ``sizes``: printed sizes → sorts; ``index``:
     index letters → sorts. ``defined``: letters that are computed; ``functions``, ``spoken``: words for functions.
-    ``families``: letters and functions of which code reads the index or the arguments as they are printed, such as R in
-    R_{n − m}. ``laws``: given arrays that are random, by which E, Var and Cov are read. ``loss``: a defined number; dX
-    is its gradient by X. ``gaps``, ``sharp``: see ``Question``. ``sets``: sets of indices
-    → the sort of how many they hold, the first ones of an axis. ``exact``: numbers are tried that are no balls.
-    ``formats``: the number formats that a statement is about, in each of which it is checked. ``first`` is the number
-    of the first row, 0 where rows are counted from 0. ``alike``: what must be equal for several things to be so.
-    ``rows``: vectors before a matrix are rows. ``fixed`` are the numbers of an ``example``, ``places`` the places of
-    index letters that stand for one index. ``labels``: the assumptions of a document, by what they are about: arrays,
-    or what a law assumes, such as "A3" → "centred"; claims of means and variances name them. ``roles`` are the colours
-    of letters.
+    ``families``: letters and functions whose printed index or arguments are read by code, such as R in R_{n − m}.
+    ``laws``: the laws of random given arrays, by which E, Var and Cov are read. ``loss``: a defined number; dX is its
+    gradient by X. ``gaps``, ``sharp``: see ``RelationQuestion``. ``sets``: sets of indices → the sort of their size; a
+    set holds the first indices of an axis. ``exact``: test numbers are exact instead of balls. ``formats``: the number
+    formats that a statement is about; it is checked in each. ``first``: the number of the first row, 0 or 1.
+    ``alike``: reduces several values to those that must be equal. ``rows``: vectors before a matrix are rows.
+    ``fixed``: the numbers of an ``example``; ``places``: index letters with a fixed place. ``labels``: the assumptions
+    of a document → what they are about: arrays, or a property that a law assumes, such as "A3" → "centred"; claims of
+    means and variances name them. ``roles``: the colours of letters.
     """
 
     given: Mapping[str, str] = field(default_factory=dict)
@@ -106,7 +105,7 @@ class Glossary:
         return any(key in letters for letters in every)
 
     def but(self, *letters: str) -> Glossary:
-        """This without the meaning of some letters."""
+        """Return this without the meanings of some letters."""
 
         def rest(found: Mapping[str, object]) -> dict[str, Any]:
             return {key: meaning for key, meaning in found.items() if key not in letters}
@@ -114,7 +113,7 @@ class Glossary:
         return replace(self, given=rest(self.given), defined=rest(self.defined), sizes=rest(self.sizes))
 
     def also(self, given: Mapping[str, str] | None = None, **more: Any) -> Glossary:
-        """This and more: letters in ``given`` lose the meaning that they had, mappings are joined, other fields are
+        """Return this with more: letters in ``given`` lose their old meaning, mappings are joined, other fields are
         set; a ``Node`` in ``defined`` is a definition without indices."""
         glossary = self.freed(given or {})
         if "defined" in more:
@@ -125,11 +124,11 @@ class Glossary:
         return replace(glossary, **joined)
 
     def where(self, *definitions: str) -> Glossary:
-        """This with letters that are defined as they are printed: "dP = G Vᵀ", "p_i = e^{s_i}/Z"."""
+        """Return this with printed definitions of letters: "dP = G Vᵀ", "p_i = e^{s_i}/Z"."""
         return self.also(defined=dict(map(self.explained, definitions)))
 
     def explained(self, definition: str) -> tuple[str, LetterDefinition]:
-        """The letter that a printed definition is of, and what it is."""
+        """Return the letter that a printed definition defines, and the definition."""
         relation = formula(definition, self.roles)
         assert isinstance(relation, Relation)
         assert isinstance(relation.first, Name)
@@ -137,12 +136,12 @@ class Glossary:
         return letter, LetterDefinition(letters, relation.rest[0][1])
 
     def valued(self, letter: str, number: Node) -> Glossary:
-        """This, where a given letter is a number."""
+        """Return this with a number as the value of a given letter."""
         given = {key: shape for key, shape in self.given.items() if key != letter}
         return replace(self, given=given, defined={**self.defined, letter: LetterDefinition((), number)})
 
     def merged(self, one: str, other: str) -> Glossary:
-        """This, where two printed sizes are one."""
+        """Return this with two printed sizes identified."""
         kept, lost = sorted((self.sizes[one], self.sizes[other]))
 
         def sort(shape: str) -> str:
@@ -154,8 +153,8 @@ class Glossary:
         return replace(self, given=every(self.given), sizes=every(self.sizes), index=every(self.index))
 
     def with_definition(self, relation: Relation) -> Glossary:
-        """This and ``letter = body``; or the numbers of given arrays. Raises ValueError for a letter that has a
-        meaning."""
+        """Return this with the definition ``letter = body``, or with numbers for given arrays. Raises ValueError for a
+        letter that has a meaning."""
         (sign, body), *_ = relation.rest
         if sign != "=" or not isinstance(relation.first, Name):
             return self
@@ -167,7 +166,7 @@ class Glossary:
         return replace(self, defined={**self.defined, letter: LetterDefinition(indices, body)})
 
     def _numbered(self, relation: Relation) -> Glossary:
-        """X = Y = numbers."""
+        """Return this with the numbers of X = Y = numbers."""
         sides = [relation.first, *(side for _, side in relation.rest)]
         glossary = self
         for side in sides[:-1]:
@@ -175,26 +174,26 @@ class Glossary:
         return glossary
 
     def with_numbers(self, letter: str, body: Node) -> Glossary:
-        """This, where the given array ``letter`` has the numbers that are printed."""
+        """Return this with printed numbers for the given array ``letter``."""
         if letter not in self.given or not isinstance(body, nt.Matrix | nt.Number | nt.Neg):
             raise ValueError(f"{letter} = {text(body)}: these are no numbers of a given array")
         rows = body.rows if isinstance(body, nt.Matrix) else ((body,),)
         return replace(self, fixed={**self.fixed, letter: tuple(rows)})
 
     def stem(self, name: Name) -> tuple[str, tuple[str, ...]]:
-        """The letter as text, and the index letters after it: s_ij is s and (i, j)."""
+        """Return the letter as text, and its index letters: s and (i, j) for s_ij."""
         ends = [s.base for s in name.sub if isinstance(s, Name) and not s.sub and s.base in self.index]
         remaining = tuple(s for s in name.sub if not (isinstance(s, Name) and not s.sub and s.base in self.index))
         return text(Name(name.base, remaining)), tuple(ends)
 
     def freed(self, letters: Mapping[str, str]) -> Glossary:
-        """This with ``letters`` as arrays of any entries in the place of what they were defined as."""
+        """Return this with ``letters`` as given arrays of any entries instead of their definitions."""
         remaining = {key: meaning for key, meaning in self.defined.items() if key not in letters}
         return replace(self, given={**self.given, **letters}, defined=remaining)
 
 
 def spelt(key: str) -> str:
-    """A letter as the name of an argument: dS′ as dS_prime."""
+    """Return a letter as the name of an argument: dS_prime for dS′."""
     plain = key.replace("′", "_prime").translate(str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789"))
     word = re.sub(r"\W", "_", plain)
     return word if word.isidentifier() else f"x{word}"

@@ -35,12 +35,12 @@ _ENOUGH = 6  # draws that meet the conditions of a claim
 
 @dataclass(frozen=True)
 class RelationQuestion:
-    """A relation, what its letters stand for, the sizes that it is written out for, and what helps to decide it.
+    """A relation, the meaning of its letters, the sizes for which it is written out, and hints for deciding it.
 
-    ``where``: what the numbers meet of which the relation is claimed, ``only``: of no others.
-    ``sharp``: each ≤ is nearly an equation in numbers of one of these kinds (see ``EXTREME``), as no weaker bound is.
-    ``gaps``: for an inequality, by one of its sides, larger − smaller in a form that shows its sign. ``signs``: x →
-    an expression that is |x|, in a form that shows its sign.
+    ``where``: the conditions under which the relation is claimed; ``only``: it is false for all other numbers.
+    ``sharp``: each ≤ is nearly an equation for numbers of one of these kinds (see ``EXTREME``).
+    ``gaps``: for an inequality, by one of its sides, larger − smaller in a form that shows its sign.
+    ``signs``: x → an expression equal to |x|, in a form that shows its sign.
     """
 
     relation: Relation
@@ -53,18 +53,18 @@ class RelationQuestion:
     only: bool = False
 
     def of(self, relation: Relation) -> Evidence:
-        """Return the evidence for another relation in the place of this one."""
+        """Return the evidence for another relation, decided in the same way."""
         return decided(replace(self, relation=relation))
 
     def equal(self, a: Node, b: Node) -> bool:
-        """Return whether two formulas are proved equal, with these letters."""
+        """Return whether two formulas with these letters are proved equal."""
         try:
             return decided(RelationQuestion(nt.equals(a, b), self.glossary, self.sized)).grade is Grade.PROVED
         except FalseStep:
             return False
 
     def number(self, x: Node) -> bool:
-        """Return whether a formula stands for a number, or for one at each of its indices."""
+        """Return whether a formula stands for a number, or for one number per index."""
         compiled, result = Compiled(self.glossary, self.sized), list[int]()
         with suppress(Unread, Refused, Undecided, InputError, KeyError), precision(_BITS):
             world = next(iter(_worlds(compiled)))
@@ -74,10 +74,10 @@ class RelationQuestion:
 
 @dataclass(frozen=True)
 class DecidedRelation:
-    """A relation that was decided, how any other would have been decided in its place, and the letters there.
+    """A relation that was decided, a function that decides others in the same way, and the letters in scope.
 
-    ``exact``: every answer is that of exact numbers or polynomials. ``equal``: whether two formulas are proved equal,
-    ``number``: whether one stands for a number.
+    ``exact``: every answer rests on exact numbers or polynomials. ``equal``: whether two formulas are proved equal,
+    ``number``: whether a formula stands for a number.
     """
 
     relation: Relation
@@ -94,12 +94,12 @@ _ASKED: ContextVar[list[DecidedRelation] | None] = ContextVar("asked", default=N
 
 
 def recorded() -> AbstractContextManager[list[DecidedRelation]]:
-    """Every relation that is decided inside the block."""
+    """Collect every relation that is decided inside the block."""
     return assigned(_ASKED, [])
 
 
 def record(relation: DecidedRelation) -> None:
-    """Keep what was asked, where ``recorded`` listens."""
+    """Add the relation to the list of the enclosing ``recorded``, if any."""
     result = _ASKED.get()
     if result is not None:
         result.append(relation)
@@ -107,7 +107,7 @@ def record(relation: DecidedRelation) -> None:
 
 @dataclass
 class ShownRelations:
-    """The proofs and premises of the relations that are decided, and sizes at which numbers meet them."""
+    """The proofs and premises of decided relations, and sizes at which numbers meet their hypotheses."""
 
     by: list[Proof | Premise] = field(default_factory=list)
     at: str = ""
@@ -122,14 +122,14 @@ def showing() -> AbstractContextManager[ShownRelations]:
 
 
 def note(by: Iterable[Proof | Premise], at: str = "") -> None:
-    """Keep what shows a relation, and sizes at which numbers meet it, where ``showing`` listens."""
-    if kept := _SHOWN.get():
-        kept.by += by
-        kept.at = kept.at or at
+    """Add what shows a relation, and sizes at which numbers meet it, to the enclosing ``showing``, if any."""
+    if collector := _SHOWN.get():
+        collector.by += by
+        collector.at = collector.at or at
 
 
 def judged(question: RelationQuestion, known: Mapping[Link, Evidence] | None = None) -> Evidence:
-    """Return the evidence for the relation. Raises FalseStep for one that is false somewhere, or cannot be read.
+    """Return the evidence for the relation. Raises FalseStep if it is false somewhere or cannot be read.
 
     ``known``: links that were proved in the same section.
     """
@@ -146,7 +146,7 @@ def judged(question: RelationQuestion, known: Mapping[Link, Evidence] | None = N
 
 
 def decided(question: RelationQuestion, known: Mapping[Link, Evidence] | None = None) -> Evidence:
-    """As ``judged``, of a relation that is not printed."""
+    """Return the evidence as ``judged`` does, without recording the relation as printed."""
     result = [(known or {}).get(link) for link in links(question.relation)]
     if None not in result and not question.sized:
         return all_of(evidence for evidence in result if evidence)
@@ -183,7 +183,7 @@ def _general(question: RelationQuestion) -> Evidence:
 
 
 def _where(question: RelationQuestion, compiled: Compiled) -> str:
-    """The sizes, and for means and variances the assumptions about the arrays that the relation holds."""
+    """Return the sizes and, for means and variances, the assumptions about the arrays in the relation."""
     g, shapes = question.glossary, compiled.declared.arrays
     where = f"{equal_sizes(question.sized)}, all entries" if question.sized else "all sizes"
     match question.relation.first:
@@ -196,22 +196,22 @@ def _where(question: RelationQuestion, compiled: Compiled) -> str:
 
 
 def assumptions(relation: nt.Relation, g: Glossary) -> list[str]:
-    """Return the labels of all that is assumed of the arrays of a relation, and of their laws.
+    """Return the labels of all assumptions about the arrays of a relation, and about their laws.
 
-    Raises FalseStep where no assumption has what a law assumes.
+    Raises FalseStep if no assumption covers what a law assumes.
     """
-    about = {label: words.split() for label, words in g.labels.items()}
+    names = {label: words.split() for label, words in g.labels.items()}
     used: set[str] = set()
-    for key in {*g.laws, *(word for words in about.values() for word in words if g.knows(word))}:
+    for key in {*g.laws, *(word for words in names.values() for word in words if g.knows(word))}:
         if not mentions(relation, key, g):
             continue
-        named = {label for label, words in about.items() if key in words}
-        for part in g.laws[key].assumes if key in g.laws and not named else ():
-            by_law = {label for label, words in about.items() if part in words}
+        own = {label for label, words in names.items() if key in words}
+        for part in g.laws[key].assumes if key in g.laws and not own else ():
+            by_law = {label for label, words in names.items() if part in words}
             if not by_law:
                 raise FalseStep(f"{text(relation)}: no assumption says how {key} is drawn ({part})")
             used |= by_law
-        used |= named
+        used |= own
     return sorted(used)
 
 
@@ -221,25 +221,25 @@ def _proved(where: str, results: Sequence[ProvedRelation | None]) -> Evidence:
 
 
 def all_of(proved: Iterable[Evidence]) -> Evidence:
-    """Return the evidence that follows from several proofs: it needs what each of them does."""
+    """Return the evidence that follows from several proofs, under the hypotheses of all."""
     return Evidence(Grade.PROVED, "; ".join(dict.fromkeys(w for x in proved for w in x.where.split("; "))))
 
 
 def _in_each_format(question: RelationQuestion, every: Sequence[Link], where: Sequence[Link]) -> Evidence:
-    """Check a relation about number formats in each of them."""
+    """Check a relation about number formats in each format."""
     g = question.glossary
-    result = []
+    places = []
     for name in g.formats or ("",):
         compiled = Compiled(replace(g, formats=(name,) if name else ()), question.sized)
         drawn = list(_worlds(compiled))
-        result.append(_checked(compiled, every, drawn, question.sharp, where, question.only).where)
-    return Evidence(Grade.CHECKED, f"{result[0]}, in {', '.join(g.formats)}" if g.formats else result[0])
+        places.append(_checked(compiled, every, drawn, question.sharp, where, question.only).where)
+    return Evidence(Grade.CHECKED, f"{places[0]}, in {', '.join(g.formats)}" if g.formats else places[0])
 
 
 def _under_conditions(
     question: RelationQuestion, compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], met: Sequence[Link]
 ) -> Evidence:
-    """Prove it without the conditions, or else ask the numbers that meet them."""
+    """Prove the relation without its conditions, or else check it on numbers that meet them."""
     provable = question.gaps or all(x.sign == "=" for x in every)
     result = shown(compiled, every, question.gaps, {}) if provable else [None]
     return _proved("all sizes", result) if all(result) else _checked(compiled, every, drawn, question.sharp, met)
@@ -252,7 +252,7 @@ def _has_bars(question: RelationQuestion) -> bool:
 
 # -- at sizes ---------------------------------------------------------------------------------------------------------
 def _spot(compiled: Compiled, every: Sequence[Link], drawn: Sequence[Numbers], where: Sequence[Link]) -> None:
-    """One draw at some sizes, before anything is proved: most of what is false is seen there."""
+    """Compare one draw at some sizes, before anything is proved: it refutes most false relations."""
     with precision(_BITS):
         for world in [w for w in drawn if w.seed == 1][::2]:
             if _met(compiled, where, world):
@@ -270,7 +270,7 @@ def _met(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:
 
 
 def _worlds(compiled: Compiled) -> Iterator[Numbers]:
-    """Numbers of the format, if one is named; where errors of rounding are drawn as well, twice as many numbers."""
+    """Yield draws: numbers of the format, if one is named; for relations with fl(…), extreme numbers as well."""
     g, sorts = compiled.glossary, compiled.declared.sorts()
     if g.formats:
         from symattn.proof.relations.printed_roundings import worlds
@@ -292,15 +292,15 @@ def _checked(
     where: Sequence[Link] = (),
     only: bool = False,
 ) -> Evidence:
-    """All draws in balls, then exact numbers where there are equations. ``only``: false where ``where`` is not met."""
+    """Compare all draws in balls, then equations in exact numbers. ``only``: must be false if ``where`` is not met."""
     declared = compiled.declared
     equations, bounds = [x for x in every if x.sign == "="], [x for x in every if x.sign != "="]
     with precision(_BITS):
         every_world = [(world, _met(compiled, where, world)) for world in drawn]
-        met = [world for world, it_is in every_world if it_is]
+        met = [world for world, meets in every_world if meets]
         if len(met) < _ENOUGH:
             raise Unread("no numbers were found that meet the conditions")
-        if only and any(_met(compiled, every, world) for world, it_is in every_world if not it_is):
+        if only and any(_met(compiled, every, world) for world, meets in every_world if not meets):
             raise FalseStep(f"{text(every[0].left)} {every[0].sign} … holds elsewhere, too")
         for world in met:
             compared(compiled, every, world)
@@ -323,8 +323,8 @@ def _checked(
 
 
 def _look_beyond(compiled: Compiled, every: Sequence[Link], where: Sequence[Link]) -> None:
-    """Numbers and sizes beyond those that are printed. Where balls are too wide to tell, or a side is undefined, they
-    say nothing. Raises FalseStep."""
+    """Compare numbers and sizes beyond those that are printed; skip any at which balls are too wide or a side is
+    undefined. Raises FalseStep."""
     sides = [side for link in (*every, *where) for side in (link.left, link.right)]
     concerned = _concerned(compiled, sides)
     used = concerned.glossary
@@ -339,14 +339,14 @@ def _look_beyond(compiled: Compiled, every: Sequence[Link], where: Sequence[Link
 
 
 def _concerned(compiled: Compiled, sides: Sequence[Node]) -> Compiled:
-    """Keep the letters alone that the sides are about."""
+    """Keep only the letters that the sides are about."""
     relation = Relation(sides[0], tuple(("=", side) for side in sides[1:]))
     return Compiled(pruned(compiled.glossary, relation, compiled.sized), compiled.sized)
 
 
 def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link]) -> None:
-    """Numbers of every cell in which all comparisons of entries come out alike, of equations or of bounds. Raises
-    FalseStep, and Undecided where a cell leaves a doubt of an equation."""
+    """Compare numbers from every cell, in which all comparisons of entries have the same result, for equations or for
+    bounds. Raises FalseStep, and Undecided if a cell leaves an equation in doubt."""
     equal = links_[0].sign == "="
     compiled = _concerned(compiled, [side for link in (*links_, *where) for side in (link.left, link.right)])
     declared = compiled.declared
@@ -366,7 +366,7 @@ def _walk_cells(compiled: Compiled, links_: Sequence[Link], where: Sequence[Link
 
 
 def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence[Link]) -> None:
-    """Each bound is an equation in some draw, or nearly one. Raises FalseStep."""
+    """Raise FalseStep unless each bound is an equation in some draw, or nearly one."""
     for link in bounds:
         worlds = ((w, near) for kind, near in map(EXTREME.__getitem__, how.split())
                   for w in extreme(compiled.declared.sorts(), kind) if _met(compiled, where, w))  # fmt: skip
@@ -375,7 +375,7 @@ def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence
 
 
 def relations(x: object) -> Iterable[Relation]:
-    """The relations in a formula or a text: one that stands alone, or those of a row."""
+    """Yield the relations in a formula or a text, including those in a row."""
     if isinstance(x, Relation):
         yield x
     elif isinstance(x, nt.Row):

@@ -1,9 +1,8 @@
-"""Limits as rules: what is made of sums, products, quotients and softmax is continuous where it is defined.
+"""Limits by rule: sums, products, quotients and softmax are continuous where they are defined.
 
-β → 0: the value there. β → ∞: the value where every e^{−βu} with u > 0 is 0, and β stands nowhere else; for a size n
-that grows, the value where every x/n is 0. All ask for two premises, that the quantity is what it is said to be, and
-that the value is the limit that is printed; both must be proved for all sizes. The checker takes the limit anew
-(``checker_steps``).
+β → 0: the value at 0. β → ∞: the value with 0 for every e^{−βu} with u > 0, if β occurs nowhere else; for a growing
+size n, the value with 0 for every x/n. Each needs two premises, proved for all sizes: the quantity equals the form, and
+the value is the printed limit. The checker takes the limit again (``checker_steps``).
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def limit(
 
 
 def _expect_accepted(relation: Relation, tends: tuple[Name, Node], form: Node, there: Node, glossary: Glossary) -> None:
-    """Raises FalseStep unless the checker reaches the limit from proofs of the premises."""
+    """Raise FalseStep unless the checker derives the limit from proofs of the premises."""
     compiled, wanted, (letter, value) = Compiled(glossary, {}), relation.rest[0][1], tends
     equations = {nt.equals(a, b) for a, b in ((there, wanted), (relation.first, form)) if a != b}
     result = [x for equation in equations for x in shown(compiled, links(equation), {}, {})]
@@ -78,7 +77,7 @@ def _condition(condition: Relation) -> tuple[Name, Node]:
 
 
 def _at(x: Node, letter: Name, value: Node, g: Glossary) -> Node:
-    """``x`` in the limit. Raises Unread for what is not seen to be continuous."""
+    """Return the limit of ``x``. Raises Unread unless it is continuous by its form."""
     if not _has(x, letter):
         _without(x, letter, g)
         return x
@@ -111,7 +110,7 @@ def _part(x: Any, letter: Name, value: Node, g: Glossary) -> Any:
 
 
 def _vanishes(exponent: Node, letter: Name, g: Glossary) -> Node:
-    """0 · u for e^{−βu}, with the indices of u."""
+    """Return 0 · u for e^{−βu}, with the indices of u."""
     match exponent:
         case nt.Neg(nt.Product((beta, Name() as u))) if beta == letter and g.stem(u)[0] in g.positive:
             return nt.node(0) * u
@@ -123,7 +122,7 @@ def _has(x: Node, letter: Name) -> bool:
 
 
 def _without(x: Node, letter: Name, g: Glossary) -> None:
-    """Raises Unread for a letter that stands for something with ``letter`` in it, or for what only code knows."""
+    """Raise Unread if ``x`` depends on ``letter`` through a definition, or on a definition in code."""
     if isinstance(x, Name):
         meaning = g.defined.get(g.stem(x)[0])
         if meaning and not isinstance(meaning, LetterDefinition):

@@ -40,7 +40,7 @@ class LetterMeanings:
         self.elsewhere: Callable[[str], Found | None] | None = None
 
     def within(self, arrays: Mapping[str, object]) -> Self:
-        """A reader of parts of the same formula, of other arrays."""
+        """Return a reader of parts of the same formula, on other arrays."""
         inner = type(self)(self.glossary, arrays, self.lengths)
         inner.sums, inner.touched, inner.measured = dict(self.sums), self.touched, self.measured
         return inner
@@ -52,42 +52,42 @@ class LetterMeanings:
 
     # -- letters -------------------------------------------------------------------------------------------------
     def one(self, x: Node) -> Value:
-        """The value of a part of a formula that stands for one thing; numbers with commas between are a vector."""
+        """Return the single value of a part of a formula; numbers separated by commas are a vector."""
         result = self.vector(self.read(x))
         if isinstance(result, Several):
             raise Unread(f"{text(x)} is several things")
         return result
 
     def vector(self, x: Found) -> Found:
-        """Return numbers with commas between them, as in x = (0, a, −a), as a vector."""
+        """Return numbers separated by commas, as in x = (0, a, −a), as a vector."""
         if isinstance(x, Several) and not any(p.rank or p.letters for p in x.parts):
             return Value(self.xp.stack([p.array for p in x.parts]), (), 1, self.glossary.rows)
         return x
 
     def read(self, x: Node) -> Found:
-        """The value of a part of a formula. Raises Unread for what has none."""
+        """Return the value of a part of a formula. Raises Unread if it has none."""
         raise NotImplementedError
 
     def side(self, x: Node) -> Found:
-        """The value of a side of a relation, in which no index is bound from outside."""
+        """Return the value of a side of a relation, in which no index is bound from outside."""
         if x not in self.sides:
             self.sums, self.from_zero = {}, set()
             self.sides[x] = self.read(x)
         return self.sides[x]
 
     def number(self, x: int | Fraction) -> Value:
-        """A rational number."""
+        """Return a rational number as a value."""
         f = Fraction(x)
         top = self.xp.asarray(f.numerator)
         return Value(top if f.denominator == 1 else top / self.xp.asarray(f.denominator))
 
     def array(self, key: str) -> Any:
-        """The array of a given letter, for the code of a definition."""
+        """Return the array of a given letter, for definitions in code."""
         self.touched.add(key)
         return self.arrays[key]
 
     def length(self, sort: str) -> Any:
-        """The length of a sort, or of a sum of sorts."""
+        """Return the length of a sort, or of a sum of sorts."""
         self.measured.add(sort)
         blocks = [[int(f) if f.isdigit() else self.lengths[f] for f in b.split("*")] for b in sort.split("+")]
         return reduce(add, [reduce(mul, factors) for factors in blocks])
@@ -100,17 +100,17 @@ class LetterMeanings:
         return result
 
     def letter(self, key: str) -> Found | None:
-        """Return the meaning of a letter; None if it was not said."""
+        """Return the meaning of a letter, or None."""
         if key in self.found:
             return self.found[key]
         if key in self.open:
             raise Unread(f"{key} is defined by itself")
         self.open.append(key)
-        kept, self.sums = self.sums, {}
+        outer_sums, self.sums = self.sums, {}
         try:
             result = self._letter(key)
         finally:
-            self.sums = kept
+            self.sums = outer_sums
             self.open.pop()
         if result is not None:
             self.found[key] = result
@@ -141,12 +141,12 @@ class LetterMeanings:
             return self.vector(self.read(meaning.body))
         body = self.one(meaning.body)
         for letter in (i for i in meaning.letters if i not in body.letters):
-            body = v.both(body, self.position(letter), v.beside)
+            body = v.both(body, self.position(letter), v.filled)
         array = v.stacked(body, meaning.letters)
         return Value(array, (), body.rank + len(meaning.letters), body.row)
 
     def stem(self, key: str) -> Value | None:
-        """The array that a letter with indices is a part of: S for s, dA for da."""
+        """Return the array of which a letter with indices is a part: S for s, dA for da."""
         upper = f"{key[0]}{key[1:2].upper()}{key[2:]}" if key[0] == "d" and len(key) > 1 else key[:1].upper() + key[1:]
         known = {*self.arrays, *self.glossary.defined}
         for word in sorted(dict.fromkeys((key, upper)), key=lambda word: word not in known):
@@ -181,20 +181,20 @@ class LetterMeanings:
         return result if isinstance(result, Value | Several) else Value(result, (), len(result.shape))
 
     def position(self, letter: str) -> Value:
-        """An index letter as a number: 1, 2, …"""
+        """Return an index letter as a number: 1, 2, …"""
         if letter in self.from_zero:
             raise Unread(f"the index {letter}, which begins with 0, as a number")
         places = self.xp.arange(self.length(self.sort(letter)))
         return Value(self.xp.asarray(places + self.glossary.first), (letter,))
 
     def index(self, x: Node) -> str:
-        """The letter of an index."""
+        """Return the letter of an index."""
         if isinstance(x, Name) and not x.sub and (x.base in self.sums or x.base in self.glossary.index):
             return x.base
         raise Unread(f"{text(x)} is not an index here")
 
     def part(self, whole: Value, indices: tuple[Node, ...]) -> Value:
-        """An entry or a row."""
+        """Return an entry or a row of ``whole``."""
         if len(indices) > whole.rank or whole.even:
             raise Unread("more indices than axes")
         array, letters = whole.array, list(whole.letters)
@@ -205,7 +205,7 @@ class LetterMeanings:
         return self.diagonal(Value(array, tuple(letters), rank, rank == 1 and self.glossary.rows))
 
     def _indexed(self, array: Array, axis: int, x: Node) -> tuple[Any, list[str]]:
-        """The array with an index in the place of an axis, and the letters of the axes that are there now."""
+        """Return the array with an axis indexed by ``x``, and the letters of the axes that replace it."""
         place = self._place(x)
         if place is not None:
             return array[(*[slice(None)] * axis, place)], []
@@ -230,7 +230,7 @@ class LetterMeanings:
             raise Unread(f"the index {index} and its axis are of different lengths")
 
     def _groups(self, x: Node) -> list[str]:
-        """The letters of a r + b, which counts r at a time, or of ⌊t/r⌋, which is a there: rows counted from 0."""
+        """Return the letters of the index a r + b (groups of r rows) or ⌊t/r⌋, with rows counted from 0; else []."""
         sizes = self.glossary.sizes
         match x:
             case nt.Sum((nt.Product((a, r)), b)) if text(r) in sizes and self.sort(self.index(b)) == sizes[text(r)]:
@@ -244,7 +244,7 @@ class LetterMeanings:
         return letters
 
     def _place(self, x: Node) -> int | None:
-        """The place of a written number, or of a letter that stands for one index."""
+        """Return the place of a written number, or of a letter with a fixed index; None for another letter."""
         if isinstance(x, nt.Number):
             if x.value < self.glossary.first or x.value.denominator != 1:
                 raise Unread(f"the index {x.value}")
@@ -252,7 +252,7 @@ class LetterMeanings:
         return self.glossary.places.get(x.base) if isinstance(x, Name) and not x.sub else None
 
     def diagonal(self, x: Value) -> Value:
-        """x_ii of x_ij: where a letter occurs twice."""
+        """Return x_ii of x_ij if a letter occurs twice."""
         twice = next((i for i in x.letters if x.letters.count(i) > 1), None)
         if twice is None:
             return x
@@ -264,7 +264,7 @@ class LetterMeanings:
         return self.over(v.both(replace(x, letters=tuple(letters)), same, mul), [other])
 
     def compared(self, i: str, sign: str, j: str, place: int | None = None) -> Value:
-        """1 where ``i sign j``, 0 elsewhere; with ``place`` for j, of the letter i alone."""
+        """Return 1 where ``i sign j`` and 0 elsewhere; with ``place``, compare i with this place instead of j."""
         if sign not in COMPARED:
             raise Unread(f"the sign {sign} between indices")
         xp = self.xp
@@ -276,7 +276,7 @@ class LetterMeanings:
         return Value(xp.where(truth, xp.asarray(1), xp.asarray(0)), (i, j))
 
     def over(self, x: Value, letters: list[str], operator: str = "sum") -> Value:
-        """Σ, max or min over index letters."""
+        """Return Σ, max or min over index letters."""
         if operator == "min":
             return self.over(x.on(neg), letters, "max").on(neg)
         for letter in letters:
@@ -301,16 +301,16 @@ class LetterMeanings:
         return self.derivative(body.body, key[1:]) if known else None
 
     def derivative(self, of: Node, by: str) -> Value:
-        """The derivative of what a formula says, by an array that is given or defined."""
+        """Return the derivative of a formula by a given or defined array."""
         if by in self.arrays:
             arrays = self.arrays
         else:
-            held = self.letter(by)
-            if not isinstance(held, Value) or held.letters:
+            variable = self.letter(by)
+            if not isinstance(variable, Value) or variable.letters:
                 raise Unread(f"the derivative by {by}")
-            if not hasattr(held.array, "entries"):
+            if not hasattr(variable.array, "entries"):
                 raise Refused(f"the derivative by {by}, which is not a number here")
-            arrays = {**self.arrays, by: held.array}
+            arrays = {**self.arrays, by: variable.array}
         shape: list[Value] = []
 
         def function(**moved: object) -> Any:
@@ -326,11 +326,11 @@ class LetterMeanings:
             raise Unread(f"the derivative by {text(x.by)}")
         known = {**self.glossary.defined, **self.arrays}
         word = next((w for w in (x.by.base, x.by.base.upper()) if w in known), None)
-        held = self.letter(word) if word else None
-        if word is None or not isinstance(held, Value):
+        variable = self.letter(word) if word else None
+        if word is None or not isinstance(variable, Value):
             raise Unread(f"the derivative by {text(x.by)}")
         result = self.derivative(x.of, word)
-        own, by = result.rank - len(held.array.shape), len(held.array.shape)
+        own, by = result.rank - len(variable.array.shape), len(variable.array.shape)
         if own and len(x.by.sub) not in (by, by - 1):
             raise Unread("the derivative of what is not a number by a matrix")
         if own:  # the axes of what it is by come first, as they have the indices

@@ -16,14 +16,14 @@ Binary = Callable[[Any, Any], Any]
 
 
 class Unread(Exception):
-    """A part of a formula that has no reading where it stands: an unbound letter, sides of other shapes."""
+    """Raised for a formula that cannot be read: an unbound letter, sides of different shapes."""
 
 
 @dataclass(frozen=True)
 class Value:
     """``array`` has one axis for each letter in ``letters``, then ``rank`` axes: 0 a number, 1 a vector, 2 a matrix.
 
-    A vector is a row or a column. ``even`` is a vector 1, or a multiple of it, whose length is that of its neighbour.
+    A vector is a row or a column. ``even``: a multiple of the vector 𝟏, as long as its neighbour.
     """
 
     array: Any
@@ -39,7 +39,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Several:
-    """Values with commas between: the arguments (m, ℓ, o) of a function, or what it gives."""
+    """Values separated by commas: the arguments (m, ℓ, o) of a function, or its results."""
 
     parts: tuple[Value, ...]
 
@@ -48,7 +48,7 @@ Found = Value | Several
 
 
 def spread(x: Value, letters: tuple[str, ...], rank: int) -> Any:
-    """The array of x with the axes ``letters``, those that x lacks of length 1, and ``rank`` axes of its own."""
+    """Return the array of x with the axes ``letters``, of length 1 if x lacks them, and ``rank`` axes of its own."""
     array = x.array
     have = [i for i in letters if i in x.letters]
     if list(x.letters) != have:
@@ -60,8 +60,8 @@ def spread(x: Value, letters: tuple[str, ...], rank: int) -> Any:
     return array[tuple(key)] if None in key else array
 
 
-def beside(a: Array, b: Array) -> Any:
-    """``a`` at every place where it and ``b`` have elements; letters stay as they are written."""
+def filled(a: Array, b: Array) -> Any:
+    """Return ``a`` broadcast to the common shape of ``a`` and ``b``; letters stay as written."""
     from symattn.arrays.index.namespace import spread as at_places
     from symattn.arrays.indexed import Indexed
 
@@ -69,7 +69,7 @@ def beside(a: Array, b: Array) -> Any:
 
 
 def both(x: Value, y: Value, work: Binary) -> Value:
-    """``work`` of two values, letter by letter; numbers go with any axes."""
+    """Return ``work`` of two values, aligned by letters; numbers are broadcast."""
     if x.rank != y.rank and 0 not in (x.rank, y.rank):
         raise Unread("a vector and a matrix are not of one shape")
     if x.rank == y.rank == 1 and x.row != y.row:
@@ -81,7 +81,7 @@ def both(x: Value, y: Value, work: Binary) -> Value:
 
 
 def added(x: Value, y: Value) -> Value:
-    """x + y of one shape; a multiple of 1 goes with any vector."""
+    """Return x + y for values of one shape; a multiple of 𝟏 fits any vector."""
     if x.rank != y.rank and not (x if x.rank == 0 else y).even:
         raise Unread("a number is added to what is none")
     if x.rank == y.rank == 0 and x.even != y.even:
@@ -90,7 +90,7 @@ def added(x: Value, y: Value) -> Value:
 
 
 def summed(x: Value) -> Value:
-    """Σ over the last axis."""
+    """Return Σ over the last axis."""
     return Value(_sum(x.array, -1), x.letters, x.rank - 1)
 
 
@@ -99,7 +99,7 @@ def _sum(array: Array, axis: int) -> Any:
 
 
 def root_of_squares(x: Any) -> Any:
-    """√x for a sum of squares x, which is not negative where its ball is too wide to show that."""
+    """Return √x for a sum of squares x, which is not negative even if its ball is too wide to show it."""
     xp = x.__array_namespace__()
     try:
         return xp.sqrt(x)
@@ -114,9 +114,9 @@ def _from_zero_to(top: Any) -> Any:
 
 
 def times(x: Value, y: Value, sign: str, rows: bool) -> Value:
-    """x y: of numbers, or as matrices multiply; ``·`` between vectors is the dot product.
+    """Return x y, a product of numbers or of matrices; ``·`` between vectors is the dot product.
 
-    ``rows``: a vector before a matrix is a row, whether it was transposed or not.
+    ``rows``: a vector before a matrix is a row, transposed or not.
     """
     if x.even and y.even and (x.row or not y.row):
         raise Unread("a product of vectors of ones whose length is not said")
@@ -167,7 +167,7 @@ def _matrices(x: Value, y: Value, rows: bool) -> Value:
 
 
 def stacked(x: Value, letters: Iterable[str]) -> Any:
-    """The array of a value whose free letters become its first axes, in this order."""
+    """Return the array of a value with its free letters as first axes, in this order."""
     wanted = tuple(letters)
     if set(wanted) != set(x.letters):
         raise Unread(f"a definition with the indices {', '.join(wanted)} of what has {', '.join(x.letters) or 'none'}")

@@ -1,7 +1,7 @@
-"""Results of rounding as they are printed: fl(x), in the number formats that a statement is about, or in a model.
+"""Printed results of rounding: fl(x), in the number formats that a statement is about, or in a model.
 
-``fl(x)`` is x computed, each operation rounded: to nearest where the section names ``formats``, else by a factor
-(1 + δ) with \\|δ\\| ≤ u, whatever δ. A letter stands for what it is; fl(p) of a letter alone is its value, rounded.
+``fl(x)`` is x computed with every operation rounded: to nearest if the section names ``formats``, else by any factor
+(1 + δ) with \\|δ\\| ≤ u. A letter in it has its exact value; fl(p) of a letter alone is its value, rounded.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from symattn.proof.relations.reader import Reader
 _SEEDS = 12
 _AROUND = ((0, 0), (1, 60), (-1, 60), (1, 8), (-1, 8))
 _BITS = 128  # of logarithms of the ends of a format
-_WIDER = 4096  # bits, where a ball does not tell what it is rounded to
+_WIDER = 4096  # bits, if a ball does not decide what it is rounded to
 
 
 def fl(reader: Reader, parts: tuple[Node, ...]) -> Found:
-    """fl(x): what a program has for x. Raises Unread where numbers are not known."""
+    """Return fl(x), the computed value of x. Raises Unread unless all arrays are balls."""
     if len(parts) != 1 or not all(isinstance(x, Ball) for x in reader.arrays.values()):
         raise Unread("fl of what are no numbers")
     try:
@@ -67,8 +67,8 @@ def _kind(reader: Reader) -> type[Computed]:
     u, powers = (_number(reader, letter) for letter in "uκ")
     if u is None:
         raise Unread("fl in no format, and without u")
-    seen = [str(float(x.mid())) for key in sorted(reader.arrays) for x in reader.arrays[key].entries.flat]
-    return in_model(u, powers or 1, Random(" ".join(seen)))
+    digits = [str(float(x.mid())) for key in sorted(reader.arrays) for x in reader.arrays[key].entries.flat]
+    return in_model(u, powers or 1, Random(" ".join(digits)))
 
 
 def _number(reader: Reader, letter: str) -> Any:
@@ -88,20 +88,20 @@ def of_format(of: Callable[[Format], int | Fraction]) -> Callable[[Reader], Valu
 
 
 def beyond(word: str) -> Callable[[Reader], Value]:
-    """∞ and NaN, in balls."""
+    """Return a reader of ∞ or NaN, as a ball."""
     entries = np.empty((), dtype=object)
     entries[()] = flint.arb(word)
     return lambda _: Value(Ball(entries))
 
 
 def overflow(f: Format) -> Fraction:
-    """(2 − u) 2^e_max, midway between the largest number and the power of two beyond it."""
+    """Return (2 − u) 2^e_max, midway between the largest number and the power of two beyond it."""
     return (2 - f.u) * f.power_beyond / 2
 
 
 class OfFormat(Drawn):
-    """Numbers of a format of any size, others of size 1, and those next to where results change (``_near``), each of
-    which is the first letter of a statement without sizes in some draw."""
+    """Draws of numbers of a format, of any magnitude or around 1, and of numbers near which results change (``_near``);
+    in a statement without sizes, each of these occurs as the first letter in some draw."""
 
     def __init__(self, there: dict[str, int], seed: int, f: Format) -> None:
         super().__init__(there, seed)
@@ -120,17 +120,17 @@ class OfFormat(Drawn):
 
 @cache
 def _near(f: Format) -> tuple[Fraction, ...]:
-    """The ends of a format, numbers half a step from them, and the logarithms of all these, each with numbers very
-    near to it and somewhat near."""
+    """Return the ends of a format, numbers half a step from them, and the logarithms of all these, each with very near
+    and somewhat near neighbours."""
     last = f.power_beyond - f.largest
     plain = [overflow(f), f.largest, f.power_beyond, f.smallest, f.smallest / 2, f.u, f.u / 2, last / 2]
-    with precision(_BITS):  # whatever it is for who asks first
+    with precision(_BITS):  # the result is cached, so it may not depend on the first caller's precision
         logs = [abs(Fraction(float(Ball.function("log", Ball.scalar(x)).mid()))) for x in plain]
     return tuple(x * (1 + Fraction(n, 2**bits)) for x in (*plain, *logs) for n, bits in _AROUND)
 
 
 def worlds(name: str, sorts: Sequence[str]) -> Iterator[OfFormat]:
-    """Draws of the numbers of a format, at every size."""
+    """Yield draws of the numbers of a format, at every size."""
     f = Format(name)
     for there in sizes(sorts):
         for seed in range(_SEEDS if sorts else _SEEDS + 2 * len(_near(f))):

@@ -1,4 +1,4 @@
-"""E, Var and Cov of formulas in random arrays, under the laws that a section declares."""
+"""Read E, Var and Cov of formulas in random arrays, under the laws that a section declares."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from symattn.proof.relations.reader import Reader
 
 MOMENTS = {"E": 1, "Var": 1, "Cov": 2}
-"""The words for moments, and of how many formulas each is."""
+"""The words for moments, and the number of their arguments."""
 
 
 def moment(reader: Reader, word: str, of: tuple[Node, ...]) -> Value:
-    """E[x], Var(x) = E[x²] − E[x]² or Cov(x, y) = E[x y] − E[x] E[y], over all random arrays."""
+    """Return E[x], Var(x) = E[x²] − E[x]² or Cov(x, y) = E[x y] − E[x] E[y], over all random arrays."""
     if len(of) != MOMENTS[word]:
         raise Unread(f"{word} of {len(of)} formulas")
     if word == "E":
@@ -35,7 +35,7 @@ def moment(reader: Reader, word: str, of: tuple[Node, ...]) -> Value:
 
 
 def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
-    """The mean of a number, or of a product of two."""
+    """Return the mean of a number, or of a product of two."""
     g = reader.glossary
     random = [key for key in g.laws if any(mentions(x, key, g) for x in factors)]
     if not random:
@@ -63,7 +63,7 @@ def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
 
 
 def mentions(x: Node, key: str, g: Glossary) -> bool:
-    """Return whether a formula holds an array, by its own letter or in what another is defined as."""
+    """Return whether a formula contains an array, by its own letter or through a definition."""
     if text(x) in g.sizes:
         return False
     if isinstance(x, Name):
@@ -76,13 +76,13 @@ def mentions(x: Node, key: str, g: Glossary) -> bool:
 
 
 def averages(x: Node) -> bool:
-    """Return whether E, Var or Cov stands in a formula."""
+    """Return whether a formula contains E, Var or Cov."""
     calls = [y for y in nt.within(x) if isinstance(y, nt.Call) and isinstance(y.function, Name) and not y.function.sub]
     return any(MOMENTS.get(y.function.base) == len(y.arguments) for y in calls)  # type: ignore[attr-defined]
 
 
 def mean_of_exponential(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:
-    """How E[e^{a + w·x}] = e^{a + ‖x‖²/2} is read, for w ∼ N(0, I) and what does not depend on w."""
+    """Return a reader of E[e^{a + w·x}] = e^{a + ‖x‖²/2} for w ∼ N(0, I) and a, x independent of w."""
     w = Name(letter)
 
     def read(reader: Reader, of: tuple[Node, ...]) -> Value:

@@ -1,4 +1,4 @@
-"""Reads a formula: each part becomes an array of the kind that the given arrays are of."""
+"""Read a formula: each part becomes an array, of the same kind as the given arrays."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from symattn.proof.relations.recurring import written_out
 
 
 class Reader(LetterMeanings):
-    """Formulas of a section, on given arrays and lengths of one kind."""
+    """A reader of the formulas of a section, on given arrays and lengths of one kind."""
 
     def read(self, x: Node) -> Found:
-        """The value of a part of a formula. Raises Unread for what has none."""
+        """Return the value of a part of a formula. Raises Unread if it has none."""
         work: Any = getattr(self, f"_{type(x).__name__.lower()}", None)
         if work is None:
             raise Unread(f"{type(x).__name__} {text(x)}")
@@ -52,8 +52,8 @@ class Reader(LetterMeanings):
             product = v.times(product, other, x.sign, self.glossary.rows)
         return product
 
-    def _beside_identity(self, x: Node) -> Node | None:
-        """A, where the letter x is defined as I + A."""
+    def _without_identity(self, x: Node) -> Node | None:
+        """Return A if the letter x is defined as I + A."""
         meaning = self.glossary.defined.get(text(x)) if isinstance(x, Name) else None
         body = meaning.body if isinstance(meaning, LetterDefinition) and not meaning.letters else None
         if isinstance(body, nt.Sum) and body.terms[0] == Name("I") and callable(self.glossary.defined.get("I")):
@@ -62,7 +62,7 @@ class Reader(LetterMeanings):
         return None
 
     def _identity_and(self, rest: Node, whole: Node, factor: Node | None) -> Iterator[Value]:
-        """(I + A) x as x + A x for a vector x, so that no sum over I is left; other factors as they are."""
+        """Yield (I + A) x as x + A x for a vector x, which avoids a sum over I; yield other factors unchanged."""
         x = self.one(factor) if factor is not None else None
         if x and x.rank == 1 and not x.row:
             yield v.added(x, self._applied(rest, x))
@@ -70,7 +70,7 @@ class Reader(LetterMeanings):
             yield from (y for y in (self.one(whole), x) if y)
 
     def _applied(self, a: Node, x: Value) -> Value:
-        """A x for a vector x, where 𝟏 𝟏ᵀ x is as many times the sum."""
+        """Return A x for a vector x; 𝟏 𝟏ᵀ x is the sum of x, in every entry."""
         match a:
             case nt.Sum(terms):
                 return reduce(v.added, [self._applied(term, x) for term in terms])
@@ -84,7 +84,7 @@ class Reader(LetterMeanings):
         return replace(v.both(replace(matrix, even=False), v.summed(x), mul), even=True)
 
     def _factors(self, factors: tuple[Node, ...]) -> Iterator[Value]:
-        """The factors of a product, ∇ with what follows it."""
+        """Yield the factors of a product; ∇ is joined with the factor after it."""
         every = iter(factors)
         for x in every:
             if isinstance(x, Name) and x.base == "∇" and len(x.sub) < 2:
@@ -92,13 +92,13 @@ class Reader(LetterMeanings):
                 if of is None:
                     raise Unread("the gradient of nothing")
                 yield self.derivative(of, text(x.sub[0])) if x.sub else self._nabla(of)
-            elif rest := self._beside_identity(x):
+            elif rest := self._without_identity(x):
                 yield from self._identity_and(rest, x, next(every, None))
             else:
                 yield self.one(x)
 
     def _entry_by_entry(self, factors: tuple[Node, ...]) -> Value:
-        """x ⊙ y of one shape; a vector goes with every row of a matrix."""
+        """Return x ⊙ y for factors of one shape."""
         if factors.count(Name("⊙")) > 1 or factors.index(Name("⊙")) in (0, len(factors) - 1):
             raise Unread("what stands at ⊙")
         at = factors.index(Name("⊙"))
@@ -108,7 +108,7 @@ class Reader(LetterMeanings):
         return v.both(x, y, mul)
 
     def _nabla(self, of: Node) -> Value:
-        """The derivative of f(x) by its argument."""
+        """Return the derivative of f(x) by its argument."""
         if not isinstance(of, nt.Call) or len(of.arguments) != 1:
             raise Unread(f"the argument by which {text(of)} is differentiated")
         (argument,) = of.arguments
@@ -156,7 +156,7 @@ class Reader(LetterMeanings):
         return replace(result, array=result.array**whole if whole >= 0 else 1 / result.array**-whole)
 
     def _tensor_power(self, x: Value, power: nt.Power) -> Value:
-        """x ⊗ … ⊗ x as one vector."""
+        """Return x ⊗ … ⊗ x as one vector."""
         assert isinstance(power.exponent, nt.Product)
         times = self.whole_number(power.exponent.factors[-1])
         plain = x.rank == 1 and not x.letters and not isinstance(power.base, nt.Fence | nt.Transposed)
@@ -169,7 +169,7 @@ class Reader(LetterMeanings):
         return replace(x, array=result)
 
     def whole_number(self, x: Node) -> int | None:
-        """A written whole number, or a size; None for what is neither. Raises Refused for a size that is a letter."""
+        """Return a written whole number or a size, else None. Raises Refused for a size that is a letter."""
         if isinstance(x, nt.Neg):
             result = self.whole_number(x.body)
             return None if result is None else -result
@@ -225,7 +225,7 @@ class Reader(LetterMeanings):
         raise Unread("this norm")
 
     def _listed(self, x: nt.Commas) -> Found:
-        """(q, r): vectors side by side, or with numbers, are one, numbers are a vector, others are several things."""
+        """Read (q, r): concatenate vectors (and numbers), stack numbers into a vector, or return ``Several`` values."""
         parts = tuple(map(self.one, x.parts))
         if {p.rank for p in parts} in ({1}, {0, 1}) and not any(p.letters or p.even for p in parts):
             if len({p.row for p in parts if p.rank}) > 1 or any(isinstance(x, nt.Transposed) for x in x.parts):
@@ -248,22 +248,22 @@ class Reader(LetterMeanings):
             return self._of_family(function.base, x.arguments)
         if function.base in MOMENTS and self.glossary.laws:
             return moment(self, function.base, x.arguments)
-        here, work = self.glossary.functions.get(function.base), FUNCTIONS.get(function.base)
-        if here is None and work is None:
+        defined, builtin = self.glossary.functions.get(function.base), FUNCTIONS.get(function.base)
+        if defined is None and builtin is None:
             raise Unread(f"the function {text(function)}")
         arguments = written_out(self, x.arguments)
         if len(arguments) > 1 and function.base == "softmax":
             arguments = (nt.Fence("round", nt.Commas(arguments)),)
-        given = tuple(map(self.read if here else self.one, arguments))
+        values = tuple(map(self.read if defined else self.one, arguments))
         over: tuple[str, ...] = ()
-        if function.base == "softmax" and isinstance(given[0], Value) and given[0].rank == 0 == len(function.sub):
-            over = given[0].letters if len(given[0].letters) == 1 else ()  # over the one index that is free
-            given = (Value(given[0].array, (), 1),) if over else given
-        for argument, value in zip(arguments, given, strict=True):
+        if function.base == "softmax" and isinstance(values[0], Value) and values[0].rank == 0 == len(function.sub):
+            over = values[0].letters if len(values[0].letters) == 1 else ()  # over the one index that is free
+            values = (Value(values[0].array, (), 1),) if over else values
+        for argument, value in zip(arguments, values, strict=True):
             if isinstance(argument, nt.Transposed) and isinstance(value, Value) and value.rank == 1:
                 raise Unread(f"{text(x)}: a function of a vector takes it as it is")
         try:
-            result: Found = here(self, *given) if here else work(*given) if work else given[0]
+            result: Found = defined(self, *values) if defined else builtin(*values) if builtin else values[0]
         except Refused:
             raise
         except TypeError as reason:
@@ -282,7 +282,7 @@ class Reader(LetterMeanings):
         return self.read(nt.replaced(meaning.body, dict(zip(meaning.letters, x.arguments, strict=True))))
 
     def _at(self, x: nt.At) -> Value:
-        """Return the value where a given number is as the condition says, or index letters are; 0 at other indices."""
+        """Return the value for a given number that the condition sets, or, by index, where it holds and 0 elsewhere."""
         if not isinstance(x.condition, nt.Relation):
             raise Unread(f"the condition {text(x.condition)}")
         letter = text(x.condition.first)
@@ -293,13 +293,13 @@ class Reader(LetterMeanings):
         for (sign, right), left in zip(x.condition.rest, sides, strict=False):
             if sign not in COMPARED:
                 raise Unread(f"the sign {sign} between indices")
-            kept = v.both(self.one(left), self.one(right), COMPARED[sign])
-            chosen = replace(kept, array=self.xp.where(kept.array, self.xp.asarray(1), self.xp.asarray(0)))
-            result = v.both(result, chosen, mul)
+            holds = v.both(self.one(left), self.one(right), COMPARED[sign])
+            indicator = replace(holds, array=self.xp.where(holds.array, self.xp.asarray(1), self.xp.asarray(0)))
+            result = v.both(result, indicator, mul)
         return result
 
     def _variance(self, law: Node, x: nt.Call) -> Value:
-        """Var_{i∼p}(x_i) = Σ_i p_i (x_i − Σ_j p_j x_j)²."""
+        """Return Var_{i∼p}(x_i) = Σ_i p_i (x_i − Σ_j p_j x_j)²."""
         if not isinstance(law, nt.Relation) or law.rest[0][0] != "∼":
             raise Unread(f"the law {text(law)}")
         letter = self.index(law.first)
@@ -323,7 +323,7 @@ class Reader(LetterMeanings):
             self.sums = remaining
 
     def _compared(self, x: nt.Big, index: nt.Relation) -> Value:
-        """Σ_{i<j} over both indices, Σ_{ℓ≠m} over ℓ alone, as Σ_{j ≤ i − n} over j; Σ, max and min over a set."""
+        """Read Σ_{i<j} over both indices, Σ_{ℓ≠m} over ℓ and Σ_{j ≤ i − n} over j; Σ, max and min over a set."""
         if len(index.rest) != 1:
             raise Unread(f"the range {text(index)}")
         (sign, second), i = index.rest[0], self.index(index.first)
@@ -342,7 +342,7 @@ class Reader(LetterMeanings):
         return self.over(body, [i] if sign == "≠" else [i, j])
 
     def _over_set(self, x: nt.Big, i: str, sign: str, of: str) -> Value:
-        """Over the indices in a set, or over all others: the set is the first block of the axis."""
+        """Return Σ, max or min over the indices in a set, the first block of the axis, or over all others."""
         if of not in self.glossary.sets:
             raise Unread(f"the set {of}")
         body, length = self.one(x.body), self.length(self.glossary.sets[of])
@@ -355,23 +355,23 @@ class Reader(LetterMeanings):
     def _ranged(self, x: nt.Big) -> Value:
         letters = [text(p) for p in (x.index.parts if isinstance(x.index, nt.Commas) else (x.index,))]
         if x.low is not None and x.high is not None:
-            high = text(x.high)
+            last = text(x.high)
             from_zero = x.low == nt.node(0) and isinstance(x.high, nt.Sum) and x.high.terms[1:] == (nt.Neg(nt.node(1)),)
             if from_zero and isinstance(x.high, nt.Sum):  # Σ_{l=0}^{L−1}: no entry of an array is counted so
-                high = text(x.high.terms[0])
+                last = text(x.high.terms[0])
                 self.from_zero.add(letters[0])
             if letters[0] in self.glossary.sizes or self.glossary.knows(letters[0]):
                 raise Unread(f"the index {letters[0]} has a meaning of its own")
-            if high not in self.glossary.sizes or not (from_zero or x.low == nt.node(1)):
-                raise Unread(f"the range {text(x.low)} to {high}")
-            self.sums[letters[0]] = self.glossary.sizes[high]
+            if last not in self.glossary.sizes or not (from_zero or x.low == nt.node(1)):
+                raise Unread(f"the range {text(x.low)} to {last}")
+            self.sums[letters[0]] = self.glossary.sizes[last]
         for letter in letters:
             self.sort(letter)
             self.sums.setdefault(letter, self.sort(letter))
         return self.over(self.one(x.body), letters, x.operator)
 
-    def _all_beside(self, row: tuple[Node, ...]) -> Value | None:
-        """(X₁ … X_n): all matrices of a letter side by side."""
+    def _heads_side_by_side(self, row: tuple[Node, ...]) -> Value | None:
+        """Return (X₁ … X_n), all matrices of a letter side by side; None for another row."""
         match row:
             case (Name(base, (nt.Number(one),)), Name("…"), Name(last, (Name() as size,))) if base == last:
                 result = self.letter(base)
@@ -383,9 +383,9 @@ class Reader(LetterMeanings):
         return None
 
     def _matrix(self, x: nt.Matrix) -> Value:
-        beside = self._all_beside(x.rows[0]) if len(x.rows) == 1 else None
-        if beside:
-            return beside
+        heads = self._heads_side_by_side(x.rows[0]) if len(x.rows) == 1 else None
+        if heads:
+            return heads
         rows = [list(map(self.one, row)) for row in x.rows]
         if all(len(row) == 1 and row[0].rank for row in rows):
             parts = [row[0].array if row[0].rank == 2 else row[0].array[None, :] for row in rows]

@@ -1,4 +1,4 @@
-"""Formulas printed step by step, or with dots between: X_{l+1} = P_l X_l, and f(x₁), …, f(x_b)."""
+"""Formulas printed as a recurrence or with dots: X_{l+1} = P_l X_l, and f(x₁), …, f(x_b)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DOTS = Name("…")
 
 
 def recurrence(relation: Relation) -> tuple[str, Callable[[Reader, tuple[Node, ...]], Found]] | None:
-    """The letter that ``X_{l+1} = …`` defines from X₀ on, and how X_0, X_1, X_L and X_l are read; None for others."""
+    """Return the letter that ``X_{l+1} = …`` defines from X₀ on, and a reader of X_0, X_1, X_L and X_l, or None."""
     match relation:
         case Relation(Name(base, (nt.Sum((Name(l, ()), nt.Number(one))),)), (("=", body),)) if one == 1:
             return base, lambda reader, parts: _layer(reader, base, l, body, parts)
@@ -56,7 +56,7 @@ def _next(reader: Reader, base: str, letter: str, body: Node, state: Value, step
 
 
 def written_out(reader: Reader, arguments: tuple[Node, ...]) -> tuple[Node, ...]:
-    """f(x₁), …, f(x_b) as f(x₁), f(x₂), f(x₃) where b = 3."""
+    """Return the arguments f(x₁), …, f(x_b) as f(x₁), f(x₂), f(x₃) if b = 3."""
     if len(arguments) != 3 or arguments[1] != _DOTS:
         return arguments
     first, _, last = arguments

@@ -1,7 +1,7 @@
-"""A section of a document: what its letters stand for, what it defines, and what it claims.
+"""A section of a document: the meanings of its letters, its definitions and its claims.
 
-What is claimed is read from the formula that is printed; a formula that is false, or cannot be read, is not printed
-with a grade: ``claim`` raises FalseStep.
+A claim is read from the printed formula; a formula that is false, or cannot be read, never gets a grade: ``claim``
+raises FalseStep.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from symattn.proof.relations.random_arrays import averages
 
 
 class Section:
-    """Letters, definitions and claims that stand together."""
+    """Letters, definitions and claims that belong together."""
 
     def __init__(self, glossary: Glossary) -> None:
         self.glossary = glossary
         self.known: dict[Link, Evidence] = {}
 
     def let(self, words: Text | Node) -> Any:
-        """Text that is printed, whose relations define letters: "with Z = Σ e^{s_ℓ}"."""
+        """Return text to print, and define letters by the relations in it: "with Z = Σ e^{s_ℓ}"."""
         for relation in relations(words):
             self.glossary = self.glossary.with_definition(relation)
         return words
 
     def define(self, formula: Node, reason: Text | str = "definition") -> Step:
-        """A definition, and those in its reason: there is nothing to decide."""
+        """Return a definition as a step, and add it and those in its reason to the letters; nothing is decided."""
         self.let(_words(reason))
         self.let(formula)
         return Step(formula, _words(reason))
@@ -51,11 +51,11 @@ class Section:
         free: Mapping[str, str] | None = None,
         keep: bool = False,
     ) -> Step:
-        """A step with the grade that its formula earns. Raises FalseStep.
+        """Return a step with the grade of its formula. Raises FalseStep.
 
-        What the reason says is defined, or must hold too; "n = 3" there says for which size the formula is written
-        out. ``gaps``, ``signs``: see ``RelationQuestion``. ``free``: letters with their shapes, of which the formula
-        holds whatever they are. ``keep``: from here on, the left side is computed as the formula says.
+        A relation in the reason is a definition, or must hold too; "n = 3" there names the size for which the formula
+        is written out. ``gaps``, ``signs``: see ``RelationQuestion``. ``free``: letters with their shapes for which
+        the formula holds whatever their values. ``keep``: the formula defines its left side from here on.
         """
         said = _words(reason)
         sized = self._sized(said)
@@ -74,7 +74,7 @@ class Section:
         return Step(formula, said, evidence)
 
     def tends(self, formula: Relation, condition: Relation, form: Node | None = None) -> Step:
-        """A limit under its condition, as β → ∞; see ``limits``. ``form``: what shows it, where that is not printed."""
+        """Return a limit under its condition, as β → ∞; see ``limit_rules``. ``form``: a form to prove it by."""
 
         def decide(relation: Relation, under: Relation = condition) -> Evidence:
             return limit(
@@ -94,14 +94,14 @@ class Section:
         gaps: Mapping[Node, Node] | None = None,
         signs: Mapping[Node, Node] | None = None,
     ) -> Result:
-        """Formulas in a box, each decided anew; those of a tuple stand on one line."""
+        """Return formulas in a box, each decided again; those of a tuple share a line."""
         rows = [line if isinstance(line, tuple) else (line,) for line in lines]
         steps = [self.claim(formula, (), gaps=gaps, signs=signs) for row in rows for formula in row]
         evidence = dict.fromkeys(step.evidence for step in steps if step.evidence)
         return Result(title, tuple(nt.Row(row) if len(row) > 1 else row[0] for row in rows), tuple(evidence), said)
 
     def _reasons(self, said: Text, sized: Mapping[str, int]) -> None:
-        """Decide a reason's relations between letters with a meaning; for other letters it is a definition."""
+        """Decide a reason's relations about letters with a meaning; other relations are definitions."""
         for relation in relations(said):
             if relation.rest[0][0] != "=" or not isinstance(relation.first, nt.Name) or self._sizes(relation):
                 continue

@@ -1,4 +1,4 @@
-"""Sort the relations of a text: claims, definitions of letters, and conditions of others."""
+"""Sort the relations of a text into claims, definitions of letters, and conditions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _SIGNS = {">": "positive", "≥": "nonnegative"}
 
 @dataclass(frozen=True)
 class PrintedClaim:
-    """A relation that a text claims, under conditions; ``denied`` where it says that it does not hold, ``only`` where
-    it holds under these conditions and under no others."""
+    """A relation that a text claims under conditions; ``denied``: the text says that it does not hold; ``only``: it
+    holds under these conditions and no others."""
 
     relation: Relation
     conditions: tuple[Relation, ...] = ()
@@ -36,9 +36,9 @@ class PrintedClaim:
 
 
 def claims(words: Text) -> list[PrintedClaim]:
-    """The claims of a text, in order, each with the conditions of its clause: what a semicolon, or a colon after a
-    claim, separates. A relation after "with", "where", "for", "if", "at", "as" is a condition, and so are those that
-    follow it after "and" or a comma."""
+    """Return the claims of a text, in order, each with the conditions of its clause. Clauses are separated by a
+    semicolon, a full stop, or a colon after a claim. A relation after "with", "where", "for", "if", "at", "as" is a
+    condition, and so are those that follow it after "and" or a comma."""
     result: list[PrintedClaim] = []
     for clause in _clauses(words):
         conditions = tuple(r for kind, r in clause if kind in _GIVEN)
@@ -70,23 +70,23 @@ def _clauses(words: Text) -> Iterator[list[tuple[str, Relation]]]:
 
 def _kind(words: str, before: str) -> str:
     """Return the kind of a relation after these words."""
-    said = re.findall(r"[^\W\d_]+", words)
-    while said and said[-1] in _BETWEEN:
-        said.pop()
-    last = said[-1] if said else ""
+    last_words = re.findall(r"[^\W\d_]+", words)
+    while last_words and last_words[-1] in _BETWEEN:
+        last_words.pop()
+    last = last_words[-1] if last_words else ""
     if last in _OPENING:
         return "condition"
     if last == "iff":
         return last
-    if last in _CONTINUING and len(said) < 2:
+    if last in _CONTINUING and len(last_words) < 2:
         return before
-    return "denied" if "not" in said[-3:] else "claim"
+    return "denied" if "not" in last_words[-3:] else "claim"
 
 
 # -- letters that a text explains ------------------------------------------------------------------------------------
 def defined(glossary: Glossary, relation: Relation) -> Glossary | None:
-    """The glossary with the letter or function that the relation defines: ``x = …``, ``f(x) = …``, and ``x² = …`` for
-    a number that is not negative. None where it defines nothing, as what it speaks of has a meaning already."""
+    """Return the glossary with the letter or function that the relation defines: ``x = …``, ``f(x) = …``, or
+    ``x² = …`` for a nonnegative number. None if it defines nothing, such as a letter that has a meaning already."""
     (sign, right), *more = relation.rest
     left = relation.first
     if sign != "=" or more:
@@ -102,8 +102,8 @@ def defined(glossary: Glossary, relation: Relation) -> Glossary | None:
 
 
 def assumed(glossary: Glossary, relation: Relation) -> Glossary | None:
-    """The glossary with what the relation assumes of given letters: ``x > 0`` and ``x ≥ 0`` their sign, ``x = 2`` the
-    value of a number, ``n = m`` two sizes that are one. None where it assumes nothing of this kind."""
+    """Return the glossary with what the relation assumes about given letters: a sign for ``x > 0`` and ``x ≥ 0``, a
+    value for ``x = 2``, equal sizes for ``n = m``. None if it assumes nothing of this kind."""
     (sign, right), *more = relation.rest
     left = relation.first
     if more:
