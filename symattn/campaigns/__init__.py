@@ -1,4 +1,4 @@
 """Many verifications at once: targets × specifications × dtypes × domains, over all cores or a cluster.
 
-``plan`` makes the jobs, ``store`` keeps what came of them, ``backends`` run them, ``summary`` tells of them.
+``plan`` makes the jobs, ``backends`` runs them, ``store`` stores their results, ``summary`` reports them.
 """

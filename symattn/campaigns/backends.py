@@ -1,6 +1,6 @@
-"""Who does the jobs: this process, all cores by joblib, or a cluster by dask. Results come as they are ready.
+"""Run jobs in this process, on all cores by joblib, or on a cluster by dask. Results come as they are ready.
 
-Each process computes on one thread: jobs side by side use the cores better than threads within them.
+Each process computes on one thread: parallel jobs use the cores better than threads within them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from symattn.document.errors import InputError, MissingExtra, SymattnError
 
 
 def work(job: Job, folder: str | None = None) -> Record:
-    """Verify, and give what is kept of it: verdict, faults, checks, notes, or the error by which there is none.
+    """Verify, and return the record to store: verdict, faults, checks and notes, or the error instead of a verdict.
 
-    ``folder`` is the current one of who asks; where it exists here, it is that of the targets too.
+    ``folder`` is the caller's working directory; if it exists here, targets are found in it.
     """
     if folder is not None and Path(folder).is_dir():
         os.chdir(folder)
@@ -70,12 +70,12 @@ Results = Iterator[Record]
 
 
 def here(jobs: Sequence[Job]) -> Results:
-    """One after another."""
+    """Run the jobs in this process, one after another."""
     return (work(job) for job in jobs)
 
 
 def by_joblib(jobs: Sequence[Job], cores: int) -> Results:
-    """In ``cores`` processes (−1: one for each core), which end with the iterator. Raises ``MissingExtra``."""
+    """Run the jobs in ``cores`` processes (−1: one per core), which end with the iterator. Raises ``MissingExtra``."""
     try:
         import joblib
     except ImportError as error:
@@ -94,10 +94,10 @@ def by_joblib(jobs: Sequence[Job], cores: int) -> Results:
 
 
 def by_dask(jobs: Sequence[Job], scheduler: str | None, cores: int = -1) -> Results:
-    """On a cluster that is running at the address ``scheduler``, or where dask's configuration says one is.
+    """Run the jobs on a cluster that is running at the address ``scheduler``, or at the one in dask's configuration.
 
-    Where neither tells of one, a cluster of ``cores`` processes on this machine is started, and ends with the
-    iterator. Raises ``MissingExtra``, and ``InputError`` where no scheduler answers.
+    Without either, a cluster of ``cores`` processes on this machine is started, and ends with the iterator. Raises
+    ``MissingExtra``, and ``InputError`` if no scheduler answers.
     """
     try:
         import dask
@@ -125,7 +125,7 @@ def _client(address: str) -> Any:
 
 @contextmanager
 def _here_by_dask(cores: int) -> Iterator[Any]:
-    """A cluster of this machine's cores, for as long as it is needed."""
+    """Start a cluster on this machine's cores, and close it at the end of the block."""
     from distributed import Client, LocalCluster
 
     workers = cores if cores > 0 else os.cpu_count()
@@ -150,10 +150,10 @@ def run(
     scheduler: str | None = None,
     progress: Progress = lambda done, planned, record: None,
 ) -> int:
-    """Make the jobs whose results are not in ``folder`` yet, and keep them there; how many were made is returned.
+    """Run the jobs whose results are not in ``folder`` yet, store the results there, and return how many were run.
 
-    With ``cores=1`` and joblib the jobs are made in this process, and joblib is not needed. ``progress`` is told how
-    many are done of how many, and the last result.
+    With ``cores=1`` and joblib, jobs run in this process, and joblib is not needed. ``progress`` is called with how
+    many are done, of how many, and the last result.
     """
     store = Store(folder)
     store.open(jobs)

@@ -1,11 +1,11 @@
-"""Which verifications a campaign makes: every target with every specification, dtype and domain.
+"""Plan the verifications of a campaign: every target with every specification, dtype and domain.
 
 A file is TOML:
 
     targets = ["attn.py:attention", { target = "flash.py:forward", layout = "bhnd" }]
     dtypes = ["float32", "bfloat16"]
 
-    [options]                 # of every verification, as ``symattn verify`` has them
+    [options]                 # for every verification, those of ``symattn verify``
     budget = 5
 
     [specs.plain]             # fields of Attention, ``like``, and options
@@ -14,7 +14,7 @@ A file is TOML:
     alignment = "top-left"
     call = ["is_causal=true"]
 
-    [domains.short]           # fields of Domain, that is which shapes and scores are promised
+    [domains.short]           # fields of Domain: the promised shapes and scores
     max_tokens = 33
 """
 
@@ -41,7 +41,7 @@ from symattn.programs.frameworks import DTYPES
 _LARGEST = 2**20  # bytes of a file
 _MOST = 1_000_000  # jobs
 _SECTIONS = ("targets", "dtypes", "options", "specs", "domains")
-#: Options of ``verify_target``, and what their values are.
+#: Options of ``verify_target`` and the types of their values.
 OPTIONS: dict[str, type | tuple[type, ...]] = {
     "contract": str, "call": list, "mask_arg": str, "layout": str, "framework": str, "time_limit": (int, float),
     "examples": int, "budget": (int, float), "seed": int,
@@ -52,7 +52,7 @@ _DOMAIN = tuple(f.name for f in fields(Domain))
 
 @dataclass(frozen=True)
 class Job:
-    """One verification: names for a reader, and everything that it depends on as JSON can hold it."""
+    """One verification: its names for readers, and everything on which it depends, in types of JSON."""
 
     target: str
     spec: str
@@ -64,7 +64,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """A hash of all that the result depends on, by which it is known."""
+        """A hash of everything on which the result depends, which identifies it."""
         result = [__version__, self.target, self.dtype, dict(self.fields), dict(self.promised), dict(self.options)]
         return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -72,7 +72,7 @@ class Job:
 
     @property
     def attention(self) -> tuple[Attention, str]:
-        """The specification, and what was cut of a preset."""
+        """The specification, and a note on how a preset was reduced."""
         outcome = dict(self.fields)
         like = outcome.pop("like", None)
         result = {
@@ -84,7 +84,7 @@ class Job:
 
 
 def read(path: Path) -> tuple[Job, ...]:
-    """The jobs of a file. Raises ``InputError`` that names the entry and how to mend it."""
+    """Read the jobs of a file. Raises ``InputError``, which names the entry and how to mend it."""
     result = loaded(path, _LARGEST, toml=True)
     refuse_unknown(result, _SECTIONS, str(path))
     for name in ("options", "specs", "domains"):
@@ -105,7 +105,7 @@ def planned(
     domains: Mapping[str, object],
     options: Mapping[str, object],
 ) -> tuple[Job, ...]:
-    """Every target with every specification, dtype and domain; one that is written twice is made once."""
+    """Return a job for every target with every specification, dtype and domain, without duplicates."""
     targets, dtypes = tuple(_targets(targets)), tuple(map(_dtype, dtypes))
     specs, domains = specs or {"plain": {}}, domains or {"all": {}}
     _options(options, "options")
@@ -142,7 +142,7 @@ def _specs(specs: Mapping[str, object]) -> Iterator[tuple[str, dict[str, Any]]]:
         refuse_unknown(result, (*_FIELDS, "like", *OPTIONS), where)
         _options({n: x for n, x in result.items() if n in OPTIONS}, where)
         of_fields = {n: x for n, x in result.items() if n not in OPTIONS}
-        _ = Job("", name, "", "", of_fields, {}, {}).attention  # refuse what is no specification before any work
+        _ = Job("", name, "", "", of_fields, {}, {}).attention  # refuse an invalid specification before any work
         yield name, result
 
 

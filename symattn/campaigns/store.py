@@ -1,7 +1,7 @@
-"""Results of the jobs: a line of JSON each, on the disk before the next is begun.
+"""Store results of jobs: a line of JSON each, on the disk before the next one begins.
 
-A process that is killed while it writes leaves at most a line without an end, which is no result: it is cut off when
-the campaign goes on, and its job is made again.
+A process that is killed while it writes leaves at most an incomplete line, which is no result: it is cut off when
+the campaign continues, and its job runs again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _LONGEST = 10_000_000  # bytes of a line
 
 
 class Store:
-    """A folder: ``plan.json``, the jobs, and ``results.jsonl``."""
+    """A folder with ``plan.json``, the jobs, and ``results.jsonl``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def open(self, jobs: Sequence[Job]) -> None:
-        """Make the folder, write down the jobs, and cut off a line without an end."""
+        """Make the folder, write the jobs, and cut off an incomplete line."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             part = self.folder / f".{PLAN}.part"
@@ -46,7 +46,7 @@ class Store:
                 file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
 
     def append(self, record: Record) -> None:
-        """One more result. It is on the disk when this returns."""
+        """Add a result, which is on the disk when this returns."""
         line = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
         handle = os.open(self.folder / RESULTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
@@ -56,7 +56,7 @@ class Store:
             os.close(handle)
 
     def results(self) -> dict[str, Record]:
-        """Key of a job → its result, the last one where there are several. Raises ``InputError`` for a broken line."""
+        """Return the last result of each job by its key. Raises ``InputError`` for a broken line."""
         return {record["key"]: record for record in self._lines()}
 
     def _lines(self) -> Iterator[Record]:
@@ -76,7 +76,7 @@ class Store:
                 yield result
 
     def plan(self) -> tuple[Record, ...]:
-        """The jobs as they were written down. Raises ``InputError`` where there are none."""
+        """Return the stored jobs. Raises ``InputError`` if there are none."""
         path = self.folder / PLAN
         try:
             result = json.loads(path.read_text(encoding="utf-8"))

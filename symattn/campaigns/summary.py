@@ -16,7 +16,7 @@ _WORST = ("fault", "error", "undecided", "no fault")
 
 
 def summary(folder: Path, command: str = "") -> Document:
-    """The document of a campaign's folder. Raises ``InputError`` where it holds none."""
+    """Return the document of a campaign's folder. Raises ``InputError`` if it contains no campaign."""
     store = Store(folder)
     jobs, results = store.plan(), store.results()
     result = [results[job["key"]] | {name: job[name] for name in _NAMES} for job in jobs if job["key"] in results]
@@ -58,7 +58,7 @@ _PLURALS = {"fault": "with faults", "error": "errors"}
 
 
 def _verdicts(jobs: Sequence[Record], results: Sequence[Record]) -> Iterator[Block]:
-    """A row for each target, specification and domain, a column for each dtype."""
+    """Yield a table with a row for each target, specification and domain, and a column for each dtype."""
     dtypes = list(dict.fromkeys(job["dtype"] for job in jobs))
     domains = len({job["domain"] for job in jobs}) > 1
     result = {(*_place(record), record["dtype"]): record["verdict"] for record in results}
@@ -77,7 +77,7 @@ def _place(record: Record) -> tuple[str, str, str]:
 
 
 def _faults(results: Sequence[Record]) -> Iterator[Block]:
-    """Each cause once, with how often and how to see it."""
+    """Yield each cause once, with how often it occurs and how to reproduce it."""
     groups: dict[tuple[str, str, str], list[tuple[Record, Record]]] = {}
     for record in results:
         for fault in record.get("faults", ()):
@@ -102,7 +102,7 @@ def _errors(results: Sequence[Record]) -> Iterator[Block]:
 
 
 def _took(results: Sequence[Record]) -> Iterator[Block]:
-    """Tell what each verification tried, in which steps it would have seen a mistake, and how long it took."""
+    """Yield what each verification tried, in which steps it would have noticed a mistake, and how long it took."""
     if results:
         yield Heading(("Cases and times",))
         domains = len({record["domain"] for record in results}) > 1
@@ -123,7 +123,7 @@ def _row(record: Record, domains: bool) -> tuple[Text, ...]:
 
 
 def _notes(results: Sequence[Record]) -> Iterator[Block]:
-    """Each note once, with the target that it speaks of, or with how many verifications it stands in."""
+    """Yield each note once, with its target, or with the number of verifications that have it."""
     places: dict[str, list[str]] = {}
     for record in results:
         for note in record.get("notes", ()):

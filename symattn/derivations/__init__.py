@@ -1,4 +1,4 @@
-"""Derivations: why a fact about attention holds, step by step, each step checked when it is told.
+"""Derivations: why a fact about attention holds, step by step, each step checked when the document is made.
 
 A derivation is a file with a function of its parameters that returns a ``Document``, and one line in ``_ENTRIES``. Most
 are texts, see ``derivation_texts``.
@@ -32,7 +32,7 @@ class Entry:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of its parameters; of a specification every field is one."""
+        """The names of its parameters; for ``attention``, every field of the specification."""
         if self.name != "attention":
             return self.taken
         from symattn.derivations.attention import parameters
@@ -61,7 +61,7 @@ _ENTRIES = (
 
 
 def names() -> dict[str, Entry]:
-    """The derivations by name."""
+    """Return the derivations by name."""
     return {entry.name: entry for entry in _ENTRIES}
 
 
@@ -88,8 +88,8 @@ def suggestion(name: str) -> str:
 def derive(name: str = "scaling", **parameters: object) -> Document:
     """Return a derivation by its name, step by step, with the reason and the grade of each step.
 
-    ``parameters`` are those of the derivation: sizes by their letters (``d_k=4``, ``n=3``) and what else it takes, for
-    ``attention`` the fields of ``Attention`` too. Raises InputError for an unknown name or parameter, or a value that
+    ``parameters`` are those of the derivation: sizes by their letters (``d_k=4``, ``n=3``), other options and, for
+    ``attention``, the fields of ``Attention``. Raises InputError for an unknown name or parameter, or a value that
     is out of range.
 
     >>> derive("scaling", d_k=4)
@@ -111,7 +111,7 @@ def derive(name: str = "scaling", **parameters: object) -> Document:
 
 
 def _numbered(document: Document) -> Document:
-    """Number the results, where there are several."""
+    """Number the results if there are several."""
     if sum(isinstance(block, Result) for block in document.blocks) < 2:
         return document
     number = count(1)
@@ -123,7 +123,7 @@ _PLAIN = (bool, int, str, Fraction, type(None))
 
 
 def cached(name: str, **parameters: object) -> Document:
-    """``derive(name, **parameters)``, from the user's cache folder if the same source of symattn told it before."""
+    """Return ``derive(name, **parameters)``, cached in the user's folder for the same source of symattn."""
     key = _key(name, parameters)
     before = key and stored_results.get("derivations", key)
     if before:
@@ -137,7 +137,7 @@ def cached(name: str, **parameters: object) -> Document:
 
 
 def _key(name: str, parameters: dict[str, Any]) -> str | None:
-    """None if the parameters are more than numbers and words, or the source cannot be read."""
+    """Return the key in the cache; None if parameters are not numbers and words, or the source cannot be read."""
     words = [f"{parameter} {type(value).__name__} {value!r}" for parameter, value in sorted(parameters.items())]
     if not all(isinstance(value, _PLAIN) for value in parameters.values()):
         return None

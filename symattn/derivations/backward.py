@@ -50,5 +50,5 @@ caveat: The formulas are exact. In floating point the row maximum is subtracted 
 
 
 def derivation() -> Document:
-    """dV = AᵀG, dQ = dS′ K/√d_k, dK = dS′ᵀQ/√d_k, with dS′ through the softmax of each row."""
+    """Derive dV = AᵀG, dQ = dS′ K/√d_k, dK = dS′ᵀQ/√d_k, with dS′ through the softmax of each row."""
     return Telling().document("backward", _TEXT)

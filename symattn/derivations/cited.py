@@ -1,4 +1,4 @@
-"""Theorems that a derivation cites: decided as it is told, with the false variant of each."""
+"""Theorems that a derivation cites, each decided with its false variant when the document is made."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from symattn.theorems.reading import Reading, boxed, of_print, read_apart
 
 @dataclass(frozen=True)
 class CitedTheorem:
-    """A theorem of the catalogue that was decided just now, its false variant refuted."""
+    """A theorem of the catalogue that is proved, with its false variant refuted."""
 
     theorem: Theorem
     outcome: TheoremOutcome
@@ -27,28 +27,28 @@ class CitedTheorem:
 
     @property
     def evidence(self) -> Evidence:
-        """Proved or argued for all sizes, by name."""
+        """The grade of the theorem for all sizes, with its name."""
         needed = dict.fromkeys(map(plain_text, self.outcome.decision.hypotheses))
         return Evidence(self.outcome.grade, "; ".join((f"all sizes ({self.theorem.name})", *needed)))
 
     def step(self, formula: Node | None = None, reason: Text | str | None = None) -> Step:
-        """Return the step as printed, or a formula in other letters that says the same."""
+        """Return the theorem as a step, as printed or as an equivalent ``formula`` in other letters."""
         formula = formula or self.statement[0][0]
         said = words(self.theorem.why if reason is None else reason)
         return Step(formula, said, of_print(self.evidence, self.reading)[0])
 
     @property
     def statement(self) -> tuple[tuple[Node, ...], Text]:
-        """Return the statement as formulas, or else as words."""
+        """The statement as formulas, or else as words."""
         return statement(self.theorem.says)
 
     def result(self, title: str = "Result") -> tuple[Block, ...]:
-        """The relations of it that were read, in a box; what it says in words, below."""
+        """Return the relations that were read, in a box, and the statement's words below it."""
         formulas, said = read_apart(self.theorem.says, self.reading)
         return boxed(title, formulas, self.evidence, said, self.reading)
 
     def wrong(self) -> model.Note:
-        """Its false variant, with the numbers that refute it."""
+        """Return its false variant, with the numbers that refute it."""
         said = self.theorem.false_says
         comma = "" if isinstance(said[-1], str) and said[-1].endswith(".") else ";"
         refuted = finding(self.outcome).counterexample
@@ -56,8 +56,7 @@ class CitedTheorem:
 
 
 def cite(theorem: Theorem) -> CitedTheorem:
-    """The theorem, decided now as code and as it is printed. Raises FalseStep unless it is proved and its false variant
-    refuted."""
+    """Decide the theorem as code and as printed. Raises FalseStep unless it is proved and its false variant refuted."""
     outcome, reading = decide(theorem), read(theorem)
     if reading and reading.wrong:
         raise FalseStep(f"{theorem.name}: {reading.wrong}")

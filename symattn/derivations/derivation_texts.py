@@ -1,30 +1,30 @@
-r"""Derivations as texts: what is said, and formulas as they are printed, read and decided when a document asks.
+r"""Derivations as texts: words, and formulas as printed, which are read and decided when the document is made.
 
 The first line is the title. Then, a line each (an indented line goes on with the one before)::
 
     subtitle: …                     the line below the title
     hint: …                         a command that a reader may type next
     letters SECTION: …              the letters of a section, as in texts of theorems
-    roles: …                        colours of letters that are not the usual ones
+    roles: …                        colours of letters that differ from the usual ones
     # …                             a heading
     A1: … :: …                      a hypothesis, which may define letters, and a remark
-    A1 (x y): …                     the same, of these arrays, or of what laws assume: ``independent``, ``moments``,
+    A1 (x y): …                     the same, about arrays, or what laws assume: ``independent``, ``moments``,
                                     ``centred``, ``shape``; grades of means and variances name it
     A of TOPIC.NAME                 the hypotheses of a theorem, by its topic and its name
     let: …                          a paragraph whose formulas define letters, or give them their numbers
-    with: …                         the same, which is not printed
-    - FORMULA :: REASON             a step that is claimed
-    := FORMULA :: REASON            a step that is defined
-    → FORMULA :: CONDITION :: FORM  a limit, with the form that shows it
-    result: FORMULA; FORMULA // …   what has been shown, a line for each ``//``
-    theorem TOPIC.NAME              what a theorem says, and its false variant
+    with: …                         the same, but not printed
+    - FORMULA :: REASON             a claim
+    := FORMULA :: REASON            a definition
+    → FORMULA :: CONDITION :: FORM  a limit, with the form that proves it
+    result: FORMULA; FORMULA // …   the results, on a new line after ``//``
+    theorem TOPIC.NAME              a theorem, and its false variant
     not TOPIC.NAME                  the false variant alone
-    caveat: …                       what this does not say
+    caveat: …                       the limits of the result
     insert NAME                     blocks or steps from Python
 
 Any other line is a paragraph, and an empty one ends a group of steps. The letters of a step are those of its section:
 ``far- …`` is claimed in the section ``far``, ``let far: …`` defines there. Below a claim or a result, ``gap X: Y`` and
-``sign X: Y`` show a side of an inequality (see ``Question``); below a claim, ``free X: SHAPE`` and ``keep`` are those
+``sign X: Y`` prove an inequality (see ``RelationQuestion``); below a claim, ``free X: SHAPE`` and ``keep`` are those
 of ``Section.claim``.
 """
 
@@ -56,10 +56,10 @@ Line = tuple[str, list[str]]
 
 
 class Telling:
-    """A text while it is told.
+    """A text while it becomes a document.
 
-    ``letters`` are those of sections, or with which lines of letters begin. ``values`` are what it names: nodes
-    (``@name``), and blocks or steps.
+    ``letters`` are those of sections, or the beginnings of lines of letters. ``values`` are the nodes (``@name``),
+    blocks and steps that it names.
     """
 
     def __init__(self, letters: Mapping[str, Glossary] | None = None, /, **values: Any) -> None:
@@ -70,7 +70,7 @@ class Telling:
         self._cited: dict[str, CitedTheorem] = {}
 
     def document(self, name: str, typed: str, **more: Any) -> Document:
-        """The whole document that a text says."""
+        """Return the document of a whole text."""
         (title, _), *lines = lines_of(typed)
         heads = [match.groups() for line, _ in lines if (match := _HEAD.fullmatch(line))]
         hints = tuple(said for kind, said in heads if kind == "hint")
@@ -79,11 +79,11 @@ class Telling:
         return Document("derivation", name, self.words(title), blocks, self.words(below), hints=hints, **more)
 
     def blocks(self, typed: str) -> tuple[Block, ...]:
-        """The blocks of a part of a document."""
+        """Return the blocks of a part of a document."""
         return self._blocks(lines_of(typed))
 
     def theorem(self, name: str) -> CitedTheorem:
-        """A theorem of the catalogue, decided once in a text."""
+        """Return a theorem of the catalogue, decided once per text."""
         from symattn.derivations.cited import cite
         from symattn.theorems import theorem_of
 
@@ -93,15 +93,15 @@ class Telling:
         return self._cited[name]
 
     def words(self, typed: str) -> Text:
-        """Running text with formulas."""
+        """Return running text with formulas."""
         return formulas.running_text(typed, self.roles, self.values)
 
     def formula(self, typed: str) -> Any:
-        """A formula, which may be a relation."""
+        """Return a formula, which may be a relation."""
         return formulas.formula(typed, self.roles, self.values)
 
     def _blocks(self, lines: list[Line]) -> tuple[Block, ...]:
-        """Steps that follow each other are one group, and so are hypotheses."""
+        """Return the blocks of lines; consecutive steps are one group, and so are hypotheses."""
         if labels := labels_of(lines):
             self.labels = labels
             self.sections = {name: self._section(x) for name, x in self.letters.items()}
@@ -138,7 +138,7 @@ class Telling:
             self.sections[section] = self._section(self.letters[section])
 
     def _section(self, letters: Glossary) -> Section:
-        """The section of these letters, with the assumptions that the text states."""
+        """Return the section of these letters, with the assumptions of the text."""
         return Section(letters.also(labels=self.labels))
 
     def _step(self, section: Section, mark: str, parts: list[str], options: list[str]) -> Any:
@@ -188,7 +188,7 @@ def labels_of(lines: list[Line]) -> Mapping[str, str]:
 
 
 def lines_of(typed: str) -> list[Line]:
-    """The lines with those that go on with them, and their options."""
+    """Return the lines, joined with their continuations, and their options."""
     result: list[Line] = []
     for line in typed.strip().splitlines():
         before, options = result[-1] if result else ("", [])
@@ -202,5 +202,5 @@ def lines_of(typed: str) -> list[Line]:
 
 
 def _sentence(said: Text) -> Text:
-    """The words with a capital letter and a full stop."""
+    """Return the words with a capital letter and a full stop."""
     return (*capitalised(said), ".")

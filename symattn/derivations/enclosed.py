@@ -1,7 +1,7 @@
-"""Numbers of a walk that have left the decided field: e^{tanh x}, tanh of a tanh, roots of sums of exponentials.
+"""Numbers of a walk outside the decidable field: e^{tanh x}, tanh of a tanh, roots of sums of exponentials.
 
-Of such a number a ball is known and no closed form that could be compared with another. Its digits are proven, its
-equality with another number never is.
+Such a number is known by a ball, without a closed form that could be compared with another. Its digits can be proven,
+its equality with another number never.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TEN = flint.arb(10)
 
 
 def _operator(operation: Callable[[Any, Any], object]) -> Callable[[Enclosed, object], Any]:
-    """A method that computes with balls, at the precision of the number."""
+    """Return a method that computes with balls, at the precision of the number."""
 
     def method(self: Enclosed, other: object) -> Any:
         y = None if isinstance(other, (Forbidden, Undefined)) else ball_of(other, self.bits)
@@ -34,7 +34,7 @@ def _operator(operation: Callable[[Any, Any], object]) -> Callable[[Enclosed, ob
 
 
 class Enclosed:
-    """A real number known by a ball. ``+ − * /`` take exact numbers too; what is computed has the ball's precision."""
+    """A real number known by a ball. ``+ − * /`` take exact numbers too; results have the ball's precision."""
 
     __slots__ = ("ball", "bits")
 
@@ -55,7 +55,7 @@ class Enclosed:
             return Enclosed(abs(self.ball), self.bits)
 
     def apply(self, name: str) -> Enclosed:
-        """exp, log, sqrt, tanh, … of the number. Raises Undecided where the ball does not say whether there is one."""
+        """Return exp, log, sqrt, tanh, … of the number. Raises Undecided if the ball allows undefined values."""
         with flint.ctx.workprec(self.bits):
             result = getattr(self.ball, name)()
         if not result.is_finite():
@@ -63,18 +63,18 @@ class Enclosed:
         return Enclosed(result, self.bits)
 
     def overlaps(self, other: object) -> bool:
-        """Return whether the number can be equal to another, by all that is known of them."""
+        """Return whether the number's ball overlaps another number or its ball."""
         y = ball_of(other, self.bits)
         return y is not None and bool(self.ball.overlaps(y))
 
     def sign(self) -> int:
-        """−1 or 1. Raises Undecided for a ball with 0 in it."""
+        """Return −1 or 1. Raises Undecided for a ball that contains 0."""
         if self.ball.contains(0):
             raise Undecided(f"the sign of {self}: {self.bits} bits do not say")
         return 1 if self.ball > 0 else -1
 
     def is_zero(self) -> bool:
-        """False, or Undecided."""
+        """Return False. Raises Undecided for a ball that contains 0."""
         return self.sign() == 0
 
     def __lt__(self, other: object) -> bool:
@@ -90,25 +90,25 @@ class Enclosed:
         return id(self)
 
     def constant(self) -> None:
-        """None: nothing is known of a closed form."""
+        """Return None, as no closed form is known."""
 
     def rational(self) -> None:
-        """None, likewise."""
+        """Return None, likewise."""
 
     def arb(self, prec: int = 64) -> flint.arb:
-        """The ball, as sharp as it is."""
+        """Return the ball, however sharp it is."""
         return self.ball
 
     def to_float(self) -> float:
-        """The double nearest to the middle of the ball."""
+        """Return the double nearest to the midpoint of the ball."""
         return float(self.ball.mid())
 
     def proven(self) -> int:
-        """How many significant digits the ball proves; 0 where it has 0 in it."""
+        """Return how many significant digits the ball proves; 0 if it contains 0."""
         return max(0, int(self.ball.rel_accuracy_bits() * 0.30102) - 1) if not self.ball.contains(0) else 0
 
     def decimal(self, digits: int = 6) -> str:
-        """The number rounded to nearest with ``digits`` significant digits. Raises Undecided."""
+        """Return the number rounded to nearest with ``digits`` significant digits. Raises Undecided."""
         if not self.ball.contains(0):
             with flint.ctx.workprec(self.bits + 64):
                 size = abs(self.ball)
@@ -119,7 +119,7 @@ class Enclosed:
         raise Undecided(f"{digits} digits of {self}")
 
     def shown(self, digits: int) -> str:
-        """So many digits as are proven, at most ``digits``; ``<1e-50`` for a number with 0 in its ball."""
+        """Return the proven digits, at most ``digits``; ``<1e-50`` for a number whose ball contains 0."""
         for count in range(digits, 0, -1):
             try:
                 return self.decimal(count)
@@ -141,7 +141,7 @@ class Enclosed:
 
 
 def ball_of(x: object, bits: int) -> flint.arb | None:
-    """A ball around a number with about so many bits; None for what is no number."""
+    """Return a ball around a number with about ``bits`` bits; None for anything else."""
     if isinstance(x, Enclosed):
         return x.ball
     if isinstance(x, bool):
@@ -152,7 +152,7 @@ def ball_of(x: object, bits: int) -> flint.arb | None:
 
 
 def taken(ball: object, bits: int) -> Any:
-    """An element of a computation in balls: a ball without radius is the number itself."""
+    """Return an element computed in balls as an array element; an exact ball becomes an exact number."""
     if not isinstance(ball, flint.arb):
         return ball
     if not ball.is_exact():
@@ -162,12 +162,12 @@ def taken(ball: object, bits: int) -> Any:
 
 
 def least_proven(elements: Iterable[object]) -> int | None:
-    """The least number of digits that is proven of any of them; None where all are exact."""
+    """Return the smallest number of proven digits of any element; None if all are exact."""
     return min((x.proven() for x in elements if isinstance(x, Enclosed)), default=None)
 
 
 def _written(sign: str, whole: int, e: int, digits: int) -> str:
-    """± whole · 10^(e + 1 − digits) as digits, in the manner of ``%g``; whole may have a digit too many."""
+    """Write ± whole · 10^(e + 1 − digits) in the style of ``%g``; whole may have one digit too many."""
     if whole >= 10**digits:
         whole, e = whole // 10, e + 1
     s = str(whole)

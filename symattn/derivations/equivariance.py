@@ -37,14 +37,14 @@ caveat: Models know the order of their tokens all the same, by positions that ar
 
 
 def derivation() -> Document:
-    """attention(PX) = P attention(X) for every permutation P of the tokens; a causal mask breaks it."""
+    """Derive attention(PX) = P attention(X) for every permutation P of the tokens; a causal mask breaks it."""
     functions = {"attention": _of_tokens(Attention()), "causal": _of_tokens(Attention(causal=True))}
     tokens = Glossary({"X": "n d", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d_v"}, functions=functions)
     return Telling({"tokens": tokens}).document("equivariance", _TEXT)
 
 
 def _of_tokens(attention: Attention) -> Callable[[Reader, Value], Value]:
-    """Attention of tokens, with the projections that are given."""
+    """Return attention of tokens, with the given projections, as a function of formulas."""
 
     def attend(reader: Reader, x: Value) -> Value:
         named: dict[str, Any] = {key.lower(): reader.arrays[key] for key in ("W_Q", "W_K", "W_V")}

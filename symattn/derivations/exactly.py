@@ -1,4 +1,4 @@
-"""Small examples in exact numbers, and how their entries are printed."""
+"""Small examples in exact numbers, and the notation of their entries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from symattn.proof.relations.reader import Reader
 
 
 def value(x: Node, letters: Mapping[str, object]) -> Quotient:
-    """The number that a printed formula comes to, with a number for each of its letters: d_k → 64."""
+    """Return the value of a printed formula, with a number for each of its letters: d_k → 64."""
     numbers = {key: Exact.lift(number) for key, number in letters.items()}
     glossary = Glossary(dict.fromkeys(numbers, ""), sizes={})
     quotient: Quotient = Reader(glossary, numbers or {"": Exact.lift(1)}, {}).one(x).array.entries.item()
@@ -23,12 +23,12 @@ def value(x: Node, letters: Mapping[str, object]) -> Quotient:
 
 
 def exact(data: object) -> Exact:
-    """Numbers as an exact array."""
+    """Return numbers as an exact array."""
     return Exact.lift(data)
 
 
 def entries(x: Any) -> Node:
-    """The entries of an exact array, as a matrix; a number as it is."""
+    """Return the entries of an exact array as a matrix, or a single number."""
     result = x.tolist()
     if not isinstance(result, list):
         return _entry(result)

@@ -1,4 +1,4 @@
-"""``exercises``: ten tasks from the derivations, with numbers drawn by a seed, and solutions that are checked."""
+"""``exercises``: ten tasks from the derivations, with numbers drawn by a seed and checked solutions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Draw = np.random.Generator
 
 @dataclass(frozen=True)
 class Task:
-    """``answer`` and ``other`` are exact arrays: what ``asked`` is, and the same found as ``how`` says.
+    """A task. ``answer`` is the exact array of ``asked``, ``other`` the same computed in another way (``how``).
 
-    ``topic`` is the derivation that the task is taken from, ``reason`` what the solution says beside its number.
+    ``topic`` is the derivation from which the task is taken, ``reason`` the text of the solution.
     """
 
     topic: str
@@ -45,7 +45,7 @@ class Task:
 
 
 def checked(task: Task) -> Node:
-    """The line of the solution. Raises FalseStep where the two ways differ."""
+    """Return the line of the solution. Raises FalseStep if the two ways differ."""
     if not same(task.answer, task.other):
         raise FalseStep(f"the solution of the exercise on {task.topic} is not what it is {task.how}")
     alone = tuple(task.answer.shape) == (1, 1)
@@ -63,34 +63,34 @@ def _task(
     why: str = "",
     **values: object,
 ) -> Task:
-    """A task whose words and formulas are typed; ``values`` are the rows of numbers that it gives."""
+    """Return a task from typed words and formulas; ``values`` are the numbers in them."""
     shown = {name: _shown(value) for name, value in values.items()}
     text, reason = (running_text(words, values=shown) for words in (question, why))
     return Task(topic, title, text, formula(asked, values=shown), answer, other, how, reason)
 
 
 def _shown(value: Any) -> Node:
-    """A number, or a matrix; a list of numbers is a row."""
+    """Return a number, or a matrix, with one row for a list of numbers."""
     if not isinstance(value, list):
         return nt.node(value)
     return nt.matrix(value if isinstance(value[0], list) else [value])
 
 
 def _whole(rng: Draw, low: int, high: int, *shape: int) -> list[Any]:
-    """Whole numbers from ``low`` to ``high``, as nested lists."""
+    """Draw integers from ``low`` to ``high``, as nested lists."""
     result: list[Any] = rng.integers(low, high + 1, shape).tolist()
     return result
 
 
 def _scores(rng: Draw, n: int = 3) -> list[Any]:
-    """Scores from 0 to 3 that are not all equal, so that exponents stay readable."""
+    """Draw scores from 0 to 3 that are not all equal; exponents then stay readable."""
     while len(set(result := _whole(rng, 0, 3, n))) < 2:
         continue
     return result
 
 
 def scaled(rng: Draw) -> Task:
-    """q·k/√d_k for d_k = 4."""
+    """Ask for q·k/√d_k with d_k = 4."""
     a, b = _whole(rng, -2, 3, 4), _whole(rng, -2, 3, 4)
     left, right = exact([a]), exact([b])
     return _task(
@@ -101,7 +101,7 @@ def scaled(rng: Draw) -> Task:
 
 
 def variance(rng: Draw) -> Task:
-    """Var(q·k) = d_k for entries ±1, by going through all of them."""
+    """Ask for Var(q·k) = d_k for entries ±1, by enumeration."""
     width = int(rng.integers(2, 5))
     signs = [[1 if i >> bit & 1 else -1 for bit in range(width)] for i in range(2**width)]
     every = [sum(x * y for x, y in zip(a, b, strict=True)) for a in signs for b in signs]
@@ -115,7 +115,7 @@ $d_k = @width$. What is the variance of the score?"""
 
 
 def shift(rng: Draw) -> Task:
-    """softmax(s + c) = softmax(s)."""
+    """Ask for softmax(s + c) = softmax(s)."""
     row, by = _scores(rng), int(rng.integers(10, 100))
     moved = [x + by for x in row]
     return _task(
@@ -126,7 +126,7 @@ def shift(rng: Draw) -> Task:
 
 
 def jacobian(rng: Draw) -> Task:
-    """diag(p) − p pᵀ for weights that are fractions."""
+    """Ask for diag(p) − p pᵀ with fractions as weights."""
     parts = _whole(rng, 1, 4, 3)
     p = exact([parts]) / sum(parts)
     row = p.tolist()[0]
@@ -140,7 +140,7 @@ def jacobian(rng: Draw) -> Task:
 
 
 def output(rng: Draw) -> Task:
-    """One query, two keys, two values."""
+    """Ask for the output of one query with two keys and values."""
     query, keys, values = _whole(rng, 0, 1, 2), _whole(rng, 0, 2, 2, 2), _whole(rng, -2, 4, 2, 2)
     weights = softmax(dot_scores(exact([query]), exact(keys)))
     pairs = [[w * v[c] for w, v in zip(weights.tolist()[0], values, strict=True)] for c in range(2)]
@@ -151,7 +151,7 @@ def output(rng: Draw) -> Task:
 
 
 def permuted(rng: Draw) -> Task:
-    """The weights of permuted keys are permuted weights."""
+    """Ask for the weights of permuted keys, which are permuted weights."""
     row = _scores(rng)
     order = [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]][int(rng.integers(5))]
     weights = softmax(exact([row])).tolist()[0]
@@ -164,7 +164,7 @@ def permuted(rng: Draw) -> Task:
 
 
 def tiles(rng: Draw) -> Task:
-    """The sum of exponentials of two tiles, less the common maximum."""
+    """Ask for the sum of exponentials of two tiles, relative to the common maximum."""
     first, second = _scores(rng, 2), [x + 2 for x in _scores(rng, 2)]
     row, values = exact([first + second]), exact([[1]] * 4)
     parts = tile_state(exact([first]), exact([[1]] * 2)), tile_state(exact([second]), exact([[1]] * 2))
@@ -178,19 +178,19 @@ $e^{s_j - m}$ that the tiles merge to?"""
 
 
 def lookup(rng: Draw) -> Task:
-    """The limit of softmax(βs): equal shares of the largest scores."""
+    """Ask for the limit of softmax(βs): equal shares of the largest scores."""
     row = _scores(rng, 4)
     ties = [int(x == max(row)) for x in row]
-    beside = softmax(exact([[0] * sum(ties)])).tolist()[0][0]
+    share = softmax(exact([[0] * sum(ties)])).tolist()[0][0]
     return _task(
         "lookup", "Sharp attention", "$s = @row$. What do the weights of $β s$ tend to as $β$ grows?", "a",
-        exact([ties]) / sum(ties), exact([[beside if tie else 0 for tie in ties]]),
+        exact([ties]) / sum(ties), exact([[share if tie else 0 for tie in ties]]),
         "as softmax over the largest scores alone", row=row,
     )  # fmt: skip
 
 
 def sink(rng: Draw) -> Task:
-    """A sink is one more key of value 0."""
+    """Ask for the weights with a sink, one more key of value 0."""
     row, z = _scores(rng, 2), int(rng.integers(0, 3))
     question = "$s = @row$ and a sink of score $@z$. What are the weights of the two keys?"
     return _task(
@@ -200,7 +200,7 @@ def sink(rng: Draw) -> Task:
 
 
 def rotated(rng: Draw) -> Task:
-    """A score at positions (m, n) from that at (0, n − m)."""
+    """Ask for a score at positions (m, n), equal to that at (0, n − m)."""
     query, key, place = _whole(rng, 1, 3, 2), _whole(rng, 1, 3, 2), 1  # that of the query; the key's is the next
     angles = turns()
     here = rotate_interleaved(exact([query]), *angles[place]), rotate_interleaved(exact([key]), *angles[place + 1])
@@ -262,7 +262,7 @@ def _asked(tasks: list[Task]) -> Iterator[Block]:
 
 
 def _answered(tasks: list[Task], shown: bool) -> Iterator[Block]:
-    """The solutions, and before them where they come from; each is checked whether it is shown or not."""
+    """Check the solutions and, if they are ``shown``, yield them after their source."""
     lines = [checked(task) for task in tasks]
     if not shown:
         return

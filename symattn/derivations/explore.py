@@ -1,4 +1,4 @@
-"""``explore``: a page on which the inputs of a walk are edited, and every step is computed again in exact numbers."""
+"""``explore``: a page on which readers edit the inputs of a walk, and every step is recomputed in exact numbers."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from symattn.document.model import Block, Document, Heading, Note, Paragraph, Te
 from symattn.document.notation import Node, Root, Transposed, call, equals
 
 MOST = 6
-"""Rows and columns that a page to explore has room for."""
+"""The most rows and columns of a page to explore."""
 
 _ARRAYS = ("x", "w_q", "w_k", "w_v")
 
 
 @dataclass(frozen=True, repr=False)
 class Exploration:
-    """A page to explore: what it opens with, by the names that its links have.
+    """A page to explore: its initial state, by the names that its links use.
 
-    ``command`` makes the same page; it is empty where none does, as for arrays and for fields given in Python.
+    ``command`` makes the same page; it is empty if none does, as for arrays and for fields given in Python.
     """
 
     command: str
@@ -38,7 +38,7 @@ class Exploration:
         return f"<page to explore {self.document.name!r}; .html(), .save(path)>"
 
     def html(self) -> str:
-        """The page."""
+        """Return the page."""
         from symattn.document.render.html import render
 
         return render(
@@ -53,7 +53,7 @@ class Exploration:
 
 
 def named(path: str | Path) -> Path:
-    """The path of a page. Raises ``InputError`` for a name that is not one of a page."""
+    """Return the path of a page. Raises ``InputError`` for a name that does not end as a page does."""
     if Path(path).suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{path} must end with .html")
     return Path(path)
@@ -78,7 +78,7 @@ def explore(source: str | PathLike[str] | Mapping[str, object] = "eight-step", *
 
 
 def _state(sheet: Sheet) -> dict[str, str]:
-    """Return the page's first state. Raises InputError where it has no room, or no form, for that."""
+    """Return the page's initial state. Raises InputError if the sheet is too large for it, or of another form."""
     spec, given = sheet.attention, dict(sheet.inputs)
     if set(given) == {"x"}:  # without parameters: each token is its own query, key and value
         one = [[Quotient.of(int(i == j)) for j in range(len(given["x"][0]))] for i in range(len(given["x"][0]))]
@@ -101,7 +101,7 @@ def _state(sheet: Sheet) -> dict[str, str]:
 
 
 def _page(sheet: Sheet, command: str) -> Document:
-    """The sections that the page fills."""
+    """Return the document whose sections the page fills."""
     names = ("x", "q", "k", "v", "scores", "scaled", "weights", "output")
     x, q, k, v, s, masked, a, o = (SYMBOLS[n] for n in names)
     sections: list[tuple[str, str, tuple[Node, ...]]] = [

@@ -47,7 +47,7 @@ _COUNTED = tuple(map(formula, ("g", "h/g", "g (d_k + d_v)", "g/h")))
 
 
 def derivation(heads: int = 8, dk: int = 64, dv: int = 64) -> Document:
-    """Query head t reads head ⌊t/r⌋: multi-head attention with each head of keys and values r times in a row."""
+    """Derive that query head t reads head ⌊t/r⌋: multi-head attention with each key-value head repeated r times."""
     sizes = {"heads": heads, "dk": dk, "dv": dv}
     numbers = Glossary(defined={"O": _one_number(False), "O_tiled": _one_number(True)})
     letters = {"heads": Glossary(sizes={}, defined={"O": _implemented}), "numbers": numbers}
@@ -55,12 +55,12 @@ def derivation(heads: int = 8, dk: int = 64, dv: int = 64) -> Document:
 
 
 def _implemented(reader: Reader) -> Array:
-    """The outputs of all query heads, as they are implemented."""
+    """Return the outputs of all query heads, by the implementation."""
     return grouped_attention(_ATTENTION, *(reader.arrays[letter] for letter in "QKV"))
 
 
 def _one_number(tiled: bool) -> Any:
-    """The output of each query head, where every head has one query or key of one number."""
+    """Return the output of each query head if every head has a single query and key of width 1."""
 
     def computed(reader: Reader) -> Any:
         q, k, v = (reader.arrays[letter][:, None, None] for letter in "QKV")
@@ -73,7 +73,7 @@ def _one_number(tiled: bool) -> Any:
 
 
 def _table(heads: int, dk: int, dv: int) -> Table:
-    """Numbers that are kept of each token, for each number of groups."""
+    """Return a table of how many numbers are cached per token, for each number of groups."""
     groups, _, numbers, share = _COUNTED
     columns = tuple(map(Column, ((groups,), (formula("r"),), ("kept: ", numbers), ("share: ", share))))
     sizes = {"h": heads, "d_k": dk, "d_v": dv}

@@ -60,7 +60,7 @@ _HEADS = [running_text(x) for x in ("choice", "$σ$", "value of $σ$", "deviatio
 
 
 def derivation(dk: int = 64, dmodel: int = 512) -> Document:
-    """Var(q·k) = d_k σ⁴‖x‖²‖y‖² over random W_Q and W_K, and what it is for usual choices of σ."""
+    """Derive Var(q·k) = d_k σ⁴‖x‖²‖y‖² over random W_Q and W_K, and its value for usual choices of σ."""
     sizes = {"dk": dk, "dmodel": dmodel}
     weights = Glossary(defined={"p": lambda reader: softmax(reader.arrays["t"], stabilised=False)})
     return Telling(
@@ -83,6 +83,6 @@ def _table(dk: int, dmodel: int) -> Table:
 
 
 def _digits(variance: Node, deviation: Node, dk: int, dmodel: int) -> Decimal:
-    """The root of a formula above, for σ as it is written and tokens of the length √d_model."""
+    """Return the root of a formula above, for a typed σ and tokens of the length √d_model."""
     letters = {nt.Name("σ"): nt.Fence("round", deviation), **dict.fromkeys(_NORMS, formula("√d_model"))}
     return Decimal(value(nt.Root(nt.replaced(variance, letters)), {"d_k": dk, "d_model": dmodel}).decimal(4))

@@ -1,4 +1,4 @@
-"""``jacobian``: how the weights answer a change of the scores."""
+"""``jacobian``: how the weights respond to a change of the scores."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ caveat: The bound $½$ is on how weights answer to scores. The scores are produc
 
 
 def derivation(tokens: int = 3) -> Document:
-    """J = diag(p) − p pᵀ, and what follows: symmetric, rows sum to 0, positive semidefinite, ‖J‖∞ ≤ 1/2."""
+    """Derive J = diag(p) − p pᵀ and its properties: symmetric, rows sum to 0, positive semidefinite, ‖J‖∞ ≤ 1/2."""
     telling = Telling({"": letters()}, matrix=matrix(tokens), tokens=tokens)
     return telling.document("jacobian", _TEXT, parameters={"tokens": tokens})
 
 
 def letters() -> Glossary:
-    """Scores s of any length, a vector x as long, the weights p = softmax(s), and their derivative J."""
+    """Return the letters: scores s, a vector x as long, the weights p = softmax(s), and their derivative J."""
     defined = {"J": lambda reader: reader.derivative(formula("p"), "s").array}
     return Glossary({"s": "n", "x": "n"}, index=dict.fromkeys("ijℓ", "n"), defined=defined)
 
 
 def matrix(tokens: int) -> nt.Matrix:
-    """p_i(1 − p_i) on the diagonal, −p_i p_j elsewhere."""
+    """Return the matrix with p_i(1 − p_i) on the diagonal and −p_i p_j elsewhere."""
     index = range(1, tokens + 1)
     entries = [[f"p_{i} {{1 - p_{i}}}" if i == j else f"-p_{min(i, j)} p_{max(i, j)}" for j in index] for i in index]
     return nt.matrix([[formula(x) for x in row] for row in entries])

@@ -52,21 +52,21 @@ _CAPTION = running_text("Scores computed for $n$ tokens; the ratio is $((n + 2))
 
 
 def derivation() -> Document:
-    """Row n + 1 of causal attention is one query against the cache and its own key and value."""
+    """Derive that row n + 1 of causal attention is one query against the cache and its own key and value."""
     every_row = lambda reader: _CAUSAL(*(reader.arrays[letter][:, None] for letter in "QKV"))[:, 0]  # noqa: E731
     rows = {"new row": Glossary(defined={"o_{n+1}": _new_row}), "every row": Glossary(defined={"O": every_row})}
     return Telling(rows, table=[_table()]).document("kv-cache", _TEXT)
 
 
 def _new_row(reader: Reader) -> Any:
-    """The last row of causal attention over the cache and one more token."""
+    """Return the last row of causal attention over the cache and one more token."""
     arrays, xp = reader.arrays, reader.xp
     q, k, v = (xp.concat([arrays[x], arrays[f"{x.lower()}_{{n+1}}"][None, :]], axis=0) for x in "QKV")
     return _CAUSAL(q, k, v)[reader.length("n") :][0, :]
 
 
 def _table() -> Table:
-    """Scores that are computed for n tokens, with the cache and without, added up one by one."""
+    """Return a table of how many scores n tokens need with the cache and without, by counting."""
     rows = []
     for n in _COUNTED:
         cached, again = sum(range(1, n + 1)), sum(t * (t + 1) // 2 for t in range(1, n + 1))

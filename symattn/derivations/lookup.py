@@ -79,7 +79,7 @@ _SHARPNESS = (0, 1, 4, 16, 64)
 
 
 def derivation() -> Document:
-    """softmax(βs) tends to equal shares of the largest scores as β → ∞, and to equal shares of all as β → 0."""
+    """Derive that softmax(βs) tends to equal shares of the largest scores as β → ∞, of all as β → 0."""
     text = Telling({"ties": _ties()}, table=[_table()])
     text.blocks(_BEGINS)
     dispersion = text.theorem("softmax.softmax-dispersion")
@@ -92,7 +92,7 @@ def derivation() -> Document:
 
 
 def _limits(results: tuple[Block, ...]) -> list[Block]:
-    """The limits in a box."""
+    """Return the limits in a box."""
     (group,) = results
     assert isinstance(group, Steps)
     rows = tuple(nt.Row((step.formula, nt.Words("as"), *relations(step.reason))) for step in group.items)
@@ -110,7 +110,7 @@ def _ties() -> Glossary:
 
 
 def _weights(reader: Reader) -> Any:
-    """The weights of t keys with the largest score and of others that are lower by u, all times β."""
+    """Return the weights of t keys with the largest score and of others that are lower by u, all times β."""
     arrays, xp = reader.arrays, reader.xp
     ties = xp.zeros((reader.length("t"),)) + arrays["β"] * arrays["top"]
     return softmax(xp.concat([ties, arrays["β"] * (arrays["top"] - arrays["u"])], axis=0), stabilised=False)
@@ -122,7 +122,7 @@ def _output(reader: Reader) -> Any:
 
 
 def _table() -> Table:
-    """Weights at growing β, with and without a tie: exact numbers, correctly rounded."""
+    """Return a table of weights at growing β, with and without a tie: exact numbers, correctly rounded."""
     columns = [Column((nt.Name("β"),))]
     for scores in _SCORES:
         group = (nt.equals("s", nt.Fence("round", nt.commas(*scores))),)

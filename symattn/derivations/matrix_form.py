@@ -42,7 +42,7 @@ _STEPS = {"Q": "q", "K": "k", "V": "v", "S": "scaled", "S′": "scaled", "A": "w
 
 
 def derivation() -> Document:
-    """C = softmax(X W_Q W_Kᵀ Xᵀ/√d_k) X W_V, entry by entry what the per-token workflow gives."""
+    """Derive C = softmax(X W_Q W_Kᵀ Xᵀ/√d_k) X W_V, which equals the result token by token in every entry."""
     tokens = Glossary(_SHAPES, defined={letter: _step(of) for letter, of in _STEPS.items()})
     return Telling({"tokens": tokens}).document("matrix-form", _TEXT)
 

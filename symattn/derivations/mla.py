@@ -49,13 +49,13 @@ _LATENT = {"q": "d_k", "C": "n_k l", "U_K": "l d_k", "U_V": "l d_v"}
 
 
 def derivation() -> Document:
-    """q·(c U_K) = (q U_Kᵀ)·c and P(C U_V) = (P C)U_V: the cache holds the latent alone."""
+    """Derive q·(c U_K) = (q U_Kᵀ)·c and P(C U_V) = (P C)U_V: the cache holds only the latent."""
     latents = Glossary(_LATENT, defined={"o": _attended(False), "o_narrow": _attended(True)}, rows=True)
     return Telling({"latents": latents}).document("mla", _TEXT)
 
 
 def _attended(narrow: bool) -> Any:
-    """The output for the query, from keys and values; or by latents, with the root of their width as divisor."""
+    """Return the output for the query from keys and values, or from latents, divided by the root of their width."""
 
     def computed(reader: Reader) -> Any:
         q, c, u_k, u_v = (reader.arrays[x] for x in _LATENT)

@@ -70,7 +70,7 @@ SCORES, VALUES = [[1, 3, 2]], [[4], [1], [2]]
 
 
 def derivation() -> Document:
-    """(m, ℓ, a) of tiles merge to that of all keys, and a/ℓ is the output whatever m was."""
+    """Derive that states (m, ℓ, a) of tiles merge into that of all keys, and a/ℓ is the output whatever m was."""
     scores, values = exact(SCORES), exact(VALUES)
     tiles = [tile_state(scores[:, j : j + 1], values[j : j + 1, :]) for j in range(scores.shape[-1])]
     states, direct = list(accumulate(tiles, merge)), softmax(scores) @ values
@@ -84,7 +84,7 @@ def derivation() -> Document:
 
 
 def _states() -> Glossary:
-    """The sum ℓ and the mixture a of keys with any maximum, as the implementation computes them."""
+    """Return the sum ℓ and the weighted sum a of keys for any maximum, by the implementation."""
 
     def state(s: Value, v: Value, m: Value) -> SoftmaxState:
         return tile_state(s.array[None, :], v.array, m.array[None, None])
@@ -97,7 +97,7 @@ def _states() -> Glossary:
 
 
 def _table(states: list[SoftmaxState]) -> Table:
-    """Three keys one by one, in exact numbers."""
+    """Return a table of three keys, one by one, in exact numbers."""
     columns = [Column((x,)) for x in _COLUMNS]
     given = [(nt.node(j + 1), nt.node(SCORES[0][j]), nt.node(VALUES[j][0])) for j in range(len(states))]
     rows = [(*cells, *map(_entry, (*state, finish(state)))) for cells, state in zip(given, states, strict=True)]

@@ -1,4 +1,4 @@
-"""Parameters of a derivation: whole numbers within limits, and a few words."""
+"""Check parameters of a derivation: integers within limits, and a few words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CALLED = {symbol: parameter for parameter, symbol in _SYMBOLS.items()}
 
 
 def checked(name: str, known: tuple[str, ...], values: Mapping[str, Any], command: str = "derive") -> dict[str, Any]:
-    """The given parameters, each one known to the derivation (or picture) and within its limits. Raises InputError."""
+    """Return the parameters by their own names; raise InputError for an unknown one, or one beyond its limits."""
     result: dict[str, Any] = {}
     for called, value in values.items():
         parameter = called if called in known else _CALLED.get(called, called)
@@ -43,7 +43,7 @@ def checked(name: str, known: tuple[str, ...], values: Mapping[str, Any], comman
 
 
 def whole(parameter: str, value: int, most: int, least: int = 1) -> int:
-    """``value``, if it is a whole number from ``least`` to ``most``. Raises InputError."""
+    """Return ``value`` if it is an integer from ``least`` to ``most``. Raises InputError."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         symbol = _SYMBOLS[parameter]
         raise InputError(f"{symbol} must be an integer from {least} to {most}, got {value!r}")
@@ -51,14 +51,14 @@ def whole(parameter: str, value: int, most: int, least: int = 1) -> int:
 
 
 def number_or_letter(parameter: str, value: object) -> Fraction | str:
-    """A number as a fraction, or a letter such as m or mu. Raises InputError."""
+    """Return a number as a fraction, or a letter such as m or mu. Raises InputError."""
     if isinstance(value, str) and (value in GREEK or (len(value) == 1 and value.isalpha())):
         return value
     return number(parameter, value, "a letter such as mu")
 
 
 def number(parameter: str, value: Any, otherwise: str) -> Fraction:
-    """A finite number as a fraction. Raises InputError, which says what else might have been given."""
+    """Return a finite number as a fraction. Raises InputError, which names the alternative ``otherwise``."""
     try:
         return Fraction(value)
     except (ValueError, TypeError, ZeroDivisionError, OverflowError):

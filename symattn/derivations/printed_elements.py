@@ -1,4 +1,4 @@
-"""How one exact element is shown: as a formula, in digits, and in the JSON form."""
+"""The notation of one exact element: as a formula, in digits, and in the JSON form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FAR = 9999  # beyond this power of ten digits tell nobody anything
 
 
 def nested(function: Callable[[Any], object], entries: object) -> Any:
-    """``function`` of every entry of nested lists, as nested tuples."""
+    """Apply ``function`` to every entry of nested lists, and return nested tuples."""
     if isinstance(entries, (list, tuple)):
         return tuple(nested(function, entry) for entry in entries)
     return function(entries)
@@ -28,7 +28,7 @@ def is_number(x: object) -> bool:
 
 
 def digits(x: Any, count: int) -> Any:
-    """The element rounded to ``count`` significant digits, for a column of decimals."""
+    """Return the element rounded to ``count`` significant digits, for a column of decimals."""
     if not is_number(x):
         return formula(x)
     if isinstance(x, Enclosed):
@@ -44,13 +44,13 @@ def digits(x: Any, count: int) -> Any:
 
 
 def decimal(x: object, count: int) -> Node:
-    """The digits as a part of a formula."""
+    """Return the digits as a part of a formula."""
     shown = digits(x, count)
     return shown if isinstance(shown, Node) else Decimal(shown)
 
 
 def exact_json(x: object) -> Any:
-    """A string that ``sympy.sympify`` reads; −∞ is ``-oo``; undefined and what only a ball is known of are null."""
+    """Return a string that ``sympy.sympify`` reads, ``-oo`` for −∞, None for undefined and enclosed numbers."""
     if isinstance(x, int):
         return x
     if isinstance(x, Forbidden):
@@ -59,12 +59,12 @@ def exact_json(x: object) -> Any:
 
 
 def ball_json(x: object) -> Any:
-    """``[0.3127 +/- 4.2e-70]``, digits that hold the number; null for what is exact."""
+    """Return the ball of an enclosed number, ``[0.3127 +/- 4.2e-70]``; None for an exact number."""
     return str(x) if isinstance(x, Enclosed) else None
 
 
 def decimal_json(x: Any) -> Any:
-    """The nearest double; beyond what doubles hold, digits as a string."""
+    """Return the nearest double, or digits as a string beyond the range of doubles."""
     if isinstance(x, int):
         return x
     if not is_number(x):

@@ -58,7 +58,7 @@ POSITIONS, QUERY, KEY = 3, (1, 0), (2, 1)
 
 
 def derivation() -> Document:
-    """⟨R_m q, R_n k⟩ = ⟨q, R_{n−m} k⟩."""
+    """Derive ⟨R_m q, R_n k⟩ = ⟨q, R_{n−m} k⟩."""
     defined = {letter: _entry_of_plane(place) for place, letter in enumerate("ab")}
     letters = {
         "plane": positions({"y": "f 2"}, "m", {"R": _in_a_plane}, defined=defined),
@@ -73,24 +73,24 @@ def derivation() -> Document:
 
 
 def _in_a_plane(reader: Reader, parts: tuple[Node, ...]) -> Value:
-    """R_p in the plane f, a matrix of two rows, by what the implementation makes of (1, 0) and (0, 1)."""
+    """Return R_p in the plane f, a 2 × 2 matrix, by applying the implementation to (1, 0) and (0, 1)."""
     (cosine, sine), unit = turn(reader, *parts), identity(reader, reader.length("2"))
     return Value(rotate_interleaved(unit, cosine[:, None, None], sine[:, None, None]).mT, ("f",), 2)
 
 
 def _entry_of_plane(place: int) -> Any:
-    """The number 2f or 2f + 1 of a vector."""
+    """Return the entry 2f or 2f + 1 of a vector."""
     return lambda reader: Value(reader.array("y")[:, place], ("f",))
 
 
 def _turned(reader: Reader, parts: tuple[Node, ...]) -> Value:
-    """R_p of the example, for each of its positions."""
+    """Return R_p of the example for each of its positions."""
     rotated = [rotate_interleaved(identity(reader, 2), *angle).mT for angle in turns()]
     return Value(reader.xp.stack(rotated), (reader.index(parts[0]),), 2)
 
 
 def turns() -> list[tuple[Any, Any]]:
-    """Cosine and sine of the angle of each position of the example."""
+    """Return cosine and sine of the angle of each position of the example."""
     one = (exact([[0]]) + ANGLE[0], exact([[0]]) + ANGLE[1])
     angles = [(exact([[1]]), exact([[0]]))]
     for _ in range(POSITIONS - 1):
@@ -99,7 +99,7 @@ def turns() -> list[tuple[Any, Any]]:
 
 
 def turned_scores() -> list[list[Any]]:
-    """⟨R_m q, R_n k⟩ of the example, by m and n. Raises FalseStep if they are not equal along diagonals."""
+    """Return ⟨R_m q, R_n k⟩ of the example, by m and n. Raises FalseStep unless they are equal along diagonals."""
     angles = turns()
     result = [
         [dot_scores(rotate_interleaved(exact([QUERY]), *a), rotate_interleaved(exact([KEY]), *b))[0, 0] for b in angles]

@@ -112,7 +112,7 @@ insert end
 
 
 def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
-    """Moments of q·k, what 1/√d_k does, the Jacobian of softmax, and its size in the typical row and in the mean."""
+    """Derive moments of q·k, the effect of 1/√d_k, and the Jacobian of softmax, its size typically and in the mean."""
     setting = ScalingSetting(dk, None if mean is None else _mean(mean))
     comparison = numpy_section(setting, seed)
     values: dict[str, Any] = {
@@ -131,7 +131,7 @@ def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
 
 
 def _typed(setting: ScalingSetting) -> str:
-    """The text for means that are 0, that have a value, or first the one and then the other."""
+    """Return the text for means that are 0, that have a value, or first 0 and then any."""
     centred = setting.centred
     dropped = f" :: dropped in “{OTHER_MEANS}”" if setting.mean is None else ""
     means = f"# {OTHER_MEANS if centred else 'The mean still grows'}"
@@ -158,7 +158,7 @@ def _mean(given: object) -> Fraction | str:
 
 
 def assumed(setting: ScalingSetting) -> str:
-    """The letters, with means of zero in the main derivation where A3 is assumed, and the first assumptions."""
+    """Return the letters, with zero means in the main derivation if A3 is assumed, and the first assumptions."""
     result, mean = _LETTERS, setting.mu.base
     for key in "kK":
         result = result.replace(f"@{key}", f" | but {mean} | laws q σ, {key} σ" if setting.centred else "")
@@ -171,7 +171,7 @@ def _written_out(d_k: int) -> str:
 
 
 def variance_formula(setting: ScalingSetting, size: str) -> Node:
-    """d_k σ⁴, or d_k σ²(σ² + 2μ²)."""
+    """Return d_k σ⁴, or d_k σ²(σ² + 2μ²) for means other than 0."""
     return setting.formula(size + ("σ⁴" if setting.centred else "σ² {σ² + 2 @mu²}"))
 
 
@@ -192,7 +192,7 @@ def _result(text: Telling, setting: ScalingSetting, by_numpy: tuple[Evidence, ..
 
 
 def _at_size(setting: ScalingSetting, general: bool) -> Node:
-    """4σ⁴, or 4σ⁴ + 8μ²σ²."""
+    """Return the variance at a size: 4σ⁴, or 4σ⁴ + 8μ²σ²."""
     d_k = setting.d_k
     return setting.formula(f"{d_k if d_k > 1 else ''} σ⁴" + f" + {2 * d_k} @mu² σ²" * general)
 

@@ -1,6 +1,6 @@
-"""The scaling's assumptions on queries and keys, and its moments compared with NumPy.
+"""The setting of the scaling derivation, and a comparison of its moments with NumPy.
 
-NumPy goes through every point of a small cube in integers, or draws at random in float64.
+NumPy enumerates every point of a small cube in integers, or draws random samples in float64.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ D_K = formula("d_k")
 
 @dataclass(frozen=True)
 class ScalingSetting:
-    """d_k and the mean that was asked for: a number, a letter, or None for 0 first and then any."""
+    """The requested d_k and mean: a number, a letter, or None for 0 first and then any."""
 
     d_k: int
     mean: Fraction | str | None = None
@@ -40,7 +40,7 @@ class ScalingSetting:
 
     @property
     def centred(self) -> bool:
-        """Return whether the main derivation assumes μ = 0."""
+        """Whether the main derivation assumes μ = 0."""
         return not self.mean
 
     def formula(self, typed: str) -> Node:
@@ -49,7 +49,7 @@ class ScalingSetting:
 
 
 def at_size(setting: ScalingSetting) -> Node:
-    """The condition d_k = 4."""
+    """Return the condition d_k = 4."""
     return equals(D_K, setting.d_k)
 
 
@@ -64,7 +64,7 @@ _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def numpy_section(setting: ScalingSetting, seed: int) -> tuple[Block, ...]:
-    """The section: enumeration where the cube is small, else a sample with its standard errors."""
+    """Return the section: an enumeration if the cube is small, else a sample with its standard errors."""
     centre = setting.mean if isinstance(setting.mean, Fraction) else Fraction(0 if setting.centred else 1)
     small = 2 * setting.d_k <= _LARGEST_CUBE
     blocks = _enumerated(setting, centre) if small else _sampled(setting, centre, seed)
@@ -72,7 +72,7 @@ def numpy_section(setting: ScalingSetting, seed: int) -> tuple[Block, ...]:
 
 
 def evidence(blocks: tuple[Block, ...]) -> tuple[Evidence, ...]:
-    """Return the section's evidence for Var(s), to be repeated beside the result."""
+    """Return the section's evidence for Var(s), to be repeated at the result."""
     steps = next(block for block in blocks if isinstance(block, Steps))
     return tuple(
         step.evidence
@@ -82,9 +82,9 @@ def evidence(blocks: tuple[Block, ...]) -> tuple[Evidence, ...]:
 
 
 def cube(d_k: int, keys: int, low: int, high: int) -> np.ndarray:
-    """The scores of ``keys`` keys at all points where every component is ``low`` or ``high``.
+    """Return the scores of ``keys`` keys at all points where every component is ``low`` or ``high``.
 
-    Shape: (keys, 2^{(1 + keys) d_k}). In int64 where the summed squares fit, else in Python's integers.
+    Shape: (keys, 2^{(1 + keys) d_k}). In int64 if the summed squares fit, else in Python's integers.
     """
     width = (1 + keys) * d_k
     largest = (2 * d_k * max(abs(low), abs(high)) ** 2) ** 2 << width
@@ -96,7 +96,7 @@ def cube(d_k: int, keys: int, low: int, high: int) -> np.ndarray:
 
 
 def moments(values: np.ndarray) -> tuple[Fraction, Fraction]:
-    """Mean and variance of equally likely whole numbers, exactly."""
+    """Return mean and variance of equally likely integers, exactly."""
     count, first = len(values), int(values.sum())
     return Fraction(first, count), Fraction(int((values * values).sum()), count) - Fraction(first, count) ** 2
 
@@ -131,12 +131,12 @@ def _agrees(setting: ScalingSetting, centre: Fraction, formula: Node, value: Fra
 
 
 def _there(setting: ScalingSetting, centre: Fraction) -> Text:
-    """At which variance, mean and d_k: σ = 1, μ = 0 and d_k = 4."""
+    """Name the variance, mean and d_k: σ = 1, μ = 0 and d_k = 4."""
     return formula("σ = 1"), ", ", equals(setting.mu, centre), " and ", equals(D_K, setting.d_k)
 
 
 def closed(setting: ScalingSetting, centre: Fraction, moment: Node) -> Fraction:
-    """Return a moment by its closed form at σ = 1. Raises FalseStep for one that has none here."""
+    """Return a moment by its closed form at σ = 1. Raises FalseStep if it has none here."""
     form = _CLOSED.get(moment)
     if form is None:
         raise FalseStep(f"{text(moment)}: no closed form")
@@ -161,7 +161,7 @@ def drawn_scores(d_k: int, centre: float, rows: int, random: np.random.Generator
 
 
 def estimate(values: np.ndarray, spread: bool) -> tuple[float, float]:
-    """Mean or variance of a sample, and its standard error."""
+    """Return the mean, or with ``spread`` the variance, of a sample, and its standard error."""
     centred = values - values.mean()
     variance = float((centred**2).mean())
     if not spread:
@@ -171,7 +171,7 @@ def estimate(values: np.ndarray, spread: bool) -> tuple[float, float]:
 
 
 def _near(setting: ScalingSetting, centre: Fraction, formula: Node, results: tuple[float, float], seed: int) -> Step:
-    """A sample is beside the closed form; one that is too far off is no evidence for it."""
+    """Compare a sample with the closed form; one that is too far off is no evidence for it."""
     value, error = results
     expected = closed(setting, centre, formula)
     agrees = abs(value - float(expected)) <= _FAR * error

@@ -41,7 +41,7 @@ _LETTERS = ("σ", "d_k", "z", "π")
 
 @lru_cache(maxsize=256)
 def _at(square: float, bits: int, number: str) -> Any:
-    """A number of ``gaussian`` where the gap has the given variance: some are integrals, so they are kept."""
+    """Return a number of ``gaussian`` for a gap of the given variance, cached, as some are integrals."""
     with flint.ctx.workprec(bits):
         return getattr(gaussian, number)(flint.arb(square).sqrt())
 
@@ -71,7 +71,7 @@ def _ratio(d_k: int, bits: int) -> Any:
 
 
 def digits_at(d_k: int, ball: Number) -> Decimal:
-    """Correctly rounded; at d_k = 1 the ratio is exactly 1."""
+    """Return a number correctly rounded; at d_k = 1 the ratio is exactly 1."""
     if ball is _ratio and d_k == 1:
         return Decimal("1")
     return Decimal(decimal(lambda bits: ball(d_k, max(bits, _BITS)), _DIGITS))
@@ -102,11 +102,11 @@ _BOUNDS = """
 - E[∂p_1/∂s_1] ≥ 1/(2 σ² √{π d_k}) (1 - π²/(12 d_k σ⁴))
     :: density at least $1 - t²/2$ of that, $t$ deviations off :: 1/√{2 π 2 d_k σ⁴} (1 - π²/3/(2 2 d_k σ⁴))
 """
-"""What is enclosed at sizes, each with its reason and what that comes to."""
+"""The relations that are enclosed at sizes, each with its reason and value."""
 
 
 def typical(d_k: int) -> tuple[Block, ...]:
-    """Median and mean of the slope for normal gaps, and the table over d_k."""
+    """Return the section on median and mean of the slope for normal gaps, with the table over d_k."""
     sizes = sorted({*_SIZES, d_k})
     if not _same(formula("(2 σ² √{d_k/2})²"), formula("2 d_k σ⁴")):
         raise FalseStep("the variance of the gap is not that of A4")
@@ -130,7 +130,7 @@ def _at_precision(bits: int, work: Callable[[], object]) -> Any:
 
 
 def at_sizes(sizes: list[int], formula: Relation, reason: Text | str, derived: Node) -> Step:
-    """A relation between the median or mean slope and a formula, both enclosed at several d_k and σ.
+    """Return a relation between the median or mean slope and a formula, both enclosed at several d_k and σ.
 
     What the reason comes to is ``derived``, and the formula is proved equal to it: a weaker bound is refused. The slope
     as a density has the variance π²/3, that of the logistic law.
@@ -187,7 +187,7 @@ def _table(sizes: list[int], value: int) -> Table:
 
 
 def _checked_caveat() -> dict[str, Any]:
-    """The numbers of the caveat. Raises FalseStep where they are not what it says of them."""
+    """Return the numbers of the caveat. Raises FalseStep unless they satisfy what it says."""
     largest = _SIZES[-1]
     if not scaled_mean(largest, _BITS) < mean_slope(largest, _BITS) < 10 * scaled_mean(largest, _BITS):
         raise FalseStep("the caveat of scaling: the means are not of one size")

@@ -28,5 +28,5 @@ caveat: A shift must be the same for all keys of a row; it may differ from row t
 
 
 def derivation() -> Document:
-    """softmax(s + c1) = softmax(s), its two uses, and a shift that does change the weights."""
+    """Derive softmax(s + c1) = softmax(s), its two uses, and a shift that does change the weights."""
     return Telling().document("shift", _TEXT)

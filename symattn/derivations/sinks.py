@@ -1,4 +1,4 @@
-"""``sinks``: a score without a value, which takes weight and gives nothing."""
+"""``sinks``: a score without a value, which takes weight but adds nothing to the output."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ caveat: Here the sink is a learned score. That trained models without one use th
 
 
 def derivation() -> Document:
-    """A sink is one more key of value 0; it multiplies the output by sigmoid(lse(s) − b)."""
+    """Derive that a sink is one more key of value 0, and multiplies the output by sigmoid(lse(s) − b)."""
     return Telling({"implemented": Glossary(defined={"p": _weights})}).document("sinks", _TEXT)
 
 
 def _weights(reader: Reader) -> Array:
-    """The weights of the keys beside a sink of score b, as they are implemented."""
+    """Return the weights of the keys with a sink of score b, by the implementation."""
     return sink_weights(reader.arrays["s"][None, :], reader.arrays["b"][None, None])[0, :]

@@ -42,7 +42,7 @@ class Support:
         return {name: _entries(name, self.variant, size, rng) for name, size in self.variant.shapes().items()}
 
     def run(self, lift: Callable[[np.ndarray], object]) -> list[Any]:
-        """The outputs on arrays of a kind; booleans and whole numbers stay plain."""
+        """Return the outputs on arrays of a kind; booleans and integers stay plain."""
         spec = self.variant.spec
         numbers = {n: holds(n, spec) == "numbers" for n in self.example}
         out = spec(**{n: lift(a) if numbers[n] else a for n, a in self.example.items()})
@@ -64,7 +64,7 @@ def support(name: str, variant: NamedVariant, kinds: tuple[str, ...] = KINDS) ->
 
 
 def _reason(check: Callable[[Support], str | None], of: Support) -> str | None:
-    """Why a check fails: what is refused, in its last words; a comparison that cannot be decided."""
+    """Say why a check fails: the end of the refusal's message, or a comparison that cannot be decided."""
     try:
         return check(of)
     except Undecided:
@@ -127,7 +127,7 @@ def _indexed(of: Support) -> str | None:
 
 
 def shapes_in_letters(variant: NamedVariant) -> dict[str, str]:
-    """The shapes for arrays whose sizes are letters: more keys than queries by p where a mask counts from the end."""
+    """Return the shapes of arrays whose sizes are letters: p more keys than queries if a mask counts from the end."""
     spec = variant.spec
     h, g = spec.heads, spec.key_heads
     written = {"h": f"{g}*{h // g}" if 1 < g < h else str(h), "g": str(g), "p": str(h + 2 * g)}
@@ -154,7 +154,7 @@ def shapes_in_letters(variant: NamedVariant) -> dict[str, str]:
 
 
 def _times(*factors: str) -> str:
-    """A product, of which the last factor may be a sum: 2*d_n+2*d_r."""
+    """Return a product, distributed if the last factor is a sum: 2*d_n+2*d_r."""
     *blocks, last = factors
     return "+".join("*".join([*blocks, part]) for part in last.split("+"))
 
@@ -181,7 +181,7 @@ def _float32(of: Support) -> str | None:
 
 
 def _gradient(of: Support) -> str | None:
-    """⟨∂⟨G, f⟩/∂X, X'⟩ backwards on a tape, and ⟨G, ∂f(X)⟨X'⟩⟩ forwards on dual numbers, X' = 1 and G = 1, 2, …."""
+    """Compare ⟨∂⟨G, f⟩/∂X, X'⟩ on a tape with ⟨G, ∂f(X)⟨X'⟩⟩ on dual numbers, X' = 1 and G = 1, 2, …."""
     spec = of.variant.spec
     with precision(_BITS):
         given = {n: Ball.literal(a) if holds(n, spec) == "numbers" else a for n, a in of.example.items()}
@@ -198,7 +198,7 @@ def _gradient(of: Support) -> str | None:
 
 
 def _latex(of: Support) -> str | None:
-    """Its document has a formula for every step, each of which prints."""
+    """Return whether its document has a printable formula for every step."""
     document = of.variant.spec.document(of.variant.names)
     formulas = [step.formula for block in document.blocks if isinstance(block, model.Steps) for step in block.items]
     steps = of.variant.spec.pipeline(of.variant.names)
@@ -214,7 +214,7 @@ _CHECKS: Mapping[str, Callable[[Support], str | None]] = {
 
 # -- the document ------------------------------------------------------------------------------------------------------
 def derivation() -> model.Document:
-    """Which variant runs on which kind, and why not where it does not."""
+    """Return a table of which variant runs on which kind, with reasons where it does not."""
     rows = [support(name, variant) for name, variant in VARIANTS.items()]
     return model.Document(
         "derivation",

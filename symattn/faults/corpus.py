@@ -1,4 +1,4 @@
-"""A fault of the corpus, and the wrong and right outputs that it gives for inputs drawn by a seed."""
+"""Faults of the corpus, with wrong and right outputs for inputs drawn by a seed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DOMAIN = Domain()
 
 @dataclass(frozen=True)
 class CorpusFault:
-    """One fault: its name, that of its specification, the mistake by rule, and the reports that it resembles."""
+    """A fault: its name, the name of its specification, the mistake by rule, and the reports that it resembles."""
 
     name: str
     family: str
@@ -54,7 +54,7 @@ class CorpusFault:
 
     @property
     def fields(self) -> dict[str, str]:
-        """The fields of the specification that are not the usual ones."""
+        """The fields of the specification that differ from the defaults."""
         return changed_fields(self.spec)
 
     def wrong(self, inputs: Mapping[str, Array]) -> Array:
@@ -66,8 +66,8 @@ class CorpusFault:
 
 @dataclass(frozen=True)
 class Sample:
-    """Inputs in float32, the exact output rounded to float64 (``exact``), and what a right and the wrong program give
-    for them in float32."""
+    """Inputs in float32, the exact output rounded to float64 (``exact``), and the outputs of a right and of the wrong
+    program in float32."""
 
     inputs: Mapping[str, Array]
     exact: Array
@@ -75,14 +75,14 @@ class Sample:
     wrong: Array
 
     def arrays(self) -> dict[str, Array]:
-        """The arrays by name, as a NumPy file holds them."""
+        """Return the arrays by name, as a NumPy file holds them."""
         outputs = {"exact": self.exact, "right": self.right, "wrong": self.wrong}
         return {**{f"input_{name}": a for name, a in self.inputs.items()}, **outputs}
 
 
 @lru_cache(maxsize=1)
 def corpus() -> tuple[CorpusFault, ...]:
-    """All faults, in the order of the table. Raises ``KeyError`` where no rule has a fault's words."""
+    """Return all faults, in the order of the table. Raises ``KeyError`` if no rule has a fault's words."""
     rules = {family: {m.cause: m for m in known(spec, names(spec))} for family, spec in SPECIFICATIONS.items()}
     return tuple(
         CorpusFault(name, family, rules[family][words], tuple(PublicReport(*report) for report in reports))
@@ -91,7 +91,7 @@ def corpus() -> tuple[CorpusFault, ...]:
 
 
 def named(name: str) -> CorpusFault:
-    """The fault of this name. Raises ``InputError`` where there is none."""
+    """Return the fault with this name. Raises ``InputError`` if there is none."""
     result = {fault.name: fault for fault in corpus()}
     if name not in result:
         hint = perhaps(name, result) or "; `symattn faults list` names them"
@@ -100,7 +100,7 @@ def named(name: str) -> CorpusFault:
 
 
 def sample(fault: CorpusFault, seed: int, sizes: Sizes = TELLING) -> Sample:
-    """Inputs N(0, 1) by a seed, the same on every machine, with what a right and the wrong program give for them."""
+    """Draw inputs N(0, 1) by a seed, the same on every machine, with outputs of a right and of the wrong program."""
     inputs = drawn(fault.spec, seed, sizes)
     wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in inputs.items()}
     exact = _output(fault.spec, wide, RIGHT)
@@ -108,7 +108,7 @@ def sample(fault: CorpusFault, seed: int, sizes: Sizes = TELLING) -> Sample:
 
 
 def drawn(spec: Attention, seed: int, sizes: Sizes) -> dict[str, Array]:
-    """Inputs of a specification in float32, and boolean masks."""
+    """Draw inputs of a specification in float32, with boolean masks."""
     if seed < 0:
         raise InputError(f"seed must be 0 or more, got {seed}")
     rng = np.random.default_rng(seed)
@@ -118,18 +118,18 @@ def drawn(spec: Attention, seed: int, sizes: Sizes) -> dict[str, Array]:
 
 
 def names(spec: Attention) -> frozenset[str]:
-    """The inputs of a specification."""
+    """Return the names of a specification's inputs."""
     return frozenset({"q", "k", "v", *required(spec), *(("doc_q", "doc_k") if spec.documents else ())})
 
 
 def convention(spec: Attention) -> Convention:
-    """How a program of the corpus is called: by the names of its inputs."""
+    """Return the calling convention of a program of the corpus: by the names of its inputs."""
     ordered = (*"qkv", *sorted(names(spec).difference("qkv")))
     return Convention(tuple(Argument(name, name, required=True) for name in ordered), dtype="float32")
 
 
 def _output(spec: Attention, inputs: Mapping[str, Array], variant: Variant) -> Array:
-    """The definition or a variant of it, on NumPy's floats, in the type of q."""
+    """Return the output of the definition or a variant of it, on NumPy's floats, in the dtype of q."""
     with np.errstate(all="ignore"):
         output = variant_values(spec, dict(inputs), variant)["output"]
     return np.asarray(output, dtype=inputs["q"].dtype)
@@ -147,7 +147,7 @@ _README = (
 def export(
     folder: Path, seeds: int = 1, faults: Sequence[CorpusFault] | None = None, force: bool = False
 ) -> list[Path]:
-    """Write ``corpus.json`` and NAME-SEED.npz for the seeds 0 to ``seeds`` − 1; the files are returned.
+    """Write ``corpus.json`` and NAME-SEED.npz for the seeds 0 to ``seeds`` − 1, and return the paths.
 
     Raises ``InputError`` for too many seeds, and for files that are there and not to be replaced.
     """
@@ -169,13 +169,13 @@ def export(
 
 
 def packed(drawn: Sample) -> bytes:
-    """As a file of NumPy, byte for byte the same for the same sample."""
-    held = io.BytesIO()
+    """Return the sample as a file of NumPy, byte for byte the same for the same sample."""
+    buffer = io.BytesIO()
     arrays: dict[str, Any] = drawn.arrays()
-    np.savez(held, **arrays)
-    return held.getvalue()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
 
 
 def written(record: object) -> str:
-    """As JSON."""
+    """Return a record as JSON."""
     return json.dumps(record, indent=2, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""Which rule finds a fault: picked tolerances at an everyday input, and the probes and the bound of ``verify``."""
+"""Compare which rules detect a fault: tolerances at an everyday input, and the probes and bound of ``verify``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def torchs(drawn: Sample, got: Array) -> bool:
 
 
 def twice(drawn: Sample, got: Array) -> bool:
-    """Return whether its largest error is at most twice that of a plain program, as FlashAttention's tests have it."""
+    """Return whether its largest error is at most twice that of a plain program, as in FlashAttention's tests."""
     return bool(np.abs(got - drawn.exact).max() <= 2 * np.abs(drawn.right - drawn.exact).max())
 
 
@@ -40,8 +40,8 @@ RULES: dict[str, Rule] = {"torch's defaults": torchs, "twice a baseline": twice}
 
 @dataclass(frozen=True)
 class Detection:
-    """The rules that find a fault at an everyday input, at one of five seeds at least, and after how many inputs
-    the probes of ``verify`` do (None: none of them does)."""
+    """The rules that detect a fault at an everyday input, for at least one of five seeds, and after how many inputs
+    the probes of ``verify`` do (None: they do not)."""
 
     fault: CorpusFault
     rules: dict[str, bool]
@@ -49,14 +49,14 @@ class Detection:
 
 
 def detect(fault: CorpusFault) -> Detection:
-    """Ask every rule."""
+    """Apply every rule to a fault."""
     samples = [sample(fault, seed, EVERYDAY) for seed in SEEDS]
     rules = {name: any(not rule(s, s.wrong) for s in samples) for name, rule in RULES.items()}
     return Detection(fault, rules, probed(fault))
 
 
 def probed(fault: CorpusFault, right: bool = False) -> int | None:
-    """After how many inputs of ``verify`` the mistake, or the ``right`` program, is beyond the bound; None: never."""
+    """Return after how many inputs of ``verify`` the mistake, or the ``right`` program, exceeds the bound, or None."""
 
     def program(**inputs: Array) -> Array:
         return np.asarray(fault.spec(**inputs), dtype=inputs["q"].dtype) if right else fault.wrong(inputs)
@@ -70,7 +70,7 @@ def probed(fault: CorpusFault, right: bool = False) -> int | None:
 
 
 def _cases(session: Session) -> Iterator[Case]:
-    """In the order in which ``verify`` tries them: probes, inputs at random, and what takes longer."""
+    """Yield cases in the order of ``verify``: probes, those that take longer, and random inputs."""
     rng, subject = np.random.default_rng(session.seed), session.subject
     for group in chain(subject.first().values(), subject.later().values()):
         yield from group(session, rng)
@@ -79,7 +79,7 @@ def _cases(session: Session) -> Iterator[Case]:
 
 # -- the corpus for readers: a list, one fault, and the table of which rule finds what ---------------------------------
 def listed(faults: Iterable[CorpusFault]) -> Document:
-    """A line for each fault."""
+    """Return a table with a row for each fault."""
     results = tuple(faults)
     columns = headers("fault", "step", "specification", "what is wrong", "reported")
     rows = tuple(
@@ -95,7 +95,7 @@ def listed(faults: Iterable[CorpusFault]) -> Document:
 
 
 def shown(fault: CorpusFault) -> Document:
-    """One fault, with the size of what it does to a sample."""
+    """Return a document of one fault, with the size of its error in a sample."""
     drawn = sample(fault, 0)
     off = max(abs(float(x)) for x in (drawn.wrong - drawn.exact).flat if x == x)
     right = max(abs(float(x)) for x in (drawn.right - drawn.exact).flat)
@@ -111,7 +111,7 @@ def shown(fault: CorpusFault) -> Document:
 
 
 def compared(rows: Iterable[Detection]) -> Document:
-    """Which rule finds which fault."""
+    """Return a table of which rule detects which fault."""
     results = tuple(rows)
     columns = headers("fault", *RULES, "symattn")
     words = {True: "found", False: "let through"}

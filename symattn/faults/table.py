@@ -1,7 +1,7 @@
-"""The faults of the corpus: of which specification, by which rule, and which public reports they resemble.
+"""The faults of the corpus: their specifications, their rules, and the public reports that they resemble.
 
 Each is a mistake of ``symattn.verification.rules``, named by its words; a report is a repository, the number of its
-issue or pull request, and what it looked like there.
+issue or pull request, and the description there.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def theorem_of(topic: str, name: str) -> Theorem:
 
 
 def catalogue() -> dict[str, Theorem]:
-    """All theorems by name, topic by topic."""
+    """Return all theorems by name, topic by topic."""
     return {theorem.name: theorem for topic in TOPICS for theorem in of_topic(topic)}
 
 
@@ -52,14 +52,14 @@ _SEARCH = "; `symattn prove --list` names them, and `symattn prove --search WORD
 
 
 def select(names: tuple[str, ...]) -> tuple[Theorem, ...]:
-    """The theorems with these names, or of these topics, or that a word such as ``rope`` means; else InputError."""
+    """Return the theorems with these names, topics, or words such as ``rope``. Raises InputError for others."""
     return tuple({theorem.name: theorem for name in names for theorem in _found(name)}.values())
 
 
 def _found(name: str) -> tuple[Theorem, ...]:
     if name in TOPICS:
         return of_topic(name)
-    for topic in TOPICS:  # imported one after the other, until it is found
+    for topic in TOPICS:  # imported one at a time, until it is found
         for theorem in of_topic(topic):
             if theorem.name == name:
                 return (theorem,)
@@ -93,7 +93,7 @@ _MEANT: dict[str, tuple[str, ...]] = {
 
 
 def meant(word: str, theorems: Iterable[Theorem]) -> tuple[Theorem, ...]:
-    """The theorems that a word of the field means, or whose name has it; none where it is no such word."""
+    """Return the theorems that a word of the field means, or that have it in their name, or ()."""
     plain = word.lower().replace("_", "-")
     called = _MEANT.get(plain)
     if called is None:
@@ -102,23 +102,23 @@ def meant(word: str, theorems: Iterable[Theorem]) -> tuple[Theorem, ...]:
 
 
 def known() -> tuple[str, ...]:
-    """The words that are understood."""
+    """Return the words with a meaning of their own."""
     return tuple(_MEANT)
 
 
 def found(words: str, theorems: Iterable[Theorem]) -> tuple[Theorem, ...]:
-    """The theorems whose name, topic or text holds every one of the words, or that the words mean; best first."""
-    asked = words.lower().split()
+    """Return the theorems whose name, topic or text contains all words, or that the words mean; best first."""
+    terms = words.lower().split()
     every = tuple(theorems)
-    by_word = {t.name for t in meant("-".join(asked), every)}
-    named = [t for t in every if t.name in by_word or all(_begins(word, t.name) for word in asked)]
+    by_word = {t.name for t in meant("-".join(terms), every)}
+    named = [t for t in every if t.name in by_word or all(_begins(word, t.name) for word in terms)]
     names = {t.name for t in named}
-    result = [t for t in every if t.name not in names and all(_begins(word, _text(t)) for word in asked)]
+    result = [t for t in every if t.name not in names and all(_begins(word, _text(t)) for word in terms)]
     return (*named, *result)
 
 
 def _begins(part: str, text: str) -> bool:
-    """Return whether a word of the text begins so."""
+    """Return whether a word of the text begins with ``part``."""
     return re.search(rf"(?<![a-z]){re.escape(part)}", text) is not None
 
 

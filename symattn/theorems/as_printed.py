@@ -1,5 +1,4 @@
-"""Theorems that are what they print: the method that decides the print, and the reading of a theorem's print, whatever
-method it has."""
+"""The method that decides a theorem by its printed statement, and the reading of any theorem's print."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ _UNTOLD = "what its letters stand for is not declared"
 
 @dataclass(frozen=True)
 class AsPrinted:
-    """The method of a theorem whose print is all that is stated, and so is that of its false variant.
+    """The method of a theorem whose statement, like its false variant, is exactly what is printed.
 
     Equations without conditions are compiled and decided as one ``Identity``; other claims are read one by one.
     """
@@ -42,7 +41,7 @@ class AsPrinted:
 
     @cached_property
     def identity(self) -> Identity:
-        """The equations of the statement, and each of the false variant, that need no reading of their own."""
+        """The plain equations of the statement, and those of the false variant, as one identity."""
         compiled = self._compiled
 
         def function(every: Sequence[PrintedClaim]) -> Sides:
@@ -55,7 +54,7 @@ class AsPrinted:
 
     @cached_property
     def false(self) -> list[PrintedClaim]:
-        """The claims of the false variant, none where another part of the theorem has it."""
+        """The claims of the false variant, or () if another part of the theorem has it."""
         result = claims(self.false_says)
         if not claims(self.says) or (self.false_says and not result):
             raise InputError(f"{plain_text(self.says)}: its print and that of its false variant are to be relations")
@@ -66,20 +65,20 @@ class AsPrinted:
         return Statement(self.letters, self.hypotheses, self.says, self.false_says)
 
     def _is_plain(self, claim: PrintedClaim) -> bool:
-        """Return whether it is an equation with no condition but definitions."""
+        """Return whether a claim is an equation without conditions other than definitions."""
         equal = all(sign == "=" for sign, _ in claim.relation.rest) and not claim.denied and not claim.only
         return equal and {*claim.conditions} <= {*self.statement.definitions} and self.statement.reads(claim.relation)
 
     @cached_property
     def _plain(self) -> list[PrintedClaim]:
-        """The claims that are decided together: plain equations, if the prover shows them all."""
+        """The claims that are decided together: plain equations, if the prover proves them all."""
         result = [c for c in claims(self.says) if self._is_plain(c)]
         others = self.letters.laws or not result or all(proof.proved for proof in self.identity.proofs[0])
         return result if others else []
 
     @cached_property
     def _compiled(self) -> Compiled:
-        """All claims that can be read as functions of the letters that they are about."""
+        """All readable claims, compiled as functions of the letters that they are about."""
         statement = self.statement
         read = (c.relation for c in (*claims(self.says), *self.false) if statement.reads(c.relation))
         every = [x for relation in read for x in links(relation)]
@@ -136,14 +135,14 @@ class AsPrinted:
 
 @dataclass(frozen=True)
 class Following:
-    """The method of a theorem that follows, by a rule in words, from relations that are decided in its place."""
+    """The method of a theorem that follows by a rule in words from relations, which are decided in its place."""
 
     printed: Method
     steps: Together
 
     @property
     def rule(self) -> Text:
-        """Return what follows from the relations, and by which rule."""
+        """The inference from the relations, in words."""
         return self.steps.rule
 
     def decide(self) -> Decision:
@@ -157,9 +156,9 @@ class Following:
 
 
 def read(theorem: Theorem) -> Reading | None:
-    """Read and decide what a theorem and its false variant print; None where there is no formula.
+    """Read and decide the printed theorem and its false variant; return None if there is no formula.
 
-    Without letters all formulas are words. A method that decides the print itself is asked for its own reading.
+    Without letters all formulas are words. A method that decides the print itself provides its own reading.
     """
     letters, method, both = theorem.letters, theorem.method, (theorem.says, theorem.false_says)
     if not isinstance(letters, Glossary):

@@ -1,4 +1,4 @@
-"""The grade ``coq``: theorems whose every equation Coq has accepted, and what is told of that."""
+"""The grade ``coq``: theorems whose equations Coq has all accepted, and the report on them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _SHOWN = 4  # statements that are printed
 
 @dataclass(frozen=True)
 class Checked:
-    """Theorems with what Coq says of them, and a file of what it accepted."""
+    """Theorems with the verdicts of Coq, and a file of the accepted lemmas."""
 
     found: list[Decided]
     file: str
 
 
 def checked(decisions: Sequence[Decided], command: str, jobs: int = 1) -> Checked:
-    """Have Coq judge every equation of the theorems. Without Coq they stay as they are, and a note says so."""
+    """Have Coq judge every equation of the theorems. Without Coq they stay unchanged, and a note says so."""
     if not theory.version():
         return Checked([_with(d, (md.Note((theory.INSTALL,)),)) for d in decisions], "")
     asked, judgement = settled([(d.theorem.name, d.certificates) for d in decisions], jobs)
@@ -46,7 +46,7 @@ def checked(decisions: Sequence[Decided], command: str, jobs: int = 1) -> Checke
 
 
 def states_it(method: Method) -> bool:
-    """Return whether a statement's equations, signs and inferences stand alone, without words or the prover."""
+    """Return whether equations, signs and inferences alone prove a statement, without a rule in words."""
     if isinstance(method, Together):
         return not method.rule and all(map(states_it, method.parts))
     return isinstance(method, Certificate | Fails | Rule | AsPrinted) or (
@@ -65,7 +65,7 @@ def _graded(decided: Decided, requests: Sequence[Lemma], judgement: CoqJudgement
 
 
 def _why_not(decided: Decided, requests: Sequence[Lemma], accepted: Sequence[Lemma], judgement: CoqJudgement) -> str:
-    """Name the obstacle between a theorem and the grade; empty where there is none."""
+    """Return why a theorem does not get the grade, or ""."""
     if decided.grade is not Grade.PROVED:
         return f"it is {decided.grade.value}: {decided.finding.evidence.where}"
     refused = [x for x in requests if x not in accepted]
@@ -81,7 +81,7 @@ def _why_not(decided: Decided, requests: Sequence[Lemma], accepted: Sequence[Lem
 
 
 def _foreign(judgement: CoqJudgement) -> str:
-    """The axioms that are not of Coq's own library; empty where there are none."""
+    """Return the axioms outside Coq's own library, or ""."""
     other = [axiom for axiom in judgement.axioms if axiom not in LIBRARY]
     return f"axioms are assumed that are not of Coq's own library: {', '.join(other)}" if other else ""
 
@@ -93,7 +93,7 @@ def _with(decided: Decided, blocks: tuple[Block, ...]) -> Decided:
 def _blocks(
     requests: Sequence[Lemma], accepted: Sequence[Lemma], judgement: CoqJudgement, why: str
 ) -> tuple[Block, ...]:
-    """Describe what Coq accepted, on which axioms, the statements, and why the grade is not ``coq`` where it is not."""
+    """Describe what Coq accepted, on which axioms, the statements and, if the grade is not ``coq``, the reason."""
     if not requests:
         return (md.Paragraph((Emph("Coq."), " There is no equation for it.")),)
     out: list[Block] = [
@@ -124,7 +124,7 @@ def _accepted(accepted: int, value: int) -> str:
 
 
 def _axioms(judgement: CoqJudgement) -> tuple[Inline, ...]:
-    """The axioms, as ``Print Assumptions`` gives them."""
+    """Return the axioms, as ``Print Assumptions`` lists them."""
     if not judgement.accepted:
         return (".",)
     whose = "" if _foreign(judgement) else ", all of Coq's own library,"
@@ -135,7 +135,7 @@ def _axioms(judgement: CoqJudgement) -> tuple[Inline, ...]:
 
 
 def _file(results: Sequence[Decided], accepted: Sequence[Lemma], command: str) -> str:
-    """A file that coqc accepts beside the theory; each theorem begins with what it says."""
+    """Return a file that coqc accepts together with the theory; each theorem begins with its statement in words."""
     said = "\n".join(f"   {d.theorem.name}: {plain_text(d.theorem.says)}" for d in results)
     words = (
         f"{MARK}: {command}\n\n{said}\n\n   coqc -Q THEORY Symattn FILE.v, where THEORY is symattn/proof/coq, compiled"

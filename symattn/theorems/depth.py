@@ -20,7 +20,7 @@ from symattn.theorems.texts import theorems
 
 
 def _osc_of(_: Reader, x: Value) -> Value:
-    """The largest entry of a vector less the smallest."""
+    """Return the largest entry of a vector minus the smallest."""
     if x.rank != 1:
         raise Unread("osc of what is not a vector")
     xp = x.array.__array_namespace__()
@@ -28,7 +28,7 @@ def _osc_of(_: Reader, x: Value) -> Value:
 
 
 def row_with_sum_one(e: Array) -> Any:
-    """e + (1 − Σ e) / n: every row with the sum 1 is of this form, with e the row itself."""
+    """Return e + (1 − Σ e) / n: every row with the sum 1 has this form, with e the row itself."""
     n = add_up(e.__array_namespace__().ones_like(e))
     return e + (1 - add_up(e)) / n
 
@@ -41,13 +41,13 @@ _MANY_LAYERS = Glossary(
 
 
 def _with_at_least(reader: Reader, rows: Any, to: Any, width: Any) -> Any:
-    """(1 − ε width) P + ε to: all weights of which those that ``to`` names are no less than ε."""
+    """Return (1 − ε width) P + ε to: any weights, of which those named by ``to`` are at least ε."""
     epsilon = reader.one(name("ε")).array
     return (1 - epsilon * width) * rows + epsilon * to
 
 
 def _first_key(reader: Reader) -> Any:
-    """The weights of every layer, with the causal mask."""
+    """Return the weights of every layer, with the causal mask."""
     places, p = reader.xp.arange(reader.length("n")), _causal_weights(reader.array("S"))
     return _with_at_least(reader, p, reader.xp.where(places == 0, reader.xp.asarray(1), reader.xp.asarray(0)), 1)
 
@@ -56,7 +56,7 @@ LAYER = {"e": "n n", "x": "n d", "eps": "1 1"}
 
 
 def _osc(x: Array) -> Array:
-    """The largest entry of each column less the smallest."""
+    """Return the largest entry of each column minus the smallest."""
     return greatest(x, -2) + greatest(-x, -2)
 
 
@@ -66,7 +66,7 @@ def _mixed(e: Array, x: Array) -> Any:
 
 
 def _spread_after(e: Array, x: Array) -> Any:
-    """The largest entry of each column of P x less the smallest."""
+    """Return the largest entry of each column of P x minus the smallest."""
     y = soft(e) @ x
     return y.max(axis=0) - y.min(axis=0)
 
@@ -78,13 +78,13 @@ def _factor(e: Array) -> Any:
 
 
 def _with_skip(e: Any, x: Any) -> tuple[Array, Array]:
-    """The spread of X + P X, and that of X times the factor."""
+    """Return the spread of X + P X, and the spread of X times the factor."""
     y = x + soft(e) @ x
     return y.max(axis=0) - y.min(axis=0), _factor(e) * (x.max(axis=0) - x.min(axis=0))
 
 
 def _cubed(e: Array, x: Any) -> tuple[Array, Array]:
-    """The spread after a layer, and the cube of that before."""
+    """Return the spread after a layer, and the cube of that before."""
     before = x.max(axis=0) - x.min(axis=0)
     return _spread_after(e, x), before * before * before
 
@@ -144,7 +144,7 @@ def _rows_after(s: Array, x0: Array, x: Array) -> Any:
 
 
 def _to_the_mean(s: Array, x0: Array, x: Array) -> tuple[Any, Any]:
-    """The largest distance from the mean of all tokens, after a layer and before."""
+    """Return the largest distance from the mean of all tokens, after a layer and before."""
     tokens = rows(x0, x)
     mean = tokens.mean(axis=0, keepdims=True)
     after = _causal_weights(s) @ tokens
@@ -161,7 +161,7 @@ _SMALLEST_SHARE = {"eps": lambda s: _causal_weights(s)[1:, :1].min(keepdims=True
 
 
 def _causal_gap(s: Array, n: Any, own: Any, less: Any, more: Any) -> list[Any]:
-    """(1 − ε) b ∓ y with y = Σ_j P_ij (x_j − x_1), and b the largest before, the mean of ``less`` and ``more``."""
+    """Return (1 − ε) b ∓ y with y = Σ_j P_ij (x_j − x_1), b the largest before, the mean of ``less`` and ``more``."""
     p, b = _causal_weights(s)[1:, 1:], (less + more).sum(axis=0, keepdims=True) / (2 * n)
     return [own * b + p @ less, own * b + p @ more]
 

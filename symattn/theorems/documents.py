@@ -23,13 +23,13 @@ from symattn.theorems.reading import Reading, ReadRelation, boxed, read_apart, t
 
 @dataclass(frozen=True)
 class Decided:
-    """A theorem and what was found of it; its argument, certificates and what Coq has not shown, where asked for."""
+    """A theorem with its finding and, if requested, its argument, its certificates and the verdict of Coq."""
 
     theorem: Theorem
     finding: TheoremFinding
     explained: tuple[Block, ...] = ()
     certificates: tuple[Mapping[str, Any], ...] = ()
-    not_by_coq: str = ""  # what of it Coq was asked and has not shown
+    not_by_coq: str = ""  # what Coq was asked to prove and has not
 
     @property
     def grade(self) -> Grade:
@@ -38,13 +38,13 @@ class Decided:
 
 
 def titled(topic: str) -> str:
-    """The title of a topic."""
+    """Return the title of a topic."""
     return TOPICS.get(topic, topic)
 
 
 # -- one theorem -------------------------------------------------------------------------------------------------------
 def blocks(decided: Decided) -> tuple[Block, ...]:
-    """The statement in its box, hypotheses, idea, how it was decided, false variant, source."""
+    """Return the statement in its box, hypotheses, idea, how it was decided, false variant, source."""
     theorem, finding = decided.theorem, decided.finding
     hypotheses = tuple(dict.fromkeys((*theorem.hypotheses, *finding.hypotheses)))
     return (
@@ -61,7 +61,7 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
 
 
 def _said(theorem: Theorem, theorem_finding: TheoremFinding) -> tuple[Block, ...]:
-    """The relations that were read, with the grade, or the equations that the code gives; words stand below the box."""
+    """Return a box with the relations that were read, or the equations of the code, and the grade; words below it."""
     if theorem.letters is None:
         return boxed("Theorem", theorem_finding.stated, theorem_finding.evidence, unread(theorem.says))
     formulas, words = read_apart(theorem.says, theorem_finding.reading)
@@ -86,7 +86,7 @@ def _print(reading: Reading) -> tuple[Block, ...]:
 
 
 def _witness(witness: Text) -> Text:
-    """The sizes at which a witness was found; none where it is words alone."""
+    """Return the sizes at which a witness was found; () for a witness in words."""
     sizes = tuple(part for part in witness if part != "exact numbers at ")
     shown = any(isinstance(part, Node) for part in sizes)
     return ("the hypotheses are met, and the statement holds, in numbers at ", *sizes) if shown else ()
@@ -106,7 +106,7 @@ def _false_variant(theorem: Theorem, theorem_finding: TheoremFinding) -> Block:
 
 
 def _joined(texts: Sequence[Text]) -> Text:
-    """Sentences one after the other."""
+    """Join texts as sentences."""
     out: list[md.Inline] = []
     for words in texts:
         if out:
@@ -118,7 +118,7 @@ def _joined(texts: Sequence[Text]) -> Text:
 
 # -- documents ---------------------------------------------------------------------------------------------------------
 def document(decisions: Sequence[Decided], command: str, name: str) -> Document:
-    """One theorem as a document of its own, several as its sections."""
+    """Return one theorem as a document of its own, or several as sections."""
     if len(decisions) == 1:
         theorem = decisions[0].theorem
         return _whole(decisions, (Code(theorem.name),), (titled(theorem.topic),), blocks(decisions[0]), command, name)
@@ -129,7 +129,7 @@ def document(decisions: Sequence[Decided], command: str, name: str) -> Document:
 
 
 def table(decisions: Sequence[Decided], command: str, name: str) -> Document:
-    """A table for each topic: name, statement, grade; then how many have each grade."""
+    """Return a table for each topic: name, statement, grade; then how many have each grade."""
     parts: list[Block] = []
     for topic in dict.fromkeys(d.theorem.topic for d in decisions):
         rows = [d for d in decisions if d.theorem.topic == topic]
@@ -157,14 +157,14 @@ def _where(decided: Decided) -> str:
 
 
 def counts(decisions: Sequence[Decided]) -> Text:
-    """118 theorems: 101 proved, 17 checked."""
+    """Return the counts by grade: 118 theorems: 101 proved, 17 checked."""
     grades = [d.grade for d in decisions]
     each = [f"{grades.count(g)} {g.value}" for g in Grade if g in grades]
     return (f"{len(decisions)} theorem{'s' * (len(decisions) != 1)}: {', '.join(each)}",)
 
 
 def closing(decisions: Sequence[Decided]) -> Block:
-    """How many theorems have each grade, and what became of the false variants."""
+    """Return a paragraph on how many theorems have each grade, and how many false variants are refuted."""
     refuted = sum(d.finding.false_grade is Grade.REFUTED for d in decisions)
     accepted = sum(d.finding.false_grade is Grade.PROVED for d in decisions)
     return md.Paragraph(
@@ -177,7 +177,7 @@ def closing(decisions: Sequence[Decided]) -> Block:
 
 
 def _read_so_far(results: Sequence[Decided]) -> str:
-    """How many formulas of the statements are read as they are printed."""
+    """Say how many formulas of the statements are read as printed."""
     every = [r for d in results if d.finding.reading for r in d.finding.reading.claims]
     if not every:
         return ""
@@ -232,13 +232,13 @@ def _entry(decided: Decided) -> Mapping[str, Any]:
 
 
 def _read(r: ReadRelation) -> Mapping[str, Any]:
-    """A formula with the grade that its print earns; null where it is not read, with the reason."""
+    """Return a formula with its grade as printed, or null and the reason if it is not read."""
     grade, where = (r.evidence.grade, r.evidence.where) if r.evidence else (None, r.reason)
     return {"formula": text(r.formula), "grade": grade, "where": where}
 
 
 def certified(decided: Decided) -> str:
-    """A file of the theorem's certificates, for ``checker_files``. Raises InputError where it is not proved."""
+    """Return a file of the theorem's certificates, for ``checker_files``. Raises InputError if it is not proved."""
     theorem, finding = decided.theorem, decided.finding
     if finding.grade not in (Grade.COQ, Grade.PROVED, Grade.ARGUED) or not decided.certificates:
         raise InputError(f"{theorem.name} is {finding.grade.value}: there is no certificate of it")
@@ -258,7 +258,7 @@ def certified(decided: Decided) -> str:
 
 
 def in_tex(words: Text) -> str:
-    """Running text with its formulas between dollars."""
+    """Return running text with its formulas between dollar signs."""
     return "".join(f"${tex(w, inline=True)}$" if isinstance(w, Node) else plain_text((w,)) for w in words)
 
 
@@ -270,11 +270,11 @@ _SPELT = {
     "bregman": "Bregman", "dobrushin": "Dobrushin", "gibbs": "Gibbs", "hopfield": "Hopfield", "jacobian": "Jacobian",
     "lipschitz": "Lipschitz", "hessian": "Hessian", "euclidean": "Euclidean",
 }  # fmt: skip
-"""Words of names that are written otherwise in a sentence."""
+"""Words of names that are spelt differently in a sentence."""
 
 
 def book(decisions: Sequence[Decided], command: str) -> Document:
-    """A chapter for each topic, a section for each theorem, and how to read them."""
+    """Return the book: how to read it, a chapter for each topic, and a section for each theorem."""
     parts: list[Block] = [md.Contents(), *_reading(decisions)]
     for topic in dict.fromkeys(d.theorem.topic for d in decisions):
         chapter = [d for d in decisions if d.theorem.topic == topic]
@@ -297,13 +297,13 @@ def book(decisions: Sequence[Decided], command: str) -> Document:
 
 
 def title(theorem: Theorem) -> str:
-    """The title of a theorem, or the words of its name: "My log-sum-exp lemma"."""
+    """Return the title of a theorem, or the words of its name: "My log-sum-exp lemma"."""
     words = theorem.title or " ".join(_SPELT.get(word, word) for word in theorem.name.split("-"))
     return words[:1].upper() + words[1:]
 
 
 def _reading(results: Sequence[Decided]) -> tuple[Block, ...]:
-    """Return the text of every section, the meaning of the grades, and how many theorems have each."""
+    """Return how to read a section, the meaning of the grades, and how many theorems have each."""
     grades = [d.grade for d in results]
     words = (
         "Each section states a theorem, its hypotheses and why it holds, and says how that is known. The false variant"

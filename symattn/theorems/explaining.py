@@ -1,4 +1,4 @@
-"""The argument of a theorem that the prover decided: its equations, and what each was reduced to."""
+"""The argument of a theorem that the prover decided: its equations, and how each was reduced."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from symattn.proof.prover import ElementEquation
 from symattn.proof.theorem import TheoremOutcome
 from symattn.theorems.findings import sizes_written
 
-_LONGEST = 90  # parts of an expression that is printed
+_LONGEST = 90  # the most parts of an expression that is printed
 _LINE = 34.0  # em of an equation on one line
 _WIDEST = 60.0  # em of a term, which is shrunk to a line
 _SHORT = 8.0  # em of formulas in a reason
-_FEW = 3  # equations that stand in a statement
-_MOST = 12  # equations that are printed, those with the most to do
+_FEW = 3  # the most equations in a statement
+_MOST = 12  # the most equations that are printed, those with the longest proofs first
 
 
 def explained(outcome: TheoremOutcome) -> tuple[Block, ...]:
-    """The argument as blocks; none where no equation was proved by the prover."""
+    """Return the argument as blocks; () if the prover proved no equation."""
     proofs = [p for p in outcome.decision.proofs if p.proved]
     cases = [(p, c) for p in proofs for c in p.cases]
     if not cases:
@@ -50,8 +50,8 @@ def explained(outcome: TheoremOutcome) -> tuple[Block, ...]:
 
 
 def stated(outcome: TheoremOutcome) -> tuple[Node, ...]:
-    """The equations between elements that were proved, as the code gives them, before anything is simplified; none
-    where they are many, or long."""
+    """Return the proved equations between elements, as the code gives them, before any simplification; () if they are
+    many or long."""
     cases = [c for p in outcome.decision.proofs if p.proved for c in p.cases]
     result: list[Node] = []
     for case in cases if len(cases) <= _FEW else ():
@@ -84,7 +84,7 @@ def _case(case: ElementEquation, label: str) -> Iterator[Block]:
 
 
 def _equation(left: Node, right: Node, reason: Text) -> tuple[md.Step, ...]:
-    """left = right; where that is long, each side has a letter, since first sides are not broken."""
+    """Return left = right; if that is long, with a letter for each side, since first sides are not broken."""
     proved = Evidence(Grade.PROVED)
     if width(left) + width(right) <= _LINE:
         return (md.Step(equals(left, right), reason, proved),)
@@ -121,7 +121,7 @@ def _listed(nodes: list[Node]) -> Text:
 
 
 def _counted(case: ElementEquation) -> Text:
-    """D_s, and the sizes that are enough by the theorem of cut-off."""
+    """Say D_s, and the sizes that suffice by the cut-off theorem."""
     assert case.limits is not None
     counted = case.limits.counted
     if not counted:
@@ -138,7 +138,7 @@ def _counted(case: ElementEquation) -> Text:
 
 
 def _written(writing: Writing, x: Any) -> Node | None:
-    """An expression as a formula; None where it is too long to print, or has parts without notation."""
+    """Return an expression as a formula; None if it is too long to print, or has parts without notation."""
     if length(x) > _LONGEST:
         return None
     try:
@@ -150,7 +150,7 @@ def _written(writing: Writing, x: Any) -> Node | None:
 
 
 def certificates(outcome: TheoremOutcome) -> tuple[Mapping[str, Any], ...]:
-    """The certificates of what was proved."""
+    """Return the certificates of an outcome."""
     return certified.certificates(outcome.decision.proofs, outcome.decision.premises)
 
 

@@ -1,4 +1,4 @@
-"""Decisions as plain data, all that a document needs, that can be sent, kept as JSON and read back."""
+"""Decisions as plain data: all that a document needs, which can be sent, stored as JSON and read back."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _SEED = re.compile(r" \(seed \d+\)")
 
 @dataclass(frozen=True)
 class TheoremFinding:
-    """The evidence of a theorem, how it was reached, what it needs, and what became of its false variant.
+    """The evidence for a theorem, how it was reached, its hypotheses, and the result for its false variant.
 
-    ``stated`` are the equations that its code gives, where they are short.
+    ``stated`` are the equations of its code, if they are short.
     """
 
     evidence: Evidence
@@ -73,9 +73,9 @@ def finding(outcome: TheoremOutcome, reading: Reading | None = None) -> TheoremF
 
 
 def _hypotheses(theorem: Theorem, decision: Decision, reading: Reading | None) -> tuple[Text, ...]:
-    """Declarations and demands, each once, without those that the theorem's own hypotheses state.
+    """Return declarations and demands, each once, without those that the theorem's own hypotheses state.
 
-    What parts declare is one hypothesis: their letters need not be those of the statement.
+    The declarations of parts are joined into one hypothesis: their letters need not be those of the statement.
     """
     demands = (t for p in decision.proofs for t in demanded(p))
     others = [*decision.hypotheses, *demands, *(reading.hypotheses if reading else ())]
@@ -89,9 +89,9 @@ def _hypotheses(theorem: Theorem, decision: Decision, reading: Reading | None) -
     return tuple(h for h in dict.fromkeys((tuple(joined), *others)) if h and h not in said)
 
 
-def crashed(told: str) -> TheoremFinding:
+def crashed(error: str) -> TheoremFinding:
     """Return the data of a theorem in which symattn itself failed."""
-    return TheoremFinding(Evidence(Grade.UNDECIDED, f"{DEFECT} ({told})"), (), (), Grade.UNDECIDED, (), (), 0.0)
+    return TheoremFinding(Evidence(Grade.UNDECIDED, f"{DEFECT} ({error})"), (), (), Grade.UNDECIDED, (), (), 0.0)
 
 
 def _unsound(outcome: TheoremOutcome) -> str:
@@ -116,7 +116,7 @@ _PHRASES = {
 
 
 def _reductions(proofs: tuple[Proof, ...]) -> Iterator[Text]:
-    """One text: how the equations of elements were decided, and the most that had to be looked at."""
+    """Yield one text: how the equations of elements were decided, and the largest sizes that were needed."""
     cases = [c for p in proofs if p.proved for c in p.cases]
     groups = [(how, [c for c in cases if _kind(c) == how]) for how in _PHRASES]
     outcome: list[Inline] = []
@@ -135,7 +135,7 @@ def _kind(case: ElementEquation) -> str:
 
 
 def _largest(cases: list[ElementEquation]) -> Text:
-    """The sizes of the case that needed the most."""
+    """Return the sizes of the case that needed the most."""
     most = max(cases, key=lambda c: len(c.sizes))
     if not most.limits or not most.limits.top:
         return ()  # no size occurs
@@ -145,7 +145,7 @@ def _largest(cases: list[ElementEquation]) -> Text:
 
 
 def sizes_written(sizes: Mapping[str, int], sign: str = "=") -> Text:
-    """n = 2, d_k = 3."""
+    """Return sizes as formulas: n = 2, d_k = 3."""
     parts: list[Inline] = []
     for s, n in sizes.items():
         parts += [", " if parts else "", relation(size(s), sign, n)]
@@ -154,7 +154,7 @@ def sizes_written(sizes: Mapping[str, int], sign: str = "=") -> Text:
 
 # -- counterexamples ---------------------------------------------------------------------------------------------------
 def _counterexamples(words: str) -> Text:
-    """Write the lines of a search, with exact numbers as formulas."""
+    """Return the results of a search, with exact numbers as formulas."""
     parts: list[Inline] = []
     for one in words.split("; "):
         parts += ["; " if parts else "", *_counterexample(one)]
@@ -162,7 +162,7 @@ def _counterexamples(words: str) -> Text:
 
 
 def _argued(words: Text) -> Text:
-    """An argument; the numbers of one that is a counterexample as formulas."""
+    """Return an argument; if it is a counterexample, with its numbers as formulas."""
     if len(words) != 1 or not isinstance(words[0], str) or not words[0].startswith(DIFFER):
         return words
     return (DIFFER, *_counterexamples(words[0].removeprefix(DIFFER)))
@@ -183,7 +183,7 @@ def _counterexample(words: str) -> Text:
 
 
 def _spaced(words: str) -> Text:
-    """``n_q = 1, d = 2`` with its letters as formulas."""
+    """Return ``n_q = 1, d = 2`` with its letters as formulas."""
     parts: list[Inline] = []
     for piece in re.split(r"(\b[A-Za-z](?:_[a-z]+)? = \d+)", words):
         letter, sign, number = piece.partition(" = ")

@@ -17,22 +17,22 @@ from symattn.theorems.texts import theorems
 
 
 def _blocks_of(matrix: str) -> Any:
-    """Block t of the rows of a matrix, for each head."""
+    """Return block t of the rows of a matrix, for each head."""
     return lambda reader: Value(_blocks(reader.array("H"), reader.array(matrix)), ("t",), 2)
 
 
 def _of_each_head(matrices: str) -> Any:
-    """A matrix for each head."""
+    """Return a matrix for each head."""
     return lambda reader: Value(reader.array(matrices), ("t",), 2)
 
 
 def _blocks(x: Array, w: Array) -> Array:
-    """W_O as one block of rows for each head."""
+    """Return W_O as one block of rows for each head."""
     return x.__array_namespace__().reshape(w, (x.shape[0], x.shape[-1], w.shape[-1]))
 
 
 def _reordered(matrices: str) -> Any:
-    """A matrix for each head, with the heads in the order of Π."""
+    """Return a matrix for each head, with the heads in the order of Π."""
 
     def permuted(reader: Reader) -> Value:
         w = reader.array(matrices)
@@ -46,7 +46,7 @@ PROJECTIONS = {"Q": "queries", "K": "keys", "V": "values", "O": "outputs"}
 
 
 def _grouped(reader: Reader) -> Array:
-    """The outputs of all query heads."""
+    """Return the outputs of all query heads."""
     return grouped_attention(ATTENTION, *map(reader.array, "QKV"))
 
 
@@ -61,7 +61,7 @@ GROUPED = Glossary(
 
 
 def _repeated_beside(letter: str) -> Any:
-    """The heads of keys or values that the query heads read, side by side."""
+    """Return the heads of keys or values that the query heads read, side by side."""
     return lambda reader: merge_heads(repeat_heads(reader.array(letter), reader.length("r")))
 
 
@@ -77,7 +77,7 @@ def _relabelled(of: Callable[[Reader], Any]) -> Callable[[Reader], Any]:
 
 
 def _rotated(reader: Reader, x: Value) -> Value:
-    """Each row turned by the angles of its place."""
+    """Return each row rotated by the angles of its position."""
     return Value(rotate_half(x.array, reader.array("cos"), reader.array("sin")), (), 2)
 
 

@@ -1,4 +1,4 @@
-"""Findings kept in the user's cache folder, by the content of what was decided, never by its name."""
+"""Store findings in the user's cache folder, by the content of the theorem, never by its name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from symattn.theorems.reading import Reading, ReadRelation
 
 
 class Cache:
-    """Findings by content. With ``on`` false nothing is read or written."""
+    """A cache of findings by content. With ``on`` false, nothing is read or written."""
 
     def __init__(self, on: bool = True) -> None:
         self.on = on
@@ -45,7 +45,7 @@ class Cache:
             return None
 
     def put(self, theorem: Theorem, finding: TheoremFinding) -> None:
-        """Keep a finding: whole or not at all."""
+        """Store a finding, whole or not at all."""
         key = digest(theorem) if self.on else None
         if key is not None:
             with contextlib.suppress(TypeError, ValueError):
@@ -53,7 +53,7 @@ class Cache:
 
 
 # -- content -----------------------------------------------------------------------------------------------------------
-# What runs, reads or draws something of which nothing is known before.
+# Names that run, read or draw something unknown beforehand.
 _UNSEEN = {
     *("random", "input", "breakpoint", "globals", "vars", "locals", "id"),
     *("importlib", "import_module", "__import__", "runpy", "pkgutil", "modules", "builtins", "__builtins__"),
@@ -69,11 +69,11 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, Fraction, type(...)
 
 
 class UnknownValue(Exception):
-    """A value that is not understood, so that nothing can be said of what depends on it."""
+    """Raised for a value of an unknown type, on which no digest can depend."""
 
 
 def digest(theorem: Theorem) -> str | None:
-    """The digest of a theorem; None if it depends on something that is not understood."""
+    """Return the digest of a theorem; None if it depends on a value of an unknown type."""
     walk = _Walk()
     try:
         printed = (theorem.letters, theorem.says, theorem.false_says, theorem.hypotheses) if theorem.letters else ()
@@ -85,7 +85,7 @@ def digest(theorem: Theorem) -> str | None:
 
 
 def ground() -> str:
-    """The digest of what all theorems depend on: symattn's mathematics, and the versions of what it runs on."""
+    """Return the digest of what all theorems depend on: symattn's mathematics, and the versions of its libraries."""
     return stored_results.ground()
 
 
@@ -97,7 +97,7 @@ def _file(path: Path) -> str:
 
 
 class _Walk:
-    """A walk through what a value is made of; each object once."""
+    """A traversal of the parts of a value, each object once."""
 
     def __init__(self) -> None:
         self.files: set[Path] = set()
@@ -106,7 +106,7 @@ class _Walk:
         self._kept: list[Any] = []  # so that no identity is used twice
 
     def parts(self, x: Any) -> Iterator[str]:
-        """The parts of ``x``, in order."""
+        """Yield the parts of ``x``, in order."""
         if isinstance(x, _PLAIN):
             yield f"{type(x).__name__} {x!r}"
             return
@@ -156,7 +156,7 @@ class _Walk:
             yield from self._other(x)
 
     def _function(self, f: FunctionType) -> Iterator[str]:
-        """The code and the values it holds; of a user's function also the globals that it looks up."""
+        """Yield the code and the values it holds and, for a user's function, the globals that it looks up."""
         users = _users(Path(f.__code__.co_filename))
         yield "a user's function" if users else f"function of {f.__module__}"
         yield from self.parts((f.__code__, f.__defaults__, f.__kwdefaults__))
@@ -180,7 +180,7 @@ class _Walk:
         raise UnknownValue(type(x).__name__)
 
     def _module(self, module: ModuleType | None) -> bool:
-        """Return whether it is a module of the user's; its file is noted then, and those of all that it imports."""
+        """Return whether it is a user's module; if so, note its file and those of all its imports."""
         file = getattr(module, "__file__", None)
         if module is None or file is None or not _users(Path(file)):
             return False
@@ -188,7 +188,7 @@ class _Walk:
         return True
 
     def _note(self, path: Path) -> None:
-        """A file of the user's, and what it imports, wherever in it; Unknown where that cannot be determined."""
+        """Note a user's file and everything that it imports, at any depth. Raises UnknownValue."""
         if path in self.files:
             return
         self.files.add(path)
@@ -203,7 +203,7 @@ class _Walk:
             self._note(path)
 
     def _imported(self, name: str, near: Path) -> None:
-        """The files of a module or package of the user's by content, an installed package by its version."""
+        """Note a user's module or package by the content of its files, an installed package by its version."""
         if name in _STEADY or name == stored_results.ROOT.name:
             return
         if name in sys.stdlib_module_names:
@@ -230,7 +230,7 @@ _owners = lru_cache(packages_distributions)
 
 
 def _imports(path: Path) -> set[str]:
-    """The names of the modules that a file imports, up to their first dot; "" for those of its own package."""
+    """Return the names of the modules that a file imports, up to the first dot; "" for those of its own package."""
     result: set[str] = set()
     names: set[str] = set()
     try:
@@ -251,7 +251,7 @@ def _imports(path: Path) -> set[str]:
 
 
 def _top(path: Path) -> Path:
-    """The folder of the outermost package that a file is in."""
+    """Return the folder of the outermost package that contains a file."""
     folder = path.parent
     while (folder.parent / "__init__.py").is_file():
         folder = folder.parent
@@ -266,5 +266,5 @@ def _users(path: Path) -> bool:
 
 @lru_cache
 def _installed() -> list[Path]:
-    """The folders of symattn and of Python's own modules."""
+    """Return the folders of symattn and of Python's own modules."""
     return [stored_results.ROOT, *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib"))]

@@ -1,4 +1,4 @@
-"""The letters of the catalogue's statements, and the functions that they are about."""
+"""The letters of the catalogue's statements, and the functions in them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ATTENDING = Glossary(
     index={"i": "n_q", "j": "n_k", "l": "n_k", "c": "d_v"},
     sharp="attained",
 ).where("S = Q Kᵀ/√d_k", "P = softmax(S)", "O = P V")
-"""What the letters of attention stand for in most statements."""
+"""The meanings of the letters of attention in most statements."""
 
 
 def eye(sort: str) -> Callable[[Any], Any]:
@@ -30,13 +30,13 @@ def eye(sort: str) -> Callable[[Any], Any]:
 
 
 def identity(reader: Any, length: Any) -> Any:
-    """The identity matrix."""
+    """Return the identity matrix."""
     same = equal_places(reader.xp.arange(length))
     return reader.xp.where(same, reader.xp.asarray(1), reader.xp.asarray(0))
 
 
 def rows(*arrays: Any) -> Any:
-    """Blocks of rows one above the other, as arrays."""
+    """Return blocks of rows stacked vertically, as arrays."""
     return arrays[0].__array_namespace__().concat(list(arrays), axis=-2)
 
 
@@ -46,7 +46,7 @@ def scaled_scores(q: Array, k: Array) -> Array:
 
 
 def weights(s: Array) -> Any:
-    """softmax(s), no maximum subtracted."""
+    """softmax(s), without subtracting the maximum."""
     return softmax(s, stabilised=False)
 
 
@@ -61,12 +61,12 @@ def exp(x: Array) -> Array:
 
 
 def total(x: Array) -> Array:
-    """The sum of all entries."""
+    """Return the sum of all entries."""
     return x.__array_namespace__().sum(x)
 
 
-def beside(*arrays: Any) -> Any:
-    """Blocks of columns one beside the other."""
+def side_by_side(*arrays: Any) -> Any:
+    """Return blocks of columns side by side."""
     return arrays[0].__array_namespace__().concat(list(arrays), axis=-1)
 
 

@@ -26,7 +26,7 @@ from symattn.theorems.texts import theorems
 
 # -- reassociation and recurrence --------------------------------------------------------------------------------------
 def _up_to(of: Any) -> Any:
-    """S_t or z_t, the sum of what ``of`` is of the first t tokens; of t − 1 the token t is not there."""
+    """Return S_t or z_t, the sum of ``of`` over the first t tokens; for t − 1, without token t."""
 
     def read(reader: Reader, parts: tuple[Node, ...]) -> Value:
         terms = of(reader.array("K"), reader.array("V"))

@@ -14,7 +14,7 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
 from symattn.proof.together import Together, above_zero, identity
-from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, beside, rows, scaled_scores
+from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, side_by_side, rows, scaled_scores
 from symattn.theorems.texts import theorems
 
 MASKED = Attention(mask="boolean", fully_masked="nan")
@@ -26,7 +26,7 @@ ADDED_BOTH = Attention(mask="additive", padding=True, heads=2)
 
 # -- what is forbidden ------------------------------------------------------------------------------------------------
 def _allowing(attention: Attention, **keywords: Callable[[Reader, Any], Any]) -> Any:
-    """Attention in which the keys of K alone are allowed, by a mask or by padding."""
+    """Return attention that allows only the keys of K, by a mask or by padding."""
 
     def masked(reader: Reader, q: Value, k: Value, v: Value) -> Value:
         keep = reader.xp.arange(k.array.shape[0]) < reader.length("n_k")
@@ -39,7 +39,7 @@ def _allowing(attention: Attention, **keywords: Callable[[Reader, Any], Any]) ->
 def _surrounded(
     x: Array, before: Array, y: Array, after: Array, heads: tuple[int, ...], added: bool = False, **weights: Array
 ) -> Any:
-    """Heads with one padding, which forbids the tokens ``before``, and with masks, which forbid those ``after``.
+    """Return heads with a shared padding, which forbids ``before``, and masks, which forbid ``after``.
 
     The mask is one for all heads, or one for each; of truth values, or of 0 and −∞ that are ``added``.
     """
@@ -66,13 +66,13 @@ two_masked_heads = identity(
 
 # -- causal masks -----------------------------------------------------------------------------------------------------
 def _attended(reader: Reader) -> Any:
-    """Causal self-attention."""
+    """Return causal self-attention."""
     w_q, w_k, w_v = map(reader.array, ("W_Q", "W_K", "W_V"))
     return CAUSAL(x=reader.array("X"), w_q=w_q, w_k=w_k, w_v=w_v)
 
 
 def _over_tokens(x: Array) -> Any:
-    """Causal self-attention of tokens that are normalised along the sequence."""
+    """Return causal self-attention of tokens that are normalised along the sequence."""
     y = layer_norm(x.mT, 1).mT
     return CAUSAL(y, y, y)
 
@@ -89,13 +89,13 @@ _WINDOW_ARRAYS = {"q": f"{_TOKENS} d_k", "k": f"{_TOKENS} d_k", "v": f"{_TOKENS}
 
 
 def _in_window(q: Array, k: Array, width: Any) -> Any:
-    """The weights of all tokens for each, in causal attention with a window."""
+    """Return the weights between all tokens, in causal attention with a window."""
     s = scaled_scores(q, k)
     return soft(forbid(s, window(s, width)))
 
 
 def _one_token(q: Array, k: Array, v: Array, f: Array, r: Array) -> Any:
-    """The row of token f + r, with the window r + 1 and with the window 1, and the same from the window alone.
+    """Return the row of token f + r, with the window r + 1 and with the window 1, and the same from the window alone.
 
     With queries 0 all keys in the window have the weight 1/(r + 1).
     """
@@ -109,7 +109,7 @@ def _one_token(q: Array, k: Array, v: Array, f: Array, r: Array) -> Any:
 
 
 def _one_token_more(q: Array, k: Array, v: Array, f: Array, r: Array) -> Any:
-    """As if a window of r counted r tokens besides the token itself."""
+    """Return the same for a window of r that counts r tokens besides the token itself."""
     here, near = slice(f + r, f + r + 1), slice(f, f + r + 1)
     return (_in_window(q, k, r) @ v)[here], ATTENTION(q[here], k[near], v[near])
 
@@ -131,7 +131,7 @@ window_receptive_field = Together(
 
 
 def _with_added(reader: Any, x: Value, m: Value) -> Value:
-    """Self-attention with an additive mask."""
+    """Return self-attention with an additive mask."""
     w_q, w_k, w_v = map(reader.array, ("W_Q", "W_K", "W_V"))
     return Value(ADDED(x=x.array, w_q=w_q, w_k=w_k, w_v=w_v, mask=m.array), (), 2)
 
@@ -222,7 +222,7 @@ THEOREMS = theorems(
                 "Biased": _allowing(
                     ADDED_PADDED,
                     keep=lambda _, keep: keep,
-                    mask=lambda reader, _: beside(reader.array("B"), reader.array("B′")),
+                    mask=lambda reader, _: side_by_side(reader.array("B"), reader.array("B′")),
                 ),
             },
         ),

@@ -36,7 +36,7 @@ LETTERS = Glossary(
 
 
 def _count(like: Array) -> Array:
-    """The number of columns, as a column."""
+    """Return the number of columns, as a column."""
     return add_up(0 * like + 1)
 
 
@@ -49,7 +49,7 @@ LAYER = {"x": "n d", "w": "d m", "g": "n m", "a": ""}
 
 
 def _weight_gradient(x: Array, w: Array, g: Array) -> Array:
-    """∇_W ⟨G, RMS(X W)⟩ = Xᵀ (G − Z (Z · G) / ‖Z‖²) / ρ with Z = X W, row by row."""
+    """Return ∇_W ⟨G, RMS(X W)⟩ = Xᵀ (G − Z (Z · G) / ‖Z‖²) / ρ with Z = X W, row by row."""
     z = x @ w
     return x.mT @ ((g - z * add_up(z * g) / squares(z)) / _root(squares(z) / _count(z)))
 

@@ -22,7 +22,7 @@ from symattn.theorems.texts import theorems
 
 
 def _backwards(reader: Reader, parts: tuple[Node, ...]) -> Array:
-    """M_k of the pairs (sin, cos), which the angle turns the other way round."""
+    """Return M_k of the pairs (sin, cos), which the angle rotates in the opposite direction."""
     return rotation_matrix(reader, tuple(-part for part in parts))
 
 
@@ -36,14 +36,14 @@ LETTERS = positions(
 
 # -- sinusoidal --------------------------------------------------------------------------------------------------------
 def _masked_rows(_: Reader, s: Value) -> Value:
-    """The weights over j of scores s_ij, where j ≤ i."""
+    """Return the weights over j of scores s_ij, where j ≤ i."""
     scores = spread(s, ("i", "j"), 0)
     return Value(soft(forbid(scores, causal_mask(scores))), ("i", "j"))
 
 
 # -- linear biases -----------------------------------------------------------------------------------------------------
 def _biased_after(p: Any, s: Array, a: Array) -> Any:
-    """s_ij − a (p + i) + a j: row i is that of token p + i."""
+    """Return s_ij − a (p + i) + a j: row i is that of token p + i."""
     xp = s.__array_namespace__()
     i, j = (xp.astype(xp.arange(n), s.dtype) for n in s.shape[-2:])
     return s - a * (p + i)[:, None] + a * j[None, :]
@@ -61,7 +61,7 @@ later_rows = identity(
 
 
 def _band(s: Any) -> Any:
-    """The most by which two scores differ."""
+    """Return the most by which two scores differ."""
     return s.max() - s.min()
 
 
@@ -81,7 +81,7 @@ COUNTS = {"k_0": "1 d", "k": "n d"}
 
 
 def _marked(k_0: Array, k: Array) -> tuple[Array, Array]:
-    """Causal attention with queries 0, to values 1, 0, 0, …; and the number of keys that each row may attend to."""
+    """Return causal attention with queries 0 and values 1, 0, 0, …, and the number of keys that each row sees."""
     xp = k.__array_namespace__()
     keys, values = xp.concat([k_0, k], axis=-2), xp.concat([0 * add_up(k_0) + 1, 0 * add_up(k)], axis=-2)
     scores = dot_scores(0 * keys, keys)
@@ -90,14 +90,14 @@ def _marked(k_0: Array, k: Array) -> tuple[Array, Array]:
 
 
 def _moved_tokens(x: Array, y: Array) -> Any:
-    """Causal attention over two tokens in both orders."""
+    """Return causal attention over two tokens in both orders."""
     xy, yx = rows(x, y), rows(y, x)
     swapped = CAUSAL(xy, xy, xy)
     return CAUSAL(yx, yx, yx), rows(swapped[1:], swapped[:1])
 
 
 def _marked_row(reader: Reader) -> Array:
-    """The first output of each row, with the value 1 of the first key and 0 of the others."""
+    """Return the first output of each row, with the value 1 of the first key and 0 of the others."""
     k = reader.array("K")
     return _marked(k[:1], k[1:])[0][:, 0]
 

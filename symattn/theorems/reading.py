@@ -1,4 +1,4 @@
-"""The printed statement of a theorem, read with its letters: each claim is decided under the hypotheses, and printed in
+"""Read the printed statement of a theorem with its letters: each claim is decided under the hypotheses, and printed in
 a box or as words."""
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from symattn.proof.words import statement, told
 
 @dataclass(frozen=True)
 class ReadRelation:
-    """A relation that is printed: the ``evidence`` that it earns as it stands there, or why it stays words.
+    """A printed relation: its ``evidence`` as printed, or the reason why it is only words.
 
-    ``shown`` is the relation with the conditions that were read with it, and with "not" where it is denied.
+    ``shown`` is the relation with its conditions, and with "not" if it is denied.
     """
 
     formula: Relation
@@ -54,8 +54,8 @@ class ReadRelation:
 class Reading:
     """The reading of a statement and of its false variant.
 
-    ``hypotheses`` are the signs that were assumed of letters, ``letters`` what those that are defined elsewhere stand
-    for. ``wrong`` is what a print says that is not so: a false relation of the statement, a true one of the variant.
+    ``hypotheses`` are the signs that were assumed of letters, ``letters`` the meanings of those defined elsewhere.
+    ``wrong`` names an error in print: a false relation in the statement, or a true one in the variant.
     """
 
     claims: tuple[ReadRelation, ...] = ()
@@ -70,8 +70,7 @@ _CODE = "What the code of the statement says; it is not printed as a formula."
 
 
 def of_print(evidence: Evidence, reading: Reading | None) -> tuple[Evidence, ...]:
-    """Return the evidence of a box: that of its printed relations, and beside it that of the proof, where that is
-    more."""
+    """Return the evidence of a box: that of its printed relations and, if it is stronger, that of the proof."""
     printed = [r.evidence for r in reading.claims if r.evidence] if reading else []
     grade = weakest([evidence, *printed])
     if grade is evidence.grade:
@@ -83,14 +82,14 @@ def of_print(evidence: Evidence, reading: Reading | None) -> tuple[Evidence, ...
 def boxed(
     title: str, formulas: tuple[nt.Node, ...], evidence: Evidence, words: Text, reading: Reading | None = None
 ) -> tuple[Block, ...]:
-    """Formulas in a box with their grade; words, which nothing has decided, below it."""
+    """Return formulas in a box with their grade, and undecided words below it."""
     marked = bool(words) and isinstance(words[0], str) and words[0].startswith("In words")
     below = (Paragraph(words),) if marked else told("In words", words)
     return (Result(title, formulas, of_print(evidence, reading), () if formulas else (_CODE,)), *below)
 
 
 def read_apart(says: Text, reading: Reading | None) -> tuple[tuple[nt.Node, ...], Text]:
-    """A statement as formulas alone; or the relations of it that were read, and all that it says, as words."""
+    """Return a statement as formulas alone, or the relations that were read and the whole statement in words."""
     results = reading.claims if reading else ()
     formulas, words = statement(told_apart(says, results))
     parts = [part for formula in formulas for part in getattr(formula, "parts", ())]
@@ -100,14 +99,14 @@ def read_apart(says: Text, reading: Reading | None) -> tuple[tuple[nt.Node, ...]
 
 
 def told_apart(words: Text, read: Sequence[ReadRelation]) -> Text:
-    """Words in which the formulas that could not be read are words, too."""
+    """Return words in which formulas that could not be read are plain text."""
     unread = {r.formula for r in read if not r.evidence}
     return tuple(text(part) if isinstance(part, nt.Node) and part in unread else part for part in words)
 
 
 @dataclass
 class _Answer:
-    """The answer to a claim, and what deciding it showed, asked and took for granted."""
+    """The answer to a claim, with the proofs, decided relations, signs and letters on which it rests."""
 
     result: Evidence | FalseStep | None = None
     shown: ShownRelations = field(default_factory=ShownRelations)
@@ -117,7 +116,7 @@ class _Answer:
 
 
 class Statement:
-    """The meanings of a theorem's letters, with its hypotheses and its statement."""
+    """A reader of a theorem's claims, with its letters and hypotheses."""
 
     def __init__(self, letters: Glossary, hypotheses: Iterable[Text], says: Text, false_says: Text) -> None:
         self.glossary = self.declared = letters
@@ -130,7 +129,7 @@ class Statement:
         self._explain(every, assuming=True)
         self._explain([*conditions(says), *conditions(false_says)], assuming=False)
         others = [r for r in every if not self._sizes(r)]
-        with showing(), recorded() as self._assumed.asked:  # what shows a hypothesis is no part of what shows a claim
+        with showing(), recorded() as self._assumed.asked:  # proofs of a hypothesis are not part of a claim's proof
             self.where = [r for r in others if _chooses(r) and self._chosen(r, self.glossary, self.sized)]
             for relation in others:
                 self._must_hold(relation)
@@ -155,7 +154,7 @@ class Statement:
             self.glossary = glossary or self.glossary
 
     def compiled(self, relation: Relation) -> Compiled:
-        """A relation as a function of the letters that it is about."""
+        """Return a relation as a function of the letters that it is about."""
         return Compiled(pruned(self.glossary, relation, self.sized), self.sized)
 
     def reads(self, relation: Relation) -> bool:
@@ -167,23 +166,22 @@ class Statement:
         except Unread:
             return False
         except (Refused, Undecided, InputError, ZeroDivisionError, IndexError, ValueError):
-            return True  # not of letters, which have not all that numbers have
+            return True  # only not for letters, which lack some functions of numbers
         return True
 
     def _sizes(self, relation: Relation) -> dict[str, int]:
-        """n = 2."""
+        """Return the size that a relation n = 2 sets, or {}."""
         size, number = self.glossary.sizes.get(text(relation.first)), relation.rest[0][1]
         return {size: int(number.value)} if size and isinstance(number, nt.Number) else {}
 
     def _must_hold(self, relation: Relation) -> None:
-        """An equation that is a hypothesis and can be read holds of the letters as they are declared. Raises
-        FalseStep."""
+        """Raise FalseStep unless a readable equation among the hypotheses holds for the letters as declared."""
         if not _chooses(relation):
             with suppress(NotRead):
                 self._judged(relation, self.glossary, self.sized, self._concerning(relation))
 
     def _chosen(self, relation: Relation, glossary: Glossary, sized: Mapping[str, int]) -> bool:
-        """Return whether a relation that can be read is not met by all numbers."""
+        """Return whether a readable relation is not met by all numbers."""
         try:
             with showing():
                 self._judged(relation, glossary, sized)
@@ -210,7 +208,7 @@ class Statement:
                 self._answer.letters.append(nt.equals(nt.name(*letter.split("_"), *meaning.letters), meaning.body))
         sides = {relation.first, *(side for _, side in relation.rest)}
         gaps = glossary.gaps if sides & {*glossary.gaps} else {}
-        if gaps:  # may be written with letters of which the relation does not speak
+        if gaps:  # which may contain letters that the relation does not
             used = replace(used, defined=glossary.defined)
         question = RelationQuestion(relation, used, sized, gaps, sharp=sharp, where=where, only=only)
         if only:
@@ -227,7 +225,7 @@ class Statement:
         return judged(question)
 
     def decided(self, claim: PrintedClaim) -> ReadRelation:
-        """A claim with what it earns. Raises FalseStep for one that is false."""
+        """Return a claim with its evidence. Raises FalseStep for one that is false."""
         try:
             evidence = self._evidence(claim)
         except NotRead as reason:
@@ -241,7 +239,7 @@ class Statement:
         return ReadRelation(claim.relation, evidence, shown=_shown(claim))
 
     def _failing(self, claim: PrintedClaim, wrong: str) -> Evidence:
-        """Return the evidence that a claim does not always hold: for equations a counterexample that is certified."""
+        """Return the evidence that a claim does not always hold: for equations, a certified counterexample."""
         compiled, every = self.compiled(claim.relation), links(claim.relation)
         if not compiled.glossary.formats and not claim.conditions and all(link.sign == "=" for link in every):
             decision = Fails(compiled.declared, compiled.sides([(x.left, x.right) for x in every])).decide()
@@ -251,7 +249,7 @@ class Statement:
         return Evidence(Grade.CHECKED, wrong)
 
     def refuted(self, claim: PrintedClaim) -> ReadRelation:
-        """A claim of the false variant with where it fails. Raises FalseStep for one that holds."""
+        """Return a claim of the false variant with where it fails. Raises FalseStep for one that holds."""
         try:
             self._evidence(claim)
         except NotRead as reason:
@@ -261,9 +259,9 @@ class Statement:
         raise FalseStep(f"the false variant {text(claim.relation)} holds as it is printed")
 
     def _evidence(self, claim: PrintedClaim) -> Evidence:
-        """Return the evidence for the relation under its conditions, which is asked for once.
+        """Return the evidence for the relation under its conditions, decided once.
 
-        What was asked and shown on the way is told each time, so that it does not matter who asks first.
+        Decided relations and proofs are reported to the caller each time, so that it does not matter who asks first.
         """
         if claim not in self._known:
             answer = self._answer = _Answer()
@@ -321,12 +319,12 @@ class Statement:
         return decide(claim.relation)
 
     def _concerning(self, relation: Relation) -> tuple[Relation, ...]:
-        """The conditions on given letters that the relation is about."""
+        """Return the conditions on given letters that concern the relation."""
         given = {*pruned(self.glossary, relation, self.sized).given}
         return tuple(x for x in self.where if given & {*pruned(self.glossary, x, self.sized).given})
 
     def _met(self, condition: Relation, glossary: Glossary, sized: Mapping[str, int]) -> None:
-        """The letters as they are declared are such that a condition holds. Raises NotRead."""
+        """Raise NotRead unless a condition holds for the letters as declared."""
         try:
             with showing():  # what shows a condition is no part of what shows the claim
                 self._judged(condition, glossary, sized)
@@ -335,7 +333,7 @@ class Statement:
 
 
 def _shown(claim: PrintedClaim) -> nt.Node:
-    """A claim as it was read: with its conditions, and denied or exclusive where it is."""
+    """Return a claim with its conditions, as read, and marked if it is denied or exclusive."""
     parts: list[nt.Node] = [nt.Words("not always"), claim.relation] if claim.denied else [claim.relation]
     for condition in claim.conditions:
         parts += [nt.Words(("iff" if claim.only else "for") if len(parts) < 2 + claim.denied else "and"), condition]
@@ -343,7 +341,7 @@ def _shown(claim: PrintedClaim) -> nt.Node:
 
 
 def _where(relation: Relation, condition: Relation) -> Relation:
-    """Both sides of a relation, 0 where the condition on its indices does not hold."""
+    """Return a relation with both sides set to 0 where the condition on its indices does not hold."""
     first, *rest = (
         x if x == nt.node(0) else nt.At(x, condition) for x in (relation.first, *(s for _, s in relation.rest))
     )

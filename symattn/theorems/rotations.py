@@ -22,7 +22,7 @@ OMEGA = name("ω", "f")
 
 
 def positions(given: Mapping[str, str], letters: str, families: Mapping[str, Family], **more: Any) -> Glossary:
-    """The letters of a statement about positions, each a letter of ``letters`` with its angle in each plane f."""
+    """Return the letters of a statement about positions: those of ``letters``, each with its angle in each plane f."""
     pairs = tuple((f"cos {p}", f"sin {p}") for p in letters)
     tables = {table: "f" for pair in pairs for table in pair}
     waves = {"cos": _wave(0), "sin": _wave(1)}
@@ -31,7 +31,7 @@ def positions(given: Mapping[str, str], letters: str, families: Mapping[str, Fam
 
 
 def turn(reader: Reader, p: Node) -> tuple[Array, Array]:
-    """Cosine and sine of the angle of a position in each plane."""
+    """Return cosine and sine of the angle of a position in each plane."""
     match p:
         case nt.Neg(body):
             cosine, sine = turn(reader, body)
@@ -58,13 +58,13 @@ def _wave(which: int) -> Family:
 
 
 def rotation_matrix(reader: Reader, parts: tuple[Node, ...]) -> Array:
-    """R_p, by what the implementation makes of each unit vector."""
+    """Return R_p, by applying the implementation to each unit vector."""
     cosine, sine = turn(reader, *parts)
     return rotate_interleaved(unit_vectors(reader), cosine[None, :], sine[None, :]).mT
 
 
 def unit_vectors(reader: Reader) -> Any:
-    """One for each number of a query, as rows; the numbers 2f and 2f + 1 are a plane."""
+    """Return the unit vectors of queries as rows; the entries 2f and 2f + 1 form a plane."""
     planes, two = identity(reader, reader.length("f")), identity(reader, 2)
     width = planes.shape[0] * 2
     return reader.xp.reshape(planes[:, None, :, None] * two[None, :, None, :], (width, width))

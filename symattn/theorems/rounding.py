@@ -21,7 +21,7 @@ from symattn.proof.relations.printed_roundings import fl, overflow
 from symattn.proof.same_bits import InFormats
 from symattn.proof.together import Together, above_zero, bound
 from symattn.theorems import rounding_formats
-from symattn.theorems.letters import beside, exp, weights
+from symattn.theorems.letters import side_by_side, exp, weights
 from symattn.theorems.rounding_formats import FORMAT_LETTERS, INFINITE, values
 from symattn.theorems.streaming import STATE_LETTERS, named_state
 from symattn.theorems.texts import theorems
@@ -32,14 +32,14 @@ PLACES = 6
 
 # -- numbers in the statements -----------------------------------------------------------------------------------------
 def _log(x: Fraction) -> Any:
-    """log x as an Arb ball."""
+    """Return log x as an Arb ball."""
     from symattn.arrays.ball import Ball
 
     return Ball.function("log", Ball.scalar(x))
 
 
 def nearest(of: Callable[[], Any], places: int = PLACES) -> Decimal:
-    """The number that ``of`` encloses, correctly rounded to so many places."""
+    """Return the number that ``of`` encloses, correctly rounded to ``places`` places."""
     from symattn.arrays.ball import Ball, rising
     from symattn.document.errors import Undecided
 
@@ -134,19 +134,19 @@ _LAST_DIGIT = Fraction(1, 2 * 10**PLACES)  # half a unit of it
 
 
 def _off(xp: Functions) -> Array:
-    """The gap for two keys, log(2/u) in float32, less what is printed."""
+    """Return the gap for two keys, log(2/u) in float32, minus the printed number."""
     return -xp.log(xp.asarray(Format("float32").u / 2)) - Fraction(LOG_OF_HALF_U.digits)
 
 
 def _eighteen_is_not_enough(xp: Functions) -> Array:
-    """1 − u/2 less the weight of the larger of two scores with the gap 18, which is below 88."""
+    """Return 1 − u/2 minus the weight of the larger of two scores with the gap 18, which is below 88."""
     return 1 - Format("float32").u / 2 - 1 / (1 + xp.exp(xp.asarray(-18)))
 
 
 def _largest_weight(reader: Any) -> Any:
-    """The weight of a score 0 beside others that are no more than −Δ."""
+    """Return the weight of a score 0 among others that are at most −Δ."""
     s = -reader.array("Δ") - reader.array("t")
-    return weights(beside(0 * s[:1], s))[0]
+    return weights(side_by_side(0 * s[:1], s))[0]
 
 
 LOG_OF_HALF_U = nearest(lambda: -_log(Format("float32").u / 2))

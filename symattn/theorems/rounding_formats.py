@@ -33,11 +33,11 @@ FORMAT_LETTERS = Glossary(
     families={"fl": fl},
     formats=INFINITE,
 )
-"""What letters of a format stand for."""
+"""The meanings of the letters of a format."""
 
 
 def values(x: Array) -> np.ndarray:
-    """An array of any floating kind as float64."""
+    """Return an array of any floating kind as float64."""
     return np.asarray(x.numpy() if hasattr(x, "numpy") else x).astype(np.float64)
 
 
@@ -54,14 +54,14 @@ def _exact(x: np.ndarray) -> np.ndarray:
 
 
 def _scaled_bits(f: Format) -> list[bool]:
-    """c x is exact; and (c x) y = x (c y) = c (x y), c x + c y = c (x + y) in bits, for c = 2^−k."""
+    """Return whether c x is exact, and (c x) y = x (c y) = c (x y), c x + c y = c (x + y) in bits, for c = 2^−k."""
     x, y = f.numbers(), _some(f)
     with np.errstate(all="ignore"):
         return [t for k in POWERS for t in _scaled_by(f, x, y, f.cast(2.0**-k))]
 
 
 def _some(f: Format) -> np.ndarray:
-    """All numbers of an 8-bit format, of wider ones a few spread over all."""
+    """Return all numbers of an 8-bit format, or a few spread over all of a wider one."""
     every = f.numbers()
     return every if every.size <= 256 else every[:: every.size // (OTHERS - 1)][:OTHERS]
 
@@ -81,7 +81,7 @@ def _scaled_by(f: Format, x: np.ndarray, y: np.ndarray, c: np.ndarray) -> list[b
 
 
 def _stays(x: np.ndarray, least: float) -> np.ndarray:
-    """Where a number is 0, or neither overflowed nor so small that scaling it underflows."""
+    """Return where a number is 0, or has neither overflowed nor underflows when it is scaled."""
     size = abs(_exact(x))
     return np.asarray((size == 0) | (size >= least) & np.isfinite(size))
 
@@ -110,7 +110,7 @@ power_of_two_scale = InFormats(
 
 # -- sums --------------------------------------------------------------------------------------------------------------
 def _sum_of_ones(f: Format, n: int) -> int:
-    """n ones added one at a time."""
+    """Return n ones added one at a time."""
     one = f.cast(1.0)[()]
     total = f.cast(0.0)[()]
     for _ in range(n):
@@ -119,7 +119,7 @@ def _sum_of_ones(f: Format, n: int) -> int:
 
 
 def _stagnates(f: Format) -> list[bool]:
-    """The sum of n ones is n up to 2^p, and 2^p from there on."""
+    """Return whether the sum of n ones is n up to 2^p, and 2^p from there on."""
     stop = 2**f.digits
     return [_sum_of_ones(f, n) == min(n, stop) for n in (1, stop - 1, stop, stop + 1, 4 * stop)]
 
@@ -140,7 +140,7 @@ low_precision_sum = InFormats(
 
 # -- masks -------------------------------------------------------------------------------------------------------------
 def _mask_constants(f: Format) -> list[Any]:
-    """−10⁹ is −∞ iff it is beyond the threshold; −largest + s is −∞ iff s ≤ −(half the distance to what is beyond)."""
+    """Check that −10⁹ is −∞ iff it is beyond the threshold, −largest + s iff s ≤ −(half the last step)."""
     every = f.numbers()
     least = f.cast(-float(f.largest))
     with np.errstate(all="ignore"):
@@ -162,12 +162,12 @@ fp16_mask_constant = InFormats(
 
 
 def _masked_row(f: Format) -> Array:
-    """A row of scores in which no key is allowed."""
+    """Return a row of scores in which no key is allowed."""
     return forbid(kind(f.name).lift([[0, 1]]), np.zeros((1, 2), dtype=bool))
 
 
 def _nan_steps(f: Format) -> list[Any]:
-    """−∞ − (−∞) is NaN; with the maximum 0 the exponentials and their sum are 0, and 0/0 is NaN unless guarded."""
+    """Check that −∞ − (−∞) is NaN; with the maximum 0, exponentials and sum are 0, and 0/0 is NaN unless guarded."""
     s = _masked_row(f)
     xp = s.__array_namespace__()
     e = exponentials(s)

@@ -1,6 +1,6 @@
-"""Deciding many theorems: from the cache where nothing has changed, else anew, in several processes if asked.
+"""Decide many theorems: from the cache if nothing has changed, in several processes if requested.
 
-What is decided is kept at once, so that an interrupt loses only what was being decided.
+Each decision is stored at once, so an interrupt loses only those in progress.
 """
 
 from __future__ import annotations
@@ -37,30 +37,34 @@ def run(
     cached: bool = True,
     progress: Progress = lambda done, of, name: None,
 ) -> list[Decided]:
-    """Every theorem with what was found of it, in the order given.
+    """Return every theorem with its finding, in the given order.
 
-    ``source`` gives all theorems by name to the other processes, which cannot be sent functions. ``progress`` is told
-    how many are done, of how many, and which is next or was last.
+    ``source`` returns all theorems by name in the other processes, to which functions cannot be sent. ``progress`` is
+    called with how many are done, of how many, and which is next or was last.
     """
     cache = Cache(cached)
     result: dict[str, Decided] = {}
     for theorem in theorems:
-        kept = None if explain else cache.get(theorem)
-        if kept:
-            result[theorem.name] = Decided(theorem, kept)
-    open_ = [t for t in theorems if t.name not in result]
-    many = jobs > 1 and len(open_) > 1
-    decided = _beside(open_, source, min(jobs, len(open_)), explain) if many else _in_turn(open_, explain, progress)
-    for one in decided:
-        if not one.finding.evidence.where.startswith(DEFECT):
-            cache.put(one.theorem, one.finding)
-        result[one.theorem.name] = one
-        progress(len(result), len(theorems), one.theorem.name)
+        stored = None if explain else cache.get(theorem)
+        if stored:
+            result[theorem.name] = Decided(theorem, stored)
+    undecided = [t for t in theorems if t.name not in result]
+    many = jobs > 1 and len(undecided) > 1
+    decided = (
+        _parallel(undecided, source, min(jobs, len(undecided)), explain)
+        if many
+        else _in_turn(undecided, explain, progress)
+    )
+    for outcome in decided:
+        if not outcome.finding.evidence.where.startswith(DEFECT):
+            cache.put(outcome.theorem, outcome.finding)
+        result[outcome.theorem.name] = outcome
+        progress(len(result), len(theorems), outcome.theorem.name)
     return [result[t.name] for t in theorems]
 
 
 class Broken(Exception):
-    """The functions of a statement raise what is no answer: ``name`` is the theorem's, ``told`` the error in a line."""
+    """Raised if a function of a statement fails: ``name`` is the theorem's, ``told`` the error in one line."""
 
     def __init__(self, name: str, told: str) -> None:
         super().__init__(name, told)
@@ -70,7 +74,7 @@ class Broken(Exception):
 def decide_one(theorem: Theorem, explain: bool = False) -> Decided:
     """Decide a theorem, with its argument and certificates if ``explain``.
 
-    Where symattn itself fails, the theorem is undecided, and says so. Raises ``Broken``.
+    If symattn itself fails, the theorem is undecided, and says so. Raises ``Broken``.
     """
     try:
         outcome, reading = decide(theorem), read(theorem)
@@ -93,11 +97,11 @@ def _in_turn(theorems: Sequence[Theorem], explain: bool, progress: Progress) -> 
         yield decide_one(theorem, explain)
 
 
-def _beside(theorems: Sequence[Theorem], source: Source, jobs: int, explain: bool) -> Iterator[Decided]:
+def _parallel(theorems: Sequence[Theorem], source: Source, jobs: int, explain: bool) -> Iterator[Decided]:
     """Decide theorems in several processes, yielding each as soon as it is done."""
     by_name = {t.name: t for t in theorems}
     with _pool(jobs) as pool:
-        with _unheard():
+        with _interrupts_blocked():
             waiting = [pool.submit(_work, source, name, explain) for name in by_name]
         for done in as_completed(waiting):
             name, parts = done.result()
@@ -116,10 +120,10 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 @contextmanager
-def _unheard() -> Iterator[None]:
-    """Processes that begin within are deaf to interrupts from their first instruction, before ``_deaf`` can run.
+def _interrupts_blocked() -> Iterator[None]:
+    """Let processes started inside ignore interrupts from their first instruction, before ``_deaf`` can run.
 
-    One that comes meanwhile is held back, and reaches this process at the end.
+    An interrupt that arrives meanwhile is blocked, and reaches this process at the end.
     """
     if sys.platform == "win32":
         yield
@@ -132,7 +136,7 @@ def _unheard() -> Iterator[None]:
 
 
 def _deaf() -> None:
-    """An interrupt is for the first process alone, which ends the others; so is standard output."""
+    """Leave interrupts to the main process, which ends the others, and keep standard output for it."""
     sys.stdout = sys.stderr
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
-from symattn.theorems.letters import beside, weights
+from symattn.theorems.letters import side_by_side, weights
 from symattn.theorems.texts import theorems
 
 LETTERS = Glossary(
@@ -18,8 +18,8 @@ ROWS = Glossary({"S": "n_q n_k"}, index={"i": "n_q", "j": "n_k"}).where("P = sof
 
 
 def _tied(reader: Reader) -> Any:
-    """Weights of the keys with the largest score, 0, of β s; elsewhere the scores are −u."""
-    scores = beside(0 * reader.array("tie"), -(reader.array("β") * reader.array("u")))
+    """Return the weights in softmax(β s) of the keys with the largest score, 0; other scores are −u."""
+    scores = side_by_side(0 * reader.array("tie"), -(reader.array("β") * reader.array("u")))
     return weights(scores)[..., : reader.length("n")]
 
 

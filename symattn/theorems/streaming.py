@@ -41,7 +41,7 @@ TILES_MERGED = Fold(
 
 
 def _weighed(s: Array, v: Array) -> tuple[Array, Array]:
-    """e^L and e^L o of a block, from its scores and values."""
+    """Return e^L and e^L o of a block, from its scores and values."""
     return add_up(exp(s)), exp(s) @ v
 
 
@@ -57,13 +57,13 @@ BLOCKS_MERGED = Fold(
 
 # -- letters ----------------------------------------------------------------------------------------------------------
 def named_state(i: int) -> Callable[[Reader], Several]:
-    """A state of one query, of any numbers."""
+    """Return a state of one query, made of arbitrary numbers."""
     parts = (("m", 0), ("ℓ", 0), ("a", 1))
     return lambda reader: Several(tuple(Value(reader.array(x + "₁₂₃"[i]), (), rank, rank == 1) for x, rank in parts))
 
 
 def _merged_states(_: Reader, *given: Several | Value) -> Several:
-    """The state of all sets of keys, by the implementation, with a number that stands last as m."""
+    """Return the merged state of all sets of keys, by the implementation; a number at the end is m."""
     states, last = [_as_state(x) for x in given if isinstance(x, Several)], given[-1]
     maximum = last.array[None, None] if isinstance(last, Value) else None
     return _several(reduce(lambda x, y: merge(x, y, maximum), states))
@@ -74,13 +74,13 @@ def _as_state(several: Several) -> SoftmaxState:
 
 
 def _state(_: Reader, keys: Value, maximum: Value | None = None) -> Several:
-    """The state of keys that are scores and values side by side, with the largest score or another number as m."""
+    """Return the state of keys, given as scores and values side by side, with the largest score or another m."""
     m = None if maximum is None else maximum.array[None, None]
     return _several(tile_state(keys.array[None, :, 0], keys.array[:, 1:], m))
 
 
 def _without_keys(reader: Reader) -> Several:
-    """The state of a tile in which every key is forbidden: (−∞, 0, 0)."""
+    """Return the state of a tile in which every key is forbidden: (−∞, 0, 0)."""
     zero, none = 0 * reader.array("ℓ₁"), 0 * reader.array("a₁")
     return Several((Value(reader.xp.full(zero.shape, -reader.xp.inf)), Value(zero), Value(none, (), 1, True)))
 
@@ -90,7 +90,7 @@ def _several(x: SoftmaxState) -> Several:
 
 
 def _but_for_m(x: Several) -> Several:
-    """ℓ e^m and a e^m: what is equal for states that are equal up to the choice of m."""
+    """Return ℓ e^m and a e^m, which are equal for states that are equal up to the choice of m."""
     m, *others = x.parts
     return Several(tuple(both(part, m, lambda a, b: a * exp(b)) for part in others))
 
@@ -112,7 +112,7 @@ STATE_LETTERS = Glossary(
 
 
 def _of_blocks(part: str, whole: bool) -> Callable[[Reader], Any]:
-    """The output (1 axis) or the log-sum-exp of each block of keys, or of all keys together."""
+    """Return the output (1 axis) or the log-sum-exp of each block of keys, or of all keys together."""
 
     def computed(reader: Reader) -> Value:
         s, v = reader.array("scores"), reader.array("values")
@@ -134,12 +134,12 @@ BLOCK_LETTERS = Glossary(
      "L": _of_blocks("lse", True)},
     rows=True,
 )  # fmt: skip
-"""B blocks of keys of one query, the output o_b and the log-sum-exp L_b of each, and those of all keys together."""
+"""B blocks of keys of one query, the output o_b and the log-sum-exp L_b of each, and those of all keys."""
 
 
 # -- tiles ------------------------------------------------------------------------------------------------------------
 def _block(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:
-    """Tile k of the rows of a matrix: tiles of one row, but for the last, which has all that are left."""
+    """Return tile k of the rows of a matrix: tiles of one row, except the last, which has all remaining rows."""
 
     def read(reader: Reader, parts: tuple[Node, ...]) -> Value:
         result, (index,) = reader.array(letter), parts
@@ -152,7 +152,7 @@ def _block(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:
 
 
 def _state_of_tile(reader: Reader, k: Value, v: Value) -> Several:
-    """The state of the keys and values of a tile, for the one query."""
+    """Return the state of the keys and values of a tile, for the one query."""
     return _several(tile_state(scale_by_root(dot_scores(reader.array("Q")[None], k.array), k.array), v.array))
 
 
@@ -164,7 +164,7 @@ def _finished(_: Reader, x: Several) -> Value:
 
 # -- caches -----------------------------------------------------------------------------------------------------------
 def _first_rows(attention: Attention) -> Callable[[Reader], Any]:
-    """The rows of the first tokens, in attention over all."""
+    """Return the rows of the first tokens, in attention over all tokens."""
 
     def of_all(reader: Reader) -> Any:
         return attention(*(rows(reader.array(f"{x}₁"), reader.array(f"{x}₂")) for x in "QKV"))[: reader.length("p")]

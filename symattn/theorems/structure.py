@@ -20,19 +20,19 @@ from symattn.theorems.texts import theorems
 
 
 def _of_matrices(attention: Attention) -> Any:
-    """Attention as it is implemented, which subtracts the maximum of each row."""
+    """Return attention as it is implemented, which subtracts the maximum of each row."""
     return lambda reader: attention(*map(reader.array, "QKV"))
 
 
 def _any_norm(_: Reader, x: Value) -> Value:
-    """A norm of a vector: any one in letters, and the largest entry in numbers."""
+    """Return a norm of a vector: an arbitrary norm in letters, the largest entry in numbers."""
     xp = x.array.__array_namespace__()
     norms = xp.any_norm(x.array)[..., 0] if hasattr(xp, "any_norm") else xp.max(abs(x.array), axis=-1)
     return Value(norms, x.letters)
 
 
 def _attended(attention: Attention) -> Any:
-    """Self-attention."""
+    """Return self-attention as a function of formulas."""
 
     def attended(reader: Any, x: Value) -> Value:
         weights = {word.lower(): reader.array(word) for word in ("W_Q", "W_K", "W_V")}
@@ -42,7 +42,7 @@ def _attended(attention: Attention) -> Any:
 
 
 def _layer(attention: Attention) -> Any:
-    """Self-attention and a network on each row, both with residuals."""
+    """Return self-attention followed by a network on each row, both with residuals, as a function of formulas."""
 
     def layer(reader: Any, x: Value) -> Value:
         y = x.array + _attended(attention)(reader, x).array

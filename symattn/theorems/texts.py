@@ -1,22 +1,22 @@
-r"""Theorems as texts: a paragraph for each, which is read when its topic is.
+r"""Theorems as texts: one paragraph each, read when its topic is imported.
 
 The first line is ``NAME: TITLE``, those below say what the theorem says, with formulas between dollar signs; then, a
 line each (an indented line goes on with the one before)::
 
-    letters: BASE | …   what its letters stand for, if not what the first glossary of the topic says
+    letters: BASE | …   the meanings of its letters, if not those of the topic's first glossary
     for: …              a hypothesis
-    source: …           who said it, if it is no folklore
+    source: …           who stated it, unless it is folklore
     why: …              the idea of the proof, in a sentence
     false: …            the false variant
     gap SIDE: …         for an inequality, by one of its sides, larger − smaller in a form that shows its sign; then,
                         after semicolons, the letters of the form: ``x_j = s_j − t``, ``r = max(s) − s_1 by largest``
                         (see ``Gap``), and ``only r``
-    step LETTERS: …     relations from which the statement follows, in the place of which they are decided; of other
-                        letters than the theorem's if some are named, as behind ``letters``
-    rule: …             what follows from the relations, in words; with one the theorem is no more than argued
-    top: NUMBER         the largest size at which counterexamples to equations are looked for
+    step LETTERS: …     relations from which the statement follows, decided in its place; with other letters than the
+                        theorem's if some are named, in the form of ``letters``
+    rule: …             the inference from the relations, in words; with one the theorem is at most argued
+    top: NUMBER         the largest size at which counterexamples to equations are searched for
     by NAME             a method from Python, which decides what the print alone does not
-    and NAME            a method from Python that decides what belongs to the statement besides
+    and NAME            a method from Python for another part of the statement
 
 Letters begin with the name of a glossary, or with ``new``, and go on with parts such as ``Q n_q d_k, c`` (arrays and
 their shapes), ``but P O`` (letters without their meaning), ``where O = P V; ℓ = G·O``, ``rows``, ``loss ℓ``, ``laws q
@@ -39,7 +39,7 @@ from symattn.proof.theorem import Method, Theorem
 from symattn.proof.together import Together
 from symattn.theorems.as_printed import AsPrinted, Following
 
-APART = re.compile(r"; (?![^\[]*\])")  # and not between the rows of a matrix
+APART = re.compile(r"; (?![^\[]*\])")  # not between the rows of a matrix
 _LINE = re.compile(r"(letters|for|source|why|false|rule|top|step): (.*)|(by|and|gap|step) (.*)")
 
 
@@ -48,8 +48,8 @@ def theorems(
 ) -> tuple[Theorem, ...]:
     """Read the theorems of a topic.
 
-    ``letters`` are glossaries by the name of a theorem or of their own; the one without a name is that of all other
-    theorems. ``values`` are the methods by name, and numbers that stand as ``@name`` in formulas.
+    ``letters`` are glossaries by the name of a theorem or by names of their own; the one without a name is for all
+    other theorems. ``values`` are methods by name, and numbers that formulas name as ``@name``.
     """
     paragraphs = re.split(r"\n\n+", typed.strip())
     return tuple(_theorem(topic, re.sub(r"\n +", " ", one).split("\n"), letters, values or {}) for one in paragraphs)
@@ -103,7 +103,7 @@ def _step(
     letters: Mapping[str, Glossary | None],
     gaps: Sequence[str],
 ) -> AsPrinted:
-    """Read relations from which a statement follows; the hypotheses are those of the theorem's own letters."""
+    """Read relations from which a statement follows; with letters of their own they have no hypotheses."""
     own, colon, said = typed.partition(": ")
     if colon and "$" not in own:
         typed, glossary, assumed = said, letters_of(own, letters), ()
@@ -111,7 +111,7 @@ def _step(
 
 
 def letters_of(typed: str, letters: Mapping[str, Glossary | None]) -> Glossary:
-    """Return the meanings that a line of letters gives, from those of ``letters`` with which it begins."""
+    """Return the glossary of a line of letters, which begins with the name of one of ``letters``."""
     base, *parts = re.split(r"(?:^| )\| ", typed)
     sized = any(part.startswith("sizes ") for part in parts)
     result = (Glossary(sizes={}) if sized else Glossary()) if base == "new" else letters[base]
@@ -154,12 +154,12 @@ def _gap(typed: str, glossary: Glossary) -> Gap:
 
 
 def _pairs(typed: str, of: Callable[[str, str], Any]) -> dict[str, Any]:
-    """``i n, j m`` as a mapping."""
+    """Read ``i n, j m`` as a mapping."""
     return {key: of(key, value) for key, _, value in (pair.partition(" ") for pair in typed.split(", "))}
 
 
 def roles_of(typed: str) -> dict[str, Any]:
-    """``x input, a none`` as roles of letters."""
+    """Read ``x input, a none`` as roles of letters."""
     return _pairs(typed, lambda _, role: None if role == "none" else role)
 
 
@@ -175,4 +175,4 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(("rows", "example", "exact"), lambda _: True),
     "first": int,
 }
-"""The fields that stand behind their names, and how each is read."""
+"""The readers of the fields of a glossary, by the word that begins them."""

@@ -1,4 +1,4 @@
-"""``attention``: every step of a specification, its formula, its entries, and what can be said of them."""
+"""``attention``: every step of a specification, with its formula, its entries and their properties."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FLAGS = ("cross", "biases")
 
 
 def parameters() -> tuple[str, ...]:
-    """Every parameter that ``derivation`` takes: sizes, which inputs there are, and every field of ``Attention``."""
+    """Return the parameters that ``derivation`` takes: sizes, flags of inputs, and every field of ``Attention``."""
     from symattn.attention.fields import field_types
     from symattn.attention.spec import Attention
 
@@ -19,7 +19,7 @@ def parameters() -> tuple[str, ...]:
 
 
 def derivation(**parameters: Any) -> Document:
-    """The steps of attention on letters: shapes, formulas, entries, and checks of each."""
-    from symattn.derivations.attention.attention_document import derivation as told
+    """Return the steps of attention on letters: shapes, formulas, entries, and checks of each."""
+    from symattn.derivations.attention.attention_document import derivation as document
 
-    return told(**parameters)
+    return document(**parameters)

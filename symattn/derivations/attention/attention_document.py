@@ -1,4 +1,4 @@
-"""``attention``: every step of a specification, its formula, its entries, and what can be said of them."""
+"""``attention``: every step of a specification, with its formula, its entries and their properties."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.section import Section
 
-_BESIDE = 80  # characters of a reason beside a formula
-_SAID = ("q", "k", "v", "k_shared", "v_shared")  # their formulas say all: sums, and heads over again
+_BESIDE = 80  # the most characters of a reason at the side of a formula
+_SAID = ("q", "k", "v", "k_shared", "v_shared")  # for which formulas suffice: sums, and repeated heads
 
 
 def derivation(command: str = "", **parameters: object) -> Document:
-    """The steps of attention on letters: shapes, formulas, entries, and checks of each.
+    """Return the steps of attention on letters: shapes, formulas, entries, and checks of each.
 
-    ``command`` is what made the document where its parameters are read from elsewhere, such as a model's file.
+    ``command`` makes the document, if its parameters come from elsewhere, such as a model's file.
     """
     request = read_request(**parameters)
     given = {name: parameters[name] for name in (*SIZE_NAMES, "size", *FLAGS) if parameters.get(name)}
@@ -69,7 +69,7 @@ def derivation(command: str = "", **parameters: object) -> Document:
 
 @dataclass
 class _Page:
-    """A request, and what is left out of its document."""
+    """A request, and the arrays that are left out of its document."""
 
     request: DerivationRequest
     where: Evidence
@@ -88,7 +88,7 @@ def _blocks(request: DerivationRequest) -> tuple[Block, ...]:
             array = expressions.run(part, given)
             blocks += _step(outcome, part, given, array)
         except Undecided:
-            # Letters in the place of entries that depend on which score is larger.
+            # Letters replace entries that depend on which score is larger.
             array = Symbolic.letters(stem(part.name), *lengths(part.name, request.spec, request.names, request.sizes))
             blocks += _in_numbers(outcome, part, array)
         result[part.name] = expressions.letters_like(part.name, array)
@@ -96,7 +96,7 @@ def _blocks(request: DerivationRequest) -> tuple[Block, ...]:
 
 
 def _in_numbers(writing: _Page, part: Part, array: Array) -> list[Block]:
-    """A section for a step that compares: letters have no order, so that it is checked on numbers."""
+    """Return a section for a step that compares: letters have no order, so it is checked on numbers."""
     formula, where = equals(part.symbol, part.formula), checked("an example of numbers")
     reason: Text = ("which is larger decides, and letters have no order",)
     above, beside = _reasons(part)
@@ -107,7 +107,7 @@ def _in_numbers(writing: _Page, part: Part, array: Array) -> list[Block]:
 
 
 def _step(writing: _Page, part: Part, values: Mapping[str, object], array: Array) -> list[Block]:
-    """A section: the formula of matrices, its entries, and what is true of them."""
+    """Return a section: the formula of matrices, its entries and their properties."""
     above, beside = _reasons(part)
     where = writing.where
     _check(part, partial(expressions.agrees, writing.request, part, values, array))
@@ -127,9 +127,9 @@ def _step(writing: _Page, part: Part, values: Mapping[str, object], array: Array
 
 
 def _formulas(writing: _Page, part: Part, beside: Text | str) -> list[Step]:
-    """The formula of matrices and those of entries, each refused where it is not what the step computes.
+    """Return the formulas of matrices and entries; raise FalseStep for one that is not what the step computes.
 
-    A formula that cannot be read, and one that defines a letter of its own, carries no grade.
+    A formula that cannot be read, or that defines a letter of its own, has no grade.
     """
     matrix, where = equals(part.symbol, part.formula), writing.where
     formulas = [(matrix, beside), *entry_formulas(writing.request, part)]
@@ -151,14 +151,14 @@ def _formulas(writing: _Page, part: Part, beside: Text | str) -> list[Step]:
 
 
 def _reasons(part: Part) -> tuple[list[Block], Text | str]:
-    """Place a reason: above a section, or beside its formula, where a long one has no room."""
+    """Return the block of a long reason, for above the section, and the reason at the side of the formula."""
     if len(plain_text(part.reason)) > _BESIDE:
         return [Paragraph(part.reason)], "definition"
     return [], part.reason or "definition"
 
 
 def _check(part: Part, agrees: Callable[[], bool]) -> None:
-    """Raise FalseStep unless the formulas of a step give every entry, as the step does."""
+    """Raise FalseStep unless the formulas of a step give every entry that it computes."""
     try:
         agreed = agrees()
     except (Unread, Refused) as reason:
@@ -193,7 +193,7 @@ def _of_weights(writing: _Page, part: Part, array: Array, where: Evidence) -> li
 
 
 def _row_sums(read: Read, where: Evidence) -> list[Step]:
-    """The sums of rows with a key, and of those without."""
+    """Return the sums of rows with a key, and of those without."""
     row = nt.total("j", 1, N_K, nt.name("a", "i", "j", role="weight"))
     sums = ((1, SEES), (0, "all others"))
     one, none = (nt.Row((equals(row, x), nt.Words("for"), nt.Words(when))) for x, when in sums)
@@ -201,16 +201,16 @@ def _row_sums(read: Read, where: Evidence) -> list[Step]:
 
 
 def _depends_on_example(request: DerivationRequest) -> bool:
-    """Return whether masks are those of an example, or of as many queries and keys as were asked for."""
+    """Return whether the masks depend on an example, or on the numbers of queries and keys."""
     spec = request.spec
     others = spec.mask or spec.padding or spec.documents or spec.block or spec.prefix or spec.window is not None
     return bool(others or spec.base) or (spec.causal and request.n_q != request.n_k)
 
 
 def _weights_section(request: DerivationRequest) -> Section:
-    """Weights of any number of queries and keys; of as many of both under a causal mask, where every row has a key.
+    """Return a section with weights for any numbers of queries and keys (equal ones under a causal mask).
 
-    Softmax does not ask where its scores come from, so that plain ones stand for all.
+    Softmax does not depend on how scores are computed, so plain ones stand for all.
     """
     causal = request.spec.causal
     spec = Attention(causal=causal, alignment=request.spec.alignment, fully_masked="nan")
@@ -274,7 +274,7 @@ def _caveat() -> Caveat:
 
 
 def _sizes(request: DerivationRequest, every: bool = True) -> list[tuple[tuple[Node, ...], int]]:
-    """Letters and what they are; n_q and n_k together where they are the same."""
+    """Return letters with their lengths; n_q and n_k together if they are equal."""
     spec, sizes = request.spec, request.sizes
     result = {"n_q": request.n_q, "n_k": request.n_k}
     result |= {"d_model": sizes["d_model"]} if request.projected else {}
@@ -292,23 +292,23 @@ def _sizes_in_words(request: DerivationRequest) -> str:
 
 
 def _spelt(letter: Node) -> str:
-    """d_model; letters of other alphabets with an index as a keyboard has them."""
+    """Return a letter as typed, such as d_model, with Latin letters for ℓ and δ if it has an index."""
     if not isinstance(letter, Name):
         return text(letter)
     whole = "_".join([letter.base, *(s.base for s in letter.sub if isinstance(s, Name))])
     return whole.replace("ℓ", "l").replace("δ", "d") if letter.sub else whole
 
 
-# -- matrices of entries, where they fit a line: sums of letters, cut with a word where they do not --------------------
+# -- matrices of entries that fit a line: sums of letters, or a note that they were cut --------------------------------
 _WIDEST = 62  # columns of the matrices that are written out
 _MOST = 36  # entries of them
 _ORDER: tuple[nt.Role, ...] = ("query", "key", "weight", "value")
 TOO_LARGE = "cut"
-"""What stands in the place of a matrix that is too large to be written out."""
+"""The result for a matrix that is too large to be written out."""
 
 
 def written_out(request: DerivationRequest, array: Any) -> tuple[Matrix, str] | str:
-    """The matrix of entries and which heads it is of, or ``TOO_LARGE``."""
+    """Return the matrix of entries and the heads that it shows, or ``TOO_LARGE``."""
     sheets = [array.entries[front] for front in np.ndindex(*array.shape[: max(array.ndim - 2, 0)])]
     if array.ndim < 2:
         sheets = [array.entries[None, :]]
@@ -325,7 +325,7 @@ def written_out(request: DerivationRequest, array: Any) -> tuple[Matrix, str] | 
 
 
 def _entry(x: object, headed: bool) -> Node:
-    """An entry with the letters of the formulas; the index of the head is left out."""
+    """Return an entry with the letters of the formulas; the index of the head is left out."""
     if x is FORBIDDEN:
         return nt.Neg(Name("∞"))
     if isinstance(x, Undefined):
@@ -351,19 +351,19 @@ _STEMS = by_stem()
 
 
 def _indices(x: Name) -> tuple[Node, ...]:
-    """The indices one by one: 123 is 1, 2, 3 unless they are apart already."""
+    """Return the indices one by one: 1, 2, 3 for 123, unless they are separate already."""
     if len(x.sub) == 1 and isinstance(x.sub[0], nt.Number):
         return tuple(node(int(digit)) for digit in str(x.sub[0].value))
     return x.sub
 
 
 def _place(x: Node) -> int:
-    """Queries before keys, weights before values; other factors keep their places at the front."""
+    """Return the sort key of a factor: queries before keys, weights before values, others in front."""
     return _ORDER.index(x.role) if isinstance(x, Name) and x.role in _ORDER else -1
 
 
 def pattern(weights: Any, allowed: np.ndarray) -> Matrix:
-    """Letters where a weight is not 0."""
+    """Return the matrix of weights with letters where a weight is not 0."""
     sheet = weights.entries[(0,) * (weights.entries.ndim - 2)]
     indices = np.ndindex(*sheet.shape)
     cells = {(i, j): node(0) if sheet[i, j] == 0 else nt.name("a", i + 1, j + 1, role="weight") for i, j in indices}

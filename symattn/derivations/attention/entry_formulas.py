@@ -1,4 +1,4 @@
-"""How the entries of each array of attention are written: letters such as q_il, and textbook sums."""
+"""Formulas for the entries of each array of attention: letters such as q_il, and textbook sums."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLACE = re.compile(r"(?P<array>\w+)\[(?P<index>[^]]*)\]|\b(?P<axis>rows|width)(
 
 
 def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
-    """Read the entries of a step, as ``symattn.attention.flow`` says that they are typed; none that no textbook has."""
+    """Return the formulas of a step's entries, typed as ``symattn.attention.flow`` says; [] if it has none."""
     many, differ = request.spec.heads > 1, request.n_q != request.n_k
     known: dict[str, Like] = {"head": Name("a") if many else 1, "distance": commas("δ", "l"), **step.values}
 
@@ -61,22 +61,22 @@ def entry_formulas(request: DerivationRequest, step: Step) -> Formulas:
 
 
 def _size(request: DerivationRequest, array: str, axis: int) -> Node:
-    """The letter of the length of an axis, of heads side by side that of one head."""
+    """Return the letter of the length of an axis; for heads side by side, that of one head."""
     letters = shape_of(array, request.spec, request.names).split()
     return SIZES[letters[axis].split("*")[-1].rstrip("?")]
 
 
 # -- letters -----------------------------------------------------------------------------------------------------------
-_PLAIN = {"w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o"}  # whose colour says which they are
+_PLAIN = {"w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o"}  # identified by colour, without subscript
 
 
 def entry(array: str, *index: Like) -> Node:
-    """The letter of an entry."""
+    """Return the letter of an entry."""
     return indexed(SYMBOLS[array], index, plain=array in _PLAIN)
 
 
 def indexed(symbol: Node, index: tuple[Like, ...], plain: bool = False) -> Node:
-    """A letter of an array in small print, with indices; ``plain`` without the subscript that it has."""
+    """Return the lower-case letter of an array with indices; with ``plain``, without its own subscript."""
     if isinstance(symbol, Call):
         return Call(symbol.function, tuple(indexed(part, index) for part in symbol.arguments))
     assert isinstance(symbol, Name)
@@ -85,29 +85,29 @@ def indexed(symbol: Node, index: tuple[Like, ...], plain: bool = False) -> Node:
 
 
 def by_stem() -> dict[str, str]:
-    """The name of an array by the word that its letters begin with."""
+    """Return the names of arrays by the word with which their letters begin."""
     return {name.replace("_", ""): name for name in ARRAYS}
 
 
 # -- with numbers for indices ------------------------------------------------------------------------------------------
 def entry_letter(array: str, index: Iterable[int]) -> Node:
-    """The letter of an entry: s₁₂ of the scores."""
+    """Return the letter of an entry: s₁₂ of the scores."""
     return indexed(SYMBOLS[array], tuple(index))
 
 
 def product_letter(weights: str, values: str, index: Iterable[int]) -> Node:
-    """The letters of an entry of weighted values, a₁₂v₂₁."""
+    """Return the letters of an entry of weighted values, a₁₂v₂₁."""
     *front, i, j, c = index
     return Product((entry_letter(weights, (*front, i, j)), entry_letter(values, (*front, j, c))))
 
 
 def row_symbol(array: str, *index: Like) -> Node:
-    """The letter of a row: q₁, s₁, a₁, o₁."""
+    """Return the letter of a row: q₁, s₁, a₁, o₁."""
     return indexed(SYMBOLS[array], index)
 
 
 def head_symbol(array: str, head: int) -> Node:
-    """The letter of a head of an array: K′₁."""
+    """Return the letter of a head of an array: K′₁."""
     symbol = SYMBOLS[array]
     assert isinstance(symbol, Name)
     return Name(symbol.base, (*symbol.sub, node(head)), symbol.role)

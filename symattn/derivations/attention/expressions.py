@@ -1,6 +1,6 @@
-"""Steps of attention on SymPy expressions, each on letters of its own, so that its entries stay short.
+"""Run steps of attention on SymPy expressions, each on letters of its own, so that its entries stay short.
 
-What compares numbers is run on numbers.
+Steps that compare entries run on numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from symattn.proof.rational import all_equal
 
 
 def letters_like(name: str, array: Any) -> Symbolic:
-    """Letters in the place of an array, forbidden entries kept."""
+    """Return letters in the shape of an array, with its forbidden entries."""
     stand = Symbolic.letters(stem(name), *array.shape).entries
     for index, entry in np.ndenumerate(array.entries):
         if entry is FORBIDDEN:
@@ -35,12 +35,12 @@ def letters_like(name: str, array: Any) -> Symbolic:
 
 
 def run(step: Step, inputs: Mapping[str, object]) -> Any:
-    """One step on its inputs."""
+    """Run one step on its inputs."""
     return step.run(*(inputs[name] for name in step.of))
 
 
 def agrees(request: DerivationRequest, step: Step, inputs: Mapping[str, object], found: Array) -> bool:
-    """Return whether every entry that the step gave is what its formulas say. Raises Unread, Refused."""
+    """Return whether every entry of the step's result equals its formulas. Raises Unread, Refused."""
     result = pairs(request, step, inputs, found, Symbolic)
     if any(isinstance(x, Forbidden) != isinstance(y, Forbidden) for x, y in result):
         return False
@@ -48,7 +48,7 @@ def agrees(request: DerivationRequest, step: Step, inputs: Mapping[str, object],
 
 
 def _equal(entries: Pairs) -> bool:
-    """Compare by normal forms and, where these leave it open, as for roots of sums, by SymPy."""
+    """Compare by normal forms or, if these do not decide it, as for roots of sums, by SymPy."""
     try:
         return all_equal(entries)
     except Undecided:
@@ -56,7 +56,7 @@ def _equal(entries: Pairs) -> bool:
 
 
 def row_sums(weights: Any, allowed: np.ndarray) -> bool:
-    """Return whether every row of weights sums to 1, and to 0 where the query sees no key."""
+    """Return whether every row of weights sums to 1, or to 0 if the query sees no key."""
     rows = weights.entries.reshape(-1, weights.shape[-1])
     seen = np.broadcast_to(allowed, weights.shape).reshape(rows.shape)
     return all_equal((sympy.Add(*row), sympy.Integer(int(s.any()))) for row, s in zip(rows, seen, strict=True))
@@ -69,14 +69,14 @@ def zeros(weights: Any, allowed: np.ndarray) -> bool:
 
 
 def agrees_on_numbers(request: DerivationRequest, step: Step) -> bool:
-    """Return whether a step gives on rational numbers what its formulas say. Raises Unread, Refused."""
+    """Return whether a step agrees with its formulas on rational numbers. Raises Unread, Refused."""
     shapes = {name: lengths(name, request.spec, request.names, request.sizes) for name in step.of}
-    given = {name: Exact.lift(_numbers(shape)) for name, shape in shapes.items()}
-    return all(same(x, y) for x, y in pairs(request, step, given, run(step, given), Exact))
+    inputs = {name: Exact.lift(_numbers(shape)) for name, shape in shapes.items()}
+    return all(same(x, y) for x, y in pairs(request, step, inputs, run(step, inputs), Exact))
 
 
 def _numbers(shape: tuple[int, ...]) -> np.ndarray:
-    """Twelfths between −2 and 2, as if at random and always the same."""
+    """Return pseudorandom twelfths between −2 and 2, always the same."""
     out = np.empty(shape, dtype=object)
     for place, index in enumerate(np.ndindex(*shape)):
         out[index] = Fraction((7 * place * place + 5 * place + 3) % 49 - 24, 12)

@@ -1,4 +1,4 @@
-"""Which attention is meant, and letters for its inputs."""
+"""Requests of a derivation of attention, and letters for their inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_OTHER, _MOST_ENTRIES = 16, 400
 
 @dataclass(frozen=True)
 class DerivationRequest:
-    """The specification, the names of its inputs, and the sizes that were asked for, by letter."""
+    """The specification, the names of its inputs, and the requested sizes by letter."""
 
     spec: Attention
     names: tuple[str, ...]
@@ -46,12 +46,12 @@ class DerivationRequest:
 
     @property
     def projected(self) -> bool:
-        """Return whether queries, keys and values come from tokens."""
+        """Whether queries, keys and values come from tokens."""
         return "x" in self.names
 
     @cached_property
     def lengths(self) -> dict[str, int]:
-        """The length of every letter, those of steps included."""
+        """The length of every letter, including those of steps."""
         spec = self.spec
         known = {**spec.counts, **self.sizes}
         known |= {"d_t": spec.truncate} if spec.truncate else {}
@@ -62,16 +62,16 @@ class DerivationRequest:
         return known | {a: known[b] for a, b in same_letters(spec, self.names).items() if b in known}
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of every input; d_k and d_v are those of one head."""
+        """Return the shape of every input; d_k and d_v are those of one head."""
         return {name: lengths(name, self.spec, self.names, self.sizes) for name in self.names}
 
     def letters(self) -> list[str]:
-        """The letters of sizes that the inputs have."""
+        """Return the letters of sizes that the inputs have."""
         results = (letter for name in self.names for letter in factors_of(name, self.spec, self.names))
         return [letter for letter in dict.fromkeys(results) if not letter.isdecimal()]
 
     def inputs(self, numbers: Callable[[str, tuple[int, ...]], object] | None = None) -> dict[str, Any]:
-        """Letters for every input, or what ``numbers`` makes; truth values and whole numbers are an example."""
+        """Return letters for every input, or the result of ``numbers``; truth values and integers are an example."""
         if numbers is None:
             from symattn.arrays.symbolic import Symbolic  # which imports SymPy: walks are in numbers
 
@@ -87,8 +87,8 @@ class DerivationRequest:
         return result
 
     def example(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Masks let a query see its own key and those two, four, … further; the last key is padding, the last third of
-        the tokens another document; a weight in five is dropped; positions are in order."""
+        """Return an example: a mask lets a query see its own key and those two, four, … further; the last key is
+        padding, the last third of the tokens another document; a weight in five is dropped; positions are in order."""
         if name in self.masks:
             result: np.ndarray = self.masks[name]
             return result
@@ -106,13 +106,13 @@ class DerivationRequest:
         return places if name.startswith("positions") else places * 3 // (2 * shape[-1])
 
     def allowed(self) -> np.ndarray:
-        """Which key each query may attend to, by the conditions themselves: (n_q, n_k) or (h, n_q, n_k)."""
+        """Return which key each query may attend to, directly by the conditions: (n_q, n_k) or (h, n_q, n_k)."""
         masks = {n: self.example(n, shape) for n, shape in self.shapes().items() if n in MASKS}
         values = np.array([[self._sees(masks, i, j) for j in range(self.n_k)] for i in range(self.n_q)])
         return values & np.asarray(masks["mask"], dtype=bool) if self.spec.mask else values
 
     def _sees(self, masks: Mapping[str, Any], i: int, j: int) -> bool:
-        """Return whether query i may attend to key j, by all but a mask that is given."""
+        """Return whether query i may attend to key j by everything except a given mask."""
         spec = self.spec
         if spec.padding and not masks["keep"][j]:
             return False
@@ -139,14 +139,14 @@ def _near(spec: Attention, place: int, j: int) -> bool:
 
 
 def stem(name: str) -> str:
-    """The word that the letters of an array's entries begin with, without digits and underscores."""
+    """Return the word with which the letters of an array's entries begin: its name without underscores."""
     return name.replace("_", "")
 
 
 def read_request(**parameters: Any) -> DerivationRequest:
     """Read the parameters: sizes, ``cross``, ``biases``, ``size`` (``l=4,d_r=2``) and fields of ``Attention``.
 
-    Raises InputError where they do not fit each other.
+    Raises InputError if they do not fit each other.
     """
     given = {name: value for name, value in parameters.items() if value is not None}
     sizes = {name: given.pop(name) for name in SIZES if name in given}
@@ -168,7 +168,7 @@ def read_request(**parameters: Any) -> DerivationRequest:
 
 
 def _names(spec: Attention, projected: bool, cross: bool, biases: bool) -> tuple[str, ...]:
-    """The inputs: everything that the specification can take, biases of projections on request."""
+    """Return the names of all inputs that the specification can take, with ``biases`` those of projections too."""
     names = ["q", "k", "v"]
     if projected:
         names = ["x", *(["y"] if cross else [])]
@@ -186,7 +186,7 @@ def _names(spec: Attention, projected: bool, cross: bool, biases: bool) -> tuple
 
 
 def _lengths(spec: Attention, request: Mapping[str, int], projected: bool, cross: bool) -> dict[str, int]:
-    """The length of every letter of a size."""
+    """Return the length of every letter of a size."""
     rotated = isinstance(spec.position, Rotary)
     d_r = 2 if rotated else 1
     d_k = request.get("dk") or (d_r + 1 if spec.latent else 2)
@@ -204,7 +204,7 @@ def _lengths(spec: Attention, request: Mapping[str, int], projected: bool, cross
 
 
 def _others(text: str | None) -> dict[str, int]:
-    """Sizes by letter, from ``l=4,d_r=2``."""
+    """Read sizes by letter, from ``l=4,d_r=2``."""
     from symattn.attention.letters_of_attention import SIZES as LETTERS
 
     result = {}
@@ -219,7 +219,7 @@ def _others(text: str | None) -> dict[str, int]:
 
 
 def _check(request: DerivationRequest) -> None:
-    """Raise InputError for sizes that do not fit, or inputs that nobody would read."""
+    """Raise InputError for sizes that do not fit, or inputs too large to be read."""
     from symattn.attention.inputs import check_inputs
 
     if request.spec.latent and request.sizes["d_n"] < 1:

@@ -1,6 +1,6 @@
-"""The formulas of a step, read as they are printed and evaluated beside the step itself, in balls.
+"""Read the printed formulas of a step and compare their values with those of the step itself, in balls.
 
-A formula that differs from its step is refused, whether it carries a grade or not.
+A formula that differs from its step is refused, whether it has a grade or not.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ Sides = list[tuple[Any, Any, Any]]
 
 @dataclass(frozen=True)
 class ReadingRun:
-    """The pipeline on numbers: the request, and every named array."""
+    """A run of the pipeline on numbers: the request, and every named array."""
 
     request: DerivationRequest
     arrays: Mapping[str, Any]
 
 
 def runs(request: DerivationRequest) -> tuple[ReadingRun, ...]:
-    """Runs at the sizes that were asked for, and at others that differ from each other as far as they can."""
+    """Return runs at the requested sizes, and at sizes that are as different from each other as possible."""
     return tuple(run(sizes, seed) for sizes in (request, _apart(request)) for seed in range(DRAWS))
 
 
 def _apart(request: DerivationRequest) -> DerivationRequest:
     spec, sizes = request.spec, dict(request.sizes)
-    # Formulas of positions are written for as many queries as keys where there are as many.
+    # If there are as many queries as keys, formulas of positions are written for that case.
     together = ("x" in request.names and "y" not in request.names) or (
         spec.position is not None and request.n_q == request.n_k
     )
@@ -72,14 +72,14 @@ def _apart(request: DerivationRequest) -> DerivationRequest:
 
 
 def run(request: DerivationRequest, seed: int) -> ReadingRun:
-    """The pipeline on numbers that are made from the seed."""
+    """Run the pipeline on numbers drawn by the seed."""
     with precision(_BITS):
         numbers = request.inputs(lambda name, shape: _numbers(name, shape, seed))
         return ReadingRun(request, request.spec.trace(**numbers))
 
 
 def _numbers(name: str, shape: tuple[int, ...], seed: int) -> Ball:
-    """Fractions of both signs, as if at random and always the same."""
+    """Return pseudorandom fractions of both signs, always the same."""
     random = Random(f"{name} {shape} {seed}")
     entries = [Fraction(random.choice((-1, 1)) * random.randint(1, 40), random.choice((29, 31, 37, 41)))
                for _ in range(prod(shape))]  # fmt: skip
@@ -89,7 +89,7 @@ def _numbers(name: str, shape: tuple[int, ...], seed: int) -> Ball:
 
 @dataclass(frozen=True)
 class Read:
-    """A step whose formulas are read, in some runs of the pipeline."""
+    """A reader of a step's formulas in some runs of the pipeline."""
 
     step: Step
     runs: tuple[ReadingRun, ...]
@@ -103,9 +103,9 @@ class Read:
     def check(
         self, formula: Node, evidence: Evidence, before: Node | None = None, after: Node | None = None
     ) -> Evidence:
-        """``evidence``, if the formula is what the step computes. Raises FalseStep.
+        """Return ``evidence`` if the formula is what the step computes. Raises FalseStep.
 
-        ``before``: the formula that "all others" refers to; ``after``: one that refers to this one so.
+        ``before``: the formula to which "all others" refers; ``after``: a formula that refers to this one so.
         """
 
         def decide(other: Node) -> Evidence:
@@ -126,7 +126,7 @@ class Read:
         return decide(formula)
 
     def _commuted(self, a: Node, b: Node) -> bool:
-        """Return whether they are products of the same factors, of which at most one is no number."""
+        """Return whether both are products of the same factors, at most one of which is not a number."""
         if not isinstance(a, nt.Product) or not isinstance(b, nt.Product):
             return False
         arrays = {text(SYMBOLS[name]) for name in (*self.step.of, self.step.name) if "n_" in ARRAYS[name].shape}
@@ -165,7 +165,7 @@ def sides_of(
     before: Node | None,
     kind: object = Ball,
 ) -> Sides:
-    """The entries of the left side, of each other one, and where they are said to be equal."""
+    """Return entries of the left side, of each other side, and where they are claimed to be equal."""
     relation, condition = _parts(formula)
     reader = StepReader(request, step, arrays, relation, definitions, bool(condition), kind)
     if any(sign != "=" for sign, _ in relation.rest):
@@ -178,7 +178,7 @@ def sides_of(
 
 
 def _parts(formula: Node) -> tuple[Relation, Node | None]:
-    """An equation, and for which indices it holds."""
+    """Return the equation in a formula, and the condition on its indices, if any."""
     if isinstance(formula, Relation):
         return formula, None
     if isinstance(formula, nt.Row) and len(formula.parts) in (2, 3) and isinstance(formula.parts[0], Relation):
@@ -187,7 +187,7 @@ def _parts(formula: Node) -> tuple[Relation, Node | None]:
 
 
 def _where(reader: StepReader, condition: Node | None, before: Node | None, letters: tuple[str, ...]) -> Any:
-    """Where the condition holds: an array over ``letters``, and true everywhere without one."""
+    """Return where the condition holds, as an array over ``letters``; true everywhere without a condition."""
     if condition is None:
         return np.True_
     if isinstance(condition, Relation):
@@ -202,7 +202,7 @@ def _where(reader: StepReader, condition: Node | None, before: Node | None, lett
 
 
 def _aligned(left: Value, right: Value, letters: tuple[str, ...]) -> tuple[Any, Any]:
-    """Both as arrays over the same letters; heads side by side where the formula has them so."""
+    """Return both sides as arrays over the same letters, with heads side by side if the formula has them so."""
     if right.rank == 0 and not right.letters:
         return spread(left, letters, left.rank).entries, right.array.entries
     explicit = [set(x.letters) - {HEAD} for x in (left, right)]
@@ -229,20 +229,20 @@ def _equal(x: object, y: object) -> bool:
 
 
 class _One:
-    """One entry as an array of one."""
+    """An array of a single entry."""
 
     def __init__(self, entry: object) -> None:
         self.entries = np.array([entry], dtype=object)
 
 
 def for_others(formula: Node) -> bool:
-    """Return whether a formula is about all that the one before is not."""
+    """Return whether a formula is about all entries that the formula before it does not cover."""
     condition = _parts(formula)[1]
     return isinstance(condition, nt.Words) and "other" in condition.text
 
 
 def every(step: Step, arrays: tuple[ReadingRun, ...], formulas: list[tuple[Node, Text | str]]) -> Iterator[Read]:
-    """For each formula what it is read with: the definitions and reasons up to it."""
+    """Yield the reader for each formula, with the definitions in the formulas and reasons up to it."""
     result = Read(step, arrays)
     for formula, reason in formulas:
         result = result.with_reason(reason)
@@ -253,7 +253,7 @@ def every(step: Step, arrays: tuple[ReadingRun, ...], formulas: list[tuple[Node,
 
 
 def defines(step: Step, formula: Node) -> bool:
-    """Return whether the left side is no part of the step's array: a letter of the formula's own."""
+    """Return whether a formula defines a letter of its own: its left side is not part of the step's array."""
     first, own = _parts(formula)[0].first, entry(step.name)
     if not isinstance(first, Name) or not isinstance(own, Name) or first == step.symbol:
         return False

@@ -1,6 +1,6 @@
 """A reader of the formulas of a step: letters are its arrays in a run, or entries of them.
 
-The head is left out of the indices where it is the same everywhere; indices may be computed, as in x_{i,l+1}.
+The index of the head is left out if it is the same everywhere; indices may be computed, as in x_{i,l+1}.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 class StepReader(Reader):
-    """Formulas of ``step``, where ``arrays`` holds every array of a run."""
+    """A reader of the formulas of ``step``; ``arrays`` holds every array of a run."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class StepReader(Reader):
         pairs = [self.here[name].shape[-1] for name, axes in self.axes.items() if axes[-1:] == ["f"]]
         lengths |= {"f": pairs[0]} if pairs else {}
         own = {f for axes in self.axes.values() for axis in axes for f in axis.rstrip("?").split("*")}
-        # d_model is the width of x and of y: of those that the step has.
+        # d_model is the width of x or y, whichever the step has.
         ordered = sorted(SIZES.items(), key=lambda size: size[0] in own)
         sizes = {text(node): letter for letter, node in ordered if letter in lengths}
         sizes |= {text(H * SIZES[d]): f"h*{d}" for d in ("d_v", "d_k")}
@@ -81,9 +81,9 @@ class StepReader(Reader):
 
     # -- ranges of indices ---------------------------------------------------------------------------------------
     def _bound(self, relation: Relation, left_only: bool) -> None:
-        """A free index runs as far as the axes that it stands at."""
+        """Set the range of each free index to the length of the axes that it indexes."""
         for array, indices in self._occurrences(relation.first if left_only else relation):
-            if self._beside(array, indices):
+            if self._spans_heads(array, indices):
                 continue  # its columns are those of all heads
             for index, axis, length in self._axes_at(array, indices):
                 if isinstance(index, Name) and index.base in _LETTERS and not ("?" in axis and length == 1):
@@ -94,13 +94,13 @@ class StepReader(Reader):
             self.lengths.setdefault(f"@{letter}", self.lengths[size])  # type: ignore[attr-defined]
 
     def _axes_at(self, array: str, indices: tuple[Node, ...]) -> list[tuple[Node, str, int]]:
-        """Each index with its axis and the length of that; the head may be left out."""
+        """Return each index with its axis and the axis's length; the head's index may be left out."""
         axes, shape = self.axes[array], self.here[array].shape
         hidden = len(indices) < len(axes) and len(axes) > 1 and axes[0] in _HEADS
         return list(zip(indices, axes[hidden:], shape[hidden:], strict=False))
 
     def _covered(self, left: Node) -> None:
-        """Raise Unread unless a letter on the left runs over its whole axis, or half of what is rotated in pairs."""
+        """Raise Unread unless letters on the left run over their whole axis, or half of an axis rotated in pairs."""
         for array, indices in self._occurrences(left):
             for index, _, length in self._axes_at(array, indices):
                 paired = array.endswith("_rotated") and index == Name("l")
@@ -109,14 +109,14 @@ class StepReader(Reader):
                     raise Unread(f"the index {text(index)} does not run over its axis")
 
     def _occurrences(self, x: Node) -> list[tuple[str, tuple[Node, ...]]]:
-        """The entries of arrays in a formula."""
+        """Return the entries of arrays in a formula."""
         array, indices = self._entry_of(x) if isinstance(x, Name) else self._table_of(x)
         if array is not None:
             return [(array, indices)]
         return [result for part in nt.parts(x) for result in self._occurrences(part)]
 
-    def _beside(self, array: str, indices: tuple[Node, ...]) -> bool:
-        """Return whether an entry of the output projection's input counts the columns of all heads."""
+    def _spans_heads(self, array: str, indices: tuple[Node, ...]) -> bool:
+        """Return whether an entry of the output projection's input is indexed by the columns of all heads."""
         many = self.request.spec.heads > 1 and array in ("attended", "attended_latents") and self.step.name == "output"
         return many and len(indices) < self.here[array].ndim and self.here[array].ndim > 2
 
@@ -126,7 +126,7 @@ class StepReader(Reader):
         return self.lengths[sort]
 
     def check_places(self, where: Any, letters: tuple[str, ...]) -> None:
-        """Raise Unread where an index is off its axis, and the formula is said to hold."""
+        """Raise Unread if an index is outside its axis where the formula is claimed to hold."""
         for own, off in self.outside:
             if own and set(own) - set(letters):
                 off = off.any(axis=tuple(i for i, letter in enumerate(own) if letter not in letters))
@@ -139,7 +139,7 @@ class StepReader(Reader):
 
     # -- letters -------------------------------------------------------------------------------------------------
     def _entry_of(self, x: Name) -> tuple[str | None, tuple[Node, ...]]:
-        """The array that a letter with indices is an entry of, and the indices."""
+        """Return the array of which a letter with indices is an entry, and the indices."""
         for cut in reversed(range(len(x.sub) + 1)):
             array = self.raw.get(text(Name(x.base, x.sub[:cut])))
             if array is not None and cut < len(x.sub):
@@ -147,7 +147,7 @@ class StepReader(Reader):
         return None, ()
 
     def _table_of(self, x: Node) -> tuple[str | None, tuple[Node, ...]]:
-        """The table that cos(θ_il) is an entry of."""
+        """Return the table of which cos(θ_il) is an entry."""
         if not isinstance(x, nt.Call) or len(x.arguments) != 1 or not isinstance(x.arguments[0], Name):
             return None, ()
         for array in self.here:
@@ -174,7 +174,7 @@ class StepReader(Reader):
         return super()._name(x)
 
     def whole(self, array: str) -> Value:
-        """An array, with its heads as a free index; a vector stands in every row."""
+        """Return an array with its heads as a free index; a vector is repeated in every row."""
         x, axes = self.here[array], self.axes[array]
         letters: tuple[str, ...] = ()
         if axes and axes[0] in _HEADS and (len(axes) != 1 or axes[0] == "h"):
@@ -187,9 +187,9 @@ class StepReader(Reader):
         return Value(x, letters, len(axes))
 
     def entry(self, array: str, indices: tuple[Node, ...]) -> Value:
-        """An entry, or a row, of an array; without the index of the head, that of every head."""
+        """Return an entry or a row of an array; without the index of the head, for every head."""
         x, axes = self.here[array], self.axes[array]
-        if self._beside(array, indices):
+        if self._spans_heads(array, indices):
             x, axes = merge_heads(x), axes[1:]
         elif len(indices) < x.ndim and axes[0] in _HEADS and x.ndim > 1:
             indices = (nt.node(1) if axes[0] == "1" else Name(HEAD), *indices)
@@ -223,7 +223,7 @@ class StepReader(Reader):
         return result
 
     def place(self, index: Node, letters: tuple[str, ...]) -> Any:
-        """A computed index, counted from 1, for every value of ``letters``."""
+        """Return a computed index, counted from 1, for every value of ``letters``."""
 
         def grid(own: tuple[str, ...], array: np.ndarray) -> np.ndarray:
             order = sorted(range(len(own)), key=lambda i: letters.index(own[i]))
@@ -253,7 +253,7 @@ class StepReader(Reader):
 
     # -- conditions ----------------------------------------------------------------------------------------------
     def truth(self, condition: Relation, letters: tuple[str, ...]) -> Any:
-        """Where a relation between indices holds."""
+        """Return where a relation between indices holds."""
         sides = [self.place(side, letters) for side in (condition.first, *(side for _, side in condition.rest))]
         result: Any = np.True_
         for (sign, _), a, b in zip(condition.rest, sides, sides[1:], strict=False):
@@ -263,14 +263,14 @@ class StepReader(Reader):
         return result
 
     def said(self, condition: str, letters: tuple[str, ...]) -> Any:
-        """Where a condition in words holds."""
+        """Return where a condition in words holds."""
         table = words.condition(self.request, condition, self.here)
         own = ("i",) if condition == words.SEES else ("a", "i", "j")[3 - table.ndim :]
         return table.reshape([table.shape[own.index(i)] if i in own else 1 for i in letters])
 
     # -- formulas ------------------------------------------------------------------------------------------------
     def _sum(self, x: nt.Sum) -> Value:
-        """A number goes with every entry."""
+        """Return a sum in which a number is added to every entry."""
         total, *others = map(self.one, x.terms)
         for other in others:
             total = v.both(total, other, add)
@@ -306,16 +306,16 @@ class StepReader(Reader):
         return words.call(self, x) if table is None else self.entry(table, indices)
 
     def parts(self, x: nt.Call) -> list[Node]:
-        """The arguments one by one."""
+        """Return the arguments one by one."""
         return [p for a in x.arguments for p in (a.parts if isinstance(a, nt.Commas) else (a,))]
 
     def _lifted(self, x: Any) -> Any:
-        """Truth values and whole numbers as numbers of the kind."""
+        """Return truth values and integers as numbers of the kind."""
         whole = np.vectorize(int, otypes=[object])
         return x if isinstance(x, self.kind) else self.kind.lift(np.array(whole(x), dtype=object))
 
 
 def _axes(shape: str, ndim: int) -> list[str]:
-    """The letters of axes, without those of batches; that of heads too where the array has it though it need not."""
+    """Return the letters of axes without batches; with the optional axis of heads if the array has it."""
     axes = shape.replace("…", "").replace("(h?)", "").split()
     return ["h?", *axes] if ndim > len(axes) else axes

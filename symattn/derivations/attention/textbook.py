@@ -44,15 +44,14 @@ def pairs(request: DerivationRequest, step: Step, values: Mapping[str, Any], arr
 
 
 def part(array: Array, front: tuple[int, ...], last: int) -> Array:
-    """The last axes of an array at these places of the axes in front; an axis of length 1, or a missing one, serves
-    all places."""
+    """Return the last axes of an array at these places of the leading axes, with broadcasting."""
     own = array.ndim - last
     places = front[len(front) - own :]
     return array[tuple(0 if n == 1 else p for p, n in zip(places, array.shape, strict=False))] if own else array
 
 
 def _of_batch(request: DerivationRequest, name: str, x: Array, batch: tuple[int, ...]) -> Array:
-    """The array of one item of a batch."""
+    """Return the array of one item of a batch."""
     last = len(lengths(name, request.spec, request.names, request.lengths))
     last += request.spec.heads > 1 and x.ndim - last > len(batch)
     return part(x, batch, last)
@@ -85,7 +84,7 @@ def _of_item(
 
 
 def _permits(mask: object) -> Any:
-    """Truth values of an additive mask; other masks as they are."""
+    """Return truth values of an additive mask; other masks as they are."""
     finite = np.vectorize(lambda x: not isinstance(x, Forbidden), otypes=[bool])
     return finite(mask.entries) if hasattr(mask, "entries") else mask
 
@@ -95,7 +94,7 @@ def _no_code(*_: object) -> Any:
 
 
 def _projected(spec: Attention, scores: Any, weights: np.ndarray, kind: Any) -> Pairs:
-    """max(s − τ, 0), for entmax max(s/2 − τ, 0)², where τ is such that the keys with a weight have the sum 1.
+    """Return max(s − τ, 0), for entmax max(s/2 − τ, 0)², where τ is such that the keys with a weight have the sum 1.
 
     No other weights are of this form.
     """

@@ -1,4 +1,4 @@
-"""The words of a step's formula: functions of numbers, and the functions of ``attention`` themselves."""
+"""The named functions of a step's formula: functions of numbers, and those of ``attention`` itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SEES = "a query that sees a key"
 
 
 def call(reader: StepReader, x: nt.Call) -> Value:
-    """The value of a word with its arguments. Raises Unread."""
+    """Return the value of a named function with its arguments. Raises Unread."""
     word, parts = text(x.function), reader.parts(x)
     position = reader.request.spec.position
     if word in ("cos", "sin") and isinstance(position, Rotary) and position.triples and reader.kind is not Ball:
@@ -47,7 +47,7 @@ def call(reader: StepReader, x: nt.Call) -> Value:
 
 
 def _turned(word: str, times: Value, triples: tuple[tuple[int, int, int], ...]) -> Value:
-    """Real or imaginary part of ((a + bi)/c)^n, exactly."""
+    """Return the real or imaginary part of ((a + bi)/c)^n, exactly."""
 
     def turned(n: int, a: int, b: int, c: int) -> Fraction:
         x, y = Fraction(1), Fraction(0)
@@ -63,7 +63,7 @@ def _turned(word: str, times: Value, triples: tuple[tuple[int, int, int], ...]) 
 
 
 def _own(reader: StepReader, x: nt.Call, parts: list[nt.Node]) -> Value:
-    """The function of the step itself, which its word names: mask(S), rotate(Q, cos Θ, sin Θ)."""
+    """Apply the step itself, which the formula names: mask(S), rotate(Q, cos Θ, sin Θ)."""
     step, formula = reader.step, reader.step.formula
     if not isinstance(formula, nt.Call) or formula.function != x.function:
         raise Unread(f"the function {text(x.function)}")
@@ -140,7 +140,7 @@ def _norm(kind: str) -> Callable[[StepReader, list[nt.Node]], Value]:
 
 
 def _rel(reader: StepReader, parts: list[nt.Node]) -> Value:
-    """Each row times the row of the table for the distance: the step itself, where all else is 0."""
+    """Return each row times the table's row for the distance, by the step itself with 0 for everything else."""
     step, (x, rows) = reader.step, parts
     at = next((i for i, name in enumerate(step.of) if SYMBOLS[name] == rows), None)
     if at is None:
@@ -156,7 +156,7 @@ def _rel(reader: StepReader, parts: list[nt.Node]) -> Value:
 
 
 def _rows(reader: StepReader, parts: list[nt.Node]) -> Value:
-    """The numbers of the table for the bucket of each distance."""
+    """Return the table's numbers for the bucket of each distance."""
     if not isinstance(parts[1], Name) or parts[1] != Name("β"):
         raise Unread("rows of other indices")
     values = reader.one(parts[0])
@@ -171,7 +171,7 @@ _WORDS: Mapping[str, Callable[[StepReader, list[nt.Node]], Value]] = {
 
 
 def exponent(reader: StepReader, x: Name) -> Value:
-    """e_h with the slope 2^(−e_h) of head h."""
+    """Return e_h, where 2^(−e_h) is the slope of head h."""
     exponents = reader.kind.lift(np.array(relative.slope_exponents(reader.request.spec.heads), dtype=object))
     if x.sub[0] not in (Name("h"), Name("a")):
         raise Unread(f"the letter {text(x)}")
@@ -179,7 +179,7 @@ def exponent(reader: StepReader, x: Name) -> Value:
 
 
 def places(request: DerivationRequest, step: Step) -> dict[str, tuple[tuple[str, ...], Any]]:
-    """Letters that stand for an index which others determine, each with these, counted from 1."""
+    """Return the letters for indices that other indices determine, each with these and its values, counted from 1."""
     n_q, n_k, spec, position = request.n_q, request.n_k, request.spec, request.spec.position
     ahead = np.asarray(relative.ahead(np.zeros((n_q, n_k)), spec.alignment)).astype(int)
     result: dict[str, tuple[tuple[str, ...], Any]] = {}
@@ -209,7 +209,7 @@ def _spans(request: Disentangled, behind: Any) -> Array:
 
 
 def frequencies(request: DerivationRequest, step: Step, arrays: Mapping[str, Any], kind: Any) -> dict[str, Any]:
-    """ω_l, or the angle θ_l whose cosine and sine are those of a Pythagorean triple: in balls, or counted as 1."""
+    """Return ω_l, or the angle θ_l of a Pythagorean triple, in balls; on exact kinds θ_l is 1 and counts turns."""
     position = request.spec.position
     if step.name[:3] not in ("cos", "sin") or not isinstance(position, Rotary):
         return {}
@@ -226,7 +226,7 @@ def frequencies(request: DerivationRequest, step: Step, arrays: Mapping[str, Any
 
 
 def places_of_rows(reader: StepReader) -> Any:
-    """The positions of the rows of a table, as a column."""
+    """Return the positions of the rows of a table, as a column."""
     given, position = reader.step.of[1:], reader.request.spec.position
     if given:
         return reader.here[given[0]][:, None]
@@ -235,7 +235,7 @@ def places_of_rows(reader: StepReader) -> Any:
 
 
 def condition(request: DerivationRequest, said: str, arrays: Mapping[str, Any]) -> Any:
-    """Where it holds, over heads if there are several, queries and keys."""
+    """Return where a condition in words holds, over heads if there are several, queries and keys."""
     if "may be seen" in said:
         return request.allowed()
     if said == SEES:

@@ -1,4 +1,4 @@
-"""``claim``: is what somebody says true? A document says so, by how much it fails, and how it is known."""
+"""``claim``: is a claim true? The document says so, by how much it fails, and with which evidence."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from symattn.document.notation import Commas, Decimal, Name, Node, Relation, Sum
 from symattn.document.text import text
 
 _CHECKED, _REFUTED = Evidence(Grade.CHECKED, "exact numbers"), Evidence(Grade.REFUTED, "exact numbers")
-_MOST_SHOWN = 12  # entries that are written out
-_LONGEST = 60  # characters of a formula that is written out
+_MOST_SHOWN = 12  # the most entries that are written out
+_LONGEST = 60  # the most characters of a formula that is written out
 _CALLED = {"dot": "the dot product", "cosine": "the cosine", "angle": "the angle", "distance": "the distance"}
 
 
@@ -49,8 +49,8 @@ def claim(
     ``closer``      are two vectors closer than the two of ``than``?
     ``equal``       are two expressions, vectors or matrices of expressions equal?
 
-    A number, a vector or a matrix may be text, as on the command line, or a number or list of Python. A float is taken
-    as it is printed: 0.3 is 3/10. Raises InputError for another kind, or values that cannot be read.
+    A number, a vector or a matrix may be text, as on the command line, or a number or list of Python. A float counts
+    as the decimal that it prints as: 0.3 is 3/10. Raises InputError for another kind, or values that cannot be read.
 
     >>> claim("weights", 0.3, 0.7, 0.1).holds
     False
@@ -78,7 +78,7 @@ def claim(
 
 
 def _typed(value: str) -> str:
-    """A number or nested lists of Python as the command line has them."""
+    """Return a number or nested lists of Python as text, as on the command line."""
     value = real(value, "a claim").tolist() if hasattr(value, "tolist") else value
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_typed, value))}]"
@@ -89,9 +89,9 @@ def _typed(value: str) -> str:
 
 
 def weights(values: list[str]) -> Document:
-    """Can these numbers be a row of softmax? All positive (0 where a key is masked), and their sum exactly 1.
+    """Decide whether numbers can be a row of softmax: all positive (0 for a masked key), with the sum exactly 1.
 
-    Decimals of two digits and more may have been rounded: then some row that rounds to them is enough.
+    Decimals of two digits and more may have been rounded: then some row that rounds to them suffices.
     """
     if not values:
         raise InputError("claim weights has no numbers; give one or more, such as 0.3 and 0.7")
@@ -106,7 +106,7 @@ def weights(values: list[str]) -> Document:
     if result:
         evidence = Evidence(Grade.CHECKED, "as rounded digits")
     blocks: list[Block] = [Result(verdict, (_sum(row, total),), (evidence,))]
-    said = _rounded_say(texts, row, result) if result else _weights_say(row, total, negative, zeros)
+    said = _say_rounded(texts, row, result) if result else _say_weights(row, total, negative, zeros)
     blocks += [Paragraph(words) for words in said]
     if total != 1 and not result and not all(map(half_unit, texts)) and any("." in text_ for text_ in texts):
         blocks.append(Note(("A decimal of one digit is taken as it is: 0.3 is 3/10.",)))
@@ -125,8 +125,8 @@ def weights(values: list[str]) -> Document:
     return _document("weights", "Can these be a row of softmax?", values, blocks, holds, record)
 
 
-def _rounded_say(texts: list[str], row: list[Quotient], results: list[Quotient]) -> list[Text]:
-    """Which exact rows the digits can stand for."""
+def _say_rounded(texts: list[str], row: list[Quotient], results: list[Quotient]) -> list[Text]:
+    """Say which exact rows round to the digits."""
     low, high = sums_of_rounded(texts, row)
     units = [Quotient.of(half_unit(text)) for text in texts]
     sums: Text = ("Numbers that round to these digits have sums from ", low.notation(), " to ", high.notation(), ".")
@@ -139,7 +139,7 @@ def _rounded_say(texts: list[str], row: list[Quotient], results: list[Quotient])
 
 
 def similarity(a: str, b: str, measure: str | None = None) -> Document:
-    """How alike two vectors are, by one measure or by all four, exactly."""
+    """Measure the similarity of two vectors, by one measure or by all four, exactly."""
     left, right = vector(a), vector(b)
     names = _labels(left, right)
     chosen = _measures(measure)
@@ -154,7 +154,7 @@ def similarity(a: str, b: str, measure: str | None = None) -> Document:
 
 
 def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) -> Document:
-    """Are a and b closer than c and d? By one measure, or by all four, all of which must then agree."""
+    """Decide whether a and b are closer than c and d, by one measure, or by all four, which must then agree."""
     vectors = tuple(map(vector, (a, b, *than)))
     names = _labels(*vectors)
     steps, values, sides = [], {}, {}
@@ -165,14 +165,14 @@ def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) ->
         steps.append(Step(_compared(m, names, first, second), ("closer" if sides[m] else "not closer",), _CHECKED))
         values[m] = {"first": first, "second": second, "closer": sides[m]}
     holds = all(sides.values())
-    verdict = Result(_closer_says(sides), (), (_CHECKED if holds else _REFUTED,))
+    verdict = Result(_say_closer(sides), (), (_CHECKED if holds else _REFUTED,))
     words = [a, b, "--than", *than]
     blocks = [*_given(names, *vectors), Steps(tuple(steps)), verdict]
     return _document("closer", "Are they closer?", words, blocks, holds, values, measure)
 
 
 def equal(a: str, b: str) -> Document:
-    """Are two expressions, or two vectors or matrices of expressions, equal?"""
+    """Decide whether two expressions, or two vectors or matrices of expressions, are equal."""
     if is_vector(a) or is_vector(b):
         return _vectors(a, b)
     if not a.lstrip().startswith("[") and not b.lstrip().startswith("["):
@@ -201,7 +201,7 @@ def _true(where: str) -> list[Block]:
 
 
 def _entry_by_entry(a: str, b: str, results: list[tuple[str, Equality]], instead: Text = ()) -> Document:
-    """Which entries differ, or are undecided; ``instead`` is what is said besides of those that differ."""
+    """Say which entries differ, or are undecided; ``instead`` is added if any differ."""
     wrong = [(place, x) for place, x in results if x.holds is False]
     unknown = [(place, x) for place, x in results if x.holds is None]
     holds = False if wrong else None if unknown else True
@@ -219,13 +219,13 @@ def _entry_by_entry(a: str, b: str, results: list[tuple[str, Equality]], instead
 
 
 def _vectors(a: str, b: str) -> Document:
-    """Sums of vectors and softmax, entry by entry; digits beside a softmax may have been rounded."""
+    """Compare sums of vectors and softmax entry by entry; digits compared with a softmax may have been rounded."""
     left, right = ([str(x) for x in vector_entries(text)] for text in (a, b))
     if len(left) != len(right):
         words = f"The lengths differ: {len(left)} and {len(right)}."
         return _misfit(a, b, words, (len(left),), (len(right),))
     result = [compare(x, y) for x, y in zip(left, right, strict=True)]
-    digits = _digits_beside(a, b)
+    digits = _digits_of_softmax(a, b)
     close = [f.holds is True or (f.a is not None and f.b is not None and rounds_to(f.a if d == 1 else f.b, t))
              for f, (d, t) in zip(result, digits or [(0, "0")] * len(result), strict=True)]  # fmt: skip
     if all(f.holds is True for f in result):
@@ -239,8 +239,8 @@ def _vectors(a: str, b: str) -> Document:
     return _entry_by_entry(a, b, [(f"[{i}]", x) for i, x in enumerate(result, 1)], _instead(result))
 
 
-def _digits_beside(a: str, b: str) -> list[tuple[int, str]]:
-    """The digits of a plain list of decimals beside a softmax, with the side (1: b) that they stand on; or none."""
+def _digits_of_softmax(a: str, b: str) -> list[tuple[int, str]]:
+    """Return the digits of a plain list of decimals that is compared with a softmax, with its side (1: b), or []."""
     for side, (text_, other) in enumerate(((a, b), (b, a))):
         if "softmax" in other and text_.strip().startswith("[") and not is_vector(text_):
             texts = [str(x).strip() for x in brackets(text_)]
@@ -251,7 +251,7 @@ def _digits_beside(a: str, b: str) -> list[tuple[int, str]]:
 def _wrong_digits(
     a: str, b: str, results: list[Equality], close: list[bool], digits: list[tuple[int, str]]
 ) -> Document:
-    """Which of the digits the numbers do not round to, and what they round to."""
+    """Say which digits are not the rounded numbers, and give the right ones."""
     wrong = {f"[{i}]": (f, *d) for i, (f, ok, d) in enumerate(zip(results, close, digits, strict=True), 1) if not ok}
     place, (first, side, result) = next(iter(wrong.items()))
     true = first.a if side == 1 else first.b
@@ -308,7 +308,7 @@ def _values(equality: Equality) -> tuple[Node, ...]:
 
 
 def _approximately(left: Node, x: Quotient) -> Relation:
-    """left = x ≈ digits; what is too long, or already decimal, stands once."""
+    """Return left = x ≈ digits, with x or the digits alone if x is too long or already decimal."""
     first, rest = (left.first, left.rest) if isinstance(left, Relation) else (left, ())
     written, shown = x.notation(), decimal(x, 9)
     sides = (*rest, ("=", written)) if len(text(written)) <= _LONGEST else rest
@@ -317,7 +317,7 @@ def _approximately(left: Node, x: Quotient) -> Relation:
 
 
 def _sign(x: Quotient, shown: Node) -> str:
-    """= where the digits are the whole number, else ≈."""
+    """Return "=" if the digits are exact, else "≈"."""
     return "=" if isinstance(shown, Decimal) and x == Quotient.of(shown.digits) else "≈"
 
 
@@ -331,13 +331,13 @@ def _equality_record(equality: Equality) -> Record:
 
 
 def _sum(row: list[Quotient], total: Quotient) -> Node:
-    """3/10 + 7/10 + 1/10 = 11/10."""
+    """Return the sum written out: 3/10 + 7/10 + 1/10 = 11/10."""
     relation = equals(Sum(tuple(x.notation() for x in row)), total.notation())
     short_enough = len(row) <= _MOST_SHOWN and len(text(relation)) <= 2 * _LONGEST
     return relation if short_enough else _approximately(Name("Σ"), total)
 
 
-def _weights_say(row: list[Quotient], total: Quotient, negative: list[Quotient], zeros: list[int]) -> list[Text]:
+def _say_weights(row: list[Quotient], total: Quotient, negative: list[Quotient], zeros: list[int]) -> list[Text]:
     says: list[Text] = []
     if negative:
         count = counted(len(negative), "number is", "numbers are")
@@ -369,7 +369,7 @@ def _measures(measure: str | None) -> tuple[str, ...]:
 
 
 def _labels(*vectors: Vector) -> tuple[Name, ...]:
-    """The names of tokens where they differ, else a, b, c, d."""
+    """Return the names of tokens if they differ, else a, b, c, d."""
     labels = [v.label for v in vectors]
     if all(labels) and len(set(labels)) == len(labels):
         return tuple(map(Name, labels))
@@ -395,7 +395,7 @@ def _stated(measure: str, names: tuple[Name, ...], value: Likeness) -> Node:
 
 
 def _compared(measure: str, names: tuple[Name, ...], first: Likeness, second: Likeness) -> Node:
-    """dot(a, b) = 123/100 < 157/100 = dot(c, d)."""
+    """Return the comparison: dot(a, b) = 123/100 < 157/100 = dot(c, d)."""
     larger = measure in ("dot", "cosine")
     order = (first.order - second.order).sign() * (1 if larger else -1)
     sign = {1: ">", 0: "=", -1: "<"}[order]
@@ -405,7 +405,7 @@ def _compared(measure: str, names: tuple[Name, ...], first: Likeness, second: Li
     return Relation(left, ((near[0], near[1]), (sign, near[2]), (near[0], right)))
 
 
-def _closer_says(sides: dict[str, bool]) -> str:
+def _say_closer(sides: dict[str, bool]) -> str:
     true, false = ([_CALLED[m] for m, closer in sides.items() if closer is side] for side in (True, False))
     said = [f"true of {enumerated(true)}"] if true else []
     return ", ".join([*said, *([f"false of {enumerated(false)}"] if false else [])])

@@ -1,7 +1,7 @@
-"""Are two expressions equal? Decided in exact numbers; with letters refuted at a point, or reduced to 0 by SymPy.
+"""Decide whether two expressions are equal: in exact numbers or, with letters, at points and by SymPy.
 
-A refutation is a point, given exactly, where both sides are defined and their values differ: exact numbers decide it,
-or disjoint balls. Letters stand for real numbers, and equality means: wherever both sides are defined.
+A refutation is an exact point where both sides are defined and their values differ, by exact numbers or disjoint balls.
+Letters stand for real numbers, and equality means: wherever both sides are defined.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POINTS = 6
 
 @dataclass(frozen=True)
 class Equality:
-    """The answer: equal, not equal, or None for undecided; with values (at ``point``) where they differ."""
+    """The answer: equal, not equal, or None for undecided; with values (at ``point``) if they differ."""
 
     holds: bool | None
     evidence: Evidence
@@ -33,12 +33,12 @@ class Equality:
 
     @property
     def difference(self) -> Quotient | None:
-        """a − b where both are exact."""
+        """The difference a − b if both are exact, else None."""
         return None if self.a is None or self.b is None else self.a - self.b
 
 
 def compare(left: str, right: str) -> Equality:
-    """Return whether two expressions are equal. Raises InputError where a text is none."""
+    """Return whether two expressions are equal. Raises InputError for a text that is not an expression."""
     a, b = _exact_number(left), _exact_number(right)
     if a is not None and b is not None:
         return _numbers(a, b, {})
@@ -81,7 +81,7 @@ def _points(letters: list[str]) -> list[dict[str, Fraction]]:
 
 
 def _at(a: ClaimExpression, b: ClaimExpression, point: dict[str, Fraction]) -> Equality | None:
-    """The comparison at one point; None where a side has no value there, or balls do not tell."""
+    """Compare both sides at a point; return None if a side has no value there, or balls cannot decide."""
     try:
         return _numbers(a.exact(point), b.exact(point), point)
     except ZeroDivisionError:

@@ -1,4 +1,4 @@
-"""Expressions with letters, read from text: into a syntax tree of allowed nodes, never executed.
+"""Parse expressions with letters into a syntax tree of allowed nodes, which is never executed.
 
     numbers, letters, + − * / **, exp sqrt log tanh sin cos erf abs
 
@@ -33,7 +33,7 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 class ClaimExpression:
-    """A parsed text. ``letters`` are those it holds, in alphabetical order."""
+    """A parsed text. ``letters`` are the letters in it, in alphabetical order."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -45,7 +45,7 @@ class ClaimExpression:
     def compute(
         self, number: Callable[[Fraction], object], letter: Callable[[str], object], call: Callable[..., Any]
     ) -> Any:
-        """The value, with ``number`` and ``letter`` at the leaves and ``call(name, x)`` for functions."""
+        """Return the value, with ``number`` and ``letter`` at the leaves and ``call(name, x)`` for functions."""
 
         def value(x: ast.expr) -> Any:
             match x:
@@ -67,7 +67,7 @@ class ClaimExpression:
         return value(self.tree)
 
     def constant(self, x: ast.Constant) -> Fraction:
-        """A number exactly as typed."""
+        """Return a number exactly as typed."""
         typed = (ast.get_source_segment(self.text, x) or str(x.value)).replace("_", "")
         try:
             return Fraction(typed)
@@ -75,11 +75,11 @@ class ClaimExpression:
             raise self.wrong(f"{short(typed)} is not a decimal number") from None
 
     def exact(self, point: dict[str, Fraction]) -> Quotient:
-        """The value at a point. Raises ZeroDivisionError where it has none, Refused where it leaves the exact field."""
+        """Return the value at a point. Raises ZeroDivisionError if undefined, Refused if it leaves the exact field."""
         return Quotient.of(self.compute(Quotient.of, lambda name: Quotient.of(point[name]), _exact_call))
 
     def ball(self, point: dict[str, Fraction]) -> Any:
-        """A ball that holds the value at the working precision; it is not finite where there is none."""
+        """Return a ball around the value at the working precision; it is not finite if there is no value."""
         import flint
 
         def number(x: Fraction) -> Any:
@@ -91,7 +91,7 @@ class ClaimExpression:
         return flint.arb(1) * self.compute(number, lambda name: number(point[name]), call)
 
     def sympy(self) -> Any:
-        """The SymPy expression, over real letters."""
+        """Return the SymPy expression, over real letters."""
         import sympy
 
         functions = {name: getattr(sympy, name) for name in FUNCTIONS if name != "abs"} | {"abs": sympy.Abs}
@@ -107,7 +107,7 @@ class ClaimExpression:
 
 
 def exponent(x: ast.expr, wrong: Callable[[str], InputError]) -> Fraction:
-    """The exponent of a power: a whole number, or half of one."""
+    """Return the exponent of a power: an integer, or half of one."""
     sign = 1
     while isinstance(x, ast.UnaryOp):
         sign, x = (-sign if isinstance(x.op, ast.USub) else sign), x.operand
@@ -188,7 +188,7 @@ def _argument(name: str, x: ast.Call, wrong: Callable[[str], InputError]) -> lis
 
 
 def _size(x: ast.expr, wrong: Callable[[str], InputError]) -> int:
-    """A bound on how much a value written out can hold."""
+    """Return a bound on the length of the value when written out."""
     match x:
         case ast.Constant():
             return 1 + len(str(x.value)) // 8
@@ -210,12 +210,12 @@ _TERM = re.compile(r"\s*([+-]?)\s*(?:([^\[\]]*?)\s*[*·]\s*)?(softmax\(\s*\[[^\[
 
 
 def is_vector(text: str) -> bool:
-    """Return whether the text is made of vectors, and is more than a list."""
+    """Return whether the text is an expression in vectors, not just a list."""
     return bool(_MADE.search(text))
 
 
 def vector_entries(text: str) -> list[str]:
-    """The entries as expressions. Raises InputError."""
+    """Return the entries of a sum of vectors as expressions. Raises InputError."""
     total: list[str] = []
     place = 0
     while place < len(text.rstrip()):

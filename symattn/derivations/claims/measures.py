@@ -1,7 +1,7 @@
-"""How alike two vectors are: dot product, cosine, angle and distance, exact and ordered exactly; rounded digits.
+"""Similarity of two vectors: dot product, cosine, angle and distance, exact and ordered exactly; rounded digits.
 
-Cosine, angle and distance are compared by what is monotone in them and holds no root: sign(a·b) (a·b)²/(|a|²|b|²) and
-|a − b|². So the order is decided even where a root would leave the exact field.
+Cosine, angle and distance are compared by a monotone function of them without roots: sign(a·b) (a·b)²/(|a|²|b|²) and
+|a − b|². So the order is decided even if a root would leave the exact field.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from symattn.document.notation import Decimal, Node, Product, Words
 
 
 def sums_of_rounded(texts: list[str], row: list[Quotient]) -> tuple[Quotient, Quotient]:
-    """The smallest and the largest sum of numbers that are none of them negative and round to these digits."""
+    """Return the smallest and the largest sum of nonnegative numbers that round to these digits."""
     units = list(map(half_unit, texts))
     low = sum((y for x, u in zip(row, units, strict=True) if (y := x - Quotient.of(u)).sign() > 0), Quotient.of(0))
     high = sum((x + Quotient.of(u) for x, u in zip(row, units, strict=True)), Quotient.of(0))
@@ -29,7 +29,7 @@ def sums_of_rounded(texts: list[str], row: list[Quotient]) -> tuple[Quotient, Qu
 
 
 def rounded_example(texts: list[str], row: list[Quotient]) -> list[Quotient]:
-    """Positive numbers of sum 1 that round to the digits, all moved by the same share of their half units; or none."""
+    """Return positive numbers of sum 1 that round to the digits, all moved by one share of their half units, or []."""
     units = list(map(half_unit, texts))
     gap, room = 1 - sum(row, Quotient.of(0)), Quotient.of(sum(units, Fraction(0)))
     if room.is_zero():
@@ -41,7 +41,7 @@ def rounded_example(texts: list[str], row: list[Quotient]) -> list[Quotient]:
 
 
 def rounds_to(x: Quotient, digits: str) -> bool:
-    """Return whether the digits are x, rounded."""
+    """Return whether x rounds to the digits."""
     gap, unit = abs(x - Quotient.of(digits)), Quotient.of(half_unit(digits))
     return not (gap - unit).sign() > 0
 
@@ -54,7 +54,7 @@ _DIGITS = 6
 
 @dataclass(frozen=True)
 class Likeness:
-    """A measured likeness: ``order`` grows with it; ``exact`` is None where the number is known by its digits only."""
+    """A measured similarity: ``order`` increases with it; ``exact`` is None if only digits are known."""
 
     order: Quotient
     exact: Quotient | None
@@ -62,12 +62,12 @@ class Likeness:
     unit: str = ""
 
     def node(self) -> Node:
-        """The exact number, else its digits."""
+        """Return the exact number, else its digits."""
         shown: Node = Decimal(self.digits) if self.exact is None else self.exact.notation()
         return Product((shown, Words(self.unit))) if self.unit else shown
 
     def rounded(self) -> Node:
-        """The digits."""
+        """Return the digits."""
         return Product((Decimal(self.digits), Words(self.unit))) if self.unit else Decimal(self.digits)
 
     @property
@@ -79,7 +79,7 @@ class Likeness:
 
 
 def measured(measure: str, a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int = _DIGITS) -> Likeness:
-    """The likeness of two vectors, rounded to so many ``digits``. Raises InputError where there is none."""
+    """Return the similarity of two vectors, rounded to ``digits`` digits. Raises InputError if it is undefined."""
     if len(a) != len(b):
         raise InputError(f"vectors of {len(a)} and {len(b)} entries have no {measure}; hint: give as many to both")
     return _MEASURES[measure](a, b, digits)
@@ -124,7 +124,7 @@ def _distance(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> 
 
 
 def _angle(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Likeness:
-    """In degrees. Of rational degree, with a cosine that is the root of a fraction, are only multiples of 30 and 45."""
+    """Return the angle in degrees; with a root of a fraction as cosine, only multiples of 30 and 45 are rational."""
     signed = _square_of_cosine(a, b)
     square = signed.rational()
     if square == 0 or (square is not None and abs(square) in _DEGREES):
@@ -143,7 +143,7 @@ def _signed_root(signed: Quotient, digits: int) -> str:
 
 
 def _root_ball(signed: Quotient) -> Any:
-    """A ball that holds sign(x) √|x|, sharp enough for the working precision."""
+    """Return a ball around sign(x) √|x|, sharp enough for the working precision."""
     return abs(signed).arb(2 * flint.ctx.prec).sqrt() * signed.sign()
 
 

@@ -1,4 +1,4 @@
-"""The subject of a claim, read from the words of a command: numbers, vectors, matrices. Nothing is ever evaluated."""
+"""Read the numbers, vectors and matrices of a claim from the words of a command. Nothing is ever evaluated."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _PARTS = re.compile(r"[\[\],]|[^\[\],]+")
 
 @dataclass(frozen=True)
 class Vector:
-    """Exact entries, and the name under which a token was given, if it was."""
+    """Exact entries and, for a named token, its name."""
 
     entries: tuple[Quotient, ...]
     label: str = ""
 
 
 def number(text: str) -> Quotient:
-    """An exact number: .3 is 3/10."""
+    """Read an exact number: .3 is 3/10."""
     return Quotient.of(text.strip())
 
 
 def written(words: list[str]) -> list[str]:
-    """The texts of numbers given one by one, or as one list ``[.3, .7]`` or ``.3,.7``."""
+    """Return the texts of numbers given one by one, or as one list ``[.3, .7]`` or ``.3,.7``."""
     if len(words) == 1 and ("," in words[0] or words[0].lstrip().startswith("[")):
         listed = words[0] if "[" in words[0] else f"[{words[0]}]"
         vector(listed)
@@ -42,7 +42,7 @@ def written(words: list[str]) -> list[str]:
 
 
 def half_unit(text: str) -> Fraction:
-    """Half a unit of the last digit of a decimal of two significant digits and more; 0 for what is taken exactly."""
+    """Return half a unit of the last digit of a decimal with two or more significant digits; 0 for exact numbers."""
     digits, _, power = text.strip().lower().partition("e")
     whole, point, places = digits.lstrip("+-").partition(".")
     if not point or not (whole + places).isdigit() or len((whole + places).lstrip("0")) < 2:
@@ -51,7 +51,7 @@ def half_unit(text: str) -> Fraction:
 
 
 def vector(text: str) -> Vector:
-    """``[1, 1/2]``, ``1,1/2``, ``1 1/2``, or ``SHEET:TOKEN``, a token of an example or of a file."""
+    """Read ``[1, 1/2]``, ``1,1/2``, ``1 1/2``, or ``SHEET:TOKEN``, a token of an example or of a file."""
     if re.search(r":[^\\/\]]+$", text) and "[" not in text:
         return _token(text)
     if "[" not in text:
@@ -63,7 +63,7 @@ def vector(text: str) -> Vector:
 
 
 def brackets(text: str) -> list[Any]:
-    """Nested lists of the texts between brackets and commas. Raises InputError."""
+    """Return nested lists of the texts between brackets and commas. Raises InputError."""
     if len(text) > _LENGTH:
         raise InputError(f"a list of {len(text)} characters: at most {_LENGTH} are read")
     stack: list[list[Any]] = [[]]
@@ -93,7 +93,7 @@ def brackets(text: str) -> list[Any]:
 
 
 def shape(entries: object, text: str) -> tuple[int, ...]:
-    """The lengths of nested lists; InputError where they are ragged."""
+    """Return the lengths of nested lists. Raises InputError if they are ragged."""
     if not isinstance(entries, list):
         return ()
     shapes = {shape(entry, text) for entry in entries}

@@ -15,7 +15,7 @@ _RAISED = re.compile(r"\^\(([^()]*)\)|([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)")
 
 
 def words(node: Node) -> str:
-    """A formula on one line, with raised exponents."""
+    """Return a formula on one line, with raised exponents."""
     return _RAISED.sub(lambda m: "{^" + (m[1] or m[2].translate(_PLAIN)) + "}", text(node))
 
 
@@ -26,5 +26,5 @@ def fraction(x: object) -> tuple[str, str] | str:
 
 
 def digits(x: object, count: int = 3) -> str:
-    """The number correctly rounded, powers of ten as 6.03·10⁻⁶."""
+    """Return the number correctly rounded, with powers of ten as 6.03·10⁻⁶."""
     return powered(words(decimal(x, count)))

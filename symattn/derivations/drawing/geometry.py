@@ -38,17 +38,17 @@ class Angles:
 
     @property
     def tips(self) -> list[Point]:
-        """Where the keys end, if the query goes to the right."""
+        """The end points of the keys, if the query points to the right."""
         return [polar(length(key), degrees) for key, degrees in zip(self.keys, self.degrees, strict=True)]
 
     @property
     def length(self) -> float:
-        """How long the query is."""
+        """The length of the query."""
         return length(self.query)
 
 
 def scene(source: str | PathLike[str] | None = None, query: int = 1, **fields: object) -> Scene:
-    """Without an example: word vectors before and after training, and the sum of values after it."""
+    """Draw an example or, without one, word vectors before and after training, and the sum of values after it."""
     if source is None:
         walks = [(called, walked(name, fields)) for called, name in _BOTH]
     else:
@@ -88,19 +88,19 @@ def angles(walk: Walk, query: int) -> Angles:
 
 
 def length(vector: Vector) -> float:
-    """‖v‖, as a float."""
+    """Return ‖v‖ as a float."""
     return sqrt(dot(vector, vector).to_float())
 
 
 def _plane(found: Angles, x: float, width: float, scale: float | None = None) -> DrawingPlane:
-    """Where the arrows are, below a line for each key; at a scale, if it is given."""
+    """Return the plane of the arrows, below a line for each key, with a given or a fitted scale."""
     top = 50 + _LINE * len(found.keys)
     plane = DrawingPlane.fitted([*found.tips, (found.length, 0.0)], x + 22, top, min(width - 130, 240), 150)
     return plane if scale is None else replace(plane, scale=scale)
 
 
 def _fan(drawn: Scene, walk: Walk, query: int, found: Angles, called: str, plane: DrawingPlane) -> float:
-    """The query to the right, its keys above it; the lowest line is returned."""
+    """Draw the query to the right and its keys above it; return the lowest line."""
     left, own = plane.origin[0] - 12, named(walk, "q", query - 1)
     drawn.label(left, 22, called or f"{own} and the keys")
     for j, score in enumerate(found.scores):
@@ -130,14 +130,14 @@ def _said(walk: Walk, query: int, found: Angles, called: str) -> str:
 # -- the output as a sum -----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Basis:
-    """Two directions at a right angle; ``second`` is None where all values lie on one line."""
+    """Two orthogonal directions; ``second`` is None if all values lie on one line."""
 
     first: Vector
     second: Vector | None
 
     @staticmethod
     def of(values: Sequence[Vector]) -> Basis:
-        """Along the first value that is not zero, and towards the value that is farthest from this line."""
+        """Return the directions along the first nonzero value, and towards the value farthest from this line."""
         first = next((v for v in values if not dot(v, v).is_zero()), None)
         if first is None:
             raise InputError("all values are zero, so there is no plane to draw them in")
@@ -146,11 +146,11 @@ class Basis:
         return Basis(first, None if dot(second, second).is_zero() else second)
 
     def point(self, vector: Vector) -> Point:
-        """The coordinates of what of the vector lies in the plane: a linear map, so sums stay sums."""
+        """Return the coordinates of the vector's projection onto the plane, which preserves sums."""
         return _along(vector, self.first), _along(vector, self.second) if self.second else 0.0
 
     def off(self, vector: Vector) -> tuple[Quotient, str]:
-        """How far the vector is from the plane: by its square, which is ordered exactly, and in digits."""
+        """Return the distance of the vector from the plane: its square, exactly, and its digits."""
         rest = _minus(vector, self.first)
         rest = _minus(rest, self.second) if self.second else rest
         zero = tuple(x * 0 for x in rest)
@@ -168,7 +168,7 @@ class DrawnTerm:
 
     @property
     def words(self) -> str:
-        """0.387 v_king."""
+        """The term as a label: 0.387 v_king."""
         return f"{self.digits} {self.name}"
 
     @property
@@ -178,7 +178,7 @@ class DrawnTerm:
 
 
 def summed(drawn: Scene, walk: Walk, query: int, y: float) -> tuple[float, str]:
-    """The weighted values one after another, the last also from the origin: the foot, and what is said of them."""
+    """Draw the weighted values tip to tail, and their sum; return the foot and the description."""
     weights, arrays = (walk.arrays[name] for name in walk.mixing.of[:2])
     row = weights[query - 1]
     values = {j: tuple(arrays[j]) for j, x in enumerate(row) if not x.is_zero()}
@@ -220,7 +220,7 @@ def _draw(drawn: Scene, plane: DrawingPlane, terms: Sequence[DrawnTerm], output:
 
 
 def _off(walk: Walk, basis: Basis, values: dict[int, Vector]) -> str:
-    """Which plane it is, and which value is farthest from it."""
+    """Say which plane is drawn, and which value is farthest from it."""
     far = max(values, key=lambda j: basis.off(values[j])[0].to_float())
     square, shown = basis.off(values[far])
     if square.is_zero():
@@ -233,6 +233,6 @@ def _along(vector: Vector, direction: Vector) -> float:
 
 
 def _minus(vector: Vector, direction: Vector) -> Vector:
-    """The vector without its part along a direction."""
+    """Return the vector without its component along a direction."""
     share = dot(vector, direction) / dot(direction, direction)
     return tuple(x - share * d for x, d in zip(vector, direction, strict=True))

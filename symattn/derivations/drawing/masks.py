@@ -21,7 +21,7 @@ _FILLED = "Filled: the query of this row may attend to the key of this column."
 
 
 def scene(tokens: int = 8, keys: int | None = None, **fields: object) -> Scene:
-    """The places that masks leave, as the attention itself finds them: from which keys a weight comes."""
+    """Draw which keys each query may attend to, as attention itself computes it."""
     n_q, n_k = tokens, tokens if keys is None else keys
     if not fields:
         return _four(n_q, n_k)
@@ -38,7 +38,7 @@ def scene(tokens: int = 8, keys: int | None = None, **fields: object) -> Scene:
 
 
 def allowed(spec: Attention, n_q: int, n_k: int) -> np.ndarray:
-    """Booleans (n_q, n_k): whether the weight is above 0 where all scores are alike."""
+    """Return booleans (n_q, n_k): whether the weight is above 0 when all scores are equal."""
     heads = spec.head_axis
     shared = (spec.key_heads,) if heads else ()
     values: dict[str, Any] = {"q": np.zeros((*heads, n_q, 2))} | {x: np.zeros((*shared, n_k, 2)) for x in "kv"}
@@ -78,7 +78,7 @@ def _axes(drawn: Scene, x: float, y: float, foot: float) -> None:
 
 
 def _grid(drawn: Scene, array: np.ndarray, x: float, y: float, side: float) -> float:
-    """The cells; the foot of the last row is returned."""
+    """Draw the cells; return the foot of the last row."""
     for i, row in enumerate(array.tolist()):
         for j, may in enumerate(row):
             place = (x + j * side + 0.5, y + i * side + 0.5, side - 1, side - 1)

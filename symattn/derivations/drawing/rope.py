@@ -1,4 +1,4 @@
-"""``rope``: positions turn queries and keys, so that a score knows their distance alone; fast planes and slow ones."""
+"""``rope``: positions rotate queries and keys, so a score depends only on their distance; fast and slow planes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WIDEST, _ACROSS, _RADIUS = 16, 4, 38.0
 
 
 def scene(dk: int = 8, tokens: int = 8) -> Scene:
-    """The example of ``derive rope`` at two pairs of places, and d_k/2 planes, of 10000^(−2f/d_k) a position."""
+    """Draw the example of ``derive rope`` at two pairs of places, and d_k/2 planes at 10000^(−2f/d_k) a position."""
     if isinstance(dk, bool) or not isinstance(dk, int) or dk % 2 or not 2 <= dk <= _WIDEST:
         raise InputError(f"d_k must be an even number from 2 to {_WIDEST}, got {dk!r}")
     whole("tokens", tokens, LIMITS["tokens"], 2)
@@ -43,7 +43,7 @@ def scene(dk: int = 8, tokens: int = 8) -> Scene:
 
 
 def _panel(drawn: Scene, x: float, places: tuple[int, int], scores: list[list[Any]]) -> str:
-    """The query and the key of the example at two positions, and their score."""
+    """Draw the query and the key of the example at two positions; return their score."""
     m, n = places
     drawn.label(x + 10, 22, f"{{m}} = {m}, {{n}} = {n}")
     score = f"({{R_m}}{{q}})·({{R_n}}{{k}}) = {words(scores[m][n].entries.item().notation())}"
@@ -63,14 +63,14 @@ def _panel(drawn: Scene, x: float, places: tuple[int, int], scores: list[list[An
 
 
 def _turned(vector: tuple[int, int], place: int) -> Point:
-    """The vector at a position, from its exact numbers."""
+    """Return the vector at a position, rotated exactly."""
     rotated: Any = rotate_interleaved(exact([vector]), *turns()[place])
     x, y = rotated.tolist()[0]
     return x.to_float(), y.to_float()
 
 
 def _dials(drawn: Scene, dk: int, tokens: int) -> tuple[float, list[str]]:
-    """A circle for each plane with its angle at every position: the foot, and how far each plane turns."""
+    """Draw a circle for each plane with its angle at every position; return the foot, and the turn of each plane."""
     speeds = [_speed(dk, f) for f in range(dk // 2)]
     across = min(_ACROSS, len(speeds))
     for f, speed in enumerate(speeds):
@@ -86,7 +86,7 @@ def _dials(drawn: Scene, dk: int, tokens: int) -> tuple[float, list[str]]:
 
 
 def _speed(dk: int, f: int) -> str:
-    """ω_f to three digits, proven."""
+    """Return ω_f to three proven digits."""
 
     def enclose(bits: int) -> Any:
         with precision(bits):

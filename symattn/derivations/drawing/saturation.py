@@ -15,11 +15,11 @@ from symattn.proof import gaussian
 
 Number = Callable[[int, int], Any]
 _BITS = 96
-_LARGEST = 1024  # beyond it the median leaves the range that a picture shows
+_LARGEST = 1024  # beyond it, the median leaves the range of the picture
 
 
 def scene(dk: int = 256) -> Scene:
-    """Median and mean of ∂p₁/∂(q·k₁) and of the larger weight, for two keys and gaps from N(0, 2d_k), enclosed."""
+    """Draw median and mean of ∂p₁/∂(q·k₁) and of the larger weight, for two keys and gaps from N(0, 2d_k), enclosed."""
     whole("dk", dk, min(LIMITS["dk"], _LARGEST), 4)
     sizes = sorted({4**i for i in range(6) if 4**i <= dk} | {dk})
     drawn = Scene("Saturation: slope and largest of two weights over d_k", _description(dk))
@@ -34,13 +34,13 @@ def scene(dk: int = 256) -> Scene:
 
 
 def larger(number: Callable[[Any], object], square: int) -> Number:
-    """1 less the smaller weight where the variance of the gap is 2d_k, or 2 where ``square`` says so."""
+    """Return 1 minus the smaller weight, for gaps with the variance ``square``, or 2d_k if that is 0."""
     least = smaller(number, square)
     return lambda d_k, bits: 1 - least(d_k, bits)
 
 
 def smaller(number: Callable[[Any], object], square: int) -> Number:
-    """Return the number for the smaller weight."""
+    """Return the smaller weight, ``number`` of the gap's deviation; for ``square`` see ``larger``."""
 
     def found(d_k: int, bits: int) -> Any:
         with flint.ctx.workprec(bits):
@@ -82,7 +82,7 @@ def _largest(drawn: Scene, sizes: list[int]) -> None:
 
 
 def _shown(d_k: int, number: Number, least: Number | None = None) -> str:
-    """Correctly rounded; what rounds to 1 as 1 less its difference."""
+    """Return the number correctly rounded; as 1 minus a difference if it rounds to 1."""
     digits = digits_at(d_k, number)
     if least is not None and float(digits.digits) == 1:
         return f"1 − {powered(digits_at(d_k, least).digits)}"

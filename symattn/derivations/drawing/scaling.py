@@ -18,7 +18,7 @@ _ERRORS = 2  # standard errors on each side
 
 
 def scene(dk: int = 512, draws: int = 200, seed: int = SEED) -> Scene:
-    """Var(q·k) and Var(q·k/√d_k) over d_k: their law as lines, a sample with two standard errors as points."""
+    """Draw Var(q·k) and Var(q·k/√d_k) over d_k: their law as lines, a sample with two standard errors as points."""
     whole("dk", dk, LIMITS["dk"], 4)
     if isinstance(draws, bool) or not isinstance(draws, int) or not 10 <= draws <= 20_000:
         raise InputError(f"draws must be an integer from 10 to 20000, got {draws!r}")
@@ -49,14 +49,14 @@ def scene(dk: int = 512, draws: int = 200, seed: int = SEED) -> Scene:
 
 
 def sampled(d_k: int, draws: int, seed: int) -> tuple[float, float]:
-    """The variance of scores that are drawn, and its standard error: as ``derive scaling`` draws them."""
+    """Return the variance of a sample of scores, drawn as in ``derive scaling``, and its standard error."""
     return estimate(drawn_scores(d_k, 0.0, draws, np.random.default_rng(seed))[0], True)
 
 
 def _series(
     sizes: list[int], law: list[float], results: list[tuple[float, float]], words: tuple[str, str], scaled: bool
 ) -> Series:
-    """The law as the line, the sample as the marks."""
+    """Return the law as a line and the sample as marks."""
     notes = [f"d_k = {d}: {v:.5g} ± {_ERRORS * e:.2g}" for d, (v, e) in zip(sizes, results, strict=True)]
     return Series(
         [(float(d), v) for d, (v, _) in zip(sizes, results, strict=True)],

@@ -28,7 +28,7 @@ _LETTER = re.compile(r"(?<![a-z{_])(?:([A-Za-zωθ]′*)_(\w+)|([A-Z]′*)(?![a-
 
 @dataclass(frozen=True)
 class DrawnForm:
-    """An array as a rectangle: its name, its shape in words, its sides on the sheet, and whether it is of heads."""
+    """An array as a rectangle: its name, its shape in words, its sides, and whether it has heads."""
 
     words: str
     shape: str
@@ -38,7 +38,7 @@ class DrawnForm:
 
     @property
     def width(self) -> float:
-        """The width of the rectangle, or of the words below it."""
+        """The width of the rectangle or of the words below it, whichever is larger."""
         return max(self.sides[0], *(Label(0, 0, words, SMALL).width for words in (self.words, self.shape)))
 
 
@@ -65,7 +65,7 @@ def scene(source: str | PathLike[str] | None = None, **fields: object) -> Scene:
 
 
 def _read(step: Step) -> tuple[str, ...]:
-    """The arrays whose numbers the step reads: not those whose length alone it asks for."""
+    """Return the arrays whose numbers the step reads, without those of which it uses only a length."""
     result = {*"qkv", "q_rotated", "k_rotated", "q_normed", "k_normed", "k_r", "q_joined"}
     mark = Name("?")
     return tuple(
@@ -74,7 +74,7 @@ def _read(step: Step) -> tuple[str, ...]:
 
 
 def _inputs(spec: Attention) -> tuple[str, ...]:
-    """Tokens and what projects them, and what else the specification asks for."""
+    """Return the names of tokens, projections, and other inputs of the specification."""
     if spec.packed:
         weights: tuple[str, ...] = ("w_in",)
     elif spec.latent:
@@ -89,7 +89,7 @@ def _inputs(spec: Attention) -> tuple[str, ...]:
 def _forms(
     names: Iterable[str], spec: Attention, given: Sequence[str], sizes: Mapping[str, int] | None
 ) -> dict[str, DrawnForm]:
-    """The arrays, all at one scale."""
+    """Return the arrays as rectangles, all at one scale."""
     heads = {"h": spec.heads, "g": spec.key_heads} if sizes else {"h": 2, "g": min(spec.key_heads, 2), "p": 4}
     known = {**LENGTHS, "n": 3, "j": spec.heads, "p": spec.heads + 2 * spec.key_heads, **heads, **(sizes or {})}
     axes = {name: _axes(name, spec, given) for name in names}
@@ -101,7 +101,7 @@ def _forms(
 
 
 def _axes(name: str, spec: Attention, names: Sequence[str]) -> list[list[str]]:
-    """The axes of an array, each as its factors; tokens that attend to themselves are n."""
+    """Return the axes of an array, each as its factors; n for n_q and n_k in self-attention."""
     whole = shape(name, spec, names).replace("…", "").replace("(h?)", "").replace("?", "")
     alone = "x" in names and "y" not in names
     return [["n" if alone and f in ("n_q", "n_k") else f for f in axis.split("*")] for axis in whole.split()]
@@ -115,7 +115,7 @@ def _form(symbol: Node, words: Sequence[str], lengths: Sequence[int], unit: floa
 
 
 def _axis(factors: Sequence[str]) -> str:
-    """``h d_k``, each letter with its index."""
+    """Return ``h d_k``, each letter with its index."""
     result = []
     for factor in factors:
         base, _, index = factor.partition("_")
@@ -125,7 +125,7 @@ def _axis(factors: Sequence[str]) -> str:
 
 
 def _braced(node: Node) -> str:
-    """``{W_Q}`` for a letter with an index, the formula on one line for the rest."""
+    """Return ``{W_Q}`` for a letter with an index, and any other formula on one line."""
     if isinstance(node, Name):
         index = "".join(text(part) for part in node.sub)
         return f"{{{node.base}_{index}}}" if index else f"{{{node.base}}}"
@@ -133,7 +133,7 @@ def _braced(node: Node) -> str:
 
 
 def _row(drawn: Scene, step: Step, forms: Mapping[str, DrawnForm], y: float) -> float:
-    """The rectangles of a step from left to right, on as many lines as they need; what is below them is returned."""
+    """Draw the rectangles of a step from left to right, on as many lines as needed; return the height below them."""
     x = _LEFT
     line: list[tuple[float, DrawnForm, str]] = []
     for form, sign in (*((forms[name], "") for name in step.of), (forms[step.name], "→")):

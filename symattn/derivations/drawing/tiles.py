@@ -1,4 +1,4 @@
-"""``tiles``: keys come in tiles, and what was summed shrinks by e^(m − m′) where the maximum grows from m to m′."""
+"""``tiles``: keys come in tiles, and the sum so far shrinks by e^(m − m′) when the maximum grows from m to m′."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEFT, _RIGHT, _WIDE, _HIGH, _TEXT = 12.0, 474.0, 440.0, 24.0, 46.0
 
 
 def scene(source: str | PathLike[str] | None = None, query: int = 1, tile: int = 1, **fields: object) -> Scene:
-    """The keys of one query, ``tile`` of them at a time; by default those of ``derive online-softmax``."""
+    """Draw the keys of one query, ``tile`` of them at a time; by default those of ``derive online-softmax``."""
     scores, values, called = _given(source, query, fields)
     n = int(scores.shape[-1])
     if isinstance(tile, bool) or not isinstance(tile, int) or tile < 1 or -(-n // tile) > _MOST:
@@ -59,7 +59,7 @@ def scene(source: str | PathLike[str] | None = None, query: int = 1, tile: int =
 
 
 def _given(source: object, query: int, fields: dict[str, Any]) -> tuple[Any, Any, str]:
-    """Scores (1, n_k) and values (n_k, d_v), exact, and of which example they are. Raises InputError."""
+    """Return exact scores (1, n_k) and values (n_k, d_v), and the name of their example. Raises InputError."""
     if source is None:
         if fields or query != 1:
             raise InputError("fields and queries are those of an example; hint: name one, symattn draw tiles cross")
@@ -81,7 +81,7 @@ def _one(x: Any) -> Any:
 
 
 def _pieces(scores: Array, hi: int, state: SoftmaxState) -> list[float]:
-    """e^(s_j − m) of the keys so far."""
+    """Return e^(s_j − m) of the keys so far."""
     result = tile_state(scores[:, :hi], _identity(hi), state.maximum).accumulated
     return [float(x.to_float()) for x in result.tolist()[0]]
 
@@ -91,7 +91,7 @@ def _identity(n: int) -> Exact:
 
 
 def _between(drawn: Scene, before: SoftmaxState | None, state: SoftmaxState, unit: float, y: float) -> float:
-    """How the bar above shrinks as the maximum grows; where the next bar begins is returned."""
+    """Draw how the bar above shrinks as the maximum grows; return where the next bar begins."""
     if before is None or _one(before.normaliser).is_zero():
         return y
     xp = namespace_of(state.maximum)
@@ -108,7 +108,7 @@ def _between(drawn: Scene, before: SoftmaxState | None, state: SoftmaxState, uni
 
 
 def _state(drawn: Scene, scores: Array, tile: tuple[int, int], state: SoftmaxState, unit: float, y: float) -> str:
-    """The pieces of the keys so far, and m, ℓ and the output in words, which are returned."""
+    """Draw the pieces of the keys so far, and m, ℓ and the output in words; return these words."""
     lo, hi = tile
     _bar(drawn, [unit * x for x in _pieces(scores, hi, state)], lo, y)
     norm, result = _one(state.normaliser), [f"{{m}} = {words(formula(_one(state.maximum)))}"]
@@ -126,13 +126,13 @@ def _state(drawn: Scene, scores: Array, tile: tuple[int, int], state: SoftmaxSta
 
 
 def _equal(letter: str, x: object) -> str:
-    """The exact number, and its digits where they say more."""
+    """Return the exact number, with its digits unless they are the same."""
     exactly = words(formula(x))
     return f"{letter} = {exactly}" + ("" if exactly == digits(x) else f" ≈ {digits(x)}")
 
 
 def _bar(drawn: Scene, widths: Sequence[float], filled: int, y: float) -> None:
-    """Pieces side by side, those from the number ``filled`` on in the full colour, each named where it has room."""
+    """Draw pieces side by side, in full colour from the number ``filled`` on, each named if it has room."""
     x = _LEFT
     for j, width in enumerate(widths):
         if width > 0:
@@ -147,7 +147,7 @@ def _bar(drawn: Scene, widths: Sequence[float], filled: int, y: float) -> None:
 
 
 def _weights(drawn: Scene, scores: Array, state: SoftmaxState, y: float) -> float:
-    """The last bar again, divided by ℓ: the weights."""
+    """Draw the last bar again, divided by ℓ: the weights; return its foot."""
     small(drawn, _LEFT, y + 8, "divided by ℓ: the weights", "ink")
     parts = finish(tile_state(scores, _identity(int(scores.shape[-1])))).entries[0]
     _bar(drawn, [_WIDE * float(x.to_float()) for x in parts], 0, y + 20)

@@ -17,20 +17,20 @@ _LEFT, _GAP = 12.0, 3.0
 
 
 def walked(source: Any, fields: dict[str, Any] | None = None) -> Walk:
-    """The exact arrays of an example, a file or arrays by name."""
+    """Return the walk, with exact arrays, of an example, a file or arrays by name."""
     sheet = sheet_of(source)
     return Walk(with_fields(sheet, fields) if fields else sheet, "float32")
 
 
 def named(walk: Walk, letter: str, i: int) -> str:
-    """``{q_king}`` or ``{q_1}``: a query, key or value by its token where the sheet names tokens."""
+    """Return ``{q_king}`` or ``{q_1}``: a query, key or value by its token, if the sheet names tokens."""
     tokens = walk.sheet.tokens
     own = tokens and (letter in "qo" or "y" not in walk.sheet.inputs) and i < len(tokens)
     return f"{{{letter}_{tokens[i] if own else i + 1}}}"
 
 
 def scene(source: str | PathLike[str] = "cross", head: int = 1, **fields: object) -> Scene:
-    """The weights of an example: shade and bar are the weight, in each cell the fraction and its digits."""
+    """Draw the weights of an example by shade and bar, with the fraction and its digits in each cell."""
     walk = walked(source, fields)
     rows = of_head(walk.arrays["weights"], head).tolist()
     if max(len(rows), len(rows[0])) > _MOST:
@@ -57,7 +57,7 @@ def scene(source: str | PathLike[str] = "cross", head: int = 1, **fields: object
 
 
 def of_head(array: Any, head: int) -> Any:
-    """The matrix of one head, counted from 1. Raises InputError where there is no such head."""
+    """Return the matrix of one head, counted from 1. Raises InputError if there is no such head."""
     stacked = array.reshape(-1, *array.shape[-2:])
     if isinstance(head, bool) or not isinstance(head, int) or not 1 <= head <= stacked.shape[0]:
         raise InputError(f"head must be an integer from 1 to {stacked.shape[0]}, got {head!r}")
@@ -65,7 +65,7 @@ def of_head(array: Any, head: int) -> Any:
 
 
 def fits(entry: object, width: float) -> bool:
-    """Return whether the fraction and its digits are at most so wide."""
+    """Return whether the fraction and its digits fit the width."""
     result = fraction(entry)
     parts = (*((result,) if isinstance(result, str) else result), digits(entry))
     return all(Label(0, 0, part, SMALL).width <= width for part in parts)
@@ -84,7 +84,7 @@ def _cell(drawn: Scene, entry: Any, place: tuple[float, float, float, float], ex
 
 
 def stacked(drawn: Scene, x: float, y: float, found: tuple[str, str] | str) -> None:
-    """A fraction with its bar at the height ``y``."""
+    """Draw a fraction with its bar at the height ``y``."""
     if isinstance(found, str):
         small(drawn, x, y + 5, found, "ink", "middle")
         return

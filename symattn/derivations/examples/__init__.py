@@ -20,23 +20,23 @@ NAMES = (
 
 
 def names() -> dict[str, str]:
-    """Name → title, in the order in which a reader may take them."""
+    """Return the titles by name, in a good order for reading."""
     return {name: str(_data(name)["title"]) for name in NAMES}
 
 
 def find(word: str) -> str | None:
-    """The name of the example that ``word`` names, or None."""
+    """Return the name of the example that ``word`` names, or None."""
     return _words().get(word.lower().replace(" ", "-"))
 
 
 def load(name: str) -> Sheet:
-    """The example's sheet. Raises InputError, with a suggestion, where there is none of that name."""
+    """Return the example's sheet. Raises InputError, with a suggestion, if there is none of that name."""
     result = resolved(name)
     return from_text(_content(result), f"example {result}", result)
 
 
 def show(name: str) -> Document:
-    """The example as the sheet it is: a user copies it, edits it and walks through his own."""
+    """Return the example as a sheet that a user can copy and edit."""
     result = resolved(name)
     data = _data(result)
     words = [f"From {data['source']}."] if data.get("source") else []
@@ -60,7 +60,7 @@ def show(name: str) -> Document:
 
 
 def resolved(word: str) -> str:
-    """The name that ``word`` stands for. Raises InputError, with a suggestion."""
+    """Return the name that ``word`` stands for. Raises InputError, with a suggestion."""
     result = find(word)
     if result is None:
         suggestion = near(word.lower(), _words())

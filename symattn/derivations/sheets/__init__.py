@@ -1,1 +1,1 @@
-"""Sheets: a specification with its inputs, as a user or an example writes it, and how files of them are read."""
+"""Sheets: a specification with its inputs, as a user or an example writes it, and readers of sheet files."""

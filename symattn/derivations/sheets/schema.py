@@ -1,4 +1,4 @@
-"""The parts of a sheet that are no arrays: the fields of ``Attention``, and what a text printed."""
+"""The parts of a sheet other than arrays: the fields of ``Attention``, and the numbers that a text printed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Printed:
     """The numbers that a text printed, for comparison with exact ones.
 
     digits    array of the walk → the digits printed for it, ``"6.3379e-02"``
-    places    decimals to which the text rounded its weights before it went on, if it did
-    rounded   weights, weighted and output (what there is) as the text has them after that
+    places    decimals to which the text rounded its weights before it continued, if it did
+    rounded   weights, weighted and output (if present) in the text after that rounding
     """
 
     digits: dict[str, Any] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Printed:
 
 
 def words_of(data: dict[str, Any], key: str, where: str) -> str:
-    """A text of the sheet, "" where there is none."""
+    """Return a text of the sheet, or ""."""
     text = data.get(key, "")
     if not isinstance(text, str):
         raise InputError(f"{where}: {key} is a text")
@@ -44,22 +44,22 @@ def words_of(data: dict[str, Any], key: str, where: str) -> str:
 
 
 def attention_of(data: object, entries: dict[str, Entries], where: str) -> Attention:
-    """The specification; a mask, padding and such are seen from the inputs."""
+    """Return the specification; mask, padding and the like are inferred from the inputs."""
     if not isinstance(data, dict):
         raise InputError(f'{where}: "attention" is an object of fields, {{"causal": true}}')
     refuse_unknown(data, field_types(Attention), f"{where}: attention")
     if "scale" in data and data["scale"] is None:
         raise InputError(f'{where}: scale is null; hint: "none" for no scaling, "1/sqrt(d_k)", or leave it out')
-    seen = {name: value for name, value in _seen(entries).items() if name not in data}
+    inferred = {name: value for name, value in _seen(entries).items() if name not in data}
     if data.get("mask") and "mask" in entries and data["mask"] != _kind_of_mask(entries):
         kind = "truth values" if _kind_of_mask(entries) == "boolean" else "numbers"
         raise InputError(f"{where}: the mask is {data['mask']}, and its entries are {kind}")
-    spec: Attention = made_of(Attention, {**data, **seen}, where)
+    spec: Attention = made_of(Attention, {**data, **inferred}, where)
     return spec
 
 
 def _seen(entries: dict[str, Entries]) -> dict[str, Any]:
-    """The fields that inputs ask for by being there."""
+    """Return the fields that are implied by inputs."""
     result: dict[str, Any] = {}
     if "mask" in entries:
         result["mask"] = _kind_of_mask(entries)
@@ -70,7 +70,7 @@ def _seen(entries: dict[str, Entries]) -> dict[str, Any]:
 
 
 def overridden(attention: Attention, wishes: dict[str, Any]) -> Attention:
-    """The specification with other fields, each as it may stand in a sheet or as Python has it."""
+    """Return the specification with other fields, each as a sheet or as Python writes it."""
     fields = field_types(Attention)
     for name in wishes:
         if name not in fields:
@@ -95,7 +95,7 @@ def printed_of(data: object, where: str) -> Printed | None:
     for part, names in (("digits", _DIGITS), ("rounded", _ROUNDED)):
         refuse_unknown(data.get(part, {}), names, f"{place}.{part}")
     for name, entries in data.get("digits", {}).items():
-        array_of(name, entries, f"{place}.digits")  # only the shape is taken from it: the digits are kept
+        array_of(name, entries, f"{place}.digits")  # only a check of the shape: the digits are stored as text
         for digits in flat(entries):
             if not (isinstance(digits, str) and _DIGITS_PRINTED.fullmatch(digits)):
                 raise InputError(f"{place}.digits.{name} holds digits, such as 6.3e-02, not {short(str(digits))!r}")

@@ -1,4 +1,4 @@
-"""Sheets: what a walk starts from. A shipped example or a user's own file, JSON or npz, read without trusting it.
+"""Sheets, the inputs of walks: a shipped example or a user's own file, JSON or npz, read without trusting it.
 
     {"schema": 1, "title": "…", "attention": {"scale": "none"}, "inputs": {"x": [["1/3", 2], …], "w_q": …}}
     {"x": [["1/3", 2], …], "w_q": …, "scale": "none"}
@@ -50,7 +50,7 @@ _KEYS = ("schema", "title", "source", "notes", "aliases", "tokens", "attention",
 
 @dataclass(frozen=True)
 class Sheet:
-    """The inputs of a walk, exact, with what is told about them."""
+    """The exact inputs of a walk, with their descriptions."""
 
     name: str
     title: str
@@ -64,7 +64,7 @@ class Sheet:
 
 
 def read(path: str, name: str | None = None) -> Sheet:
-    """The sheet in a file. Raises InputError, in one line, for whatever is wrong with it."""
+    """Read the sheet in a file. Raises InputError, in one line, for anything wrong with it."""
     file = content(path, MOST_BYTES, ", which is more than a walk can show")
     if not file:
         raise InputError(f"{path} is empty")
@@ -74,12 +74,12 @@ def read(path: str, name: str | None = None) -> Sheet:
 
 
 def from_text(content: bytes, where: str, name: str) -> Sheet:
-    """The sheet that the JSON text says."""
+    """Read a sheet from JSON text."""
     return from_data(decoded(content, where), where, name)
 
 
 def from_data(data: Any, where: str, name: str, remarks: tuple[str, ...] = ()) -> Sheet:
-    """The sheet that nested lists and words say, as JSON has them, with ``remarks``. Raises InputError."""
+    """Read a sheet from decoded JSON, and add ``remarks``. Raises InputError."""
     if not isinstance(data, dict):
         kind = {list: "list", bool: "truth value", type(None): "null"}.get(type(data), "single value")
         raise InputError(f'{where}: a sheet is an object, {{"inputs": {{"x": …}}}}, not a {kind}')
@@ -115,7 +115,7 @@ def _check_names(data: Mapping[str, object], where: str) -> None:
 
 
 def _nested(data: Record) -> Record:
-    """A sheet in which arrays and fields stand at the top level, with both where they belong."""
+    """Return the sheet with arrays and fields moved from the top level to where they belong."""
     flat = {key: x for key, x in data.items() if key not in _KEYS}
     known_fields = field_types(Attention)
     arrays = {key: x for key, x in flat.items() if input_name(key) and (isinstance(x, list) or key not in known_fields)}
@@ -130,7 +130,7 @@ def _nested(data: Record) -> Record:
 
 
 def _attention(data: object, entries: Mapping[str, Entries], where: str) -> tuple[Attention, tuple[str, ...]]:
-    """The specification, and what a reader is to know of it: tokens alone are compared as they are."""
+    """Return the specification, and a remark if tokens without weights imply that scores are not scaled."""
     alone = "x" in entries and not any(name.startswith("w_") for name in entries)
     if alone and isinstance(data, dict) and not {"scale", "score"} & set(data):
         remark = "There are no weights: this is parameter-free attention, and its scores are not scaled."
@@ -148,7 +148,7 @@ def _inputs(data: Record, where: str) -> tuple[dict[str, Entries], bool]:
 def _entries(
     values: Mapping[str, object], shape: Callable[[Any], tuple[int, ...]], where: str
 ) -> tuple[dict[str, Entries], bool]:
-    """The arrays as exact numbers, once their sizes are small enough, and whether a decimal was typed."""
+    """Return the arrays as exact numbers, after a check of their sizes, and whether a decimal was typed."""
     from symattn.attention.codec.exact_arrays import array_of
 
     check_size({name: shape(array) for name, array in values.items()}, where)
@@ -160,12 +160,12 @@ def _entries(
 
 
 def _count(entries: object) -> int:
-    """How many numbers there are in nested lists, whether their rows are of one length or not."""
+    """Return how many numbers nested lists contain, ragged or not."""
     return sum(map(_count, entries)) if isinstance(entries, list) else 1
 
 
 def check_size(shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
-    """At most ``MOST_SCORES`` scores, and as many entries in every array. Raises InputError."""
+    """Raise InputError for more than ``MOST_SCORES`` scores, or entries of an array."""
     for name, shape in shapes.items():
         size = prod(shape)
         if size > MOST_SCORES:
@@ -212,9 +212,9 @@ _TOKENS = ("n_q", "n_k")
 
 
 def truncated(sheet: Sheet, tokens: int) -> Sheet:
-    """The sheet with the first tokens of each of its sequences alone; what a text printed does not hold for it.
+    """Return the sheet with only the first tokens of each sequence, and without printed numbers.
 
-    Raises InputError for no whole number of tokens, or more than there are.
+    Raises InputError unless ``tokens`` is an integer from 1 to the number of tokens.
     """
     longest = max(
         n
@@ -229,7 +229,7 @@ def truncated(sheet: Sheet, tokens: int) -> Sheet:
 
 
 def _axes(name: str, entries: object) -> list[str]:
-    """The letter of each axis, counted from the last."""
+    """Return the letter of each axis, aligned at the last."""
     letters = [letter.strip("[]()?") for letter in ARRAYS[name].shape.split()]
     depth = len(shape_of(entries))
     return ["…"] * (depth - len(letters)) + letters[-depth:]
@@ -247,9 +247,9 @@ NAME = "the arrays"
 
 
 def sheet_of(data: Mapping[str, object]) -> Sheet:
-    """The sheet of ``{"x": …, "w_q": …}``, or of a whole sheet as JSON has it. Raises InputError.
+    """Read a sheet from ``{"x": …, "w_q": …}``, or from a whole sheet as in JSON. Raises InputError.
 
-    Numbers in lists are taken as they are typed: 0.1 is 1/10. Floats of an array are taken at their binary value.
+    Numbers in lists count as typed: 0.1 is 1/10. Floats of an array count at their binary value.
     """
     binary: list[bool] = []
     read = {str(key): _read(value, f"{NAME}: {key}", binary) for key, value in data.items()}
@@ -257,7 +257,7 @@ def sheet_of(data: Mapping[str, object]) -> Sheet:
 
 
 def _read(value: object, place: str, binary: list[bool]) -> Any:
-    """Return the value as JSON has it."""
+    """Return the value in the types of JSON."""
     if isinstance(value, Mapping):
         return {str(key): _read(x, f"{place}: {key}", binary) for key, x in value.items()}
     if isinstance(value, list | tuple):

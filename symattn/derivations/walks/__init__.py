@@ -1,4 +1,4 @@
-"""``walk``: an example of attention step by step, every number exact beside its decimal and what floats give."""
+"""``walk``: an example of attention step by step, with every number exact, as a decimal, and as floats compute it."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def walk(
 
     Arrays are nested lists of numbers or arrays of NumPy or PyTorch: x (y, w_q, w_k, w_v, …), or q, k, v. Tokens alone,
     ``walk({"x": …})``, are parameter-free attention, which does not scale its scores unless ``scale`` says so.
-    ``step`` shows one of the steps alone, ``why`` adds reasons, ``query`` follows another query than the first,
-    ``all`` shows every query; ``tokens`` keeps the first tokens of every sequence alone; ``dtype`` is the floating
-    format beside the exact numbers; ``rounding`` (exact, nearest, sum) shows what weights rounded to one decimal give.
-    ``blank`` (``[5, 6]`` or ``"5,6"``) leaves these steps empty for a pupil, and ``answers`` adds them at the end;
-    ``seed`` draws other numbers: small, whole, with scores that stay readable.
+    ``step`` shows only this step, ``why`` adds reasons, ``query`` follows another query than the first, ``all`` shows
+    every query; ``tokens`` keeps only the first tokens of every sequence; ``dtype`` is the floating format to compare
+    with; ``rounding`` (exact, nearest, sum) shows the results of weights rounded to one decimal. ``blank`` (``[5, 6]``
+    or ``"5,6"``) leaves these steps empty for a pupil, and ``answers`` adds them at the end; ``seed`` draws other
+    numbers: small whole ones with readable scores.
     ``fields`` replace those of the sheet's ``Attention``.
     Raises InputError for bad input of any kind.
 
@@ -112,7 +112,7 @@ def _made(
     query: int | None,
     rounding: str | None,
 ) -> Walk:
-    """The walk through a sheet, with other fields, its first tokens alone, or other numbers."""
+    """Return the walk through a sheet, with other fields, only its first tokens, or other numbers."""
     sheet = with_fields(sheet, fields) if fields else sheet
     sheet = sheet if tokens is None else truncated(sheet, tokens)
     sheet = sheet if seed is None else blanks.kind(sheet, seed)
@@ -122,7 +122,7 @@ def _made(
 
 
 def sheet_of(source: str | PathLike[str] | Mapping[str, object]) -> Sheet:
-    """The sheet of an example, by name or alias, of a file, or of arrays by name."""
+    """Return the sheet of an example, by name or alias, of a file, or of arrays by name."""
     if isinstance(source, Mapping):
         return sheets.sheet_of(source)
     if not isinstance(source, (str, os.PathLike)):
@@ -141,14 +141,14 @@ def sheet_of(source: str | PathLike[str] | Mapping[str, object]) -> Sheet:
 
 
 def with_fields(sheet: Sheet, fields: dict[str, Any]) -> Sheet:
-    """The sheet with other fields; what a text printed does not hold for another attention."""
+    """Return the sheet with other fields; printed numbers are dropped if they change the attention."""
     attention = overridden(sheet.attention, fields)
     same = replace(attention, stabilised=sheet.attention.stabilised) == sheet.attention
     return replace(sheet, attention=attention, printed=sheet.printed if same else None)
 
 
 def _check_fields(fields: Iterable[str]) -> None:
-    """Raise InputError for arrays that are given beside the source, as in ``walk(x=…)``, and for unknown fields."""
+    """Raise InputError for arrays passed as keywords, as in ``walk(x=…)``, and for unknown fields."""
     arrays = [name for name in fields if name in ARRAYS and name not in descriptions()]
     if arrays:
         inner = ", ".join(f"{name!r}: …" for name in arrays)
@@ -175,7 +175,7 @@ def _check_numbers(made: Walk, step: int | None, query: int | None) -> None:
 
 
 def _empty(made: Walk, blank: Sequence[int] | str | None, answers: bool, step: int | None) -> tuple[int, ...]:
-    """The steps that are left empty. Raises InputError where they do not go with the other wishes."""
+    """Return the steps that are left empty. Raises InputError if they contradict other options."""
     if blank is None:
         if answers:
             raise InputError("answers belong to steps that are left empty; hint: --blank 5,6 --answers")
@@ -194,7 +194,7 @@ def _answers(made: Walk, every: bool, empty: tuple[int, ...]) -> Iterator[Block]
 
 
 def _intro(made: Walk) -> Iterator[Block]:
-    """Where the example is from, and what is particular about it."""
+    """Yield the source of the example, its notes and its particulars."""
     if made.sheet.source:
         yield Paragraph((f"From {made.sheet.source}.",))
     yield from (Paragraph((text,)) for text in made.sheet.notes)
@@ -224,7 +224,7 @@ def _step_alone(made: Walk, step: int, why: bool, every: bool) -> Iterator[Block
 
 
 def _accuracy(made: Walk) -> Iterator[Block]:
-    """The largest error of each array in the floating format, where it has any."""
+    """Yield a table of the largest error of each array that is not exact in the floating format."""
     names = [n for n in made.pipeline if not made.is_right(n)]
     if not names:
         yield Paragraph((f"{made.dtype} gives every one of these numbers exactly.",))
@@ -251,7 +251,7 @@ def _subtitle(made: Walk) -> Text:
 
 
 def _sizes(sizes: Mapping[str, int]) -> Text:
-    """``n = 3, d_model = 4``, with formulas for letters."""
+    """Return ``n = 3, d_model = 4``, with letters as formulas."""
     parts: list[Any] = []
     for letter, n in sizes.items():
         parts += [", ", equals(SIZES.get("g" if letter == "h_kv" else letter, Name(letter)), n)]
@@ -270,7 +270,7 @@ def _particulars(made: Walk) -> Iterator[Block]:
 
 
 def _field(name: str, value: object) -> str:
-    """``window 4``, ``position: rotary, triples 3 4 5``."""
+    """Return a field in words: ``window 4``, ``position: rotary, triples 3 4 5``."""
     words = name.replace("_", " ")
     if value is True:
         return words

@@ -1,4 +1,4 @@
-"""Sheets for a class: steps of a walk left empty, and numbers drawn that stay kind."""
+"""Exercise sheets: steps of a walk left empty, and random numbers that are easy to compute with."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from symattn.document.notation import Relation, Words
 
 _PLACE = Words("____")
 _TRIES = 2000
-_LARGEST = 12  # of the differences of scores: e^12 is still read, and no weight is beyond 10^-5
+_LARGEST = 12  # the largest difference of scores: e^12 is still readable
 _DRAWN = ("x", "y", "q", "k", "v")
 _WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
 
 
 def steps(wanted: Sequence[int] | str | int, last: int) -> tuple[int, ...]:
-    """The numbers of steps, as a list or as ``5,6``. Raises InputError for one that is not there."""
+    """Return the numbers of steps, given as a list or as ``5,6``. Raises InputError for a step that does not exist."""
     parts = wanted.split(",") if isinstance(wanted, str) else [wanted] if isinstance(wanted, int) else wanted
     try:
         results = tuple(sorted({int(part) for part in parts}))
@@ -38,7 +38,7 @@ def steps(wanted: Sequence[int] | str | int, last: int) -> tuple[int, ...]:
 
 
 def emptied(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The blocks of a step without its numbers: a place for each entry, and the left sides of what is worked out."""
+    """Yield the blocks of a step without its numbers: a blank for each entry, and left sides of equations."""
     for block in blocks:
         if isinstance(block, Values):
             yield replace(block, exact=_places(block.exact), decimal=_places(block.exact), others={}, evidence=None)
@@ -50,15 +50,15 @@ def emptied(blocks: Iterable[Block]) -> Iterator[Block]:
 
 
 def kept(record: Record, empty: tuple[int, ...]) -> Record:
-    """The JSON form of a walk without the arrays of these steps, and without what is made of them."""
+    """Return the JSON form of a walk without the arrays of these steps, and without values derived from them."""
     steps_ = [entry for entry in record["steps"] if entry["step"] not in empty]
     return {name: x for name, x in record.items() if name not in ("roundings", "printed")} | {"steps": steps_}
 
 
 def kind(sheet: Sheet, seed: int) -> Sheet:
-    """The sheet with small whole numbers in place of its own, so that scores differ by at most 12 and not all agree.
+    """Return the sheet with small random integers, such that scores of a row differ, by at most 12.
 
-    Raises InputError for a seed that is no whole number from 0 on, and where such numbers are not found.
+    Raises InputError for a seed that is not an integer from 0 on, and if no such numbers are found.
     """
     whole("seed", seed, LIMITS["seed"], 0)
     rng = np.random.default_rng(seed)
@@ -70,7 +70,7 @@ def kind(sheet: Sheet, seed: int) -> Sheet:
 
 
 def _drawn(rng: np.random.Generator, name: str, given: object) -> Any:
-    """Tokens from 0 to 2, weights 0 and 1, each with a few −1; other arrays as they are."""
+    """Draw tokens from 0 to 2 and weights from 0 and 1, each with a few −1; return other arrays unchanged."""
     if name not in (*_DRAWN, *_WEIGHTS):
         return given
     numbers = (0, 0, 1, 1, -1) if name in _WEIGHTS else (0, 1, 1, 2, -1)

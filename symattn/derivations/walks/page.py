@@ -1,4 +1,4 @@
-"""A walk as a page shows it: all queries, each array with where its entries come from, weights as a heat map."""
+"""A walk as an HTML page: all queries, each array with the origins of its entries, weights as a heat map."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EACH = ("scaled", "capped", "biased", "masked", "dropped")
 
 
 def page(walk: Walk, why: bool, every: bool, before: Blocks, after: Blocks) -> Blocks:
-    """The blocks of the page, from what stands before the first step to what stands after the last."""
+    """Return the blocks of the page: ``before``, the steps, and ``after``."""
     result = list(before)
     for number, title in titles(walk).items():
         lede, formula, rest = _lede(walk, number)
@@ -47,7 +47,7 @@ def page(walk: Walk, why: bool, every: bool, before: Blocks, after: Blocks) -> B
 
 
 def _lede(walk: Walk, number: int) -> tuple[Text, Node | None, str]:
-    """The first reason of a step: its first sentence, its formula, and what is a remark in the margin."""
+    """Split the first reason of a step into its first sentence, its formula, and the rest for the margin."""
     first = next(iter(reasons(walk, number)), None)
     parts = list(first.text) if first else []
     for i, part in enumerate(parts):
@@ -60,7 +60,7 @@ def _lede(walk: Walk, number: int) -> tuple[Text, Node | None, str]:
 
 
 def _step(walk: Walk, number: int, every: bool) -> Iterator[Block]:
-    """Yield the contents of the step, after the arrays that it is made of."""
+    """Yield the contents of the step, after the arrays from which it is computed."""
     i, weights = first_query(walk), walk.arrays["weights"]
     whole = bool(weights.ndim == 2 and weights.size <= _MOST)  # a page has room for every entry
     if number == 8 and whole and walk.queries > 1:
@@ -78,7 +78,7 @@ def _step(walk: Walk, number: int, every: bool) -> Iterator[Block]:
 
 
 def _before(walk: Walk, number: int, shown: list[Block]) -> Iterator[Values]:
-    """The arrays that a step starts from, unless it shows them itself."""
+    """Yield the arrays from which a step is computed, unless it shows them itself."""
     i, there = first_query(walk), {block.name for block in shown if isinstance(block, Values)}
     queries, keys = walk.pipeline["scores"].of[:2]
     weights, values = walk.mixing.of[:2]
@@ -92,7 +92,7 @@ def _before(walk: Walk, number: int, shown: list[Block]) -> Iterator[Values]:
 
 
 def _of_weights(walk: Walk) -> str:
-    """The array whose softmax the weights are; scores that are not scaled have one name."""
+    """Return the array whose softmax the weights are: "scores" if they are not scaled."""
     name = walk.pipeline["weights"].of[0]
     return "scores" if name == "scaled" and walk.sheet.attention.scale == 1 else name
 
@@ -103,7 +103,7 @@ def _products(walk: Walk, i: int) -> Node:
 
 
 def _every_query(walk: Walk) -> Iterator[Block]:
-    """All rows at once: scores, weights, outputs, and what they differ from in the text."""
+    """Yield scores, weights and outputs of all queries, and their differences from the text's."""
     names = ["scores", *(n for n in arrays_of(walk, 4) if n != "scores"), walk.mixing.name]
     for array in names:
         if array == "scaled" and walk.sheet.attention.scale == 1:
@@ -115,7 +115,7 @@ def _every_query(walk: Walk) -> Iterator[Block]:
 
 
 def _heat(walk: Walk, queries: Iterable[int]) -> Heat:
-    """Weights of these queries on all keys."""
+    """Return a heat map of the weights of these queries on all keys."""
     index = [i - 1 for i in queries]
     queries_of, keys = walk.pipeline["scores"].of[:2]
     part = walk.values("weights", (index, slice(None)), evidence=weights_known(walk))
@@ -132,7 +132,7 @@ def _heat(walk: Walk, queries: Iterable[int]) -> Heat:
 
 
 def _differences(walk: Walk, queries: Iterable[int]) -> Table:
-    """Exact minus what the text, or another rounding, has, entry by entry."""
+    """Return a table of exact minus printed (or rounded) outputs, entry by entry."""
     results = rounded_of(walk)
     assert results is not None
     label, name = "printed" if results[0] == "printed" else "rounded", walk.mixing.name
@@ -149,7 +149,7 @@ def _differences(walk: Walk, queries: Iterable[int]) -> Table:
 
 # -- origins -----------------------------------------------------------------------------------------------------------
 def _placed(walk: Walk, block: Values) -> Values:
-    """The array with the places of its entries, and the factors of a product."""
+    """Return the block with the origins of its entries, and the factors of a product."""
     if block.name not in walk.arrays:
         return block
     places, i = places_of(walk.arrays[block.name].shape), first_query(walk)
@@ -184,7 +184,7 @@ def _letters(name: Callable[[Any], Node], places: object) -> Any:
 
 
 def rule(walk: Walk, array: str) -> tuple[str, ...]:
-    """Name the rule and the arrays that make the entries, where that is one of ``Origin``'s and is checked."""
+    """Return a rule of ``Origin`` and the arrays from which the entries are computed; () if no rule is checked."""
     step, spec = walk.mixing if array == "weighted" else walk.pipeline.get(array), walk.sheet.attention
     known = walk.evidence(array)
     if step is None or known is None or known.grade is not Grade.CHECKED:

@@ -1,6 +1,6 @@
-"""A text's printed numbers beside the exact ones: are its digits right, and which rounding did it use?
+"""Compare a text's printed numbers with the exact ones: are its digits right, and which rounding did it use?
 
-Nothing of this is typed: every sentence follows from comparing numbers.
+Every sentence follows from comparing numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CALLED = {
 
 @dataclass(frozen=True)
 class RoundedPrint:
-    """The rest of a walk with rounded weights: nested lists of exact numbers."""
+    """The last arrays of a walk with rounded weights, as nested lists of exact numbers."""
 
     weights: Any
     weighted: Any
@@ -41,12 +41,12 @@ class RoundedPrint:
 
 
 def places(walk: Walk) -> int:
-    """Decimals to which weights are rounded: those of the text, else one."""
+    """Return the decimals to which weights are rounded: those of the text, else one."""
     return walk.sheet.printed.places if walk.sheet.printed else 1
 
 
 def with_rounding(walk: Walk, how: str) -> RoundedPrint:
-    """The walk's weights rounded as ``how`` says, the weighted values and outputs that follow."""
+    """Return the walk's weights rounded as ``how`` says, with the weighted values and outputs that follow."""
     weights = rounded(walk.arrays[walk.mixing.of[0]].tolist(), how, places(walk))
     products = weighted(objects(weights), walk.arrays[walk.mixing.of[1]])
     sums = np.add.reduce(products, axis=-2)
@@ -54,13 +54,13 @@ def with_rounding(walk: Walk, how: str) -> RoundedPrint:
 
 
 def difference(walk: Walk, name: str, entries: object) -> Any:
-    """Exact minus the given entries, as nested lists."""
+    """Return exact minus given entries, as nested lists."""
     result = walk.arrays[walk.mixing.name if name == "output" else name]
     return np.subtract(result, objects(entries)).tolist()
 
 
 def reproduced_by(walk: Walk) -> list[str]:
-    """The roundings that give exactly the weights that the text went on with."""
+    """Return the roundings that reproduce exactly the weights with which the text continued."""
     printed = walk.sheet.printed
     if printed is None or "weights" not in printed.rounded:
         return []
@@ -68,7 +68,7 @@ def reproduced_by(walk: Walk) -> list[str]:
 
 
 def follows(walk: Walk) -> bool:
-    """Return whether the text's further arrays are exactly what its rounded weights give."""
+    """Return whether the text's further arrays follow exactly from its rounded weights."""
     assert walk.sheet.printed is not None
     given = walk.sheet.printed.rounded
     products = weighted(objects(given["weights"]), walk.arrays[walk.mixing.of[1]])
@@ -96,7 +96,7 @@ def digits_right(exact: object, printed: str) -> bool:
 
 
 def digits_sentence(walk: Walk) -> Iterator[Text]:
-    """Return whether the digits that the text prints are right, one sentence an array."""
+    """Yield for each array a sentence that says whether the text's digits are right."""
     for name, entries in walk.sheet.printed.digits.items() if walk.sheet.printed else []:
         pairs = list(zip(flat(walk.arrays[name].tolist()), flat(entries), strict=True))
         wrong = [(exact, shown) for exact, shown in pairs if not digits_right(exact, shown)]
@@ -109,7 +109,7 @@ def digits_sentence(walk: Walk) -> Iterator[Text]:
 
 
 def rounding_sentence(walk: Walk) -> Iterator[Text]:
-    """Which rounding of the weights the text used, and what the nearest one would have given."""
+    """Yield sentences on how the text rounded the weights, and on the result of rounding to nearest."""
     printed = walk.sheet.printed
     if printed is None or "weights" not in printed.rounded:
         return
@@ -145,7 +145,7 @@ def _equal(xs: object, ys: object) -> bool:
 
 
 def objects(entries: object) -> Any:
-    """Nested lists as a NumPy array of objects."""
+    """Return nested lists as a NumPy array of objects."""
     out = np.empty(shape_of(entries), dtype=object)
     out.reshape(-1)[:] = flat(entries)
     return out
@@ -156,7 +156,7 @@ ROUNDINGS = ("exact", "nearest", "sum")
 
 
 def floor(x: Any) -> int:
-    """⌊x⌋: from a ball, and by an exact comparison where the ball holds a whole number."""
+    """Return ⌊x⌋, from a ball, or by an exact comparison if the ball contains an integer."""
     rational = x.rational()
     if rational is not None:
         return int(rational // 1)
@@ -168,7 +168,7 @@ def floor(x: Any) -> int:
 
 
 def nearest(x: Array, places: int) -> Quotient:
-    """x to the nearest multiple of 10^−places; halfway, to the even one."""
+    """Round x to the nearest multiple of 10^−places, ties to even."""
     unit = Fraction(1, 10**places)
     scaled = x * 10**places
     rational = scaled.rational()
@@ -177,10 +177,10 @@ def nearest(x: Array, places: int) -> Quotient:
 
 
 def keeping_sum(row: Sequence[Any], places: int) -> list[Quotient]:
-    """The row in multiples of 10^−places with the sum of the row, by largest remainders.
+    """Round the row to multiples of 10^−places without changing its sum, by largest remainders.
 
-    Every entry is rounded down; what is missing from the sum (a multiple of 10^−places, or InputError) goes, a unit
-    each, to the entries with the largest remainders, the earlier one where they are equal.
+    Every entry is rounded down; the difference from the sum is given, one unit each, to the entries with the largest
+    remainders, earlier ones first among equals. Raises InputError if the sum is no multiple of 10^−places.
     Source: Balinski, Young, Fair Representation (1982), the method of Hamilton.
     """
     if any(isinstance(x, Enclosed) for x in row):
@@ -198,7 +198,7 @@ def keeping_sum(row: Sequence[Any], places: int) -> list[Quotient]:
 
 
 def _largest(xs: Sequence[Any], count: int) -> list[int]:
-    """The places of the ``count`` largest, earlier ones first among equals."""
+    """Return the places of the ``count`` largest entries, earlier ones first among equals."""
     left = list(range(len(xs)))
     taken = []
     for _ in range(count):
@@ -212,7 +212,7 @@ def _largest(xs: Sequence[Any], count: int) -> list[int]:
 
 
 def rounded(weights: Any, how: str, places: int) -> Any:
-    """Nested rows of weights rounded as ``how`` says; a row that is undefined stays as it is."""
+    """Return nested rows of weights rounded as ``how`` says; an undefined row stays unchanged."""
     if weights and isinstance(weights[0], (list, tuple)):
         return [rounded(row, how, places) for row in weights]
     if how == "exact" or not all(map(is_number, flat(weights))):

@@ -1,4 +1,4 @@
-"""The JSON form of a walk: every array whole, exact as strings that ``sympy.sympify`` reads."""
+"""The JSON form of a walk: every array in full, exact numbers as strings that ``sympy.sympify`` reads."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MOST_WEIGHTED = 4096
 
 
 def record(walk: Walk, step: int | None) -> Record:
-    """The keys that a walk adds; ``step`` alone, or all."""
+    """Return the keys that a walk adds to the record, for one ``step`` or for all."""
     numbers = [step] if step else list(titles(walk))
-    numbers = [4, 5, 6, 7] if numbers == [8] else numbers  # the others go through the same arrays
+    numbers = [4, 5, 6, 7] if numbers == [8] else numbers  # other queries have the same arrays
     result: Record = {
         "sizes": walk.sizes,
         "attention": written(walk.sheet.attention),
@@ -45,7 +45,7 @@ def record(walk: Walk, step: int | None) -> Record:
 
 
 def too_many(walk: Walk) -> bool:
-    """Return whether there are more weighted values than anybody wants to read."""
+    """Return whether there are too many weighted values to include."""
     return bool(walk.arrays["weighted"].size > MOST_WEIGHTED)
 
 
@@ -72,7 +72,7 @@ def _step(walk: Walk, name: str, number: int) -> Record:
 
 
 def _roundings(walk: Walk) -> Iterator[tuple[str, Record]]:
-    """Every rounding that the weights have: not all have one that keeps their sum."""
+    """Yield every rounding that is possible; one that keeps the sum may not be."""
     for how in ROUNDINGS[1:]:
         try:
             yield how, _rounding(walk, how)

@@ -1,14 +1,14 @@
-"""A walk's arrays: the trace in exact numbers, the same trace in a floating format, and how far the two are apart.
+"""Compute a walk's arrays: exactly, in a floating format, and the errors of the latter.
 
 The error of a computed entry c is |c − x| / ulp(x), x the exact entry and ulp(x) the spacing of the format's numbers at
-x: max(2^(⌊log₂|x|⌋ − m), smallest subnormal number) with m stored bits. It is 0 only where c = x, which is decided
-exactly; else it comes from a ball around c − x with 64 correct bits, or is the bound that a ball with c in it gives.
+x: max(2^(⌊log₂|x|⌋ − m), smallest subnormal number) with m stored bits. It is 0 only if c = x, which is decided
+exactly; otherwise it comes from a ball around c − x with 64 correct bits, or is the upper bound by a ball around x.
 
-The trace is exact as long as it can be, and goes on in balls from where it cannot. Each step is the one definition: on
-``exact`` arrays, unless one of its inputs is known by balls alone or the kind refuses, because tanh, a second layer of
-exponentials or a root of a sum is no element of the decided field; then on ``ball`` arrays, at a precision at which
-every comparison is decided and enough digits are proven. So are sums of quotients whose denominators are all different,
-where there are many: their common denominator would fill pages.
+The trace is exact as far as possible, and continues in balls. Each step is run by its one definition: on ``exact``
+arrays, unless one of its inputs is known only by balls or the kind refuses, because tanh, nested exponentials or a root
+of a sum leave the decidable field; then on ``ball`` arrays, at a precision at which every comparison is decided and
+enough digits are proven. Large sums of quotients with different denominators run on balls too: their common denominator
+would fill pages.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from symattn.derivations.printed_elements import is_number, nested
 from symattn.document.errors import InputError, Refused, Undecided, near
 
 Arrays = dict[str, Any]
-TINY = 1e-300  # an error that is not 0 and not larger than this
+TINY = 1e-300  # stands for any error between 0 and this
 _BITS = 64
 _PRECISIONS = (192, 384, 1536, 4096)
 
 
 def weighted(a: Array, v: Array) -> Any:
-    """a_ij v_j for every query i and key j. Shapes: a (…, n_q, n_k), v (…, n_k, d_v) → (…, n_q, n_k, d_v)."""
+    """Return a_ij v_j for all queries i and keys j. Shapes: a (…, n_q, n_k), v (…, n_k, d_v) → (…, n_q, n_k, d_v)."""
     return a[..., :, :, None] * v[..., None, :, :]
 
 
 def exact(attention: Attention, inputs: Mapping[str, object]) -> Arrays:
-    """Every named array of the walk, as NumPy arrays of exact elements, or of ``Enclosed`` ones from where balls are
+    """Return every named array of the walk as a NumPy array of exact elements, or of ``Enclosed`` ones where balls are
     needed."""
     lifted = {name: _plain(x) if _is_plain(x) else Exact.lift(x) for name, x in inputs.items()}
     return _ordered(attention, inputs, trace(attention, lifted))
@@ -68,7 +68,7 @@ def floating(attention: Attention, inputs: Mapping[str, object], dtype: str) -> 
 
 @dataclass(frozen=True)
 class WalkFormat:
-    """The numbers of a floating format: stored bits, smallest and largest positive number."""
+    """A floating format: stored bits, smallest and largest positive number."""
 
     bits: int
     smallest: Fraction
@@ -76,7 +76,7 @@ class WalkFormat:
 
     @staticmethod
     def of(dtype: str) -> WalkFormat:
-        """The format called ``dtype``."""
+        """Return the format called ``dtype``."""
         import ml_dtypes
 
         info = ml_dtypes.finfo(kind(dtype).dtype)
@@ -84,12 +84,12 @@ class WalkFormat:
         return WalkFormat(int(info.nmant), smallest, largest)
 
     def ulp(self, x: Quotient) -> Fraction:
-        """The spacing of the format's numbers at x; where a ball spans two spacings, the smaller one."""
+        """Return the spacing of the format's numbers at x; the smaller one if a ball spans two spacings."""
         lowest = -self.smallest.denominator.bit_length() + 1
         return self.smallest if x.is_zero() else Fraction(2) ** max(binade(x) - self.bits, lowest)
 
     def error(self, x: Any, computed: float) -> float | None:
-        """|computed − x| in ulp(x); None where one of them is no number."""
+        """Return |computed − x| in ulp(x); None if one of them is not a number."""
         if not is_number(x):
             return 0.0 if isinstance(x, Forbidden) and computed == -np.inf else None
         if not np.isfinite(computed) or (isinstance(x, Enclosed) and x.ball.contains(0)):
@@ -101,8 +101,7 @@ class WalkFormat:
 
 
 def _distance(x: Quotient | Enclosed, c: Fraction, ulp: Fraction) -> float:
-    """|c − x| / ulp for an x that is irrational or known by a ball, so never 0; at most ``TINY`` where the two are that
-    near."""
+    """Return |c − x| / ulp for an x that is irrational or known by a ball, so not 0; ``TINY`` if it is smaller."""
     for bits in _PRECISIONS:
         ball = x.arb(bits)
         with flint.ctx.workprec(bits):
@@ -113,7 +112,7 @@ def _distance(x: Quotient | Enclosed, c: Fraction, ulp: Fraction) -> float:
 
 
 def binade(x: Quotient | Enclosed) -> int:
-    """⌊log₂|x|⌋ for x ≠ 0: from a ball, and by an exact comparison where the ball holds a power of two."""
+    """Return ⌊log₂|x|⌋ for x ≠ 0, from a ball, or by an exact comparison if the ball contains a power of two."""
     r = x.rational()
     if r is not None:
         r = abs(r)
@@ -128,7 +127,7 @@ def binade(x: Quotient | Enclosed) -> int:
 
 
 def errors(exact_: np.ndarray, computed: np.ndarray, dtype: str) -> np.ndarray:
-    """The errors of an array in ulp, as a NumPy array of objects, None where there is no error to speak of."""
+    """Return the errors of an array in ulp, as a NumPy array of objects; None for an entry without one."""
     format_ = WalkFormat.of(dtype)
     out = np.empty(exact_.shape, dtype=object)
     for index in np.ndindex(exact_.shape):
@@ -142,12 +141,12 @@ def _binade(x: flint.arb) -> int:
 
 
 def mixing(steps: Iterable[Step]) -> Step:
-    """The step that makes the sums of values: of weights and values as they are by then."""
+    """Return the step that sums the values, weighted by the final weights."""
     return next(step for step in steps if step.name in ("attended_latents", "attended", "output"))
 
 
 def _ordered(attention: Attention, inputs: Iterable[str], trace: Arrays) -> Arrays:
-    """The trace with the weighted values put before their sum."""
+    """Return the trace with the weighted values inserted before their sum."""
     last = mixing(attention.pipeline(inputs))
     out: Arrays = {}
     for name, array in trace.items():
@@ -158,7 +157,7 @@ def _ordered(attention: Attention, inputs: Iterable[str], trace: Arrays) -> Arra
 
 
 def _is_plain(x: object) -> bool:
-    """Truth values, or whole numbers that say which: they are no numbers to compute with."""
+    """Return whether the entries are truth values or integer labels, which are not computed with."""
     return isinstance(flat(x)[0], int)
 
 
@@ -167,21 +166,21 @@ def _plain(x: Any) -> Array:
 
 
 def _lifted(format_: Any, x: object) -> Any:
-    """Rounded to the format; −∞ of an additive mask stays −∞."""
+    """Return the entries rounded to the format; −∞ of an additive mask stays −∞."""
     plain = np.asarray(nested(lambda e: -np.inf if isinstance(e, Forbidden) else e.to_float(), x), dtype=np.float64)
     if np.isneginf(plain).any():
         return format_.literal(plain) if hasattr(format_, "literal") else plain.astype(format_.dtype)
     return format_.lift(plain)
 
 
-# -- exact as long as it can be ----------------------------------------------------------------------------------------
+# -- exact as far as possible ------------------------------------------------------------------------------------------
 _BALLS = (256, 512, 1024, 2048, 4096)
-_TERMS = 300  # of a denominator
-_DIGITS = 40  # that every ball should prove
+_TERMS = 300  # the most terms of a denominator
+_DIGITS = 40  # digits that every ball should prove
 
 
 def trace(spec: Attention, inputs: Mapping[str, object]) -> Arrays:
-    """Every named array as a NumPy array of exact numbers, or of ``Enclosed`` ones. Raises what the definition does."""
+    """Return every named array as a NumPy array of exact or ``Enclosed`` numbers. Raises what the definition raises."""
     check_inputs(spec, dict(inputs))
     doubt: Undecided | None = None
     best: Arrays | None = None
@@ -199,7 +198,7 @@ def trace(spec: Attention, inputs: Mapping[str, object]) -> Arrays:
 
 
 def _at(spec: Attention, inputs: Mapping[str, object], bits: int) -> tuple[Arrays, bool]:
-    """The arrays at one precision, and whether every ball is sharp."""
+    """Return the arrays at one precision, and whether every ball proves enough digits."""
     run = _Run(dict(inputs), bits)
     for step in spec.pipeline(inputs):
         run.take(step, fills_pages(spec, step, run.found))
@@ -209,10 +208,10 @@ def _at(spec: Attention, inputs: Mapping[str, object], bits: int) -> tuple[Array
 
 
 def fills_pages(spec: Attention, step: Step, found: Mapping[str, Any]) -> bool:
-    """Return whether a step adds up many quotients with denominators of their own.
+    """Return whether a step adds up many quotients with different denominators.
 
-    Those are the terms tanh of additive scores, weights of a sigmoid times values, and the outputs of heads that are
-    projected: the common denominator of m sums of k terms has k^m of them.
+    These are the tanh terms of additive scores, sigmoid weights times values, and projected outputs of heads: the
+    common denominator of m sums of k terms has k^m terms.
     """
     first = found[step.of[0]]
     if step.name == "scores" and spec.score == "additive":
@@ -224,26 +223,26 @@ def fills_pages(spec: Attention, step: Step, found: Mapping[str, Any]) -> bool:
 
 
 class _Run:
-    """The arrays so far, by name, on one kind or the other, in the order in which they were made."""
+    """The arrays computed so far, by name, exact or as balls, in order."""
 
     def __init__(self, inputs: Arrays, bits: int) -> None:
         self.found = inputs
         self.bits = bits
 
     def take(self, step: Step, long: bool) -> None:
-        """Run a step on ``exact`` arrays, or where that is refused, or too long, on balls."""
-        given = [self.found[name] for name in step.of]
-        if not long and not any(isinstance(x, Ball) for x in given):
+        """Run a step on ``exact`` arrays or, if they refuse or the result is too ``long``, on balls."""
+        operands = [self.found[name] for name in step.of]
+        if not long and not any(isinstance(x, Ball) for x in operands):
             try:
-                self.found[step.name] = step.run(*given)
+                self.found[step.name] = step.run(*operands)
                 return
             except Refused:
                 pass
         with precision(self.bits):
-            self.found[step.name] = step.run(*[Ball.lift(x.entries) if isinstance(x, Exact) else x for x in given])
+            self.found[step.name] = step.run(*[Ball.lift(x.entries) if isinstance(x, Exact) else x for x in operands])
 
     def arrays(self) -> Iterator[tuple[str, Any]]:
-        """The arrays as NumPy arrays of elements."""
+        """Yield the arrays as NumPy arrays of elements."""
         for name, x in self.found.items():
             if isinstance(x, Ball):
                 yield name, Ball.each(lambda e: taken(e, self.bits), x)

@@ -27,13 +27,13 @@ from symattn.document.model import Block, Emph, Paragraph, Result, Text, Values
 from symattn.document.notation import Fence, Node, Product, Sum, Words, equals, name
 from symattn.document.text import plain_text, text
 
-_BESIDE = 60  # characters of a reason that stands beside an array
+_BESIDE = 60  # the most characters of a reason at the side of an array
 MANY_KEYS, MANY_FEATURES, WIDE = 6, 6, 66  # beyond these a score is not written out as a sum
 _SOME_NUMBERS = Evidence(Grade.CHECKED, "numbers of the walk's sizes")
 
 
 def blocks(walk: Walk, number: int, every: bool) -> list[Block]:
-    """Return the contents of a step; ``every``: of all queries."""
+    """Return the contents of a step, for all queries with ``every``."""
     return list(_others(walk, every) if number == 8 else _MAKERS[number](walk, first_query(walk)))
 
 
@@ -73,7 +73,7 @@ def _roles(walk: Walk, _: int) -> Iterator[Block]:
 
 
 def _whole(walk: Walk, array: str, plain: bool = False) -> Iterator[Block]:
-    """An array beside its formula; of heads the formula stands above, and each head has its number."""
+    """Yield an array with its formula; for heads, the formula and then each head with its number."""
     step, evidence = walk.pipeline[array], walk.evidence(array)
     defined, reason = equals(SYMBOLS[array], step.formula), () if plain else step.reason
     decided(walk, step, defined)
@@ -87,7 +87,7 @@ def _whole(walk: Walk, array: str, plain: bool = False) -> Iterator[Block]:
 
 
 def _with_reason(function: Callable[[Text], Values], reason: Text) -> Iterator[Block]:
-    """A block with a reason at its side, or above it where it is long."""
+    """Yield a block with a reason at its side, or above it if it is long."""
     if len(plain_text(reason)) > _BESIDE:
         yield Paragraph(reason)
         reason = ()
@@ -95,7 +95,7 @@ def _with_reason(function: Callable[[Text], Values], reason: Text) -> Iterator[B
 
 
 def _shared(walk: Walk, array: str) -> Iterator[Block]:
-    """Which head reads which: what is read is shown already."""
+    """Yield which head reads which; the heads that are read are shown already. Raises FalseStep."""
     step = walk.pipeline[array]
     heads = walk.arrays[step.of[0]].shape[-3]
     times = walk.arrays[array].shape[-3] // heads
@@ -127,7 +127,7 @@ def _scores(walk: Walk, i: int) -> Iterator[Block]:
 
 
 def _of_query(walk: Walk, array: str, i: int, **more: object) -> Iterator[Block]:
-    """The row of a query."""
+    """Yield the row of a query."""
     index = _row(i) if is_of_rows(array) else (..., i - 1)
     more.setdefault("evidence", walk.evidence(array))
     symbol = row_symbol(array, i)
@@ -135,7 +135,7 @@ def _of_query(walk: Walk, array: str, i: int, **more: object) -> Iterator[Block]
 
 
 def _written_out(walk: Walk, i: int) -> list[Node]:
-    """q₁·k₁ = 1·0 + 0·1 + 2·1 = 2, for every key; nothing where that is long."""
+    """Return q₁·k₁ = 1·0 + 0·1 + 2·1 = 2 for every key; [] if these are too long."""
     queries, keys = walk.pipeline["scores"].of[:2]
     q, k, s = (walk.arrays[name] for name in (queries, keys, "scores"))
     if walk.sheet.attention.score != "dot" or s.ndim != 2 or k.shape[-2] > MANY_KEYS or k.shape[-1] > MANY_FEATURES:
@@ -170,7 +170,7 @@ def _softmax(walk: Walk, i: int) -> Iterator[Block]:
 
 
 def weights_known(walk: Walk) -> Evidence | None:
-    """Check that rows sum to 1 where they do by definition, and else that weights are those of the textbook."""
+    """Check that rows sum to 1 if they do by definition; otherwise that weights are those of the textbook formula."""
     spec, known = walk.sheet.attention, walk.evidence("weights")
     if not spec.sums_to_one or known is None or known.grade is not Grade.CHECKED:
         return known
@@ -178,9 +178,9 @@ def weights_known(walk: Walk) -> Evidence | None:
 
 
 def row_sums(walk: Walk) -> Evidence:
-    """Check that each row of weights sums to 1 exactly, but for rows without any key and undefined ones.
+    """Check that each row of weights sums to exactly 1, except for rows without any key and undefined ones.
 
-    Raises FalseStep where one has another sum.
+    Raises FalseStep if a row has another sum.
     """
     weights = walk.arrays["weights"].reshape(-1, walk.arrays["weights"].shape[-1])
     defined = [row for row in weights if not any(isinstance(x, Undefined) for x in row)]
@@ -234,7 +234,7 @@ EXACTLY = Evidence(Grade.CHECKED, "a difference of exact numbers")
 
 
 def rounded_of(walk: Walk) -> tuple[str, dict[str, Any]] | None:
-    """Label and arrays of the rounding in force: the one asked for, else the text's own."""
+    """Return the label and arrays of the requested rounding, or else of the text's own; None without either."""
     if walk.rounding == "exact":
         return None
     if walk.rounding:
@@ -252,7 +252,7 @@ def _rounded_columns(walk: Walk, array: str, i: int) -> dict[str, Any]:
 
 
 def _at(entries: object, array: str, i: int) -> Any:
-    """The part of query i of nested lists."""
+    """Return the part of query i of nested lists."""
     return printed.objects(entries)[_ROW[array](i)].tolist()
 
 
@@ -277,7 +277,7 @@ def _merged(walk: Walk, _: int) -> Iterator[Block]:
 
 
 def _the_other_way(walk: Walk) -> Iterator[Block]:
-    """Yield the same results with matrices absorbed, or not."""
+    """Yield the check that absorbed and unabsorbed matrices give the same output. Raises FalseStep."""
     other, agrees, exact = other_way(walk.sheet.attention, walk.sheet.inputs, walk.arrays["output"])
     absorbed = other.latent is not None and other.latent.absorbed
     remaining = name("W", "UK"), " in the queries and ", name("W", "UV"), " in the outputs, no key and no value is made"
@@ -292,7 +292,7 @@ def _the_other_way(walk: Walk) -> Iterator[Block]:
 
 
 def decided(walk: Walk, step: Step, formula: Node) -> Node | None:
-    """The formula, if it is what the step computes; None if it cannot be read. Raises FalseStep if it is false."""
+    """Return the formula if it equals what the step computes, None if it cannot be read. Raises FalseStep if false."""
     read = Read(step, _runs(walk))
     if not read.runs or not read.reads(formula):
         return None
@@ -301,7 +301,7 @@ def decided(walk: Walk, step: Step, formula: Node) -> Node | None:
 
 
 def _runs(walk: Walk) -> tuple[ReadingRun, ...]:
-    """The walk's attention on numbers as if at random; none where its inputs are of sizes that cannot be drawn."""
+    """Return runs of the walk's attention on pseudorandom numbers; () if its inputs cannot be drawn."""
     if walk.runs is None:
         try:
             walk.runs = tuple(run(walk.request, seed) for seed in (0, 1))

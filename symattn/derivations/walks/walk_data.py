@@ -1,8 +1,8 @@
 """The data of a walk: the sheet, its arrays exact and in a floating format, and the reader's options.
 
-Its eight steps have one numbering for every sheet, so that step 5 is always the weights: 1 inputs, 2 what is learned,
-3 keys, queries and values, 4 scores of one query, 5 weights, 6 weights times values, 7 their sum, 8 the other queries;
-where something is made of the sums, that is step 9.
+Steps have the same numbers for every sheet, so that step 5 is always the weights: 1 inputs, 2 parameters, 3 keys,
+queries and values, 4 scores of one query, 5 weights, 6 weights times values, 7 their sum, 8 the other queries; step 9,
+if any, is computed from the sums.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from symattn.document.notation import Name, Node, Words
 from symattn.document.text import text
 from symattn.proof.relations.part_values import Unread
 
-_DIGITS = {"float64": 17, "float32": 9}  # of decimals beside a format's own; enough to tell its numbers apart
-_LONGEST = 55  # characters of an exact entry that a line of 80 holds beside its place and label
-_ONE_LINE = 50  # characters of sizes beside a grade
-_FEW, _SHORT = 9, 20  # more entries than so many stand side by side, if they are no longer than this
+_DIGITS = {"float64": 17, "float32": 9}  # of decimals next to a format's own; enough to tell its numbers apart
+_LONGEST = 55  # the most characters of an exact entry for which a line of 80 has room next to its place and label
+_ONE_LINE = 50  # characters of sizes next to a grade
+_FEW, _SHORT = 9, 20  # with more than _FEW entries, those of at most _SHORT characters are shown in full
 _SIZES = ("n", "n_q", "n_k", "d_model", "d_k", "d_v", "h", "h_kv")
-_SILENT = ("d_y", "d_out")  # where they are d_model
+_SILENT = ("d_y", "d_out")  # not printed if they equal d_model
 
 
 @dataclass
 class Walk:
-    """A sheet with its arrays. ``long`` collects those with entries that a block had no room for, ``lettered`` those
-    with letters for long ones, ``enclosed`` those of which entries are known by balls alone."""
+    """A sheet with its arrays. ``long`` collects arrays with entries too long for a block, ``lettered`` those with
+    letters for long entries, ``enclosed`` those with entries known only by balls."""
 
     sheet: Sheet
     dtype: str
@@ -76,26 +76,26 @@ class Walk:
         return walks_run.floating(self.sheet.attention, self.sheet.inputs, self.dtype)
 
     def errors(self, name: str, index: tuple[object, ...] = (...,)) -> Any:
-        """The errors of (a part of) a computed array in units in the last place; None where it holds no numbers."""
+        """Return the errors of (a part of) a computed array in ulp; None if it contains no numbers."""
         if name not in self._errors and not isinstance(self.arrays[name].flat[0], int):
-            if name == "weighted" and index != (...,):  # n_q times as large as what is shown of it
+            if name == "weighted" and index != (...,):  # n_q times as large as the part that is shown
                 return walks_run.errors(self.arrays[name][index], self.computed[name][index], self.dtype)
             self._errors[name] = walks_run.errors(self.arrays[name], self.computed[name], self.dtype)
         return self._errors[name][index] if name in self._errors else None
 
     @cached_property
     def pipeline(self) -> dict[str, Step]:
-        """Name of an array → the step of attention that makes it."""
+        """The steps of attention by the name of the array that they compute."""
         return {step.name: step for step in self.sheet.attention.pipeline(self.sheet.inputs)}
 
     @cached_property
     def mixing(self) -> Step:
-        """The step that makes the sums of values."""
+        """The step that sums the weighted values."""
         return walks_run.mixing(self.pipeline.values())
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """n_q and n_k (n where they are one axis), d_model, d_k, d_v, h, and what else the shapes have letters for."""
+        """The sizes n_q and n_k (n if they are one axis), d_model, d_k, d_v, h, and other letters of the shapes."""
         spec, values = self.sheet.attention, self.sheet.inputs
         read = AxisLengths(spec.counts)
         for name in values:
@@ -113,7 +113,7 @@ class Walk:
 
     @cached_property
     def request(self) -> DerivationRequest:
-        """The attention with every letter of a size; those that the walk has none of are as in the list of variants."""
+        """The attention with all sizes; those that the walk lacks are as in the list of variants."""
         known = dict(self.sizes)
         n_q, n_k = self.arrays["scores"].shape[-2:]
         wide = known.get("d_model", known["d_k"])
@@ -128,18 +128,18 @@ class Walk:
 
     @property
     def queries(self) -> int:
-        """n_q."""
+        """The number of queries, n_q."""
         return int(self.arrays["scores"].shape[-2])
 
     @cached_property
     def token_by_token(self) -> Evidence | None:
-        """Check that tokens one by one give the scores."""
+        """The evidence that the scores, computed token by token, are right."""
         return self.evidence("scores")
 
     def evidence(self, name: str) -> Evidence | None:
-        """How an array is known: its entries are those of the textbook, or, of very many, lie in balls.
+        """Return the evidence for an array: its entries are those of the textbook formula or, if many, lie in balls.
 
-        Raises FalseStep where formulas give other entries, or cannot be read.
+        Raises FalseStep if the formula gives other entries, or cannot be read.
         """
         if name not in self._evidence:
             step = replace(self.mixing, name=name) if name == "weighted" else self.pipeline.get(name)
@@ -166,7 +166,7 @@ class Walk:
         return Evidence(Grade.ENCLOSED, f"token by token in balls, {counted(proven, 'digit')} proven")
 
     def _in_balls(self, step: Step) -> Evidence | None:
-        """How many digits balls prove of more entries than formulas are read for; None where these are exact."""
+        """Return how many digits balls prove for an array too large for formulas; None if it is exact."""
         if any(isinstance(x, Enclosed) for x in self.arrays[step.name].flat):
             proven = walk_entries.digits_proven(self.arrays, step)
             return Evidence(Grade.ENCLOSED, f"in balls, {counted(proven or 0, 'digit')} proven")
@@ -175,7 +175,7 @@ class Walk:
     def values(
         self, name: str, index: tuple[Any, ...] = (...,), symbol: Node | None = None, reason: Text = (), **more: Any
     ) -> Values:
-        """The block of (a part of) an array; ``others`` adds columns, ``evidence`` says how it is known."""
+        """Return the block of (a part of) an array; ``others`` adds columns, ``evidence`` its grade."""
         part = self.arrays[name][index]
         exact, places = part.tolist(), places_of(self.arrays[name].shape)[index].tolist()
         others = {**self._floating(name, index), **more.pop("others", {})}
@@ -186,9 +186,9 @@ class Walk:
         return Values(name, symbol or SYMBOLS[name], shown, decimals, others, reason, **more)
 
     def shown(self, entries: Any, name: str, places: Any, longest: int) -> Any:
-        """Formulas of the entries. A letter stands for what only a ball is known of, and among many entries for what
-        is long; among few those that are too long for a line are left out. What the JSON form has whole is
-        remembered."""
+        """Return formulas of the entries. A letter replaces an entry known only by a ball and, among many entries, a
+        long one; among few, entries too long for a line are left out. Record such arrays, which the JSON form has in
+        full."""
         if isinstance(entries, list):
             return tuple(self.shown(e, name, p, longest) for e, p in zip(entries, places, strict=True))
         if isinstance(entries, Enclosed):
@@ -201,7 +201,7 @@ class Walk:
         return self._remembered(self.long, name, Words("…"))
 
     def shortened(self, entries: object, name: str) -> Any:
-        """Formulas of entries that are no array of the walk, without those that are too long for a line."""
+        """Return formulas of entries outside the walk's arrays, without those that are too long for a line."""
         return self.shown(entries, name, nested(lambda _: (), entries), _LONGEST)
 
     def _letter(self, name: str, index: tuple[int, ...]) -> Node:
@@ -217,12 +217,12 @@ class Walk:
         return shown
 
     def is_right(self, name: str, index: tuple[object, ...] = (...,)) -> bool:
-        """Return whether the floating format gives the very numbers."""
+        """Return whether the floating format gives exactly these numbers."""
         errors = self.errors(name, index)
         return errors is None or all(e == 0 for e in flat(errors.tolist()))
 
     def _floating(self, name: str, index: tuple[object, ...]) -> dict[str, Any]:
-        """Return the format's numbers and their errors in ulp; nothing where they are exact."""
+        """Return the format's numbers and their errors in ulp; {} if they are exact."""
         if self.is_right(name, index):
             return {}
         errors = self.errors(name, index).tolist()
@@ -231,20 +231,20 @@ class Walk:
 
 
 def short_digits(x: object) -> Any:
-    """The shortest digits that name a number of its format; words for what is none."""
+    """Return the shortest digits that identify a number of its format, or a symbol for NaN and ∞."""
     shown = str(x)
     return {"nan": Words("NaN"), "inf": Name("∞"), "-inf": -Name("∞")}.get(shown, shown.removesuffix(".0"))
 
 
 def error_digits(error: float | None) -> Any:
-    """Two digits are enough of an error; a dash where there is none to speak of."""
+    """Return an error with two digits; a dash for None."""
     if error is None:
         return Words("–")
     return Words(f"<{TINY:.0e}") if 0 < error <= TINY else f"{error:.2g}"
 
 
 def places_of(shape: tuple[int, ...]) -> np.ndarray:
-    """The index of every entry, counted from 1, as an array of tuples."""
+    """Return the index of every entry, counted from 1, as an array of tuples."""
     values = np.empty(shape, dtype=object)
     for index in np.ndindex(*shape):
         values[index] = tuple(i + 1 for i in index)
@@ -252,28 +252,28 @@ def places_of(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def listed(sizes: dict[str, int]) -> str:
-    """``n = 3, d_model = 4, d_k = 3``."""
+    """Return sizes as text: ``n = 3, d_model = 4, d_k = 3``."""
     return ", ".join(f"{text(SIZES[size]) if size in SIZES else size} = {n}" for size, n in sizes.items())
 
 
 def worst(errors: np.ndarray) -> float | None:
-    """The largest error of an array."""
+    """Return the largest error of an array."""
     return max((e for e in flat(errors.tolist()) if e is not None), default=None)
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """``1 row``, ``2 rows``."""
+    """Return a count with its noun: ``1 row``, ``2 rows``."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def enumerated(words: Sequence[object]) -> str:
-    """``1, 2 and 3``."""
+    """Return words as an enumeration: ``1, 2 and 3``."""
     parts = [str(word) for word in words]
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
 def _listed(array: Any, function: Any) -> Any:
-    """``function`` of NumPy's own scalars, as nested tuples."""
+    """Apply ``function`` to NumPy's own scalars, and return nested tuples."""
     if getattr(array, "ndim", 0):
         return tuple(_listed(part, function) for part in array)
     return function(array)
@@ -291,7 +291,7 @@ def capital(title: str) -> str:
 
 
 def titles(walk: Walk) -> dict[int, str]:
-    """Number → title of the steps that this walk has."""
+    """Return the titles of this walk's steps by number."""
     i = first_query(walk)
     result = {
         1: "inputs",
@@ -311,19 +311,19 @@ def titles(walk: Walk) -> dict[int, str]:
 
 
 def first_query(walk: Walk) -> int:
-    """The query that is followed; the first is 1."""
+    """Return the number of the query that is followed, counted from 1."""
     return walk.query or 1
 
 
 def arrays_of(walk: Walk, number: int) -> list[str]:
-    """The arrays that belong to a step, in order."""
+    """Return the arrays that belong to a step, in order."""
     if number in (1, 2):
         return [name for name in walk.sheet.inputs if (ARRAYS[name].shape[0] == "…") == (number == 1)]
     return [name for name, place in _places(walk).items() if place == number]
 
 
 def _places(walk: Walk) -> dict[str, int]:
-    """The number of the step that each array of the run belongs to."""
+    """Return for each array of the run the number of its step."""
     result: dict[str, int] = {}
     now = 3
     for name in walk.pipeline:

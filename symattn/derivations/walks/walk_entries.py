@@ -1,7 +1,6 @@
-"""The entries of a walk beside those of the printed formulas, and the products of weights and values.
+"""Compare the entries of a walk with those of the printed formulas, and with products of weights and values.
 
-Each step is compared from the arrays that it is made of: exactly, and in balls where one of its numbers has left the
-decided field.
+Each step is computed from its input arrays: exactly, or in balls if one of its numbers has left the decidable field.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from symattn.derivations.walks import run
 from symattn.document.errors import Refused
 
 Arrays = Mapping[str, Any]
-_MOST = 100_000  # products of elements; more would make a reader wait
-_BITS = 256  # of what leaves the decided field here
+_MOST = 100_000  # the most products of elements; more would make a reader wait
+_BITS = 256  # of balls for numbers that leave the decidable field
 
 
 def step_agrees(arrays: Arrays, request: DerivationRequest, step: Step) -> bool | None:
@@ -52,7 +51,7 @@ def _agrees(arrays: Arrays, derivation_request: DerivationRequest, step: Step, k
 
 
 def _lifted(array: np.ndarray, kind: Any) -> Any:
-    """Numbers as an array of the kind; truth values and whole numbers as they are."""
+    """Return numbers as an array of the kind; leave truth values and integers unchanged."""
     if isinstance(array.flat[0], int):
         return np.asarray(array.tolist())
     if kind is Exact and any(isinstance(x, Enclosed) for x in array.flat):
@@ -85,13 +84,13 @@ def same(x: Any, y: Any) -> bool:
 
 
 def digits_proven(arrays: Arrays, step: Step) -> int | None:
-    """The least number of digits that balls prove of a step or of what it is made of; None where all is exact."""
+    """Return the smallest number of digits that balls prove for a step or its inputs; None if all are exact."""
     return least_proven(x for name in (step.name, *step.of) for x in np.asarray(arrays[name]).flat)
 
 
 # -- latents -----------------------------------------------------------------------------------------------------------
 def other_way(spec: Attention, inputs: Mapping[str, object], output: np.ndarray) -> tuple[Attention, bool, bool]:
-    """The specification the other way, whether it gives the same output, and whether that is known exactly."""
+    """Return the specification with matrices absorbed, or not, whether outputs agree, and whether that is exact."""
     assert spec.latent is not None
     other = replace(spec, latent=replace(spec.latent, absorbed=not spec.latent.absorbed))
     result = run.exact(other, inputs)["output"]

@@ -1,4 +1,4 @@
-"""Notes for a reader of an example: computed from its arrays, never typed."""
+"""Notes for readers of an example, computed from its arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from symattn.document.notation import Node, Transposed, equals
 
 
 def about(walk: Walk, step: int | None) -> Iterator[Text]:
-    """The remarks on a step, or on the whole walk."""
+    """Yield the remarks on a step, or on the whole walk."""
     for number, remarks in _REMARKS:
         if step in (None, number):
             for remark in remarks:
@@ -27,7 +27,7 @@ def about(walk: Walk, step: int | None) -> Iterator[Text]:
 
 
 def _coinciding_sizes(walk: Walk) -> Iterator[Text]:
-    """Sizes that are equal hide a missing transpose."""
+    """Yield a warning that equal sizes hide a missing transpose."""
     groups: dict[int, list[Node]] = {}
     for size, value in walk.main_sizes.items():
         if size not in ("h", "h_kv"):
@@ -55,7 +55,7 @@ def _symmetric_scores(walk: Walk) -> Iterator[Text]:
 
 
 def _more_on_another(walk: Walk) -> Iterator[Text]:
-    """Without parameters a token may attend to another one more than to itself."""
+    """Yield that without parameters a token may attend to another one more than to itself."""
     weights = walk.arrays["weights"]
     if (
         weights.ndim != 2
@@ -85,7 +85,7 @@ def _empty_rows(walk: Walk) -> Iterator[Text]:
 
 
 def _not_finite(walk: Walk) -> Iterator[Text]:
-    """Where the floating format breaks down, and why."""
+    """Yield where the floating format breaks down, and why."""
     for name in (*walk.sheet.inputs, *walk.pipeline):
         bad = [
             i
@@ -101,7 +101,7 @@ def _not_finite(walk: Walk) -> Iterator[Text]:
 
 
 def _overflow(walk: Walk, name: str) -> Text:
-    """Say that e^s overflows, where that went wrong."""
+    """Yield that e^s overflows, if that is what went wrong."""
     scores = [x for x in walk.arrays[walk.pipeline["weights"].of[0]].flat if is_number(x)]
     enclosed = any(isinstance(x, Enclosed) for x in scores)
     largest, exponent = WalkFormat.of(walk.dtype).largest, None if enclosed else max(scores, default=None)
@@ -121,14 +121,14 @@ def _undefined(walk: Walk) -> Iterator[Text]:
 
 
 def _roundings(walk: Walk) -> Iterator[Text]:
-    """One remark of what there is to say about the text's rounding."""
+    """Yield everything about the text's rounding as one remark."""
     sentences = list(rounding_sentence(walk))
     if sentences:
         yield tuple(part for i, sentence in enumerate(sentences) for part in ((" ", *sentence) if i else sentence))
 
 
 def too_long(walk: Walk) -> Iterator[Text]:
-    """Which exact entries were not printed, and why."""
+    """Yield which exact entries were not printed, and why."""
     if walk.enclosed:
         yield (f"The letters that stand for exact entries of {enumerated(walk.enclosed)}: no closed form of them is "
                "known whose equality with another could be decided. Their digits are proven, by balls.",)  # fmt: skip

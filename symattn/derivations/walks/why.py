@@ -16,7 +16,7 @@ from symattn.document.notation import Name, Node, Over, Power, Product, Root, eq
 
 
 def why(walk: Walk, number: int) -> Iterator[Paragraph]:
-    """The reasons of a step."""
+    """Yield the reasons of a step."""
     for text in _REASONS[number](walk):
         yield Paragraph(text)
 
@@ -41,7 +41,7 @@ def _roles(walk: Walk) -> Iterator[Text]:
 
 
 def _variants(walk: Walk) -> Iterator[Text]:
-    """Why queries, keys and values are made as they are, beyond projections."""
+    """Yield why queries, keys and values are made as they are, beyond projections."""
     spec = walk.sheet.attention
     if spec.latent is not None:
         yield ("Keys and values are made of a latent that is smaller than they are: a cache holds the latent alone, "
@@ -57,7 +57,7 @@ def _variants(walk: Walk) -> Iterator[Text]:
 
 
 def _compared(walk: Walk) -> Text:
-    """How a query and a key are compared."""
+    """Say how a query and a key are compared."""
     step = walk.pipeline["scores"]
     q, k = row_symbol(step.of[0], "i"), row_symbol(step.of[1], "j")
     match walk.sheet.attention.score:
@@ -116,7 +116,7 @@ def _weighed(walk: Walk) -> Iterator[Text]:
 
 
 def _softmax_formula(walk: Walk) -> Node:
-    """a_ij = e^{s_ij} / Σ_l e^{s_il}, with powers of two and the sink where they are asked for."""
+    """Return a_ij = e^{s_ij} / Σ_l e^{s_il}, with powers of two and the sink if the specification has them."""
     spec, scores = walk.sheet.attention, walk.pipeline["weights"].of[0]
     scores = "scores" if scores == "scaled" and spec.scale == 1 else scores  # the walk has one letter for both
     base = node(2) if spec.base else Name("e")
