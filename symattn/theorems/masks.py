@@ -14,7 +14,7 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
 from symattn.proof.together import Together, above_zero, identity
-from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, side_by_side, rows, scaled_scores
+from symattn.theorems.letters import ATTENDING, ATTENTION, CAUSAL, rows, scaled_scores, side_by_side
 from symattn.theorems.texts import theorems
 
 MASKED = Attention(mask="boolean", fully_masked="nan")

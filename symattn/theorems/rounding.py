@@ -21,7 +21,7 @@ from symattn.proof.relations.printed_roundings import fl, overflow
 from symattn.proof.same_bits import InFormats
 from symattn.proof.together import Together, above_zero, bound
 from symattn.theorems import rounding_formats
-from symattn.theorems.letters import side_by_side, exp, weights
+from symattn.theorems.letters import exp, side_by_side, weights
 from symattn.theorems.rounding_formats import FORMAT_LETTERS, INFINITE, values
 from symattn.theorems.streaming import STATE_LETTERS, named_state
 from symattn.theorems.texts import theorems
