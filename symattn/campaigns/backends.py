@@ -157,8 +157,8 @@ def run(
     """
     store = Store(folder)
     store.open(jobs)
-    there = store.results()
-    left = [job for job in jobs if job.key not in there]
+    stored = store.results()
+    left = [job for job in jobs if job.key not in stored]
     done = len(jobs) - len(left)
     progress(done, len(jobs), None)
     if not left:

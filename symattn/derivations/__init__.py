@@ -100,12 +100,12 @@ def derive(name: str = "scaling", **parameters: object) -> Document:
     entries = names()
     if named("derive()", name) not in entries:
         raise InputError(f"unknown derivation {name!r}; {suggestion(name)}")
-    given = checked(name, entries[name].parameters, parameters)
+    arguments = checked(name, entries[name].parameters, parameters)
     derivation = import_module(f"symattn.derivations.{name.replace('-', '_')}").derivation
-    document = _numbered(cast(Document, derivation(**given)))
+    document = _numbered(cast(Document, derivation(**arguments)))
     if document.command:
         return document
-    asked = signature(derivation).bind(**given)
+    asked = signature(derivation).bind(**arguments)
     asked.apply_defaults()
     return replace(document, command=command("derive", name, options=asked.arguments))
 

@@ -204,11 +204,11 @@ def rotated(rng: Draw) -> Task:
     query, key, place = _whole(rng, 1, 3, 2), _whole(rng, 1, 3, 2), 1  # that of the query; the key's is the next
     angles = turns()
     here = rotate_interleaved(exact([query]), *angles[place]), rotate_interleaved(exact([key]), *angles[place + 1])
-    there = rotate_interleaved(exact([query]), *angles[0]), rotate_interleaved(exact([key]), *angles[1])
+    shifted = rotate_interleaved(exact([query]), *angles[0]), rotate_interleaved(exact([key]), *angles[1])
     question = f"""$q = @query$, $k = @key$ at the positions {place + 17} and {place + 18}. A position turns by the \
 angle of cosine $@cosine$ and sine $@sine$. What is the score?"""
     return _task(
-        "rope", "Rotary positions", question, "(R_m q)·(R_n k)", dot_scores(*there), dot_scores(*here),
+        "rope", "Rotary positions", question, "(R_m q)·(R_n k)", dot_scores(*shifted), dot_scores(*here),
         f"at the positions {place} and {place + 1}", "Only the distance matters, so put the query at 0.",
         query=query, key=key, cosine=nt.Number(ANGLE[0]), sine=nt.Number(ANGLE[1]),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""``kv-cache``: with the keys and values of earlier tokens kept, a new token needs one row of attention."""
+"""``kv-cache``: with cached keys and values of earlier tokens, a new token needs one row of attention."""
 
 from __future__ import annotations
 

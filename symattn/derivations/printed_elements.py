@@ -12,7 +12,7 @@ from symattn.document.errors import Undecided
 from symattn.document.notation import Decimal, Node, Words
 
 _DOUBLE = 15  # digits that a double holds
-_FAR = 9999  # beyond this power of ten digits tell nobody anything
+_FAR = 9999  # beyond this power of ten, digits are of no use
 
 
 def nested(function: Callable[[Any], object], entries: object) -> Any:
@@ -35,7 +35,7 @@ def digits(x: Any, count: int) -> Any:
         return Words(x.shown(count)) if x.ball.contains(0) else x.shown(count)
     try:
         shown = str(x.decimal(count))
-    except Undecided:  # e.g. 1 − e^(−10¹²): so near to a round number that no ball tells which side it is on
+    except Undecided:  # e.g. 1 − e^(−10¹²): so near to a round number that no ball decides on which side it is
         shown = f"{x.to_float():.{min(count, _DOUBLE)}g}"
     power = shown.partition("e")[2]
     if power and abs(int(power)) > _FAR:

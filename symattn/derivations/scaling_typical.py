@@ -132,7 +132,7 @@ def _at_precision(bits: int, work: Callable[[], object]) -> Any:
 def at_sizes(sizes: list[int], formula: Relation, reason: Text | str, derived: Node) -> Step:
     """Return a relation between the median or mean slope and a formula, both enclosed at several d_k and σ.
 
-    What the reason comes to is ``derived``, and the formula is proved equal to it: a weaker bound is refused. The slope
+    The value of the reason is ``derived``, and the formula is proved equal to it: a weaker bound is refused. The slope
     as a density has the variance π²/3, that of the logistic law.
     """
     points = [(d, square) for square in _SQUARES for d in sizes]

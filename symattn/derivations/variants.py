@@ -29,7 +29,7 @@ KINDS = ("indexed", "symbolic", "exact", "modular", "ball", "enclosure", "float3
 
 @dataclass(frozen=True)
 class Support:
-    """The support of a variant by each kind: None where it runs and is right, else why it does not."""
+    """The support of a variant by each kind: None if it runs and is right, else the reason why not."""
 
     name: str
     variant: NamedVariant
@@ -184,12 +184,12 @@ def _gradient(of: Support) -> str | None:
     """Compare ⟨∂⟨G, f⟩/∂X, X'⟩ on a tape with ⟨G, ∂f(X)⟨X'⟩⟩ on dual numbers, X' = 1 and G = 1, 2, …."""
     spec = of.variant.spec
     with precision(_BITS):
-        given = {n: Ball.literal(a) if holds(n, spec) == "numbers" else a for n, a in of.example.items()}
-        moving = {n: x for n, x in given.items() if isinstance(x, Ball)}
+        inputs = {n: Ball.literal(a) if holds(n, spec) == "numbers" else a for n, a in of.example.items()}
+        moving = {n: x for n, x in inputs.items() if isinstance(x, Ball)}
         g = [Ball.lift(np.arange(x.entries.size).reshape(x.plain_shape) + 1) for x in of.balls]
         whole: Any = tuple(g) if len(g) > 1 else g[0]
-        back = vjp(spec, whole, given)
-        ahead = jvp(spec, {n: Ball.lift(np.ones(x.plain_shape)) for n, x in moving.items()}, given)
+        back = vjp(spec, whole, inputs)
+        ahead = jvp(spec, {n: Ball.lift(np.ones(x.plain_shape)) for n, x in moving.items()}, inputs)
         outputs = ahead if isinstance(ahead, tuple) else (ahead,)
         left = sum((x.sum() for x in back.values()), Ball.lift(0))
         right = sum(((x * y).sum() for x, y in zip(g, outputs, strict=True)), Ball.lift(0))

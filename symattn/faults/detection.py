@@ -117,8 +117,8 @@ def compared(rows: Iterable[Detection]) -> Document:
     words = {True: "found", False: "let through"}
     lines: list[tuple[Text, ...]] = []
     for row in results:
-        seen = words[False] if row.after is None else f"{words[True]}, input {row.after}"
-        lines.append(((Code(row.fault.name),), *((words[row.rules[name]],) for name in RULES), (seen,)))
+        detected = words[False] if row.after is None else f"{words[True]}, input {row.after}"
+        lines.append(((Code(row.fault.name),), *((words[row.rules[name]],) for name in RULES), (detected,)))
     counts = {name: sum(r.rules[name] for r in results) for name in RULES}
     counts["symattn"] = sum(r.after is not None for r in results)
     totals = ", ".join(f"{name} {count}" for name, count in counts.items())

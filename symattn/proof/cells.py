@@ -75,9 +75,9 @@ class Path:
             return possible[0]
         n = len(self.counts)
         self.counts.append(len(possible))
-        taken = possible[self.script[n] if n < len(self.script) else 0]
-        self.constraints.append(options[taken])
-        return taken
+        chosen = possible[self.script[n] if n < len(self.script) else 0]
+        self.constraints.append(options[chosen])
+        return chosen
 
     def positive(self, x: object) -> bool:
         """Return whether ``x`` > 0."""
@@ -233,10 +233,10 @@ def _paths(
 
 
 def _next(script: tuple[int, ...], counts: Sequence[int]) -> tuple[int, ...] | None:
-    taken = [*script, *[0] * (len(counts) - len(script))]
-    while taken and taken[-1] + 1 == counts[len(taken) - 1]:
-        taken.pop()
-    return (*taken[:-1], taken[-1] + 1) if taken else None
+    answers = [*script, *[0] * (len(counts) - len(script))]
+    while answers and answers[-1] + 1 == counts[len(answers) - 1]:
+        answers.pop()
+    return (*answers[:-1], answers[-1] + 1) if answers else None
 
 
 def _differences(stated: Sequence[tuple[object, object]]) -> list[Any] | None:
@@ -253,16 +253,16 @@ def _tried(
     path: Path, letters: _Letters, differences: Sequence[object] | None, literals: Sequence[Fraction]
 ) -> tuple[list[Numbers], str]:
     """Return numbers to try in a cell, and the reason for a doubt, if any."""
-    open_ = [d for d in differences or () if not _cancels(d)]
-    if not open_ or (not path.constraints and not any(map(_decided, open_))):
+    undecided = [d for d in differences or () if not _cancels(d)]
+    if not undecided or (not path.constraints and not any(map(_decided, undecided))):
         return [], ""
-    symbols = {t for x in (*open_, *(c for _, c in path.constraints)) for t in x.free_symbols}
+    symbols = {t for x in (*undecided, *(c for _, c in path.constraints)) for t in x.free_symbols}
     result = _numbers(path.constraints, sorted(symbols, key=str), literals)
     where = ", ".join(f"{x} {relation} 0" for relation, x in path.constraints) or "nothing is compared"
     inner = _inside([(">", x) if relation == "≥" else (relation, x) for relation, x in path.constraints])
     full = inner is not None and all(relation != "=" for relation, _ in path.constraints)
     doubt = "" if result else f"no numbers were tried where {where}"
-    if full and any(map(_decided, open_)):
+    if full and any(map(_decided, undecided)):
         doubt = doubt or f"the sides are not the same expression where {where}"
     return [_Chosen(letters, values) for values in result], doubt
 

@@ -119,7 +119,7 @@ class Signs:
         return replace(self, nonzero="").shows_positive(x)
 
     def _meets_itself(self, x: CheckedNode) -> bool:
-        """Return whether ``x`` is Σ_j [j ≤ i] … of what is positive, with one i: the term j = i is there."""
+        """Return whether ``x`` is Σ_j [j ≤ i] … of positive terms, with a single i, so that the term j = i occurs."""
         factors = x.below[0].below if x.below[0].kind == "product" else x.below
         relations = [f for f in factors if f.kind == "is"]
         others = {i for f in relations for i in f.indices} - {(x.label,)}
@@ -128,7 +128,7 @@ class Signs:
         return reflexive and all(self.shows_positive(f) for f in factors if f.kind != "is")
 
     def above_tangent(self, x: CheckedNode) -> tuple[CheckedNode, list[CheckedNode]] | None:
-        """Return u and what ``x`` is beyond e^u − 1 − u, all of it ≥ 0 by its form; None if ``x`` is no such sum."""
+        """Return u and the rest of ``x`` beyond e^u − 1 − u, all ≥ 0 by its form; None if ``x`` is no such sum."""
         if [y.label for y in x.below if y.kind == "number"] != [-1]:
             return None
         for power in (y for y in x.below if y.kind == "exp"):

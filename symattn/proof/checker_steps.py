@@ -107,11 +107,11 @@ def _induction(record: Record, given: Given) -> None:
 
     x = ["letter", letter, []]
     before = at(closed, ["sum", x, ["number", "-1"]])
-    wanted = [
+    required = [
         (plus([at(closed, x), times(number(-1), before)]), at(term, x)),
         (at(closed, ["number", "0"]), number(0)),
     ]
-    for left, right in wanted:
+    for left, right in required:
         expect(given.shows({}, given.simplify(left), "=", given.simplify(right)), "the premises are not the two of it")
     sort = str(record["sort"])
     place = ["total", "s", sort, ["is", "≤", ["s"], ["t"]]]
@@ -264,12 +264,12 @@ def _alike(x: CheckedNode, y: CheckedNode, scope: Mapping[str, str], given: Give
 def _chain(scope: Mapping[str, str], left: CheckedNode, right: CheckedNode, given: Given) -> None:
     start, end = (given.simplify(x).own_form for x in (left, right))
     pairs = [sides for s in given.equations() for sides in s.instances(scope)]
-    reached, open_ = {start}, [start]
-    while open_:
-        here = open_.pop()
+    reached, pending = {start}, [start]
+    while pending:
+        here = pending.pop()
         new = {b for a, b in pairs if a == here} - reached
         reached |= new
-        open_ += new
+        pending += new
     expect(end in reached, "the premises do not lead from one side to the other")
 
 

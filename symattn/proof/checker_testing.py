@@ -258,19 +258,19 @@ def row_grid(numerator: CheckedNode, scope: Mapping[str, str]) -> tuple[Counting
     grid: list[dict[str, int]] = []
     limits = CountingLimits({}, {})
     for ns in product(*[range(counted.get(r, 0) + 1) for r in rows]):
-        there = dict(zip(rows, ns, strict=True))
+        row_sizes = dict(zip(rows, ns, strict=True))
         more: Counter[str] = Counter()
         for z, times in forms:
             places = 1
             for s in _sorts_of_free(z):
-                places *= there[s]
+                places *= row_sizes[s]
             for s, bound in bound_in_a_term(z).items():
                 more[s] += times * places * bound
         limits = cut_off(numerator, scope, more, [z for z, _ in forms])
         others = sorted(limits.counted.keys() - set(rows))
         ranges = [range(1, max(limits.stable[s], 1) + limits.counted[s] + 1) for s in others]
         expect_few(len(grid) + prod(map(len, ranges)))
-        grid += [{**there, **dict(zip(others, ms, strict=True))} for ms in product(*ranges)]
+        grid += [{**row_sizes, **dict(zip(others, ms, strict=True))} for ms in product(*ranges)]
     return limits, grid
 
 

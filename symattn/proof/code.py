@@ -15,9 +15,9 @@ from symattn.document.stored_results import ROOT
 
 def reached(*functions: object) -> Iterator[int | CodeType]:
     """Yield whole numbers and code in functions, in values they hold, and in user functions that they call."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     for f in functions:
-        yield from _of(f, seen, 0)
+        yield from _of(f, visited, 0)
 
 
 def asks_types(function: object) -> bool:
@@ -33,19 +33,19 @@ def _is_own(code: CodeType) -> bool:
     return Path(code.co_filename).is_relative_to(ROOT)
 
 
-def _of(x: object, seen: set[int], depth: int) -> Iterator[int | CodeType]:
+def _of(x: object, visited: set[int], depth: int) -> Iterator[int | CodeType]:
     if isinstance(x, bool) or x is None or depth > 12:
         return
     if isinstance(x, int):
         yield x
         return
-    if id(x) in seen or isinstance(x, (str, bytes, float, ModuleType, type)):
+    if id(x) in visited or isinstance(x, (str, bytes, float, ModuleType, type)):
         return
-    seen.add(id(x))
+    visited.add(id(x))
     if isinstance(x, CodeType):
         yield x
     for y in _inside(x):
-        yield from _of(y, seen, depth + 1)
+        yield from _of(y, visited, depth + 1)
 
 
 def _inside(x: object) -> Iterator[Any]:

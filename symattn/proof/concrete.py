@@ -142,7 +142,7 @@ def letter_of(x: ex.Expression, at: Place) -> Key:
 
 
 def holds(x: ex.Predicate, at: Place) -> bool:
-    """Return whether a predicate is true at a place. Where a permutation puts things is not known."""
+    """Return whether a predicate is true at a place. The values of permuted indices are unknown."""
     if any(side not in at for side in x.sides):
         raise Refused("the order of permuted places (is there a causal mask, or are there positions?)")
     i, j = (at[side] for side in x.sides)
@@ -206,12 +206,12 @@ def _places(free: Iterable[ex.Index], sizes: Mapping[str, int]) -> Iterator[dict
         yield dict(zip(indices, values, strict=True))
 
 
-def _inverse_free(there: World, f: Any) -> Any:
+def _inverse_free(world: World, f: Any) -> Any:
     """Return f with E_μ E_{−μ} = 1 applied in every monomial."""
     pairs = [
-        (n, there.letters[("e", key[1], False)])
-        for key, n in there.letters.items()
-        if key[0] == "e" and key[2] and ("e", key[1], False) in there.letters
+        (n, world.letters[("e", key[1], False)])
+        for key, n in world.letters.items()
+        if key[0] == "e" and key[2] and ("e", key[1], False) in world.letters
     ]
     if not pairs:
         return f
@@ -223,35 +223,35 @@ def _inverse_free(there: World, f: Any) -> Any:
             new[up] -= both
             new[down] -= both
         out[tuple(new)] = out.get(tuple(new), 0) + c
-    return there.ring.from_dict({k: c for k, c in out.items() if c})
+    return world.ring.from_dict({k: c for k, c in out.items() if c})
 
 
-def _with_reciprocals(there: World, f: Any) -> Any:
+def _with_reciprocals(world: World, f: Any) -> Any:
     """Return f times powers of all Z, which removes the reciprocals R; it is zero iff f is zero with R Z = 1."""
-    for key, below, at in there.reciprocals:
-        n = there.letters[key]
+    for key, below, at in world.reciprocals:
+        n = world.letters[key]
         if not f.degrees()[n]:
             continue
         rows: dict[int, dict[tuple[int, ...], Any]] = {}
         for powers, c in f.to_dict().items():
             rows.setdefault(powers[n], {})[(*powers[:n], 0, *powers[n + 1 :])] = c
-        top, z = max(rows, default=0), there.polynomial(below, at)
-        f = sum((there.ring.from_dict(row) * z ** (top - e) for e, row in rows.items()), there.constant(0))
-        f = _inverse_free(there, f)
+        top, z = max(rows, default=0), world.polynomial(below, at)
+        f = sum((world.ring.from_dict(row) * z ** (top - e) for e, row in rows.items()), world.constant(0))
+        f = _inverse_free(world, f)
     return f
 
 
-def _with_rules(there: World, f: Any, rules: Rules) -> Any:
+def _with_rules(world: World, f: Any, rules: Rules) -> Any:
     """Return f with cos² replaced by 1 − sin², so that each cosine has the power 0 or 1."""
     sine = dict(rules)
-    for key, n in list(there.letters.items()):
-        if key[0] == "letter" and key[1] in sine and ("letter", sine[key[1]], *key[2:]) in there.letters:
-            s = there.generator(("letter", sine[key[1]], *key[2:]))
-            rest = there.constant(0)
+    for key, n in list(world.letters.items()):
+        if key[0] == "letter" and key[1] in sine and ("letter", sine[key[1]], *key[2:]) in world.letters:
+            s = world.generator(("letter", sine[key[1]], *key[2:]))
+            rest = world.constant(0)
             for powers, c in f.to_dict().items():
                 twice, once = divmod(powers[n], 2)
-                kept = there.ring.from_dict({(*powers[:n], once, *powers[n + 1 :]): c})
-                rest = rest + kept * (1 - s * s) ** twice
+                part = world.ring.from_dict({(*powers[:n], once, *powers[n + 1 :]): c})
+                rest = rest + part * (1 - s * s) ** twice
             f = rest
     return f
 

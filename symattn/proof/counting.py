@@ -226,11 +226,11 @@ def grids(numerator: Expression, free: Iterable[Index]) -> Iterator[tuple[CutOff
     _check_rows(numerator, forms, rows)
     counted = cut_off(numerator, indices).counted
     for sizes in product(*[range(counted[r] + 1) for r in sorted(rows)]):
-        there = dict(zip(sorted(rows), sizes, strict=True))
-        limits = cut_off(numerator, indices, _more(forms, there), [f.divisor for f in forms])
+        row_sizes = dict(zip(sorted(rows), sizes, strict=True))
+        limits = cut_off(numerator, indices, _more(forms, row_sizes), [f.divisor for f in forms])
         others = sorted(limits.top.keys() - rows)
         corners = [range(1, max(limits.stable[s], 1) + limits.counted[s] + 1) for s in others]
-        yield limits, tuple({**there, **dict(zip(others, ns, strict=True))} for ns in product(*corners))
+        yield limits, tuple({**row_sizes, **dict(zip(others, ns, strict=True))} for ns in product(*corners))
 
 
 def _more(forms: Iterable[RowForm], rows: Sizes) -> Counter[str]:

@@ -36,7 +36,7 @@ def declared_hypotheses(
         *((equals(letter(c) ** 2 + letter(s) ** 2, 1), ", place by place") for c, s in declared.units),
         *((letter(p), " is a permutation of the ", size(sort), " places") for p, sort in declared.permutations.items()),
         *_shapes(declared),
-        *(_assumed(declared, given, which) for which, (_, given) in (assumed or {}).items()),
+        *(_assumed(declared, sides, which) for which, (_, sides) in (assumed or {}).items()),
         *_independent(laws or {}),
     ]
     return tuple(dict.fromkeys(result))
@@ -63,9 +63,9 @@ def _independent(laws: Mapping[str, EntryLaw]) -> Iterator[Text]:
 
 def _cumulants(law: EntryLaw) -> Text:
     """Return the assumed moments of a law, in words."""
-    given = [Indexed.letters(parameter) for parameter in law.parameters]
+    arguments = [Indexed.letters(parameter) for parameter in law.parameters]
     words: list[Inline] = ["have "]
-    for title, value in zip(_CUMULANTS, law.cumulants(*given), strict=False):
+    for title, value in zip(_CUMULANTS, law.cumulants(*arguments), strict=False):
         if value is not None:
             x = Indexed.lift(value).at(())
             words += [", " if len(words) > 1 else "", f"the {title} ", Writing([x])(x)]

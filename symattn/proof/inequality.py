@@ -114,13 +114,13 @@ class Certificate:
 
     @property
     def _names(self) -> dict[str, tuple[str, Sides]]:
-        lawful = {name: (shape, given) for name, (shape, given, _) in self.laws.items()}
+        lawful = {name: (shape, meaning) for name, (shape, meaning, _) in self.laws.items()}
         return {**self.assumed, **self.named, **lawful}
 
     @property
     def _meant(self) -> dict[str, Any]:
         """The meanings of the names, as arrays of letters."""
-        return {name: run(given, self.declared, Letters()) for name, (_, given) in self._names.items()}
+        return {name: run(meaning, self.declared, Letters()) for name, (_, meaning) in self._names.items()}
 
     def _signs(self) -> tuple[Sign, ...] | None:
         """Return the signs of the gaps, with nonnegative letters for hypotheses and laws; None if a form shows none.
@@ -166,10 +166,10 @@ class Certificate:
     def _case(self, sides: Sides, world: Numbers) -> list[Pair]:
         """Return the pairs for these numbers; [] if they do not meet the hypotheses or cannot be compared."""
         try:
-            given = {name: run(f, self.declared, world) for name, f in self.chosen.items()}
-            if not all(all_true(run(f, self.declared, world, given) >= 0) for _, f in self.assumed.values()):
+            chosen = {name: run(f, self.declared, world) for name, f in self.chosen.items()}
+            if not all(all_true(run(f, self.declared, world, chosen) >= 0) for _, f in self.assumed.values()):
                 return []
-            result = pairs(sides, self.declared, world, given)
+            result = pairs(sides, self.declared, world, chosen)
             all_true([self._related(a, b) for a, b in result])
         except (Refused, Undecided, InputError, ZeroDivisionError):
             return []

@@ -144,10 +144,10 @@ class Fold(Rule):
 
     def _folding(self, merge: Merge) -> Concluded:
         world = Letters()
-        given = {name: world.array(name, shape, self.declared) for name, shape in self.declared.arrays.items()}
+        arrays = {name: world.array(name, shape, self.declared) for name, shape in self.declared.arrays.items()}
         state = [Indexed.lift(x) for x in run(self.state, self.declared, world)]
         first, second = ([Indexed.letters(f"{prefix}{n}", *x.shape) for n, x in enumerate(state)] for prefix in BLOCKS)
-        merged = merge(first, second, {name: given[name] for name in self.numbers})
+        merged = merge(first, second, {name: arrays[name] for name in self.numbers})
         parts = [_part(str(n), x) for n, x in enumerate(state)]
         ends = run(self.finish, self.declared, world, {"state": first}) if self.finish else ()
         along = tuple(name for name, shape in self.declared.arrays.items() if self.sort in shape.split())

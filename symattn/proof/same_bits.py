@@ -155,12 +155,12 @@ class SameBits:
                 numbers = np.abs(np.random.default_rng(seed).normal(size=self.inputs))
                 for place in self.tied:
                     numbers[place] = numbers[self.tied[0]]
-                given = [kind(name).lift([x]) for x in numbers]
-                left, right = (self.same if alike else self.different)(*given)
+                inputs = [kind(name).lift([x]) for x in numbers]
+                left, right = (self.same if alike else self.different)(*inputs)
                 pairs = [(_number(a), _number(b)) for a, b in zip(left, right, strict=True)]
                 unequal = next((p for p in pairs if p[0] != p[1]), None)
                 if alike != bool(unequal):
-                    return DifferingResults(name, tuple(Fraction(_number(x)) for x in given), unequal)
+                    return DifferingResults(name, tuple(Fraction(_number(x)) for x in inputs), unequal)
         return None
 
 

@@ -118,8 +118,8 @@ class Fails:
             return Decision(Evidence(Grade.UNDECIDED, "no counterexample found"))
         evidence, premises = Evidence(Grade.PROVED, "by a counterexample"), self._differing(counterexample.sizes)
         if any(accepted(evidence, (), (p,)) is evidence for p in premises):
-            kept = tuple(p for p in premises if accepted(evidence, (), (p,)) is evidence)[:1]
-            return Decision(evidence, ((f"{DIFFER}{counterexample}",),), premises=kept)
+            certified = tuple(p for p in premises if accepted(evidence, (), (p,)) is evidence)[:1]
+            return Decision(evidence, ((f"{DIFFER}{counterexample}",),), premises=certified)
         return Decision(
             Evidence(Grade.CHECKED, f"by a counterexample at {counterexample}"), ((f"{DIFFER}{counterexample}",),)
         )

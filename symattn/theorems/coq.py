@@ -38,10 +38,10 @@ def checked(decisions: Sequence[Decided], command: str, jobs: int = 1) -> Checke
     """Have Coq judge every equation of the theorems. Without Coq they stay unchanged, and a note says so."""
     if not theory.version():
         return Checked([_with(d, (md.Note((theory.INSTALL,)),)) for d in decisions], "")
-    asked, judgement = settled([(d.theorem.name, d.certificates) for d in decisions], jobs)
+    requested, judgement = settled([(d.theorem.name, d.certificates) for d in decisions], jobs)
     return Checked(
-        [_graded(d, each, judgement) for d, each in zip(decisions, asked, strict=True)],
-        _file(decisions, [x for each in asked for x in each if x.name in judgement.accepted], command),
+        [_graded(d, each, judgement) for d, each in zip(decisions, requested, strict=True)],
+        _file(decisions, [x for each in requested for x in each if x.name in judgement.accepted], command),
     )
 
 

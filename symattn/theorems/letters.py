@@ -11,7 +11,7 @@ from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.proof.relations.glossary import Glossary
 
-ATTENTION = Attention()  # softmax(Q Kᵀ / √d_k) V, of which most statements speak
+ATTENTION = Attention()  # softmax(Q Kᵀ / √d_k) V, the subject of most statements
 CAUSAL = Attention(causal=True, fully_masked="nan")
 
 QKV = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v"}

@@ -24,7 +24,7 @@ HEADS, BOTH = Attention(heads=2), Attention(mask="boolean", padding=True, heads=
 ADDED_BOTH = Attention(mask="additive", padding=True, heads=2)
 
 
-# -- what is forbidden ------------------------------------------------------------------------------------------------
+# -- forbidden keys ---------------------------------------------------------------------------------------------------
 def _allowing(attention: Attention, **keywords: Callable[[Reader, Any], Any]) -> Any:
     """Return attention that allows only the keys of K, by a mask or by padding."""
 

@@ -99,19 +99,19 @@ def _in_numbers(writing: _Page, part: Part, array: Array) -> list[Block]:
     """Return a section for a step that compares: letters have no order, so it is checked on numbers."""
     formula, where = equals(part.symbol, part.formula), checked("an example of numbers")
     reason: Text = ("which is larger decides, and letters have no order",)
-    above, beside = _reasons(part)
+    above, aside = _reasons(part)
     read = Read(part, writing.runs)
     _check(part, partial(expressions.agrees_on_numbers, writing.request, part))
-    steps = [defined(formula, beside), Step(formula, reason, read.check(formula, where))]
+    steps = [defined(formula, aside), Step(formula, reason, read.check(formula, where))]
     return [Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))), *above, together(steps)]
 
 
 def _step(writing: _Page, part: Part, values: Mapping[str, object], array: Array) -> list[Block]:
     """Return a section: the formula of matrices, its entries and their properties."""
-    above, beside = _reasons(part)
+    above, aside = _reasons(part)
     where = writing.where
     _check(part, partial(expressions.agrees, writing.request, part, values, array))
-    steps = _formulas(writing, part, beside)
+    steps = _formulas(writing, part, aside)
     if part.name == "weights":
         steps += _of_weights(writing, part, array, where)
     elif part.name not in _SAID:
@@ -126,13 +126,13 @@ def _step(writing: _Page, part: Part, values: Mapping[str, object], array: Array
     return [Heading((ARRAYS[part.name].title, ", ", shape)), *above, together(steps)]
 
 
-def _formulas(writing: _Page, part: Part, beside: Text | str) -> list[Step]:
+def _formulas(writing: _Page, part: Part, aside: Text | str) -> list[Step]:
     """Return the formulas of matrices and entries; raise FalseStep for one that is not what the step computes.
 
     A formula that cannot be read, or that defines a letter of its own, has no grade.
     """
     matrix, where = equals(part.symbol, part.formula), writing.where
-    formulas = [(matrix, beside), *entry_formulas(writing.request, part)]
+    formulas = [(matrix, aside), *entry_formulas(writing.request, part)]
     readings = every(part, writing.runs, [(matrix, part.reason), *formulas[1:]])
     for relation in relations(part.reason):
         read = Read(part, writing.runs)

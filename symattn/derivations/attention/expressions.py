@@ -39,9 +39,9 @@ def run(step: Step, inputs: Mapping[str, object]) -> Any:
     return step.run(*(inputs[name] for name in step.of))
 
 
-def agrees(request: DerivationRequest, step: Step, inputs: Mapping[str, object], found: Array) -> bool:
+def agrees(request: DerivationRequest, step: Step, inputs: Mapping[str, object], output: Array) -> bool:
     """Return whether every entry of the step's result equals its formulas. Raises Unread, Refused."""
-    result = pairs(request, step, inputs, found, Symbolic)
+    result = pairs(request, step, inputs, output, Symbolic)
     if any(isinstance(x, Forbidden) != isinstance(y, Forbidden) for x, y in result):
         return False
     return _equal([(x, y) for x, y in result if not isinstance(x, Forbidden)])
@@ -58,14 +58,14 @@ def _equal(entries: Pairs) -> bool:
 def row_sums(weights: Any, allowed: np.ndarray) -> bool:
     """Return whether every row of weights sums to 1, or to 0 if the query sees no key."""
     rows = weights.entries.reshape(-1, weights.shape[-1])
-    seen = np.broadcast_to(allowed, weights.shape).reshape(rows.shape)
-    return all_equal((sympy.Add(*row), sympy.Integer(int(s.any()))) for row, s in zip(rows, seen, strict=True))
+    visible = np.broadcast_to(allowed, weights.shape).reshape(rows.shape)
+    return all_equal((sympy.Add(*row), sympy.Integer(int(s.any()))) for row, s in zip(rows, visible, strict=True))
 
 
 def zeros(weights: Any, allowed: np.ndarray) -> bool:
     """Return whether exactly the forbidden weights are 0."""
-    seen = np.broadcast_to(allowed, weights.shape)
-    return all((w == 0) != s for w, s in zip(weights.entries.flat, seen.flat, strict=True))
+    visible = np.broadcast_to(allowed, weights.shape)
+    return all((w == 0) != s for w, s in zip(weights.entries.flat, visible.flat, strict=True))
 
 
 def agrees_on_numbers(request: DerivationRequest, step: Step) -> bool:

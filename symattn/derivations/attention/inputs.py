@@ -148,15 +148,15 @@ def read_request(**parameters: Any) -> DerivationRequest:
 
     Raises InputError if they do not fit each other.
     """
-    given = {name: value for name, value in parameters.items() if value is not None}
-    sizes = {name: given.pop(name) for name in SIZES if name in given}
+    options = {name: value for name, value in parameters.items() if value is not None}
+    sizes = {name: options.pop(name) for name in SIZES if name in options}
     for parameter, value in sizes.items():
         whole(parameter, value, _MOST[parameter])
-    if "heads" in given:
-        whole("heads", given["heads"], _MOST["heads"])
-    flags = {name: bool(given.pop(name, False)) for name in FLAGS}
-    others = _others(given.pop("size", None))
-    spec = Attention(**{name: field_of(Attention, name, value, name) for name, value in given.items()})
+    if "heads" in options:
+        whole("heads", options["heads"], _MOST["heads"])
+    flags = {name: bool(options.pop(name, False)) for name in FLAGS}
+    others = _others(options.pop("size", None))
+    spec = Attention(**{name: field_of(Attention, name, value, name) for name, value in options.items()})
     projected = bool("dmodel" in sizes or spec.heads > 1 or spec.packed or spec.latent or any(flags.values()))
     if "keys" in sizes and projected and not flags["cross"] and sizes["keys"] != sizes.get("tokens", 3):
         tokens = sizes.get("tokens", 3)

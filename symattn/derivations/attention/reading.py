@@ -147,8 +147,8 @@ class Read:
 
     def _same(self, run: ReadingRun, formula: Node, before: Node | None) -> None:
         for left, right, where in self._sides(run, formula, before):
-            x, y, seen = np.broadcast_arrays(left, right, where)
-            pairs = [(a, b) for a, b, here in zip(x.flat, y.flat, seen.flat, strict=True) if here]
+            x, y, mask = np.broadcast_arrays(left, right, where)
+            pairs = [(a, b) for a, b, here in zip(x.flat, y.flat, mask.flat, strict=True) if here]
             if not all(_equal(a, b) for a, b in pairs):
                 raise FalseStep(f"{text(formula)} is not what {self.step.name} gives")
 

@@ -94,7 +94,7 @@ def _no_code(*_: object) -> Any:
 
 
 def _projected(spec: Attention, scores: Any, weights: np.ndarray, kind: Any) -> Pairs:
-    """Return max(s − τ, 0), for entmax max(s/2 − τ, 0)², where τ is such that the keys with a weight have the sum 1.
+    """Return max(s − τ, 0), for entmax max(s/2 − τ, 0)², with the τ for which the weights sum to 1.
 
     No other weights are of this form.
     """
@@ -104,7 +104,7 @@ def _projected(spec: Attention, scores: Any, weights: np.ndarray, kind: Any) -> 
     for row, line in zip(*rows, strict=True):
         allowed = [j for j, s in enumerate(row) if not isinstance(s, Forbidden)]
         above = [j for j in allowed if not isinstance(line[j], Undefined) and line[j] != 0]
-        wanted = dict.fromkeys(
+        expected = dict.fromkeys(
             range(len(row)), zero if allowed or spec.fully_masked == "zeros" else Undefined("no key")
         )
         if above:
@@ -112,8 +112,8 @@ def _projected(spec: Attention, scores: Any, weights: np.ndarray, kind: Any) -> 
             mean, one = xp.mean(s), xp.asarray(1)
             tau = mean - (one if half == 1 else xp.sqrt((one - xp.sum((s - mean) ** 2)) * len(above))) / len(above)
             gaps = xp.maximum(kind(row[allowed]) * half - tau, xp.asarray(0))
-            wanted |= zip(allowed, (gaps if half == 1 else gaps * gaps).entries, strict=True)
+            expected |= zip(allowed, (gaps if half == 1 else gaps * gaps).entries, strict=True)
         elif allowed:
-            wanted[allowed[0]] = kind.lift(1).item()  # some key has a weight
-        result += [(a, wanted[j]) for j, a in enumerate(line)]
+            expected[allowed[0]] = kind.lift(1).item()  # some key has a weight
+        result += [(a, expected[j]) for j, a in enumerate(line)]
     return result

@@ -70,10 +70,10 @@ def _own(reader: StepReader, x: nt.Call, parts: list[nt.Node]) -> Value:
     written = reader.parts(formula)
     if len(written) != len(parts) or any(a != b for a, b in zip(written, parts, strict=True) if _plain(a) or _plain(b)):
         raise Unread("other numbers than the function's")
-    given = [_argument(reader, reader.one(p), name) for p, name in
+    arguments = [_argument(reader, reader.one(p), name) for p, name in
              zip([p for p in parts if not _plain(p)], step.of, strict=False)]  # fmt: skip
-    rest = [reader.given.get(name, reader.here[name]) for name in step.of[len(given) :]]  # booleans as they are
-    return _shaped(reader, Value(step.run(*given, *rest)))
+    rest = [reader.given.get(name, reader.here[name]) for name in step.of[len(arguments) :]]  # booleans as they are
+    return _shaped(reader, Value(step.run(*arguments, *rest)))
 
 
 def _plain(x: nt.Node) -> bool:
@@ -122,8 +122,8 @@ def _repeat(reader: StepReader, parts: list[nt.Node]) -> Value:
 def _concat(reader: StepReader, parts: list[nt.Node]) -> Value:
     if len(parts) == 1:
         return Value(projections.merge_heads(reader.one(parts[0]).array), (), 2)
-    given = [_argument(reader, reader.one(p), name) for p, name in zip(parts, reader.step.of, strict=True)]
-    return _shaped(reader, Value(reader.step.run(*given)))
+    arrays = [_argument(reader, reader.one(p), name) for p, name in zip(parts, reader.step.of, strict=True)]
+    return _shaped(reader, Value(reader.step.run(*arrays)))
 
 
 def _norm(kind: str) -> Callable[[StepReader, list[nt.Node]], Value]:

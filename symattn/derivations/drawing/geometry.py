@@ -92,36 +92,36 @@ def length(vector: Vector) -> float:
     return sqrt(dot(vector, vector).to_float())
 
 
-def _plane(found: Angles, x: float, width: float, scale: float | None = None) -> DrawingPlane:
+def _plane(fan: Angles, x: float, width: float, scale: float | None = None) -> DrawingPlane:
     """Return the plane of the arrows, below a line for each key, with a given or a fitted scale."""
-    top = 50 + _LINE * len(found.keys)
-    plane = DrawingPlane.fitted([*found.tips, (found.length, 0.0)], x + 22, top, min(width - 130, 240), 150)
+    top = 50 + _LINE * len(fan.keys)
+    plane = DrawingPlane.fitted([*fan.tips, (fan.length, 0.0)], x + 22, top, min(width - 130, 240), 150)
     return plane if scale is None else replace(plane, scale=scale)
 
 
-def _fan(drawn: Scene, walk: Walk, query: int, found: Angles, called: str, plane: DrawingPlane) -> float:
+def _fan(drawn: Scene, walk: Walk, query: int, fan: Angles, called: str, plane: DrawingPlane) -> float:
     """Draw the query to the right and its keys above it; return the lowest line."""
     left, own = plane.origin[0] - 12, named(walk, "q", query - 1)
     drawn.label(left, 22, called or f"{own} and the keys")
-    for j, score in enumerate(found.scores):
+    for j, score in enumerate(fan.scores):
         small(drawn, left, 42 + _LINE * j, f"{own}·{named(walk, 'k', j)} = {words(score.notation())}")
-    same = [j for j, key in enumerate(found.keys) if key == found.query]
-    others = sorted(set(range(len(found.keys))) - set(same), key=found.degrees.__getitem__)
+    same = [j for j, key in enumerate(fan.keys) if key == fan.query]
+    others = sorted(set(range(len(fan.keys))) - set(same), key=fan.degrees.__getitem__)
     for rank, j in enumerate(others):
-        drawn.line(plane.origin, plane.at(found.tips[j]), role="k", head=True)
-        drawn.add(plane.arc(found.degrees[j], 46.0 - 18 * rank if rank < 2 else 46.0 + 14 * (rank - 1)))
-    drawn.line(plane.origin, plane.at((found.length, 0.0)), role="q", width=2.6, head=True)
+        drawn.line(plane.origin, plane.at(fan.tips[j]), role="k", head=True)
+        drawn.add(plane.arc(fan.degrees[j], 46.0 - 18 * rank if rank < 2 else 46.0 + 14 * (rank - 1)))
+    drawn.line(plane.origin, plane.at((fan.length, 0.0)), role="q", width=2.6, head=True)
     equal = "".join(f" = {named(walk, 'k', j)}" for j in same)
-    small(drawn, plane.at((found.length, 0.0))[0], plane.origin[1] + 20, own + equal, "ink", "end")
+    small(drawn, plane.at((fan.length, 0.0))[0], plane.origin[1] + 20, own + equal, "ink", "end")
     for j in others:
-        beside(drawn, *plane.at(found.tips[j]), f"{named(walk, 'k', j)} {found.angles[j].digits}°", "mute", SMALL)
+        beside(drawn, *plane.at(fan.tips[j]), f"{named(walk, 'k', j)} {fan.angles[j].digits}°", "mute", SMALL)
     return plane.origin[1]
 
 
-def _said(walk: Walk, query: int, found: Angles, called: str) -> str:
+def _said(walk: Walk, query: int, fan: Angles, called: str) -> str:
     results = (
         f"{named(walk, 'k', j)} at {angle.digits}°, score {words(score.notation())}"
-        for j, (angle, score) in enumerate(zip(found.angles, found.scores, strict=True))
+        for j, (angle, score) in enumerate(zip(fan.angles, fan.scores, strict=True))
     )
     start = f"{called[0].upper()}{called[1:]}, from" if called else "From"
     return f"{start} {named(walk, 'q', query - 1)}: {'; '.join(results)}."

@@ -27,12 +27,12 @@ def scene(tokens: int = 8, keys: int | None = None, **fields: object) -> Scene:
         return _four(n_q, n_k)
     spec = overridden(Attention(), fields)
     called = ", ".join(f"{name} {value}" if value is not True else name for name, value in fields.items())
-    seen = allowed(spec, n_q, n_k)
-    drawn = Scene(f"Which keys each query may attend to: {called}", f"{_counted(called, seen)} {_FILLED}")
+    visible = allowed(spec, n_q, n_k)
+    drawn = Scene(f"Which keys each query may attend to: {called}", f"{_counted(called, visible)} {_FILLED}")
     small(drawn, 36, 26, called, "ink")
-    foot = _grid(drawn, seen, 36, 56, min(24.0, 430 / max(n_q, n_k)))
+    foot = _grid(drawn, visible, 36, 56, min(24.0, 430 / max(n_q, n_k)))
     _axes(drawn, 36, 46, foot)
-    small(drawn, 36, foot + 20, f"{seen.sum()} of {seen.size}")
+    small(drawn, 36, foot + 20, f"{visible.sum()} of {visible.size}")
     drawn.height = wrapped(drawn, foot + 46, _FILLED, 36) - 8
     return drawn
 
@@ -60,11 +60,11 @@ def _four(n_q: int, n_k: int) -> Scene:
     drawn = Scene("Four masks", "")
     result, side = [], min(12.5, 100 / max(n_q, n_k))
     for i, (called, spec) in enumerate(_USUAL):
-        x, seen = 24 + i * 118.0, allowed(spec, n_q, n_k)
+        x, visible = 24 + i * 118.0, allowed(spec, n_q, n_k)
         drawn.label(x, 18, called)
-        foot = _grid(drawn, seen, x, 44, side)
-        small(drawn, x, foot + 18, f"{seen.sum()} of {seen.size}")
-        result.append(_counted(called, seen))
+        foot = _grid(drawn, visible, x, 44, side)
+        small(drawn, x, foot + 18, f"{visible.sum()} of {visible.size}")
+        result.append(_counted(called, visible))
     _axes(drawn, 24, 36, foot)
     drawn.title = f"Four masks for {n_q} tokens" if n_q == n_k else f"Four masks for {n_q} queries and {n_k} keys"
     drawn.description = " ".join((*result, _FILLED))

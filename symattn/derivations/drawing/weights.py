@@ -83,15 +83,15 @@ def _cell(drawn: Scene, entry: Any, place: tuple[float, float, float, float], ex
         small(drawn, middle, y + height - 10, digits(entry), "ink", "middle")
 
 
-def stacked(drawn: Scene, x: float, y: float, found: tuple[str, str] | str) -> None:
+def stacked(drawn: Scene, x: float, y: float, parts: tuple[str, str] | str) -> None:
     """Draw a fraction with its bar at the height ``y``."""
-    if isinstance(found, str):
-        small(drawn, x, y + 5, found, "ink", "middle")
+    if isinstance(parts, str):
+        small(drawn, x, y + 5, parts, "ink", "middle")
         return
-    half = max(Label(0, 0, part, SMALL).width for part in found) / 2
-    small(drawn, x, y - 4, found[0], "ink", "middle")
+    half = max(Label(0, 0, part, SMALL).width for part in parts) / 2
+    small(drawn, x, y - 4, parts[0], "ink", "middle")
     drawn.line((x - half, y), (x + half, y), width=1)
-    small(drawn, x, y + 14, found[1], "ink", "middle")
+    small(drawn, x, y + 14, parts[1], "ink", "middle")
 
 
 def _description(walk: Walk, rows: list[list[Any]]) -> str:

@@ -139,10 +139,10 @@ def _attention(data: object, entries: Mapping[str, Entries], where: str) -> tupl
 
 
 def _inputs(data: Record, where: str) -> tuple[dict[str, Entries], bool]:
-    given = data.get("inputs")
-    if not isinstance(given, dict) or not given:
+    inputs = data.get("inputs")
+    if not isinstance(inputs, dict) or not inputs:
         raise InputError(f'{where}: "inputs" is missing; hint: "inputs": {{"x": [[1, "1/2"], …]}}')
-    return _entries(called(given, f"{where}: inputs"), shape_of, where)
+    return _entries(called(inputs, f"{where}: inputs"), shape_of, where)
 
 
 def _entries(
@@ -184,9 +184,9 @@ def _from_arrays(path: str, content: bytes) -> Sheet:
 
     arrays = called(npz.plain(path, content), path)
     check_size({name: array.shape for name, array in arrays.items()}, path)
-    given, _ = _entries({name: npz.elements(a, f"{path}: {name}") for name, a in arrays.items()}, shape_of, path)
-    attention, remarks = _attention({}, given, path)
-    return Sheet(path, Path(path).name, attention, given, remarks=(FLOATS.format("the file"), *remarks))
+    inputs, _ = _entries({name: npz.elements(a, f"{path}: {name}") for name, a in arrays.items()}, shape_of, path)
+    attention, remarks = _attention({}, inputs, path)
+    return Sheet(path, Path(path).name, attention, inputs, remarks=(FLOATS.format("the file"), *remarks))
 
 
 FLOATS = "Floats of {} are taken at their exact binary value: 0.1 is 3602879701896397/36028797018963968."
@@ -238,8 +238,8 @@ def _axes(name: str, entries: object) -> list[str]:
 def _cut(entries: Any, axes: list[str], tokens: int) -> Any:
     if not axes:
         return entries
-    kept = entries[:tokens] if axes[0] in _TOKENS else entries
-    return [_cut(entry, axes[1:], tokens) for entry in kept]
+    first = entries[:tokens] if axes[0] in _TOKENS else entries
+    return [_cut(entry, axes[1:], tokens) for entry in first]
 
 
 # -- sheets from Python: arrays by name, as nested lists of numbers or as arrays of NumPy or PyTorch -------------------

@@ -25,15 +25,15 @@ _DRAWN = ("x", "y", "q", "k", "v")
 _WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
 
 
-def steps(wanted: Sequence[int] | str | int, last: int) -> tuple[int, ...]:
+def steps(numbers: Sequence[int] | str | int, last: int) -> tuple[int, ...]:
     """Return the numbers of steps, given as a list or as ``5,6``. Raises InputError for a step that does not exist."""
-    parts = wanted.split(",") if isinstance(wanted, str) else [wanted] if isinstance(wanted, int) else wanted
+    parts = numbers.split(",") if isinstance(numbers, str) else [numbers] if isinstance(numbers, int) else numbers
     try:
         results = tuple(sorted({int(part) for part in parts}))
     except (TypeError, ValueError):
         results = ()
     if not results or not all(1 <= number <= last for number in results):
-        raise InputError(f"blank is {wanted!r}; hint: steps from 1 to {last}, such as 5,6")
+        raise InputError(f"blank is {numbers!r}; hint: steps from 1 to {last}, such as 5,6")
     return results
 
 
@@ -69,12 +69,12 @@ def kind(sheet: Sheet, seed: int) -> Sheet:
     raise InputError(f"{sheet.name}: no numbers were found with scores that stay readable; hint: another example")
 
 
-def _drawn(rng: np.random.Generator, name: str, given: object) -> Any:
+def _drawn(rng: np.random.Generator, name: str, entries: object) -> Any:
     """Draw tokens from 0 to 2 and weights from 0 and 1, each with a few −1; return other arrays unchanged."""
     if name not in (*_DRAWN, *_WEIGHTS):
-        return given
+        return entries
     numbers = (0, 0, 1, 1, -1) if name in _WEIGHTS else (0, 1, 1, 2, -1)
-    return _quotients(rng.choice(numbers, shape_of(given)).tolist())
+    return _quotients(rng.choice(numbers, shape_of(entries)).tolist())
 
 
 def _quotients(entries: object) -> Any:

@@ -70,10 +70,10 @@ def reproduced_by(walk: Walk) -> list[str]:
 def follows(walk: Walk) -> bool:
     """Return whether the text's further arrays follow exactly from its rounded weights."""
     assert walk.sheet.printed is not None
-    given = walk.sheet.printed.rounded
-    products = weighted(objects(given["weights"]), walk.arrays[walk.mixing.of[1]])
+    text_arrays = walk.sheet.printed.rounded
+    products = weighted(objects(text_arrays["weights"]), walk.arrays[walk.mixing.of[1]])
     result = {"weighted": products.tolist(), "output": np.add.reduce(products, axis=-2).tolist()}
-    return all(_equal(result[name], given[name]) for name in ("weighted", "output") if name in given)
+    return all(_equal(result[name], text_arrays[name]) for name in ("weighted", "output") if name in text_arrays)
 
 
 def check_shapes(walk: Walk) -> None:
@@ -200,15 +200,15 @@ def keeping_sum(row: Sequence[Any], places: int) -> list[Quotient]:
 def _largest(xs: Sequence[Any], count: int) -> list[int]:
     """Return the places of the ``count`` largest entries, earlier ones first among equals."""
     left = list(range(len(xs)))
-    taken = []
+    chosen = []
     for _ in range(count):
         best = left[0]
         for j in left[1:]:
             if xs[best] < xs[j]:
                 best = j
         left.remove(best)
-        taken.append(best)
-    return taken
+        chosen.append(best)
+    return chosen
 
 
 def rounded(weights: Any, how: str, places: int) -> Any:

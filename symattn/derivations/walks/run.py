@@ -207,17 +207,17 @@ def _at(spec: Attention, inputs: Mapping[str, object], bits: int) -> tuple[Array
     return arrays, proven is None or proven >= _DIGITS
 
 
-def fills_pages(spec: Attention, step: Step, found: Mapping[str, Any]) -> bool:
+def fills_pages(spec: Attention, step: Step, arrays: Mapping[str, Any]) -> bool:
     """Return whether a step adds up many quotients with different denominators.
 
     These are the tanh terms of additive scores, sigmoid weights times values, and projected outputs of heads: the
     common denominator of m sums of k terms has k^m terms.
     """
-    first = found[step.of[0]]
+    first = arrays[step.of[0]]
     if step.name == "scores" and spec.score == "additive":
-        return bool(3 ** found["v_s"].shape[-1] > _TERMS)
+        return bool(3 ** arrays["v_s"].shape[-1] > _TERMS)
     if step.name == "output" and "w_o" in step.of:
-        return bool(found["weights"].shape[-1] ** spec.heads > _TERMS)
+        return bool(arrays["weights"].shape[-1] ** spec.heads > _TERMS)
     mixes = step.name in ("attended_latents", "attended", "output") and step.of[0] in ("weights", "dropped")
     return mixes and spec.normaliser == "sigmoid" and bool(2 ** first.shape[-1] > _TERMS)
 

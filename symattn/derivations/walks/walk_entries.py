@@ -29,20 +29,20 @@ _BITS = 256  # of balls for numbers that leave the decidable field
 
 
 def step_agrees(arrays: Arrays, request: DerivationRequest, step: Step) -> bool | None:
-    """Return whether the entries of one step are those of its formulas; None where they are too many. Raises Unread."""
+    """Return whether the entries of one step are those of its formulas; None if they are too many. Raises Unread."""
     if step.name not in arrays or any(name not in arrays for name in step.of):
         return False
     result, first = arrays[step.name], arrays[step.of[0]]
     if result.size * max(first.shape[-1:], default=1) > _MOST:
         return None
-    given = {name: arrays[name] for name in (*step.of, step.name, *(n for n in MASKS if n in arrays))}
+    inputs = {name: arrays[name] for name in (*step.of, step.name, *(n for n in MASKS if n in arrays))}
     if not any(isinstance(x, Enclosed) for x in result.flat):
         try:
-            return _agrees(given, request, step, Exact)
+            return _agrees(inputs, request, step, Exact)
         except Refused:  # such as tanh
             pass
     with precision(_BITS):
-        return _agrees(given, request, step, Ball)
+        return _agrees(inputs, request, step, Ball)
 
 
 def _agrees(arrays: Arrays, derivation_request: DerivationRequest, step: Step, kind: object) -> bool:
@@ -61,7 +61,7 @@ def _lifted(array: np.ndarray, kind: Any) -> Any:
 
 
 def products_agree(arrays: Arrays, last: Step) -> bool | None:
-    """Return whether every product is a_ij v_j; None where it is too much work to say."""
+    """Return whether every product is a_ij v_j; None if that is too much work."""
     if arrays["weighted"].size > _MOST:
         return None
     weights, values, result = arrays[last.of[0]], arrays[last.of[1]], arrays["weighted"]
@@ -73,7 +73,7 @@ def products_agree(arrays: Arrays, last: Step) -> bool | None:
 
 
 def same(x: Any, y: Any) -> bool:
-    """Return whether two elements are equal, or can be by what is known of their balls."""
+    """Return whether two elements are equal, or have overlapping balls."""
     if isinstance(x, (Forbidden, Undefined)) or isinstance(y, (Forbidden, Undefined)):
         return type(x) is type(y)
     if isinstance(x, flint.arb):

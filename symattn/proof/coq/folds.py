@@ -223,8 +223,8 @@ class _FoldWords:
     merge: Side
     merged: tuple[Stated, ...]
     made: tuple[Stated, ...]
-    in_merge: tuple[NamedEntry, ...]  # what the merge alone has
-    in_made: tuple[NamedEntry, ...]  # what the end alone has
+    in_merge: tuple[NamedEntry, ...]  # entries of the merge alone
+    in_made: tuple[NamedEntry, ...]  # entries of the end alone
 
     def definitions(self) -> str:
         """Define a state, and the merge of two."""
@@ -249,7 +249,7 @@ class _FoldWords:
         return f"'({self._parts(prefix)})" if many else self._parts(prefix)
 
     def _says(self, side: Side) -> str:
-        """State that each part of the state is what it should be, for some choice of numbers."""
+        """State that each part of the state has its value, for some choice of numbers."""
         reader = side.reader
         numbers = [f"({n} : {typed(reader, k)})" for k, n in reader.arrays.items() if n in side.numbers]
         some = f"exists {' '.join(numbers)},\n  " if numbers else "\n  "

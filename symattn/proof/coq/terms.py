@@ -57,7 +57,7 @@ class Term:
         return self.numbers[1:] if self.head == "Letter" else self.numbers if self.head.startswith("Is") else ()
 
     def binds(self) -> bool:
-        """Return whether an index is bound in what stands below."""
+        """Return whether the term binds an index in the term below."""
         return self.head in ("Sum", "Over")
 
 
@@ -194,7 +194,7 @@ def _argument(x: CheckedNode, scope: Scope, names: Names) -> Term:
 
 
 def _element(x: CheckedNode, scope: Scope, names: Names) -> Term:
-    """Return a function's argument: where it is masked, a function of mask and value, of which nothing is known."""
+    """Return a function's argument: a masked one as an opaque function of mask and value."""
     if x.kind == "bound":
         raise Refused("coq: a function over two indices at once")
     allowed, inside = masks(x)

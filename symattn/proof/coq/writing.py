@@ -109,7 +109,7 @@ def bounded(name: str, sign: Record, conclusion: Record, names: Names) -> tuple[
 
 
 def _entries(name: str, results: Iterable[tuple[str, Meant]], names: Names) -> list[Meant]:
-    """Return the meaning of a name, or the entries of the array. Raises Refused where there is none."""
+    """Return the meaning of a name, or the entries of the array. Raises Refused if there is neither."""
     letters = [(names.arities[n], n) for n in names.with_name(name)]
     meant = [m for array, m in results if array == name]
     if not (meant or letters):

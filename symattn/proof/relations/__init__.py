@@ -1,1 +1,1 @@
-"""Printed relations, read: formulas compiled into functions of arrays, and decided from what is printed alone."""
+"""Read printed relations: compile formulas into functions of arrays, and decide them from the print alone."""

@@ -21,7 +21,7 @@ from symattn.proof.relations.random_arrays import mentions
 from symattn.proof.statement import Declared
 
 _BITS = 4096  # of balls around such numbers: enough to see e^(−2000) next to 1
-_FEW = 256  # of balls around numbers of moderate size, where they are many
+_FEW = 256  # of balls around moderate numbers, if there are many
 _LARGEST = 1150  # the largest size if no array has more than one axis
 _ENTRIES = 2 * _LARGEST  # of one array
 _SMALL = 12  # the largest size otherwise
@@ -87,19 +87,19 @@ def worlds(declared: Declared, numbers: tuple[Fraction, ...], flat: bool) -> Ite
     the others at 2: far past them if everything is ``flat``, with one axis at most."""
     sorts = declared.sorts()
     for turn in ((3, 2), (2, 3)):
-        there = {sort: turn[n % 2] for n, sort in enumerate(sorts)}
-        yield from (Zero(there, 0), OneRow(there, 0))
-        yield from (Large(there, seed) for seed in range(4))
+        lengths = {sort: turn[n % 2] for n, sort in enumerate(sorts)}
+        yield from (Zero(lengths, 0), OneRow(lengths, 0))
+        yield from (Large(lengths, seed) for seed in range(4))
         for seed in range(min(2 * len(numbers), _AROUND)):
-            world = Neighbourhood(there, seed)
+            world = Neighbourhood(lengths, seed)
             world.numbers = numbers
             yield world
     past = _sizes(numbers, _LARGEST if flat else _SMALL)
     for sort in sorts:
         for n in (*past[:_ENDS], *past[_ENDS:][-_ENDS:]):
-            there = {s: n if s == sort else 2 for s in sorts}
-            if all(prod(map(Drawn(there, 0).axis, shape.split())) <= _ENTRIES for shape in declared.arrays.values()):
-                yield from (Drawn(there, 1), Drawn(there, 4), OneRow(there, 0))
+            lengths = {s: n if s == sort else 2 for s in sorts}
+            if all(prod(map(Drawn(lengths, 0).axis, shape.split())) <= _ENTRIES for shape in declared.arrays.values()):
+                yield from (Drawn(lengths, 1), Drawn(lengths, 4), OneRow(lengths, 0))
 
 
 def bits(world: Drawn) -> int:

@@ -46,9 +46,9 @@ def sizes(sorts: Sequence[str]) -> list[dict[str, int]]:
 
 def draws(sorts: Sequence[str]) -> Iterator[Drawn]:
     """Yield every kind of numbers at every size."""
-    for there in sizes(sorts):
+    for lengths in sizes(sorts):
         for seed in range(len(KINDS) * (1 if sorts else 5)):
-            yield Drawn(there, seed)
+            yield Drawn(lengths, seed)
 
 
 class TwoValues(Drawn):
@@ -114,6 +114,6 @@ EXTREME: Mapping[str, tuple[type[Drawn], float]] = {
 
 def extreme(sorts: Sequence[str], kind: type[Drawn]) -> Iterator[Drawn]:
     """Yield draws for which bounds are equations, or nearly; no size is 1."""
-    for there in sizes(sorts):
-        if 1 not in there.values():
-            yield from (kind(there, seed) for seed in range(96 if issubclass(kind, _Moderate) else 24))
+    for lengths in sizes(sorts):
+        if 1 not in lengths.values():
+            yield from (kind(lengths, seed) for seed in range(96 if issubclass(kind, _Moderate) else 24))

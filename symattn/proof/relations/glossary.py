@@ -107,8 +107,8 @@ class Glossary:
     def but(self, *letters: str) -> Glossary:
         """Return this without the meanings of some letters."""
 
-        def rest(found: Mapping[str, object]) -> dict[str, Any]:
-            return {key: meaning for key, meaning in found.items() if key not in letters}
+        def rest(mapping: Mapping[str, object]) -> dict[str, Any]:
+            return {key: meaning for key, meaning in mapping.items() if key not in letters}
 
         return replace(self, given=rest(self.given), defined=rest(self.defined), sizes=rest(self.sizes))
 
@@ -137,8 +137,8 @@ class Glossary:
 
     def valued(self, letter: str, number: Node) -> Glossary:
         """Return this with a number as the value of a given letter."""
-        given = {key: shape for key, shape in self.given.items() if key != letter}
-        return replace(self, given=given, defined={**self.defined, letter: LetterDefinition((), number)})
+        remaining = {key: shape for key, shape in self.given.items() if key != letter}
+        return replace(self, given=remaining, defined={**self.defined, letter: LetterDefinition((), number)})
 
     def merged(self, one: str, other: str) -> Glossary:
         """Return this with two printed sizes identified."""
@@ -147,8 +147,8 @@ class Glossary:
         def sort(shape: str) -> str:
             return re.sub(rf"(?<!\w){lost}(?!\w)", kept, shape)
 
-        def every(found: Mapping[str, str]) -> dict[str, str]:
-            return {key: sort(shape) for key, shape in found.items()}
+        def every(mapping: Mapping[str, str]) -> dict[str, str]:
+            return {key: sort(shape) for key, shape in mapping.items()}
 
         return replace(self, given=every(self.given), sizes=every(self.sizes), index=every(self.index))
 

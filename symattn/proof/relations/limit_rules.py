@@ -33,15 +33,15 @@ def limit(
     """Return the evidence for x → c as β → ∞ or 0, where x = ``form``. Raises FalseStep."""
     try:
         letter, value = _condition(condition)
-        (sign, wanted), *others = relation.rest
+        (sign, printed), *others = relation.rest
         if sign != "→" or others:
             raise Unread("a limit is x → c")
-        if _has(wanted, letter):
+        if _has(printed, letter):
             raise Unread(f"a limit with the letter {text(letter)}")
         there = _at(form, letter, value, glossary)
     except Unread as reason:
         raise FalseStep(f"{text(relation)}: {reason}") from reason
-    premises = [decide(nt.equals(a, b)) for a, b in ((there, wanted), (relation.first, form)) if a != b]
+    premises = [decide(nt.equals(a, b)) for a, b in ((there, printed), (relation.first, form)) if a != b]
     unproved = next((p for p in premises if p.grade is not Grade.PROVED), None)
     if unproved:
         raise FalseStep(f"{text(relation)}: a premise is {unproved}")
@@ -51,11 +51,11 @@ def limit(
 
 def _expect_accepted(relation: Relation, tends: tuple[Name, Node], form: Node, there: Node, glossary: Glossary) -> None:
     """Raise FalseStep unless the checker derives the limit from proofs of the premises."""
-    compiled, wanted, (letter, value) = Compiled(glossary, {}), relation.rest[0][1], tends
-    equations = {nt.equals(a, b) for a, b in ((there, wanted), (relation.first, form)) if a != b}
+    compiled, printed, (letter, value) = Compiled(glossary, {}), relation.rest[0][1], tends
+    equations = {nt.equals(a, b) for a, b in ((there, printed), (relation.first, form)) if a != b}
     result = [x for equation in equations for x in shown(compiled, links(equation), {}, {})]
     by = tuple(p for x in result if x for p in x.by)
-    conclusions = compiled.entries((relation.first, form, wanted))
+    conclusions = compiled.entries((relation.first, form, printed))
     sort = glossary.sizes.get(text(letter))
     about: dict[str, About] = {
         "letter": sort or compiled.argument(text(letter)),

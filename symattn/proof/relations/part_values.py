@@ -168,7 +168,7 @@ def _matrices(x: Value, y: Value, rows: bool) -> Value:
 
 def stacked(x: Value, letters: Iterable[str]) -> Any:
     """Return the array of a value with its free letters as first axes, in this order."""
-    wanted = tuple(letters)
-    if set(wanted) != set(x.letters):
-        raise Unread(f"a definition with the indices {', '.join(wanted)} of what has {', '.join(x.letters) or 'none'}")
-    return spread(x, wanted, x.rank)
+    order = tuple(letters)
+    if set(order) != set(x.letters):
+        raise Unread(f"a definition with the indices {', '.join(order)} of what has {', '.join(x.letters) or 'none'}")
+    return spread(x, order, x.rank)

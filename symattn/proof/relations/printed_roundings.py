@@ -44,8 +44,8 @@ def fl(reader: Reader, parts: tuple[Node, ...]) -> Found:
 def _computed(reader: Reader, x: Node) -> Found:
     kind = _kind(reader)
 
-    def lifted(found: Found | None) -> Found | None:
-        return found and _each(found, lambda x: kind(x.entries))
+    def lifted(value: Found | None) -> Found | None:
+        return value and _each(value, lambda x: kind(x.entries))
 
     inner = reader.within({key: kind(x.entries) for key, x in reader.arrays.items()})
     inner.elsewhere = lambda key: lifted(reader.letter(key))
@@ -55,10 +55,10 @@ def _computed(reader: Reader, x: Node) -> Found:
     return _each(result, lambda x: Ball(x.entries))
 
 
-def _each(found: Found, work: Callable[[Any], object]) -> Found:
-    if isinstance(found, Several):
-        return Several(tuple(x.on(work) for x in found.parts))
-    return found.on(work)
+def _each(value: Found, work: Callable[[Any], object]) -> Found:
+    if isinstance(value, Several):
+        return Several(tuple(x.on(work) for x in value.parts))
+    return value.on(work)
 
 
 def _kind(reader: Reader) -> type[Computed]:
@@ -103,8 +103,8 @@ class OfFormat(Drawn):
     """Draws of numbers of a format, of any magnitude or around 1, and of numbers near which results change (``_near``);
     in a statement without sizes, each of these occurs as the first letter in some draw."""
 
-    def __init__(self, there: dict[str, int], seed: int, f: Format) -> None:
-        super().__init__(there, seed)
+    def __init__(self, lengths: dict[str, int], seed: int, f: Format) -> None:
+        super().__init__(lengths, seed)
         self.format, self.near = f, _near(f)
 
     def _entry(self, random: Random, low: int) -> Fraction:
@@ -132,6 +132,6 @@ def _near(f: Format) -> tuple[Fraction, ...]:
 def worlds(name: str, sorts: Sequence[str]) -> Iterator[OfFormat]:
     """Yield draws of the numbers of a format, at every size."""
     f = Format(name)
-    for there in sizes(sorts):
+    for lengths in sizes(sorts):
         for seed in range(_SEEDS if sorts else _SEEDS + 2 * len(_near(f))):
-            yield OfFormat(there, seed, f)
+            yield OfFormat(lengths, seed, f)
