@@ -35,6 +35,6 @@ def test_processes_begin_deaf_to_interrupts(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_process_inherits_it() -> None:
     told = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
-    with runner._unheard():
+    with runner._interrupts_blocked():
         inside = subprocess.run([sys.executable, "-S", "-c", told], capture_output=True, text=True, timeout=60)
     assert inside.stdout == "True\n"

@@ -45,10 +45,10 @@ def _squares(x: CheckedNode, signs: Signs) -> Data:
 
 def _tangent(x: CheckedNode, signs: Signs) -> Data | None:
     """Return e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0, in Coq's form if the rest is not negative; else None."""
-    seen = signs.above_tangent(x)
-    if seen is None:
+    parts = signs.above_tangent(x)
+    if parts is None:
         return None
-    u, beyond = data(seen[0]), [shaped(y, signs) for y in seen[1]]
+    u, beyond = data(parts[0]), [shaped(y, signs) for y in parts[1]]
     return ["sum", ["sum", ["exp", u], ["product", LESS, ["sum", u, ONE]]], *beyond]
 
 

@@ -80,12 +80,12 @@ def settled(theorems: Sequence[tuple[str, Sequence[Record]]], jobs: int = 1) -> 
     requests = [lemmas(*theorem) for theorem in theorems]
     first = judged([x for each in requests for x in each], jobs)
     refused = {x.name for each in requests for x in each if x.text} - first.accepted
-    open_ = [
+    refused_theorems = [
         theorem
         for theorem, each in zip(theorems, requests, strict=True)
         if any(x.name in refused for x in each if x.text)
     ]
-    again = {x.name: x for theorem in open_ for x in lemmas(*theorem, regroup=True) if x.name in refused}
+    again = {x.name: x for theorem in refused_theorems for x in lemmas(*theorem, regroup=True) if x.name in refused}
     second = judged(list(again.values()), jobs)
     result = [[again[x.name] if x.name in second.accepted else x for x in each] for each in requests]
     return result, CoqJudgement.joined((first, second))

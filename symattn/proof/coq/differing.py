@@ -30,8 +30,8 @@ def of_differing(name: str, record: Record) -> Lemma:
     left, right = (written_term(record[side], sorts, scope, names) for side in ("left", "right"))
     if any(any(images) for _, *images, _ in names.arrays):  # else an array of its own, which it is not
         raise Refused("coq: sides that differ under a permutation")
-    said = Stated(name, names, free, "<>", left, right, circles=tuple(circles(record["rules"], names)))
-    reader = reading(said)
+    stated = Stated(name, names, free, "<>", left, right, circles=tuple(circles(record["rules"], names)))
+    reader = reading(stated)
     places = reader.scope(free)
     if any(True for x in (left, right) for _ in divisors(reader, x, places, {}, frozenset())):
         raise Refused("coq: sides that differ, with a divisor that is not positive by its form")
@@ -39,25 +39,25 @@ def of_differing(name: str, record: Record) -> Lemma:
     if not names.sorts.keys() <= result.keys():
         raise Refused("coq: sides that differ at sizes that are not told")
     sizes = {n: result[sort] for sort, n in names.sorts.items()}
-    statement = _statement(reader, said, places)
-    proof = _proof(reader, _found(said, sizes), sizes)
-    return lemma_of(said, Readable(statement, proof, _WORDS))
+    statement = _statement(reader, stated, places)
+    proof = _proof(reader, _found(stated, sizes), sizes)
+    return lemma_of(stated, Readable(statement, proof, _WORDS))
 
 
-def _statement(reader: CoqReader, said: Stated, places: Sequence[str]) -> str:
+def _statement(reader: CoqReader, stated: Stated, places: Sequence[str]) -> str:
     names = typed_functions(reader)
     some = typed_arrays(reader, reader.sizes.values(), reader.arrays)
-    where = [f"(0 < {own})%nat" for own in reader.sizes.values()] + [circle(reader, c, s) for c, s in said.circles]
+    where = [f"(0 < {own})%nat" for own in reader.sizes.values()] + [circle(reader, c, s) for c, s in stated.circles]
     known = "".join(f"{x} /\\ " for x in where)
-    bounds = [f"({i} < {reader.sizes[s]})%nat /\\ " for i, s in zip(places, said.free, strict=True)]
+    bounds = [f"({i} < {reader.sizes[s]})%nat /\\ " for i, s in zip(places, stated.free, strict=True)]
     at = f"exists {' '.join(places)} : nat, {''.join(bounds)}" if places else ""
     every = f"forall {' '.join(names)}, " if names else ""
     there = f"exists {' '.join(some)}," if some else ""
     lines = [
-        f"Theorem {said.name} : {every}{there}".rstrip(),
+        f"Theorem {stated.name} : {every}{there}".rstrip(),
         *([f"  {known}{at}".rstrip()] if known or at else []),
-        f"  {reader.text(said.left, tuple(places), 1)}",
-        f"  <> {reader.text(said.right, tuple(places), 1)}.",
+        f"  {reader.text(stated.left, tuple(places), 1)}",
+        f"  <> {reader.text(stated.right, tuple(places), 1)}.",
     ]
     return "\n".join(lines)
 
@@ -79,19 +79,19 @@ def _proof(reader: CoqReader, result: _Place, sizes: Mapping[int, int]) -> str:
     return f"Proof. intros. {' '.join(f'exists {x}.' for x in chosen)} differs ltac:({places}). Qed."
 
 
-def _found(said: Stated, sizes: Mapping[int, int]) -> _Place:
+def _found(stated: Stated, sizes: Mapping[int, int]) -> _Place:
     """Return the first place where both sides differ in numbers. Raises Refused if there is none."""
-    arrays = list(said.names.arrays.values())
+    arrays = list(stated.names.arrays.values())
     if len(arrays) > _MANY:
         raise Refused("coq: sides that differ, of many arrays")
     for tried in product(_TRIED, repeat=len(arrays)):
         entries = dict(zip(arrays, tried, strict=True))
-        if any(entries[c] ** 2 + entries[s] ** 2 != 1 for c, s in said.circles):
+        if any(entries[c] ** 2 + entries[s] ** 2 != 1 for c, s in stated.circles):
             continue
-        for at in product(*[range(sizes[s]) for s in said.free]):
-            env = tuple(zip(said.free, at, strict=True))
+        for at in product(*[range(sizes[s]) for s in stated.free]):
+            env = tuple(zip(stated.free, at, strict=True))
             try:
-                one, other = (_value(x, env, sizes, entries) for x in said.sides)
+                one, other = (_value(x, env, sizes, entries) for x in stated.sides)
             except ArithmeticError:
                 continue
             if not math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6):

@@ -166,9 +166,9 @@ def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
     known, in_merge, in_made = _occurring(record, tile, merge, merged, result)
     fold = _FoldWords(name, record, tile, merge, tuple(merged), tuple(result), _bound(in_merge), _bound(in_made))
     words = (*_WORDS, *_unknown({**known, **in_merge, **in_made}))
-    said = Readable(f"{fold.definitions()}\n{fold.theorem()}", fold.proof(), words)
-    text = f"{''.join(x.text for x in before)}{fold.definitions()}\n{fold.step()}\n{fold.theorem()}\n{said.proof}\n"
-    return Lemma(name, text, said, names=tile.reader.names)
+    stated = Readable(f"{fold.definitions()}\n{fold.theorem()}", fold.proof(), words)
+    text = f"{''.join(x.text for x in before)}{fold.definitions()}\n{fold.step()}\n{fold.theorem()}\n{stated.proof}\n"
+    return Lemma(name, text, stated, names=tile.reader.names)
 
 
 def _numbered(a: Sequence[Record], b: Sequence[object]) -> Iterator[tuple[int, tuple[Record, Any]]]:
@@ -268,11 +268,11 @@ class _FoldWords:
         facts = " ".join(_facts(self.tile, x, letters) for x in "ABC")
         sizes = " ".join(f"size'{n}" for n in self.tile.sizes)
         cases = []
-        for n, said in zip(letters, self.merged, strict=True):
+        for n, stated in zip(letters, self.merged, strict=True):
             rewritten = ", ".join(f"?{x}'{k}" for x in "AB" for k in letters)
             cases.append(
                 f"intros; rewrite C'{n}, {rewritten} by assumption; etransitivity; "
-                f"[apply ({self._applied(said, 'A', 'B')}); given | rewrite ?sum_app; same]"
+                f"[apply ({self._applied(stated, 'A', 'B')}); given | rewrite ?sum_app; same]"
             )
         chosen = "".join(f"exists C'{n}; " for n in self.tile.numbers)
         return (
@@ -292,7 +292,7 @@ class _FoldWords:
         size = reader.sizes[reader.names.sorts[str(self.record["sort"])]]
         parts = zip(self.record["state"], self.tile.parts, strict=True)
         types = " ".join(f"(state_{p['letter']} : {'nat -> ' * len(part.sorts)}R)" for p, part in parts)
-        ends = "".join(f"\n  /\\ ({self._end(n, said)})" for n, said in enumerate(self.made))
+        ends = "".join(f"\n  /\\ ({self._end(n, stated)})" for n, stated in enumerate(self.made))
         every = self._every((*self.in_merge, *self.in_made))
         return (
             f"Theorem {self.name} : forall {every} ({size} : nat) {types},{_positive_sizes(self.tile)}\n"
@@ -308,15 +308,15 @@ class _FoldWords:
         """Return the parameters of the step by name."""
         return " ".join((_called(self.tile), *[x.name for x in self.in_merge]))
 
-    def _end(self, n: int, said: Stated) -> str:
+    def _end(self, n: int, stated: Stated) -> str:
         """State that the end of a state is the result."""
-        reader = reading(said)
+        reader = reading(stated)
         states, x = _of_made(self.record["made"][n])
-        indices = reader.scope(said.free)
+        indices = reader.scope(stated.free)
         words = {FIRST + str(p["letter"]): f"state_{p['letter']}" for p in self.record["state"]}
         states.arrays.update({k: words[str(key[0])] for key, k in states.names.arrays.items() if key[0] in words})
-        bounds = _over(reader, StatePart(indices, said.free, x))
-        return f"{bounds}{states.text(x, indices, 1)}\n  = {reader.text(said.right, indices, 1)}"
+        bounds = _over(reader, StatePart(indices, stated.free, x))
+        return f"{bounds}{states.text(x, indices, 1)}\n  = {reader.text(stated.right, indices, 1)}"
 
     def proof(self) -> str:
         """Prove it by induction over the merges, and then the equations for the end."""
@@ -341,18 +341,18 @@ class _FoldWords:
     def _aux(self, word: str) -> str:
         return auxiliary(self.name, word)
 
-    def _applied(self, said: Stated, first: str, second: str) -> str:
+    def _applied(self, stated: Stated, first: str, second: str) -> str:
         """Return the lemma of an equation applied to two tiles or, without a second one, to all entries."""
-        reader = reading(said)
+        reader = reading(stated)
         sort = str(self.record["sort"])
         whole = self.tile.reader.sizes[self.tile.split]
         sizes = {sort: whole, **({FIRST + sort: "size'1", SECOND + sort: "size'2"} if second else {})}
-        words = [sizes.get(key, reader.sizes[n]) for key, n in said.names.sorts.items()]
-        for key, n in said.names.arrays.items():
-            words.append(self._array(str(key[0]), said.names.arities[n], said, bool(second), reader.arrays[n]))
-        return " ".join((said.name, *words, *reader.functions.values()))
+        words = [sizes.get(key, reader.sizes[n]) for key, n in stated.names.sorts.items()]
+        for key, n in stated.names.arrays.items():
+            words.append(self._array(str(key[0]), stated.names.arities[n], stated, bool(second), reader.arrays[n]))
+        return " ".join((stated.name, *words, *reader.functions.values()))
 
-    def _array(self, key: str, sorts: tuple[int, ...], said: Stated, two: bool, own: str) -> str:
+    def _array(self, key: str, sorts: tuple[int, ...], stated: Stated, two: bool, own: str) -> str:
         """Return an array of an equation: a number that a tile chose, or entries of it."""
         prefix = next((p for p in (FIRST, SECOND) if key.startswith(p)), "")
         word = key.removeprefix(prefix)
@@ -362,7 +362,7 @@ class _FoldWords:
             return f"{letter}'{number}"
         if word not in self.record["arrays"] or not two:
             return own
-        names = {n: name for name, n in said.names.sorts.items()}
+        names = {n: name for name, n in stated.names.sorts.items()}
         start = "start" if prefix == FIRST else "start + size'1"
         seats = [f"seat'{n}" for n in range(len(sorts))]
         split = prefix + str(self.record["sort"])

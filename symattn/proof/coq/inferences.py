@@ -63,10 +63,10 @@ def _claims(name: str, record: Record, names: Names) -> Iterator[_Claim]:
         if record["kind"] == "step":
             yield _of_largest(own, record, conclusion, names)
         else:
-            said, why = writing.bounded(own, record, conclusion, names)
+            stated, why = writing.bounded(own, record, conclusion, names)
             known = frozenset(map(str, record["not negative"]))
-            said = replace(said, only=())  # no rule asks where both sides are equal
-            yield _Claim(said, tuple(map(str, record["positive"])), known, tuple(record["rules"]), why)
+            stated = replace(stated, only=())  # no rule asks where both sides are equal
+            yield _Claim(stated, tuple(map(str, record["positive"])), known, tuple(record["rules"]), why)
 
 
 def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> _Claim:
@@ -78,7 +78,7 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
     left, right = (term(x, scope, names) for x in writing.simplified(both, sorts, positive))
     ways = " | ".join(f"{_applied(c)}; given" for c in premises)
     every = [c.said for c in premises]
-    said = Stated(
+    stated = Stated(
         *(name, names, free, "<=", left, right),
         given=tuple(dict.fromkeys(m for s in every for m in s.given)),
         supposed=Supposed(
@@ -88,16 +88,16 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
     known = frozenset().union(*[c.known for c in premises])
     rules = tuple(r for c in premises for r in c.rules)
     proof = f"of_largest ltac:(idtac; first [{ways}])"
-    return _Claim(said, positive, known, rules, from_=tuple(premises), proof=proof)
+    return _Claim(stated, positive, known, rules, from_=tuple(premises), proof=proof)
 
 
 def _whole(claim: _Claim, regroup: bool) -> writing.Lemma:
     """Return the lemma of a claim, after the lemmas that it uses."""
-    said = writing.with_arrays(claim.said, claim.positive, claim.known, claim.rules)
+    stated = writing.with_arrays(claim.said, claim.positive, claim.known, claim.rules)
     if claim.why is not None:
-        return writing.shown_by(said, claim.why, regroup)
-    result = readable(said, f"Proof. intros. {claim.proof}. Qed.")
-    return writing.lemma_of(said, result, [_whole(c, regroup) for c in claim.from_])
+        return writing.shown_by(stated, claim.why, regroup)
+    result = readable(stated, f"Proof. intros. {claim.proof}. Qed.")
+    return writing.lemma_of(stated, result, [_whole(c, regroup) for c in claim.from_])
 
 
 def _applied(claim: _Claim) -> str:
@@ -117,18 +117,18 @@ def _substituted(name: str, record: Record, regroup: bool) -> writing.Lemma:
         equals.append((kinds, a, b))
     one, other = (_put(through, {n: both[k] for n, both in letters.items()}) for k in (0, 1))
     names.arrays = {key: n for key, n in names.arrays.items() if n not in letters}
-    said = Stated(name, names, free, "=", left, right, equals=tuple(equals))
-    first = replace(said, name=auxiliary(name, "from_1"), right=one, equals=())
-    second = replace(said, name=auxiliary(name, "from_2"), left=other, equals=())
+    stated = Stated(name, names, free, "=", left, right, equals=tuple(equals))
+    first = replace(stated, name=auxiliary(name, "from_1"), right=one, equals=())
+    second = replace(stated, name=auxiliary(name, "from_2"), left=other, equals=())
     before = [writing.equated(x, regroup) for x in (first, second)]
-    reader = reading(said)
+    reader = reading(stated)
     middle = [reader.text(x, reader.scope(free)) for x in (one, other)]
     result = readable(
-        said,
+        stated,
         f"Proof. intros. transitivity ({middle[0]}); [apply ({first.name} {variables(reader)}); given|].\n"
         f"transitivity ({middle[1]}); [same|apply ({second.name} {variables(reader)}); given]. Qed.",
     )
-    return writing.lemma_of(said, result, before)
+    return writing.lemma_of(stated, result, before)
 
 
 _SIDES = ("left", "right", "through")
@@ -165,8 +165,8 @@ def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> 
     positive, rules = ([x for p in record["premises"] for x in p[key]] for key in ("positive", "rules"))
     names, sorts, scope, free = writing.free_of(conclusion)
     left, right = (term(x, scope, names) for x in writing.simplified(conclusion, sorts, positive))
-    said = Stated(name, names, free, "=", left, right, supposed=Supposed("log" in names.functions))
-    said = writing.with_arrays(said, positive, (), rules)
+    stated = Stated(name, names, free, "=", left, right, supposed=Supposed("log" in names.functions))
+    stated = writing.with_arrays(stated, positive, (), rules)
     if record["rule"] == "squares":
         if [(x.head, x.numbers, [y.head for y in x.below]) for x in (left, right)] != 2 * [
             ("Fun", left.numbers, ["One"])
@@ -177,19 +177,19 @@ def _concluded(name: str, record: Record, conclusion: Record, regroup: bool) -> 
         for side in (a, b):
             occurring.see(side)
         within = replace(names, functions={f: n for f, n in names.functions.items() if n in occurring.counts})
-        part = replace(said, name=auxiliary(name, "from_1"), names=within, left=a, right=b, supposed=Supposed())
+        part = replace(stated, name=auxiliary(name, "from_1"), names=within, left=a, right=b, supposed=Supposed())
         before = [writing.equated(part, regroup)]
         proof = f"f_equal; apply ({part.name} {variables(reading(part))}); given"
     else:
         turned = ((left, right), (right, left))
         parts = [
-            replace(said, name=auxiliary(name, f"from_{n}"), relation="<=", left=a, right=b)
+            replace(stated, name=auxiliary(name, f"from_{n}"), relation="<=", left=a, right=b)
             for n, (a, b) in enumerate(turned, 1)
         ]
         before = [writing.shown_by(x, _tangent(*both), regroup) for x, both in zip(parts, turned, strict=True)]
         ways = " | ".join(f"apply ({x.name} {variables(reading(x))}); given" for x in parts)
         proof = f"apply Rle_antisym; [{ways}]"
-    return writing.lemma_of(said, readable(said, f"Proof. intros. {proof}. Qed."), before)
+    return writing.lemma_of(stated, readable(stated, f"Proof. intros. {proof}. Qed."), before)
 
 
 def _tangent(x: Term, y: Term) -> Term:

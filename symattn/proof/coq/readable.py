@@ -102,51 +102,51 @@ class Stated:
         return "read" if self.relation == "=" else "read_bound"
 
 
-def readable(said: Stated, proof: str = "") -> Readable:
+def readable(stated: Stated, proof: str = "") -> Readable:
     """Return the statement under its name, and its proof: ``proof``, or from the lemma ``name'accepted``."""
-    reader = reading(said)
-    scope = reader.scope(said.free)
-    given = list(_suppositions(reader, said))
-    plus = frozenset(said.plus)
-    conditions = dict.fromkeys(chain(*[divisors(reader, x, scope, {}, plus) for x in said.sides]))
-    lines = [f"Theorem {said.name} : {_arrays(reader)}"]
+    reader = reading(stated)
+    scope = reader.scope(stated.free)
+    given = list(_suppositions(reader, stated))
+    plus = frozenset(stated.plus)
+    conditions = dict.fromkeys(chain(*[divisors(reader, x, scope, {}, plus) for x in stated.sides]))
+    lines = [f"Theorem {stated.name} : {_arrays(reader)}"]
     lines += [f"  {g} ->" for g in given]
     if scope:
-        bounds = reader.bounds(zip(scope, said.free, strict=True))
+        bounds = reader.bounds(zip(scope, stated.free, strict=True))
         lines.append(f"  forall {' '.join(scope)} : nat, {bounds.rstrip()}")
     lines += [f"  {c} ->" for c in conditions]
-    result = shared(reader, said.free, () if "'" in said.name else said.sides)
-    sides = result.sides or said.sides
+    result = shared(reader, stated.free, () if "'" in stated.name else stated.sides)
+    sides = result.sides or stated.sides
     lines += [f"  {line}" for line in result.lets]
     left, right = (result.reader.text(x, scope, 1) for x in sides)
-    lines += [f"  {left}", f"  {said.relation} {right}"]
-    lines += [f"  /\\ ({left} = {right} -> {_only(reader, more, x, scope)})" for more, x in said.only]
+    lines += [f"  {left}", f"  {stated.relation} {right}"]
+    lines += [f"  /\\ ({left} = {right} -> {_only(reader, more, x, scope)})" for more, x in stated.only]
     lines[-1] += "."
-    proof = proof or _proof(reader, said, scope)
+    proof = proof or _proof(reader, stated, scope)
     proof = proof.replace("Proof.", "Proof. cbv beta zeta.", 1) if result.lets else proof
-    return Readable("\n".join(lines), proof, tuple(_words(reader, said, bool(conditions))))
+    return Readable("\n".join(lines), proof, tuple(_words(reader, stated, bool(conditions))))
 
 
 def reading(*statements: Stated) -> CoqReader:
     """Return a reader that names everything in these statements, which share their names."""
     reader = CoqReader(statements[0].names)
-    for said in statements:
-        for side in (*said.sides, *[x for _, x in (*said.given, *said.lawful, *said.only)]):
+    for stated in statements:
+        for side in (*stated.sides, *[x for _, x in (*stated.given, *stated.lawful, *stated.only)]):
             reader.see(side)
     return reader
 
 
-def _words(reader: CoqReader, said: Stated, divides: bool) -> Iterator[str]:
+def _words(reader: CoqReader, stated: Stated, divides: bool) -> Iterator[str]:
     """Yield the hypotheses, sentence by sentence."""
-    if said.plus:
-        yield f"Every entry of {', '.join(reader.arrays[k] for k in said.plus)} is more than 0"
-    if said.least:
-        yield f"No entry of {', '.join(reader.arrays[k] for k in said.least)} is negative"
-    if said.given or said.equals:
+    if stated.plus:
+        yield f"Every entry of {', '.join(reader.arrays[k] for k in stated.plus)} is more than 0"
+    if stated.least:
+        yield f"No entry of {', '.join(reader.arrays[k] for k in stated.least)} is negative"
+    if stated.given or stated.equals:
         yield "What is assumed of expressions are the hypotheses of the theorem"
-    for c, s in said.circles:
+    for c, s in stated.circles:
         yield f"{reader.arrays[c]} and {reader.arrays[s]} are the cosine and the sine of the same angles"
-    known = [(own, words) for f, own in _functions(reader) for _, words in said.supposed.of(f, own)]
+    known = [(own, words) for f, own in _functions(reader) for _, words in stated.supposed.of(f, own)]
     yield from (words for _, words in known)
     if others := [own for own in reader.functions.values() if own not in [k for k, _ in known]]:
         yield f"Of {', '.join(others)} nothing is used but that equal arguments have equal values"
@@ -164,21 +164,21 @@ def _arrays(reader: CoqReader) -> str:
     return f"forall {' '.join(groups)}," if groups else ""
 
 
-def _suppositions(reader: CoqReader, said: Stated) -> Iterator[str]:
+def _suppositions(reader: CoqReader, stated: Stated) -> Iterator[str]:
     """Yield the assumptions: sizes are at least 1, arrays are positive, not negative, cosines and sines, and so on."""
     if reader.sizes:
         yield " -> ".join(f"(0 < {n})%nat" for n in reader.sizes.values())
-    for sign, k in (*(("<", k) for k in said.plus), *(("<=", k) for k in said.least)):
+    for sign, k in (*(("<", k) for k in stated.plus), *(("<=", k) for k in stated.least)):
         over, entry = _entry(reader, k)
         yield f"({over}0 {sign} {entry})" if over else f"0 {sign} {entry}"
-    for sorts, x in said.given:
+    for sorts, x in stated.given:
         yield _assumed(reader, sorts, "0 <= {}", x)
-    for sorts, x, y in said.equals:
+    for sorts, x, y in stated.equals:
         yield _assumed(reader, sorts, "{} = {}", x, y)
-    for c, s in said.circles:
+    for c, s in stated.circles:
         yield circle(reader, c, s)
     for f, own in _functions(reader):
-        yield from (result for result, _ in said.supposed.of(f, own))
+        yield from (result for result, _ in stated.supposed.of(f, own))
 
 
 def circle(reader: CoqReader, c: int, s: int) -> str:
@@ -239,8 +239,8 @@ def divisors(
         yield f"({words})" if over else words
 
 
-def _proof(reader: CoqReader, said: Stated, scope: tuple[str, ...]) -> str:
-    one = {*said.plus, *[c for c, _ in said.circles]}
+def _proof(reader: CoqReader, stated: Stated, scope: tuple[str, ...]) -> str:
+    one = {*stated.plus, *[c for c, _ in stated.circles]}
     letters = []
     for number, array in reader.arrays.items():
         seats = [f"seat'{n}" for n in range(len(reader.names.arities[number]))]
@@ -261,14 +261,14 @@ def _proof(reader: CoqReader, said: Stated, scope: tuple[str, ...]) -> str:
             f"  (fun sort' : nat => {sizes})%nat",
             f"  (fun (array' : nat) (places' : list place) => {of_arrays})%nat",
             f"  (fun (named' : nat) (values' : list R) => {of_functions})%nat",
-            f"  {_places(scope, said.free)}",
+            f"  {_places(scope, stated.free)}",
         ]
     )
-    parts = [f"{said.tactic} {auxiliary(said.name, 'accepted')}\n{world}"]
-    for n, (more, _) in enumerate(said.only, 1):
+    parts = [f"{stated.tactic} {auxiliary(stated.name, 'accepted')}\n{world}"]
+    for n, (more, _) in enumerate(stated.only, 1):
         inside = _below(reader, more, scope)[: len(more)]
         named = f"intros equality' {' '.join(inside[::-1])}; intros"
-        forced = auxiliary(said.name, f"only_{n}")
+        forced = auxiliary(stated.name, f"only_{n}")
         parts.append(f"{named}; read_only {forced} equality'\n{world} {_places(inside, more)}")
     whole = reduce(lambda last, part: f"split; [{part} | {last}]", reversed(parts))
     return f"Proof. intros. {whole}.\nQed."

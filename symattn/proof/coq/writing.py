@@ -46,35 +46,37 @@ class Lemma:
         return self.readable.statement.partition(f"Theorem {self.name} :")[2] if self.readable else " False."
 
 
-def lemma_of(said: Stated, result: Readable, before: Iterable[Lemma] = (), shown: str = "") -> Lemma:
+def lemma_of(stated: Stated, result: Readable, before: Iterable[Lemma] = (), shown: str = "") -> Lemma:
     """Return the lemma of a statement, after the lemmas that it uses and the text ``shown``."""
     text = "".join((*[x.text for x in before], shown, f"{result.statement}\n{result.proof}\n"))
-    alike = said.left == said.right
-    empty = alike and str(said.left) == "(Num 0)"
-    return Lemma(said.name, text, result, names=said.names, alike=alike, empty=empty)
+    alike = stated.left == stated.right
+    empty = alike and str(stated.left) == "(Num 0)"
+    return Lemma(stated.name, text, result, names=stated.names, alike=alike, empty=empty)
 
 
 def lemma(name: str, equation: Record, rules: Sequence[Any], positive: Sequence[str], regroup: bool = False) -> Lemma:
-    """Return an equation of a certificate; ``rules`` are the pairs (cos, sin), ``positive`` the positive arrays."""
+    """Return the lemma of an equation; ``rules`` are the pairs (cos, sin), ``positive`` the positive arrays."""
     names, sorts, scope, free = free_of(equation)
     try:
         left, right = (term(x, scope, names) for x in simplified(equation, sorts, positive))
     except (Refused, Rejected) as reason:
         return Lemma(name, why=str(reason))
-    said = Stated(name, names, free, "=", left, right, _named(names, positive), (), tuple(circles(rules, names)))
-    result = equated(said, regroup)
+    stated = Stated(name, names, free, "=", left, right, _named(names, positive), (), tuple(circles(rules, names)))
+    result = equated(stated, regroup)
     means = any(bodies(read(equation[side], sorts)) for side in ("left", "right"))
-    told = result.readable
-    return replace(result, readable=replace(told, words=(_MEANS, *told.words))) if means and told else result
+    readable = result.readable
+    return (
+        replace(result, readable=replace(readable, words=(_MEANS, *readable.words))) if means and readable else result
+    )
 
 
 def bound(name: str, sign: Record, conclusion: Mapping[str, object], regroup: bool = False) -> Lemma:
-    """Return an inequality that a certificate of a sign concludes."""
+    """Return the lemma of an inequality that a certificate of a sign concludes."""
     try:
-        said, why = bounded(name, sign, conclusion, Names())
+        stated, why = bounded(name, sign, conclusion, Names())
     except (Refused, Rejected) as reason:
         return Lemma(name, why=str(reason))
-    return shown_by(said, why, regroup)
+    return shown_by(stated, why, regroup)
 
 
 def bounded(name: str, sign: Record, conclusion: Record, names: Names) -> tuple[Stated, Term]:
@@ -92,7 +94,7 @@ def bounded(name: str, sign: Record, conclusion: Record, names: Names) -> tuple[
     why = term(read(in_place(shaped(read(sign["expression"], sorts), signs), meant), sorts), scope, names)
     laws = {str(name): str(law) for name, law in sign["laws"]}
     result = [(array_of(str(m["letter"])), _given(m, names, positive)) for m in sign["meant"]]
-    said = Stated(
+    stated = Stated(
         name,
         names,
         free,
@@ -104,8 +106,8 @@ def bounded(name: str, sign: Record, conclusion: Record, names: Names) -> tuple[
         supposed=Supposed("log" in names.functions, frozenset(laws.values())),
     )
     only = [m for name in sign["only"] for m in _entries(str(name), result, names)]
-    said = replace(said, only=tuple(forced_to_0(why, free, m) for m in only))
-    return with_arrays(said, positive, known, sign["rules"]), why
+    stated = replace(stated, only=tuple(forced_to_0(why, free, m) for m in only))
+    return with_arrays(stated, positive, known, sign["rules"]), why
 
 
 def _entries(name: str, results: Iterable[tuple[str, Meant]], names: Names) -> list[Meant]:
@@ -117,19 +119,21 @@ def _entries(name: str, results: Iterable[tuple[str, Meant]], names: Names) -> l
     return meant or [(sorts, Term("Letter", (n, *range(len(sorts))))) for sorts, n in letters]
 
 
-def with_arrays(said: Stated, positive: Sequence[str], known: Iterable[str], rules: Sequence[Sequence[str]]) -> Stated:
+def with_arrays(
+    stated: Stated, positive: Sequence[str], known: Iterable[str], rules: Sequence[Sequence[str]]
+) -> Stated:
     """Return ``said`` with the declarations of its arrays: positive, not negative, or cosines and sines."""
-    least = tuple(n for k, n in said.names.arrays.items() if array_of(k[0]) in known and k[0] not in positive)
-    plus, pairs = _named(said.names, positive), tuple(circles(rules, said.names))
-    return replace(said, plus=plus, least=least, circles=pairs)
+    least = tuple(n for k, n in stated.names.arrays.items() if array_of(k[0]) in known and k[0] not in positive)
+    plus, pairs = _named(stated.names, positive), tuple(circles(rules, stated.names))
+    return replace(stated, plus=plus, least=least, circles=pairs)
 
 
-def shown_by(said: Stated, why: Term, regroup: bool) -> Lemma:
+def shown_by(stated: Stated, why: Term, regroup: bool) -> Lemma:
     """Return the lemma of a bound whose sides differ by ``why``."""
-    gap = Term("Add", (), (said.right, Term("Mul", (), (number(-1), said.left))))
-    plus = frozenset(said.plus)
-    seen = unlogged(why, said.names.functions.get("log"), plus)
-    return _lemma(said, "bounds", steps(said.free, (gap, seen), plus, regroup), regroup, why)
+    gap = Term("Add", (), (stated.right, Term("Mul", (), (number(-1), stated.left))))
+    plus = frozenset(stated.plus)
+    without_logs = unlogged(why, stated.names.functions.get("log"), plus)
+    return _lemma(stated, "bounds", steps(stated.free, (gap, without_logs), plus, regroup), regroup, why)
 
 
 def written_term(data: object, sorts: Mapping[str, str], scope: Scope, names: Names) -> Term:
@@ -160,30 +164,30 @@ def _named(names: Names, words: Sequence[str]) -> tuple[int, ...]:
     return tuple(n for word in words for n in names.with_name(word))
 
 
-def equated(said: Stated, regroup: bool) -> Lemma:
+def equated(stated: Stated, regroup: bool) -> Lemma:
     """Return the lemma of an equation."""
-    return _lemma(said, "accepts", steps(said.free, said.sides, frozenset(said.plus), regroup), regroup)
+    return _lemma(stated, "accepts", steps(stated.free, stated.sides, frozenset(stated.plus), regroup), regroup)
 
 
-def _lemma(said: Stated, by: str, hints: Sequence[CoqStep], regroup: bool, why: Term | None = None) -> Lemma:
-    logs = [n for f, n in said.names.functions.items() if f == "log"]
-    lists = [_list(map(str, x)) for x in ((said.plus, said.least, logs) if why else (said.plus,))]
-    lists.append(_list(map(str, said.circles)))
+def _lemma(stated: Stated, by: str, hints: Sequence[CoqStep], regroup: bool, why: Term | None = None) -> Lemma:
+    logs = [n for f, n in stated.names.functions.items() if f == "log"]
+    lists = [_list(map(str, x)) for x in ((stated.plus, stated.least, logs) if why else (stated.plus,))]
+    lists.append(_list(map(str, stated.circles)))
     if why:
-        lists.append(_list(f"({_list(map(str, sorts))}, {x})" for sorts, x in (*said.given, *said.lawful)))
-    strict = [] if why is None else ["true" if said.relation == "<" else "false"]
-    numbers = f"{len(said.names.sorts)} {6 if regroup else 1}"
-    free = _list(map(str, said.free))
-    sides = " ".join(auxiliary(said.name, what) for what in ("left", "right", *(("why",) if why else ())))
-    hinted = auxiliary(said.name, "steps")
+        lists.append(_list(f"({_list(map(str, sorts))}, {x})" for sorts, x in (*stated.given, *stated.lawful)))
+    strict = [] if why is None else ["true" if stated.relation == "<" else "false"]
+    numbers = f"{len(stated.names.sorts)} {6 if regroup else 1}"
+    free = _list(map(str, stated.free))
+    sides = " ".join(auxiliary(stated.name, what) for what in ("left", "right", *(("why",) if why else ())))
+    hinted = auxiliary(stated.name, "steps")
     result = " ".join((by, *lists, *strict, numbers, hinted, free, sides))
-    shown = [f"Definition {auxiliary(said.name, 'why')} := {why}."] if why else []
+    shown = [f"Definition {auxiliary(stated.name, 'why')} := {why}."] if why else []
     shown.append(f"Definition {hinted} : list step := {_list(map(str, hints))}.")
-    shown.append(_computed(auxiliary(said.name, "accepted"), result))
-    for n, (more, x) in enumerate(said.only, 1):
+    shown.append(_computed(auxiliary(stated.name, "accepted"), result))
+    for n, (more, x) in enumerate(stated.only, 1):
         where = " ".join(("forces", *lists, numbers, hinted, free, _list(map(str, more)), sides, str(x)))
-        shown.append(_computed(auxiliary(said.name, f"only_{n}"), where))
-    return _whole(said, "\n".join(shown))
+        shown.append(_computed(auxiliary(stated.name, f"only_{n}"), where))
+    return _whole(stated, "\n".join(shown))
 
 
 def _computed(name: str, message: str) -> str:
@@ -191,13 +195,13 @@ def _computed(name: str, message: str) -> str:
     return f"Lemma {name} :\n  {message} = true.\nProof. vm_cast_no_check (eq_refl true). Qed."
 
 
-def _whole(said: Stated, shown: str) -> Lemma:
+def _whole(stated: Stated, shown: str) -> Lemma:
     """Return the text of a lemma, from its sides to the statement for readers."""
-    result = readable(said)
-    both = zip(("left", "right"), said.sides, strict=True)
-    sides = "".join(f"Definition {auxiliary(said.name, side)} := {x}.\n" for side, x in both)
+    result = readable(stated)
+    both = zip(("left", "right"), stated.sides, strict=True)
+    sides = "".join(f"Definition {auxiliary(stated.name, side)} := {x}.\n" for side, x in both)
     text = f"Open Scope nat_scope.\n{sides}{shown}\nClose Scope nat_scope.\nOpen Scope R_scope.\n"
-    return lemma_of(said, result, (), text)
+    return lemma_of(stated, result, (), text)
 
 
 def simplified(equation: Record, sorts: Mapping[str, str], positive: Sequence[str]) -> tuple[CheckedNode, CheckedNode]:
