@@ -29,7 +29,7 @@ def test_processes_begin_deaf_to_interrupts(monkeypatch: pytest.MonkeyPatch) -> 
             return done
 
     monkeypatch.setattr(runner, "_pool", lambda jobs: nullcontext(Pool()))
-    list(runner._beside(list(catalogue().values())[:2], catalogue, 2, False))
+    list(runner._parallel(list(catalogue().values())[:2], catalogue, 2, False))
     assert (heard, blocked()) == ([True, True], False)
 
 
