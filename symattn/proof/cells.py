@@ -46,7 +46,7 @@ Constraint = tuple[str, Any]  # (relation, expression): the expression is "=", "
 
 @dataclass
 class Path:
-    """One path through the comparisons. ``script`` numbers the first answers to take; later answers are the first ones.
+    """One path through the comparisons: it takes the possible answers numbered in ``script``, then always the first.
 
     A side is undefined where one of ``demands`` holds.
     """

@@ -32,7 +32,7 @@ def _verdict(written: str) -> CertificateVerdict:
 
 
 def accepted(evidence: Evidence, proofs: Iterable[Proof], premises: Iterable[Premise] = ()) -> Evidence:
-    """Return ``evidence`` unless it claims a proof of which the checker refuses a certificate, or that has none."""
+    """Return ``evidence``, but undecided for a proof that has no certificate, or one that the checker refuses."""
     if evidence.grade not in (Grade.PROVED, Grade.ARGUED):
         return evidence
     results = verdicts(certificates(proofs, premises))

@@ -107,7 +107,7 @@ def _laws(every: Sequence[CheckedNode]) -> Laws:
 
 
 def _expect_apart(x: CheckedNode, laws: Laws) -> None:
-    """Reject letters that may be the same entry under two names: x[0] and x[1] are distinct, x[0] and x_i may not be.
+    """Reject letters that may be the same entry under two names: x[0] and x[1] differ, x[0] and x_i need not.
     So within a block of an array, fixed numbers must be at the same indices."""
     patterns: dict[str, str] = {}
     for y in x.letters():
