@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from symattn import Attention, Gradient, Rotary, verify
+from symattn import Attention, Block, Gradient, Rotary, verify
 
 VARIANTS: dict[str, Any] = {
     "plain": Attention(),
@@ -30,15 +30,18 @@ VARIANTS: dict[str, Any] = {
     "tokens": Attention(),
     "tokens, heads": Attention(heads=2, causal=True),
     "gradient": Gradient(Attention()),
+    "block": Block(attention=Attention()),
 }
 #: Of the cost of ``import sympy``, for the variants that a goal names.
-WANTED = {"plain": 3, "grouped heads": 5, "rotary": 5, "gradient": 7}
+WANTED = {"plain": 3, "grouped heads": 5, "rotary": 5, "gradient": 7, "block": 6}
 
 
 def function_of(spec: Any, tokens: bool) -> Callable[..., Any]:
     """The definition as a function with named parameters."""
     if isinstance(spec, Gradient):
         return lambda q, k, v, do: spec(do, q=q, k=k, v=v)
+    if isinstance(spec, Block):
+        return _layer(spec)
     if tokens:
         return lambda x, w_q, w_k, w_v, w_o: spec(x=x, w_q=w_q, w_k=w_k, w_v=w_v, w_o=w_o)
     if spec.mask:
@@ -46,6 +49,15 @@ def function_of(spec: Any, tokens: bool) -> Callable[..., Any]:
     if spec.sink:
         return lambda q, k, v, sink: spec(q, k, v, sink=sink)
     return lambda q, k, v: spec(q, k, v)
+
+
+def _layer(spec: Block) -> Callable[..., Any]:
+    """One layer of a Transformer, with the parameters of a feed-forward layer with biases and of two norms."""
+    return lambda x, w_q, w_k, w_v, w_o, w1, b1, w2, b2, g1, beta1, g2, beta2: spec(x=x, **{
+        "attention.w_q": w_q, "attention.w_k": w_k, "attention.w_v": w_v, "attention.w_o": w_o,
+        "mlp.w_up": w1, "mlp.b_up": b1, "mlp.w_down": w2, "mlp.b_down": b2,
+        "attention_norm.gain": g1, "attention_norm.bias": beta1, "mlp_norm.gain": g2, "mlp_norm.bias": beta2,
+    })  # fmt: skip
 
 
 def verified(name: str) -> None:

@@ -105,8 +105,8 @@ class Session:
 
     @property
     def settled(self) -> bool:
-        """Return whether residues have decided what the function computes, so that floats test its arithmetic alone."""
-        return self.identity is not None and self.identity.epsilon is not None
+        """Return whether residues agree with the definition, so that floats test the function's arithmetic alone."""
+        return self.identity is not None and bool(self.identity.agrees)
 
     @property
     def called(self) -> list[CaseResult]:
@@ -165,9 +165,10 @@ class Session:
         return sum(r.case.size <= case.size for r in self.late) < _LATE
 
     def fewer(self, name: str, cases: Iterable[Case]) -> Iterator[Case]:
-        """Yield the cases of a group; only some, if it tests what is computed and residues have decided that."""
+        """Yield the cases of a group; only some, if it tests what is computed and residues agree with a bound."""
+        bounded = self.identity is not None and self.identity.epsilon is not None
         for k, case in enumerate(cases):
-            if k < power.LEAST or k % _FEWER == 0 or not self.settled or name not in self.subject.meant:
+            if k < power.LEAST or k % _FEWER == 0 or not bounded or name not in self.subject.meant:
                 yield case
             else:
                 self.aside.append(case)
