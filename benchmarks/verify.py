@@ -14,9 +14,11 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from inspect import Parameter, Signature
 from typing import Any
 
 from symattn import Attention, Block, Gradient, Rotary, verify
+from symattn.verification.definitions.registry import subjects_of
 
 VARIANTS: dict[str, Any] = {
     "plain": Attention(),
@@ -31,9 +33,10 @@ VARIANTS: dict[str, Any] = {
     "tokens, heads": Attention(heads=2, causal=True),
     "gradient": Gradient(Attention()),
     "block": Block(attention=Attention()),
+    "gated block": Block(attention=Attention(causal=True), norm="rms", activation="silu", gated=True),
 }
 #: Of the cost of ``import sympy``, for the variants that a goal names.
-WANTED = {"plain": 3, "grouped heads": 5, "rotary": 5, "gradient": 7, "block": 6}
+WANTED = {"plain": 3, "grouped heads": 5, "rotary": 5, "gradient": 7, "block": 6, "gated block": 6}
 
 
 def function_of(spec: Any, tokens: bool) -> Callable[..., Any]:
@@ -52,12 +55,14 @@ def function_of(spec: Any, tokens: bool) -> Callable[..., Any]:
 
 
 def _layer(spec: Block) -> Callable[..., Any]:
-    """One layer of a Transformer, with the parameters of a feed-forward layer with biases and of two norms."""
-    return lambda x, w_q, w_k, w_v, w_o, w1, b1, w2, b2, g1, beta1, g2, beta2: spec(x=x, **{
-        "attention.w_q": w_q, "attention.w_k": w_k, "attention.w_v": w_v, "attention.w_o": w_o,
-        "mlp.w_up": w1, "mlp.b_up": b1, "mlp.w_down": w2, "mlp.b_down": b2,
-        "attention_norm.gain": g1, "attention_norm.bias": beta1, "mlp_norm.gain": g2, "mlp_norm.bias": beta2,
-    })  # fmt: skip
+    """One layer of a Transformer, with a parameter for each of its inputs."""
+    names = {i.words.split()[0]: i.name for i in next(subjects_of(spec)).inputs}
+
+    def run(**arrays: Any) -> Any:
+        return spec(**{names[n]: a for n, a in arrays.items()})
+
+    run.__signature__ = Signature([Parameter(n, Parameter.KEYWORD_ONLY) for n in names])  # type: ignore[attr-defined]
+    return run
 
 
 def verified(name: str) -> None:

@@ -23,6 +23,7 @@ from symattn.arrays.notes import listening, note
 from symattn.arrays.residues import primes
 from symattn.arrays.residues.degree import Chance, escape, pairs_needed
 from symattn.arrays.residues.field import Work
+from symattn.arrays.residues.functions import NOT_LINEAR
 from symattn.attention.inputs import TOKENS, lengths
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
@@ -310,7 +311,7 @@ class ResidueRun:
         self.made, self.angles = made or {}, KnownAngles(random, _NEAR) if tables else None
         self.pairs: list[tuple[int, int]] = []
         self.epsilon: float | None = 0.0
-        self.rough = self.ordered = self.free = False  # see ``Field``
+        self.rough = self.ordered = self.free = self.nested = False  # see ``Field``
         self.roots: tuple[int, ...] = ()  # the primes must have these roots of unity
         self.difference: Difference | None = None
         self.reason = ""
@@ -337,6 +338,8 @@ class ResidueRun:
             again.settle(prepare, epsilon)
             if not again.difference and not again.reason:
                 vars(self).update(vars(again))
+        if self.difference is not None and self.nested:
+            self.difference, self.reason = None, NOT_LINEAR
 
     def _settle_roots(self, prepare: Prepare, epsilon: float) -> None:
         roots: set[int] = set()
@@ -406,6 +409,7 @@ class _Point:
         except Exception as error:
             run.reason = str(error) if isinstance(error, SymattnError) else f"{type(error).__name__}: {error}"
         run.free |= kind.field.free
+        run.nested |= kind.field.nested
         decisions = kind.field.decisions
         self.decided, self.answers = decisions.count, tuple(sorted(decisions.answers.items()))
         self.chance = decisions.chance.either(self._compared)

@@ -30,6 +30,8 @@ from symattn.bounds.called_target import Outcome
 from symattn.bounds.case_result import Case
 from symattn.bounds.judge import judge
 from symattn.document.evidence import Verdict
+from symattn.programs import definitions
+from symattn.programs.verifying import requested
 from symattn.verification.definitions import definition_causes as definition_causes
 from symattn.verification.definitions import gradients
 from symattn.verification.definitions.definition_mistakes import of_fields
@@ -437,13 +439,19 @@ def second_weight(o1, l1, o2, l2):
     return gate * o1 + gate * o2, np.logaddexp2(l1, l2)
 
 
-def gated_late(x, w_q, w_k, w_v, w_o, w1, w2, w3):
-    rms = lambda x: x / np.sqrt((x * x).mean(-1, keepdims=True) + x.dtype.type(1e-5))  # noqa: E731
-    z = rms(x)
-    x = x + softmax((z @ w_q) @ (z @ w_k).swapaxes(-1, -2) / np.sqrt(w_q.shape[-1]).astype(x.dtype)) @ (z @ w_v) @ w_o
-    z = rms(x)
-    hidden = (z @ w3) * (z @ w1)
-    return x + hidden / (1 + np.exp(-hidden)) @ w2
+def gated(late):
+    """A layer with a gated feed-forward layer; ``late``, the activation is that of the product."""
+
+    def run(x, w_q, w_k, w_v, w_o, w1, w2, w3):
+        rms = lambda x: x / np.sqrt((x * x).mean(-1, keepdims=True) + x.dtype.type(1e-5))  # noqa: E731
+        z, root = rms(x), np.sqrt(w_q.shape[-1]).astype(x.dtype)
+        x = x + softmax((z @ w_q) @ (z @ w_k).swapaxes(-1, -2) / root) @ (z @ w_v) @ w_o
+        z = rms(x)
+        hidden = (z @ w3) * (z @ w1)
+        gate = hidden if late else z @ w3
+        return x + hidden / (1 + np.exp(-gate)) @ w2
+
+    return run
 
 
 def whole_values(q, k, v, beta):
@@ -485,6 +493,15 @@ _OTHER_LINEAR = LinearAttention(feature="relu", normalised=False)
 _DELTA = LinearAttention(feature="identity", normalised=False, delta=True)
 _SWIGLU = Block(attention=Attention(), norm="rms", activation="silu", gated=True)
 _BARE = Block(attention=Attention(position=Rotary()), norm=None, activation=None)
+
+
+@pytest.mark.parametrize(("late", "agrees"), [(False, True), (True, None)])
+def test_a_gated_layer_is_understood_on_residues_and_a_near_miss_is_left_to_floats(late, agrees):
+    found = definitions.target(gated(late), requested(_SWIGLU), "layer").semantics(_SWIGLU, 60.0)
+    assert (found.agrees, found.epsilon) == (agrees, None)
+    assert agrees or "exponents must be linear" in found.reason
+
+
 #: What is verified, the first wrong step and the cause, the function, and in which precision.
 NAMED = [
     (RMSNorm(), "norm", "the output is multiplied by 1.01", lambda x, weight: np.float32(1.01) * RMSNorm()(x, weight)),
@@ -528,7 +545,7 @@ NAMED = [
      lambda o1, l1, o2, l2: merging(*_NATURAL)(o2, l1, o1, l2)),
     (Merge(base=2), "merge", "the second output's weight is used for both", second_weight),
     (_DELTA, "values", "β multiplies what is erased alone: values are added whole", whole_values, "float64"),
-    (_SWIGLU, "project", "the activation is that of the product of gate and up", gated_late),
+    (_SWIGLU, "project", "the activation is that of the product of gate and up", gated(late=True)),
     (Merge(), "lse", "the larger log-sum is not added back: it is that of the differences from it",
      lambda *given: (merging(*_NATURAL)(*given)[0], np.log1p(np.exp(-abs(given[1] - given[3]))))),
     (Merge(), "lse", "the log-sum is not updated: it is the first one",

@@ -50,6 +50,7 @@ class Field:
         self.meant = False  # whether code is read as intended: short decimals, comparisons with numbers
         self.ordered = False  # whether a maximum is one of its arguments, in an arbitrary order, not a new letter
         self.free = False  # whether new letters were used for the larger of two
+        self.nested = False  # whether an exponential stands for any function, with which e^(s − m)/e^(−m) is not e^s
         self.rough = False  # whether numbers that are nearly equal as floats count as equal, see ``modular``
 
     def letters(self, shape: Shape) -> State:

@@ -24,13 +24,20 @@ from symattn.arrays.residues.primes import root
 from symattn.arrays.residues.state import Plane, State, chosen, moved, power_of
 from symattn.document.errors import Refused, Undecided
 
+NOT_LINEAR = "modular: an exponential or a quotient of data inside an exponent; exponents must be linear"
 TINY, LARGE = 1e-5, 10**4  # numbers that are negligible next to floats of ordinary size, or make these negligible
 
 
 def exponential(field: Field, x: State) -> State:
-    """e^x = g^s Z for the exponent s and the factor Z; 0 where x is −∞."""
+    """Return e^x = g^s Z for the exponent s and the factor Z; 0 where x is −∞.
+
+    Without an exponent it is any function of x, where code is read as intended.
+    """
     if x.exponent is None:
-        raise Refused("modular: an exponential or a quotient of data inside an exponent; exponents must be linear")
+        if not field.meant or x.value is None or x.forbidden is not None:
+            raise Refused(NOT_LINEAR)
+        field.nested = True
+        return any_function(field, "exp", x)
     if x.factor is not None and x.power:
         raise Refused("modular: the exponential of a logarithm to another base")
     forbidden = x.forbidden
