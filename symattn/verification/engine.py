@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
@@ -14,11 +14,11 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import APART, Outcome, Runner
+from symattn.bounds.called_target import APART, Inputs, Outcome, Runner
 from symattn.bounds.case_result import WIDER, Case, CaseResult
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Array, Maker
-from symattn.bounds.judge import judge
+from symattn.bounds.judge import Legal, judge
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
@@ -44,6 +44,7 @@ _AHEAD = 16  # cases sent at once
 _ENOUGH = 6  # wrong cases after which a group shows nothing new
 _FEWER = 3  # one of so many cases that test what is computed is tried, once residues have decided that
 _CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and changes of each
+_LATEST = 4  # inputs whose legal outputs are kept, since calls are repeated
 _DUMB = 30  # failed calls after which no more are made, if none has succeeded
 _ENDS = 6  # the same for calls that ended the process
 Progress = Callable[[str], None]
@@ -81,6 +82,7 @@ class Session:
     in_front: CaseResult | None = None  # a wrong case with leading axes,
     backwards: str = ""  # a note on arrays with negative strides,
     leaks: dict[str, dict[str, Array] | None] = field(default_factory=dict)  # and NaN that passes a mask
+    latest: dict[Hashable, Legal] = field(default_factory=dict)  # the legal outputs for the last inputs
     trial: Trial | None = None  # what the bits show, in half precision
     sought: tuple[Sought, ...] = ()  # results for mistakes of the requested sizes
     beyond: Fault | None = None  # a fault that only many outputs together show
@@ -148,9 +150,21 @@ class Session:
             self.stdout.append(outcome.stdout)
         return outcome
 
+    def legal(self, inputs: Inputs) -> Legal:
+        """Return the legal outputs; for inputs that were tried a few calls before, those of that call."""
+        key = tuple((name, a.dtype.str, a.shape, a.tobytes()) for name, a in inputs.items())
+        known = self.latest.pop(key, None)
+        if known is None:
+            known = self.subject.legal(self.precision, inputs)
+            known = known._replace(ways=[cache(way) for way in known.ways])
+        self.latest[key] = known  # the last one now
+        if len(self.latest) > _LATEST:
+            del self.latest[next(iter(self.latest))]
+        return known
+
     def run_case(self, case: Case) -> CaseResult:
         """Call the function, and judge its output."""
-        legal = self.subject.legal(self.precision, case.inputs)
+        legal = self.legal(case.inputs)
         whole = power.LEAST if self.settled else _WHOLE
         return judge(legal, self.precision, case, self.call(case), len(self.records) < whole)
 

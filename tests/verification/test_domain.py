@@ -236,6 +236,16 @@ def _session(subject: Definition, domain: Domain) -> Session:
     return Session(runner, subject, Precision.of("float32"), domain, 0, 0, 60.0)
 
 
+def test_inputs_that_come_again_are_not_bounded_again_and_others_are() -> None:
+    session = _session(next(subjects_of(LayerNorm())), Domain())
+    one = next(iter(_cases(session, np.random.default_rng(0)))).inputs
+    first, again = session.legal(one), session.legal({n: a.copy() for n, a in one.items()})
+    assert first.ways[0]() is again.ways[0]()
+    others = [{**one, "x": one["x"] + k} for k in range(1, 9)]
+    assert all(session.legal(other).ways[0]() is not first.ways[0]() for other in others)
+    assert session.legal(one).ways[0]() is not first.ways[0]()  # a few calls are remembered
+
+
 def _cases(session: Session, rng: np.random.Generator) -> list[Case]:
     """Those of all groups."""
     assert isinstance(session.subject, Definition)
