@@ -8,16 +8,15 @@ from dataclasses import MISSING, Field
 from dataclasses import fields as fields_of
 from fractions import Fraction
 from types import NoneType
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
 from symattn.attention.fields import members, words
 from symattn.attention.spec_fields import Fields, descriptions
 from symattn.document.characters import to_ascii
 
 from .choices import Choice
-from .groups import all_of, under
+from .groups import Command, all_of, under
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _ROOT = re.compile(r"√(\w+)")
 NAMES = tuple(descriptions())
 
@@ -41,7 +40,7 @@ def given(parameters: dict[str, Any]) -> dict[str, Any]:
     return others | chosen(parameters)
 
 
-def _option(name: str) -> Callable[[_Command], _Command]:
+def _option(name: str) -> Callable[[Command], Command]:
     hint = _HINTS[name]
     option, kinds = name.replace("_", "-"), members(hint)
     if bool in kinds:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Titled(click.Option):
@@ -18,12 +18,12 @@ class Titled(click.Option):
     title, topic = "Options", ""
 
 
-def under(title: str, topic: str = "") -> Callable[..., Callable[[_Command], _Command]]:
+def under(title: str, topic: str = "") -> Callable[..., Callable[[Command], Command]]:
     """Return ``click.option`` for options under this title; those of a topic are explained by `symattn help TOPIC`."""
     return partial(click.option, cls=type("Under", (Titled,), {"title": title, "topic": topic}))
 
 
-def all_of(options: Iterable[Callable[[_Command], _Command]]) -> Callable[[_Command], _Command]:
+def all_of(options: Iterable[Callable[[Command], Command]]) -> Callable[[Command], Command]:
     """Return a decorator that gives a command all of these options, in their order."""
     last_first = [*options][::-1]
     return lambda command: reduce(lambda inner, option: option(inner), last_first, command)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from symattn.bounds.domain import Domain
 
 from .choices import Whole
-from .groups import all_of, under
+from .groups import Command, all_of, under
 
 _INPUTS = under("Guarantees about the inputs", "inputs")
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _HELP = {
     "max_abs_score": "No scaled score exceeds S in magnitude.",
     "multiple_of": "Numbers of tokens are multiples of N.",
@@ -39,7 +38,7 @@ def promised(settings: dict[str, Any]) -> Domain:
     return Domain(**fields, fully_masked_rows=settings.get("fully_masked") is not None)
 
 
-def _option(name: str) -> Callable[[_Command], _Command]:
+def _option(name: str) -> Callable[[Command], Command]:
     option, usual = f"--{name.replace('_', '-')}", getattr(Domain, name)
     if isinstance(usual, bool):
         return _INPUTS(option, is_flag=True, help=_HELP[name])

@@ -24,7 +24,6 @@ from symattn.theorems.documents import Decided
 
 _MANY = 8  # theorems; more are shown as a table
 HINT = "state one with the decorator symattn.theorem"
-Progress = Callable[[int, int, str], None]
 
 
 def prove(
@@ -32,7 +31,7 @@ def prove(
     explain: bool = False,
     jobs: int = 1,
     cached: bool = True,
-    progress: Progress = lambda done, of, name: None,
+    progress: runner.Progress = lambda done, of, name: None,
 ) -> Document:
     """Prove theorems about attention for all sizes, and refute the false variant of each.
 
@@ -65,7 +64,7 @@ def decided(
     explain: bool,
     jobs: int,
     cached: bool,
-    progress: Progress = lambda done, of, name: None,
+    progress: runner.Progress = lambda done, of, name: None,
 ) -> list[Decided]:
     """Decide the theorems with these names, topics or files, and those given as objects."""
     words = tuple(named("prove()", name) for name in names if not isinstance(name, Theorem))

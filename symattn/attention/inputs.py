@@ -20,9 +20,9 @@ Form = tuple[tuple[str, type, tuple[int, ...], Any], ...]
 _FORMS = 256  # the most that are cached for one specification and one set of inputs
 
 TOKENS = ("x", "y", "q", "k", "v")
-_WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
+WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
 _BIASES = ("b_q", "b_k", "b_v", "b_o")
-_OF_X = ("x", "y", *_WEIGHTS, *_BIASES)
+_OF_X = ("x", "y", *WEIGHTS, *_BIASES)
 #: Inputs that are added to scores, and cast to their type.
 SUMMANDS = ("mask", "bias")
 
@@ -243,7 +243,7 @@ def _check_names_of_x(spec: Attention, names: Collection[str]) -> None:
         raise InputError(f"of w_q, w_k, w_v only {', '.join(weights)} given; give all three or none")
     elif not weights and spec.heads > 1:
         raise InputError("heads > 1 needs the projections w_q, w_k, w_v")
-    for bias, weight in zip(_BIASES, _WEIGHTS, strict=True):
+    for bias, weight in zip(_BIASES, WEIGHTS, strict=True):
         if bias in names and weight not in names:
             raise InputError(f"{bias} belongs to {weight}, which is not given")
 

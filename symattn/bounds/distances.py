@@ -19,11 +19,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-
-U = 2.0**-53
+from symattn.arrays.enclosing.bounds import U
+from symattn.arrays.enclosing.exponential import Floats
 
 
 @dataclass(frozen=True)

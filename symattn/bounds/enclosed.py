@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from symattn.arrays.enclosing.bounds import U
+from symattn.arrays.enclosing.exponential import Floats
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
@@ -22,7 +24,7 @@ from symattn.bounds import plain_bound
 from symattn.bounds.arithmetic import number, size
 from symattn.bounds.balls import leaves_range, projected
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.distances import Floats, U, ValueColumns
+from symattn.bounds.distances import ValueColumns
 from symattn.bounds.exponents import ScoreExponents, far_below, stored
 from symattn.bounds.growth import g, rate
 from symattn.bounds.reference import Run, run

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.enclosing.exponential import EPSILON, exp_moderate
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
-from symattn.bounds.distances import U
 from symattn.bounds.growth import FARTHEST, g, rate
 from symattn.bounds.rule import Counts, NumberKind, RuleGivens, exponents
 

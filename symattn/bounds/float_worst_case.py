@@ -24,9 +24,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from symattn.arrays.enclosing.exponential import EPSILON, exp
+from symattn.arrays.enclosing.bounds import U
+from symattn.arrays.enclosing.exponential import EPSILON, Floats, exp
 from symattn.arrays.precision import Precision
-from symattn.bounds.distances import Around, Floats, U, ValueColumns
+from symattn.bounds.distances import Around, ValueColumns
 from symattn.bounds.exponents import Exponents, ScoreExponents
 from symattn.bounds.growth import FARTHEST, g, growth, growth_of, power_up, rate
 from symattn.bounds.rule import NumberKind, losses, shared_out, underflow, weighed

@@ -7,13 +7,10 @@ from functools import lru_cache
 
 import flint
 import numpy as np
-from numpy.typing import NDArray
 
 from symattn.arrays.enclosing.exponential import exp_moderate
 from symattn.arrays.formats import Format
 from symattn.bounds.rule import rate_of
-
-Floats = NDArray[np.float64]
 
 FARTHEST = 600.0  # exponents beyond say nothing
 _SMALL = 2.0**-6

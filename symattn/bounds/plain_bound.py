@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from symattn.arrays.enclosing.bounds import U
+from symattn.arrays.enclosing.exponential import Floats
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 from symattn.arrays.tensors import dtype_kind, is_tensor
 from symattn.attention.enclosing.pattern import Head, front, heads
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.distances import Floats, U, ValueColumns
+from symattn.bounds.distances import ValueColumns
 from symattn.bounds.exponents import ScoreExponents
 from symattn.bounds.float_worst_case import Rows, enlarged, shares
 from symattn.bounds.growth import g

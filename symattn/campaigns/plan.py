@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from symattn import __version__
+from symattn.arrays.formats import FORMATS
 from symattn.attention import presets
 from symattn.attention.codec.field_values import field_of
 from symattn.attention.codec.json_text import loaded, refuse_unknown
@@ -36,7 +37,6 @@ from symattn.attention.spec import Attention
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
 from symattn.document.keywords import format_name
-from symattn.programs.frameworks import DTYPES
 
 _LARGEST = 2**20  # bytes of a file
 _MOST = 1_000_000  # jobs
@@ -171,8 +171,8 @@ def _options(results: Mapping[str, Any], where: str) -> None:
 
 
 def _dtype(name: object) -> str:
-    if (full := format_name(str(name))) not in DTYPES:
-        raise InputError(f"dtypes: {name!r} is unknown; known: {', '.join(DTYPES)}")
+    if (full := format_name(str(name))) not in FORMATS:
+        raise InputError(f"dtypes: {name!r} is unknown; known: {', '.join(FORMATS)}")
     return full
 
 

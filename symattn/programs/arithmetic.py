@@ -127,7 +127,6 @@ def _answer(function: Function | str, spec: Spec, how: Options, keys: int) -> An
 Kind = Literal["sum", "product"]
 Array = np.ndarray
 COLUMNS = 64
-SUMMED = ("bfloat16", "float16", "float32", "float64")
 _FEWEST, _MOST_TERMS = 4, 4096  # terms
 _ROWS = 4  # rows of the left factor
 
@@ -155,8 +154,8 @@ def summation(
         raise InputError(f"kind is {kind!r}; hint: sum or product")
     _check_count("terms", terms, _FEWEST, _MOST_TERMS)
     dtype = format_name(dtype)
-    if dtype not in SUMMED:
-        raise InputError(f"dtype is {dtype!r}; its bits do not identify an arithmetic; hint: {' or '.join(SUMMED)}")
+    if dtype not in DTYPES:
+        raise InputError(f"dtype is {dtype!r}; its bits do not identify an arithmetic; hint: {' or '.join(DTYPES)}")
     arrays = frameworks.arrays(framework)
 
     def run(*arguments: Array) -> Array:

@@ -18,13 +18,11 @@ from typing import Any, Protocol, get_args
 
 import numpy as np
 
+from symattn.arrays.formats import FORMATS
 from symattn.arrays.tensors import is_tensor
 from symattn.bounds.called_target import Framework, Memory
 from symattn.document.errors import InputError, MissingExtra, article, perhaps
 from symattn.programs.names import Function, is_module, parameters, without_partial
-
-DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-
 
 #: An array of NumPy, torch, JAX or another library, or of one of our kinds; and several by name.
 Tensor = Any
@@ -181,10 +179,10 @@ def exactly(values: np.ndarray, dtype: str) -> np.ndarray:
 
 def numpy_dtype(name: str) -> np.dtype:
     """Return the NumPy dtype of that name. Raises ``InputError`` for an unknown one."""
-    if name not in DTYPES:
-        hint = perhaps(name, DTYPES) or f"; choose one of {', '.join(DTYPES)}"
+    if name not in FORMATS:
+        hint = perhaps(name, FORMATS) or f"; choose one of {', '.join(FORMATS)}"
         raise InputError(f"unknown dtype {name}{hint}")
-    if name in DTYPES[:3]:
+    if name in FORMATS[:3]:
         return np.dtype(name)
     import ml_dtypes
 

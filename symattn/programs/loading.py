@@ -20,7 +20,7 @@ from symattn.document.errors import CannotRun, InputError, MissingExtra, perhaps
 from symattn.programs.names import Function, called, parameters
 
 _NOT_USERS = ("<", str(Path(__file__).parent) + os.sep)
-_LIBRARY = str(Path(os.__file__).parent) + os.sep
+LIBRARY = str(Path(os.__file__).parent) + os.sep
 FORMS = "package.module:function or file.py:function"
 
 
@@ -216,7 +216,7 @@ def installed(file: str) -> bool:
 
 def own_frame(file: str) -> bool:
     """Return whether a file belongs neither to symattn nor to Python's standard library."""
-    return not file.startswith(_NOT_USERS) and (installed(file) or not file.startswith(_LIBRARY))
+    return not file.startswith(_NOT_USERS) and (installed(file) or not file.startswith(LIBRARY))
 
 
 def users_frame(frames: Sequence[tuple[str, int]]) -> str:

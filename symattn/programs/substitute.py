@@ -12,14 +12,12 @@ from __future__ import annotations
 import functools
 import importlib
 import math
-import os
 import sys
 import types
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
 from math import isqrt
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,11 +26,11 @@ from symattn.arrays.base import ArrayBase
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes, Size
 from symattn.programs.frameworks import Tensor
+from symattn.programs.loading import LIBRARY, installed
 from symattn.programs.names import Function, without_partial
 
 _CREATION = frozenset(["zeros", "ones", "empty", "full", "eye", "identity", "tri", "array", "copy"])
 _AS_ARRAY = frozenset(["asarray", "ascontiguousarray", "asfortranarray", "asanyarray"])
-_LIBRARY = str(Path(os.__file__).parent) + os.sep
 
 
 def substitute(function: Function, kind: type[Planes]) -> Function:
@@ -225,8 +223,8 @@ class _Substitution:
         """Return whether a module is the user's: in the function's own package, or not installed."""
         top = module.partition(".")[0]
         file = getattr(sys.modules.get(top), "__file__", None) or ""
-        installed = not file or "site-packages" in file or file.startswith(_LIBRARY) or top == "symattn"
-        return top == self._package or not installed
+        others = not file or installed(file) or file.startswith(LIBRARY) or top == "symattn"
+        return top == self._package or not others
 
 
 def _created(of_kind: Function, plain: Function, *args: object, **kwargs: object) -> Tensor:

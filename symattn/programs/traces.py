@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from symattn.arrays.formats import FORMATS, Format
+from symattn.arrays.formats import FORMATS, HALF, Format
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.judgement import measure_scores
@@ -233,7 +233,7 @@ class _JudgedTrace:
 
     def notes(self) -> Iterable[str]:
         """Yield important notes."""
-        if self.precision.input.name in ("bfloat16", "float16") and self.contract != "eager":
+        if self.precision.input.name in HALF and self.contract != "eager":
             law = "independent roundings to nearest, with sums in float32"
             yield f"The output must be within {law}, except with a probability of at most {self.whole:g}."
         for name, most in self.left_out.items():

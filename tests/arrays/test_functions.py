@@ -10,7 +10,8 @@ import pytest
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.dual import dual
 from symattn.arrays.enclosing import exponential
-from symattn.arrays.enclosing.exponential import EPSILON, ETA, STEPS, U, check_table, exp, exp_moderate, powers
+from symattn.arrays.enclosing.bounds import ETA, U
+from symattn.arrays.enclosing.exponential import EPSILON, STEPS, check_table, exp, exp_moderate, powers
 from symattn.arrays.functions import FUNCTIONS, of_floats
 from symattn.arrays.notes import irrational
 from symattn.arrays.tape import pull_back, tape

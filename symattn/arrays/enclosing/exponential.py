@@ -3,7 +3,7 @@
 Assumed: binary64 with rounding to nearest and gradual underflow, u = 2⁻⁵³, and that NumPy rounds each of the
 operations below by itself (it works array by array, so it cannot fuse two). Let N = 2048 and L = ln 2 / N.
 
-**Statement.** With ε = ``EPSILON`` = 2.4 u and η = ``ETA`` = 2⁻¹⁰⁷⁴:
+**Statement.** With ε = ``EPSILON`` = 2.4 u and η = 2⁻¹⁰⁷⁴:
 (a) ``powers`` gives e with |e − 2^{y/N}| ≤ ε 2^{y/N}, for |y| ≤ 1000 N;
 (b) ``exp_moderate`` gives e with |e − e^x| ≤ ε e^x, for |x| ≤ 700;
 (c) ``exp`` gives e with |e − e^x| ≤ ε e^x + η for every x, or ∞, which stands for more than (1 − 2ε) 2¹⁰²⁴.
@@ -62,13 +62,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from symattn.arrays.enclosing.bounds import U
 from symattn.document.errors import Refused
 
 Floats = NDArray[np.float64]
 
-U = 2.0**-53
 EPSILON = 2.4 * U
-ETA = 2.0**-1074
 #: N: the unit of the arguments of ``powers`` is 1/N of a binary order.
 STEPS = 2048
 #: The largest |y| that ``powers`` takes, and the largest |x| that ``exp_moderate`` takes.

@@ -70,11 +70,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from symattn.arrays.enclosing.exponential import ETA, Floats, U
+from symattn.arrays.enclosing.bounds import ETA, TINY, U
+from symattn.arrays.enclosing.exponential import Floats
 from symattn.attention.enclosing.sums import KEYS, UNIT, Prepared, Sums
 
 UP = 1 + 2.0**-16
-_LEAST = 2.0**-1040
 _SHIFTED, _POWERS, _DROPPED = 694 * U, 2.5 * U, 2.0**-990
 
 
@@ -159,7 +159,7 @@ def _factors(rows: _Rows) -> _Factors:
     of_range = np.minimum(rho * most, outer * rows.mean)
     grown = (1 + rho) / divisor
     whole = 1 + grown * beta * (most / of_range)
-    more = grown * (ETA + 2 * rows.tiny / (1 - rows.alpha)) + _LEAST
+    more = grown * (ETA + 2 * rows.tiny / (1 - rows.alpha)) + TINY
     lost = ~((rows.most < 1) & (divisor >= 0.5))
     return _Factors(grown * (2 * beta + U) * UP, more * UP, rho * UP, rows.norm, of_range * UP, whole * UP, lost)
 

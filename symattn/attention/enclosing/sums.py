@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.enclosing.exponential import MOST_STEPS, STEPS, Floats, U, powers
+from symattn.arrays.enclosing.bounds import U
+from symattn.arrays.enclosing.exponential import MOST_STEPS, STEPS, Floats, powers
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import Head, Seen
 from symattn.attention.spec import Attention

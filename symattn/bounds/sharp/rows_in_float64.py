@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.tensors import is_tensor
 from symattn.attention.enclosed import alone
@@ -34,7 +35,6 @@ _KEYS = 1 << 13  # keys and values that are widened to float64 at a time
 _SCORES = 1 << 20  # of a block, at most, where more than _FEW rows have that many
 _FEW = 8
 SLACK = 1 + 2.0**-6  # for what float32 does to squares of weights and their sums
-_V = 2.0**-53
 _parts = partial(plain_bound.pieces, size=_KEYS)
 
 
@@ -89,8 +89,8 @@ class QueryBlock:
     @cached_property
     def error(self) -> Floats:
         """How far o may be from the exact output, (r, d_v)."""
-        z = _V * ((self.width + 16) * self.reach + 4)
-        return 2 * self.xp.expm1(2 * z + 2 * (len(self.values) + 4) * _V) * self.largest
+        z = U * ((self.width + 16) * self.reach + 4)
+        return 2 * self.xp.expm1(2 * z + 2 * (len(self.values) + 4) * U) * self.largest
 
     @cached_property
     def summands(self) -> Floats:

@@ -10,6 +10,7 @@ import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.attention.codec.exact_arrays import shape_of
+from symattn.attention.inputs import TOKENS, WEIGHTS
 from symattn.derivations.parameters import LIMITS, whole
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.walks.walk_data import Walk
@@ -21,8 +22,6 @@ from symattn.document.notation import Relation, Words
 _PLACE = Words("____")
 _TRIES = 2000
 _LARGEST = 12  # the largest difference of scores: e^12 is still readable
-_DRAWN = ("x", "y", "q", "k", "v")
-_WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
 
 
 def steps(numbers: Sequence[int] | str | int, last: int) -> tuple[int, ...]:
@@ -71,9 +70,9 @@ def kind(sheet: Sheet, seed: int) -> Sheet:
 
 def _drawn(rng: np.random.Generator, name: str, entries: object) -> Any:
     """Draw tokens from 0 to 2 and weights from 0 and 1, each with a few −1; return other arrays unchanged."""
-    if name not in (*_DRAWN, *_WEIGHTS):
+    if name not in (*TOKENS, *WEIGHTS):
         return entries
-    numbers = (0, 0, 1, 1, -1) if name in _WEIGHTS else (0, 1, 1, 2, -1)
+    numbers = (0, 0, 1, 1, -1) if name in WEIGHTS else (0, 1, 1, 2, -1)
     return _quotients(rng.choice(numbers, shape_of(entries)).tolist())
 
 

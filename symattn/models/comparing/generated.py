@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.formats import Format
 from symattn.document.codec import record
 from symattn.document.evidence import Grade, Verdict
@@ -16,7 +17,6 @@ from symattn.models.comparing.generation_ways import CONTINUATION, PREFIX, Array
 
 _ROOM = 2.0**10  # times the measured rounding, scaled to float64: the limit of rounding there
 _COARSEST = 2.0**10  # times the reference's rounding: the most rounding of the way that counts in float64
-_U64 = 2.0**-53
 _LEAST = 1e-30
 ROUGH = 16.0  # times the rounding of the prefill, above which rounding is reported
 _LARGE = 1 / 16  # of the largest entry: the distance from float64 from which the model's own type decides nothing
@@ -142,7 +142,7 @@ def _room(mine: Array, alone: Array, size: float, dtype: str) -> float:
     u, size = float(Format(dtype).u), max(size, _LEAST)
     usual = _finite(alone)
     measured = max(usual, min(_finite(mine), _COARSEST * max(usual, u * size)))
-    return _ROOM * (_U64 / u * measured + _U64 * size)
+    return _ROOM * (U / u * measured + U * size)
 
 
 def _finite(a: Array) -> float:

@@ -23,6 +23,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, check
+from symattn.attention.layers.block import EPS
 from symattn.attention.norms import centre, layer_norm, rms_norm
 from symattn.bounds.extras import ENTRIES
 from symattn.document.keywords import Answering
@@ -32,8 +33,6 @@ from symattn.verification.probing.search import integers, normal
 from symattn.verification.rules import norms
 from symattn.verification.rules.norms import affine
 from symattn.verification.subject import Random
-
-EPS = Fraction(1, 10**5)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from symattn.arrays.formats import HALF
 from symattn.bounds import judge, reference, storing
 from symattn.bounds.case_result import OF_VALUES, Case, CaseResult, Part
 from symattn.bounds.inputs import Sizes
@@ -176,7 +177,7 @@ class InAttention(Search[Mistake]):
 
         In half formats, scores far apart allow an implementation of a mistake any weights.
         """
-        if self.session.precision.input.name not in ("float16", "bfloat16"):
+        if self.session.precision.input.name not in HALF:
             return []
         cases = [*self.wrong, *self.right[:_TEN]]
         open_ = (m for m in self.conditional if all(self.explains(r, m) is not False for r in cases))

@@ -14,11 +14,11 @@ import numpy as np
 
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.mistake import Where
+from symattn.verification.rules.softmaxes import TILES
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
-_TILES = (2, 4, 8, 16, 32, 64, 128)
 _PAIRS = (("n_q", "n_k"), ("d_v", "d_k"))
 _APART = (("n_q", "d_k"), ("n_k", "d_k"))  # sizes of two things, which code compares only by mistake
 _LENGTHS = ("n_k", "n_q", "d_k", "d_v")
@@ -47,8 +47,8 @@ def conditions() -> Iterator[tuple[str, Test]]:
     yield "there are several batch items", lambda s: s["batch"] > 1
     for name in _LENGTHS:
         yield from (_condition(name, "=", 1), _condition(name, ">", 1))
-        yield from (_condition(name, "=", t) for t in (2, 3, 4, 5, 6, 7, *_TILES[2:]))
-        yield from (_condition(name, f"is {no}a multiple of", t) for t, no in product(_TILES, ("", "not ")))
+        yield from (_condition(name, "=", t) for t in (2, 3, 4, 5, 6, 7, *TILES[2:]))
+        yield from (_condition(name, f"is {no}a multiple of", t) for t, no in product(TILES, ("", "not ")))
 
 
 def separating(
@@ -58,7 +58,7 @@ def separating(
     what is wrong: limits are then found by asking."""
     yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
     asked = _thresholds(session, yes, no, answer) if answer else ()
-    limits = (_condition(name, relation, t) for name, t, relation in product(_LENGTHS, _TILES[::-1], ">≥<"))
+    limits = (_condition(name, relation, t) for name, t, relation in product(_LENGTHS, TILES[::-1], ">≥<"))
     for words, test in chain(conditions(), asked, limits, _between(_APART)):
         try:
             if all(map(test, yes)) and not any(map(test, no)):
@@ -80,7 +80,7 @@ def _thresholds(
         words, holds = _period(ask, sizes, [n for n in others if n > sizes[0]])
         if low := max((n for n in others if n < sizes[0] and holds(n)), default=0):
             first = _first(ask, low, sizes[0], holds)
-            bound = f"> {first - 1}" if first - 1 in _TILES else f"≥ {first}"
+            bound = f"> {first - 1}" if first - 1 in TILES else f"≥ {first}"
             yield (
                 f"{name} {bound}{words and f' and {name} {words}'}",
                 lambda s, n=name, t=first, holds=holds: s[n] >= t and holds(s[n]),  # type: ignore[misc]

@@ -282,7 +282,7 @@ def _dropped(test: Callable[[int, Any], Any], at: At) -> Any:
     return at.weights(masks.forbid(at.first, test(at.n, np.arange(at.n))))
 
 
-_TILES = (2, 4, 8, 16, 32, 64, 128)
+TILES = (2, 4, 8, 16, 32, 64, 128)
 _BUFFERS = (8, 16, 32, 64, 128, 256, 512, 1024)  # keys of buffers that are too short
 
 
@@ -333,12 +333,12 @@ _MOVED_BACK = "the last tile is moved back to be full, so that keys of the tile 
 _FIRST_TWICE = "the first key of each later tile counts twice (tiles of {})"
 _AFTER_FULL = "keys after the last full tile of {} are dropped"
 BY_WIDTH = (
-    KeysByWidth("mask", _AFTER_FULL, _dropped, lambda t, n, j: j < n // t * t, _TILES),
+    KeysByWidth("mask", _AFTER_FULL, _dropped, lambda t, n, j: j < n // t * t, TILES),
     KeysByWidth("mask", "only the first {} keys take part", _dropped, lambda t, n, j: j < t, _BUFFERS),
     KeysByWidth("mask", "only the last {} keys take part", _dropped, lambda t, n, j: j >= n - t, _BUFFERS),
-    KeysByWidth("normalize", _FIRST_TWICE, _twice, lambda t, n, j: (j % t > 0) | (j == 0), _TILES[1:]),
+    KeysByWidth("normalize", _FIRST_TWICE, _twice, lambda t, n, j: (j % t > 0) | (j == 0), TILES[1:]),
     KeysByWidth("normalize", _MOVED_BACK, _twice,
-                lambda t, n, j: (n % t == 0) | (j < n - t) | (j >= n // t * t), _TILES[1:]),
+                lambda t, n, j: (n % t == 0) | (j < n - t) | (j >= n // t * t), TILES[1:]),
 )  # fmt: skip
 
 
@@ -346,7 +346,7 @@ Extra = Callable[[int, Any], Any]  # of the number of keys, and of how many each
 
 
 def _extra(masked: bool) -> Iterator[tuple[str, Extra]]:
-    for t in _TILES:
+    for t in TILES:
         yield f"zero keys that fill the last tile of {t} take part", lambda n, seen, t=t: -n % t  # type: ignore[misc]
     for more in (1, 2, 3, 4):
         words = f"unfilled zero keys take part: {more} slots more than there are keys"

@@ -21,6 +21,7 @@ from symattn.attention import softmax
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, in_steps
 from symattn.verification.rules.operators import places
+from symattn.verification.rules.softmaxes import TILES
 
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 128)
 Edges = Callable[[int], list[int]]
@@ -81,12 +82,11 @@ def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
 def of_other_tiles(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Keys or values that a kernel in tiles takes from another tile than its own."""
     for place in places(spec, names):
-        for width, (words, other) in product(_LOADED if place.words in ("keys", "values") else (), _OTHER_TILES):
+        for width, (words, other) in product(TILES if place.words in ("keys", "values") else (), _OTHER_TILES):
             result = f"{place.words} are {words} (tiles of {width})"
             yield Mistake(place.step, result, place.variant(partial(_loaded, other, width)))
 
 
-_LOADED = (2, 4, 8, 16, 32, 64, 128)
 #: Which tile is loaded in the place of the tile t.
 _OTHER_TILES: tuple[tuple[str, Callable[[int], int]], ...] = (
     ("those of the first tile in every tile", lambda t: 0),

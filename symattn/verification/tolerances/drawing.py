@@ -8,13 +8,13 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
+from symattn.bounds.storing import FORMATS
 from symattn.document.drawing.plot import Plot, PlotAxis, Series, tens, whole_ticks
 from symattn.document.drawing.scene import Scene, plain, powered, wrapped
 from symattn.verification.tolerances.tolerance import bound
 from symattn.verification.tolerances.weighing import legal
 
 SEED = 2017
-DTYPES = ("float32", "float16", "bfloat16")
 _QUERIES, _D_V = 8, 16
 _KEYS, _WIDTHS, _N, _D_K = (16, 64, 256, 1024), (4, 16, 64, 256), 256, 64
 
@@ -49,7 +49,7 @@ def _panel(drawn: Scene, sizes: Sequence[tuple[int, int]], name: str, y: float, 
     varied = [n if len({n for n, _ in sizes}) > 1 else d for n, d in sizes]
     drawn.label(10, y + 22, "largest error, and its bound")
     result, outcome = [], []
-    for dtype in DTYPES:
+    for dtype in FORMATS:
         bounds = [bound(n=n, d_k=d, dtype=dtype).value for n, d in sizes]
         errors = [largest_error(n, d, dtype, seed) for n, d in sizes]
         notes = [[f"{dtype}, n = {n}, d_k = {d}: {plain(_digits(x))}" for (n, d), x in zip(sizes, of, strict=True)]

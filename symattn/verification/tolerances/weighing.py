@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays import kind
+from symattn.arrays.formats import NARROW
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import required
 from symattn.attention.spec import Attention
@@ -29,7 +30,6 @@ from symattn.verification.rules import known
 Array = np.ndarray
 ROWS, KEYS = 16, 1024  # most queries and keys of the inputs
 _NUMBERS = re.compile(r"\d+(\.\d+)?|\(.*?\)")
-_NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def picked(dtype: str) -> tuple[WeighedTolerance, ...]:
     rtol at least 2⁻⁶); KernelBench (Ouyang et al. 2025), 1e−4 for float32 and 1e−2 for narrower types; NumPy,
     numpy.allclose.
     """
-    bench = 1e-2 if dtype in _NARROW else 1e-4
+    bench = 1e-2 if dtype in NARROW else 1e-4
     return (
         WeighedTolerance("torch.testing", *_TORCH.get(dtype, (0.0, 0.0))),
         WeighedTolerance("ONNX", 2.0**-6 if dtype == "bfloat16" else 1e-3, 1e-7),

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from symattn import InputError, bound, derive, draw
+from symattn.bounds.storing import FORMATS
 from symattn.derivations.drawing.geometry import Basis
 from symattn.derivations.walks import sheet_of
 from symattn.derivations.walks.walk_data import Walk
@@ -232,7 +233,7 @@ def test_equal_distances_have_equal_scores() -> None:
     assert "ω1 = 0.0464" in words(draw("rope", dk=6))
 
 
-@pytest.mark.parametrize("dtype", error.DTYPES)
+@pytest.mark.parametrize("dtype", FORMATS)
 def test_errors_are_within_the_bounds_of_bound(dtype: str) -> None:
     told = [note for note in notes(draw("error")) if note.startswith(f"{dtype}, n = 64, d_k = 64")]
     allowed, found = bound(n=64, d_k=64, dtype=dtype).value, error.largest_error(64, 64, dtype, error.SEED)

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from symattn.arrays.array import Array
-from symattn.arrays.formats import Format
+from symattn.arrays.formats import HALF, Format
 from symattn.attention.layers.steps import ACTIVATIONS, gated, residual
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import inverse_frequencies, tables
@@ -86,7 +86,7 @@ def _of_angles(spec: Rotary, dtype: str) -> Iterator[DefinitionMistake]:
     if spec.scaling is not None:
         cause = "the frequencies are not scaled"
         yield DefinitionMistake("position", cause, partial(tables_of, replace(spec, scaling=None)))
-    for name in ("bfloat16", "float16") if dtype not in ("bfloat16", "float16") else (dtype,):
+    for name in (dtype,) if dtype in HALF else HALF:
         cause = f"the frequencies are rounded to {name}, as a module does that is converted to it"
         yield DefinitionMistake("position", cause, partial(_roughly, spec, name))
     yield DefinitionMistake(
