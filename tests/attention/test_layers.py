@@ -1,4 +1,4 @@
-"""Activations, norms, embeddings and feed-forward layers: against loops in fractions and mpmath, on every kind."""
+"""Activations, norms, embeddings: against loops in fractions and mpmath, on every kind."""
 
 import math
 from fractions import Fraction
@@ -16,23 +16,16 @@ from symattn.arrays.rounded import rounded
 from symattn.attention.layers import steps
 from symattn.attention.norms import layer_norm, rms_norm
 from symattn.document.errors import InputError, Refused
-from tests.attention.pieces import feed_forward
+from tests.attention.by_loops import normed
+from tests.attention.pieces import nested
+from tests.attention.transformer_loops import ACTIVATIONS
 
 POINTS = [Fraction(n, 8) for n in (-40, -9, -3, -1, 0, 1, 5, 12, 33)]
 RNG = np.random.default_rng(3)
 mp: Any = mpmath
 
 
-def normal(x: Any) -> Any:
-    """Φ(x) by integration, not by erf."""
-    return mp.quad(lambda t: mp.exp(-t * t / 2), [-12, x]) / mp.sqrt(2 * mp.pi)
-
-
-REFERENCE = {
-    "relu": lambda x: max(x, 0),
-    "gelu": lambda x: x * normal(x),
-    "gelu_tanh": lambda x: x / (1 + mp.exp(-2 * mp.sqrt(2 / mp.pi) * (x + mp.mpf(44715) / 10**6 * x**3))),
-    "silu": lambda x: x / (1 + mp.exp(-x)),
+REFERENCE = ACTIVATIONS | {
     "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
     "tanh": lambda x: mp.tanh(x),
     "identity": lambda x: x,
@@ -104,16 +97,6 @@ def test_activations_on_letters() -> None:
 
 
 # -- norms ------------------------------------------------------------------------------------------------------------
-def norm_by_loops(row: list[Fraction], centred: bool, eps: Fraction, gain: Any, bias: Any) -> list[Any]:
-    mean = sum(row) / len(row) if centred else Fraction(0)
-    square = sum((x - mean) ** 2 for x in row) / len(row) + eps
-    root = mp.sqrt(mp.mpf(square.numerator) / square.denominator)
-    return [
-        mp.mpf((x - mean).numerator) / (x - mean).denominator / root * float(g) + float(b)
-        for x, g, b in zip(row, gain, bias, strict=True)
-    ]
-
-
 @pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize("eps", [0, Fraction(1, 10**5), 1e-3, Fraction(3)])
 @pytest.mark.parametrize("given", ["", "gain", "bias", "gain bias"])
@@ -126,10 +109,10 @@ def test_norms_by_loops(centred: bool, eps: Any, given: str) -> None:
     with precision(128):
         lift = kind("ball").lift
         got = norm(lift(rows), eps, **{n: lift(arrays[n]) for n in given.split()}).entries
-    g, b = (arrays[n] if n in given else [value] * 5 for n, value in (("gain", 1), ("bias", 0)))
     for index in np.ndindex(2, 3):
         with mp.workdps(40):
-            wanted = norm_by_loops([Fraction(x) for x in rows[index]], centred, Fraction(eps), g, b)
+            more = [nested(arrays[n]) if n in given else None for n in ("gain", "bias")]
+            wanted = normed("layer" if centred else "rms", nested(rows[index]), eps, *more)
             found = [mp.mpf(x.mid().str(38, radius=False)) for x in got[index]]
             assert all(abs(x - y) < mp.mpf(10) ** -30 for x, y in zip(found, wanted, strict=True))
 
@@ -155,7 +138,7 @@ def test_norms_in_floats_lie_within_their_bound(norm: Any, dtype: str) -> None:
     assert not bound.within(outside).all(axis=-1).any()
 
 
-# -- embeddings and feed-forward layers -------------------------------------------------------------------------------
+# -- embeddings -------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["exact", "ball", "symbolic", "float32", "bfloat16"])
 def test_embeddings_are_rows(name: str) -> None:
     table, ids = RNG.integers(-4, 5, (5, 3)) / 2, np.array([[4, 0, 0, 2], [1, 1, 3, 4]])
@@ -168,37 +151,6 @@ def test_embeddings_are_rows(name: str) -> None:
 
 def test_widened_embeddings_keep_their_root() -> None:
     assert str(steps.widen(kind("exact").lift([[1, 0, 0]])).entries[0, 0]) == "sqrt(3)"
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("gate", [False, True])
-def test_feed_forward_by_loops(bias: bool, gate: bool) -> None:
-    x = [[Fraction(int(v), 2) for v in row] for row in RNG.integers(-4, 5, (3, 4))]
-    w = {n: RNG.integers(-3, 4, s) for n, s in (("w_up", (4, 5)), ("w_gate", (4, 5)), ("w_down", (5, 4)))}
-    w |= {n: RNG.integers(-3, 4, s) for n, s in (("b_up", 5), ("b_gate", 5), ("b_down", 4))}
-    if not gate:
-        del w["w_gate"], w["b_gate"]
-    if not bias:
-        w = {n: a for n, a in w.items() if n[0] == "w"}
-    exact = kind("exact")
-    got = feed_forward(steps.relu, exact.lift(x), **{n: exact.lift(a) for n, a in w.items()})
-
-    def line(row: list[Any], which: str) -> list[Any]:
-        columns = w[f"w_{which}"].T.tolist()
-        shift = w.get(f"b_{which}", np.zeros(len(columns), int)).tolist()
-        return [sum(a * b for a, b in zip(row, c, strict=True)) + s for c, s in zip(columns, shift, strict=True)]
-
-    for row, out in zip(x, got.tolist(), strict=True):
-        up = line(row, "up")
-        hidden = (
-            [max(u, 0) for u in up] if not gate else [max(g, 0) * u for g, u in zip(line(row, "gate"), up, strict=True)]
-        )
-        assert [Fraction(str(v)) for v in out] == line(hidden, "down")
-
-
-def test_the_gate_and_not_the_values_is_activated() -> None:
-    gates, values = np.array([-1.0, 2.0]), np.array([3.0, -5.0])
-    assert steps.gated(steps.relu, gates, values).tolist() == [0, -10]
 
 
 def test_ids_out_of_range_are_an_error() -> None:

@@ -42,9 +42,7 @@ from symattn.attention.positions.rotary_fields import (
 from symattn.attention.scores import dot_scores
 from symattn.document.errors import InputError, Refused
 from tests.arrays.evaluating import compare
-from tests.attention.by_loops import rotated
 from tests.attention.frequencies import BASE, BITS, LENGTH, ball, is_close, true_frequencies
-from tests.attention.pieces import Piece, agrees
 from tests.refusals import refuses
 
 
@@ -144,31 +142,6 @@ def test_what_is_no_triple_is_refused() -> None:
 
 
 # -- the rotation ------------------------------------------------------------------------------------------------------
-def by_numbers(x: Any, c: Any, s: Any, layout: str) -> Any:
-    """Pairs of columns as complex numbers, times c + is."""
-    rows = zip(x, c, s, strict=True)
-    return [rotated(row, list(map(mpmath.mpc, *of)), layout, (0, 2 * len(of[0]))) for row, *of in rows]
-
-
-OTHER = {"half": "interleaved", "interleaved": "half"}
-ROTATIONS: dict[str, Piece] = {
-    f"{layout}, {width} of {d}": Piece(
-        lambda x, c, s, layout=layout: rotate(x, c, s, layout),
-        lambda x, c, s, layout=layout: by_numbers(x, c, s, layout),
-        lambda x, c, s, layout=layout: rotate(x, c, s, OTHER[layout]),
-        ((3, d), (3, width // 2), (3, width // 2)),
-    )
-    for layout in OTHER
-    for width, d in ((4, 4), (4, 7))
-}
-
-
-@pytest.mark.parametrize("name", ROTATIONS)
-def test_a_rotation_does_not_turn_the_other_way(name: str) -> None:
-    piece = ROTATIONS[name]
-    assert not agrees(lambda x, c, s: piece.run(x, c, -s), piece)
-
-
 @pytest.mark.parametrize(("layout", "columns"), [("half", "f+f+r"), ("interleaved", "f*2+r")])
 def test_a_partial_rotation_on_letters(layout: str, columns: str) -> None:
     arrays = {"x": f"n {columns}", "cos": "n f", "sin": "n f"}
@@ -203,14 +176,6 @@ def test_sinusoids_in_balls() -> None:
         found = sinusoids(np.arange(3), 6, ball())
         columns = [(f, c) for c in true_frequencies(6, 10000) for f in (mpmath.sin, mpmath.cos)]
         assert is_close(found, [[f(p * w) for f, w in columns] for p in range(3)])
-
-
-LEARNED = Piece(
-    learned,
-    lambda x, table: [[a + b for a, b in zip(row, table[i], strict=True)] for i, row in enumerate(x)],
-    lambda x, table: learned(x, table[2:]),
-    ((3, 2), (6, 2)),
-)
 
 
 def test_learned_positions_on_letters() -> None:

@@ -1,5 +1,6 @@
 """Attention by tiles of queries and keys is attention: what a specification gives, its scores and sinks included."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,19 +25,30 @@ BIAS = np.where(ALLOWED, np.arange(7) / 2 - 1, -np.inf)
 
 
 CAUSAL, WINDOW, MASKED = Attention(causal=True), Attention(causal=True, window=3), Attention(mask="boolean")
-FORMS: dict[str, tuple[Attention, Any, dict[str, Any]]] = {
-    "plain": (Attention(), (ROWS, KEYS), {}),
-    "one tile": (Attention(), ((0, 3), (0, 7)), {}),
-    "scale": (Attention(scale=2), (ROWS, KEYS), {}),
-    "causal": (CAUSAL, (ROWS, KEYS), {}),
-    "window": (WINDOW, (ROWS, KEYS), {}),
-    "mask": (MASKED, (ROWS, KEYS), {"mask": ALLOWED}),
-    "added": (Attention(mask="additive"), (ROWS, KEYS), {"mask": BIAS}),
+HEADS = drawn(4, q=(2, 4, 3, 2), k=(2, 2, 5, 2), v=(2, 2, 5, 3))
+TOKENS = drawn(5, x=(5, 4), w_q=(4, 4), w_k=(4, 4), w_v=(4, 6), w_o=(6, 3))
+SINK = np.array([0.5, -1, 0, 2])
+SHARED = Attention(heads=4, kv_heads=2, causal=True)
+FORMS: dict[str, tuple[Attention, dict[str, Any], dict[str, np.ndarray]]] = {
+    "plain": (Attention(), {}, DATA),
+    "scale": (Attention(scale=2), {}, DATA),
+    "causal": (CAUSAL, {}, DATA),
+    "window": (WINDOW, {}, DATA),
+    "prefix": (Attention(causal=True, prefix=2), {}, DATA),
+    "mask": (MASKED, {"mask": ALLOWED}, DATA),
+    "added": (Attention(mask="additive"), {"mask": BIAS}, DATA),
     "all": (
         Attention(scale=1, bias=True, causal=True, mask="boolean"),
-        (ROWS, KEYS),
-        {"bias": np.where(ALLOWED, BIAS, 0), "mask": ALLOWED & ALLOWED[::-1]},
+        {"bias": np.where(ALLOWED, BIAS, 0), "mask": ALLOWED[::-1]},
+        DATA,
     ),
+    "shared heads": (SHARED, {}, HEADS),
+    "shared heads, window, sink": (replace(SHARED, window=3, sink="given"), {"sink": SINK}, HEADS),
+    "sink of zero": (Attention(sink="zero", mask="boolean"), {"mask": ALLOWED}, DATA),
+    "mask, nan": (Attention(mask="boolean", fully_masked="nan"), {"mask": ~ALLOWED}, DATA),
+    "log-sum-exp": (Attention(mask="boolean", lse=True), {"mask": ALLOWED}, DATA),
+    "alibi": (replace(SHARED, position=Alibi(slopes="given")), {"slopes": SINK / 2}, HEADS),
+    "tokens": (Attention(heads=2, causal=True), {}, TOKENS),
 }
 
 
@@ -46,10 +58,14 @@ def tiled(spec: Attention, bounds: Any = (ROWS, KEYS), **inputs: Any) -> Any:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_tiles_give_what_the_specification_gives(name: str) -> None:
-    spec, bounds, inputs = FORMS[name]
-    form = tiled(spec, bounds, **inputs)
-    assert exactly(form, partial(spec, **inputs), DATA)
-    assert legal(form, DATA)
+    spec, inputs, data = FORMS[name]
+    given = {n: x if n == "mask" else EXACT.lift(x) for n, x in inputs.items()}
+    n_q, n_k = (data[name if name in data else "x"].shape[-2] for name in "qk")
+    definition, small, uneven = partial(spec, **given), (range(n_q + 1), (0, *range(2, n_k + 1))), (ROWS, KEYS)
+    for bounds in (small, ((0, n_q), (0, n_k)), *[uneven] * (data is DATA)):
+        assert exactly(tiled(spec, bounds, **given), definition, data)
+    assert not exactly(tiled(spec, ((0, n_q), range(n_k)), **given), definition, data)  # the last key is left out
+    assert data is not DATA or spec.lse or spec.fully_masked == "nan" or legal(tiled(spec, uneven, **inputs), DATA)
 
 
 BOUNDS = {"even": ((0, 2, 4, 5), (0, 2, 3)), "uneven": ((0, 1, 5), (0, 1, 3)), "ones": (range(6), range(4))}
@@ -88,13 +104,13 @@ FALSE = {
     "one key more in the window": (tiled(Attention(causal=True, window=4)), "window"),
     "the mask of other rows": (tiled(MASKED, mask=ALLOWED[[1, 0, 2]]), "mask"),
 }
-RIGHT = {name: tiled(spec, bounds, **inputs) for name, (spec, bounds, inputs) in FORMS.items()}
+RIGHT = {name: tiled(spec, **inputs) for name, (spec, inputs, _) in FORMS.items()}
 
 
 @pytest.mark.parametrize("name", FALSE)
 def test_wrong_tiles_are_refused(name: str) -> None:
     form, right = FALSE[name]
-    spec, _, inputs = FORMS[right]
+    spec, inputs, _ = FORMS[right]
     assert not exactly(form, partial(spec, **inputs), DATA)
     assert not legal(form, DATA, bounded_by=RIGHT[right])
 
@@ -110,39 +126,6 @@ def test_what_is_kept_gives_the_weights_back(mask: Any) -> None:
         assert (kept == log_sum_exp(whole[r])).all()
         assert all((tile_weights(whole[r, c], kept) == weights[r, c]).all() for c in cut(KEYS))
         assert (tile_weights(whole[r], state.maximum) == weights[r]).all() == (not mask[r].any())
-
-
-# -- every specification -----------------------------------------------------------------------------------------------
-HEADS = drawn(4, q=(2, 4, 3, 2), k=(2, 2, 5, 2), v=(2, 2, 5, 3))
-SINK = np.array([0.5, -1, 0, 2])
-SPECS: dict[str, tuple[Attention, dict[str, Any], dict[str, np.ndarray]]] = {
-    "window": (Attention(causal=True, window=2), {}, DATA),
-    "prefix": (Attention(causal=True, prefix=2), {}, DATA),
-    "shared heads": (Attention(heads=4, kv_heads=2, causal=True), {}, HEADS),
-    "shared heads, window, sink": (
-        Attention(heads=4, kv_heads=2, causal=True, window=3, sink="given"),
-        {"sink": SINK},
-        HEADS,
-    ),
-    "sink of zero": (Attention(sink="zero", mask="boolean"), {"mask": ALLOWED}, DATA),
-    "mask, nan": (Attention(mask="boolean", fully_masked="nan"), {"mask": ~ALLOWED}, DATA),
-    "log-sum-exp": (Attention(mask="boolean", lse=True), {"mask": ALLOWED}, DATA),
-    "alibi": (Attention(heads=4, kv_heads=2, causal=True, position=Alibi(slopes="given")), {"slopes": SINK / 2}, HEADS),
-    "tokens": (Attention(heads=2, causal=True), {}, drawn(5, x=(5, 4), w_q=(4, 4), w_k=(4, 4), w_v=(4, 6), w_o=(6, 3))),
-}
-
-
-@pytest.mark.parametrize("name", SPECS)
-def test_every_specification_by_tiles(name: str) -> None:
-    spec, inputs, data = SPECS[name]
-    given = {n: x if x.dtype == bool else EXACT.lift(x) for n, x in inputs.items()}
-    n_q, n_k = (data[name if name in data else "x"].shape[-2] for name in "qk")
-
-    def form(rows: Any, keys: Any, **arrays: Any) -> Any:
-        return by_tiles(spec, rows, keys, **arrays, **given)
-
-    assert exactly(partial(form, range(n_q + 1), (0, *range(2, n_k + 1))), partial(spec, **given), data)
-    assert not exactly(partial(form, (0, n_q), range(n_k)), partial(spec, **given), data)  # the last key is left out
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from symattn.arrays import kind
 from symattn.arrays.ball import Ball, precision
 from symattn.attention.masks import forbid
+from symattn.attention.scores import cosine_scores, dot_scores
 from symattn.attention.softmax import (
     dropout,
     entmax15,
@@ -27,7 +28,7 @@ from symattn.attention.softmax import (
 )
 from symattn.document.errors import Refused, Undecided
 from tests.attention.by_loops import simplex, tsallis
-from tests.attention.pieces import Piece, agrees, half, lift_of
+from tests.attention.pieces import agrees, half, lift_of
 from tests.refusals import refuses
 
 off_by_one = partial(sink_weights, sink=0)
@@ -113,6 +114,12 @@ def test_sigmoid_of_one_key_is_softmax_beside_a_sink() -> None:
     assert not (sigmoid_weights(kind("exact").lift([[0.5, 1]])) == off_by_one(kind("exact").lift([[0.5, 1]]))).any()
 
 
+def test_a_bias_of_sigmoid_weights_is_added_to_the_scores() -> None:
+    s = forbid(kind("exact").lift(APART), SEEN)
+    assert (sigmoid_weights(s, half(s)) == sigmoid_weights(s + half(s), 0)).all()
+    assert not (sigmoid_weights(s, half(s)) == sigmoid_weights(s, 0))[SEEN].any()
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_sparse_weights_of_many_rows(seed: int) -> None:
     """Exact weights sum to one, do not see a shift, keep the order, and are what the loops say, ties included."""
@@ -121,13 +128,12 @@ def test_sparse_weights_of_many_rows(seed: int) -> None:
     seen = draw.random((6, 5)) < 0.8
     seen[:, seed] = True
     s = forbid(kind("exact").lift(data), seen)
-    for sparse, loops in ((sparsemax, nearest), (entmax15, halves)):
+    for sparse, loops in ((sparsemax, simplex), (entmax15, tsallis)):
         p = sparse(s)
         assert (kind("exact").xp.sum(p, axis=-1) == 1).all()
         assert (sparse(s + Fraction(7, 3)) == p).all()
-        piece = Piece(lambda x, f=sparse: f(forbid(x, seen)), rows(loops, seen), softmax, given=[data])
-        assert agrees(piece.run, piece)
-        assert not agrees(piece.wrong, piece)
+        assert agrees(lambda x, f=sparse: f(forbid(x, seen)), rows(loops, seen), data)
+        assert not agrees(softmax, rows(loops, seen), data)
 
 
 def test_entmax_lies_between_softmax_and_sparsemax() -> None:
@@ -162,76 +168,20 @@ SEEN = np.array([[True, True, True, True], [False, True, False, True], [False, F
 APART = [[0.75, -1.0, 0.5, 0.625], [0.25, 2.0, -1.0, 1.5], [0.125, 0.0, 1.0, 2.0]]
 
 
-def rows(weigh: Any, seen: Any = SEEN) -> Any:
+def rows(weigh: Any, seen: Any) -> Any:
     """A function of the scores that a row may see, for each row; the others get 0."""
 
-    def run(s: Any, *more: Any) -> Any:
+    def run(s: Any) -> Any:
         out = []
         for i, row in enumerate(s):
             some = [j for j in range(len(row)) if seen[i][j]]
-            weights = dict(zip(some, weigh([row[j] for j in some], len(row), *more), strict=True))
+            weights = dict(zip(some, weigh([row[j] for j in some]), strict=True))
             out.append([weights.get(j, mpmath.mpf(0)) for j in range(len(row))])
         return out
 
     return run
 
 
-def nearest(row: Any, _: int) -> Any:
-    """Sparsemax, which does not ask how many keys there are."""
-    return simplex(row)
-
-
-def halves(row: Any, _: int) -> Any:
-    """1.5-entmax."""
-    return tsallis(row)
-
-
-def logsum(s: Any, sink: Any = None) -> Any:
-    sums = [
-        mpmath.fsum(mpmath.exp(x) for j, x in enumerate(row) if SEEN[i][j]) + (0 if sink is None else mpmath.exp(sink))
-        for i, row in enumerate(s)
-    ]
-    return [[mpmath.log(z) if z else mpmath.mpf("-inf")] for z in sums]
-
-
-def sigmoids(bias: Any) -> Any:
-    return rows(
-        lambda row, n: [
-            1 / (1 + mpmath.exp(-x - (mpmath.log(1 / mpmath.mpf(n)) if bias is None else bias))) for x in row
-        ]
-    )
-
-
-# -- the definitions ---------------------------------------------------------------------------------------------------
-def masked(weigh: Any) -> Any:
-    return lambda s, *more: weigh(forbid(s, SEEN), *more)
-
-
-#: What no specification has: without masks, powers of the sum, a bias that is a number.
-NORMALISERS: dict[str, Piece] = {
-    "log-sum-exp without masks": Piece(
-        lambda s: log_sum_exp(s[:1], masked=False), lambda s: logsum(s)[:1], lambda s: log_sum_exp(s[1:2]), ((3, 4),)
-    ),
-    "powers of log-sum-exp": Piece(
-        masked(lambda s: powers(log_sum_exp(s))),
-        lambda s: [[mpmath.exp(x)] for [x] in logsum(s)],
-        masked(lambda s: powers(log_sum_exp(2 * s))),
-        ((3, 4),),
-        scale=1,
-    ),
-    "log-sum-exp with a number for a sink": Piece(
-        masked(lambda s: sink_log_sum_exp(s, half(s))),
-        lambda s: logsum(s, mpmath.mpf("0.5")),
-        masked(log_sum_exp),
-        ((3, 4),),
-    ),
-    "sigmoid with a number for a bias": Piece(
-        masked(lambda s: sigmoid_weights(s, half(s))),
-        sigmoids(mpmath.mpf("0.5")),
-        masked(lambda s: sigmoid_weights(s, -half(s))),
-        ((3, 4),),
-    ),
-}
 EXACT, LETTERS = kind("exact"), kind("symbolic")
 REFUSED = {
     "exact: 2^(1/2)": (lambda: softmax(EXACT.lift([0.5, 0]), base=2), Refused, "integer multiples only; use ball"),
@@ -262,3 +212,25 @@ def test_equal_scores_that_no_ball_decides_are_put_in_order() -> None:
         falling = Ball.xp.sort(equal, descending=True)
         assert [float(x.mid()) for x in falling.entries] == [float(x.mid()) for x in found.entries[::-1]]
         assert float(Ball.xp.sum(sparsemax(equal)).entries[()].mid()) == 1
+
+
+# -- cosines -----------------------------------------------------------------------------------------------------------
+def test_cosines_do_not_see_lengths() -> None:
+    exact = kind("exact")
+    q, k = exact.lift([[1, 2], [0, -1]]), exact.lift([[3, 1], [1, 1]])
+    long = q * exact.lift([[2], [5]])
+    assert (cosine_scores(long, k) == cosine_scores(q, k)).all()
+    assert not (dot_scores(long, k) == dot_scores(q, k)).all()
+    assert (cosine_scores(q, q)[0, 0] == 1).all()
+
+
+def test_cosines_run_on_residues_and_repeat() -> None:
+    q, k = (lift_of("modular")([[1, 2], [3, -1]]) for _ in range(2))
+    assert cosine_scores(q, q).tolist() == cosine_scores(q, q).tolist()
+    with pytest.raises(Refused, match="mixed kinds"):
+        cosine_scores(q, k)  # each kind of residues has a generator of its own
+
+
+def test_a_zero_vector_has_no_cosine() -> None:
+    s = cosine_scores(kind("exact").lift([[0, 0]]), kind("exact").lift([[1, 2]]))
+    assert "0/0" in str(s.entries[0, 0])
