@@ -1,9 +1,7 @@
-"""Expectations of random letters against every outcome; means in certificates; equality of exponential quotients."""
+"""Laws, and moments that are not assumed; means in certificates; equality of exponential quotients."""
 
 import copy
-import inspect
 from fractions import Fraction
-from math import prod
 from random import Random
 from typing import Any
 
@@ -12,15 +10,13 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symattn.arrays.index.expressions import Constant, Count, Letter, Predicate, Ratio, Sum, Total
-from symattn.attention.scores import dot_scores
 from symattn.document.errors import Refused, Undecided
 from symattn.proof.certified import certificates
 from symattn.proof.checker import check
 from symattn.proof.coq.inferences import lemmas
 from symattn.proof.expectation import NORMAL, EntryLaw, law_with
 from symattn.proof.rational import Ring, all_equal
-from symattn.proof.statement import Declared, Letters, Numbers, pairs
+from symattn.proof.statement import Declared, Letters, pairs
 from symattn.proof.theorem import Identity, decide
 from symattn.theorems import catalogue
 from symattn.theorems.scaling import THREE_VALUES, UNIT
@@ -28,7 +24,6 @@ from tests.proof.averaging import averaged
 from tests.refusals import refuses
 
 SKEW = EntryLaw((), lambda: (0, 2, 2, -6), lambda: [(-1, Fraction(2, 3)), (2, Fraction(1, 3))])
-ROWS = Declared({"x": "1 d", "y": "1 d", "c": "1 d"})
 
 
 def _central(outcomes, order):
@@ -57,42 +52,6 @@ def test_the_concrete_law_has_the_cumulants_that_are_assumed(law, parameters):
 def test_the_normal_law_has_the_moments_of_its_concrete_law():
     for order, moment in enumerate((1, 0, 1, 0, 3, 0)):
         assert sum(value**order * p for value, p in NORMAL.outcomes()) == moment
-
-
-STATEMENTS = [
-    lambda E, x: (E(lambda x: dot_scores(x, x)[0, 0]), 0),
-    lambda E, x: (E.variance(lambda x: dot_scores(x, x)[0, 0]), 0),
-    lambda E, x, c: (E(lambda x: (dot_scores(x, c)[0, 0] + 1) ** 4), 0),
-    lambda E, x, y: (E(lambda x, y: dot_scores(x, y)[0, 0] ** 2 * dot_scores(x, x)[0, 0]), 0),
-    lambda E, x, y: (E.variance(lambda x, y: dot_scores(x, x + y)[0, 0]), 0),
-]
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("statement", range(len(STATEMENTS)))
-def test_letters_and_outcomes_agree(statement, size):
-    world, sides = Numbers({"d": size}, 1), averaged(STATEMENTS[statement], {"x": SKEW, "y": UNIT})
-    c = world.array("c", "1 d", ROWS).tolist()[0]
-    formal, exact = (pairs(sides, ROWS, w)[0][0] for w in (Letters(), world))
-    assert exact.item() == _value(formal.at(()), size, c, {})
-
-
-def _value(x, size, c, at):
-    """A formula without random letters at one size."""
-    if isinstance(x, Constant):
-        return x.value
-    if isinstance(x, Count):
-        return size
-    if isinstance(x, Letter):
-        return c[at[x.indices[-1]]]
-    if isinstance(x, Predicate):
-        return int(at[x.sides[0]] == at[x.sides[1]])
-    if isinstance(x, Total):
-        return sum(_value(x.body, size, c, {**at, x.index: i}) for i in range(size))
-    parts = [_value(y, size, c, at) for y in x.children]
-    if isinstance(x, Ratio):
-        return parts[0] / parts[1]
-    return sum(parts) if isinstance(x, Sum) else prod(parts)
 
 
 def _first(sides, declared):
@@ -139,11 +98,6 @@ def test_fixed_letters_keep_their_indices():
     assert method.decide().evidence.grade.value == "proved"
     assert method.refute().refuted
     assert not method.refute().accepted
-
-
-def test_a_statement_asks_for_what_its_laws_need():
-    sides = averaged(lambda E, p: (E(lambda v: v * p), 0), {"v": law_with("s", "m")})
-    assert set(inspect.signature(sides).parameters) == {"p", "v", "m", "s"}
 
 
 X, Y, C = sympy.symbols("x y c", real=True)

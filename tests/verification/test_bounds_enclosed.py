@@ -1,6 +1,5 @@
 """The bound from enclosures, for variants, is that in balls, rounded up; and cases are judged by it as by balls."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ from symattn.bounds.enclosed import _parts
 from symattn.bounds.judge import Traced, expected
 from symattn.bounds.reference import run
 from symattn.document.errors import Refused
+from tests.verification.test_bounds_fast import PRECISIONS as EVERY
 
 GIVEN = Alibi(slopes="given", two_sided=True)
 SPECS = {
@@ -50,16 +50,7 @@ TOKENS = {
     "normed": (Attention(qk_norm="rms", eps=1e-5), "w_q w_k w_v w_o"),
     "tokens alone": (Attention(causal=True), ""),
 }
-PRECISIONS = {
-    "fp64": Precision.of("fp64"),
-    "fp32": Precision.of("fp32"),
-    "tf32": Precision.of("tf32"),
-    "fp16": Precision.of("fp16", "fused"),
-    "bf16 eager": Precision.of("bf16"),
-    "e5m2": Precision.of("e5m2", "fused", accumulate="fp22"),
-    "in tiles": Precision.of("fp32").in_tiles(12, 4),
-    "kept": replace(Precision.of("fp32"), kept=Precision.of("bf16").input),
-}
+PRECISIONS = {name: precision for name, precision in EVERY.items() if name != "e4m3"}
 WIDEST = 1.05
 
 
