@@ -1,12 +1,10 @@
 """Equality and order are decided, however close the numbers are."""
 
 from fractions import Fraction
-from itertools import permutations
 
 import flint
 import pytest
 
-from symattn.arrays import kind
 from symattn.arrays.field import approximation
 from symattn.arrays.field.quotient import Quotient
 from symattn.document.errors import Undecided
@@ -74,14 +72,6 @@ def test_unequal_numbers_however_close(small: str, large: str) -> None:
     assert not b.less(a)
     assert (a - b).sign() == -1
     assert (b - a).sign() == 1
-
-
-@pytest.mark.parametrize("scores", [*permutations(["sqrt(3)/2", "1/sqrt(2)", "1/5", "1/3"])])
-def test_powers_stay_what_they_are_when_an_array_puts_them_over_one_unit(scores: tuple[str, ...]) -> None:
-    powers = kind("exact").xp.exp(kind("exact").lift([*scores])).tolist()
-    for x, s in zip(powers, scores, strict=True):
-        assert x == number(s).exp()
-        assert x.arb().overlaps(number(s).arb().exp())
 
 
 def test_a_comparison_that_would_take_too_long_is_undecided() -> None:

@@ -5,13 +5,11 @@ import time
 from fractions import Fraction
 
 import pytest
-import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from symattn.arrays.field.parse import parse
 from symattn.arrays.field.quotient import Quotient
-from symattn.arrays.field.writing import normal
 from symattn.document import notation as nt
 from symattn.document.errors import InputError
 from tests.refusals import refuses
@@ -85,15 +83,6 @@ def test_every_form(given_as: str, written: str) -> None:
     assert number(written) == x
 
 
-@pytest.mark.parametrize("written", [w for w in FORMS.values() if "0000000" not in w])
-def test_sympy_reads_what_is_written(written: str) -> None:
-    x = number(written)
-    read = sympy.sympify(written)
-    assert sympy.simplify(read - x.to_sympy()) == 0
-    assert number(read) == x
-    assert float(read.evalf(30)) == pytest.approx(x.to_float(), rel=1e-15)
-
-
 e_powers = st.dictionaries(st.integers(-4, 6), st.integers(-9, 9).filter(bool), min_size=1, max_size=4)
 
 
@@ -110,13 +99,6 @@ def test_one_number_has_one_form(f: dict[int, int], g: dict[int, int], h: dict[i
     assert number(str(n / d)) == n / d
 
 
-def test_the_form_is_in_lowest_terms() -> None:
-    e = number(1).exp()
-    form = normal((6 * e * e - 6) / (4 * e + 4) / 5)
-    assert form.ratio == Fraction(3, 10)
-    assert (form.sign, form.numerator, form.denominator) == (1, [(1, 1), (0, -1)], [(0, 1)])
-
-
 def test_notation_is_the_same_form() -> None:
     e2 = nt.Power(nt.Name("e"), nt.node(2))
     below = nt.Sum((nt.node(1), nt.Product((nt.node(2), e2))))
@@ -128,12 +110,6 @@ def test_notation_is_the_same_form() -> None:
     assert number("exp(-1/sqrt(3))").notation() == nt.Power(
         nt.Name("e"), nt.Neg(nt.Over(nt.node(1), nt.Root(nt.node(3))))
     )
-
-
-def test_to_sympy() -> None:
-    assert number("(1+4*exp(2))/(1+2*exp(2))").to_sympy() == (1 + 4 * sympy.exp(2)) / (1 + 2 * sympy.exp(2))
-    assert number("-4/sqrt(3)").to_sympy() == -4 * sympy.sqrt(3) / 3
-    assert number(0).to_sympy() == 0
 
 
 @pytest.mark.parametrize(

@@ -245,15 +245,6 @@ def test_the_ball_of_an_expression_holds_its_value() -> None:
     refuses(ball_of, sympy.gamma(x), values, kind=Refused, says="no ball for")
 
 
-def test_it_is_restored_whatever_happens() -> None:
-    before = flint.ctx.prec
-    with precision(before + 100):
-        with pytest.raises(Undecided), precision(before + 200):
-            raise Undecided
-        assert flint.ctx.prec == before + 100
-    assert flint.ctx.prec == before
-
-
 def test_threads_do_not_change_each_others() -> None:
     before, seen = flint.ctx.prec, list[int]()
     inside = threading.Event()

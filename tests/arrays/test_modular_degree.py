@@ -197,13 +197,6 @@ def test_a_polynomial_in_values_comes_as_near_as_it_can() -> None:
     assert degree / of.field.p.m / 2 < seen < chance.degree / (of.field.q.m - 1)
 
 
-def test_products_of_letters_in_exponents_would_escape_far_more_often_than_small_degrees_do() -> None:
-    """Why they have no bound: e^{xy} = 1 at every point where x or y is 0, whatever the degree is taken for."""
-    of = modular(seed=3)
-    x, y = of.letters(50), of.letters(50)
-    assert of.compared(np.exp(x * y), 1)[1] == UNKNOWN
-
-
 def test_coefficients_that_primes_divide_are_counted() -> None:
     """N = (p_1 ⋯ p_k)·v is 0 in k of the pairs: the norm says that so many may be bad."""
     pairs = primes.pairs()[:6]
