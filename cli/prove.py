@@ -136,11 +136,11 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
     from symattn.document.errors import InputError
     from symattn.document.model import Block, Code, Document, Heading, Table, headers
     from symattn.proving import gathered
-    from symattn.theorems import found
+    from symattn.theorems import matching
     from symattn.theorems.documents import titled
 
     chosen = tuple(theorem for theorem, _ in gathered(names).values())
-    chosen = chosen if search is None else found(search, chosen)
+    chosen = chosen if search is None else matching(search, chosen)
     if not chosen:
         raise InputError(f"no theorem mentions {search!r}; hint: fewer words, or symattn prove --list")
     columns = headers("theorem", "says")

@@ -84,7 +84,7 @@ def decided(
         place = chosen[broken.name][1]
         if not place:
             raise
-        raise InputError(f"{place}: a function of {broken.name!r} raises {broken.told}") from broken
+        raise InputError(f"{place}: a function of {broken.name!r} raises {broken.error}") from broken
 
 
 def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from symattn.derivations import scaling
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.document.notation import Call, Like, Name, Node, Product, call, name, node
 from symattn.proof.relations.glossary import Glossary
@@ -50,6 +50,6 @@ def dot(x: Node, y: Node) -> Product:
 
 def letters_of(*setting: Any, section: str = "main") -> Glossary:
     """The letters of a section of ``scaling``."""
-    telling = Telling(mu=MU)
-    telling.blocks(scaling.assumed(ScalingSetting(*setting)) + scaling._ZERO)
-    return telling.sections[section].glossary
+    text = DerivationText(mu=MU)
+    text.blocks(scaling.assumed(ScalingSetting(*setting)) + scaling._ZERO)
+    return text.sections[section].glossary

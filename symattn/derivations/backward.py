@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.document.model import Document
 
 _TEXT = """
@@ -51,4 +51,4 @@ caveat: The formulas are exact. In floating point the row maximum is subtracted 
 
 def derivation() -> Document:
     """Derive dV = AᵀG, dQ = dS′ K/√d_k, dK = dS′ᵀQ/√d_k, with dS′ through the softmax of each row."""
-    return Telling().document("backward", _TEXT)
+    return DerivationText().document("backward", _TEXT)

@@ -55,8 +55,8 @@ _OPTION = re.compile(r"(gap|sign|free) (.*): (.*)|keep")
 Line = tuple[str, list[str]]
 
 
-class Telling:
-    """A text while it becomes a document.
+class DerivationText:
+    """A reader of texts, which turns them into documents.
 
     ``letters`` are those of sections, or the beginnings of lines of letters. ``values`` are the nodes (``@name``),
     blocks and steps that it names.

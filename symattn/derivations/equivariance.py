@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from symattn.attention.spec import Attention
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.document.model import Document
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
@@ -40,7 +40,7 @@ def derivation() -> Document:
     """Derive attention(PX) = P attention(X) for every permutation P of the tokens; a causal mask breaks it."""
     functions = {"attention": _of_tokens(Attention()), "causal": _of_tokens(Attention(causal=True))}
     tokens = Glossary({"X": "n d", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d_v"}, functions=functions)
-    return Telling({"tokens": tokens}).document("equivariance", _TEXT)
+    return DerivationText({"tokens": tokens}).document("equivariance", _TEXT)
 
 
 def _of_tokens(attention: Attention) -> Callable[[Reader, Value], Value]:

@@ -7,7 +7,7 @@ from typing import Any
 from symattn.arrays.array import Array
 from symattn.attention.projections import grouped_attention, tile_heads
 from symattn.attention.spec import Attention
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.exactly import value
 from symattn.document.formulas import formula
 from symattn.document.model import Column, Document, Table
@@ -51,7 +51,7 @@ def derivation(heads: int = 8, dk: int = 64, dv: int = 64) -> Document:
     sizes = {"heads": heads, "dk": dk, "dv": dv}
     numbers = Glossary(defined={"O": _one_number(False), "O_tiled": _one_number(True)})
     letters = {"heads": Glossary(sizes={}, defined={"O": _implemented}), "numbers": numbers}
-    return Telling(letters, table=[_table(heads, dk, dv)], **sizes).document("gqa", _TEXT, parameters=sizes)
+    return DerivationText(letters, table=[_table(heads, dk, dv)], **sizes).document("gqa", _TEXT, parameters=sizes)
 
 
 def _implemented(reader: Reader) -> Array:

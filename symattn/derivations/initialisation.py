@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from symattn.attention.softmax import softmax
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.exactly import value
 from symattn.document import notation as nt
 from symattn.document.formulas import Roles, formula, running_text
@@ -63,7 +63,7 @@ def derivation(dk: int = 64, dmodel: int = 512) -> Document:
     """Derive Var(q·k) = d_k σ⁴‖x‖²‖y‖² over random W_Q and W_K, and its value for usual choices of σ."""
     sizes = {"dk": dk, "dmodel": dmodel}
     weights = Glossary(defined={"p": lambda reader: softmax(reader.arrays["t"], stabilised=False)})
-    return Telling(
+    return DerivationText(
         {"weights": weights}, table=[_table(dk, dmodel)],
         component=_COMPONENT, score=_SCORE, **sizes,
     ).document("initialisation", _TEXT, parameters=sizes)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.document import notation as nt
 from symattn.document.formulas import formula
 from symattn.document.model import Document
@@ -46,8 +46,8 @@ caveat: The bound $½$ is on how weights answer to scores. The scores are produc
 
 def derivation(tokens: int = 3) -> Document:
     """Derive J = diag(p) − p pᵀ and its properties: symmetric, rows sum to 0, positive semidefinite, ‖J‖∞ ≤ 1/2."""
-    telling = Telling({"": letters()}, matrix=matrix(tokens), tokens=tokens)
-    return telling.document("jacobian", _TEXT, parameters={"tokens": tokens})
+    text = DerivationText({"": letters()}, matrix=matrix(tokens), tokens=tokens)
+    return text.document("jacobian", _TEXT, parameters={"tokens": tokens})
 
 
 def letters() -> Glossary:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.attention.spec import Attention
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.steps import FalseStep
 from symattn.document import notation as nt
 from symattn.document.formulas import running_text
@@ -55,7 +55,7 @@ def derivation() -> Document:
     """Derive that row n + 1 of causal attention is one query against the cache and its own key and value."""
     every_row = lambda reader: _CAUSAL(*(reader.arrays[letter][:, None] for letter in "QKV"))[:, 0]  # noqa: E731
     rows = {"new row": Glossary(defined={"o_{n+1}": _new_row}), "every row": Glossary(defined={"O": every_row})}
-    return Telling(rows, table=[_table()]).document("kv-cache", _TEXT)
+    return DerivationText(rows, table=[_table()]).document("kv-cache", _TEXT)
 
 
 def _new_row(reader: Reader) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.attention.softmax import softmax
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.exactly import exact
 from symattn.derivations.steps import FalseStep
 from symattn.document import notation as nt
@@ -80,7 +80,7 @@ _SHARPNESS = (0, 1, 4, 16, 64)
 
 def derivation() -> Document:
     """Derive that softmax(βs) tends to equal shares of the largest scores as β → ∞, of all as β → 0."""
-    text = Telling({"ties": _ties()}, table=[_table()])
+    text = DerivationText({"ties": _ties()}, table=[_table()])
     text.blocks(_BEGINS)
     dispersion = text.theorem("softmax.softmax-dispersion")
     *_, entropy = relations(dispersion.theorem.says)

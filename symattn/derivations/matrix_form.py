@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.attention.spec import Attention
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.document.model import Document
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
@@ -44,7 +44,7 @@ _STEPS = {"Q": "q", "K": "k", "V": "v", "S": "scaled", "S′": "scaled", "A": "w
 def derivation() -> Document:
     """Derive C = softmax(X W_Q W_Kᵀ Xᵀ/√d_k) X W_V, which equals the result token by token in every entry."""
     tokens = Glossary(_SHAPES, defined={letter: _step(of) for letter, of in _STEPS.items()})
-    return Telling({"tokens": tokens}).document("matrix-form", _TEXT)
+    return DerivationText({"tokens": tokens}).document("matrix-form", _TEXT)
 
 
 def _step(of: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.attention.spec import Attention
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.document.model import Document
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
@@ -51,7 +51,7 @@ _LATENT = {"q": "d_k", "C": "n_k l", "U_K": "l d_k", "U_V": "l d_v"}
 def derivation() -> Document:
     """Derive q·(c U_K) = (q U_Kᵀ)·c and P(C U_V) = (P C)U_V: the cache holds only the latent."""
     latents = Glossary(_LATENT, defined={"o": _attended(False), "o_narrow": _attended(True)}, rows=True)
-    return Telling({"latents": latents}).document("mla", _TEXT)
+    return DerivationText({"latents": latents}).document("mla", _TEXT)
 
 
 def _attended(narrow: bool) -> Any:

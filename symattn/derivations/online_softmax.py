@@ -8,7 +8,7 @@ from itertools import accumulate
 from symattn.arrays.array import Array
 from symattn.attention.softmax import softmax
 from symattn.attention.streaming.states import SoftmaxState, finish, merge, tile_state
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.exactly import entries, exact, same
 from symattn.derivations.steps import FalseStep
 from symattn.document import notation as nt
@@ -77,7 +77,7 @@ def derivation() -> Document:
     if not same(finish(reduce(merge, reversed(tiles))), direct):
         raise FalseStep("merged from the end, the output is another")
     letters = {"states": _states(), "merged": STATE_LETTERS, "blocks": BLOCK_LETTERS}
-    return Telling(
+    return DerivationText(
         letters, table=[_table(states)], scores=nt.matrix(SCORES), values=nt.matrix(VALUES),
         output=_entry(finish(states[-1])), digits=nt.Decimal(direct.tolist()[0][0].decimal(6)),
     ).document("online-softmax", _TEXT)  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 from symattn.attention.positions.angles import add_angles, rotate_interleaved
 from symattn.attention.scores import dot_scores
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.exactly import entries, exact
 from symattn.derivations.steps import FalseStep
 from symattn.document import notation as nt
@@ -65,7 +65,7 @@ def derivation() -> Document:
         "whole": ROTARY,
         "turned": Glossary(families={"R": _turned}),
     }
-    return Telling(
+    return DerivationText(
         letters, cosine=nt.Number(ANGLE[0]), sine=nt.Number(ANGLE[1]), q=nt.matrix([QUERY]),
         k=nt.matrix([KEY]), places=nt.matrix([range(POSITIONS)]),
         scores=nt.matrix([[entries(x) for x in row] for row in turned_scores()]),

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.derivations import jacobian
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.parameters import number_or_letter
 from symattn.derivations.scaling_numpy import D_K, ScalingSetting, at_size, evidence, numpy_section
 from symattn.derivations.scaling_typical import TYPICAL, typical
@@ -121,7 +121,7 @@ def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
         "end": (*typical(dk), *comparison), "here": At(formula("Var(s)"), at_size(setting)),
         "spread": _at_size(setting, True),
     }  # fmt: skip
-    text = Telling({"": jacobian.letters()}, **values)
+    text = DerivationText({"": jacobian.letters()}, **values)
     text.values |= {"variance": _result(text, setting, evidence(comparison)), "difference": _difference(text, setting)}
     return text.document(
         "scaling", _typed(setting),
@@ -175,7 +175,7 @@ def variance_formula(setting: ScalingSetting, size: str) -> Node:
     return setting.formula(size + ("σ⁴" if setting.centred else "σ² {σ² + 2 @mu²}"))
 
 
-def _result(text: Telling, setting: ScalingSetting, by_numpy: tuple[Evidence, ...]) -> Iterator[Result]:
+def _result(text: DerivationText, setting: ScalingSetting, by_numpy: tuple[Evidence, ...]) -> Iterator[Result]:
     section, variance = text.sections["main"], formula("Var(q·k)")
 
     def claimed(left: Node, right: Node) -> Step:
@@ -197,7 +197,7 @@ def _at_size(setting: ScalingSetting, general: bool) -> Node:
     return setting.formula(f"{d_k if d_k > 1 else ''} σ⁴" + f" + {2 * d_k} @mu² σ²" * general)
 
 
-def _difference(text: Telling, setting: ScalingSetting) -> Iterator[Result]:
+def _difference(text: DerivationText, setting: ScalingSetting) -> Iterator[Result]:
     inner = "σ⁴" if setting.centred else "σ² {σ² + @mu²}"
     typed = ("Var(s_1 - s_2)", f"2 d_k {inner}"), ("Var({s_1 - s_2}/√d_k)", f"2 {inner}")
     rows = [text.sections["end"].claim(equals(*map(setting.formula, sides)), ()) for sides in typed]

@@ -13,7 +13,7 @@ import numpy as np
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.field.approximation import decimal
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.scaling_numpy import D_K
 from symattn.derivations.steps import FalseStep, enclosed
 from symattn.document import notation as nt
@@ -115,7 +115,7 @@ def typical(d_k: int) -> tuple[Block, ...]:
         raise FalseStep("half of a normal law is not within the quartile")
     quartile = Decimal(decimal(lambda bits: _at_precision(bits, gaussian.upper_quartile), 6))
     values = {**_checked_caveat(), "quartile": quartile, "table": [_table(sizes, d_k)]}
-    text = Telling({"": Glossary({"s": "2"})}, **values)
+    text = DerivationText({"": Glossary({"s": "2"})}, **values)
     text.blocks("with: $p = softmax(s)$, $Δ = s_1 - s_2$")
     lines = (" ".join(line.split()).split(" :: ") for line in _BOUNDS.strip().removeprefix("- ").split("\n- "))
     text.values["bounds"] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.document.model import Document
 
 _TEXT = """
@@ -29,4 +29,4 @@ caveat: A shift must be the same for all keys of a row; it may differ from row t
 
 def derivation() -> Document:
     """Derive softmax(s + c1) = softmax(s), its two uses, and a shift that does change the weights."""
-    return Telling().document("shift", _TEXT)
+    return DerivationText().document("shift", _TEXT)

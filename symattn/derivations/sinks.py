@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from symattn.arrays.array import Array
 from symattn.attention.softmax import sink_weights
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.document.model import Document
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
@@ -46,7 +46,7 @@ caveat: Here the sink is a learned score. That trained models without one use th
 
 def derivation() -> Document:
     """Derive that a sink is one more key of value 0, and multiplies the output by sigmoid(lse(s) − b)."""
-    return Telling({"implemented": Glossary(defined={"p": _weights})}).document("sinks", _TEXT)
+    return DerivationText({"implemented": Glossary(defined={"p": _weights})}).document("sinks", _TEXT)
 
 
 def _weights(reader: Reader) -> Array:

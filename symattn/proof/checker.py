@@ -30,7 +30,7 @@ from typing import Any
 from symattn.proof.checker_balls import is_positive_number
 from symattn.proof.checker_bits import bits
 from symattn.proof.checker_clearing import difference, minus
-from symattn.proof.checker_means import bodies, expect_laws, told_of, without_means
+from symattn.proof.checker_means import assumed_letters, bodies, expect_laws, without_means
 from symattn.proof.checker_reading import (
     CheckedNode,
     Record,
@@ -97,7 +97,7 @@ def _equations(e: Record, dice: Dice) -> None:
     signs = hypotheses(e["hypotheses"], simplify, dice)
     expect(bool(e["equations"]), "a certificate of nothing")
     written = [[read(x[side], scope_of(x)) for side in ("left", "right")] for x in e["equations"]]
-    expect_laws((side for both in written for side in both), told_of(e))
+    expect_laws((side for both in written for side in both), assumed_letters(e))
     for equation, both in zip(e["equations"], written, strict=True):
         _equation(equation, both, rules, signs, simplify, dice)
 

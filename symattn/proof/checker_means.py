@@ -70,7 +70,7 @@ def expect_laws(sides: Iterable[CheckedNode], assumed: Iterable[str]) -> None:
     expect(not names & set(map(array_of, assumed)), "more is said of a random array than its law")
 
 
-def told_of(record: Record) -> list[str]:
+def assumed_letters(record: Record) -> list[str]:
     """Return the letters that are declared positive, or on a circle."""
     return [str(x) for x in (*record.get("positive", ()), *(y for pair in record.get("rules", ()) for y in pair))]
 

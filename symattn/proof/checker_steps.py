@@ -27,7 +27,7 @@ from itertools import count
 from typing import Any
 
 from symattn.proof.checker_clearing import factors, plus, times, vanishing
-from symattn.proof.checker_means import bodies, expect_laws, read_means, told_of, without_means
+from symattn.proof.checker_means import assumed_letters, bodies, expect_laws, read_means, without_means
 from symattn.proof.checker_reading import (
     BINDERS,
     CheckedNode,
@@ -314,7 +314,7 @@ def _conclusions(
 
     Each random array has one law in all conclusions, and no premise assumes more about it.
     """
-    known = [name for p in every_premise(record) for name in told_of(p)]
+    known = [name for p in every_premise(record) for name in assumed_letters(p)]
     expect_laws((read(c[key], scope_of(c)) for c in record["conclusions"] for key in keys), known)
     for c in record["conclusions"]:
         scope = scope_of(c)

@@ -27,9 +27,9 @@ def stated(theorem: Theorem) -> Document:
     blocks = (
         md.Result("Statement", formulas, (), words),
         *several("Hypotheses", "Hypothesis", theorem.hypotheses),
-        *told("Why", theorem.why),
-        *told("False variant", theorem.false_says),
-        *told("Source", (theorem.source,)),
+        *labelled("Why", theorem.why),
+        *labelled("False variant", theorem.false_says),
+        *labelled("Source", (theorem.source,)),
         md.Note(
             (
                 "nothing is decided here; ",
@@ -64,11 +64,11 @@ def unread(words: Text) -> Text:
 def several(many: str, one: str, texts: Sequence[Text]) -> tuple[Block, ...]:
     """Return texts as a list under the label ``many``, or a single one under ``one``; () for none."""
     if len(texts) < 2:
-        return told(one, texts[0]) if texts else ()
+        return labelled(one, texts[0]) if texts else ()
     return md.Paragraph((Emph(f"{many}."),)), md.Items(tuple(map(with_formulas, texts)))
 
 
-def told(label: str, words: Text) -> tuple[Block, ...]:
+def labelled(label: str, words: Text) -> tuple[Block, ...]:
     """Return a paragraph that begins with its label; () for no words."""
     if not any(part != "" for part in words):
         return ()

@@ -106,7 +106,7 @@ def known() -> tuple[str, ...]:
     return tuple(_MEANT)
 
 
-def found(words: str, theorems: Iterable[Theorem]) -> tuple[Theorem, ...]:
+def matching(words: str, theorems: Iterable[Theorem]) -> tuple[Theorem, ...]:
     """Return the theorems whose name, topic or text contains all words, or that the words mean; best first."""
     terms = words.lower().split()
     every = tuple(theorems)

@@ -23,7 +23,7 @@ from symattn.proof.theorem import Decision, Identity, Method, Refutation, Theore
 from symattn.proof.together import Together
 from symattn.theorems.reading import Reading, ReadRelation, Statement
 
-_UNTOLD = "what its letters stand for is not declared"
+_UNDECLARED = "what its letters stand for is not declared"
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def read(theorem: Theorem) -> Reading | None:
     """
     letters, method, both = theorem.letters, theorem.method, (theorem.says, theorem.false_says)
     if not isinstance(letters, Glossary):
-        results, false = (tuple(ReadRelation(c.relation, None, _UNTOLD) for c in claims(x)) for x in both)
+        results, false = (tuple(ReadRelation(c.relation, None, _UNDECLARED) for c in claims(x)) for x in both)
         return Reading(results, false) if results else None
     first = method.parts[0] if isinstance(method, Together) else method
     printed = first.printed if isinstance(first, Following) else first

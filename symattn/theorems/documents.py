@@ -15,10 +15,10 @@ from symattn.document.notation import Node
 from symattn.document.tex import tex
 from symattn.document.text import plain_text, text
 from symattn.proof.theorem import Theorem
-from symattn.proof.words import opened, several, told, unread, with_formulas
+from symattn.proof.words import labelled, opened, several, unread, with_formulas
 from symattn.theorems import TOPICS
 from symattn.theorems.findings import TheoremFinding
-from symattn.theorems.reading import Reading, ReadRelation, boxed, read_apart, told_apart
+from symattn.theorems.reading import Reading, ReadRelation, boxed, read_apart, with_unread_as_text
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,14 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
         *_said(theorem, finding),
         *(_print(finding.reading) if finding.reading else ()),
         *several("Hypotheses", "Hypothesis", hypotheses),
-        *(told("Witness", _witness(finding.witness)) if hypotheses else ()),
-        *told("Why", theorem.why),
-        *told("Proof" if finding.grade in (Grade.COQ, Grade.PROVED, Grade.ARGUED) else "Method", _joined(finding.how)),
+        *(labelled("Witness", _witness(finding.witness)) if hypotheses else ()),
+        *labelled("Why", theorem.why),
+        *labelled(
+            "Proof" if finding.grade in (Grade.COQ, Grade.PROVED, Grade.ARGUED) else "Method", _joined(finding.how)
+        ),
         *decided.explained,
         _false_variant(theorem, finding),
-        *told("Source", (theorem.source,)),
+        *labelled("Source", (theorem.source,)),
     )
 
 
@@ -82,7 +84,7 @@ def _print(reading: Reading) -> tuple[Block, ...]:
         words += [", " if number else " with ", formula]
     for r in (r for r in reading.claims if not r.evidence):
         words += ["; " if words else "", f"in words: {text(r.formula)}"]
-    return told("As printed", tuple(words))
+    return labelled("As printed", tuple(words))
 
 
 def _witness(witness: Text) -> Text:
@@ -99,7 +101,7 @@ def _false_variant(theorem: Theorem, theorem_finding: TheoremFinding) -> Block:
         Grade.UNDECIDED: "it is not refuted, so that nothing is shown",
     }[theorem_finding.false_grade]
     where: Text = (": ", *theorem_finding.counterexample) if theorem_finding.counterexample else ()
-    words = told_apart(theorem.false_says, theorem_finding.reading.false if theorem_finding.reading else ())
+    words = with_unread_as_text(theorem.false_says, theorem_finding.reading.false if theorem_finding.reading else ())
     said = opened(with_formulas(words)) if theorem.letters is not None else unread(theorem.false_says)
     comma = "" if said and isinstance(said[-1], str) and said[-1].endswith((".", ";")) else ";"
     return md.Paragraph((Emph("False variant."), " ", *said, f"{comma} ", verdict, *where, "."))

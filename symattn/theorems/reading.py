@@ -34,7 +34,7 @@ from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.sentences import PrintedClaim, assumed, claims, conditions, defined, is_mask
 from symattn.proof.statement import Letters, run
 from symattn.proof.together import Fails
-from symattn.proof.words import statement, told
+from symattn.proof.words import labelled, statement
 
 
 @dataclass(frozen=True)
@@ -84,21 +84,21 @@ def boxed(
 ) -> tuple[Block, ...]:
     """Return formulas in a box with their grade, and undecided words below it."""
     marked = bool(words) and isinstance(words[0], str) and words[0].startswith("In words")
-    below = (Paragraph(words),) if marked else told("In words", words)
+    below = (Paragraph(words),) if marked else labelled("In words", words)
     return (Result(title, formulas, of_print(evidence, reading), () if formulas else (_CODE,)), *below)
 
 
 def read_apart(says: Text, reading: Reading | None) -> tuple[tuple[nt.Node, ...], Text]:
     """Return a statement as formulas alone, or the relations that were read and the whole statement in words."""
     results = reading.claims if reading else ()
-    formulas, words = statement(told_apart(says, results))
+    formulas, words = statement(with_unread_as_text(says, results))
     parts = [part for formula in formulas for part in getattr(formula, "parts", ())]
     if not words and all(part.text in _CONNECTING for part in parts if isinstance(part, nt.Words)):
         return formulas, ()
     return tuple(r.shown or r.formula for r in results if r.evidence), says
 
 
-def told_apart(words: Text, read: Sequence[ReadRelation]) -> Text:
+def with_unread_as_text(words: Text, read: Sequence[ReadRelation]) -> Text:
     """Return words in which formulas that could not be read are plain text."""
     unread = {r.formula for r in read if not r.evidence}
     return tuple(text(part) if isinstance(part, nt.Node) and part in unread else part for part in words)

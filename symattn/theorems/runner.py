@@ -64,11 +64,11 @@ def run(
 
 
 class Broken(Exception):
-    """Raised if a function of a statement fails: ``name`` is the theorem's, ``told`` the error in one line."""
+    """Raised if a function of a statement fails: ``name`` is the theorem's, ``error`` the message in one line."""
 
-    def __init__(self, name: str, told: str) -> None:
-        super().__init__(name, told)
-        self.name, self.told = name, told
+    def __init__(self, name: str, error: str) -> None:
+        super().__init__(name, error)
+        self.name, self.error = name, error
 
 
 def decide_one(theorem: Theorem, explain: bool = False) -> Decided:

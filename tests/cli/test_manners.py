@@ -10,7 +10,7 @@ import pytest
 
 from symattn.attention.spec import Attention
 from symattn.document.render.layout import width
-from symattn.theorems import catalogue, found, known, meant, select
+from symattn.theorems import catalogue, known, matching, meant, select
 from symattn_cli import choices, progress, stream
 from symattn_cli.fields import NAMES
 from symattn_cli.groups import Grouped, topics
@@ -168,11 +168,11 @@ def test_every_word_that_is_known_means_something() -> None:
 
 @pytest.mark.deep
 def test_search_finds_words_and_not_parts_of_words(run) -> None:
-    names = [t.name for t in found("variance", catalogue().values())]
+    names = [t.name for t in matching("variance", catalogue().values())]
     assert names[0].startswith("score-variance")
     assert "permutation-equivariance" not in names
-    assert [t.name for t in found("rank one", catalogue().values())] == [
-        t.name for t in catalogue().values() if t in found("one rank", catalogue().values())
+    assert [t.name for t in matching("rank one", catalogue().values())] == [
+        t.name for t in catalogue().values() if t in matching("one rank", catalogue().values())
     ]
     ran = run("prove", "--search", "variance")
     assert "score-variance" in ran.stdout

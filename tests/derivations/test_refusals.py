@@ -34,7 +34,7 @@ from symattn.derivations import (
 from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention.inputs import DerivationRequest, read_request
 from symattn.derivations.cited import cite
-from symattn.derivations.derivation_texts import Telling
+from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.scaling_numpy import ScalingSetting
 from symattn.derivations.steps import FalseStep, checked, hold
 from symattn.document import notation as nt
@@ -314,9 +314,9 @@ def test_a_grade_names_the_assumptions_and_sizes_that_its_values_used(
 
 def sections(module: Any) -> dict[str, Section]:
     """The sections whose letters stand in the text of a derivation."""
-    telling = Telling({"weights": Glossary(defined={"p": lambda reader: softmax(reader.arrays["t"])})})
-    telling.blocks("\n".join(re.findall(r"^(?:letters|A\d \().*(?:\n    .*)*", module._TEXT, re.MULTILINE)))
-    return telling.sections
+    text = DerivationText({"weights": Glossary(defined={"p": lambda reader: softmax(reader.arrays["t"])})})
+    text.blocks("\n".join(re.findall(r"^(?:letters|A\d \().*(?:\n    .*)*", module._TEXT, re.MULTILINE)))
+    return text.sections
 
 
 def test_a_claim_of_means_names_the_assumptions_about_its_arrays() -> None:
