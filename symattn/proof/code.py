@@ -14,7 +14,7 @@ from symattn.document.stored_results import ROOT
 
 
 def reached(*functions: object) -> Iterator[int | CodeType]:
-    """Yield whole numbers and code in functions, in values they hold, and in user functions that they call."""
+    """Yield integers and code in functions, in values they hold, and in user functions that they call."""
     visited: set[int] = set()
     for f in functions:
         yield from _of(f, visited, 0)
@@ -49,7 +49,7 @@ def _of(x: object, visited: set[int], depth: int) -> Iterator[int | CodeType]:
 
 
 def _inside(x: object) -> Iterator[Any]:
-    """Yield the parts of a value in which whole numbers of the statement may occur."""
+    """Yield the parts of a value in which integers of the statement may occur."""
     if isinstance(x, FunctionType):
         if not (x.__module__ or "").startswith("symattn.") or x.__module__.startswith("symattn.theorems"):
             yield x.__code__

@@ -24,7 +24,7 @@ _RUN_AT = 2  # the length of every axis when a statement is run to record its nu
 
 @dataclass(frozen=True)
 class NamedNumbers:
-    """The numbers of a statement. ``sizes``: whole numbers above 1, to take sizes around; ``numbers``: for entries.
+    """The numbers of a statement. ``sizes``: integers above 1, to take sizes around; ``numbers``: for entries.
 
     ``branches`` are sizes at or next to which the code branches; ``doubt`` says that there are more.
     """
@@ -118,6 +118,6 @@ def _look_at(x: Any) -> None:
 
 
 def literals(*functions: object) -> tuple[int, ...]:
-    """Return the whole numbers above 1 in the code of functions, in values they hold, and in user code they call."""
+    """Return the integers above 1 in the code of functions, in values they hold, and in user code they call."""
     result = {abs(x) for x in reached(*functions) if isinstance(x, int)}
     return tuple(sorted(n for n in result if n > 1))

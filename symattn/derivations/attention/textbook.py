@@ -30,7 +30,7 @@ Pairs = list[tuple[Any, Any]]
 def pairs(request: DerivationRequest, step: Step, values: Mapping[str, Any], array: Any, kind: Any) -> Pairs:
     """Pair each entry of ``array`` with the one that the formulas of the step give.
 
-    ``values`` are the arrays of the step and its masks: NumPy arrays of truth values and whole numbers, others of the
+    ``values`` are the arrays of the step and its masks: NumPy arrays of truth values and integers, others of the
     ``kind``. Raises Unread for formulas that cannot be read or leave entries out, Refused for what the kind lacks.
     """
     own = len(lengths(step.name, request.spec, request.names, request.lengths))

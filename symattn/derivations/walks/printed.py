@@ -77,7 +77,7 @@ def follows(walk: Walk) -> bool:
 
 
 def check_shapes(walk: Walk) -> None:
-    """Raise InputError where the text's arrays have other shapes than the walk's."""
+    """Raise InputError if the text's arrays have other shapes than the walk's."""
     printed = walk.sheet.printed
     for name, entries in [*printed.digits.items(), *printed.rounded.items()] if printed else []:
         result = walk.arrays.get(walk.mixing.name if name == "output" else name)

@@ -329,7 +329,7 @@ def free_indices(x: Term) -> frozenset[int]:
 def in_order(x: Term, scope: tuple[int, ...], turns: bool = True) -> tuple[tuple[int, ...], Term]:
     """Return a term with its free indices numbered as ``compact`` does in ``Clearing.v``, and their sorts.
 
-    Without ``turns`` i = j stays as it is written, which readers of terms do not take for j = i.
+    Without ``turns`` i = j stays as written, which readers of terms do not take for j = i.
     """
     order = order_of(x)
     return tuple(scope[i] for i in order), renamed(x, {old: new for new, old in enumerate(order)}, turns=turns)

@@ -82,7 +82,7 @@ def bound(name: str, sign: Record, conclusion: Mapping[str, object], regroup: bo
 def bounded(name: str, sign: Record, conclusion: Record, names: Names) -> tuple[Stated, Term]:
     """Return the conclusion of a certificate of a sign, and the difference of the sides, visibly nonnegative.
 
-    Raises Refused where Coq has no word for it.
+    Raises Refused if Coq has no word for it.
     """
     _, sorts, scope, free = free_of(sign, names)
     positive = tuple(map(str, sign["positive"]))
