@@ -1,1 +1,1 @@
-"""A running model, looked at: every call of attention in it is read, and its result judged."""
+"""Audits of running models: every call of attention is read, and its result judged."""

@@ -1,4 +1,4 @@
-"""``Audit``: the context in which calls are watched, in every thread."""
+"""``Audit``: the context in which calls are watched, in every thread; ``audit`` and ``audit_script`` begin one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from symattn.models.auditing.tracing import mode
 from symattn.programs.frameworks import import_torch
 from symattn.programs.names import Function
 
-_SEARCHED = 8  # wrong calls whose cause is looked for: those of further layers mostly have the same
+_SEARCHED = 8  # wrong calls whose cause is searched for: those of further layers mostly have the same
 _COMPILED = (
     "The model is compiled, and calls inside of compiled code are not seen; hint: audit the model before it is"
     " compiled. torch.compiler.set_stance('force_eager') audits other kernels than those that run."
@@ -37,7 +37,7 @@ _INSIDE = Backward(reason="it runs inside of a torch.autograd.Function, whose ba
 
 
 class Audit:
-    """A context: what runs in it is audited. It gives the report, which fills meanwhile."""
+    """A context that audits what runs in it. Entering it returns the report, which fills meanwhile."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Audit:
         self._model, self._contract, self._rows, self._gradients = model, contract, rows, gradients
         self._watched: list[WatchedCall] = []
         self._names: WeakKeyDictionary[Module, str] = WeakKeyDictionary()
-        self._held: dict[int, ReferenceType[Tensor]] = {}
+        self._parameters: dict[int, ReferenceType[Tensor]] = {}
         self._copies: dict[int, Any] = {}
         self._lock, self._searched = threading.RLock(), 0
         self._modes: dict[int, Any] = {}
@@ -66,7 +66,7 @@ class Audit:
 
     def __enter__(self) -> AuditReport:
         for module in () if self._model is None else self._model.modules():
-            self._tell_compiled(module)
+            self._note_compiled(module)
         if self._layers is not None and self._model is not None:
             self._layers.know(self._model)
         watch(self)
@@ -89,9 +89,9 @@ class Audit:
         for tracer in self._followed:
             tracer.known.forget()
 
-    # -- what the patches tell -----------------------------------------------------------------------------------------
+    # -- called by the patches -----------------------------------------------------------------------------------------
     def interface(self, function: Function, name: str, args: Args, kwargs: Kwargs) -> Tensor:
-        """A call of an attention function of transformers."""
+        """Audit a call of an attention function of Transformers."""
         module = kwargs.get("module", args[0] if args else None)
         if not self.wants(module):
             return function(*args, **kwargs)
@@ -101,7 +101,7 @@ class Audit:
         )
 
     def fused(self, function: Function, args: Args, kwargs: Kwargs) -> Tensor:
-        """A call of ``scaled_dot_product_attention``."""
+        """Audit a call of ``scaled_dot_product_attention``."""
         module = doing.modules[-1] if doing.modules else None
         if not self.wants(module):
             return function(*args, **kwargs)
@@ -109,9 +109,9 @@ class Audit:
         return self._seen(result, lambda: of_torch(args, kwargs), function, args, kwargs)
 
     def entered(self, module: Module) -> None:
-        """A module begins: a thread of its own is followed from its outermost module on."""
+        """Note that a module begins: another thread is followed from its outermost module on."""
         if self._model is None:
-            self._tell_compiled(module)
+            self._note_compiled(module)
         if len(doing.modules) == 1:
             if self._model is None:
                 self._know(module)
@@ -122,16 +122,19 @@ class Audit:
                 doing.followed.append(self)
 
     def left(self, module: Module) -> None:
-        """A module ends."""
+        """Note that a module ends."""
         if threading.get_ident() in self._modes:
             self._modes[threading.get_ident()].tracer.tie()
         if len(doing.modules) == 1 and self in doing.followed:
             doing.followed.remove(self)
             self._unfollow()
 
-    # -- what the tracer of a thread tells -----------------------------------------------------------------------------
-    def spelled(self, received: Received, out: object) -> Callable[[Any], None] | None:
-        """Attention in operators that was read, with its output; gives who wants to know its node in the graph."""
+    # -- called by the tracer of a thread ------------------------------------------------------------------------------
+    def attended(self, received: Received, out: object) -> Callable[[Any], None] | None:
+        """Judge attention in operators by its output; return a function to call with its node in autograd's graph.
+
+        None means that no gradients are awaited.
+        """
         import torch
 
         outcome = self._made(received.module, received.via)
@@ -148,7 +151,7 @@ class Audit:
             return followed.tie
 
     def unread(self, via: str, module: Module, reason: str) -> None:
-        """Attention that was not read."""
+        """Record attention that could not be read."""
         self._add(self._made(module, via).unread(reason))
 
     def wants(self, module: Module) -> bool:
@@ -156,19 +159,19 @@ class Audit:
         return self._model is None or module in self._names or any(m in self._names for m in doing.modules)
 
     def holds(self, tensor: Tensor) -> bool:
-        """Return whether an array is a parameter of the audited model, and not one that reuses freed memory."""
+        """Return whether an array is a parameter of the audited model, rather than one that reuses freed memory."""
         place = tensor.untyped_storage().data_ptr()
         if place in self._copies and not self._copies[place].expired():
             return True
-        known = self._held.get(place)
+        known = self._parameters.get(place)
         parameter = None if known is None else known()
         return parameter is not None and bool(parameter.untyped_storage().data_ptr() == place)
 
     def copied(self, copy: Tensor) -> None:
-        """An array is a copy of a parameter, perhaps in another format: it counts as one while it is alive."""
+        """Note a copy of a parameter, perhaps in another format: it counts as a parameter while it is alive."""
         from torch.multiprocessing.reductions import StorageWeakRef
 
-        self._copies = {place: held for place, held in self._copies.items() if not held.expired()}
+        self._copies = {place: storage for place, storage in self._copies.items() if not storage.expired()}
         self._copies[copy.untyped_storage().data_ptr()] = StorageWeakRef(copy.untyped_storage())
 
     # -- calls ---------------------------------------------------------------------------------------------------------
@@ -181,9 +184,9 @@ class Audit:
         kwargs: Kwargs,
         first: int = 0,
     ) -> Tensor:
-        """Read a call, let it run, and judge what it returns; what cannot be read is told as such.
+        """Read a call, run it, and judge what it returns; a call that cannot be read is reported as such.
 
-        Queries, keys and values are its arguments from place ``first`` on.
+        Queries, keys and values are its arguments from index ``first`` on.
         """
         with reading():
             call = begun(site, received, self._rows, self._contract, dropping=self._gradients)
@@ -206,7 +209,7 @@ class Audit:
         return out
 
     def _unseen(self, call_finding: CallFinding) -> CallFinding:
-        """Mark a call whose gradients are not awaited, where there are some all the same."""
+        """Mark a call that has gradients, though none are awaited."""
         inside = self._gradients and doing.functions and not call_finding.reason
         return replace(call_finding, backward=_INSIDE) if inside else call_finding
 
@@ -222,7 +225,7 @@ class Audit:
             place = len(self.report.findings)
             self.report.findings.append(call_finding)
             if watched is not None:
-                watched.told = partial(self._passed, place)
+                watched.on_result = partial(self._passed, place)
                 self._watched.append(watched)
 
     def _passed(self, place: int, backward: Backward | None) -> None:
@@ -234,19 +237,19 @@ class Audit:
         name = "–" if module is None else self._names.get(module, type(module).__name__)
         return CallSite(module, name, via, doing.models[-1] if doing.models else None, heads_last)
 
-    def _tell_compiled(self, module: Module) -> None:
-        """Say once that there is a module that was compiled."""
+    def _note_compiled(self, module: Module) -> None:
+        """Add a note, once, if a module was compiled."""
         compiled = "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
         if compiled and _COMPILED not in self.report.notes:
             self.report.notes.append(_COMPILED)
 
     def _know(self, root: Module) -> None:
-        """The paths of the modules within one, and where its parameters are."""
+        """Record the paths of a module's modules and the addresses of its parameters."""
         self._names.update({m: path or type(m).__name__ for path, m in root.named_modules()})
-        self._held |= {p.untyped_storage().data_ptr(): ref(p) for p in root.parameters()}
+        self._parameters |= {p.untyped_storage().data_ptr(): ref(p) for p in root.parameters()}
 
     def _follow(self) -> None:
-        """See every operator of this thread."""
+        """Follow every operator of this thread."""
         following = mode(self)
         self._modes[threading.get_ident()] = following
         self._followed.append(following.tracer)
@@ -258,8 +261,8 @@ class Audit:
             following.__exit__(None, None, None)
 
 
-# -- the door ----------------------------------------------------------------------------------------------------------
-# ``audit``: judge every call of attention in a running model; ``audit_script``: in a script, run as by Python.
+# -- starting an audit -------------------------------------------------------------------------------------------------
+# ``audit`` judges every call of attention in a running model, ``audit_script`` every call in a script.
 
 _ROWS = 32
 
@@ -275,24 +278,24 @@ def audit(
 ) -> Audit:
     """Judge every call of attention while a model runs: ``with symattn.audit(model) as report: model(**inputs)``.
 
-    Each call is judged twice, as soon as it returns: *as given*, its output against exact attention of the queries,
-    keys, values and mask that it received; and by *intent*, against what the model's configuration, the padding and the
-    cache call for. The error may be what rounding can do in the format, and no more (``symattn.bounds.sharp``).
+    Each call is judged twice, as soon as it returns: *as given*, against exact attention of the queries, keys, values
+    and mask that it received; and by *intent*, against what the model's configuration, the padding and the cache
+    require. The error may be no more than rounding can cause in the format (``symattn.bounds.sharp``).
 
     model     a module of torch; None for every module that runs meanwhile
     contract  ``fused``: scores stay in float32; ``eager``: they may be stored in the input's format. By default what
-              the code that was called promises: ``eager`` for transformers' eager functions, else ``fused``
-    rows      so many queries of each head are looked at, those at the edges of windows and tiles always among them;
+              the called code promises: ``eager`` for Transformers' eager functions, else ``fused``
+    rows      how many queries of each head are judged, always including those at the edges of windows and tiles;
               None for all
-    gradients judge backward passes, too: dQ of these queries, dK and dV of as many keys, in every head of small calls
-              and in some of large ones, against the exact derivative (``symattn.bounds.sharp.backward``)
-    layers    judge whole layers of decoders, too: norms, projections, rotations, the feed-forward layer and residuals
+    gradients also judge backward passes: dQ of these queries, dK and dV of as many keys, in every head of small calls
+              and in some heads of large ones, against the exact derivative (``symattn.bounds.sharp.backward``)
+    layers    also judge whole layers of decoders: norms, projections, rotations, the feed-forward layer and residuals
               of each, for some tokens, against ``block`` (``models.configurations``) of the model's configuration
 
-    Seen are transformers' attention functions, ``torch.nn.functional.scaled_dot_product_attention``, and attention
-    written out in operators, from the product of queries and keys to that of weights and values. A softmax that
-    cannot be followed and a fused operator that is not supported are reported as such. The report fills while the
-    model runs. Raises ``InputError`` for anything but a module, ``MissingExtra`` without torch.
+    An audit sees Transformers' attention functions, ``torch.nn.functional.scaled_dot_product_attention``, and
+    attention written out in operators, from the product of queries and keys to that of weights and values. A softmax
+    that cannot be followed and a fused operator that is not supported are reported as such. The report fills while
+    the model runs. Raises ``InputError`` for anything but a module, ``MissingExtra`` without torch.
 
     >>> import torch
     >>> with audit() as report:
@@ -322,10 +325,10 @@ def audit_script(
     gradients: bool = False,
     layers: bool = False,
 ) -> tuple[AuditReport, int]:
-    """Run a script with its own arguments and audit every module in it: the report, and the script's exit code.
+    """Run a script with its own arguments and audit every module in it. Return the report and the script's exit code.
 
-    A script that raises ends with the code 1, and its traceback is printed to stderr, as Python does. What the script
-    does with ``sys`` stays in this process. Raises ``InputError`` where there is no such file.
+    A script that raises ends with code 1 and prints its traceback to stderr, as under Python. Changes that the script
+    makes to ``sys`` remain in this process. Raises ``InputError`` if there is no such file.
     """
     file = Path(path)
     if not file.is_file():
@@ -340,7 +343,7 @@ def audit_script(
 
 @contextmanager
 def _as_main(file: Path, arguments: Sequence[str]) -> Iterator[None]:
-    """``sys.argv`` and ``sys.path`` as the script finds them when Python runs it."""
+    """Set ``sys.argv`` and ``sys.path`` as Python sets them for a script."""
     argv, paths = sys.argv, sys.path[:]
     sys.argv = [str(file), *arguments]
     sys.path.insert(0, str(file.resolve().parent))

@@ -1,4 +1,4 @@
-"""The finding of one call."""
+"""The finding of one call, and the report of an audit."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _WRONG = ("certified", "beyond rounding to nearest")
 
 @dataclass(frozen=True)
 class CallFinding:
-    """One call: the layer's name, by what it was seen, what it computes in words, both judgements, and what follows.
+    """The finding of one call: the layer's name, how the call was seen, what it computes in words, both judgements.
 
-    ``given`` is of what the call received, ``intent`` of what the configuration promises; ``unknown`` says why there is
-    no such promise. ``asked`` are the arguments of the call that are not those promised, whatever its result shows.
-    ``cause`` is the one mistake that explains a wrong result, ``open`` what could not be told from a right one,
-    ``reason`` why nothing can be told. ``cells`` counts the scores that the call's mask and the promised one treat
-    otherwise. ``backward`` is what was found of its gradients, where they were asked for and may be had.
+    ``given`` judges it by what it received, ``intent`` by what the configuration promises; ``unknown`` says why there
+    is no such promise. ``asked`` lists arguments of the call that differ from those promised, whatever its result is.
+    ``cause`` is the one mistake that explains a wrong result, ``open`` lists mistakes that the result does not
+    exclude, ``reason`` says why the call cannot be judged. ``cells`` counts the scores that the call's mask and the
+    promised one treat differently. ``backward`` is the finding of its gradients, if requested and available.
     """
 
     layer: str
@@ -47,7 +47,7 @@ class CallFinding:
 
     @property
     def state(self) -> State:
-        """``cannot tell`` is never a pass, and ``pass as given`` none against a configuration."""
+        """``cannot tell`` is never a pass; ``pass as given`` is no pass against a configuration."""
         if self.backward is not None and self.backward.wrong:
             return "wrong"
         if self.backward is not None and self.backward.reason and self.forward in PASSES:
@@ -56,12 +56,12 @@ class CallFinding:
 
     @property
     def undecided(self) -> bool:
-        """Return whether the call may break a promise; where there is no configuration, nothing was promised."""
+        """Return whether the call may break a promise; without a configuration, nothing was promised."""
         return self.state == "cannot tell" or (self.state == "pass as given" and self.unknown != NO_CONFIGURATION)
 
     @property
     def forward(self) -> State:
-        """Return the state of the output alone."""
+        """Return the state of the output, without the gradients."""
         judged = [j for j in (self.given, self.intent) if j is not None]
         if self.asked or any(j.sure in _WRONG for j in judged):
             return "wrong"
@@ -71,13 +71,13 @@ class CallFinding:
 
     @property
     def certified(self) -> bool:
-        """Return whether no rounding of any implementation explains it."""
+        """Return whether no rounding in any implementation explains the result."""
         of_output = bool(self.asked) or any(j is not None and j.sure == "certified" for j in (self.given, self.intent))
         return of_output or (self.backward is not None and bool(self.backward.wrong))
 
     @property
     def verdict(self) -> str:
-        """In words: of the output, and where nothing is to be said of that, of the gradients."""
+        """The verdict in words: on the output, or on the gradients if the output has no fault."""
         if self.backward is not None and self.forward != "wrong" and self.state != self.forward:
             return self.backward.verdict
         if self.forward == "wrong":
@@ -89,7 +89,7 @@ class CallFinding:
 
     @property
     def against_given(self) -> bool:
-        """Return whether the result is not that of the arguments."""
+        """Return whether the result is wrong for the arguments that the call received."""
         return self.given is not None and self.given.sure in _WRONG
 
     def _wrong(self) -> str:
@@ -104,13 +104,13 @@ class CallFinding:
 
     @property
     def empty(self) -> int:
-        """Rows that were left out, since they see no key."""
+        """How many rows were left out since they see no key."""
         judged = self.given or self.intent
         return judged.empty if judged else 0
 
     @property
     def undefined(self) -> int:
-        """How many of these hold NaN or infinity."""
+        """How many of these rows hold NaN or infinity."""
         judged = self.given or self.intent
         return judged.undefined if judged else 0
 
@@ -123,7 +123,7 @@ class CallFinding:
 
 # -- the report of an audit: a line for each call, the coverage, and a verdict -----------------------------------------
 class AuditFault(SymattnError, AssertionError):
-    """A call that was audited gave a wrong result, or nothing could be told; ``report`` tells more."""
+    """Raised if an audited call gave a wrong result, or could not be judged; ``report`` holds the details."""
 
     def __init__(self, words: str, report: AuditReport) -> None:
         super().__init__(words)
@@ -132,13 +132,13 @@ class AuditFault(SymattnError, AssertionError):
 
 @dataclass(repr=False)
 class AuditReport(WithVerdict):
-    """The findings of an audit, in the order of the calls; it fills while the model runs.
+    """The findings of an audit, in the order of the calls; they are added while the model runs.
 
-    ``layers`` are passes through whole layers, where ``whole`` asks for them.
-    ``notes`` are what a reader must not overlook; ``others`` counts softmaxes whose result met no product that was
-    followed, and ``suspect`` those of them in a module that has heads, which may be attention.
+    ``layers`` are passes through whole layers, if ``whole`` asks for them. ``notes`` are what a reader must not
+    overlook. ``others`` counts softmaxes whose result could not be followed into a product, and ``suspect`` those of
+    them in a module with heads, which may be attention.
 
-    It prints as text, and has the forms of a document.
+    A report prints as text, and can be rendered in the forms of a document.
     """
 
     target: str
@@ -159,9 +159,9 @@ class AuditReport(WithVerdict):
 
     @property
     def verdict(self) -> Verdict:
-        """A fault where a call is wrong; undecided where none was seen, or one was seen that was not followed.
+        """A fault if a call is wrong; undecided if no call was seen, or if one could not be followed.
 
-        ``pass as given`` where all are right, and some are compared only with what they received.
+        ``pass as given`` if all are right, but some were compared only with what they received.
         """
         states = {f.state for f in self.findings} | {f.state for f in self.layers}
         if self.whole and not self.layers:
@@ -174,7 +174,7 @@ class AuditReport(WithVerdict):
 
     @property
     def coverage(self) -> str:
-        """How many calls were read, and of how many of them it is known what they should compute."""
+        """How many calls were read, and how many of them were compared with a configuration."""
         meant = sum(f.intent is not None for f in self.findings)
         empty = sum(f.empty for f in self.findings)
         undefined = sum(f.undefined for f in self.findings)
@@ -188,7 +188,7 @@ class AuditReport(WithVerdict):
         return f"coverage: {calls}, {meant} compared with a configuration{gradients}{self._of_layers()}{masked}"
 
     def _of_layers(self) -> str:
-        """How many passes through layers were judged, in every part."""
+        """How many passes through layers were judged in every part."""
         if not self.whole:
             return ""
         if not self.layers:
@@ -198,7 +198,7 @@ class AuditReport(WithVerdict):
 
     @property
     def undecided(self) -> str:
-        """How much of what was promised is not known to be kept."""
+        """How many calls and layers are not known to keep their promises."""
         result, given = sum(f.state == "cannot tell" for f in self.findings), sum(f.undecided for f in self.findings)
         why = [f"{result} cannot be determined"] if result else []
         why += [f"{given - result} compared only with what they received"] if given > result else []
@@ -208,7 +208,7 @@ class AuditReport(WithVerdict):
         return f"undecided: {words}" + (f", {self.suspect} softmaxes that may be attention" if self.suspect else "")
 
     def raise_if_wrong(self, strict: bool = False) -> None:
-        """Raise ``AuditFault`` where a call is wrong; with ``strict``, where something is undecided, too."""
+        """Raise ``AuditFault`` if a call is wrong, or, with ``strict``, if something is undecided."""
         open_ = self.verdict is Verdict.UNDECIDED or any(f.undecided for f in self.findings)
         if self.verdict is Verdict.FAULT or (strict and open_):
             remaining = [
@@ -222,7 +222,7 @@ class AuditReport(WithVerdict):
         return self._brief(f"audit: {self.verdict.value} ({self.coverage})")
 
     def document(self) -> Document:
-        """The report for a reader."""
+        """The report as a document."""
         blocks: list[Block] = [self._table()] if self.findings else []
         blocks += [self._table_of_layers()] if self.layers else []
         blocks.append(Paragraph((self.coverage + ".",)))
@@ -266,7 +266,7 @@ class AuditReport(WithVerdict):
         )
 
     def _of_gradients(self) -> str:
-        """Return what the column says, and what is not judged, up to the verb."""
+        """Return the meaning of the column of gradients, and the parts that are not judged, without the verb."""
         rest = "Projections, rotary positions and norms before and after a call"
         if self.whole:
             rest = "Every part of each layer is judged for some tokens, and `error` is the largest. The embedding"
@@ -274,10 +274,10 @@ class AuditReport(WithVerdict):
         if not self.gradients:
             return f"{rest}, gradients and dropout"
         looked = [f.backward for f in self.findings if f.backward and f.backward.heads]
-        some, every = sum(b.heads for b in looked), sum(b.of for b in looked)
+        judged, every = sum(b.heads for b in looked), sum(b.of for b in looked)
         return (
             "`gradients` is the largest error of dQ, dK and dV as a fraction of what all roundings together allow, in"
-            f" {some} of {every} heads of keys. {rest}"
+            f" {judged} of {every} heads of keys. {rest}"
         )
 
     def _table(self) -> Table:
@@ -298,7 +298,7 @@ class AuditReport(WithVerdict):
 
 
 def _table(titles: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[str]], states: list[str]) -> Table:
-    """A table whose rows are marked where they are no pass."""
+    """A table in which the rows that do not pass are marked."""
     columns = headers(*(f">{t}" if t in numbers else t for t in titles))
     cells = tuple(tuple((words,) for words in row) for row in rows)
     return Table(columns, cells, tuple(i for i, state in enumerate(states) if state not in PASSES))

@@ -1,7 +1,7 @@
-"""The backward pass of a call that was read: hooks see the gradients that come in and go out, of this call alone.
+"""The backward pass of a call that was read: hooks record the incoming and outgoing gradients of this call alone.
 
-Queries, keys and values are handed to the call as views of themselves. So what arrives at a view is the gradient by
-this call, whatever else the arrays are used for, and the model computes the same numbers by the same operators.
+Queries, keys and values are passed to the call as views of themselves. So the gradient that arrives at a view comes
+from this call alone, whatever else uses the arrays, and the model computes the same numbers by the same operators.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 _NAMES = dict(zip(NAMES, ("query", "key", "value"), strict=True))
 _WAITING = "no gradient of its output came while the audit ran; hint: let backward() run inside of it"
-BESIDE = "a gradient came through something else that the call returned, such as its weights"
+ELSEWHERE = "a gradient came through something else that the call returned, such as its weights"
 _CHANGED = "{} was changed in place between the call and its backward pass"
 
 
 class WatchedCall:
-    """One call whose gradients are awaited; ``told`` is called with what is found of its first backward pass."""
+    """A call whose gradients are awaited; ``on_result`` is called with the finding of its first backward pass."""
 
     def __init__(self, received: Received, heads_last: bool, rows: int | None, contract: str | None) -> None:
         self._received: Any = received  # until its backward pass is judged
         self._heads_last = heads_last
         self._rows, self._contract = rows, contract
-        self.told: Callable[[Backward | None], None] = lambda result: None
+        self.on_result: Callable[[Backward | None], None] = lambda result: None
         self._wanted: set[str] = set()
         self._do: Tensor = None
         self._got: dict[str, Tensor] = {}
-        self._beside = self._done = False
+        self._elsewhere = self._done = False
         self._again = in_backward()
         masks = [("the mask", m) for m in received.masks if hasattr(m, "_version")]
         arrays = [("q", received.q), ("k", received.k), ("v", received.v), *masks]
@@ -47,32 +47,32 @@ class WatchedCall:
         self._factors: Floats | None = None
 
     def given(self, args: Args, kwargs: Kwargs, first: int) -> tuple[Args, Kwargs]:
-        """The arguments of the call, with views of queries, keys and values, from place ``first`` on, and of biases."""
+        """Return the call's arguments with views of biases, and of queries, keys, values from index ``first`` on."""
         args, kwargs = list(args), dict(kwargs)
         for place, (short, name) in enumerate(_NAMES.items(), first):
-            held: Any = args if place < len(args) else kwargs
+            holder: Any = args if place < len(args) else kwargs
             at: Any = place if place < len(args) else name
-            if held[at].requires_grad:
-                held[at] = held[at].view_as(held[at])
+            if holder[at].requires_grad:
+                holder[at] = holder[at].view_as(holder[at])
                 self._wanted.add(short)
-                self._hook(held[at], partial(self._came, short))
+                self._hook(holder[at], partial(self._came, short))
         for number, bias in enumerate(self._received.learned):
-            for held, at in [*((args, i) for i in range(len(args))), *((kwargs, name) for name in kwargs)]:
-                if held[at] is bias:
-                    held[at] = bias.view_as(bias)
+            for holder, at in [*((args, i) for i in range(len(args))), *((kwargs, name) for name in kwargs)]:
+                if holder[at] is bias:
+                    holder[at] = bias.view_as(bias)
                     self._wanted.add(f"db{number}")
-                    self._hook(held[at], partial(self._came, f"db{number}"))
+                    self._hook(holder[at], partial(self._came, f"db{number}"))
         return tuple(args), kwargs
 
     def returned(self, out: Tensor, draws: Draws | None = None) -> Tensor:
-        """See the gradient of the output, which is what the call returned, or the first part of it.
+        """Hook the gradient of the output, which is what the call returned, or its first item.
 
-        What else it returned, such as weights, is replaced by views, at which gradients arrive that do not come from
-        the output. ``draws`` hold what dropout has kept, or several that it may have, where none is known.
+        Other items, such as weights, are replaced by views, so that gradients from them are noticed. ``draws`` holds
+        the mask of what dropout kept, or several candidates if it is unknown.
         """
         if draws is not None:
             if len(draws.kept) != 1:
-                self._end(None)  # which the verdict on the output tells
+                self._end(None)  # the verdict on the output covers this
                 return out
             self._factors = factors(draws.kept[0], draws.rate)
         output, *more = out if isinstance(out, tuple) else (out,)
@@ -83,17 +83,17 @@ class WatchedCall:
         for place, other in enumerate(more):
             if getattr(other, "requires_grad", False):
                 more[place] = other.view_as(other)
-                self._hook(more[place], lambda grad: setattr(self, "_beside", True))
+                self._hook(more[place], lambda grad: setattr(self, "_elsewhere", True))
         return (output, *more) if type(out) is tuple else out
 
     def close(self) -> None:
-        """The audit ends: what has not come yet comes too late."""
+        """End the audit of this call: gradients that have not come yet would come too late."""
         if self._done:
             return
         missing = ", ".join(dict.fromkeys(SYMBOLS[n[:2]] for n in sorted(self._wanted - set(self._got))))
         if self._do is not None:
             self._end(Backward(reason=f"{missing}: no such gradient came, and one of the output did"))
-        elif self._again:  # run once more for a backward pass, which reads what it saved and no gradient of it
+        elif self._again:  # a checkpoint ran it again, for values that it saves and not for its gradient
             self._end(None)
         else:
             self._end(Backward(reason=_WAITING))
@@ -103,7 +103,7 @@ class WatchedCall:
         self._handles.append(tensor.register_hook(lambda grad: None if grad is None else see(grad.detach())))
 
     def _safely(self, act: Callable[..., None], *arguments: object) -> None:
-        """Whatever symattn does not understand, the backward pass runs as without it."""
+        """Run a hook such that the backward pass runs as usual even if symattn fails."""
         import torch
 
         if self._done:
@@ -127,15 +127,15 @@ class WatchedCall:
         changed = next((name for name, t, version in self._versions if t._version != version), "")
         if changed:
             return Backward(reason=_CHANGED.format(changed))
-        if self._beside or self._do is None:
-            return Backward(reason=BESIDE if self._beside else _WAITING)
+        if self._elsewhere or self._do is None:
+            return Backward(reason=ELSEWHERE if self._elsewhere else _WAITING)
         got = {name: grad for name, grad in self._got.items() if name in _NAMES}
         biases = [grad for name, grad in self._got.items() if name not in _NAMES]
         passed = Passed(self._received, self._do, got, self._rows, self._contract, self._factors, biases)
         return judge_gradients(passed)
 
     def _end(self, backward: Backward | None) -> None:
-        """Tell what was found, and let go of all arrays."""
+        """Report the finding, and release all arrays."""
         self._done = True
         for handle in self._handles:
             handle.remove()
@@ -143,16 +143,16 @@ class WatchedCall:
         self._versions.clear()
         self._got.clear()
         self._do = self._received = None
-        self.told(backward)
+        self.on_result(backward)
 
 
 # -- attention in operators --------------------------------------------------------------------------------------------
-# The backward pass of attention that is spelled out: what its two products give back, seen at their nodes.
+# The backward pass of attention written out in operators: the gradients that its two products return, at their nodes.
 #
-# A node of autograd gives, for each of its inputs, the gradient by this operator alone: of queries and keys at the
-# first product, of weights and values at the second. What the second gives for the weights has to arrive at the first
-# through the operators between, each of which must get what the one before it gave, and no more: else something
-# besides the output had a gradient, and nothing is told. Attention in one operator has one node.
+# A node of autograd returns, for each of its inputs, the gradient by this operator alone: of queries and keys at the
+# first product, of weights and values at the second. What the second returns for the weights must arrive at the first
+# through the operators between, each of which must receive exactly what the one before it returned: else something
+# besides the output had a gradient, and the call is not judged. Attention in one operator has one node.
 
 _UNSEEN = "it is spelled out in operators, and its scores do not come from one product alone, in one way"
 _FIRST = {"BmmBackward0": 0, "MmBackward0": 0, "BaddbmmBackward0": 1}  # which of the inputs are the queries
@@ -161,16 +161,16 @@ Way: TypeAlias = "list[tuple[Node, int, int]]"
 
 
 class Followed(WatchedCall):
-    """One such call whose gradients are awaited."""
+    """A call of attention in operators whose gradients are awaited."""
 
     def __init__(self, received: Received, rows: int | None, contract: str | None) -> None:
         super().__init__(received, False, rows, contract)
         self._versions += [("the mask", m.args[0].array, m.args[0].array._version) for m in received.masks if _added(m)]
         self._wanted = {"dq", "dk", "dv"}
-        self._gave: Tensor = None  # what the last node gave for its input on the way
+        self._gave: Tensor = None  # the gradient that the last node on the way returned for its input
 
     def tie(self, node: Node) -> None:
-        """Wait at the node of the product with the values, or of the one operator; without one nothing is to come."""
+        """Hook the node of the product with the values, or of the one operator. None: no gradients will come."""
         if node is None:
             self._end(None)
         elif node.name().startswith("ScaledDotProduct"):
@@ -209,11 +209,11 @@ class Followed(WatchedCall):
         if _same(came[number], self._gave):
             self._gave = gave[index]
         else:
-            self._end(Backward(reason=BESIDE))
+            self._end(Backward(reason=ELSEWHERE))
 
     def _of_scores(self, first: int, gave: Sequence[Tensor], came: Tensor) -> None:
         if not _same(came[0], self._gave):
-            self._end(Backward(reason=BESIDE))
+            self._end(Backward(reason=ELSEWHERE))
             return
         of_q, of_k = gave[first : first + 2]
         if of_q is not None:
@@ -224,10 +224,10 @@ class Followed(WatchedCall):
 
 
 def way_back(node: Node) -> Way | None:
-    """From the weights of a product to the one product that they come from: nodes, and at which of their outputs a
-    gradient comes in and for which of their inputs it goes on.
+    """The way from the weights of a product back to the one product that they come from.
 
-    None where they come from none, from several, or on several ways.
+    Each step is a node, the output at which a gradient comes in, and the input for which it goes on. None if the
+    weights come from no product, from several, or on several ways.
     """
     result: Way | None = None
     todo: list[tuple[tuple[Node, int], Way]] = [(node.next_functions[0], [])]
@@ -257,5 +257,5 @@ def _same(came: Tensor, gave: Tensor) -> bool:
 
 
 def _added(mask: Tensor) -> bool:
-    """Return whether a mask gives the rows of an array that was added on the way."""
+    """Return whether a mask is a function that returns rows of an array that was added to the scores."""
     return isinstance(mask, partial) and hasattr(getattr(mask.args[0], "array", None), "_version")

@@ -1,4 +1,4 @@
-"""Which weights a call with dropout has kept: seen as they are drawn, or told by the weights that it returns."""
+"""A call in progress, and what its dropout keeps: seen as it is drawn, or read from the weights that it returns."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _UNIFORM = ("rand_like", "rand", "uniform_")
 
 
 class Draws:
-    """Arrays of the weights' shape (b, h, n_q, n_k) that are drawn while a call runs, as what may have been kept."""
+    """Arrays of the weights' shape (b, h, n_q, n_k) that are drawn while a call runs: candidates for what was kept."""
 
     def __init__(self, shape: tuple[int, ...], rate: float) -> None:
         self.shape, self.rate = shape, rate
         self.kept: list[Mask] = []
 
     def drawn(self, name: str, out: Tensor) -> None:
-        """An operator has drawn numbers: zeros and ones, or from 0 to 1, of which either end may be kept."""
+        """Add what an operator drew: zeros and ones, or numbers from 0 to 1, of which either end may be kept."""
         array = out[1] if name == "native_dropout" else out
         if name in _DRAWN and self._fits(array):
             self._add(array != 0)
@@ -43,9 +43,9 @@ class Draws:
             self._add(array < 1 - self.rate)
 
     def returned(self, out: Tensor) -> None:
-        """Weights that the call returns beside its output: what is 0 in them was dropped.
+        """Add the weights that the call returns beside its output: zeros in them were dropped.
 
-        In float16 small weights are 0, too, so that nothing is told there.
+        Not in float16, where small weights are zero as well.
         """
         for array in out[1:] if isinstance(out, tuple) else ():
             if hasattr(array, "shape") and self._fits(array) and dtype_name(array) != "float16":
@@ -59,7 +59,7 @@ class Draws:
 
 
 def watching(draws: Draws | None) -> Any:
-    """See what is drawn; without ``draws``, nothing is seen, and nothing changes."""
+    """Return a context that records in ``draws`` what is drawn; without ``draws``, one that does nothing."""
     if draws is None:
         return nullcontext()
 
@@ -72,15 +72,15 @@ def watching(draws: Draws | None) -> Any:
 
 
 def draws_of(call: AttentionCall) -> Draws | None:
-    """For a call with dropout."""
+    """Return the draws of a call with dropout; None for one without."""
     rate = call.received.dropout
     return Draws((*call.given.q.shape[:2], call.n_q, call.n_k), rate) if rate else None
 
 
 def judge_dropped(call: AttentionCall, draws: Draws) -> tuple[CallJudgement, Mask]:
-    """The output under the first of the masks that may have been drawn with which it is right, and that mask.
+    """Judge the output under the first candidate mask with which it is right; return the judgement and that mask.
 
-    Where there is none, that under the first. Raises ``UnreadCall`` where no mask was seen.
+    If there is none, under the first candidate. Raises ``UnreadCall`` if no mask was seen.
     """
     if not draws.kept:
         raise UnreadCall(UNSEEN.format(draws.rate))
@@ -92,15 +92,16 @@ def judge_dropped(call: AttentionCall, draws: Draws) -> tuple[CallJudgement, Mas
 
 
 def factors(mask: Mask, rate: float) -> Floats:
-    """Return the factors of the weights: 1/(1 − r) where they are kept, else 0."""
+    """Return the factors of the weights: 1/(1 − r) for those kept, else 0."""
     return np.asarray(mask / (1 - rate))
 
 
-# -- a call that is under way: what it received, and what it is held to; judged when it has returned -------------------
+# -- calls in progress -------------------------------------------------------------------------------------------------
+# A call in progress: what it received, and what it has to compute. It is judged when it has returned.
 class CallSite(NamedTuple):
-    """A call as it is made: by which module, its name, seen by what, inside of which call of a model.
+    """The site of a call: its module, the module's name, how the call was seen, and the enclosing call of a model.
 
-    ``heads_last`` says whether heads are the third axis of what it returns.
+    ``heads_last`` says whether heads are the third axis of the result.
     """
 
     module: Module
@@ -110,12 +111,12 @@ class CallSite(NamedTuple):
     heads_last: bool = False
 
     def unread(self, reason: str) -> CallFinding:
-        """Nothing can be told of it."""
+        """Return the finding of a call that cannot be judged."""
         return CallFinding(self.layer, self.via, reason=reason)
 
 
 class Begun(NamedTuple):
-    """A call that was read, and the promise that goes with it; ``trained``: a backward pass may come through it."""
+    """A call that was read, and the promise for it; ``trained``: a backward pass may come through it."""
 
     made: CallSite
     call: AttentionCall
@@ -124,7 +125,7 @@ class Begun(NamedTuple):
     trained: bool = False
 
     def intent(self) -> Intent | NoPromise:
-        """Return what is promised, or why it is not known."""
+        """Return the intent of the call, or the reason why it is unknown."""
         if isinstance(self.promise, NoPromise):
             return self.promise
         try:
@@ -136,15 +137,15 @@ class Begun(NamedTuple):
 def begun(
     site: CallSite, received: Callable[[], Received], rows: int | None, contract: str | None, dropping: bool = False
 ) -> Begun | CallFinding:
-    """Read a call before it runs. Whatever symattn does not understand, the model runs as without it.
+    """Read a call before it runs. The model runs as usual even if symattn fails.
 
-    Where ``dropping`` is true, a call with dropout is read, too.
+    With ``dropping``, a call with dropout is read as well.
     """
     import torch
 
     trained = torch.is_grad_enabled()
     try:
-        with torch.no_grad():  # what is saved for gradients here would be counted by checkpoints
+        with torch.no_grad():  # checkpoints would count what is saved here for gradients
             promise: Promise | NoPromise
             try:
                 promise = promised(site.module, site.layer, site.context)
@@ -164,9 +165,9 @@ def begun(
 
 @one_blas_thread
 def ended(begun: Begun, out: Tensor, search: bool, draws: Draws | None = None) -> CallFinding:
-    """Judge a call by what it returned; where ``search`` is false, no cause is looked for.
+    """Judge a call by what it returned; without ``search``, no cause is searched for.
 
-    ``draws`` are what a call with dropout may have kept: it is left with the mask that was found.
+    ``draws`` holds the candidates for what dropout kept, and is left with the mask that was found.
     """
     import torch
 
@@ -185,5 +186,5 @@ def ended(begun: Begun, out: Tensor, search: bool, draws: Draws | None = None) -
 
 
 def defect(error: Exception, what: str = "read it") -> str:
-    """Return the reason where symattn itself raises an error."""
+    """Return the reason to give if symattn itself raises an error."""
     return f"symattn failed to {what} (a defect of symattn): {one_line(error)[:200]}"

@@ -1,4 +1,4 @@
-"""The gradients of one call against the exact ones, for some heads: dQ of some queries, dK and dV of some keys."""
+"""Gradients of one call against the exact ones, for some heads: dQ of some queries, dK and dV of some keys."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from symattn.verification.definitions.definition_mistakes import DefinitionMista
 from symattn.verification.definitions.gradients import dropping, mistakes, of_wrong_attention
 
 # -- what is added to scores -------------------------------------------------------------------------------------------
-# The gradient of what is added to scores, such as a learned bias: dS, summed over what shares it.
+# The gradient of what is added to scores, such as a learned bias: dS, summed over the scores that share a number.
 #
-# Of m terms in float32, of which partial sums may be stored once where there are several, the sum is off by Σ δ, the
-# errors of dS (``verification.sharp.backward``), by (w (3 m + 48) + u) Σ (|dS| + δ) + m η, and by half an ulp.
+# A sum of m terms in float32, whose partial sums may be stored once if m > 1, is off by at most Σ δ, the errors of dS
+# (``bounds.sharp.backward``), plus (w (3 m + 48) + u) Σ (|dS| + δ) + m η, plus half an ulp.
 
 
-Bounded = tuple[Attention, dict[str, np.ndarray]]  # a specification and inputs that a bound speaks of
+Bounded = tuple[Attention, dict[str, np.ndarray]]  # a specification and inputs that the bound covers
 
 
 class Group(NamedTuple):
-    """Heads of queries (1, h, n, d) that share one of keys, of one item; ``heads`` are their places in the call."""
+    """Heads of queries (1, h, n, d) that share a head of keys, of one item; ``heads`` are their indices in the call."""
 
     item: int
     heads: slice
@@ -47,9 +47,9 @@ class Group(NamedTuple):
 
 
 def ratio(groups: Sequence[Group], came: Tensor) -> float:
-    """The largest error of a gradient (b or 1, h or 1, n_q or 1, ≥ n_k), as a part of what is allowed.
+    """The largest error of a gradient (b or 1, h or 1, n_q or 1, ≥ n_k) as a fraction of the bound.
 
-    It is that for the scale, or constant of the format, which fits best; ``groups`` are all heads of the call.
+    The scale, or the format's constant for it, that fits best is used; ``groups`` are all heads of the call.
     """
     n_k = groups[0].inputs["k"].shape[-2]
     got = numbers(heads_apart(came))[..., :n_k]
@@ -62,7 +62,7 @@ def ratio(groups: Sequence[Group], came: Tensor) -> float:
 
 
 def _exact(groups: Sequence[Group], taken: Sequence[Bounded], shape: tuple[int, ...]) -> SharpGradient:
-    """Return the exact sums, and how far what came may be from them."""
+    """Return the exact sums, and how far a right result may be from them."""
     value, error, size = (np.zeros(shape) for _ in range(3))
     terms = 0
     for group, (spec, inputs) in zip(groups, taken, strict=True):
@@ -82,32 +82,32 @@ def _exact(groups: Sequence[Group], taken: Sequence[Bounded], shape: tuple[int, 
 
 
 # -- causes ------------------------------------------------------------------------------------------------------------
-# Which known mistake gives the gradients that came: the one that comes nearest by far, of those within the bound.
+# Which known mistake gives the received gradients: the one that is nearest by far, of those within the bound.
 
 _TRIED = 1 << 18  # scores of one head up to which mistakes in formulas are tried
-_OTHERS = 1 << 12  # up to which the gradients of other attention are, too
-_ROOM = 4  # how much wider than the bound a result of a mistake is taken for this mistake
-_CLOSE = 0.1  # of the bound: the mean error of what is computed as it came, roundings apart
-_APART = 3  # how many times as far as the nearest mistake another has to be in order not to be named beside it
-_SAME = 1e-9  # of the largest number: what two mistakes that are one differ by
+_OTHERS = 1 << 12  # scores up to which gradients of other attention are also tried
+_ROOM = 4  # multiple of the bound within which gradients are attributed to a mistake
+_CLOSE = 0.1  # of the bound: mean error of gradients that differ from a mistake's by rounding alone
+_APART = 3  # a mistake this many times as far off as the nearest one is not named beside it
+_SAME = 1e-9  # of the largest number: two mistakes whose results differ by less are the same
 Grads = dict[str, Floats]
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """One head of keys with its heads of queries: what was judged, and what came (1, heads, n, d)."""
+    """One head of keys with its heads of queries: what was judged, and the received gradients (1, heads, n, d)."""
 
     group: Group
     got: Grads
     found: dict[str, SharpGradient]
 
     def ratios(self) -> dict[str, float]:
-        """The largest of each."""
+        """The largest error of each gradient as a fraction of the bound."""
         return {n: float(self.found[n].ratios(self.found[n].of(a)).max()) for n, a in self.got.items()}
 
 
 class _Fitting(NamedTuple):
-    """A mistake in words, how far it is from what came, and what it gives."""
+    """A mistake in words, how far the received gradients are from its own, and its own."""
 
     words: str
     off: float
@@ -115,9 +115,9 @@ class _Fitting(NamedTuple):
 
 
 def cause(head: Judged) -> str:
-    """The one known mistake that gives what came, in words; those that fit where several do, empty where none does.
+    """The one known mistake that gives the received gradients, in words; if several fit, those; empty if none does.
 
-    Wrong formulas come first, and the gradients of other attention where none of these is as near as roundings are.
+    Wrong formulas are tried first; the gradients of other attention only if no formula fits up to rounding.
     """
     spec, inputs, factors = head.group.spec, head.group.inputs, head.group.factors
     scores = int(np.prod(inputs["q"].shape[:-1])) * int(inputs["k"].shape[-2])
@@ -131,13 +131,13 @@ def cause(head: Judged) -> str:
 
 
 def _fitting(tried: Iterator[DefinitionMistake], head: Judged, before: Sequence[_Fitting] = ()) -> list[_Fitting]:
-    """Add mistakes that give what came to those of ``before``; of mistakes that are the same, the first."""
+    """Add mistakes that fit to those of ``before``; of mistakes with the same result, the first."""
     fitting = list(before)
     for mistake in tried:
         try:
             with np.errstate(all="ignore"):
                 gradients = mistake.run(do=head.group.do, **head.group.inputs)
-        except UNFIT:  # it needs other shapes, as where dS is not transposed
+        except UNFIT:  # it needs other shapes, such as when dS is not transposed
             continue
         values = dict(zip(NAMES, map(np.asarray, gradients), strict=True))
         off = _distance(values, head)
@@ -147,9 +147,9 @@ def _fitting(tried: Iterator[DefinitionMistake], head: Judged, before: Sequence[
 
 
 def _distance(values: Grads, head: Judged) -> float | None:
-    """The root of the mean square of all differences, in parts of the bound for numbers of this size.
+    """The root mean square of all differences, as fractions of the bound for numbers of this size.
 
-    None where one of them is beyond it.
+    None if one of them is beyond ``_ROOM`` times the bound.
     """
     shares = []
     for name, got in head.got.items():
@@ -170,16 +170,16 @@ def _same(values: Grads, other: Grads, head: Judged) -> bool:
 
 # -- the gradients of one call -----------------------------------------------------------------------------------------
 SYMBOLS = {"dq": "dQ", "dk": "dK", "dv": "dV", "db": "dB"}
-_SCORES = 1 << 22  # scores of one call up to which further heads are looked at
+_SCORES = 1 << 22  # scores of one call up to which further heads are judged
 _TOO_MANY = f"the gradient of what is added to scores is judged where there are no more than {_SCORES} of them"
 
 
 @dataclass(frozen=True)
 class Backward:
-    """The finding of a backward pass: the largest error of dQ, dK, dV, each as a part of what is allowed.
+    """The finding of a backward pass: the largest error of dQ, dK, dV, each as a fraction of the bound.
 
-    ``cause`` is the one mistake that explains what is beyond it; ``reason`` says why nothing can be told. ``heads`` of
-    ``of`` heads of keys, counted over the batch, were looked at.
+    ``cause`` is the one mistake that explains an error beyond it; ``reason`` says why gradients cannot be judged.
+    ``heads`` of ``of`` heads of keys, counted over the batch, were judged.
     """
 
     ratios: Mapping[str, float] = field(default_factory=dict)
@@ -195,7 +195,7 @@ class Backward:
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The verdict in words."""
         if self.wrong:
             cause = self.cause or f"{', '.join(self.wrong)}: no known mistake explains it"
             return f"CERTIFIED WRONG in the backward pass: {cause}"
@@ -206,10 +206,10 @@ class Backward:
 
 @dataclass(frozen=True, eq=False)
 class Passed:
-    """The gradients of a call: ``do``, that of its output, and ``got``, those of q, k, v that came.
+    """The gradients of a call: ``do`` of its output, and ``got``, those received of q, k, v.
 
-    All have the axes (b, h, n, d); ``factors`` (b, h, n_q, n_k) are those of dropout. ``rows`` and ``contract`` are
-    those of the audit. ``biases`` are the gradients of what is added to scores, each of the shape of its array.
+    All have the axes (b, h, n, d); ``factors`` (b, h, n_q, n_k) are the factors of dropout. ``rows`` and ``contract``
+    are those of the audit. ``biases`` are the gradients of arrays added to scores, each of the shape of its array.
     """
 
     received: Received
@@ -227,13 +227,13 @@ class Passed:
         return int(b), int(h), int(g), int(n_q), int(n_k)
 
     def places(self) -> list[tuple[int, int]]:
-        """Items and heads of keys that are looked at: all, or so many that their scores are not too many."""
+        """The items and heads of keys that are judged: all, or as many as the limit on scores allows."""
         b, h, g, n_q, n_k = self.sizes
         count = b * g if self.rows is None else max(1, min(b * g, _SCORES // max(1, h // g * n_q * n_k)))
         return [divmod(int(i), g) for i in np.unique(np.linspace(0, b * g - 1, count).astype(int))]
 
     def judged(self, item: int, head: int) -> Judged:
-        """One head of keys. Raises ``UnreadCall`` and what the bound raises."""
+        """Judge one head of keys. Raises ``UnreadCall`` and what the bound raises."""
         call = read(_alone(self.received, item, head), None, self.contract, [], dropping=self.factors is not None)
         if call.given.biases > 1:
             raise UnreadCall("several biases are added to the scores: the bound covers one")
@@ -252,7 +252,7 @@ class Passed:
 
 @one_blas_thread
 def judge_gradients(passed: Passed) -> Backward:
-    """The gradients of one call, by the bound of ``verification.sharp.backward``, which assumes no law of rounding."""
+    """Judge the gradients of one call by the bound of ``bounds.sharp.backward``, which holds for any roundings."""
     places, most, reason = passed.places(), dict.fromkeys(passed.got, 0.0), ""
     first: Judged | None = None
     groups: list[Group] = []
@@ -275,7 +275,7 @@ def judge_gradients(passed: Passed) -> Backward:
 
 
 def bounded(call_setting: CallSetting) -> Bounded:
-    """The specification and inputs of a call that the bound speaks of. Raises ``UnreadCall`` for others."""
+    """Return the specification and inputs of a call that the bound covers. Raises ``UnreadCall`` for others."""
     spec, inputs = replace(call_setting.spec(), fully_masked="zeros"), call_setting.inputs()
     if not all(np.isfinite(a).all() for a in (call_setting.q, call_setting.k, call_setting.v)):
         raise UnreadCall("q, k or v holds NaN or infinity: the cause is before the call")
@@ -285,7 +285,7 @@ def bounded(call_setting: CallSetting) -> Bounded:
 
 
 def _check(call_setting: CallSetting, do: Floats) -> None:
-    """Raises ``UnreadCall`` for gradients of the output from which those of the inputs do not follow."""
+    """Raise ``UnreadCall`` if the gradients of the inputs do not follow from that of the output."""
     if not np.isfinite(do).all():
         raise UnreadCall("the gradient of the output holds NaN or infinity: the cause is after the call")
     if (call_setting.empty() & (do != 0).any(axis=-1)).any():
@@ -293,7 +293,7 @@ def _check(call_setting: CallSetting, do: Floats) -> None:
 
 
 def _alone(received: Received, item: int, head: int) -> Received:
-    """The call of one item and one head of keys."""
+    """Return the call for one item and one head of keys."""
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
     if len({int(t.shape[0]) for t in (q, k, v)}) > 1 or int(q.shape[1]) % int(k.shape[1]):
         raise UnreadCall("q, k and v have other numbers of items or heads, so that gradients are sums over them")
@@ -310,7 +310,7 @@ def _alone(received: Received, item: int, head: int) -> Received:
 
 
 def _mask(mask: Tensor, item: int, heads: slice) -> Tensor:
-    """One that is an array, or a function that gives its rows."""
+    """Return the part of a mask for some heads of one item. A mask is an array, or a function that returns its rows."""
     if callable(mask):
         return lambda rows: _mask(mask(rows), item, heads)
     mask = heads_apart(mask)
@@ -319,7 +319,7 @@ def _mask(mask: Tensor, item: int, heads: slice) -> Tensor:
 
 
 def _of(array: Tensor, item: int, head: int, groups: int) -> Floats:
-    """The heads of one array that belong to a head of keys."""
+    """Return the heads of an array that belong to a head of keys."""
     whole = heads_apart(array)
     times = int(whole.shape[1]) // groups
     return numbers(whole[item : item + 1, head * times : (head + 1) * times])

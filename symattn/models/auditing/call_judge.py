@@ -1,4 +1,4 @@
-"""One call against the exact result: how much of what rounding may do its error is, and how sure a fault is."""
+"""One call against the exact result: its error as a fraction of the bound on rounding, and how sure a fault is."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from symattn.models.auditing.setting import CallSetting, Floats, Mask, Masking
 from symattn.verification.rules import head_mistakes
 
 ALPHA = 1e-9
-_FAR = 200  # units of roundoff that an output is off by, at which a hypothesis is not looked at
+_FAR = 200  # an output further off a hypothesis than this many units of roundoff does not fit
 Sure = Literal["", "certified", "beyond rounding to nearest", "unknown"]
 
 
 @dataclass(frozen=True)
 class CallJudgement:
-    """``ratio`` is the largest error as a part of what is legal; ``sure`` is empty where it is legal.
+    """``ratio`` is the largest error as a fraction of the bound; ``sure`` is empty if the error is legal.
 
-    ``certified``: no rounding of any implementation explains it. ``beyond rounding to nearest``: a right output gives
-    this with a probability of at most 10⁻⁹, if roundings are independent. ``unknown``: nothing can be said, and
-    ``words`` says why. ``empty`` counts the rows without any key, which are left out, ``undefined`` those of them in
-    which NaN or infinity was given; ``at`` is (batch, head, row).
+    ``certified``: no rounding in any implementation explains it. ``beyond rounding to nearest``: a right
+    implementation gives this with a probability of at most 10⁻⁹, if roundings are independent. ``unknown``: it could
+    not be judged, and ``words`` says why. ``empty`` counts the rows without any key, which are left out,
+    ``undefined`` those of them that hold NaN or infinity; ``at`` is (batch, head, row).
     """
 
     ratio: float
@@ -44,24 +44,24 @@ class CallJudgement:
 
     @property
     def legal(self) -> bool:
-        """Return whether the result is as near to the exact one as a right implementation is."""
+        """Return whether the result is as near to the exact one as that of a right implementation."""
         return not self.sure
 
 
 def arithmetic_of(dtype: str, contract: Contract = "eager") -> Precision:
-    """The format of a call, and what may be stored: ``eager`` scores in it, ``fused`` does not; sums are in float32."""
+    """The precision of a call: ``eager`` may store scores in its format, ``fused`` not; sums are in float32."""
     return Precision.of(dtype, contract, accumulate="float32" if dtype in HALF else None)
 
 
 def together(arithmetic: Precision) -> Stores:
-    """The stored steps of all roundings together, whose bound holds in wide formats, too."""
+    """The stored steps for the bound on all roundings together, which also holds in wide formats."""
     return Stores.of(arithmetic, True, False) or Stores(arithmetic.input, 0 if arithmetic.contract == "fused" else 2)
 
 
 def judge(
     setting: CallSetting, got: Floats, arithmetic: Precision, alpha: float = ALPHA, factors: Floats | None = None
 ) -> CallJudgement:
-    """``got`` (b, h, r, d_v) as the result of what ``setting`` says, with weights times ``factors`` of dropout."""
+    """Judge ``got`` (b, h, r, d_v) as the result of ``setting``, with weights times ``factors`` of dropout."""
     empty = setting.empty()
     undefined = int((empty & ~np.isfinite(got).all(axis=-1)).sum())
     judgement = _of_others(setting, got, arithmetic, alpha, empty, factors)
@@ -81,26 +81,26 @@ def _of_others(
     cleaned = np.where(empty[..., None], 0.0, got)
     how = Stores.of(arithmetic, True, spec.capped) if factors is None else together(arithmetic)
     try:
-        return _told(judge_output(spec, inputs, cleaned, arithmetic, how, alpha, factors=factors))
+        return _call_judgement(judge_output(spec, inputs, cleaned, arithmetic, how, alpha, factors=factors))
     except SymattnError as error:
         return CallJudgement(np.nan, "unknown", str(error))
 
 
 def output(setting: CallSetting) -> Floats:
-    """The definition in float64."""
+    """Return the result of the definition in float64."""
     result: Floats = setting.spec()(**setting.inputs())
     return result
 
 
 def screened(setting: CallSetting, got: Floats, arithmetic: Precision) -> bool:
-    """Return whether ``got`` may be right for a setting: what is far off is not, and need not be judged with care."""
+    """Return whether ``got`` may be right for a setting; a result that is far off need not be judged with care."""
     with np.errstate(all="ignore"):
         off = np.abs(output(setting) - got)[~setting.empty()]
         size = np.abs(got[~setting.empty()]).max(initial=0.0)
     return bool(np.isfinite(off).all() and off.max(initial=0.0) <= _FAR * float(arithmetic.input.u) * (1 + size))
 
 
-def _told(judgement: Judgement) -> CallJudgement:
+def _call_judgement(judgement: Judgement) -> CallJudgement:
     if judgement.measured is not None and not np.isfinite(judgement.measured.allowed).any():
         return CallJudgement(np.nan, "unknown", "the bound says nothing about these inputs")
     words = f"weighted means of the output: {judgement.mean.words}" if judgement.mean else ""
@@ -109,23 +109,23 @@ def _told(judgement: Judgement) -> CallJudgement:
     return CallJudgement(ratio, sure, words, at=judgement.at[:-1])
 
 
-# -- which known mistake explains a wrong call, named only where exactly one does --------------------------------------
-_STEPS = 12  # of Newton, for a scale that fits
-_TOLD = 3  # hypotheses that are told where several fit
+# -- which known mistake explains a wrong call, named only if exactly one does -----------------------------------------
+_STEPS = 12  # of Newton's method, for a scale that fits
+_LISTED = 3  # hypotheses named if several fit
 
 
 @dataclass(frozen=True, eq=False)
 class Hypothesis:
-    """A mistake in words, and what is computed with it."""
+    """A mistake in words, and the setting of a call with it."""
 
     words: str
     setting: CallSetting
 
 
 def cause(setting: CallSetting, masking: Masking | None, got: Floats, arithmetic: Precision) -> str:
-    """The one known mistake in computing ``setting`` that gives ``got``, in words; those that fit where several do.
+    """The one known mistake in computing ``setting`` that gives ``got``, in words; if several fit, those.
 
-    Empty where none fits.
+    Empty if none fits.
     """
     fitting = [h.words for h in _different(hypotheses(setting, masking)) if _fits(h.setting, got, arithmetic)]
     if not fitting:
@@ -135,15 +135,15 @@ def cause(setting: CallSetting, masking: Masking | None, got: Floats, arithmetic
 
 
 def one_of(fitting: Sequence[str]) -> str:
-    """Return the one mistake that fits, in words; where several do, that it is open, and the first of them."""
+    """Return the one mistake that fits, in words; if several do, words that say so and name the first of them."""
     if len(fitting) <= 1:
         return next(iter(fitting), "")
-    more = f", or {len(fitting) - _TOLD} others" if len(fitting) > _TOLD else ""
-    return f"open, since several mistakes fit: {'; or '.join(fitting[:_TOLD])}{more}"
+    more = f", or {len(fitting) - _LISTED} others" if len(fitting) > _LISTED else ""
+    return f"open, since several mistakes fit: {'; or '.join(fitting[:_LISTED])}{more}"
 
 
 def hypotheses(right: CallSetting, masking: Masking | None) -> Iterator[Hypothesis]:
-    """Known mistakes, the plainest first."""
+    """Yield known mistakes, the simplest first."""
     yield from _of_scores(right)
     if right.sink is not None:
         yield Hypothesis("the sink is left out", replace(right, sink=None))
@@ -173,7 +173,7 @@ def _of_scores(right: CallSetting) -> Iterator[Hypothesis]:
 
 
 def scales(setting: CallSetting, own: float) -> dict[str, float]:
-    """The scales that are known to be taken for the right one, ``own``, by what is wrong with them."""
+    """Scales that are known to be mistaken for the right one, ``own``, by a description of the mistake."""
     d = setting.q.shape[-1]
     return {
         "scores are not scaled": 1.0,
@@ -188,7 +188,7 @@ def scales(setting: CallSetting, own: float) -> dict[str, float]:
 
 
 def _of_heads(right: CallSetting) -> Iterator[Hypothesis]:
-    """The mistakes by rule in which heads of keys and values are read, where those are shared."""
+    """Yield the mistakes of the rules about which shared heads of keys and values are read."""
     if not 1 < right.key_heads < right.heads:
         return
     spec, inputs = right.spec(), right.inputs()
@@ -201,7 +201,7 @@ def _of_heads(right: CallSetting) -> Iterator[Hypothesis]:
 
 
 def _different(results: Iterator[Hypothesis]) -> list[Hypothesis]:
-    """Keep the first of those that say the same of these queries."""
+    """Keep the first of hypotheses that mean the same for these queries."""
     remaining: list[Hypothesis] = []
     for hypothesis in results:
         if not any(hypothesis.setting.alike(other.setting) for other in remaining):
@@ -214,7 +214,7 @@ def _fits(setting: CallSetting, got: Floats, arithmetic: Precision) -> bool:
 
 
 def _rescaled(setting: CallSetting, got: Floats, arithmetic: Precision) -> float:
-    """A scale with which ``got`` is right, found by Newton's method on the least squares; 0 where there is none."""
+    """A scale with which ``got`` is right, found by Newton's method on the least squares; 0 if there is none."""
     usable = np.isfinite(got) & ~setting.empty()[..., None]
     scale = setting.scale
     for _ in range(_STEPS):

@@ -1,7 +1,7 @@
-"""The arguments of a call, compared with what the configuration promises: one by one, apart from all results.
+"""The arguments of a call, compared one by one with what the configuration promises, independently of its result.
 
-A scale that is off by one part in a hundred changes a result less than bfloat16 shows; the argument says it all the
-same. So each argument is compared by itself, and has to be equal.
+A scale that is off by one percent may change a result by less than bfloat16 shows, yet the argument shows it. So each
+argument is compared by itself and must be equal.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from symattn.models.auditing.promises import Intent, NoPromise
 from symattn.models.auditing.received import AttentionCall
 from symattn.models.auditing.setting import CallSetting, Floats, Mask, Masking, by_places, equal
 
-_CELLS = 1 << 26  # scores up to which a whole mask is compared; of a larger one the queries that are looked at
-_ROWS = 256  # of a mask at once
-_NAMED = 32  # wrong rows, beside those that are looked at, by which a wrong mask is named
+_CELLS = 1 << 26  # scores up to which a whole mask is compared; of a larger one, the chosen rows
+_ROWS = 256  # rows of a mask compared at once
+_NAMED = 32  # wrong rows, besides the chosen ones, by which a mistake in a mask is identified
 _ARGUMENT = 2.0**-23
-_STORED = 4  # roundings of a scale by which operators multiply: of its factors, and of their products
+_STORED = 4  # roundings of a scale that operators multiply by: of its factors and of their products
 _DROPS = "dropout was on, and heads of keys are repeated: such calls are compared only with what they received"
 
 
 def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], int]:
-    """The arguments of a call that are not what is promised, in words, and how many scores are masked otherwise."""
+    """The arguments of a call that differ from those promised, in words, and how many scores are masked differently."""
     words = [
         _in_words(name, asked, promised, call)
         for name, asked, promised in _arguments(call, intent)
@@ -37,22 +37,23 @@ def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], i
     ]
     key = _shared(call, intent.masking)
     if key is None or key not in intent.compared:
-        intent.compared[key] = (*_masked_otherwise(call, intent.masking), call.received.masks)  # alive, as by its id
+        # the masks are kept alive, since the key holds their ids
+        intent.compared[key] = (*_masked_otherwise(call, intent.masking), call.received.masks)
     rows, cells, _ = intent.compared[key]
     return (*words, *((_of_mask(call, intent, rows),) if cells else ())), cells
 
 
 def _arguments(call: AttentionCall, intent: Intent) -> Iterator[tuple[str, Any, Any]]:
-    """Every argument but the mask: its name, what the call has, and what is promised."""
+    """Yield every argument but the mask: its name, its value in the call, and the promised value."""
     for name in ("scale", "softcap", "sink", "bias"):
         yield name, getattr(call.given, name), getattr(intent.setting, name)
-    if call.received.window is not None:  # flash functions count the query, on either side; others read a mask alone
+    if call.received.window is not None:  # flash functions count the query, on either side; others read only a mask
         before = intent.masking.spec.sides[0]
         yield "window", call.received.window, None if before is None else before + 1
 
 
 def _apart(name: str, call: AttentionCall) -> float:
-    """Relative: numbers pass through float32; in operators, and as sinks, they are stored in the format of the call."""
+    """The relative tolerance: numbers pass through float32; in operators, and as sinks, through the call's format."""
     times = _STORED if call.received.via == "operators" else 1 if name == "sink" else 0
     return max(_ARGUMENT, times * float(call.arithmetic.input.u))
 
@@ -73,7 +74,7 @@ def _in_words(name: str, asked: Any, promised: Any, call: AttentionCall) -> str:
 
 # -- masks -------------------------------------------------------------------------------------------------------------
 def _shared(call: AttentionCall, masking: Masking) -> tuple[object, ...] | None:
-    """Return a key for the comparison of two masks in a call of the model; None where an array may change."""
+    """Return a key by which layers share the comparison of two masks; None if an array may change."""
     masks = call.received.masks
     if any(not hasattr(m, "shape") or m.is_inference() for m in masks):
         return None
@@ -82,7 +83,7 @@ def _shared(call: AttentionCall, masking: Masking) -> tuple[object, ...] | None:
 
 
 def _masked_otherwise(call: AttentionCall, masking: Masking) -> tuple[list[int], int]:
-    """Queries for which the call's mask is not the promised one, and how many scores that concerns."""
+    """The queries for which the call's mask is not the promised one, and how many scores differ."""
     differing_rows: list[int] = []
     cells = 0
     batch, heads = call.given.q.shape[:2]
@@ -98,7 +99,7 @@ def _masked_otherwise(call: AttentionCall, masking: Masking) -> tuple[list[int],
 
 
 def _by_places_alone(call: AttentionCall, masking: Masking) -> bool:
-    """Return whether the call has no mask but by places, the promise neither, and both are the same."""
+    """Return whether the call and the promise mask by positions alone, and in the same way."""
     a, b = call.received.places, masking.spec
     same = all(getattr(a, name) == getattr(b, name) for name in ("causal", "window", "block", "prefix"))
     bare = masking.keep is None and masking.documents is None and not masking.crossed and not call.received.masks
@@ -106,7 +107,7 @@ def _by_places_alone(call: AttentionCall, masking: Masking) -> bool:
 
 
 def _differing(call: AttentionCall, masking: Masking, rows: Sequence[int]) -> Mask:
-    """Scores that one mask forbids and the other does not, of queries that are no padding and are promised a key."""
+    """Scores that only one of the masks forbids, of queries that are not padding and are promised a key."""
     masking = replace(masking, rows=list(rows), left_out=None)
     promised = masking.allowed()
     return np.asarray((call.allowed(rows) != promised) & _counted(masking, promised))
@@ -117,7 +118,7 @@ def _counted(masking: Masking, promised: Mask) -> Mask:
 
 
 def _of_mask(call: AttentionCall, intent: Intent, rows: list[int]) -> str:
-    """The known mistake that gives the mask of the call, in words."""
+    """The known mistake that gives the call's mask, in words."""
     masking = replace(intent.masking, rows=sorted({*call.rows, *rows[:_NAMED]}), left_out=None)
     values, counts = call.allowed(masking.rows), _counted(masking, masking.allowed())
     for words, wrong in masking.mistakes():
@@ -128,13 +129,13 @@ def _of_mask(call: AttentionCall, intent: Intent, rows: list[int]) -> str:
     return no_key if lost.any() else "the mask is another"
 
 
-# -- one call that was read: both verdicts, the cause of a fault, and what could not be excluded -----------------------
+# -- one call that was read: both judgements, the cause of a fault, and what could not be excluded ---------------------
 def examine(
     call: AttentionCall, intent: Intent | NoPromise, search: bool = True, dropped: CallJudgement | None = None
 ) -> CallFinding:
-    """Return the finding of a call that has returned. Where ``search`` is false, no cause is looked for.
+    """Return the finding of a call that has returned. Without ``search``, no cause is searched for.
 
-    ``dropped`` is the judgement of a call with dropout, against what it received: no cause of it is known.
+    ``dropped`` is the judgement of a call with dropout, against what it received: no cause is searched for then.
     """
     assert call.got is not None
     given = dropped or judge(call.given, call.got, call.arithmetic)
@@ -155,7 +156,7 @@ def examine(
 def _against(
     intent: Intent | NoPromise, call: AttentionCall, given: CallJudgement, dropped: bool
 ) -> tuple[CallJudgement | None, str]:
-    """The verdict against what is promised, or why there is none."""
+    """Return the judgement against what is promised, or the reason why there is none."""
     if isinstance(intent, NoPromise):
         return None, str(intent)
     if intent.setting.alike(call.given):
@@ -165,7 +166,7 @@ def _against(
 
 
 def _cause(call: AttentionCall, intent: Intent | NoPromise, call_finding: CallFinding) -> str:
-    """The mistake that the numbers show; what the arguments say is known without them."""
+    """The mistake that the result shows; mistakes in arguments are known without it."""
     assert call.got is not None
     if not call_finding.asked and not isinstance(intent, NoPromise):
         return cause(intent.setting, intent.masking, call.got, call.arithmetic)
@@ -173,7 +174,7 @@ def _cause(call: AttentionCall, intent: Intent | NoPromise, call_finding: CallFi
 
 
 def _open(right: CallSetting, intent: Intent | NoPromise, got: Floats, arithmetic: Precision) -> Iterator[str]:
-    """Mistakes in what makes this attention special that fit the result as well."""
+    """Yield mistakes in special features of this attention that fit the result as well."""
     for name, dropped in (("softcap", replace(right, softcap=None)), ("sink", replace(right, sink=None))):
         if getattr(right, name) is not None and judge(dropped, got, arithmetic).legal:
             yield f"{name} dropped"
@@ -192,7 +193,7 @@ def _open(right: CallSetting, intent: Intent | NoPromise, got: Floats, arithmeti
 
 
 def semantics(call: AttentionCall, intent: Intent | NoPromise) -> str:
-    """Describe what the call computes, in a few words."""
+    """Describe briefly what the call computes."""
     setting, words = call.given, []
     h, g = setting.heads, setting.key_heads
     words.append(f"GQA {h}:{g}" if g != h else f"{h} heads" if h > 1 else "1 head")

@@ -1,10 +1,10 @@
-"""Replacements in torch and transformers while an audit runs: made once for all audits, and undone after the last.
+"""Replacements in torch and Transformers while an audit runs: made once for all audits, and undone after the last.
 
-A call is told to every audit that runs, one inside of the other.
+Every audit that runs sees each call, one inside of the other.
 
-Everything is replaced where it is looked up at each call: a method of transformers' table of attention functions, the
-``__call__`` of its models, one function of ``torch.nn.functional``, and global hooks of modules. What a thread is in
-the middle of is kept by thread.
+Everything is replaced at the place where each call looks it up: a method of Transformers' table of attention
+functions, the ``__call__`` of its models, one function of ``torch.nn.functional``, and global hooks of modules. What
+is in progress is kept for each thread.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class Doing(threading.local):
-    """The state of a thread: modules, calls of models with their arguments, and whether a call is being read."""
+    """The state of a thread: running modules and calls of models, and whether a call is being read."""
 
     def __init__(self) -> None:
         self.modules: list[Module] = []
         self.models: list[ModelCall] = []
-        self.functions = 0  # functions of torch's own kind whose forward pass runs, with a backward pass to come
+        self.functions = 0  # instances of torch.autograd.Function in their forward pass, with a backward pass to come
         self.reading = 0
         self.followed: list[Audit] = []
 
@@ -42,7 +42,7 @@ _undo: list[Callable[[], None]] = []
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """While a call is read or judged, and while it runs, nothing inside of it is another call."""
+    """Mark that a call is read, judged or run: nothing inside of it counts as another call."""
     doing.reading += 1
     try:
         yield
@@ -51,7 +51,7 @@ def reading() -> Iterator[None]:
 
 
 def in_backward() -> bool:
-    """Return whether this thread is in a backward pass, where a checkpoint may run a layer once more."""
+    """Return whether this thread is in a backward pass, in which a checkpoint may run a layer again."""
     import torch
 
     return bool(torch._C._current_graph_task_id() != -1)
@@ -59,7 +59,7 @@ def in_backward() -> bool:
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """Run without the mode that sees operators, under which flex_attention cannot run."""
+    """Run without the mode that follows operators, under which flex_attention cannot run."""
     from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
     top = _get_current_dispatch_mode()
@@ -68,7 +68,7 @@ def aside() -> Iterator[None]:
 
 
 def watch(watcher: Audit) -> None:
-    """Tell a watcher of calls from now on."""
+    """Report calls to a watcher from now on."""
     with _lock:
         if not _watchers:
             _install()
@@ -76,7 +76,7 @@ def watch(watcher: Audit) -> None:
 
 
 def leave(watcher: Audit) -> None:
-    """Tell it no more; after the last one everything is as it was."""
+    """Stop reporting to a watcher; after the last one, undo all replacements."""
     with _lock:
         _watchers.remove(watcher)
         if not _watchers:
@@ -90,7 +90,7 @@ def _install() -> None:
 
     functional, name = torch.nn.functional, "scaled_dot_product_attention"
     seen = lambda watcher, function: lambda *a, **k: watcher.fused(function, a, k)  # noqa: E731
-    _replace(functional, name, _told(getattr(functional, name), seen))
+    _replace(functional, name, _watched(getattr(functional, name), seen))
     handles = (
         hooks.register_module_forward_pre_hook(lambda module, inputs: _entered(module)),
         hooks.register_module_forward_hook(lambda module, inputs, output: _left(module), always_call=True),
@@ -115,7 +115,7 @@ def _left(module: Module) -> None:
 
 
 def _functions() -> None:
-    """A checkpoint is a function, too, and runs what is in it once more when gradients come."""
+    """Count functions of autograd, except checkpoints, which run their contents again when gradients come."""
     import torch
     from torch.autograd.function import Function
 
@@ -142,7 +142,7 @@ def _transformers() -> None:
 
     def get_interface(self: AttentionInterface, name: str, default: Function) -> Function:
         seen = lambda watcher, function: lambda *a, **k: watcher.interface(function, name, a, k)  # noqa: E731
-        return _told(own(self, name, default), seen)
+        return _watched(own(self, name, default), seen)
 
     def __call__(self: Module, *args: Tensor, **kwargs: Tensor) -> Tensor:
         doing.models.append(context_of(self, args, kwargs))
@@ -155,8 +155,8 @@ def _transformers() -> None:
     _replace(PreTrainedModel, "__call__", __call__)
 
 
-def _told(function: Function, seen: Callable[[Audit, Function], Function]) -> Function:
-    """A function whose calls every watcher sees, one inside of the other: each calls what it was given."""
+def _watched(function: Function, seen: Callable[[Audit, Function], Function]) -> Function:
+    """Return a function whose calls every watcher sees, one inside of the other."""
     import torch
 
     @wraps(function)

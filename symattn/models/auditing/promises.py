@@ -1,4 +1,4 @@
-"""The call of a model of transformers that a call of attention is inside of: its configuration, padding and cache."""
+"""What a model's configuration promises for a call of attention, given the model's arguments, padding and cache."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ NO_CONFIGURATION = "there is no configuration"
 
 
 class NoPromise(Exception):
-    """Raised where it is not known what is promised; the words say why."""
+    """Raised if it is unknown what is promised; the message says why."""
 
 
 @dataclass(frozen=True)
 class ModelCall:
-    """A model, the arguments that it was called with, and how many tokens its cache held before.
+    """A call of a model of Transformers: the model, its arguments, and how many tokens its cache held before.
 
-    ``lossy``: the cache may return other numbers than it is given. ``compared`` holds what was found of masks, which
+    ``lossy``: the cache may return other numbers than it is given. ``compared`` holds comparisons of masks, which
     layers share.
     """
 
@@ -48,15 +48,15 @@ class ModelCall:
 
     @property
     def caches(self) -> bool:
-        """Return whether keys go into a cache: transformers then looks for no packed documents."""
+        """Return whether keys go into a cache: Transformers then does not look for packed documents."""
         result = self.arguments.get("use_cache")
         given = self.arguments.get("past_key_values") is not None
         return given or bool(getattr(self.config, "use_cache", False) if result is None else result)
 
     def padding(self, name: str, total: int) -> Mask | None:
-        """A mask of two axes as booleans (b, total), None where there is none or all is kept.
+        """Return a mask of two axes as booleans (b, total); None if there is none, or if it keeps all tokens.
 
-        Raises ``NoPromise`` for one of another form.
+        Raises ``NoPromise`` for a mask of another form.
         """
         mask = self.arguments.get(name)
         if mask is None:
@@ -70,7 +70,7 @@ class ModelCall:
         return None if keep.all() else keep
 
     def documents(self, total: int) -> NDArray[np.int64] | None:
-        """Labels (b, total) of documents that are packed one after another, by position_ids that begin anew."""
+        """Return labels (b, total) of packed documents, at whose starts position_ids restart; None without any."""
         places = self.arguments.get("position_ids")
         if places is None or self.arguments.get("attention_mask") is not None or places.ndim != 2:
             return None
@@ -82,7 +82,7 @@ class ModelCall:
 
 
 def context_of(model: Module, args: Args, kwargs: Kwargs) -> ModelCall:
-    """The context that a call of a model makes. A static cache's count is a live tensor, so it is read at once."""
+    """Return the record of a model's call. A static cache's length is a live tensor, so it is read at once."""
     inputs = dict(kwargs)
     if args:
         with suppress(TypeError):
@@ -95,25 +95,25 @@ def context_of(model: Module, args: Args, kwargs: Kwargs) -> ModelCall:
 def _lossy(cache: object) -> bool:
     """Return whether a cache may return other numbers than it is given.
 
-    It has quantized some, as Transformers' layers with ``nbits`` or ``fp8_dtype`` do after their first call, or its
-    code is none of Transformers', so that what it does is not known.
+    It may have quantized some, as Transformers' layers with ``nbits`` or ``fp8_dtype`` do after their first call, or
+    its code is not from Transformers, so that its effect is unknown.
     """
     if cache is None:
         return False
     layers = list(getattr(cache, "layers", ()))
-    codes = [getattr(type(held), "update", None) for held in (cache, *layers)]
+    codes = [getattr(type(part), "update", None) for part in (cache, *layers)]
     if any(getattr(code, "__module__", "") != "transformers.cache_utils" for code in codes):
         return True
-    quantized = [held for held in layers if hasattr(held, "nbits") or hasattr(held, "fp8_dtype")]
-    return any(getattr(held, "is_initialized", True) for held in quantized)
+    quantized = [part for part in layers if hasattr(part, "nbits") or hasattr(part, "fp8_dtype")]
+    return any(getattr(part, "is_initialized", True) for part in quantized)
 
 
-# -- the promise of a configuration for one call: its specification, and the mask that goes with this call -------------
+# -- the promise of a configuration for one call: its specification, and the mask of this call -------------------------
 @dataclass(frozen=True)
 class Promise:
-    """The specification of a layer, and of which ``kind`` it is (``self``, ``encoder``, ``decoder``, ``cross``).
+    """The specification of a layer's attention, and its ``kind`` (``self``, ``encoder``, ``decoder``, ``cross``).
 
-    ``scaled_before`` says that the family scales queries before the call, and calls with the scale 1.
+    ``scaled_before`` says that the family scales queries before the call, and passes the scale 1.
     """
 
     spec: Attention
@@ -123,10 +123,10 @@ class Promise:
 
 @dataclass(frozen=True)
 class Intent:
-    """The intended result of a call: everything, and its mask by its parts.
+    """What a call should compute: the whole setting, and the parts of its mask.
 
-    ``scale_given`` says that the scale of the call is taken for right, since it may be in queries or keys already.
-    ``compared`` holds what was found of masks in the same call of the model.
+    ``scale_given`` says that the call's scale is accepted, since queries or keys may have been scaled already.
+    ``compared`` holds comparisons of masks in the same call of the model.
     """
 
     setting: CallSetting
@@ -213,7 +213,7 @@ def _fitting(keep: Mask | None, call: AttentionCall) -> Mask | None:
 
 
 def _scale(promise: Promise, call_setting: CallSetting) -> float:
-    """The scale that the configuration promises."""
+    """Return the scale that the configuration promises."""
     wanted = scale_of(promise.spec, call_setting.q.shape[-1])
     if wanted is None:
         raise NoPromise("the scale is an input")
@@ -225,14 +225,14 @@ def _sink(spec: Attention, module: Module, call_setting: CallSetting) -> Floats 
         return None
     if spec.sink == "zero":
         return np.zeros(call_setting.heads)
-    held = getattr(module, "sinks", None)
-    if held is None:
+    sinks = getattr(module, "sinks", None)
+    if sinks is None:
         raise NoPromise("the configuration has sinks, and the module holds none by this name")
-    return numbers(held).reshape(-1)
+    return numbers(sinks).reshape(-1)
 
 
 def _keys(call_setting: CallSetting, spec: Attention) -> tuple[Floats, Floats]:
-    """Keys and values by their own heads where they were repeated before the call, in this order or in turn."""
+    """Return keys and values without repetition of heads before the call, in blocks or in turn."""
     heads, own = call_setting.heads, spec.key_heads
     if call_setting.key_heads == own or call_setting.key_heads != heads:
         return call_setting.k, call_setting.v

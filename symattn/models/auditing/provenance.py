@@ -1,7 +1,7 @@
-"""Where scores and weights come from: a node for each array that is one, from the product of queries and keys on.
+"""The origin of scores and weights: a node for each such array, from the product of queries and keys on.
 
-Arrays are known by their storage, of which a weak reference is kept: views need no rule, and a storage that is gone is
-never taken for another. Queries, keys and masks of scores are kept until the next result is known, or the audit ends.
+Arrays are identified by their storage, to which a weak reference is kept: views need no rule, and a freed storage is
+never mistaken for another. Queries, keys and masks of scores are kept until the next node is stored, or the audit ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """An array that is added to scores with a factor, or forbids them where it is True, with their shape then."""
+    """An array added to scores with a factor, or that forbids those where it is True; ``shape`` is the scores'."""
 
     array: Tensor
     shape: tuple[int, ...]
@@ -28,22 +28,22 @@ class Added:
     forbids: bool = False
 
     def rows(self, rows: Sequence[int]) -> Tensor:
-        """Return the mask (B, r, n_k) of these queries where True may attend, or what is added."""
+        """Return these queries' mask (B, r, n_k), in which True may attend, or what is added to their scores."""
         *front, n_q, n_k = self.shape
         whole = (
             self.array.expand(*self.array.shape[:-2], n_q, n_k) if self.array.ndim > 1 else self.array.expand(n_q, n_k)
         )
-        some = whole[..., list(rows), :]
-        whole_rows = some.expand(*front, len(rows), n_k).reshape(1, -1, len(rows), n_k)
+        chosen = whole[..., list(rows), :]
+        whole_rows = chosen.expand(*front, len(rows), n_k).reshape(1, -1, len(rows), n_k)
         return ~whole_rows if self.forbids else whole_rows * self.factor
 
 
 @dataclass(frozen=True, eq=False)
 class TracedScores:
-    """scale · q kᵀ, capped, with what is added, for q (B, n_q, d), k (B, n_k, d).
+    """Scores scale · q kᵀ, capped, and with arrays added, for q (B, n_q, d), k (B, n_k, d).
 
-    ``moved`` says that a number was added, or the maximum of each row taken away, which moves no weight unless a cap
-    comes after it.
+    ``moved`` says that a number was added, or the maximum of each row subtracted, which changes no weight unless a cap
+    follows.
     """
 
     q: Tensor
@@ -55,7 +55,7 @@ class TracedScores:
 
     @property
     def keys(self) -> int:
-        """How many keys a row is of."""
+        """The number of keys."""
         return int(self.k.shape[-2])
 
     def fits(self, shape: Sequence[int]) -> bool:
@@ -63,28 +63,28 @@ class TracedScores:
         return tuple(shape[-2:]) == (self.q.shape[-2], self.keys)
 
     def times(self, factor: float) -> TracedScores:
-        """Multiplied by a number: a cap c tanh(S/c) by m has the cap m c, of scores m S."""
+        """Return the scores times a number: m times c tanh(S/c) is m S with the cap m c."""
         cap = None if self.cap is None else self.cap * factor
         more = tuple(replace(a, factor=a.factor * (1.0 if a.forbids else factor)) for a in self.added)
         return replace(self, scale=self.scale * factor, cap=cap, added=more)
 
     def adding(self, array: Tensor, shape: Sequence[int], factor: float = 1.0, forbids: bool = False) -> Self | None:
-        """With an array added to a view of this shape, or forbidden where it is True; None where it has other axes."""
+        """Return the scores with an array added, or forbidden where it is True; None for a view with other axes."""
         added = Added(array, tuple(shape), factor, forbids)
         return replace(self, added=(*self.added, added)) if self.fits(shape) else None
 
     def capped(self) -> TracedScores | None:
-        """After tanh; None where something was added before."""
+        """Return the scores after tanh; None if something was added before."""
         return None if self.added or self.moved or self.cap is not None else replace(self, cap=1.0)
 
     def arrays(self) -> list[Tensor]:
-        """Return the arrays of which they are made."""
+        """Return the arrays that the scores are computed from."""
         return [self.q, self.k, *(a.array for a in self.added)]
 
 
 @dataclass(eq=False)
 class TracedSoftmax:
-    """One softmax: whether its result has met values, and by which layer, of heads or not, it was made."""
+    """One softmax: the module that computed it, whether that has heads, and whether its result has met values."""
 
     layer: Module
     read: bool
@@ -94,9 +94,9 @@ class TracedSoftmax:
 
 @dataclass(frozen=True, eq=False)
 class TracedWeights:
-    """The softmax of scores, or of something that is not known (None).
+    """The softmax of scores, or of something unknown (None).
 
-    ``summed`` is that of the exponentials in the sums, where they were computed once more for these: both are one.
+    ``summed`` is the softmax of the exponentials in the sums, if they were computed again for these.
     """
 
     scores: TracedScores | None
@@ -107,7 +107,7 @@ class TracedWeights:
 
 @dataclass(frozen=True, eq=False)
 class Exponentials:
-    """exp of scores, of which weights become by division by their sums."""
+    """exp of scores, from which weights are computed by division by their sums."""
 
     scores: TracedScores
     softmax: TracedSoftmax
@@ -115,7 +115,7 @@ class Exponentials:
 
 @dataclass(frozen=True, eq=False)
 class OfRows:
-    """A number for each row of scores: the greatest over the keys, or the sum of their exponentials."""
+    """A number for each row of scores: their maximum over the keys, or the sum of their exponentials."""
 
     scores: TracedScores
     summed: Exponentials | None = None
@@ -131,14 +131,14 @@ class KnownNodes:
     _nodes: dict[int | None, tuple[StorageWeakRef, int, Node]] = field(default_factory=dict)
 
     def get(self, tensor: Tensor) -> Node | None:
-        """The node of an array; None for a part of one, or for another order of its axes."""
+        """Return the node of an array; None for a part of the array, or if its axes are in another order."""
         entry = self._nodes.get(_storage(tensor))
         if entry is None or entry[0].expired() or entry[1] != tensor.numel() or not tensor.is_contiguous():
             return None
         return entry[2]
 
     def put(self, tensor: Tensor, node: Node | None) -> None:
-        """Say what an array is, from now on; None: nothing that is known."""
+        """Set the node of an array from now on; None: it is unknown."""
         from torch.multiprocessing.reductions import StorageWeakRef
 
         key = _storage(tensor)
@@ -148,7 +148,7 @@ class KnownNodes:
             self._nodes[key] = StorageWeakRef(tensor.untyped_storage()), tensor.numel(), node
 
     def changed(self, tensor: Tensor) -> None:
-        """An array was written into: what it was, and what was made of it by reference, is known no more."""
+        """Note that an array was written into: forget its node, and the nodes that refer to it."""
         key = _storage(tensor)
         if key is None:
             return
@@ -162,18 +162,18 @@ class KnownNodes:
                 self._nodes[other] = reference, size, replace(node, scores=None, reason=reason)
 
     def forget(self) -> None:
-        """Let go of all arrays."""
+        """Release all arrays."""
         self._nodes.clear()
 
 
 def made_of(node: Node, tensor: Tensor) -> bool:
-    """Return whether an array is, by its storage, one that scores or the scores of weights are made of."""
+    """Return whether the scores of a node are computed from an array, by its storage."""
     scores = node if isinstance(node, TracedScores) else node.scores
     return scores is not None and _storage(tensor) in map(_storage, scores.arrays())
 
 
 def _storage(tensor: Tensor) -> int | None:
-    """Return what identifies an array; None for what has no storage, such as a sparse array."""
+    """Return what identifies an array; None for one without storage, such as a sparse array."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except Exception:
@@ -181,9 +181,9 @@ def _storage(tensor: Tensor) -> int | None:
 
 
 class Operation(NamedTuple):
-    """An operator of torch that is called: its name, without that of its overload, and its arguments.
+    """A call of an operator of torch: its name, without that of its overload, and its arguments.
 
-    One of higher order has no name.
+    An operator of higher order has no name.
     """
 
     name: str
@@ -192,16 +192,16 @@ class Operation(NamedTuple):
 
     @classmethod
     def of(cls, func: Function, args: Args, kwargs: Mapping[str, Tensor] | None) -> Operation:
-        """Return a call of an operator, as a dispatch mode sees it."""
+        """Return the call of an operator as a dispatch mode receives it."""
         return cls(str(getattr(getattr(func, "overloadpacket", func), "__name__", "")), args, kwargs or {})
 
     def argument(self, place: int, name: str, otherwise: object = None) -> Tensor:
-        """An argument that may be given by its place or by its name."""
+        """Return an argument that may be given by position or by name."""
         return self.args[place] if place < len(self.args) else self.kwargs.get(name, otherwise)
 
 
 def seeing(see: Callable[[TorchDispatchMode, Operation, Function], Tensor]) -> TorchDispatchMode:
-    """A dispatch mode in which ``see`` runs every operator: it gets the mode, the call and the function."""
+    """Return a dispatch mode in which ``see`` runs every operator: it gets the mode, the call and the function."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Seeing(TorchDispatchMode):  # type: ignore[misc]
@@ -214,23 +214,23 @@ def seeing(see: Callable[[TorchDispatchMode, Operation, Function], Tensor]) -> T
 
 
 def number(x: Tensor | float) -> float | None:
-    """A number, or an array of one element, as a float; None for an array without data."""
+    """Return a number, or an array of one element, as a float; None for anything else, or an array without data."""
     if isinstance(x, (int, float)) and not isinstance(x, bool):
         return float(x)
-    held = hasattr(x, "numel") and not x.is_meta
-    return float(x) if held and x.numel() == 1 and x.dtype.is_floating_point else None
+    has_data = hasattr(x, "numel") and not x.is_meta
+    return float(x) if has_data and x.numel() == 1 and x.dtype.is_floating_point else None
 
 
 def forbids(x: Tensor | float) -> bool:
-    """Return whether what is filled in forbids a score."""
+    """Return whether a value that is filled in forbids a score."""
     value = number(x)
     return value is not None and value <= FORBIDS
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------
-# The effect of torch's operators on scores and weights: a rule for each that is known, by the operator's name.
+# The effect of torch's operators on scores and weights: a rule for each known operator, by its name.
 #
-# A rule takes the arguments of the operator and gives the node of its result, None where that is nothing known.
+# A rule takes the operator's arguments and returns the node of its result, None if that is unknown.
 
 Rule = Callable[[KnownNodes, Operation], Node | None]
 
@@ -247,7 +247,7 @@ def _scores(known: KnownNodes, x: Tensor) -> TracedScores | None:
 
 
 def _floats(op: Operation) -> bool:
-    """Return whether entries keep their values, unlike casts to integers and views of the bits as another type."""
+    """Return whether entries keep their values, unlike in casts to integers and views of the bits as another type."""
     wanted = op.kwargs.get("dtype")
     viewed = len(op.args) > 1 and hasattr(op.args[1], "is_floating_point")
     return not viewed and (wanted is None or bool(wanted.is_floating_point))
@@ -284,7 +284,7 @@ def _plus(known: KnownNodes, op: Operation, sign: float = 1.0) -> Node | None:
     if node is None:
         return None
     if not hasattr(y, "shape"):
-        return replace(node, moved=True)  # a number moves no weight
+        return replace(node, moved=True)  # a number changes no weight
     return node.adding(y, x.shape, factor) if _broadcasts(y, x) else None
 
 
@@ -325,7 +325,7 @@ def _chosen(known: KnownNodes, op: Operation) -> Node | None:
 
 
 def _of_rows(y: Tensor, x: Tensor) -> bool:
-    """Return whether ``y`` has one number for each row of ``x``."""
+    """Return whether ``y`` has one number per row of ``x``."""
     return tuple(y.shape) == (*x.shape[:-1], 1)
 
 
@@ -348,9 +348,9 @@ def _greatest(known: KnownNodes, op: Operation) -> Node | None:
 
 
 def _raised(known: KnownNodes, op: Operation) -> Node | None:
-    """At least a number that forbids: what is below it was forbidden already."""
+    """Handle a lower limit that forbids: scores below it are forbidden already."""
     least = op.argument(1, "min")
-    if "dim" in op.kwargs or (len(op.args) > 1 and type(least) is int):  # of ``max``: the greatest along an axis
+    if "dim" in op.kwargs or (len(op.args) > 1 and type(least) is int):  # ``max``: the greatest along an axis
         return _greatest(known, op)
     return _scores(known, op.args[0]) if op.argument(2, "max") is None and forbids(least) else None
 
@@ -370,7 +370,7 @@ RULES: dict[str, Rule] = {
     "amax": _greatest,
 }
 
-#: Attention in one operator: which arguments it has is known for the first kind alone.
+#: Attention in one operator; True where its arguments can be read.
 FUSED = {
     "_scaled_dot_product_flash_attention_for_cpu": True,
     "_scaled_dot_product_flash_attention": False,

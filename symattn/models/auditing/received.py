@@ -1,4 +1,4 @@
-"""A call of attention as it was made: what it received, kept before it ran, and what it returned."""
+"""A call of attention: the arguments that it received, copied before it ran, and what it returned."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from symattn.models.auditing.setting import (
     Module,
     Tensor,
     allowed_of,
+    chosen_rows,
     heads_apart,
     joined,
-    looked_at,
     mask_of,
     numbers,
     rows_of,
@@ -37,16 +37,16 @@ from symattn.programs.names import Function
 
 
 class UnreadCall(Refused):
-    """A call that is not understood; its words say why."""
+    """Raised for a call that cannot be read; the message says why."""
 
 
 @dataclass
 class Received:
-    """Arguments of one call, as tensors: q (b, h, n_q, d_k), k (b, g, n_k, d_k), v (b, g, n_k, d_v).
+    """The arguments of one call, as tensors: q (b, h, n_q, d_k), k (b, g, n_k, d_k), v (b, g, n_k, d_v).
 
-    ``masks`` are booleans (True may attend) or are added; ``places`` is the mask that goes by places, counted
-    from the first query and key (``alignment="top-left"``), as torch does, or from the last. ``eager`` says that scores
-    may be stored in the input's format. ``window`` is the argument of this name, whether or not the function reads it.
+    ``masks`` are booleans (True may attend) or are added; ``places`` specifies the mask by positions, counted from the
+    first query and key (``alignment="top-left"``), as torch does, or from the last. ``eager`` says that scores may be
+    stored in the input's format. ``window`` is the argument of this name, even if the function does not read it.
     """
 
     via: str
@@ -67,13 +67,13 @@ class Received:
 
     @property
     def learned(self) -> list[Tensor]:
-        """The arrays among the masks that a gradient may come for."""
+        """The masks that require a gradient."""
         return [m for m in self.masks if getattr(m, "requires_grad", False)]
 
 
 @dataclass
 class AttentionCall:
-    """One call that was read: what it received, of which sizes; which queries were looked at; what it gave."""
+    """A call that was read: what it received, its sizes, the indices of the judged queries, and their results."""
 
     received: Received
     n_q: int
@@ -84,15 +84,15 @@ class AttentionCall:
     got: Floats | None = None
 
     def allowed(self, rows: Sequence[int]) -> Mask:
-        """Which keys these queries may see, as the call says it, (b or 1, h or 1, r, n_k)."""
+        """Return which keys these queries may see by the call's masks, (b or 1, h or 1, r, n_k)."""
         masks = [allowed_of(rows_of(m, rows, self.n_k)) for m in self.received.masks if m is not None]
         places = visible(self.received.places, list(rows), self.n_q, self.n_k)[None, None]
         return np.asarray(joined(places, *masks))
 
     def returned(self, out: Tensor, heads_last: bool = False) -> None:
-        """Keep the rows that are looked at of what came back, (b, h, n_q, d_v), or (b, n_q, h, d_v).
+        """Keep the judged rows of the result, (b, h, n_q, d_v), or (b, n_q, h, d_v) with ``heads_last``.
 
-        Raises ``UnreadCall`` for what is no such array.
+        Raises ``UnreadCall`` for anything but such an array.
         """
         shape = (*self.given.q.shape[:2], self.n_q, self.given.v.shape[-1])
         if not hasattr(out, "shape"):
@@ -107,15 +107,15 @@ class AttentionCall:
 def read(
     received: Received, count: int | None, contract: str | None, specs: list[Attention], dropping: bool = False
 ) -> AttentionCall:
-    """Copy what is needed to judge a call. Raises ``UnreadCall`` for one that there is no exact result of.
+    """Copy what is needed to judge a call. Raises ``UnreadCall`` for a call without an exact result.
 
-    Where ``dropping`` is true, one with dropout is read, too: what it drops has to be found out then.
+    With ``dropping``, a call with dropout is read as well; what it drops has to be found separately.
     """
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
     dtype = _roughest(received, q, k, v)
     _check(received, q, k, v, dropping)
     n_q, n_k = int(q.shape[-2]), int(k.shape[-2])
-    rows = looked_at(n_q, n_k, count, [*specs, received.places], next(iter(received.masks), None))
+    rows = chosen_rows(n_q, n_k, count, [*specs, received.places], next(iter(received.masks), None))
     setting = setting_of(received, rows)
     chosen = contract or ("eager" if received.eager else "fused")
     arithmetic = arithmetic_of(dtype, "eager" if chosen == "eager" else "fused")
@@ -123,7 +123,7 @@ def read(
 
 
 def setting_of(received: Received, rows: Sequence[int]) -> CallSetting:
-    """Return what the call asks of its queries ``rows``, as numbers."""
+    """Return the call for its queries ``rows``, as numbers."""
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
     n_q, n_k = int(q.shape[-2]), int(k.shape[-2])
     pairs = [mask_of(m, rows, n_k) for m in received.masks if m is not None]
@@ -145,7 +145,7 @@ def setting_of(received: Received, rows: Sequence[int]) -> CallSetting:
 
 
 def cast(received: Received) -> Received:
-    """Cast as the call does: under ``torch.autocast`` products take queries, keys and values in its format."""
+    """Cast queries, keys and values to the format of ``torch.autocast`` if it is on, as products in the call do."""
     import torch
 
     device = received.q.device.type
@@ -171,7 +171,7 @@ def _check(received: Received, q: Tensor, k: Tensor, v: Tensor, dropping: bool) 
 
 
 def _roughest(received: Received, *arrays: object) -> str:
-    """The format that the call is held to: code that is spelled out may widen some of its arrays."""
+    """Return the format to judge the call by, the coarsest: attention in operators may widen some of its arrays."""
     formats = {dtype_name(t) for t in arrays}
     for dtype in formats:
         if dtype not in FORMATS:
@@ -182,24 +182,24 @@ def _roughest(received: Received, *arrays: object) -> str:
 
 
 # -- the two functions that most attention goes through ----------------------------------------------------------------
-# The arguments of the two functions that most attention goes through, by name.
+# The arguments of these two functions, by name.
 #
-# ``transformers``' attention functions (eager, sdpa, flex, flash) take a module, queries, keys, values and a mask, and
-# by keywords a scale, a cap, sinks, a window, a bias of positions. ``scaled_dot_product_attention`` is torch's.
+# Transformers' attention functions (eager, sdpa, flex, flash) take a module, queries, keys, values and a mask, and by
+# keyword a scale, a cap, sinks, a window and a positional bias. ``scaled_dot_product_attention`` is torch's.
 
-#: Arrays that attention functions take besides the first five.
+#: Array arguments of attention functions besides the first five.
 _ARRAYS = ("s_aux", "sinks", "position_bias", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k")
 _FIRST = ("module", "query", "key", "value", "attention_mask")
 _TORCH = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
 def of_transformers(function: Function, name: str | None, args: Args, kwargs: Kwargs) -> Received:
-    """Read the call of an attention function of transformers. Raises ``UnreadCall`` where its meaning is not known."""
+    """Read the call of an attention function of Transformers. Raises ``UnreadCall`` if its meaning is unknown."""
     return of_arguments(_kind(function, name), _bound(function, args, kwargs))
 
 
 def of_arguments(kind: str, inputs: Mapping[str, Tensor]) -> Received:
-    """Return what an attention function of this kind receives by these names. Raises ``UnreadCall`` if unknown."""
+    """Return what an attention function of this kind receives. Raises ``UnreadCall`` if its meaning is unknown."""
     module, q, k = inputs.get("module"), inputs["query"], inputs["key"]
     if inputs.get("cache") is not None:
         raise UnreadCall("a paged cache holds the keys")
@@ -243,9 +243,9 @@ def of_torch(args: Args, kwargs: Kwargs) -> Received:
 
 
 def _bound(function: Function, args: Args, kwargs: Kwargs) -> dict[str, Tensor]:
-    """The arguments by name.
+    """Return the arguments by name.
 
-    Raises ``UnreadCall`` where the function names an array among them of which it is not known what it does.
+    Raises ``UnreadCall`` if the function has a parameter for an array whose effect is unknown, and it is given.
     """
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
@@ -262,8 +262,8 @@ def _bound(function: Function, args: Args, kwargs: Kwargs) -> dict[str, Tensor]:
 
 
 def _sinks(inputs: Mapping[str, Tensor], heads: int) -> Tensor:
-    """A number for each head, by either of its names. Raises ``UnreadCall`` for sinks of another shape."""
-    result = [held for name in ("s_aux", "sinks") if (held := inputs.get(name)) is not None]
+    """Return one sink per head, by either of its names. Raises ``UnreadCall`` for sinks of another shape."""
+    result = [sinks for name in ("s_aux", "sinks") if (sinks := inputs.get(name)) is not None]
     if result and result[0].numel() != heads:
         raise UnreadCall(
             f"its sinks have the shape {tuple(result[0].shape)}, and are not one number for each of {heads} heads"
@@ -280,19 +280,19 @@ def _kind(function: Function, name: str | None) -> str:
 
 
 def _places(kind: str, inputs: Mapping[str, Tensor], module: Module, bare: bool, n_q: int) -> Attention:
-    """The mask that a function makes itself where it is given none, as its code says."""
+    """Return the mask that a function itself applies if it is given none, as its code says."""
     result = inputs.get("is_causal")
     causal = bool(getattr(module, "is_causal", True) if result is None else result) and n_q > 1
     if kind == "sdpa":
         return Attention(causal=causal and bare, alignment="top-left")
     if kind == "flash":
-        window = inputs.get("sliding_window")  # as far on either side as before a query of a causal mask
+        window = inputs.get("sliding_window")  # not causal: as far on either side as before a query under a causal mask
         return Attention(causal=causal, window=window if causal or window is None else (window - 1, window - 1))
     return Attention()
 
 
 def _check_packing(inputs: Mapping[str, Tensor]) -> None:
-    """Flash functions take documents that are packed one after another. Raises ``UnreadCall`` for such."""
+    """Raise ``UnreadCall`` for packed documents, which flash functions accept."""
     if any(inputs.get(name) is not None for name in ("cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_k")):
         raise UnreadCall("its sequences are packed: cu_seq_lens is not read")
     places = inputs.get("position_ids")
@@ -303,9 +303,9 @@ def _check_packing(inputs: Mapping[str, Tensor]) -> None:
 
 
 def _padding(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """Return the mask of a flash function: (b, n_k), nonzero for tokens, also for the queries, which are the last.
+    """Return the mask of a flash function, applied to keys and also to queries, which are the last tokens.
 
-    A single query is no padding. Raises ``UnreadCall`` for a mask of another form.
+    Given is (b, n_k), nonzero for tokens. A single query is not padding. Raises ``UnreadCall`` for another form.
     """
     if mask is None:
         return None
@@ -318,7 +318,7 @@ def _padding(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
 
 
 def _dense(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """A mask as a tensor. Raises ``UnreadCall`` for an unknown form."""
+    """Return a mask as a tensor. Raises ``UnreadCall`` for an unknown form."""
     if mask is None or hasattr(mask, "dtype"):
         return mask
     if hasattr(mask, "mask_mod"):
@@ -330,21 +330,21 @@ def _dense(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
 
 
 # -- the fast path -----------------------------------------------------------------------------------------------------
-# torch's fast path, in which a layer of attention is one operator: what it attends to, and with which result.
+# torch's fast path, in which a layer of attention is one operator: the attention in it, and its result.
 #
-# Such an operator returns what comes after the projection of the output, and in a layer of an encoder after norms and
-# the feed-forward layer, too. So its attention is run once more by itself, by torch's operator for attention, with the
-# identity in the place of that projection: a product with it changes no number. Queries, keys and values come from the
-# operators that it makes them with. Queries are scaled in them, except where an accelerator hands sequences without a
-# mask to a fused kernel, which scales the scores. The projection of the output is not judged, nor is anything after
-# it. Source: PyTorch, aten/src/ATen/native/transformers/attention.cpp and cuda/attention.cu.
+# Such an operator returns a result after the output projection, and for a layer of an encoder after norms and the
+# feed-forward layer as well. So its attention is run again by itself, by torch's operator for attention, with the
+# identity in place of that projection: a product with it changes no number. Queries, keys and values come from the
+# operators that the fast path uses. These scale queries, unless an accelerator passes sequences without a mask to a
+# fused kernel, which scales the scores. Neither the output projection nor anything after it is judged. Source:
+# PyTorch, aten/src/ATen/native/transformers/attention.cpp and cuda/attention.cu.
 
 LAYERS = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
-_SRC, _ITEM, _WHOLE = 0, 1, 2  # which axes a mask has: of queries and keys, of items and keys, or of all with heads
+_SRC, _ITEM, _WHOLE = 0, 1, 2  # the axes of a mask: queries and keys, items and keys, or all with heads
 
 
 def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Received, Tensor]:
-    """Read the attention in a layer, and its output (b, h, n, d). Raises ``UnreadCall`` where it is not known."""
+    """Read the attention in a layer, and its output (b, h, n, d). Raises ``UnreadCall`` if it is unknown."""
     import torch
 
     names = [a.name for a in getattr(torch.ops.aten, name).default._schema.arguments]
@@ -367,7 +367,7 @@ def inside(name: str, args: Args, kwargs: Kwargs, module: Module) -> tuple[Recei
 
 
 def _tokens(inputs: Kwargs) -> Tensor:
-    """Return the input of the projections, (b, n, d_model), or sequences of several lengths."""
+    """Return the input of the projections, (b, n, d_model), or sequences of different lengths."""
     import torch
 
     if "src" not in inputs:
@@ -382,20 +382,20 @@ def _tokens(inputs: Kwargs) -> Tensor:
 
 
 def _again(x: Tensor, inputs: Kwargs, h: int) -> Tensor:
-    """The attention alone, heads side by side, (b, n, d_model)."""
+    """Run the attention alone and return its result, heads side by side, (b, n, d_model)."""
     import torch
 
     proj = inputs["proj_weight"]
     one, none = torch.eye(len(proj), dtype=proj.dtype, device=proj.device), torch.zeros_like(inputs["proj_bias"])
     packed = inputs["qkv_weight"], inputs["qkv_bias"]
-    # Whether weights are asked for, as by default, may decide which kernel runs; a layer of an encoder asks for none.
+    # Whether weights are requested, as by default, may decide which kernel runs; a layer of an encoder requests none.
     rest = inputs.get("mask"), bool(inputs.get("need_weights", "src" not in inputs)), True, inputs.get("mask_type")
     out = torch._native_multi_head_attention(x, x, x, int(inputs["embed_dim"]), h, *packed, one, none, *rest)[0]
     return _padded(out)[0]
 
 
 def _padded(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Sequences of several lengths in one array, and what meets in it, (b, 1, n, n); None: everything."""
+    """Return sequences of different lengths in one array, and which tokens meet, (b, 1, n, n); None: all."""
     import torch
 
     if not x.is_nested:
@@ -412,7 +412,7 @@ def _scaled(x: Tensor, mask: Tensor) -> bool:
 
 
 def _unscaled(x: Tensor, packed: Tensor, bias: Tensor, h: int) -> Sequence[Tensor]:
-    """q, k, v (b, h, n, d) as a fused kernel gets them."""
+    """Return q, k, v (b, h, n, d) as a fused kernel receives them."""
     import torch
 
     parts = torch.nn.functional.linear(x, packed, bias).chunk(3, -1)
@@ -420,7 +420,7 @@ def _unscaled(x: Tensor, packed: Tensor, bias: Tensor, h: int) -> Sequence[Tenso
 
 
 def _mask(mask: Tensor, kind: int | None, sizes: tuple[int, int]) -> Tensor:
-    """A mask as ``Received`` has it: True may attend, or it is added. Raises ``UnreadCall`` for another form."""
+    """Return a mask in the form of ``Received``: True may attend, or it is added. Raises ``UnreadCall`` for others."""
     if mask is None:
         return None
     forms = {_SRC: (sizes[1], sizes[1]), _ITEM: sizes}

@@ -1,4 +1,4 @@
-"""A call of attention as the one definition says it: a specification and inputs, for some queries."""
+"""A call of attention in terms of the one definition: a specification and inputs, for some queries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:  # torch is imported where it is used
     Tensor = Module = object
 
-#: The arguments of a call, by place and by name.
+#: The arguments of a call, by position and by name.
 Args = Sequence[Tensor]
 Kwargs = dict[str, Tensor]
 Floats = NDArray[np.float64]
@@ -33,9 +33,9 @@ Mask = NDArray[np.bool_]
 class CallSetting:
     """Queries q (b, h, r, d_k), keys k (b, g, n, d_k), values v (b, g, n, d_v), and how they meet.
 
-    ``allowed`` (b or 1, h or 1, r, n) says which keys a query may see (None: all), ``bias`` of a shape like it is added
-    to the scores, the sum of so many ``biases``, ``sink`` (h,) are logits that take weight and give nothing. The scale
-    is a number.
+    ``allowed`` (b or 1, h or 1, r, n) says which keys a query may see (None: all). ``bias``, of a similar shape, is
+    added to the scores; it is the sum of so many ``biases``. ``sink`` (h,) holds logits that take weight without a
+    value. The scale is a number.
     """
 
     q: Floats
@@ -50,16 +50,16 @@ class CallSetting:
 
     @property
     def heads(self) -> int:
-        """h, of queries."""
+        """h, the number of heads of queries."""
         return int(self.q.shape[1])
 
     @property
     def key_heads(self) -> int:
-        """g, of keys and values."""
+        """g, the number of heads of keys and values."""
         return int(self.k.shape[1])
 
     def spec(self) -> Attention:
-        """The specification of these inputs."""
+        """Return the specification for these inputs."""
         return Attention(
             heads=self.heads,
             kv_heads=self.key_heads if self.key_heads != self.heads else None,
@@ -71,7 +71,7 @@ class CallSetting:
         )
 
     def inputs(self) -> dict[str, np.ndarray]:
-        """The inputs of ``spec``, by name."""
+        """Return the inputs of ``spec`` by name."""
         arrays: dict[str, np.ndarray] = {"q": self.q, "k": self.k, "v": self.v}
         if self.allowed is not None:
             arrays["mask"] = self.whole(self.allowed)
@@ -82,23 +82,23 @@ class CallSetting:
         return arrays
 
     def whole(self, array: np.ndarray) -> np.ndarray:
-        """An array for each score, (b, h, r, n)."""
+        """Return an array broadcast to the shape of the scores, (b, h, r, n)."""
         return np.ascontiguousarray(np.broadcast_to(array, (*self.q.shape[:3], self.k.shape[2])))
 
     def empty(self) -> Mask:
-        """Which queries may see no key at all, and have no sink, so that nothing says what they give, (b, h, r)."""
+        """Return which queries see no key and no sink, so that their result is not defined, (b, h, r)."""
         if self.allowed is None or self.sink is not None:
             return np.zeros(self.q.shape[:3], dtype=bool)
         return ~np.broadcast_to(self.allowed.any(axis=-1), self.q.shape[:3])
 
     def alike(self, other: CallSetting) -> bool:
-        """Return whether both say the same of the same queries; rows without any key here are of no account."""
+        """Return whether both mean the same for the same queries, apart from rows without any key here."""
         apart = {"scale": 1e-6, "softcap": 1e-6, "sink": 0.0, "bias": 0.0, "k": 0.0, "v": 0.0}
         same = all(equal(getattr(self, name), getattr(other, name), most) for name, most in apart.items())
         return same and not self.differing(other).any()
 
     def differing(self, other: CallSetting) -> Mask:
-        """Scores that one of both masks forbids and the other does not, (b, h, r, n), in rows that have a key here."""
+        """Return the scores that only one of both masks forbids, (b, h, r, n), in rows that have a key here."""
         mine, theirs = (self.whole(np.ones((), bool) if s.allowed is None else s.allowed) for s in (self, other))
         return np.asarray((mine != theirs) & ~self.empty()[..., None])
 
@@ -108,39 +108,39 @@ class CallSetting:
 
 
 def equal(a: Floats | float | None, b: Floats | float | None, apart: float) -> bool:
-    """Return whether two arguments are both None, or numbers of one shape that differ by no more than this part."""
+    """Return whether both are None, or numbers of one shape that differ by at most the relative error ``apart``."""
     if a is None or b is None or a is b:
         return a is b
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if a.shape != b.shape:
         return False
-    with np.errstate(invalid="ignore"):  # equal infinities, whose difference is none
+    with np.errstate(invalid="ignore"):  # equal infinities, whose difference is NaN
         near = np.abs(a - b) <= apart * np.maximum(np.abs(a), np.abs(b))
     return bool((near | (a == b)).all())
 
 
-# -- from tensors to numbers: queries, keys, values, and masks in the forms in which code has them ---------------------
-#: What is added to a score and is no more than this forbids it: e^(−10⁴) is 0 in every format.
+# -- from tensors to numbers: queries, keys, values, and masks in the forms that code uses -----------------------------
+#: A number added to a score forbids it if it is at most this: e^(−10⁴) is 0 in every format.
 FORBIDS = -1e4
 
 
 def numbers(tensor: Tensor) -> Floats:
-    """A copy as float64, of the same values."""
+    """Return a copy in float64."""
     values: Floats = tensor.detach().to("cpu", copy=True).double().numpy()
     return values
 
 
 def heads_apart(tensor: Tensor) -> Tensor:
-    """With axes (b, h, n, d): axes that are missing in front have length 1, more than four are joined."""
+    """Return an array with axes (b, h, n, d): missing leading axes have length 1, surplus ones are joined."""
     if tensor.ndim > 4:
         return tensor.reshape(-1, *tensor.shape[-3:])
     return tensor[(None,) * (4 - tensor.ndim)]
 
 
 def rows_of(tensor: Tensor, rows: Sequence[int], keys: int) -> Tensor:
-    """The rows of a mask or bias for these queries, and its first ``keys`` columns, (b or 1, h or 1, r, n).
+    """Return these queries' rows of a mask or bias, and its first ``keys`` columns, (b or 1, h or 1, r, n).
 
-    It is an array, or a function that gives its rows.
+    It is an array, or a function that returns its rows.
     """
     if callable(tensor):
         return tensor(rows)
@@ -151,9 +151,9 @@ def rows_of(tensor: Tensor, rows: Sequence[int], keys: int) -> Tensor:
 
 
 def mask_of(tensor: Tensor, rows: Sequence[int], keys: int) -> tuple[Mask | None, Floats | None]:
-    """A mask as what is allowed, and the finite rest of one that is added, either None where it says nothing.
+    """Return which scores a mask allows, and the finite part of one that is added; None for one without effect.
 
-    ``True`` may attend. Of numbers, those that are at most −10⁴ forbid (``finfo.min`` among them); others are a bias.
+    ``True`` may attend. Numbers that are at most −10⁴ forbid, such as ``finfo.min``; others are a bias.
     """
     array = rows_of(tensor, rows, keys)
     allowed = allowed_of(array)
@@ -162,7 +162,7 @@ def mask_of(tensor: Tensor, rows: Sequence[int], keys: int) -> tuple[Mask | None
 
 
 def allowed_of(array: Tensor) -> Mask:
-    """Return the scores that a mask allows."""
+    """Return which scores a mask allows."""
     allowed: Mask = (array if dtype_name(array) == "bool" else ~(array <= FORBIDS)).detach().cpu().numpy().copy()
     return allowed
 
@@ -176,23 +176,23 @@ def joined(*masks: Mask | None) -> Mask | None:
 
 
 def summed(*biases: Floats | None) -> Floats | None:
-    """The sum of those that there are."""
+    """Return the sum of the biases that are not None; None if all are."""
     given = [b for b in biases if b is not None]
     return sum(given[1:], given[0]) if given else None
 
 
-# -- masks by places, which queries are looked at, and the mask that configuration, padding and cache call for ---------
-_MOST = 1 << 24  # places of a whole mask up to which mistakes in it are tried
+# -- masks by positions, the choice of judged queries, and the mask that configuration, padding and cache require ------
+_MOST = 1 << 24  # entries of a whole mask up to which mistakes in it are tried
 
 
 @dataclass(frozen=True, eq=False)
 class Masking:
-    """Queries ``rows`` of ``n_q``, the last of ``total`` tokens, meet ``n_k`` keys.
+    """The mask by which queries ``rows`` of ``n_q``, the last of ``total`` tokens, meet ``n_k`` keys.
 
-    The keys are the last ``n_k`` tokens where there are fewer than ``total`` (a window's cache keeps no others), else
-    the first ones, and places after them that a static cache has in store. ``keep`` (b, total) is False for padding,
-    ``documents`` (b, total) labels packed documents. ``spec`` says what goes by places; ``crossed`` that queries are
-    other tokens than keys. ``left_out`` (b, h, r) are queries that are of no account.
+    The keys are the last ``n_k`` tokens if there are fewer than ``total`` (the cache of a window keeps no others), else
+    the first ones, followed by unused entries of a static cache. ``keep`` (b, total) is False for padding,
+    ``documents`` (b, total) labels packed documents. ``spec`` specifies the mask by positions; ``crossed`` says that
+    queries are other tokens than keys. ``left_out`` (b, h, r) marks queries that are not judged.
     """
 
     spec: Attention
@@ -206,17 +206,17 @@ class Masking:
     left_out: Mask | None = None
 
     def allowed(self) -> Mask:
-        """(b or 1, 1, r, n_k)."""
+        """Return which keys each query may see, (b or 1, 1, r, n_k)."""
         return self._with(self._places(), self.keep)
 
     def of_padding(self) -> Mask:
-        """Which of the queries are padding, (b or 1, r): what they give is of no account."""
+        """Return which queries are padding, (b or 1, r): their results do not matter."""
         if self.keep is None or self.crossed:
             return np.zeros((1, len(self.rows)), dtype=bool)
         return ~self._own(self.keep)
 
     def words(self) -> Iterator[str]:
-        """The mask in a few words."""
+        """Describe the mask briefly."""
         window = self.spec.window
         if window is not None:
             yield f"W={window}" if isinstance(window, int) else f"W={window[0]}:{window[1]}"
@@ -228,7 +228,7 @@ class Masking:
             yield "packed"
 
     def mistakes(self) -> Iterator[tuple[str, Mask]]:
-        """Known mistakes in such a mask, in words."""
+        """Yield known mistakes in such a mask, in words, and the masks that they lead to."""
         right = self.allowed()
         yield "the mask is ignored", self._counting(np.ones_like(right))
         yield "the mask is inverted", self._counting(~right)
@@ -236,7 +236,7 @@ class Masking:
         if self.n_q * self.total <= _MOST:
             for words, wrong in wrong_places(spec):
                 seen = wrong.open(self.n_q, self.total, spec.alignment == "top-left")[self.rows]
-                if seen.any():  # else any other mask that hides all keys gives the same
+                if seen.any():  # else it equals any other mask that hides all keys
                     yield words, self._with(seen, self.keep)
         places = self._places()
         if places is not None and self.n_q < self.total:
@@ -253,7 +253,7 @@ class Masking:
             yield "the documents are ignored", replace(self, documents=None).allowed()
 
     def _places(self) -> Mask | None:
-        """Return the mask by places. Blocks begin at the first token that is no padding."""
+        """Return the mask by positions. Blocks start at the first token that is not padding."""
         if not replace(self.spec, padding=False).masks_anything:
             return None
         if self.spec.block is None or self.keep is None:
@@ -263,7 +263,7 @@ class Masking:
         return np.asarray(same & visible(replace(self.spec, block=None), self.rows, self.n_q, self.total))
 
     def _own(self, of_tokens: np.ndarray) -> np.ndarray:
-        """The columns (b, r) of the queries among those of all tokens."""
+        """Return the columns (b, r) of the queries from those of all tokens."""
         return of_tokens[:, [self.total - self.n_q + i for i in self.rows]]
 
     def _with(self, places: Mask | None, keep: Mask | None) -> Mask:
@@ -283,24 +283,23 @@ class Masking:
 
 
 def by_places(spec: Attention) -> Attention:
-    """Return a specification of nothing but the mask that goes by places."""
+    """Return a specification of nothing but the mask by positions."""
     return Attention(
         causal=spec.causal, window=spec.window, block=spec.block, prefix=spec.prefix, alignment=spec.alignment
     )
 
 
 def visible(spec: Attention, rows: list[int], n_q: int, n_k: int) -> Mask:
-    """Which keys the queries ``rows`` of n_q may see by the places in a specification, (r, n_k)."""
+    """Return which keys the queries ``rows`` of n_q may see by a specification's mask by positions, (r, n_k)."""
     q, k = np.zeros((n_q, 1)), np.zeros((n_k, 1))
     head = next(heads(by_places(spec), {"q": q, "k": k, "v": k}))
     return np.asarray(allowed(head, np.asarray(rows), slice(0, n_k)))
 
 
-def looked_at(n_q: int, n_k: int, count: int | None, specs: list[Attention], mask: Tensor | None = None) -> list[int]:
-    """The queries to look at: ``count`` of them, or all for None.
+def chosen_rows(n_q: int, n_k: int, count: int | None, specs: list[Attention], mask: Tensor | None = None) -> list[int]:
+    """The indices of the queries to judge: about ``count`` of them, or all for None.
 
-    Those at the edges of windows, by the specifications or where the first key of a given mask changes, and of tiles
-    are among them.
+    They include those at the edges of tiles and of windows, by the specifications or by the first key of a given mask.
     """
     if count is None or count >= n_q:
         return list(range(n_q))
@@ -312,7 +311,7 @@ def looked_at(n_q: int, n_k: int, count: int | None, specs: list[Attention], mas
 
 
 def _edges(mask: Tensor, n_q: int) -> Iterator[int]:
-    """Rows of a mask (…, n_q, n_k) beside those where the first key is hidden or shown, in the first item."""
+    """Yield the rows of a mask (…, n_q, n_k) where the first key becomes visible or hidden, in the first item."""
     if mask is None or not hasattr(mask, "ndim") or mask.ndim < 2 or mask.shape[-2] != n_q:
         return
     first = mask[(0,) * (mask.ndim - 2)][:, 0]

@@ -1,8 +1,8 @@
-"""Attention that is spelled out: every operator of a thread is seen, and scores are followed to the values they meet.
+"""Attention in operators: every operator of a thread is seen, and scores are followed to the values they meet.
 
-What is not understood on the way is told as unread: a softmax whose weights meet values without queries and keys being
-known, one of such scores that meets no values, and attention in one operator of another kind. Other softmaxes are
-counted. exp(S) / Σ exp(S) is a softmax, too.
+What cannot be followed is reported as unread: a softmax whose weights meet values while queries and keys are unknown,
+a softmax of known scores that meets no values, and attention in one operator that is not supported. Other softmaxes
+are counted. exp(S) / Σ exp(S) is also a softmax.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 def mode(audit: Audit) -> TorchDispatchMode:
-    """The dispatch mode that follows one thread."""
+    """Return the dispatch mode that follows one thread."""
     import torch
 
     tracer = Tracer(audit)
 
     def follow(mode: TorchDispatchMode, op: provenance.Operation, func: OpOverload) -> Tensor:
-        if doing.reading or (in_backward() and not torch.is_grad_enabled()):  # weights that are computed again
+        if doing.reading or (in_backward() and not torch.is_grad_enabled()):  # weights computed again
             return func(*op.args, **op.kwargs)
-        if _composed(func):  # in inference mode, and there alone, such operators come here as one
+        if _composed(func):  # only in inference mode do such operators come here undivided
             with mode:
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *op.args, **op.kwargs)
         return tracer.called(op, func)
@@ -48,7 +48,7 @@ def mode(audit: Audit) -> TorchDispatchMode:
 
 
 class Tracer:
-    """The scores and weights that are alive in one thread, and what becomes of them."""
+    """The scores and weights that are alive in one thread, followed from operator to operator."""
 
     def __init__(self, audit: Audit) -> None:
         self.audit, self.known = audit, provenance.KnownNodes()
@@ -56,7 +56,7 @@ class Tracer:
         self._pending: list[tuple[Callable[[GradientNode], None], Tensor]] = []
 
     def called(self, op: provenance.Operation, func: OpOverload) -> Tensor:
-        """Run an operator, and say what its result is. The operator alone may raise, and raises what it does unseen."""
+        """Run an operator and record the node of its result. Raises only what the operator itself raises."""
         self.tie()
         node = self._node(op)
         out = func(*op.args, **op.kwargs)
@@ -64,31 +64,31 @@ class Tracer:
             self.known.changed(changed)
             node = None if node is not None and provenance.made_of(node, changed) else node
         try:
-            self._said(op, node, out)
+            self._record(op, node, out)
         except Exception as error:
             self.audit.unread("operators", _module(), defect(error, f"follow {op.name}"))
         return out
 
     def tie(self) -> None:
-        """Tell the nodes of results: each has one from the next operator on."""
+        """Pass on the autograd nodes of results, which exist from the next operator on."""
         pending, self._pending = self._pending, []
         for tie, out in pending:
             tie(out.grad_fn)
 
-    def _tell(self, received: Received, shaped: Tensor, out: Tensor) -> None:
-        """Attention was read, whose output is ``shaped`` of the result of an operator."""
-        tie = self.audit.spelled(received, shaped)
+    def _report(self, received: Received, shaped: Tensor, out: Tensor) -> None:
+        """Report attention that was read; ``shaped`` is its output, a view of the operator's result ``out``."""
+        tie = self.audit.attended(received, shaped)
         if tie is not None:
             self._pending.append((tie, out))
 
     def _node(self, op: provenance.Operation) -> provenance.Node | None:
-        """Apply the rule of an operator; None where there is none, or where it fails on this kind of array."""
+        """Apply the rule of an operator; None if there is none, or if it fails on this kind of array."""
         try:
             return provenance.RULES[op.name](self.known, op) if op.name in provenance.RULES else None
         except Exception:
             return None
 
-    def _said(self, op: provenance.Operation, node: provenance.Node | None, out: Tensor) -> None:
+    def _record(self, op: provenance.Operation, node: provenance.Node | None, out: Tensor) -> None:
         if op.name in ("_to_copy", "clone") and self.audit.holds(op.args[0]):
             self.audit.copied(out)
         elif op.name in LAYERS:
@@ -119,7 +119,7 @@ class Tracer:
         )
 
     def _made(self, module: Module | None, read: bool) -> provenance.TracedSoftmax:
-        """A softmax that is to meet values, unless a checkpoint runs it again, which stops early."""
+        """Return the record of a softmax that should meet values, unless a checkpoint runs it again and stops early."""
         traced_softmax = provenance.TracedSoftmax(module, read, heads_of(_layer()) is not None)
         if not in_backward():
             self.softmaxes.append(traced_softmax)
@@ -141,7 +141,7 @@ class Tracer:
             self.known.put(out, _scores(op))
 
     def _met(self, weights: provenance.TracedWeights, values: Tensor | None, out: Tensor | None) -> None:
-        """Weights meet values."""
+        """Handle weights that meet values."""
         module = _module()
         for softmax in filter(None, (weights.softmax, weights.summed)):
             softmax.met = True
@@ -156,10 +156,10 @@ class Tracer:
         q, k, v, shaped = (t.reshape(-1, h, *t.shape[1:]) for t in (q, k, v, shaped))
         masks = [partial(_by_heads, added, h) for added in scores.added]
         received = Received("operators", q, k, v, masks, scores.scale, scores.cap, eager=True, module=module)
-        self._tell(received, shaped, out)
+        self._report(received, shaped, out)
 
     def _layer(self, op: provenance.Operation) -> None:
-        """A layer in one operator."""
+        """Handle a layer in one operator."""
         module = _module()
         if not self.audit.wants(module):
             return
@@ -169,7 +169,7 @@ class Tracer:
         except UnreadCall as reason:
             self.audit.unread("torch fast path", module, str(reason))
         else:
-            self.audit.spelled(received, out)
+            self.audit.attended(received, out)
 
     def _fused(self, op: provenance.Operation, out: Sequence[Tensor]) -> None:
         module = _module()
@@ -180,7 +180,7 @@ class Tracer:
             return
         own = {"dropout_p": op.argument(3, "dropout_p", 0.0), "is_causal": op.argument(4, "is_causal")}
         received = of_torch(op.args[:3], {**op.kwargs, **own, "enable_gqa": True})
-        self._tell(replace(received, via="fused operator", module=module), out[0], out[0])
+        self._report(replace(received, via="fused operator", module=module), out[0], out[0])
 
 
 def _module() -> Module | None:
@@ -188,7 +188,7 @@ def _module() -> Module | None:
 
 
 def _layer() -> Module | None:
-    """The module that a softmax belongs to: torch's own module of a softmax belongs to the one around it."""
+    """The module that a softmax belongs to: for torch's module of a softmax, the module around it."""
     import torch
 
     inner = [m for m in doing.modules[-2:] if not isinstance(m, torch.nn.Softmax)]
@@ -196,7 +196,7 @@ def _layer() -> Module | None:
 
 
 def _composed(func: OpOverload) -> bool:
-    """Return whether an operator, such as matmul, is one of others by torch's own kernel."""
+    """Return whether an operator, such as matmul, is composed of others by torch's own kernel."""
     import torch
 
     known = hasattr(func, "_op_dk")
@@ -204,7 +204,7 @@ def _composed(func: OpOverload) -> bool:
 
 
 def _changed(func: Function, op: provenance.Operation) -> list[Tensor]:
-    """The arrays that an operator writes into, by its schema."""
+    """Return the arrays that an operator writes into, by its schema."""
     schema = getattr(func, "_schema", None)
     if schema is None or not schema.is_mutable:
         return []
@@ -213,7 +213,7 @@ def _changed(func: Function, op: provenance.Operation) -> list[Tensor]:
         for i, a in enumerate(schema.arguments)
         if a.alias_info is not None and a.alias_info.is_write
     ]
-    return [t for some in given for t in (some if isinstance(some, (list, tuple)) else [some])]
+    return [t for arg in given for t in (arg if isinstance(arg, (list, tuple)) else [arg])]
 
 
 def _by_heads(added: provenance.Added, h: int, rows: Sequence[int]) -> Tensor:

@@ -1,1 +1,1 @@
-"""Whole layers of running models: each part around attention held to what the configuration promises of it."""
+"""Whole layers of running models: each part around attention is checked against the promise of the configuration."""

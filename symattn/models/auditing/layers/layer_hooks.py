@@ -1,4 +1,4 @@
-"""Layers of decoders while they run: hooks on the modules that the family's row names, and a verdict when one ends."""
+"""Layers of decoders while they run: hooks on modules named in the family's row, and a finding when a layer ends."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from symattn.programs.names import Function
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
-_SEARCHED = 4  # wrong passes whose causes are looked for: those of further layers mostly have the same
+_SEARCHED = 4  # wrong passes whose causes are searched for: those of further layers mostly have the same
 
 
 class Layers:
-    """The layers of what is audited; ``told`` is called with what is found of each pass."""
+    """The layers of the audited modules; ``report`` is called with the finding of each pass."""
 
-    def __init__(self, told: Callable[[LayerFinding], None]) -> None:
-        self._told = told
+    def __init__(self, report: Callable[[LayerFinding], None]) -> None:
+        self._report = report
         self._handles: list[RemovableHandle] = []
         self._known: WeakSet[Module] = WeakSet()
         self._running = threading.local()
         self._searched = 0
 
     def know(self, root: Module) -> None:
-        """See the layers within a module from now on."""
+        """Hook the layers within a module."""
         for name, layer, config in _layers(root):
             if layer in self._known:
                 continue
@@ -46,19 +46,19 @@ class Layers:
                 modules = {part: layer.get_submodule(path) for part, path in result.layout.paths.items()}
             except (SymattnError, AttributeError) as error:
                 reason = str(error) if isinstance(error, SymattnError) else f"it has other modules: {error}"
-                unsaid = LayerFinding(name, reason=reason)
-                self._hook(layer, None, lambda *_, unsaid=unsaid: self._told(unsaid))
+                unknown = LayerFinding(name, reason=reason)
+                self._hook(layer, None, lambda *_, unknown=unknown: self._report(unknown))
                 continue
             self._see(name, layer, result, modules)
 
     def close(self) -> None:
-        """See them no more."""
+        """Remove all hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
 
     def attended(self, received: Received, out: Tensor, heads_last: bool) -> None:
-        """A call of attention, which belongs to the layer that is running."""
+        """Record a call of attention for the layer that is running."""
         seen = self._now()
         if seen is None:
             return
@@ -84,7 +84,7 @@ class Layers:
             self._handles.append(module.register_forward_hook(run, with_kwargs=True, always_call=True))
 
     def _quietly(self, act: Callable[..., None], *arguments: object) -> None:
-        """Whatever symattn does not understand, the model runs as without it."""
+        """Run a hook such that the model runs as usual even if symattn fails."""
         import torch
 
         try:
@@ -96,7 +96,7 @@ class Layers:
                 seen.reason = defect(error)
 
     def _stack(self) -> list[tuple[Module, Pass | None]]:
-        """The layers of this thread that are running."""
+        """The running layers of this thread."""
         if not hasattr(self._running, "passes"):
             self._running.passes = []
         result: list[tuple[Module, Pass | None]] = self._running.passes
@@ -142,16 +142,16 @@ class Layers:
             seen.gave[part] = rows
 
     def _tables(self, module: Module, args: Args, kwargs: Kwargs) -> None:
-        """The cosines and sines that attention is given, or that GPT-J looks up."""
+        """Record the cosines and sines that attention is given, or that GPT-J looks up."""
         seen = self._now()
         if seen is None:
             return
         given = kwargs.get("position_embeddings")
         if given is None:
             given = next((a for a in args if isinstance(a, tuple) and len(a) == 2), None)
-        held, places = getattr(module, "embed_positions", None), kwargs.get("position_ids")
-        if given is None and held is not None and hasattr(held, "ndim") and places is not None:
-            sin, cos = held[places].to(_first(args, kwargs).dtype).chunk(2, dim=-1)
+        stored, places = getattr(module, "embed_positions", None), kwargs.get("position_ids")
+        if given is None and stored is not None and hasattr(stored, "ndim") and places is not None:
+            sin, cos = stored[places].to(_first(args, kwargs).dtype).chunk(2, dim=-1)
             given = cos, sin
         seen.tables = None if given is None else seen.of_tables(given)
 
@@ -169,13 +169,13 @@ class Layers:
         if out is None:  # it raised
             return
         if seen is None:
-            self._told(LayerFinding(name, reason="its input is not an array of tokens (b, n, d_model)"))
+            self._report(LayerFinding(name, reason="its input is not an array of tokens (b, n, d_model)"))
             return
         rows = seen.rows(out)
         if rows is not None:
             seen.gave["output"] = rows
         if seen.reason:
-            self._told(LayerFinding(name, reason=seen.reason))
+            self._report(LayerFinding(name, reason=seen.reason))
             return
         try:
             judging = Judge(seen, promise, modules, self._searched < _SEARCHED)
@@ -183,7 +183,7 @@ class Layers:
         except Exception as error:
             finding = LayerFinding(name, reason=defect(error, "judge it"))
         self._searched += finding.state == "wrong"
-        self._told(finding)
+        self._report(finding)
 
     def _left(self, layer: Module) -> Pass | None:
         stack = self._stack()
@@ -195,7 +195,7 @@ class Layers:
 
 
 def _layers(root: Module) -> Iterator[tuple[str, Module, object]]:
-    """Modules of a list that hold an attention: the name, the module, its configuration or that around it."""
+    """Yield modules of lists that contain an attention: the name, the module, and the nearest configuration."""
     names: list[str] = []
     configs = {name: m.config for name, m in root.named_modules() if hasattr(getattr(m, "config", None), "model_type")}
     for name, module in root.named_modules():
@@ -203,7 +203,7 @@ def _layers(root: Module) -> Iterator[tuple[str, Module, object]]:
             continue
         inner = [m for n, m in module.named_modules() if n and "attention" in type(m).__name__.lower()]
         own = next((m.config for m in (module, *inner) if hasattr(getattr(m, "config", None), "model_type")), None)
-        if own is None:  # that of the nearest module around it
+        if own is None:  # the one of the nearest module around it
             outer = [path for path in configs if not path or name.startswith(f"{path}.")]
             own = configs[max(outer, key=len)] if outer else None
         if inner and own is not None:
@@ -212,12 +212,12 @@ def _layers(root: Module) -> Iterator[tuple[str, Module, object]]:
 
 
 def _first(args: Args, kwargs: Kwargs) -> Tensor:
-    """The first tensor of a call."""
+    """The first tensor among the arguments of a call."""
     return next((t for t in (*args, *kwargs.values()) if hasattr(t, "ndim")), None)
 
 
 def _refused(layer: Module, tokens: Tensor) -> str:
-    """Why a pass cannot be judged, if it cannot."""
+    """Return why a pass cannot be judged; empty if it can."""
     import torch
 
     if torch.is_autocast_enabled(tokens.device.type):

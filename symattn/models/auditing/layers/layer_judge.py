@@ -1,7 +1,7 @@
-"""A pass through a layer, judged part by part: each by what it received, and whether that is what it should receive.
+"""A pass through a layer, judged part by part: each by its own input, and whether that is the input it should have.
 
-A part's error is that of this part alone, so that a fault is found where it is, and its bound is sharp. Between parts
-nothing is rounded: what one gives is what the next one receives, bit for bit, in the format that it is stored in.
+The error of a part is its own alone, so that a fault is located and the bound is sharp. Nothing is rounded between
+parts: the output of one is the input of the next, bit for bit, in the format in which it is stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from symattn.attention.positions.rotary_fields import NTKScaling
 from symattn.document.errors import InputError
 from symattn.models.auditing.layers import part_definitions
 from symattn.models.auditing.layers.part_judge import PartFinding, judged, judged_linear
-from symattn.models.auditing.layers.seen import Open, Pass, TokenRows, format_of, in_words, matrix, narrow, same, some
+from symattn.models.auditing.layers.seen import Open, Pass, TokenRows, format_of, in_words, matrix, narrow, same, spaced
 from symattn.models.auditing.setting import Floats, Module, numbers
 from symattn.models.configurations.promised_layers import Promised
 from symattn.models.configurations.stored_weights import split
@@ -34,20 +34,20 @@ _ROLES = {"q": "queries", "k": "keys", "v": "values"}
 
 
 def known_or_open(judge: Callable[..., Iterator[PartFinding]]) -> Callable[..., Iterator[PartFinding]]:
-    """Tell of a part, the first argument, that it is open, where what it needs was not seen."""
+    """Decorate a judge of the part named by its first argument: yield that it is open if what it needs was not seen."""
 
     @wraps(judge)
-    def told(self: Judge, name: str, *arguments: object) -> Iterator[PartFinding]:
+    def guarded(self: Judge, name: str, *arguments: object) -> Iterator[PartFinding]:
         try:
             yield from judge(self, name, *arguments)
         except Open as reason:
             yield PartFinding(name, reason=str(reason))
 
-    return told
+    return guarded
 
 
 class Judge:
-    """The parts of one pass, one after another: norms and linear layers, heads, sums, and what each of them reads."""
+    """The judge of one pass, part after part: norms and linear layers, heads, sums, and the inputs of each."""
 
     def __init__(self, call: Pass, promised: Promised, modules: Mapping[str, Module], search: bool) -> None:
         self.seen, self.promised, self.modules, self.search = call, promised, modules, search
@@ -55,23 +55,23 @@ class Judge:
 
     # -- what was seen -------------------------------------------------------------------------------------------------
     def _gave(self, name: str, arrays: Mapping[str, TokenRows] | None = None) -> TokenRows:
-        """Return the output of a part by its name; ``x`` are the tokens. Raises Open where it was not seen."""
+        """Return the output of a part by its name; ``x`` are the tokens. Raises ``Open`` if it was not seen."""
         array = (self.seen.gave if arrays is None else arrays).get(name)
         if array is None:
             raise Open(f"{name}: {NOT_RUN}")
         return array
 
     def _took(self, name: str) -> TokenRows:
-        """Return the input of a part. Raises Open where it was not seen."""
+        """Return the input of a part. Raises ``Open`` if it was not seen."""
         return self._gave(name, self.seen.given)
 
     def _name(self, norm: str) -> str:
-        """The norm that is there: one may stand before both parts."""
+        """Return the name of the norm that exists: one norm may serve both parts."""
         return norm if norm in self.layout.paths else "attention_norm"
 
     @known_or_open
     def _norm(self, name: str, source: str | None) -> Iterator[PartFinding]:
-        """A norm by what it received, which is what ``source`` gave, if that is named."""
+        """Judge a norm by its input, which should be the output of ``source``, if that is named."""
         x, y = self._took(name), self._gave(name)
         if source is not None:
             yield from self._wire(name, x, source)
@@ -79,24 +79,24 @@ class Judge:
 
     def _normed(self, name: str, eps: float | Fraction, x: TokenRows, y: TokenRows) -> PartFinding:
         results = self.layout.norm, eps, self.layout.one_plus
-        held = self.modules[name]
+        module = self.modules[name]
         inputs = {"x": x.values}
         for field, wanted in (("weight", "gain"), ("bias", "bias")):
-            if getattr(held, field, None) is not None:
-                inputs[wanted] = numbers(getattr(held, field))
+            if getattr(module, field, None) is not None:
+                inputs[wanted] = numbers(getattr(module, field))
         subject, near = part_definitions.norm(*results), [part_definitions.other_eps(*results, 10)]
         return judged(name, subject, inputs, [y.values], format_of(x, y), ["fused"], self.search, near)
 
     @known_or_open
     def _linear(self, name: str, source: str) -> Iterator[PartFinding]:
-        """A linear layer by what it received, and by its own matrix."""
+        """Judge a linear layer by its input and its own matrix."""
         x, y = self._took(name), self._gave(name)
         yield from self._wire(name, x, source)
         w, b = matrix(self.modules[name])
         yield judged_linear(name, y.values, x.values, w, b, format_of(x, y))
 
     def _wire(self, name: str, got: TokenRows, source: str) -> Iterator[PartFinding]:
-        """Return whether a part received what another one gave, bit for bit; where not, which other array it was."""
+        """Yield a fault if a part's input is not the output of ``source``, bit for bit, and name the array it is."""
         if source == ANSWER and self.seen.answered is None:
             return
         wanted = self.seen.answered if source == ANSWER else self._gave(source)
@@ -107,14 +107,14 @@ class Judge:
         words = f"it reads {in_words(next(iter(others)))}" if others else "it reads another array"
         yield PartFinding(name, np.inf, True, f"{words}, not {in_words(source)}")
 
-    # -- queries, keys and values: from the norm before attention to its call, and from its result on ------------------
+    # -- queries, keys and values: from the norm before attention to its call ------------------------------------------
     def _projections(self, source: str) -> Iterator[PartFinding]:
-        """q, k and v, from one matrix or three."""
+        """Judge the projections to q, k and v, by one matrix or three."""
         for role in ("in",) if "attention.in" in self.layout.paths else ("q", "k", "v"):
             yield from self._linear(f"attention.{role}", source)
 
     def _heads(self) -> dict[str, TokenRows]:
-        """q, k and v as the projections gave them, (r, h, d). Raises Open."""
+        """Return q, k and v from the projections, (r, h, d). Raises ``Open``."""
         spec = self.spec
         if "attention.in" in self.layout.paths:
             whole = self._gave("attention.in")
@@ -129,7 +129,7 @@ class Judge:
 
     @known_or_open
     def _positions(self, name: str) -> Iterator[PartFinding]:
-        """From what the projections gave to what attention was called with; ``name`` is the first part."""
+        """Judge all steps from the projections to the call of attention; ``name`` is the first part."""
         heads = self._heads()
         rotated = isinstance(self.spec.position, Rotary)
         unknown = "attention.position" in self.promised.open
@@ -155,17 +155,17 @@ class Judge:
         yield from self._cached("v", self._handed("attention.v", "v", heads["v"]))
 
     def _across(self, norm: str) -> bool:
-        """Return whether a norm ran that is of all heads together, for which the specification has no field."""
+        """Return whether a norm over all heads together ran, for which the specification has no field."""
         return self.spec.qk_norm is None and norm in self.seen.given and norm in self.seen.gave
 
     def _cached(self, role: str, results: Iterable[PartFinding]) -> Iterator[PartFinding]:
-        """Leave wrong keys or values open where a lossy cache may have made them so."""
+        """Leave wrong keys or values open if a lossy cache may have changed them."""
         lossy = role != "q" and self.seen.context is not None and self.seen.context.lossy
         for part in results:
             yield PartFinding(part.part, reason=_LOSSY.format(_ROLES[role])) if lossy and part.wrong else part
 
     def _head_norm(self, name: str, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
-        """The norm of queries or keys, whose arrays have heads before or after the tokens."""
+        """Judge the norm of queries or keys, whose arrays have heads before or after the tokens."""
         for before, after in self.seen.heads[name]:
             if before is not None and after is not None and same(token_rows, before):
                 yield self._normed(name, self.spec.eps, token_rows, after)
@@ -174,7 +174,7 @@ class Judge:
         yield PartFinding(name, np.inf, True, f"it does not read what attention.{role} gave")
 
     def _angles(self, columns: int) -> Iterator[PartFinding]:
-        """Cosines and sines that attention was given, against the positions of the tokens."""
+        """Judge the cosines and sines given to attention by the positions of the tokens."""
         name, spec = "attention.position", self.spec.position
         assert isinstance(spec, Rotary)
         if self.seen.tables is None:
@@ -190,7 +190,7 @@ class Judge:
 
     @known_or_open
     def _rotated(self, name: str, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
-        """Queries or keys as attention was called with them: rotated by the tables that it was given."""
+        """Judge the queries or keys that attention was called with: rotated by the tables that it was given."""
         spec = self.spec.position
         assert isinstance(spec, Rotary)
         if self.seen.tables is None:
@@ -204,7 +204,7 @@ class Judge:
 
     @known_or_open
     def _handed(self, name: str, role: str, token_rows: TokenRows) -> Iterator[PartFinding]:
-        """Queries, keys or values that attention is called with as they were projected, but for a scale."""
+        """Judge queries, keys or values that attention is called with as they were projected, up to a scale."""
         got = self._called(role, token_rows)
         if role == "q" and self.promised.family.scaled_before:
             subject, x = part_definitions.scaled(1 / sqrt(token_rows.values.shape[-1])), {"x": token_rows.values}
@@ -213,7 +213,7 @@ class Judge:
             yield PartFinding(name, np.inf, True, f"attention is called with other {_ROLES[role]} than were projected")
 
     def _called(self, role: str, token_rows: TokenRows) -> Floats:
-        """(r, h, d) of the call, of keys and values by their own heads. Raises Open."""
+        """Return an array (r, h, d) of the call, keys and values without repeated heads. Raises ``Open``."""
         array = self.seen.called.get(role)
         if array is None or isinstance(array, str):
             raise Open(f"no call of attention was read in the layer{'' if array is None else f': {array}'}")
@@ -227,13 +227,13 @@ class Judge:
 
     # -- the whole pass: attention and the feed-forward layer with their norms, around the residual stream -------------
     def findings(self) -> Iterator[PartFinding]:
-        """Every part that the layer has, in the order of its computation."""
+        """Judge every part of the layer, in the order of computation."""
         for part in self._every():
             reason = self.promised.open.get(part.part)
             yield PartFinding(part.part, reason=reason) if reason else part
 
     def _every(self) -> Iterator[PartFinding]:
-        """Yield the parts as ``Block`` computes them: each with its norms, and the sum with the tokens it read."""
+        """Judge attention and the feed-forward layer as ``Block`` computes them, each with its norms and residual."""
         block, stream, results = self.promised.block, "x", []
         where = ORDERS[block.order]
         for part, result in (("attention", "attention.o"), ("mlp", "mlp.down")):
@@ -268,7 +268,7 @@ class Judge:
             yield from self._end("output", stream)
 
     def _read_by(self, where: tuple[str, ...], part: str, total: str) -> None:
-        """A sum is seen where the next module reads it: from then on that is what ``total`` gave."""
+        """Take the input of the next module as the output of the sum ``total``, which has no module of its own."""
         readers = ("mlp_norm",) if "before" in where else ("mlp.in", "mlp.gate", "mlp.up")
         for reader in (f"{part}_norm",) if "outside" in where else readers:
             if reader in self.seen.given:
@@ -281,17 +281,17 @@ class Judge:
 
     @known_or_open
     def _stream(self, name: str, first: str, parts: tuple[str, ...], norm: str | None) -> Iterator[PartFinding]:
-        """The tokens before, and what parts gave, added."""
+        """Judge the sum of the tokens before and the outputs of parts."""
         x, got = self._gave(first), self._gave(name)
         inputs = {"x": x.values} | {n: self._gave(p).values for n, p in zip("yz", parts, strict=False)}
         if norm is not None and norm in self.seen.gave:
             inputs["normed"] = self.seen.gave[norm].values
-        chosen = {n: some(a) for n, a in inputs.items()}
+        chosen = {n: spaced(a) for n, a in inputs.items()}
         subject = part_definitions.stream(len(parts))
-        yield judged(name, subject, chosen, [some(got.values)], format_of(x, got), ["eager"], self.search)
+        yield judged(name, subject, chosen, [spaced(got.values)], format_of(x, got), ["eager"], self.search)
 
     def _mlp(self, source: str) -> Iterator[PartFinding]:
-        """The feed-forward layer."""
+        """Judge the feed-forward layer."""
         block = self.promised.block
         packed = "mlp.in" in self.layout.paths
         for name in ("mlp.in",) if packed else ("mlp.gate", "mlp.up") if block.gated else ("mlp.up",):
@@ -301,7 +301,7 @@ class Judge:
 
     @known_or_open
     def _hidden(self, name: str, packed: bool) -> Iterator[PartFinding]:
-        """Judge what lies between the matrices of the feed-forward layer: the input of the last of them."""
+        """Judge the step between the matrices of the feed-forward layer, by the input of the last one."""
         block = self.promised.block
         assert block.activation
         self.seen.gave[name] = got = self._took("mlp.down")
@@ -312,9 +312,9 @@ class Judge:
         else:
             inputs = {n: self._gave(f"mlp.{n}").values for n in ("up", "gate")[: 1 + block.gated]}
             dtype = format_of(self._gave("mlp.up"), got)
-        chosen = {n: some(a) for n, a in inputs.items()}
+        chosen = {n: spaced(a) for n, a in inputs.items()}
         kinds: list[Contract] = ["fused", "eager"] if self.promised.spelled else ["fused"]
         subject = part_definitions.hidden(block.activation, block.gated)
         near = part_definitions.near_hidden(block.activation)
-        beside = part_definitions.of_erf(chosen) if block.activation == "gelu" else None
-        yield judged(name, subject, chosen, [some(got.values)], dtype, kinds, self.search, near, beside)
+        extra = part_definitions.of_erf(chosen) if block.activation == "gelu" else None
+        yield judged(name, subject, chosen, [spaced(got.values)], dtype, kinds, self.search, near, extra)

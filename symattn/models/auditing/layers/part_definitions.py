@@ -1,8 +1,8 @@
-"""Parts of a layer as definitions: what each may give, and known mistakes of it.
+"""Parts of a layer as definitions: the legal results of each, and its known mistakes.
 
-Norms and rotations are those of ``verification.definitions``. What a layer has besides them is here: the tables of
-cosines and sines, what stands between the matrices of the feed-forward layer, and sums with the tokens. Each step is
-that of ``symattn.attention``, run on the kind ``rounded``, which proves how far rounding may move it.
+Norms and rotations are those of ``verification.definitions``. The other parts of a layer are here: the tables of
+cosines and sines, the step between the matrices of the feed-forward layer, and sums with the tokens. Each is a step of
+``symattn.attention``, run on the kind ``rounded``, which proves how far rounding may move its result.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def _definition(
     ways: Iterable[Function],
     mistakes: Iterator[DefinitionMistake],
 ) -> Definition:
-    """A definition for arrays that are there: no inputs are drawn for it."""
+    """Return a definition for existing arrays: no inputs are drawn for it."""
     inputs = tuple(Input(name, "") for name in names)
     return Definition(title, step, inputs, outputs, tuple(ways), tuple(mistakes), (), {})
 
 
 # -- norms -------------------------------------------------------------------------------------------------------------
 def norm(kind: str, eps: float | Fraction, one_plus: bool) -> Definition:
-    """A norm of tokens, and beside its known mistakes ε ten times too large or small, and no norm at all."""
+    """Return a norm of tokens; its mistakes also include an ε ten times too large or small, and no norm at all."""
     spec = (LayerNorm if kind == "layer" else RMSNorm)(eps=eps, one_plus=one_plus)
     definition = norms.subject(spec)
     more = (
@@ -57,9 +57,9 @@ def norm(kind: str, eps: float | Fraction, one_plus: bool) -> Definition:
 
 
 def other_eps(kind: str, eps: float | Fraction, one_plus: bool, times: int | Fraction) -> DefinitionMistake:
-    """An ε that is so many times too large, in words as those of the rules, which know some other values.
+    """Return the mistake of an ε that is ``times`` too large, in the words of the rules, which know other values.
 
-    Ten times too large, it changes little unless tokens are small.
+    An ε ten times too large changes little unless tokens are small.
     """
     other = float(Fraction(str(float(eps))) * times)
 
@@ -72,7 +72,7 @@ def other_eps(kind: str, eps: float | Fraction, one_plus: bool, times: int | Fra
 
 # -- rotations ---------------------------------------------------------------------------------------------------------
 def angles(spec: Rotary, dtype: str) -> Definition:
-    """Cosines and sines of ``positions``, stored in a format; ``x`` says how wide the vectors are that are rotated."""
+    """Return the definition of cosines and sines of ``positions``; ``x`` has the width of the rotated vectors."""
     ways = [partial(way, spec) for way in WAYS]
     return _definition("Rotary tables", "position", ("positions", "x"), ("cos", "sin"), ways, _of_angles(spec, dtype))
 
@@ -95,7 +95,7 @@ def _of_angles(spec: Rotary, dtype: str) -> Iterator[DefinitionMistake]:
 
 
 def _roughly(spec: Rotary, name: str, positions: np.ndarray, x: Array) -> tuple[Array, Array]:
-    """Tables by frequencies that a narrow format holds."""
+    """Return tables by frequencies that were rounded to a narrow format."""
     plain = inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, np.zeros(1))
     if spec.scaling is not None:
         plain = spec.scaling.frequencies(plain, spec.base, int(np.max(positions)) + 1)
@@ -106,14 +106,14 @@ def _roughly(spec: Rotary, name: str, positions: np.ndarray, x: Array) -> tuple[
 
 # -- the feed-forward layer --------------------------------------------------------------------------------------------
 def hidden(activation: str, gate: bool) -> Definition:
-    """f(gate) ⊙ up, or f(up), where f(…) is stored before it meets the other factor."""
+    """Return the definition of f(gate) ⊙ up, or f(up), in which f(…) is stored before the product."""
     run = partial(_hidden, ACTIVATIONS[activation].run)
     names = ("up", "gate") if gate else ("up",)
     return _definition("hidden", "project", names, ("hidden",), [run], _of_hidden(activation, gate))
 
 
 def near_hidden(activation: str) -> tuple[DefinitionMistake, ...]:
-    """The other of the two functions that are called GELU."""
+    """Return the mistake of using the other of the two functions called GELU."""
     other = {"gelu": "gelu_tanh", "gelu_tanh": "gelu"}.get(activation)
     if other is None:
         return ()
@@ -127,7 +127,7 @@ def _hidden(activation: Callable[[Array], Array], up: Array, gate: Array | None 
 
 
 def _stored(activation: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """An activation of which the result is stored in the format of the inputs."""
+    """Return an activation whose result is stored in the format of the inputs."""
 
     def run(x: Array) -> Array:
         activated = activation(x)
@@ -137,9 +137,9 @@ def _stored(activation: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 
 def of_erf(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    """|x|/2 · e · |up|: what GELU may be off because torch's float32 kernel has an approximation of erf.
+    """|x|/2 · e · |up|: the possible error of GELU since torch's float32 kernel approximates erf.
 
-    Of erf it is off by up to 7·10⁻⁷, far more than a few units in the last place near 0 and of 1 + erf far below 0
+    Its erf is off by up to 7·10⁻⁷, far more than a few units in the last place near 0 and of 1 + erf far below 0
     (torch 2.13 on a CPU with AVX-512, |x| ≤ 6; a test repeats it). e = 1.1·10⁻⁶ is a choice, half as much again.
     """
     x = np.abs(inputs.get("gate", inputs["up"]))
@@ -148,7 +148,7 @@ def of_erf(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _of_hidden(activation: str, gate: bool) -> Iterator[DefinitionMistake]:
-    """Other activations, and what ``Block`` may make of what it projects."""
+    """Yield other activations, and the mistakes of ``Block`` between its projections."""
     run = ACTIVATIONS[activation].run
     for other in ACTIVATIONS:
         if other not in (activation, "identity"):
@@ -162,7 +162,7 @@ def _of_hidden(activation: str, gate: bool) -> Iterator[DefinitionMistake]:
 
 # -- sums --------------------------------------------------------------------------------------------------------------
 def stream(parts: int) -> Definition:
-    """x + y, or x + y + z of parallel parts in any order; ``normed`` are the tokens after the norm."""
+    """Return the definition of x + y, or of x + y + z in any order; ``normed`` are the tokens after the norm."""
     names = ("x", "y", "z")[: parts + 1]
     orders = [names] if parts == 1 else [names, ("x", "z", "y"), ("y", "z", "x")]
     ways = [partial(_added, order) for order in orders]
@@ -189,6 +189,6 @@ def _of_stream(names: tuple[str, ...]) -> Iterator[DefinitionMistake]:
 
 
 def scaled(factor: float) -> Definition:
-    """x times a number: queries of families that scale them before the call."""
+    """Return the definition of x times a number, for families that scale queries before the call."""
     wrong = [DefinitionMistake("scale", "it is not scaled before the call", lambda x: x)]
     return _definition("scale", "scale", ("x",), ("y",), [lambda x: x * factor], iter(wrong))

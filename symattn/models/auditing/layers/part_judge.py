@@ -1,4 +1,4 @@
-"""One part of a layer against its definition: how much of what rounding allows its error is, and which mistake fits."""
+"""One part of a layer against its definition: its error as a fraction of the bound, and which mistake fits."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ State = Literal["pass", "wrong", "cannot tell"]
 
 @dataclass(frozen=True)
 class PartFinding:
-    """One part by its name in ``Block``, such as ``mlp_norm``.
+    """The finding of one part, by its name in ``Block``, such as ``mlp_norm``.
 
-    ``ratio`` is the largest error as a part of what rounding allows; ``wrong`` says that no rounding explains it.
-    ``cause`` is the one known mistake that does, or the words that none does; ``reason`` says why nothing can be told;
-    ``open`` are mistakes that give what came, too, within rounding.
+    ``ratio`` is the largest error as a fraction of the bound; ``wrong`` says that no rounding explains it. ``cause`` is
+    the one known mistake that does, or words that none does; ``reason`` says why the part could not be judged; ``open``
+    lists mistakes that also fit the result, within rounding.
     """
 
     part: str
@@ -54,7 +54,7 @@ class PartFinding:
 
 @dataclass(frozen=True)
 class LayerFinding:
-    """One pass through a layer: its name, its parts, or why there are none."""
+    """The finding of one pass through a layer: the layer's name, its parts, or the reason why there are none."""
 
     layer: str
     parts: tuple[PartFinding, ...] = ()
@@ -62,7 +62,7 @@ class LayerFinding:
 
     @property
     def state(self) -> State:
-        """Return the state of the worst part; a layer of which a part is open is open."""
+        """Return the state of the worst part; an open part leaves the layer open."""
         states = {p.state for p in self.parts}
         if "wrong" in states:
             return "wrong"
@@ -70,12 +70,12 @@ class LayerFinding:
 
     @property
     def ratio(self) -> float:
-        """The largest of its parts."""
+        """The largest ratio of its parts."""
         return max((p.ratio for p in self.parts), default=float("nan"))
 
     @property
     def verdict(self) -> str:
-        """In words: every part that is wrong, else what is open."""
+        """The verdict in words: every wrong part, else what is open."""
         wrong = [f"{p.part}: {p.cause}" for p in self.parts if p.wrong]
         if wrong:
             return f"CERTIFIED WRONG: {'; '.join(wrong)}"
@@ -101,13 +101,14 @@ def judged(
     contracts: Sequence[Contract],
     search: bool,
     near: Sequence[DefinitionMistake] = (),
-    beside: Floats | None = None,
+    extra: Floats | None = None,
 ) -> PartFinding:
-    """``got``, one array for each output, of ``inputs``; it is legal if one of the contracts in ``dtype`` allows it.
+    """Judge ``got``, one array for each output, for ``inputs``; it is legal if one of the contracts allows it.
 
-    ``fused`` is that of a kernel, ``eager`` that of operators one after another, of which each stores what it gives.
-    Where ``search`` is false, no cause is looked for. ``near`` are mistakes that change little: where one of them gives
-    what came as well, that is told. ``beside`` is allowed of the first output besides, where a kernel promises less.
+    The contract of a kernel is ``fused``; that of successive operators, which store each result in ``dtype``, is
+    ``eager``. Without ``search``, no cause is searched for. ``near`` are mistakes that change little: the finding lists
+    those that also fit a right result. ``extra`` is a further error that the first output may have, if a kernel
+    promises less.
     """
     if not all(np.isfinite(a).all() for a in inputs.values()):
         return PartFinding(part, reason="NaN or infinity reaches it")
@@ -118,7 +119,7 @@ def judged(
         result = [judge(legal(subject, p, inputs), p, case, outcome) for p in arithmetics]
     except SymattnError as error:
         return PartFinding(part, reason=str(error))
-    right = [r for r in result if r.finding not in OF_VALUES or (beside is not None and _within(r, beside))]
+    right = [r for r in result if r.finding not in OF_VALUES or (extra is not None and _within(r, extra))]
     if not right:
         words = _cause(subject, arithmetics[0], result[0]) if search else "its cause was not looked for"
         return PartFinding(part, min(r.worst for r in result), True, words)
@@ -129,20 +130,20 @@ def judged(
     return PartFinding(part, min(1.0, *(r.worst for r in right)), open=fits)
 
 
-def _within(case_result: CaseResult, beside: Floats) -> bool:
-    """Return whether a result that is off is legal where so much more is allowed."""
+def _within(case_result: CaseResult, extra: Floats) -> bool:
+    """Return whether a wrong result becomes legal with so much further error."""
     first, *others = (part.expected for part in case_result.parts)
-    return case_result.finding == "values" and holds([first.widened(first.allowed + beside), *others], case_result)
+    return case_result.finding == "values" and holds([first.widened(first.allowed + extra), *others], case_result)
 
 
 def _fits(subject: Definition, precision: Precision, right: CaseResult, mistake: DefinitionMistake) -> bool:
-    """Return whether a mistake may give what came; it may err as the definition may, by any of its ways."""
+    """Return whether a mistake may give the result, with errors like those of any way of the definition."""
     allowed = expected(subject, right.case.inputs, precision, [mistake.run])
     return holds(union([allowed, [part.expected for part in right.parts]]), right)
 
 
 def _cause(subject: Definition, precision: Precision, case_result: CaseResult) -> str:
-    """The one known mistake that gives what came; those that fit where several do."""
+    """The one known mistake that gives the result, in words; if several fit, those."""
     if case_result.finding == "shape":
         return "it has another shape"
     fitting: list[str] = []
@@ -153,21 +154,21 @@ def _cause(subject: Definition, precision: Precision, case_result: CaseResult) -
 
 
 # -- linear layers -----------------------------------------------------------------------------------------------------
-# A linear layer by itself: X W + b, every column of some rows, held to a bound in float64.
+# A linear layer by itself: X W + b, every column of some rows, within a bound in float64.
 #
-# Of a row x and a column w of n entries let s = Σ |x_l w_l| + |b|. Sums in any order, in float32 or wider, products
-# fused in or not, give x·w + b within g(n + 1) s and the η of 2(n + 1) underflows, where g(k) = (1 + u)^k − 1 for
-# float32's u (Higham 2002, §3.1 and §4.2; the bias is one more term). What is stored then is rounded to the format
-# once; twice, where the product is stored before the bias is added. What may be half a step beyond the format's
-# largest number, or further, may be stored as infinity of its sign. Where s is so large for the format of the sums,
-# infinities of both signs may meet on the way, and nothing is said of infinity or NaN. The exact value is enclosed by
-# running ``project`` on ``Enclosure``.
+# For a row x and a column w of n entries let s = Σ |x_l w_l| + |b|. Sums in any order, in float32 or wider, products
+# fused or not, give x·w + b within g(n + 1) s and the η of 2(n + 1) underflows, where g(k) = (1 + u)^k − 1 for
+# float32's u (Higham 2002, §3.1 and §4.2; the bias is one more term). The result is rounded to the format once, or
+# twice if the product is stored before the bias is added. A number that may be half a step or more beyond the format's
+# largest may be stored as infinity of its sign. If s may be so large in the format of the sums, infinities of both
+# signs may meet on the way, and infinity and NaN are not judged. The exact value is enclosed by running ``project`` on
+# ``Enclosure``.
 
 _OVERFLOW = "its sums may overflow on the way, where nothing is said of infinity and NaN"
 
 
 def judged_linear(part: str, got: Floats, x: Floats, w: Floats, b: Floats | None, dtype: str) -> PartFinding:
-    """``got`` (r, m) as x W + b for x (r, n), W (n, m)."""
+    """Judge ``got`` (r, m) as x W + b for x (r, n), W (n, m)."""
     if not all(np.isfinite(a).all() for a in (x, w, *([] if b is None else [b]))):
         return PartFinding(part, reason="NaN or infinity reaches it")
     if got.shape != (len(x), w.shape[-1]):
@@ -187,9 +188,9 @@ def judged_linear(part: str, got: Floats, x: Floats, w: Floats, b: Floats | None
 def _ratio(
     got: Floats, x: Floats, w: Floats, b: Floats | None, dtype: str, vague: NDArray[np.bool_] | None = None
 ) -> float:
-    """The largest error as a part of what is allowed: above 1 no legal implementation gives ``got``.
+    """The largest error as a fraction of the bound: above 1, no legal implementation gives ``got``.
 
-    Numbers that are ``vague`` are passed over.
+    Numbers that are ``vague`` are skipped.
     """
     exact = _enclosed(x, w, b)
     ratios = shares(got, exact.mid, exact.rad, allowed_of(x, w, b, dtype))[0]
@@ -198,7 +199,7 @@ def _ratio(
 
 
 def _overflows(got: Floats, x: Floats, w: Floats, b: Floats | None, dtype: str) -> NDArray[np.bool_]:
-    """Where ``got`` is an infinity of the sign of a result, or of the product before the bias, that may be so large."""
+    """Where ``got`` is infinity and the result, or the product before the bias, may overflow with this sign."""
     overflow = np.zeros(got.shape, dtype=bool)
     for bias in (b, None):
         exact = _enclosed(x, w, bias)
@@ -212,24 +213,24 @@ def _enclosed(x: Floats, w: Floats, b: Floats | None) -> Any:
 
 
 def _beyond(f: Format) -> float:
-    """Return the least number that is rounded to infinity: half a step more than the largest; ∞ for float64."""
+    """Return the least number that is rounded to infinity: half a step above the largest; ∞ for float64."""
     return np.inf if f.largest > 2**1023 else float((f.largest + f.power_beyond) / 2)
 
 
 def _wide(f: Format) -> Format:
-    """The format that sums are made in."""
+    """Return the format of the sums."""
     return f if f.u < Format("float32").u else Format("float32")
 
 
 def size_of(x: Floats, w: Floats, b: Floats | None) -> Floats:
-    """s, with what float64 loses in these sums."""
+    """Return s, with the error of these sums in float64 added."""
     product = np.abs(x) @ np.abs(w)
     size = product if b is None else product + np.abs(b)
     return np.asarray(size * (1 + (x.shape[-1] + 1) * 2.0**-52))
 
 
 def allowed_of(x: Floats, w: Floats, b: Floats | None, dtype: str) -> Floats:
-    """How far any legal implementation may be from x W + b, rounded up."""
+    """Return how far any legal implementation may be from x W + b, rounded up."""
     f = Format(dtype)
     wide, n = _wide(f), x.shape[-1] + 1
     size = size_of(x, w, b)

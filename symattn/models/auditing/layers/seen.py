@@ -1,4 +1,4 @@
-"""A record of one pass through a layer, for some tokens: inputs and outputs of its modules, copied as they ran."""
+"""The record of one pass through a layer, for some tokens: inputs and outputs of its modules, copied as they ran."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from symattn.models.auditing.received import Received
 from symattn.models.auditing.setting import Floats, Module, Tensor, numbers
 from symattn.programs.frameworks import dtype_name
 
-_ENTRIES = 2048  # of the tokens that are looked at, and of arrays of which each number stands alone
+_ENTRIES = 2048  # entries of the sampled tokens, and of arrays whose entries are judged one by one
 _FEWEST, _MOST = 2, 8
-#: Code that multiplies by ``weight`` and adds ``bias``, and whether that matrix is for tokens on the left as it is.
+#: Code that multiplies by ``weight`` and adds ``bias``, and whether tokens are multiplied by that matrix untransposed.
 _PLAIN = {
     "torch.nn.modules.linear.Linear.forward": False,
     "transformers.models.falcon.modeling_falcon.FalconLinear.forward": False,
@@ -25,7 +25,7 @@ _PLAIN = {
 
 @dataclass(frozen=True)
 class TokenRows:
-    """Numbers of the tokens that are looked at, a row each, and the format that they came in."""
+    """Numbers of the sampled tokens, a row each, and their original format."""
 
     values: Floats
     dtype: str
@@ -33,10 +33,10 @@ class TokenRows:
 
 @dataclass
 class Pass:
-    """One pass through a layer: the tokens that are looked at, by item and place, and arrays by what they are.
+    """One pass through a layer: the sampled tokens, by item and position, and arrays by their roles.
 
-    ``given`` and ``gave`` hold what modules received and returned, by their parts; ``several`` says that one ran more
-    than once. ``called`` is what attention was called with, and ``answered`` what it returned, heads side by side.
+    ``given`` and ``gave`` hold the inputs and outputs of modules, by part. ``called`` holds the arguments of attention,
+    and ``answered`` its result, heads side by side. ``reason`` says why the pass cannot be judged.
     """
 
     context: ModelCall | None
@@ -53,7 +53,7 @@ class Pass:
     reason: str = ""
 
     def rows(self, tensor: Tensor) -> TokenRows | None:
-        """The tokens looked at of (b, n, …) or (b n, …); None for an array of another shape."""
+        """Return the sampled tokens of (b, n, …) or (b n, …); None for an array of another shape."""
         if not hasattr(tensor, "shape") or tensor.ndim < 2:
             return None
         if tuple(tensor.shape[:2]) == (self.batch, self.n):
@@ -64,14 +64,14 @@ class Pass:
         return None
 
     def by_head(self, tensor: Tensor, first: int = 0) -> TokenRows | None:
-        """Return the places of (b, h, n', d) from ``first`` on, (r, h, d); None where they are not there."""
+        """Return the sampled tokens of (b, h, n', d), counted from ``first``, as (r, h, d); None if out of range."""
         if tensor.ndim != 4 or tensor.shape[0] != self.batch or first < 0 or first + self.n > tensor.shape[-2]:
             return None
         at = [first + t for t in self.places]
         return TokenRows(numbers(tensor[self.items, :, at]), dtype_name(tensor))
 
     def of_tables(self, tables: object) -> tuple[TokenRows, TokenRows] | None:
-        """Cosines and sines of the tokens looked at, from arrays (b or 1, n, f)."""
+        """Return cosines and sines of the sampled tokens, from arrays (b or 1, n, f)."""
         if not isinstance(tables, (tuple, list)) or len(tables) != 2 or any(t.ndim != 3 for t in tables):
             return None
         whole = [t.expand(self.batch, -1, -1) if t.shape[0] == 1 else t for t in tables]
@@ -80,7 +80,7 @@ class Pass:
 
     @property
     def positions(self) -> np.ndarray:
-        """Where the tokens stand, as the caller of the model says, or one after another after what is cached."""
+        """The positions of the tokens, as given by the model's caller, or consecutive after the cached tokens."""
         result = self.context.arguments.get("position_ids") if self.context else None
         if result is not None and hasattr(result, "ndim") and result.ndim == 2:
             whole = np.broadcast_to(result.detach().cpu().numpy(), (self.batch, self.n))
@@ -89,10 +89,10 @@ class Pass:
         return past + np.asarray(self.places)
 
     def attended(self, received: Received, out: Tensor, heads_last: bool) -> None:
-        """Keep what attention was called with, and what it gave: of keys and values the tokens of this pass."""
+        """Keep the arguments and the result of attention; of keys and values, the tokens of this pass."""
         past = self.context.past if self.context else 0
         total = int(received.k.shape[-2])
-        first = total - self.n if total <= past + self.n else past  # a static cache has empty room behind
+        first = total - self.n if total <= past + self.n else past  # a static cache has unused entries at its end
         for name, tensor, start in (("q", received.q, 0), ("k", received.k, first), ("v", received.v, first)):
             token_rows = self.by_head(tensor, start)
             self.called[name] = "it is of an unknown form" if token_rows is None else token_rows
@@ -103,7 +103,7 @@ class Pass:
 
 
 def begun(context: ModelCall | None, tokens: Tensor) -> Pass | None:
-    """A pass for tokens (b, n, d_model), or None where they are none."""
+    """Return a pass for tokens (b, n, d_model), or None for an array of another form."""
     if not hasattr(tokens, "ndim") or tokens.ndim != 3 or 0 in tokens.shape:
         return None
     b, n, width = (int(s) for s in tokens.shape)
@@ -113,18 +113,18 @@ def begun(context: ModelCall | None, tokens: Tensor) -> Pass | None:
 
 
 class Open(Exception):
-    """A part of which nothing can be told; the words say why."""
+    """Raised for a part that cannot be judged; the message says why."""
 
 
 def in_words(name: str) -> str:
-    """An array that was seen, in words."""
+    """Return a description of an array that was seen."""
     return {"x": "the tokens that the layer is given", "attention.answered": "the result of attention"}.get(
         name, f"what {name} gave"
     )
 
 
 def format_of(*arrays: TokenRows) -> str:
-    """The roughest format of what a part reads and gives. Raises Open for one whose arithmetic is unknown."""
+    """Return the coarsest format of a part's arrays. Raises ``Open`` for one whose arithmetic is unknown."""
     for array in arrays:
         if array.dtype not in FORMATS:
             raise Open(f"it is computed in {array.dtype}, whose arithmetic is unknown")
@@ -132,7 +132,7 @@ def format_of(*arrays: TokenRows) -> str:
 
 
 def same(wanted: TokenRows, got: TokenRows) -> bool:
-    """Return whether the numbers are the same, once they are stored in the format of what was received."""
+    """Return whether the numbers are the same, once stored in the format of those received."""
     if wanted.values.shape != got.values.shape:
         return False
     values = wanted.values
@@ -141,15 +141,15 @@ def same(wanted: TokenRows, got: TokenRows) -> bool:
     return np.array_equal(values, got.values, equal_nan=True)
 
 
-def some(array: Floats) -> Floats:
-    """Some columns, evenly chosen, the first and the last among them."""
+def spaced(array: Floats) -> Floats:
+    """Return evenly spaced columns, the first and the last among them."""
     columns = array.shape[-1]
     count = min(columns, max(_ENTRIES // max(len(array), 1), 2))
     return array[..., np.linspace(0, columns - 1, count).round().astype(int)]
 
 
 def narrow(table: Floats, width: int) -> Floats:
-    """A table for ``width`` columns with each angle once, of one that may have it twice, in halves or side by side."""
+    """Return a table for ``width`` columns with each angle once; it may hold each twice, in halves or side by side."""
     if table.shape[-1] != width:
         return table
     halves = np.array_equal(table[..., : width // 2], table[..., width // 2 :])
@@ -157,9 +157,9 @@ def narrow(table: Floats, width: int) -> Floats:
 
 
 def matrix(module: Module) -> tuple[Floats, Floats | None]:
-    """The matrix of a linear layer for tokens on the left, and its bias.
+    """Return the matrix of a linear layer, for tokens on the left, and its bias.
 
-    Raises Open for a module that may do more than multiply by the numbers it holds, as where weights are quantized.
+    Raises ``Open`` for a module that may do more than multiply by its weights, such as one with quantized weights.
     """
     import torch
 
