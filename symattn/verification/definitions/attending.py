@@ -1,4 +1,4 @@
-"""Definitions made of an ``Attention`` share its inputs q, k, v and masks, in some order of the axes."""
+"""What definitions made of an ``Attention`` share: its inputs q, k, v and masks, in some order of the axes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WORDS = {
     "sink": "sinks s_aux sink_logits",
     "drop": "dropout_mask",
 }
-#: Axes beside n and d, by the layout; an order that differs from b, h, n, d is brought into that.
+#: Axes besides n and d, by layout; other orders are brought into b, h, n, d.
 LAYOUTS: Mapping[str, str] = {x: " ".join(x[:-1].replace("n", "")) for x in get_args(Layout) if x[-1] == "d"}
 _SIZES = (
     (2, 2, 2, 2), (3, 5, 4, 6), (4, 4, 3, 2), (1, 3, 2, 3), (2, 6, 5, 4), (5, 5, 8, 3), (1, 1, 1, 1), (3, 4, 1, 2),
@@ -39,7 +39,7 @@ _SIZES = (
 
 
 def settings(spec: Attention) -> dict[str, Any]:
-    """Return the parameters given for fields of the attention; None leaves them as they are."""
+    """Return the values of a function's parameters by the fields of the attention; None leaves a default."""
     several = spec.heads > 1
     return {
         "causal": spec.causal,
@@ -53,7 +53,7 @@ def settings(spec: Attention) -> dict[str, Any]:
 
 
 def check(spec: Attention, what: str, layout: Layout) -> None:
-    """Raise InputError where a definition needs tokens and projections, or another layout."""
+    """Raise ``InputError`` if a definition needs tokens and projections, or another layout."""
     beside = [n for n in required(spec) if n not in _WORDS]
     if spec.packed or spec.latent is not None or beside:
         raise InputError(f"{what} takes q, k, v and masks; it has no place for {', '.join(beside) or 'projections'}")
@@ -63,7 +63,7 @@ def check(spec: Attention, what: str, layout: Layout) -> None:
 
 
 def of_attention(spec: Attention, layout: Layout, **more: Any) -> Definition:
-    """A definition whose inputs are those of an attention, and what it has besides."""
+    """Return a definition with the inputs of an attention, and further fields as given."""
     usual: dict[str, Any] = {
         "inputs": inputs(spec, layout), "shapes": sizes(spec, layout), "settings": settings(spec),
         "kept": frozenset("hg") if spec.heads > 1 else frozenset(), "admits": partial(admits, spec),
@@ -74,53 +74,53 @@ def of_attention(spec: Attention, layout: Layout, **more: Any) -> Definition:
 
 
 def by_rule(
-    spec: Attention, names: Iterable[str], made: Callable[[reference.Variant], Compute], step: str = "", said: str = ""
+    spec: Attention, names: Iterable[str], made: Callable[[reference.Variant], Compute], step: str = "", lead: str = ""
 ) -> Iterator[DefinitionMistake]:
-    """Yield the mistakes in the steps of an attention within a definition; ``made`` computes it with a variant."""
+    """Yield the mistakes in the steps of the attention of a definition; ``made`` returns its run with a variant."""
     for m in rules.known(spec, frozenset(names)):
-        yield DefinitionMistake(step or m.step, said + m.cause, made(m.variant))
+        yield DefinitionMistake(step or m.step, lead + m.cause, made(m.variant))
 
 
 def by_number(
     spec: Attention, made: Callable[[reference.Variant], Compute], steps: Collection[str] = reference.SCORES
 ) -> Iterator[Numbered]:
-    """Yield the mistakes with a number in those ``steps`` of an attention within a definition."""
+    """Yield the mistakes with a number in these ``steps`` of the attention of a definition."""
     for f in families(spec):
         if set(f.steps) <= {*steps}:
             yield Numbered(f.step, f.words, lambda x, f=f: made(f.variant(x)), f.grid)  # type: ignore[misc]
 
 
 def axes(spec: Attention, layout: Layout, heads: str, *last: str) -> str:
-    """A shape in letters: ``b h n_q d_k``; ``heads`` is the letter of the heads where there are several."""
+    """Return a shape in letters: ``b h n_q d_k``; ``heads`` is the letter of the heads if there are several."""
     if layout == "nd" and spec.heads > 1:
         return " ".join([heads, *last])
     return placed(layout, *last, heads=heads if spec.heads > 1 else "h")
 
 
 def placed(layout: Layout, *last: str, heads: str = "h") -> str:
-    """A shape in letters, in the order of the layout."""
+    """Return a shape in letters, in the order of the layout."""
     letters = {"n": last[0], "h": heads}
     return " ".join([*(letters.get(axis, axis) for axis in layout[:-1]), *last[1:]])
 
 
 def tokens_axis(layout: Layout) -> int:
-    """Where tokens stand, counted from the last axis."""
+    """Return the axis of tokens, counted from the end."""
     return layout.index("n") - len(layout)
 
 
 def check_layout(what: str, layout: Layout) -> None:
-    """Raise InputError for a layout that does not exist."""
+    """Raise ``InputError`` for a layout that does not exist."""
     if layout not in LAYOUTS:
         raise InputError(f"{what}: no layout {layout}; known: {', '.join(LAYOUTS)}")
 
 
 def in_front(layout: Layout, i: int) -> dict[str, int]:
-    """The sizes of the axes in front, of the case number i: of several items and heads the first ones are enough."""
+    """Return the sizes of the leading axes in case number i: only the first cases have several items and heads."""
     return dict.fromkeys(LAYOUTS[layout].split(), 2 if i < 3 else 1)
 
 
 def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:
-    """q, k, v, and what else the specification needs."""
+    """Return q, k, v, and the other inputs that the specification needs."""
     shapes = {
         "q": axes(spec, layout, "h", "n_q", "d_k"),
         "k": axes(spec, layout, "g", "n_k", "d_k"),
@@ -143,7 +143,7 @@ def _entries(spec: Attention) -> dict[str, Entries]:
 
 
 def _boolean(shape: tuple[int, ...], rng: Random) -> Array:
-    """Every query may attend to the first key and to its own, and to others by chance."""
+    """Draw a mask in which every query may attend to the first key, to its own, and to others by chance."""
     i, j = np.arange(shape[0])[:, None], np.arange(shape[1])[None, :]
     return np.asarray((rng.random(shape) < 0.6) | (j == 0) | (j == i + shape[1] - shape[0]))
 
@@ -153,7 +153,7 @@ def _additive(shape: tuple[int, ...], rng: Random) -> Array:
 
 
 def sizes(spec: Attention, layout: Layout) -> tuple[dict[str, int], ...]:
-    """Sizes that differ from one another, and some that lie at or beside those of tiles."""
+    """Return sizes that differ from each other, among them sizes of tiles and their neighbours."""
     heads = {"h": spec.heads, "g": spec.key_heads} if spec.heads > 1 else {"h": 2}
     wanted = LAYOUTS[layout].split() if layout != "nd" else ["h"] if spec.heads > 1 else []
     front = {**({"b": 2} if "b" in wanted else {}), **(heads if "h" in wanted else {})}
@@ -161,14 +161,14 @@ def sizes(spec: Attention, layout: Layout) -> tuple[dict[str, int], ...]:
     for k, (n_q, n_k, d_k, d_v) in enumerate(_SIZES):
         if front and n_q * n_k > 60 and spec.heads > 2:
             continue
-        if k > 3:  # of batches there is enough
+        if k > 3:  # enough cases had batches
             front = {x: size if spec.heads > 1 and x != "b" else 1 for x, size in front.items()}
         result.append({**front, "n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v})
     return tuple(result)
 
 
 def admits(spec: Attention, inputs: Inputs, sizes: Mapping[str, int]) -> bool:
-    """Return whether positions have a meaning: queries stand at the end of the keys."""
+    """Return whether positions have a meaning: queries are the last of the keys' tokens."""
     return spec.position is None or sizes["n_q"] <= sizes["n_k"]
 
 
@@ -178,7 +178,7 @@ def open_rows(spec: Attention, inputs: Inputs, sizes: Mapping[str, int]) -> bool
 
 
 def closing(arrays: dict[str, Array]) -> dict[str, Array]:
-    """The inputs with masks that leave a query without any key: the first one, or all of an item."""
+    """Return the inputs with masks that leave queries without any key: the first one, or all of an item."""
     result = dict(arrays)
     if "mask" in result:
         result["mask"] = result["mask"].copy()
@@ -190,7 +190,7 @@ def closing(arrays: dict[str, Array]) -> dict[str, Array]:
 
 
 def in_order(layout: Layout, turned: tuple[str, ...], run: Compute) -> Compute:
-    """``run`` on arrays in the order b, h, n, d, of arrays in the layout, and its outputs with as many axes in that."""
+    """Return ``run`` for arrays in the layout: it gets them as b, h, n, d, and its outputs are put back in order."""
 
     def moved(**keywords: Any) -> Any:
         arrays = {n: ordered(layout, a) if n in turned else a for n, a in keywords.items()}
@@ -205,12 +205,12 @@ def in_order(layout: Layout, turned: tuple[str, ...], run: Compute) -> Compute:
 
 
 def ordered(layout: Layout, a: Any, back: bool = False) -> Any:
-    """An array with tokens before the columns; ``back``: of such an array, with tokens where the layout has them."""
+    """Move tokens to the axis before the columns; with ``back``, from there to their axis in the layout."""
     axes = (tokens_axis(layout), -2)
     return a.__array_namespace__().moveaxis(a, *(reversed(axes) if back else axes))
 
 
 def tiles(like: Array, n_k: int) -> list[int]:
-    """Bounds of tiles of keys: of one key each, or as many tiles as the precision of the kind allows."""
+    """Return bounds of tiles of keys: of one key each, or as many tiles as the kind's precision allows."""
     most = getattr(getattr(type(like), "precision", None), "tiles", None) or n_k
     return [*range(0, n_k, max(1, -(-n_k // most))), n_k]

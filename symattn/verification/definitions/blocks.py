@@ -35,7 +35,7 @@ _WORDS = {
 
 
 def subject(spec: Block) -> Definition:
-    """The layer, ready to be verified."""
+    """Return the definition of the layer."""
     a = spec.attention
     if spec.cross or a.packed or a.latent or spec.order == "sandwich":
         raise InputError("Block: verify takes self-attention with w_q, w_k, w_v, and one norm a part")
@@ -85,7 +85,7 @@ def _gain(shape: tuple[int, ...], rng: Random) -> Array:
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
-    def told(step: str, cause: str, **fields: Any) -> DefinitionMistake:
+    def mistake(step: str, cause: str, **fields: Any) -> DefinitionMistake:
         other = replace(spec, **fields)
         return DefinitionMistake(step, cause, other, spec=other)
 
@@ -97,9 +97,9 @@ def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
     if spec.norm:
         for order, words in places.items():
             if order != spec.order and not (order == "post" and spec.parallel):
-                yield told("norm", f"the norms stand {words}, not {places[spec.order]}", order=order)
+                yield mistake("norm", f"the norms stand {words}, not {places[spec.order]}", order=order)
         other = "rms" if spec.norm == "layer" else "layer"
-        yield told("norm", f"the norms are {'RMSNorm' if other == 'rms' else 'LayerNorm'}", norm=other)
+        yield mistake("norm", f"the norms are {'RMSNorm' if other == 'rms' else 'LayerNorm'}", norm=other)
         yield DefinitionMistake("norm", "the parameters of the two norms are exchanged", partial(_exchanged, spec))
         for norm in norms(spec):
             words = f"the norm of {_part(norm)} is left out"
@@ -114,20 +114,20 @@ def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
         yield parts("residual", words, partial(_residual, 1, "x"))
         if spec.order != "post":
             read = "what attention gave" if spec.parallel else "what attention reads"
-            yield told("residual", f"the feed-forward layer reads {read}", parallel=not spec.parallel)
+            yield mistake("residual", f"the feed-forward layer reads {read}", parallel=not spec.parallel)
         for name in ("relu", "gelu", "gelu_tanh", "silu"):
             if name != spec.activation:
-                yield told("project", f"the activation is {name}, not {spec.activation}", activation=name)
-    a = spec.attention  # its other mistakes come by rule; by these its steps have power
+                yield mistake("project", f"the activation is {name}, not {spec.activation}", activation=name)
+    a = spec.attention  # its other mistakes come by rule; these give its steps power
     if a.causal:
-        yield told("mask", "the causal mask is left out", attention=replace(a, causal=False))
+        yield mistake("mask", "the causal mask is left out", attention=replace(a, causal=False))
     if a.scale is None:
-        yield told("scale", "scores are not scaled", attention=replace(a, scale=1))
-        yield told("scale", "scores are scaled by 1/d_k", attention=replace(a, scale="1/d_k"))
+        yield mistake("scale", "scores are not scaled", attention=replace(a, scale=1))
+        yield mistake("scale", "scores are scaled by 1/d_k", attention=replace(a, scale="1/d_k"))
 
 
 def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
-    """Yield the mistakes of its attention, of its norms, and between the projections of its feed-forward layer."""
+    """Yield the mistakes of a block's attention, of its norms, and between the feed-forward layer's projections."""
     yield from attending.by_rule(spec.attention, ("x", "w_q", "w_k", "w_v", "w_o"), partial(_of_variant, spec))
     names = list(norms(spec))
     for words, how in of_norms("layer" if spec.norm == "layer" else "rms", spec.eps, {}) if spec.norm else ():
@@ -143,7 +143,7 @@ def _by_rule(spec: Block) -> Iterator[DefinitionMistake]:
             yield DefinitionMistake("project", words, partial(_changed, spec, partial(_hidden, partial(hidden, f))))
 
 
-#: What the feed-forward layer makes of what it projects, with the activation f, by whether it is gated.
+#: Wrong steps between the projections of the feed-forward layer, with the activation f, by whether it is gated.
 HIDDEN: dict[bool, dict[str, Callable[..., Any]]] = {
     False: {"the activation is left out": lambda f, up: up},
     True: {
@@ -158,7 +158,7 @@ HIDDEN: dict[bool, dict[str, Callable[..., Any]]] = {
 
 
 def _hidden(hidden: Callable[..., Any], parts: list[Part]) -> list[Part]:
-    """Another middle of the feed-forward layer."""
+    """Replace the step between the projections of the feed-forward layer."""
     return [replace(p, run=hidden) if p.name == "mlp.hidden" else p for p in parts]
 
 
@@ -171,12 +171,12 @@ def _part(name: str) -> str:
 
 
 def _changed(spec: Block, change: Callable[[list[Part]], list[Part]], **keywords: Any) -> Any:
-    """The block with other parts."""
+    """Run the block with changed parts."""
     return run_steps(change(list(spec.pipeline(keywords))), keywords)["output"]
 
 
 def _attending(spec: Block, variant: Variant, parts: list[Part]) -> list[Part]:
-    """A variant of attention in one part."""
+    """Replace the parts of attention by one, a variant of it."""
     start = "attention."
     inner = [p for p in parts if p.name.startswith(start)]
     weights = list(dict.fromkeys(n for p in inner for n in p.of if n.startswith(f"{start}w_")))
@@ -190,7 +190,7 @@ def _attending(spec: Block, variant: Variant, parts: list[Part]) -> list[Part]:
 
 
 def _normed(names: Sequence[str], how: Any, eps: Any, parts: list[Part]) -> list[Part]:
-    """Another norm in the place of those that are named."""
+    """Replace the named norms by another."""
 
     def changed(part: Part, name: str) -> Part:
         given = [n.removeprefix(f"{name}.") for n in part.of[1:]]
@@ -205,7 +205,7 @@ def _is_norm(part: Part, norm: str) -> bool:
 
 
 def _residual(which: int, source: str | None, parts: list[Part]) -> list[Part]:
-    """One residual without its first summand, or with another."""
+    """Remove the first summand of a residual, or replace it."""
     at = [i for i, p in enumerate(parts) if p.reason == ("residual",)][which]
     if source is None:
         parts[at] = replace(parts[at], run=lambda x, y: y)

@@ -59,7 +59,7 @@ class Cached(keywords.Answering):
 
 
 def subjects(spec: Cached, layout: Layout) -> Iterator[Definition]:
-    """With room in the cache or without, with the caches returned or without."""
+    """Yield a definition with and without empty slots in the cache, each with and without the caches returned."""
     bare = replace(spec.attention, position=None)
     attending.check(bare, "Cached", layout)
     for static in (True, False):
@@ -100,7 +100,7 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
         mistakes=tuple(
             DefinitionMistake(s, c, laid(partial(_attended, spec, **how))) for s, c, how in _mistakes(spec, static)
         ),
-        # The mistakes of the attention to all slots, but for those of masks and positions.
+        # The mistakes of the attention to all slots, except those of masks and positions.
         others=Later(lambda: (m for m in attending.by_rule(plain, ("q", "k", "v", "mask"), made) if m.step != "mask")),
         numbered=tuple(attending.by_number(plain, made)),
         shapes=sizes,
@@ -115,14 +115,14 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Defi
 
 
 def _length(layout: Layout, inputs: Inputs) -> Array:
-    """How many slots are filled: of those that the new tokens leave, all but up to two."""
+    """Return how many slots are filled: of those that the new tokens leave, all but up to two."""
     axis = attending.tokens_axis(layout)
     slots, new = inputs["k_cache"].shape[axis], inputs["k"].shape[axis]
     return np.asarray(max(0, slots - new - (slots + new) % 3), dtype=np.int64)
 
 
 def _emptied(layout: Layout, inputs: dict[str, Array]) -> dict[str, Array]:
-    """Zeros in the slots that hold no token."""
+    """Set the slots that hold no token to zero."""
     if "length" not in inputs:
         return inputs
     results = dict(inputs)
@@ -138,7 +138,7 @@ Mask = Callable[[Array, Array, int, int], Array]
 
 
 def _causal(i: Array, j: Array, length: int, new: int) -> Array:
-    """Key j for the new token i."""
+    """Return whether the new token i sees key j."""
     return j <= length + i
 
 
@@ -148,10 +148,11 @@ def _attended(
     at: Callable[[int], int] = lambda length: length, new_first: bool = False, forget: bool = False,
     lost: bool = False, again: bool = False, of: str = "kv", variant: Variant = RIGHT,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """The output and both caches: tokens rotated from position ``start``, written at slot ``at``, seen by ``mask``.
+    """Return the output and both caches: tokens rotated from position ``start``, written at slot ``at``.
 
-    ``lost``: caches come back as they were given; ``again``: keys that the cache holds are rotated once more where they
-    are read. ``of`` says in which caches this, ``at`` and ``new_first`` are so; ``variant`` is that of the attention.
+    ``mask`` says which keys are seen; with ``forget``, none of the cache. ``lost``: caches are returned as they were
+    given; ``again``: keys of the cache are rotated again when they are read. ``of`` says to which caches ``lost``,
+    ``at`` and ``new_first`` apply; ``variant`` is the variant of the attention.
     """
     xp, a, n = namespace_of(q), spec.attention, int(k.shape[-2])
     filled = int(k_cache.shape[-2]) if length is None else int(length)
@@ -181,7 +182,7 @@ def _attended(
 
 
 def _rotated_again(spec: Cached, k_cache: Any) -> Any:
-    """The keys of the cache, rotated by their places. Raises ``KeyError`` where there is no rotation."""
+    """Return the keys of the cache, rotated by their slots. Raises ``KeyError`` if there is no rotation."""
     position = spec.attention.position
     if not isinstance(position, position_fields.Rotary):
         raise KeyError("there is no rotation")
@@ -189,7 +190,7 @@ def _rotated_again(spec: Cached, k_cache: Any) -> Any:
     return rotary.rotate(k_cache, cos, sin, position.layout)
 
 
-#: Which keys j a new token i of n sees, after so many in the cache.
+#: Which keys j a new token i of n sees, after ``length`` keys in the cache.
 _MASKS: dict[str, Mask] = {
     "the causal mask starts at the other corner: new tokens see the first keys": lambda i, j, length, n: j <= i,
     "new tokens see those after them": lambda i, j, length, n: j < length + n,
@@ -202,7 +203,7 @@ def _whole_page(size: int, i: Array, j: Array, length: int, n: int) -> Array:
     return (j <= length + i) | (j >= length + n) & (j < -(-(length + n) // size) * size)
 
 
-#: The same, of caches with room for more.
+#: The same, for caches with empty slots.
 _STATIC: dict[str, Mask] = {
     "empty slots of the cache are attended to": lambda i, j, length, n: (j <= length + i) | (j >= length + n),
     "every slot is attended to, empty ones and later tokens too": lambda i, j, length, n: j >= 0 * i,
@@ -223,12 +224,12 @@ _SLOTS: dict[str, Callable[[int], int]] = {
 
 
 def _to_all(spec: Cached) -> Attention:
-    """Return the attention to all slots of the cache, by a mask."""
+    """Return the attention to all slots of the cache, with a mask."""
     return replace(spec.attention, causal=False, position=None, mask="boolean")
 
 
 def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Step, cause, and what is changed."""
+    """Yield the step, the cause, and the changed arguments of ``_attended``."""
     for cause, mask in (_MASKS | _STATIC if static else _MASKS).items():
         yield "mask", cause, {"mask": mask}
     yield "cache", "the cache is not attended to, only the new tokens", {"forget": True}

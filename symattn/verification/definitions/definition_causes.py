@@ -1,4 +1,4 @@
-"""The search among the mistakes of a definition."""
+"""The search for a cause among the mistakes of a definition."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, w
 from symattn.verification.diagnosis.effective_weights import Counted, counted, other_keys, sizes_of
 from symattn.verification.rules.predicates import Pairs
 
-_LEGAL = 8  # times what is legal for the right definition
+_LEGAL = 8  # multiple of the bound of the right definition
 
 
 @dataclass
 class InDefinition(Search[DefinitionMistake]):
-    """A search among the definition's own mistakes, and those that it knows besides."""
+    """A search among the definition's own mistakes, and further ones."""
 
     judged = (10**6, 30, 0)
     _known_of: dict[Any, Sequence[DefinitionMistake]] = field(default_factory=dict)
 
     @property
     def subject(self) -> Definition:
-        """The definition that is verified."""
+        """The verified definition."""
         assert isinstance(self.session.subject, Definition)
         return self.session.subject
 
     def every(self) -> list[DefinitionMistake]:
-        """The definition's own ones, and those by rule."""
+        """The definition's own mistakes, and those by rule."""
         return [*self.subject.mistakes, *definition_mistakes.changes(self.subject)]
 
     def families(self) -> Iterator[Numbered]:
-        """Another number in a field, and outputs with a factor."""
+        """Yield mistakes with another number in a field, and outputs with a factor."""
         yield from self.subject.numbered
         yield from definition_mistakes.of_outputs(self.subject)
 
     def ways(self) -> Sequence[Way[DefinitionMistake]]:
-        """Further ones come after those of the definition itself."""
+        """See ``Search``: further mistakes come after the definition's own."""
         subject = self.subject
         others, arrays = (
             (lambda: self._likely(subject.others)),
@@ -56,11 +56,11 @@ class InDefinition(Search[DefinitionMistake]):
         return self.known, self._by_weights, self.less_clear, others, *numbers
 
     def further(self) -> list[DefinitionMistake]:
-        """The operators on inputs, and the further ones of the definition."""
+        """The operators on inputs, and the further mistakes of the definition."""
         return [*definition_mistakes.of_arrays(self.subject), *self.subject.others]
 
     def _by_weights(self) -> Iterator[DefinitionMistake]:
-        """Keys that are counted otherwise than they must be, as the function's own weights show."""
+        """Yield the mistake of wrongly counted keys, as the function's own weights show it."""
         way = self.subject.counted
         if way is not None:
             sizes = [(s["n_q"], s.get("n_k", s["n_q"])) for s in map(self.subject.sizes, self.wrong)]
@@ -71,13 +71,13 @@ class InDefinition(Search[DefinitionMistake]):
                 yield DefinitionMistake("mask", keys.words, way.run(table))
 
     def _counted(self, way: CountedKeys, size: tuple[int, int]) -> Counted | None:
-        """Read how often keys are counted from one call."""
+        """Read from one call how often keys are counted; None if it cannot be read."""
         rng, (n, m) = np.random.default_rng((self.session.seed, 21, *size)), size
         inputs = next(self.subject.sized(self.session, {"n_q": n, "n_k": m, "d_k": 3, "d_v": m}, rng))
         if inputs is None or inputs["v"].shape[-1] != inputs["v"].shape[way.axis]:
             return None
-        held = self.session.precision.input.rounded
-        inputs |= {name: np.asarray(held(np.abs(inputs[name]) % 1 + 0.5)) for name in "qk"}
+        rounded = self.session.precision.input.rounded
+        inputs |= {name: np.asarray(rounded(np.abs(inputs[name]) % 1 + 0.5)) for name in "qk"}
         m = inputs["v"].shape[-1]
         eye = np.broadcast_to(np.eye(m), np.moveaxis(inputs["v"], way.axis, -2).shape)
         inputs["v"] = np.moveaxis(eye, -2, way.axis).copy()
@@ -89,12 +89,12 @@ class InDefinition(Search[DefinitionMistake]):
         return counted(Pairs(output.shape[-2], m, 0), output, parts, way.open(output.shape[-2], m), way.normalised)
 
     def _likely(self, mistakes: Iterable[DefinitionMistake]) -> list[DefinitionMistake]:
-        """Return the mistakes that float64 shows clearly."""
+        """Return the mistakes that fit clearly in float64."""
         self.begin()
         return [m for m in self.survivors([*mistakes]) if self.tells(m)]
 
     def rules_out(self, judged: CaseResult, mistake: DefinitionMistake) -> bool:
-        """Put aside what leaves much of an error: a mistake may lose more digits than the definition does."""
+        """Rule out a mistake only if it leaves much of the error: it may lose more digits than the definition does."""
         wrong = judged.finding is not None and super().rules_out(judged, mistake)
         return wrong and screening.left(self, [judged], mistake) > screening.LITTLE
 
@@ -104,7 +104,7 @@ class InDefinition(Search[DefinitionMistake]):
         return where_made(judged, mistake, lambda r, m: explains(subject, precision, r, m, among))
 
     def combined(self, first: DefinitionMistake, second: DefinitionMistake) -> Sequence[DefinitionMistake]:
-        """See ``both``: of two changes of one input, either may come first."""
+        """See ``both``: if both change one input, either may come first."""
         orders = (
             ((first, second), (second, first)) if first.reads and first.reads == second.reads else ((first, second),)
         )
@@ -116,7 +116,7 @@ class InDefinition(Search[DefinitionMistake]):
         return self._known_of[spec]
 
     def otherwise(self, found: tuple[DefinitionMistake, ...]) -> tuple[Cause[Any], ...]:
-        """One cause for each output that is wrong, where that explains them all."""
+        """Return one cause for each wrong output, if that explains them all."""
         run = self.subject.as_run
         if run is not None and not found and (beyond := self._beyond_range(run)):
             return (Cause(tuple(self.wrong), beyond, self),)
@@ -134,7 +134,7 @@ class InDefinition(Search[DefinitionMistake]):
         return tuple(causes)
 
     def _beyond_range(self, run: Callable[[called_target.Inputs], reference.Run]) -> tuple[Any, ...]:
-        """See ``out_of_range``; where more than one fits, the plainest."""
+        """See ``out_of_range``; if several fit, the first."""
 
         def as_attention(judged: CaseResult) -> CaseResult:
             part = judged.parts[0]
@@ -149,8 +149,7 @@ class InDefinition(Search[DefinitionMistake]):
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
     def slack(self, judged: CaseResult, mistake: DefinitionMistake, part: Part, wrong: np.ndarray) -> np.ndarray:
-        """Several times what is legal for the definition, more where numbers are larger, and roundings of what that
-        copies."""
+        """Return several times the definition's bound, scaled up for larger numbers, plus rounding of the result."""
         allowed = part.expected.allowed
         most = np.where(np.isfinite(allowed), allowed, 0).max(initial=0.0)
         legal = allowed if allowed.shape == wrong.shape else most

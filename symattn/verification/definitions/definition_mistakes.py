@@ -1,4 +1,4 @@
-"""Ways and mistakes of a definition; mistakes that any may have, by rule: a factor, a sign, arrays exchanged."""
+"""Ways and mistakes of a definition; mistakes by rule that any may have: a factor, a sign, arrays exchanged."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from symattn.verification.rules.operators import operators
 if TYPE_CHECKING:
     from symattn.verification.definitions.definition_subject import Definition
 
-Compute = Callable[..., Any]  # of arrays by name, on any kind: an array, or a tuple of them
+Compute = Callable[..., Any]  # from arrays by name, of any kind, to an array or a tuple of arrays
 Remade: TypeAlias = "Callable[[Any], Definition]"
 
 
 @dataclass(frozen=True)
 class DefinitionForm:
-    """A way of computing, and what it is in words."""
+    """A way of computing, described in words."""
 
     words: str
     run: Compute
@@ -38,11 +38,11 @@ class DefinitionForm:
 
 @dataclass(frozen=True)
 class DefinitionMistake:
-    """A known mistake: the step that it is in, the cause in words, and what is then computed.
+    """A known mistake: the step that it is in, the cause in words, and the wrong computation.
 
-    ``exact``: in exact numbers it gives something else. A mistake that is not loses digits, no more. ``where`` says in
-    which cases it is made (None: in all). ``spec``, if it is just another specification, is that one; ``change``, if
-    it is made beside the definition, makes it in any way of computing; ``reads`` is the input that it changes alone.
+    ``exact``: it gives another result in exact arithmetic; otherwise it only loses digits. ``where`` says in which
+    cases it is made (None: in all). ``spec`` is the specification that it amounts to, if any; ``change``, for a mistake
+    outside of the definition, makes it in any way of computing; ``reads`` is the one input that it changes.
     """
 
     step: str
@@ -56,16 +56,16 @@ class DefinitionMistake:
 
     @property
     def computes(self) -> object:
-        """A key for all that the mistake computes, wherever it is made."""
+        """A key for the mistake's computation, wherever it is made."""
         return self.run
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """Mistakes with a number x: the step, the cause in words around {}, and what is then computed.
+    """Mistakes with a number x: the step, the cause in words around {}, and the wrong computation.
 
-    They are sought from the points of the ``grid`` on. ``spec`` gives the specification with that number, if each is
-    just another one.
+    The search for x starts from the points of the ``grid``. ``spec`` returns the specification that a mistake amounts
+    to, if any.
     """
 
     step: str
@@ -75,25 +75,25 @@ class Numbered:
     spec: Callable[[float], Any] = lambda x: None
 
     def mistake(self, x: float, written: str) -> DefinitionMistake:
-        """The mistake with this number, and how it is written."""
+        """Return the mistake with the number x, which is ``written`` in words."""
         return DefinitionMistake(self.step, self.words.format(written), self.run(x), spec=self.spec(x))
 
 
 class Later(UserList[DefinitionMistake]):
-    """Mistakes that are made when they are first looked at: many definitions are asked for their ways alone."""
+    """Mistakes that are built when first needed: of many definitions, only the ways are used."""
 
     def __init__(self, make: Callable[[], Iterable[DefinitionMistake]]) -> None:
         self._make = make
 
     @cached_property
     def data(self) -> list[DefinitionMistake]:  # type: ignore[override]
-        """The mistakes."""
+        """The mistakes, built on first use."""
         return list(self._make())
 
 
 # -- by rule -----------------------------------------------------------------------------------------------------------
 _POINTS = 25
-#: Fields that are numbers: the step, the cause in words, and the range in which another one is sought.
+#: Fields with numbers: the step, the cause in words, and the range in which another number is searched for.
 _FIELDS = {
     "eps": ("norm", "ε is {}", (1e-12, 10.0)),
     "base": ("position", "the angles have the base {}", (2.0, 1e7)),
@@ -103,7 +103,7 @@ _FIELDS = {
 
 
 def of_fields(spec: Any, remade: Remade) -> Iterator[Numbered]:
-    """Another number in a field of the specification, or of the attention or the positions that it is made of."""
+    """Yield mistakes with another number in a field of the specification, or of its attention or positions."""
     for name, (step, words, (low, high)) in _FIELDS.items():
         change = _changing(spec, name)
         if change is not None and _taken(change, low):
@@ -112,7 +112,7 @@ def of_fields(spec: Any, remade: Remade) -> Iterator[Numbered]:
 
 
 def _changing(spec: Any, name: str) -> Callable[[float], Any] | None:
-    """The specification with another number in a field; None where it has no such number."""
+    """Return a function that puts another number in a field; None if the specification has no such number."""
     result = {f.name for f in fields(spec)} if is_dataclass(spec) else set()
     if name in result and _has_number(spec, name):
         return lambda x: replace(spec, **{name: x})
@@ -124,7 +124,7 @@ def _changing(spec: Any, name: str) -> Callable[[float], Any] | None:
 
 
 def _taken(change: Callable[[float], Any], x: float) -> bool:
-    """Return whether the specification takes another number there."""
+    """Return whether the specification accepts the number x."""
     try:
         change(x)
     except InputError:
@@ -133,7 +133,7 @@ def _taken(change: Callable[[float], Any], x: float) -> bool:
 
 
 def _has_number(spec: Any, name: str) -> bool:
-    """Return whether the field is a number that the definition uses; 1/√d_k is one that is not told."""
+    """Return whether the field is a number that the definition uses; the default scale 1/√d_k is one, left unnamed."""
     value = getattr(spec, name)
     if name == "scale":
         return isinstance(spec, Attention) and not isinstance(value, str)
@@ -141,12 +141,12 @@ def _has_number(spec: Any, name: str) -> bool:
 
 
 def reading(run: Compute, /, **changes: Callable[[Any], Any]) -> Compute:
-    """Return a way that reads some inputs changed. It raises ``KeyError`` where one of them is not given."""
+    """Return a way that changes some inputs first. It raises ``KeyError`` if one of them is missing."""
     return lambda **given: run(**{**given, **{name: change(given[name]) for name, change in changes.items()}})
 
 
 def of_outputs(subject: Definition) -> Iterator[Numbered]:
-    """An output, multiplied by a number."""
+    """Yield mistakes that multiply an output by a number."""
     sizes = tuple(float(x) for x in np.geomspace(1e-2, 1e2, _POINTS))
     grid = (*(-x for x in reversed(sizes)), *sizes)
     for k, name in enumerate(subject.outputs):
@@ -159,26 +159,26 @@ def of_outputs(subject: Definition) -> Iterator[Numbered]:
 
 
 def changes(subject: Definition) -> Iterator[DefinitionMistake]:
-    """Yield mistakes beside the definition: an output with the other sign, outputs or inputs exchanged."""
+    """Yield mistakes outside of the definition: an output with the other sign, outputs or inputs exchanged."""
     way = subject.ways[0]
 
-    def told(cause: str, change: Callable[[Compute], Compute], step: str = "") -> DefinitionMistake:
+    def mistake(cause: str, change: Callable[[Compute], Compute], step: str = "") -> DefinitionMistake:
         return DefinitionMistake(step or subject.step, cause, change(way), change=change)
 
     for k, name in enumerate(subject.outputs):
-        yield told(f"{_the(subject, name)} has the other sign", lambda run, k=k: partial(_changed, run, k, neg))  # type: ignore[misc]
+        yield mistake(f"{_the(subject, name)} has the other sign", lambda run, k=k: partial(_changed, run, k, neg))  # type: ignore[misc]
     for i, j in combinations(range(len(subject.outputs)), 2):
         words = f"{subject.outputs[i]} and {subject.outputs[j]} are exchanged"
-        yield told(words, lambda run, i=i, j=j: partial(_exchanged, run, i, j))  # type: ignore[misc]
+        yield mistake(words, lambda run, i=i, j=j: partial(_exchanged, run, i, j))  # type: ignore[misc]
     drawn = [i for i in subject.inputs if i.made is None and i.shape]
     for one, other in combinations(drawn, 2):
         if one.shape == other.shape and len(one.shape.split()) > 1:
             words = f"the inputs {one.name} and {other.name} are exchanged"
-            yield told(words, lambda run, a=one.name, b=other.name: partial(_given, run, a, b), one.step)  # type: ignore[misc]
+            yield mistake(words, lambda run, a=one.name, b=other.name: partial(_given, run, a, b), one.step)  # type: ignore[misc]
 
 
 def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
-    """Yield every operator of the grammar on every input of numbers."""
+    """Yield every operator of the grammar on every numeric input."""
     way = subject.ways[0]
     for i in subject.inputs:
         axes = tuple(_AXES.get(axis, "column") for axis in reversed(i.shape.split()))
@@ -188,7 +188,7 @@ def of_arrays(subject: Definition) -> Iterator[DefinitionMistake]:
             yield DefinitionMistake(i.step or subject.step, words, change(way), change=change, reads=i.name)
 
 
-#: What the axes of letters hold; those of all others are columns.
+#: The meaning of axes by letter; all others are columns.
 _AXES = {"b": "item", "h": "head", "g": "head", "n": "token", "m": "token", "n_q": "query", "n_k": "key"}
 
 
@@ -222,9 +222,9 @@ def _given(run: Compute, one: str, other: str, /, **keywords: Any) -> Any:
 def both(
     first: DefinitionMistake, second: DefinitionMistake, mistakes_of: Callable[[Any], Sequence[DefinitionMistake]]
 ) -> DefinitionMistake | None:
-    """Two mistakes at once: one that changes any way of computing, or is another specification, and the other of that.
+    """Return two mistakes at once: one changes any way of computing, or is another specification with the other in it.
 
-    ``mistakes_of`` gives the mistakes of a specification. None where neither is of these kinds.
+    ``mistakes_of`` returns the mistakes of a specification. None if neither mistake is of these kinds.
     """
     for one, other in ((first, second), (second, first)):
         if one.change is not None:

@@ -1,7 +1,7 @@
-"""A definition to verify: its inputs, its outputs, and the ways of computing them that are equal.
+"""A definition to verify: its inputs, its outputs, and equivalent ways of computing them.
 
-A way is a function of the inputs by name, written once for all kinds of arrays. On ``rounded`` it gives the exact
-outputs, and the bound on every implementation that computes them in this way; what is allowed is the largest of the
+A way is a function of the inputs by name, written once for all kinds of arrays. On ``rounded`` it returns the exact
+outputs and a bound on every implementation that computes them in this way; the allowed error is the largest of these
 bounds. A known mistake is a function of the same inputs that computes something else.
 """
 
@@ -39,27 +39,27 @@ if TYPE_CHECKING:
     from symattn.verification.diagnosis.causes import Search
     from symattn.verification.engine import Session
 
-_DRAWN = 6  # cases on which a mistake must have an effect to be one
-_UNSEEN = 3  # cases that no mistake was found by
+_DRAWN = 6  # cases on which a mistake must have an effect to count
+_UNSEEN = 3  # fresh cases to confirm a cause
 Entries = Callable[[tuple[int, ...], Random], Array]
-Numbers = Callable[[str, tuple[int, ...]], Array]  # of an input's name and shape
-Family = Callable[[Random], Numbers]  # how the numbers of one case are drawn
+Numbers = Callable[[str, tuple[int, ...]], Array]  # from an input's name and shape
+Family = Callable[[Random], Numbers]  # a way of drawing the numbers of one case
 FAMILIES: dict[str, Family] = {name: search.FAMILIES[name] for name in ("integer", "normal", "sparse", "large")}
 
 
-#: What letters mean in a domain, unless a subject says otherwise.
+#: The meaning of letters in a domain, unless a subject says otherwise.
 _MEANS = {"n": ("n_q", 1), "d": ("d_k", 1)}
 
 
 @dataclass(frozen=True)
 class Input:
-    """An array that the definition takes.
+    """An input array of a definition.
 
-    ``shape`` names its axes by letters, ``b h n 2*f``: an axis may be a product of letters and numbers, and is left
-    out where the sizes lack a letter of it. ``words`` are other names that parameters have for it; ``entries`` are its
-    numbers where they are not those of the family that is tried; a function may lack what is not ``needed``. What is
-    ``made`` of the other inputs, such as an output that was saved, is not drawn. ``step`` is blamed where it is read
-    wrongly; by default that of the definition.
+    ``shape`` names its axes by letters, ``b h n 2*f``: an axis may be a product of letters and numbers, and is left out
+    if the sizes lack one of its letters. ``words`` are other names of its parameter; ``entries`` draws its numbers if
+    they are not those of a family; a function may lack an input that is not ``needed``. An input ``made`` of the
+    others, such as a saved output, is not drawn. ``step`` is blamed if the input is read wrongly; by default the
+    definition's.
     """
 
     name: str
@@ -72,8 +72,9 @@ class Input:
 
 
 class CountedKeys(NamedTuple):
-    """What keys add to an output: the ``parts`` of all of them, and which are ``open``; divided by their sum if
-    ``normalised``. ``run`` computes the output where each counts as often as a table says; ``axis`` holds tokens."""
+    """What keys add to an output: ``parts`` computes all contributions, ``open`` says which keys count, and they are
+    divided by their sum if ``normalised``. ``run`` computes the output if each key counts as often as a table says;
+    ``axis`` is the axis of tokens."""
 
     parts: Compute
     open: Callable[[int, int], Array]
@@ -84,35 +85,35 @@ class CountedKeys(NamedTuple):
 
 @dataclass(frozen=True)
 class Definition(Subject):
-    """A definition by its arrays, ready to be verified.
+    """A definition in terms of its arrays, ready to be verified.
 
     title     what it is, for the report
-    step      the step that a fault is in of which no more is known
+    step      the step to blame if no more is known of a fault
     inputs    the arrays, in the usual order of parameters
     outputs   names of what is returned, in order
     ways      equal ways of computing the outputs
     mistakes  known mistakes
-    families  how numbers are drawn: a name, and the function
-    others    further mistakes, which are looked at where none of those explains what was seen
+    families  ways of drawing numbers, by name
+    others    further mistakes, tried if none of those explains the results
     shapes    sizes by letter, for each case that is tried for its shape; others are drawn from these
-    settings  values of parameters that are no arrays, by name; a function of the inputs where it depends on them
+    settings  values of parameters that are not arrays, by name; a function of the inputs if it depends on them
     kept      letters that are the same in every case, however small
-    width     the smallest d_k from a number on that the specification can take
+    width     the smallest legal d_k that is at least a given number
     means     letters that stand for the n_q, n_k, d_k, d_v or d_model of a domain, with the factor by
-              which that is larger; ``n`` is n_q and ``d`` is d_k otherwise
+              which that is larger; by default, ``n`` is n_q and ``d`` is d_k
     changes   inputs that a call may change
-    loose     outputs of which axes of length 1 may differ
-    finish    what is changed in inputs that have been drawn, such as slots that are to be empty
-    admits    which inputs, of which sizes, the definition has a result for
-    open      which of these leave every query some key
-    closing   inputs with queries that no key is left to, made of others
+    loose     outputs whose axes of length 1 may differ
+    finish    a change of inputs that have been drawn, such as emptying slots
+    admits    whether the definition has a result for inputs of these sizes
+    open      whether inputs leave every query some key
+    closing   a change of inputs that leaves some queries without a key
     numbered  mistakes with a number
-    remade    the same of another specification, for mistakes of both kinds at once
-    whole     inputs that are whole numbers on residues, those of one run in a word list, so that exponents are linear
-              in the others
-    as_run    the run of an attention whose output this is: what leaves the range of a format is then named
-    counted   how keys are counted, where weights can be read off
-    costs     how many runs one counts for, where more is computed than the definition: a forward and a backward pass
+    remade    the definition of another specification, to combine mistakes
+    whole     word lists of inputs: on residues, the inputs in one of them are whole numbers in a run, so that exponents
+              are linear in the others
+    as_run    the run of an attention with this output, by which an array beyond a format's range is named
+    counted   how keys are counted, if weights can be read off
+    costs     how many runs of attention one call counts as, such as several for a forward and a backward pass
     """
 
     title: str
@@ -146,17 +147,17 @@ class Definition(Subject):
 
     # -- letters -------------------------------------------------------------------------------------------------------
     def shape(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape of an input for these sizes."""
+        """Return the shape of an input for these sizes."""
         return tuple(prod(known(f, sizes) for f in axis) for axis in self.axes_of(name, sizes))
 
     def axes_of(self, name: str, sizes: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
-        """The letters of each axis of an input, as far as the sizes have them."""
+        """Return the factors of each axis of an input, for axes whose letters the sizes have."""
         shape = next(i.shape for i in self.inputs if i.name == name)
         results = (tuple(axis.split("*")) for axis in shape.split())
         return tuple(a for a in results if all(f.isdecimal() or f in sizes for f in a))
 
     def sizes_of(self, inputs: Inputs) -> dict[str, int]:
-        """The letters' sizes, from the arrays; leading axes that an array lacks are left out."""
+        """Return the sizes by letter, from the arrays; leading axes that an array lacks are left out."""
         result = self._fixed()
         axes = [pair for name, a in inputs.items() for pair in self._lengths(name, np.shape(a))]
         for factors, length in sorted(axes, key=lambda pair: len(pair[0])):
@@ -166,7 +167,7 @@ class Definition(Subject):
         return result
 
     def _fixed(self) -> dict[str, int]:
-        """The letters that are the same in every case: of h*d_k, the number of heads."""
+        """Return the sizes of letters that are the same in every case, such as the number of heads in h*d_k."""
         result = {x: {sizes.get(x) for sizes in self.shapes} for x in sorted(self.kept)}
         return {x: n for x, of in result.items() if len(of) == 1 and (n := next(iter(of))) is not None}
 
@@ -175,15 +176,15 @@ class Definition(Subject):
         return [(a.split("*"), n) for a, n in zip(reversed(axes), reversed(shape), strict=False)]
 
     def meaning(self, letter: str) -> tuple[str, int]:
-        """Return the input that a letter of a domain means, and the factor by which that is larger."""
+        """Return the domain's name for a letter, and the factor by which that size is larger."""
         return self.means.get(letter, _MEANS.get(letter, (letter, 1)))
 
     def named(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """The sizes as a domain names them."""
+        """Return the sizes by the names of a domain."""
         return {name: factor * sizes[x] for x in sizes for name, factor in [self.meaning(x)]}
 
     def admitted(self, inputs: Inputs, domain: Domain) -> bool:
-        """Return whether the definition has a result for these inputs, and the domain has such."""
+        """Return whether the definition has a result for these inputs, and the domain includes them."""
         sizes = self.sizes_of(inputs)
         named = self.named(sizes)
         legal = "d_k" not in named or self.width(named["d_k"]) == named["d_k"]
@@ -192,7 +193,7 @@ class Definition(Subject):
         return domain.fully_masked_rows or self.open(inputs, sizes)
 
     def filled(self, inputs: Inputs, precision: Precision) -> dict[str, Array]:
-        """The inputs, with those that are made of others, as the format holds them."""
+        """Return the inputs, with those that are made of others computed and rounded to the format."""
         outcome = {i.name: i.made for i in self.inputs if i.made is not None and i.name in inputs}
         arrays = {n: a for n, a in inputs.items() if n not in outcome}
         result = {n: np.asarray(make(arrays)) for n, make in outcome.items()}
@@ -200,7 +201,7 @@ class Definition(Subject):
         return self.finish({**arrays, **rounded})
 
     def within(self, sizes: Mapping[str, int], domain: Domain) -> dict[str, int]:
-        """The sizes that the domain promises, as near as can be to these; what was to differ does, if there is room."""
+        """Return sizes of the domain that are as near as possible to these; unequal ones stay unequal if possible."""
         letters = {self.meaning(x)[0]: x for x in sizes if x not in self.kept}
         result = dict(sizes)
         for one, other, lengths in (("n_q", "n_k", domain.tokens), ("d_k", "d_v", domain.widths)):
@@ -227,7 +228,7 @@ class Definition(Subject):
     def draw(
         self, names: Sequence[str], sizes: Mapping[str, int], family: str, precision: Precision, rng: Random
     ) -> dict[str, Array]:
-        """Inputs of these sizes, rounded to the format; whole numbers and booleans as they are."""
+        """Draw inputs of these sizes, rounded to the format, except whole numbers and booleans."""
         numbers = self.families[family](rng)
         result: dict[str, Array] = {}
         for i in self.inputs:
@@ -239,23 +240,23 @@ class Definition(Subject):
         return self.filled(result, precision)
 
     def run(self, way: Compute, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The outputs, as a tuple."""
+        """Return the outputs of a way, as a tuple."""
         result = way(**arrays)
         return result if isinstance(result, tuple) else (result,)
 
     # -- inputs, see ``Subject`` ---------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
-        """Every size, and every kind of number."""
+        """See ``Subject``: every size, and every kind of number."""
         return {"sizes": self._of_sizes, "numbers": self._of_numbers}
 
     def _of_sizes(self, session: Session, rng: Random) -> Iterator[Case]:
-        """Every size, each with one family."""
+        """Yield every size, each with one family."""
         families = list(self.families)
         for k, sizes in enumerate(self._sizes(session)):
             yield self._case(session, "sizes", families[k % len(families)], sizes, rng)
 
     def _of_numbers(self, session: Session, rng: Random) -> Iterator[Case]:
-        """Every family at some sizes; with rows without any key, where the domain has them."""
+        """Yield every family at some sizes, also with rows without any key if the domain includes them."""
         sizes = self._sizes(session)
         for s in sizes[: max(4, len(sizes) // 2)]:
             for family in self.families:
@@ -266,13 +267,13 @@ class Definition(Subject):
                     yield Case("numbers", f"{case.name}, a row without any key", result)
 
     def between(self, session: Session, rng: Random) -> None:
-        """Calls again, and in other kinds of memory."""
+        """See ``Subject``: repeated calls, and arrays laid out otherwise in memory."""
         session.progress("again")
         for case in session.share("again", self.again(session, rng)):
             session.take(case)
 
     def again(self, session: Session, rng: Random) -> Iterator[Case]:
-        """Yield the same inputs twice with others of the same shape between them, and views."""
+        """Yield the same inputs twice, with others of the same shape in between, and views."""
         families = list(self.families)
         for s in self._sizes(session)[1:3]:
             one, other = (self._case(session, "again", f, s, rng).inputs for f in (families * 2)[:2])
@@ -283,12 +284,12 @@ class Definition(Subject):
             yield Case("again", "arrays that are transposed views", one, "transposed")
 
     def required(self, session: Session) -> dict[str, int]:
-        """Calls again, as far as there are any, and inputs at random."""
+        """See ``Subject``: repeated calls, if there are any, and random inputs."""
         again = len(list(islice(self.again(session, np.random.default_rng(session.seed)), LEAST)))
         return {"again": again, **super().required(session)}
 
     def drawn(self, session: Session, examples: int) -> Iterator[Case]:
-        """Draw cases of any family, and of the sizes of one of the first two thirds, which are to be the smaller."""
+        """Draw cases of any family, with sizes from the first two thirds, which should be the smaller ones."""
         rng = np.random.default_rng((session.seed, 5))
         for _ in range(examples):
             sizes = self.shapes[rng.integers(max(1, 2 * len(self.shapes) // 3))]
@@ -296,15 +297,14 @@ class Definition(Subject):
             yield self._case(session, "random", family, self.within(sizes, session.domain), rng)
 
     def altered(self, session: Session, inputs: Inputs, rng: Random) -> dict[str, Array]:
-        """One array of those without numbers of its own scaled, or one row of it changed."""
+        """Scale one array whose numbers are drawn by family, or change one row of it."""
         changed = search.perturbed(inputs, self.free(inputs), rng)
         return self.completed(
             session, {**inputs, **{n: session.precision.input.rounded(a) for n, a in changed.items()}}
         )
 
     def unseen(self, session: Session, mistakes: Any) -> Iterator[Case]:
-        """Cases of two families in turn, of some of the sizes that no case had, as far as the domain leaves room: each
-        one larger."""
+        """Yield fresh cases of two families in turn, with larger sizes than before if the domain allows them."""
         rng = np.random.default_rng((session.seed, 1))
         families = [f for f in ("normal", "integer") if f in self.families] or list(self.families)
         for k, sizes in enumerate(self.shapes[: 2 * _UNSEEN : 2]):
@@ -315,7 +315,7 @@ class Definition(Subject):
                 yield case
 
     def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
-        """Normal inputs, of the sizes of a small case otherwise."""
+        """Yield normal inputs of the given sizes; other sizes are those of a small case."""
         result = dict(self.shapes[0])
         for x in set(result) - self.kept:
             name, factor = self.meaning(x)
@@ -325,7 +325,7 @@ class Definition(Subject):
         yield dict(case.inputs) if self.fits(session, case.inputs) else None
 
     def _sizes(self, session: Session) -> list[dict[str, int]]:
-        """The sizes that are tried for their shapes, as the domain has them."""
+        """Return the sizes that are tried for their shapes, adjusted to the domain."""
         fitted = [self.within(s, session.domain) for s in self.shapes]
         return [s for s in fitted if session.domain.admits(self.named(s))]
 
@@ -335,11 +335,11 @@ class Definition(Subject):
         return Case(group, f"{family}, {equal_sizes(sizes)}", inputs)
 
     def fits(self, session: Session, inputs: Inputs) -> bool:
-        """Return whether the definition has a result for them, and the domain has them."""
+        """Return whether the definition has a result for the inputs, and the domain includes them."""
         return self.admitted(inputs, session.domain)
 
     def free(self, inputs: Inputs) -> tuple[str, ...]:
-        """Return the inputs without numbers of their own."""
+        """Return the inputs whose numbers are drawn by family."""
         return tuple(i.name for i in self.inputs if i.name in inputs and i.entries is None and i.made is None)
 
     def completed(self, session: Session, inputs: Inputs) -> dict[str, Array]:
@@ -347,20 +347,20 @@ class Definition(Subject):
         return self.filled(inputs, session.precision)
 
     def sizes(self, judged: CaseResult) -> dict[str, int]:
-        """As a domain names them."""
+        """Return the sizes by the names of a domain."""
         return self.named(self.own_sizes(judged))
 
     def measured(self, judged: CaseResult) -> dict[str, int]:
-        """The sizes, and how many items a batch has; 1 for axes that a case lacks."""
+        """Return the sizes, and the number of items of a batch; 1 for axes that a case lacks."""
         every = self.named({x: 1 for sizes in self.shapes for x in sizes})
         return {"batch": self.own_sizes(judged).get("b", 1), **dict.fromkeys(every, 1), **self.sizes(judged)}
 
     def own_sizes(self, judged: CaseResult) -> dict[str, int]:
-        """In the definition's own letters."""
+        """Return the sizes by the definition's own letters."""
         return self.sizes_of(judged.case.inputs)
 
     def axes(self, inputs: Inputs) -> reduce.Axes:
-        """Letters; what is made of other inputs is made again, and not reduced."""
+        """See ``Subject``; inputs made of others are not reduced, but made again."""
         sizes = self.sizes_of(inputs)
         drawn = [i.name for i in self.inputs if i.name in inputs and i.made is None]
         letters = {n: self.axes_of(n, sizes)[-np.ndim(inputs[n]) :] if np.ndim(inputs[n]) else () for n in drawn}
@@ -373,30 +373,30 @@ class Definition(Subject):
         return judging.legal(self, precision, inputs)
 
     def right(self, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The outputs by the first way."""
+        """Return the outputs by the first way."""
         return self.run(self.ways[0], arrays)
 
     # -- causes --------------------------------------------------------------------------------------------------------
     def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search[Any]:
-        """Among the definition's own mistakes."""
+        """Return the search among the definition's mistakes."""
         from symattn.verification.definitions.definition_causes import InDefinition
 
         return InDefinition(session, wrong, right)
 
     def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
-        """The step of the definition; and the narrower format whose arithmetic could make such errors."""
+        """Return the definition's step, and the narrower format whose arithmetic could make such errors."""
         from symattn.verification.diagnosis.coarser import coarser
 
         return self.step, coarser(session, records)[1]
 
     def coarse(self, session: Session, narrow: str) -> tuple[str, str]:
-        """The step of the definition."""
+        """Return the definition's step, and words for errors that the ``narrow`` format could make."""
         name = f"all-{narrow}" if narrow == session.precision.input.name else narrow
         return self.step, f"its errors are ones that {name} arithmetic could make"
 
     # -- the report ----------------------------------------------------------------------------------------------------
     def words(self, session: Session) -> str:
-        """The definition, and the largest sizes that were tried."""
+        """Describe the definition and the largest sizes that were tried."""
         most: dict[str, int] = {}
         for judged in session.records:
             for letter, size in self.own_sizes(judged).items():
@@ -405,7 +405,7 @@ class Definition(Subject):
         return f"{self.title}, {result}"
 
     def power(self, session: Session) -> tuple[report.StepPower, ...]:
-        """Return the power of the judged cases for each step that some known mistake is in."""
+        """Return the power of the judged cases for each step with a known mistake."""
         rng = np.random.default_rng((session.seed, 4))
         drawn = [case.inputs for case in islice(self._of_sizes(session, rng), _DRAWN)]
         mutations: dict[str, list[Mutation]] = {}
@@ -415,7 +415,7 @@ class Definition(Subject):
         return powers(self.right, {step: [alike] for step, alike in mutations.items()}, drawn, session.tried)
 
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
-        """Yield notes on the meaning of any implementation, where the ways have words."""
+        """Yield notes; if the ways have words, one on which implementations the verdict covers."""
         yield from hints.notes(session.identity, faults)
         words = [way.words for way in self.ways if isinstance(way, DefinitionForm)]
         if words:
@@ -423,5 +423,5 @@ class Definition(Subject):
 
 
 def known(factor: str, sizes: Mapping[str, int]) -> int:
-    """The size of a letter, or a number."""
+    """Return the size of a letter, or the number that the factor is."""
     return int(factor) if factor.isdecimal() else sizes[factor]

@@ -1,5 +1,5 @@
-"""``Gradient`` of an ``Attention``: what a backward pass gives, against the exact derivative; its known mistakes: wrong
-formulas, and the gradients of wrong attention."""
+"""``Gradient`` of an ``Attention``: a backward pass, against the exact derivative; its known mistakes are wrong
+formulas, and gradients of wrong attention."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Gradient(keywords.Answering):
     attention  the attention that is differentiated
 
     A function takes q, k, v, the other inputs of the attention, and do, the gradient of its output; optionally also
-    the output o and the logarithms of the sums lse, as a forward pass kept them. It returns (dq, dk, dv), in the
-    shapes of q, k, v; gradients of shared keys and values are sums over the heads. A torch function without a
-    parameter for do counts as the forward pass, and its gradients are those of autograd.
+    the output o and the log-sum-exps lse that a forward pass saved. It returns (dq, dk, dv), in the shapes of q, k, v;
+    gradients of shared keys and values are sums over the heads. A torch function without a parameter for do counts as
+    the forward pass, and its gradients are those of autograd.
 
     Source: Dao et al., FlashAttention (2022), appendix B.2; its algorithm 4 for o and lse.
 
@@ -61,13 +61,13 @@ class Gradient(keywords.Answering):
             raise errors.InputError("Gradient: of the output alone; hint: lse=False")
 
     def __call__(self, do: Any, **given: Any) -> tuple[Any, ...]:
-        """dQ, dK, dV, by the derivative of the definition itself."""
+        """Return dQ, dK, dV by the derivative of the definition."""
         result = derivative.vjp(self.attention, do, given, WRT)
         return tuple(result[n] for n in WRT)
 
 
 def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
-    """The gradients, ready to be verified."""
+    """Return the definition of the gradients."""
     attention = spec.attention
     attending.check(attention, "Gradient", layout)
     do = Input("do", attending.axes(attention, layout, "h", "n_q", "d_v"), keywords.UPSTREAM)
@@ -97,7 +97,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
 
 
 def _saved(attention: Attention, layout: Layout, which: int, given: Inputs) -> np.ndarray:
-    """The output, or L, of the forward pass, in float64."""
+    """Return the output, or L, of the forward pass, in float64."""
     arrays = {n: a for n, a in given.items() if n not in ("do", "o", "lse")}
     arrays = {n: attending.ordered(layout, a) if n in WRT else a for n, a in arrays.items()}
     result = replace(attention, lse=True)(**arrays)[which]
@@ -105,7 +105,7 @@ def _saved(attention: Attention, layout: Layout, which: int, given: Inputs) -> n
 
 
 def _ways(spec: Gradient) -> tuple[Compute, ...]:
-    """Return the ways: by hand from the weights; of the definition itself; from o and L, at once and key by key."""
+    """Return the ways: by hand from the weights; by autodiff of the definition; from o and L, at once or per key."""
     result: tuple[Compute, ...] = (partial(_by_hand, spec.attention), spec)
     if not spec.attention.is_softmax or spec.attention.base is not None or spec.attention.dropout:
         return result
@@ -131,11 +131,11 @@ Weights = Callable[[Any, dict[str, Any]], Any]
 
 @dataclass(frozen=True)
 class Formulas:
-    """The backward pass of attention by dot products, each formula of it open to change.
+    """The backward pass of attention by dot products; each of its formulas can be replaced.
 
     dV = Pᵀ dO, dP = dO Vᵀ, dS = P ⊙ (dP − rowsum(P ⊙ dP)), times the derivative of a cap, dQ = c dS K, dK = c dSᵀ Q;
-    summed over heads that share. ``for_values`` are the weights of dV, where they are others than those of dS; rowsum
-    is that of the right weights where it is ``saved``, as rowsum(dO ⊙ O).
+    gradients are summed over heads that share. ``for_values`` returns the weights of dV if they differ from those of
+    dS; with ``saved``, rowsum is that of the right weights, as in rowsum(dO ⊙ O).
     """
 
     weights: Weights = lambda spec, values: values["weights"]
@@ -149,7 +149,7 @@ class Formulas:
     shared_values: Shared = lambda g, times: _grouped("sum", g, times)
 
     def __call__(self, spec: Attention, do: Array, **given: Any) -> tuple[Any, ...]:
-        """dQ, dK, dV."""
+        """Return dQ, dK, dV."""
         values = spec.trace(**given)
         times = spec.group
         q = given["q"]
@@ -175,7 +175,7 @@ def _scaled(spec: Attention, q: Any, x: Any) -> Any:
 
 
 def _grouped(how: str, g: Any, times: int) -> Any:
-    """Combine the gradients of the heads that share: their sum, mean, the first or the last."""
+    """Combine the gradients of heads that share: their sum, mean, the first or the last."""
     xp = namespace_of(g)
     *batch, heads, n, d = g.shape
     apart = xp.reshape(g, (*batch, heads // times, times, n, d))
@@ -185,7 +185,7 @@ def _grouped(how: str, g: Any, times: int) -> Any:
 
 
 def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
-    """In the formulas, where attention is plain but for a cap, a bias and a sink."""
+    """Yield mistakes: in the formulas, if attention is plain up to a cap, a bias and a sink; and in single steps."""
     if usual(replace(spec, softcap=None, bias=False, sink=None)) and spec.scale not in ("given", "1/d_k"):
         for cause, formulas in (*_formulas(spec), *(_OF_SINKS.items() if spec.sink else ())):
             if usual(spec) or {formulas.weights, formulas.for_values} <= {Formulas.weights, _without_sink, None}:
@@ -200,7 +200,7 @@ def mistakes(spec: Attention) -> Iterator[DefinitionMistake]:
         yield DefinitionMistake("backward", cause, partial(_stopped, spec, lost))
 
 
-#: Steps that a backward pass may go through as if they changed nothing.
+#: Steps that a backward pass may treat as if they changed nothing.
 _PASSED = {
     "the derivative of the cap is left out: dS is not multiplied by 1 − tanh²(s/c)": ("capped",),
     "dQ and dK are not rotated back: they are those of rotated queries and keys": ("q_rotated", "k_rotated"),
@@ -212,7 +212,7 @@ _PASSED = {
 }
 
 
-#: Where a gradient may be detached, and the inputs that it does not reach then.
+#: Where a gradient may be detached, and the inputs that it then does not reach.
 _STOPPED = {"weights": "qk", "queries": "q", "keys": "k", "values": "v"}
 
 
@@ -226,7 +226,7 @@ def _names(spec: Attention) -> frozenset[str]:
 
 
 def _passed(spec: Attention, names: tuple[str, ...], do: Any, **given: Any) -> tuple[Any, ...]:
-    """The gradient where the steps have the derivative 1: each gives x + (y − x), y − x as it was."""
+    """Return the gradient with derivative 1 of these steps: each gives x + (y − x) with y − x constant."""
     right = spec.trace(**given)
 
     def as_before(name: str) -> Change:
@@ -242,7 +242,7 @@ def _passed(spec: Attention, names: tuple[str, ...], do: Any, **given: Any) -> t
 def of_wrong_attention(
     spec: Attention, laid: Callable[[Compute], Compute] = lambda run: run
 ) -> Iterator[DefinitionMistake]:
-    """The exact gradient of every known wrong variant of attention."""
+    """Yield the exact gradient of every known wrong variant of attention, as mistakes."""
 
     def made(variant: Variant) -> Compute:
         return laid(partial(_of_wrong, spec, variant))
@@ -251,9 +251,9 @@ def of_wrong_attention(
 
 
 def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:
-    """In the formulas, where attention is plain and ``factors`` (…, n_q, n_k), 0 or 1/(1 − r), drop weights.
+    """Yield mistakes in the formulas for plain attention with dropout, whose ``factors`` are 0 or 1/(1 − r).
 
-    dV = (c ⊙ P)ᵀ dO and dS = P ⊙ (c ⊙ dP − rowsum(P ⊙ c ⊙ dP)) are the right ones.
+    The right ones, with the factors c (…, n_q, n_k): dV = (c ⊙ P)ᵀ dO and dS = P ⊙ (c ⊙ dP − rowsum(P ⊙ c ⊙ dP)).
     """
     right = _dropped(factors)
     kept = _dropped(factors != 0)
@@ -270,7 +270,7 @@ def dropping(spec: Attention, factors: Any) -> Iterator[DefinitionMistake]:
 
 
 def _dropped(factors: Any) -> Formulas:
-    """The right formulas with these factors."""
+    """Return the right formulas with these factors."""
     return Formulas(
         scores=lambda p, dp: p * (factors * dp - _rows(p * factors * dp)),
         dv=lambda p, do, v: (factors * p).mT @ do,
@@ -297,7 +297,7 @@ def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
         yield from _recomputed(words, _by_sums_without_mask)
 
 
-#: Whether scores, and whether the natural logarithms of the sums, are exponents of 2 in the place of e.
+#: Whether scores, and whether the natural logarithms of the sums, are exponents of 2 instead of e.
 _BASES = {
     "as if these were logarithms of base 2": (False, True),
     "by powers of 2 of natural scores": (True, False),
@@ -306,7 +306,7 @@ _BASES = {
 
 
 def _recomputed(words: str, wrong: Weights) -> Iterator[tuple[str, Formulas]]:
-    """Wrong weights in the whole backward pass, in dV alone, in dS alone."""
+    """Yield formulas with wrong weights in the whole backward pass, in dV alone, and in dS alone."""
     yield words, Formulas(weights=wrong)
     yield f"{words}, in dV alone", Formulas(for_values=wrong)
     yield f"{words}, in dQ and dK alone", Formulas(weights=wrong, for_values=Formulas.weights)
@@ -327,7 +327,7 @@ _PRODUCTS = {
 }
 
 
-#: Wrong formulas of dS, of P and dP.
+#: Wrong formulas for dS from P and dP.
 _SCORES: dict[str, Callable[[Any, Any], Any]] = {
     "the sums over the rows, rowsum(P ⊙ dP), are not subtracted": lambda p, dp: p * dp,
     "rowsum(dP) is subtracted in place of rowsum(P ⊙ dP)": lambda p, dp: p * (dp - _rows(dp)),
@@ -356,7 +356,7 @@ _OF_SINKS = {
 
 
 def _twofold(words: str, function: Callable[[Any, Any], Any]) -> Iterator[tuple[str, Formulas]]:
-    """Make a mistake in dQ, in dK and in both: in the product, with the scale as a function."""
+    """Yield a mistake in dQ, in dK and in both: ``function`` gets the product, and the scale as a function."""
     both = Formulas(dq=lambda ds, q, k, c: function(ds @ k, c), dk=lambda ds, q, k, c: function(ds.mT @ q, c))
     yield f"dQ is {words}", Formulas(dq=both.dq)
     yield f"dK is {words}", Formulas(dk=both.dk)
@@ -369,11 +369,11 @@ def _of_groups() -> Iterator[tuple[str, Formulas]]:
         "last": "are those of the last head of each group alone, not the sum over the group",
         "mean": "are the mean over each group of heads, not the sum",
     }
-    for how, said in words.items():
+    for how, phrase in words.items():
         one: Any = partial(_grouped, how)
-        yield f"dK and dV {said}", Formulas(shared=one, shared_values=one)
-        yield f"dK {said}".replace(" are ", " is "), Formulas(shared=one)
-        yield f"dV {said}".replace(" are ", " is "), Formulas(shared_values=one)
+        yield f"dK and dV {phrase}", Formulas(shared=one, shared_values=one)
+        yield f"dK {phrase}".replace(" are ", " is "), Formulas(shared=one)
+        yield f"dV {phrase}".replace(" are ", " is "), Formulas(shared_values=one)
 
 
 def _unscaled(spec: Attention, values: dict[str, Any]) -> Any:
@@ -381,13 +381,13 @@ def _unscaled(spec: Attention, values: dict[str, Any]) -> Any:
 
 
 def _unscaled_scores(spec: Attention, values: dict[str, Any]) -> Array:
-    """The scores before they are scaled, masked."""
+    """Return the masked scores without the scale."""
     s = values["scores"]
     return forbid(s, namespace_of(s).isfinite(before(spec, values, "weights")))
 
 
 def _by_sums(spec: Attention, values: dict[str, Any], scores: Weights = _unscaled_scores) -> Array:
-    """e^{s − L}, L that of the right scores and s other ones."""
+    """Return e^{s − L} with L of the right scores and other scores s."""
     s, right = scores(spec, values), before(spec, values, "weights")
     xp = namespace_of(s)
     top = xp.max(right, axis=-1, keepdims=True)
@@ -395,7 +395,7 @@ def _by_sums(spec: Attention, values: dict[str, Any], scores: Weights = _unscale
 
 
 def _in_bases(scores: bool, sums: bool, spec: Attention, values: dict[str, Any]) -> Array:
-    """e^{s − L}, with 2 in the place of e for the scores, for the sums, or for both."""
+    """Return e^{s − L}, with 2 instead of e for the scores, for the sums, or for both."""
     s = before(spec, values, "weights")
     xp = namespace_of(s)
     two, lse = xp.log(xp.asarray(2, dtype=s.dtype)), log_sum_exp(s)
@@ -413,7 +413,7 @@ def _not_normalised(spec: Attention, values: dict[str, Any]) -> Array:
 
 
 def _of_wrong(spec: Attention, variant: Any, do: Any, **given: Any) -> tuple[Any, ...]:
-    """The exact gradient of a wrong variant of attention."""
+    """Return the exact gradient of a wrong variant of attention."""
 
     result = vjp(lambda **arrays: variant_values(spec, arrays, variant)["output"], do, given, WRT)
     return tuple(result[n] for n in WRT)

@@ -1,4 +1,4 @@
-"""The exact outputs of a definition and what is allowed about them, for the judge; which mistakes give an output."""
+"""The exact outputs of a definition and their bounds, for the judge; and which mistakes reproduce an output."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 
 
 def legal(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
-    """The outputs by each way of the definition."""
+    """Return what is legal: the outputs by each way of the definition."""
     return Legal(
         [partial(expected, subject, inputs, precision, [way]) for way in subject.ways],
-        partial(_unsaid, subject, inputs),
+        partial(_undecided, subject, inputs),
         [k for k, name in enumerate(subject.outputs) if name in subject.loose],
         subject.changes,
     )
 
 
 def expected(subject: Definition, inputs: Inputs, precision: Precision, ways: Sequence[Compute]) -> list[Expected]:
-    """The outputs by these ways, and the largest of their bounds."""
+    """Return the outputs by these ways, and the largest of their bounds."""
     runs = [outputs(subject, inputs, precision, way) for way in ways]
     return union([[ExactOutput(y.value.entries, y.bound) for y in run] for run in runs])
 
 
 def outputs(subject: Definition, inputs: Inputs, precision: Precision, way: Compute) -> tuple[Rounded, ...]:
-    """One way on the kind ``rounded``."""
+    """Run one way on the kind ``rounded``."""
     kind = rounded(precision)
     return subject.run(way, {name: lifted(np.asarray(a), kind) for name, a in inputs.items()})
 
 
-def _unsaid(subject: Definition, inputs: Inputs) -> list[ExactOutput]:
-    """Where a comparison depends on rounding: any numbers are legal; shapes are those in float64."""
+def _undecided(subject: Definition, inputs: Inputs) -> list[ExactOutput]:
+    """Return what is legal if a comparison depends on rounding: any numbers, in the shapes of float64."""
     result = float64_outputs(subject.right, inputs)
     ball = np.frompyfunc(lambda x: flint.arb(float(x)) if np.isfinite(x) else Undefined("it is open"), 1, 1)
     return [ExactOutput(np.asarray(ball(y), dtype=object), np.full(y.shape, np.inf)) for y in result]
@@ -58,17 +58,17 @@ def explains(
     mistake: DefinitionMistake,
     among: frozenset[int] | None = None,
 ) -> bool | None:
-    """Return whether a mistake reproduces the outputs, all or those ``among``; None where one cannot tell."""
+    """Return whether a mistake reproduces the outputs, all or those ``among``; None if that is undecidable."""
     wrong = partial(expected, subject, judged.case.inputs, precision, [mistake.run])
-    return explained(judged, wrong, partial(_given, mistake), among)
+    return explained(judged, wrong, partial(_reproduces, mistake), among)
 
 
-def _given(mistake: DefinitionMistake, part: Part, wrong: Expected) -> bool | None:
-    """For one output. A mistake is computed in one way alone; what the other ways may err is that of the definition."""
+def _reproduces(mistake: DefinitionMistake, part: Part, wrong: Expected) -> bool | None:
+    """The same for one output. A mistake has only one way; the errors of others are taken from the definition."""
     allowed = wrong.allowed
     if part.expected.allowed.shape == allowed.shape:
         allowed = np.maximum(allowed, np.where(np.isfinite(part.expected.allowed), part.expected.allowed, 0))
     result = np.isfinite(allowed)
-    if part.got is not None and part.got.shape == allowed.shape:  # of x/0, which is undefined, code makes infinity
+    if part.got is not None and part.got.shape == allowed.shape:  # code computes infinity for x/0, which is undefined
         result &= ~(np.isinf(part.got) & np.isnan(wrong.near))
     return matches(part, wrong.widened(allowed), result, mistake.exact)

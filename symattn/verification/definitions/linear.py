@@ -1,4 +1,4 @@
-"""``LinearAttention``: a state of keys times values in the place of softmax, with features, a normaliser and gates."""
+"""``LinearAttention``: a state of keys times values instead of softmax, with features, a normaliser and gates."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class LinearAttention(Answering):
     """o_i = Σ_j φ(q_i)·φ(k_j) v_j, causal: over j ≤ i, and divided by Σ_j φ(q_i)·φ(k_j) if ``normalised``.
 
     feature     φ: ``identity``, ``elu`` (elu(x) + 1), ``relu``, ``exp``
-    causal      whether tokens see those up to their own place
-    normalised  whether it is divided by the sum of the weights
+    causal      whether tokens see only those up to themselves
+    normalised  whether the output is divided by the sum of the weights
     gate        decay of the state before each token: None; ``token``, an input g of logarithms, one a token;
                 ``feature``, one for each feature of the key
     delta       the delta rule: the state is corrected by β (v − k S), with an input beta, one a token
@@ -72,12 +72,12 @@ class LinearAttention(Answering):
             raise InputError("LinearAttention: the delta rule has no normaliser; hint: normalised=False")
 
     def __call__(self, q: Array, k: Array, v: Array, g: Array | None = None, beta: Array | None = None) -> Array:
-        """The output, from all pairs of tokens; by the delta rule token by token."""
+        """Return the output, from all pairs of tokens; with the delta rule, token by token."""
         return _outputs(self, _by_pairs if not self.delta else _by_tokens, q, k, v, g, beta)
 
 
 def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
-    """Linear attention, ready to be verified."""
+    """Return the definition of linear attention."""
     check_layout("LinearAttention", layout)
     shape, m = partial(placed, layout), "n" if spec.causal else "m"
     arrays = [
@@ -122,7 +122,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
 
 
 def _numbered(spec: LinearAttention, laid: Callable[[Compute], Compute]) -> Iterator[Numbered]:
-    """A number that is added to the sum of the weights."""
+    """Yield the mistake of a number that is added to the sum of the weights."""
 
     def added(x: float) -> Compute:
         def run(**given: Any) -> Array:
@@ -138,7 +138,7 @@ def _numbered(spec: LinearAttention, laid: Callable[[Compute], Compute]) -> Iter
 
 
 def _counted(spec: LinearAttention, layout: Layout, laid: Callable[[Compute], Compute]) -> CountedKeys:
-    """How keys are counted: each adds φ(q)·φ(k) times its value."""
+    """Return how keys are counted: each adds φ(q)·φ(k) times its value."""
 
     def run(table: Callable[[int, int], np.ndarray]) -> Compute:
         def form(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
@@ -153,7 +153,7 @@ def _counted(spec: LinearAttention, layout: Layout, laid: Callable[[Compute], Co
 
 
 def _spread(spec: LinearAttention, layout: Layout, run: Compute, **keywords: Any) -> Any:
-    """One gate and one β a token as columns, heads before tokens."""
+    """Run with one gate and one β per token as columns, heads before tokens."""
     columns = [n for n in ("g", "beta") if n in keywords and not (n == "g" and spec.gate == "feature")]
     for name in columns:
         keywords[name] = ordered(layout, keywords[name][..., None])
@@ -173,7 +173,7 @@ def _outputs(
     beta: Array | None = None,
     below: Form | None = None,
 ) -> Array:
-    """``form`` of features, over ``form``, or another one ``below``, of ones where it is normalised."""
+    """Return ``form`` of the features, divided by the same form, or ``below``, with values of 1 if normalised."""
     phi = FEATURES[spec.feature]
     a, b = phi(q), phi(k)
     if spec.scale:
@@ -188,14 +188,14 @@ def _ones(v: Array) -> Array:
 
 
 def _by_pairs(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
-    """(φ(Q) φ(K)ᵀ ⊙ D) V."""
+    """Return (φ(Q) φ(K)ᵀ ⊙ D) V."""
     if not spec.causal:
         return q @ k.mT @ v
     return linear.decayed_scores(q, k, linear.gate_sums(g)) @ v
 
 
 def _by_tokens(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
-    """The state, token by token."""
+    """Compute the output from the state, token by token."""
     if not spec.causal:
         return q @ (k.mT @ v)
     return _scanned(linear.delta_token if spec.delta else linear.gated_step, q, k, v, beta, g)
@@ -207,7 +207,7 @@ def _scanned(step: Compute, q: Array, k: Array, v: Array, *more: Array | None) -
 
 
 def _by_chunks(spec: LinearAttention, q: Array, k: Array, v: Array, g: Array | None, beta: Array | None) -> Array:
-    """The state, two tokens at a time."""
+    """Compute the output from the state, two tokens at a time."""
     n, given = int(k.shape[-2]), [x for x in (g,) if x is not None]
     bounds = [*range(0, n, 2), n]
     return linear.scan(linear.gated_chunk, linear.empty_state(k, v), bounds, q, k, v, *given).output
@@ -220,7 +220,7 @@ def _forms(spec: LinearAttention) -> tuple[Form, ...]:
 
 
 def _ways(spec: LinearAttention) -> Iterator[Compute]:
-    """Yield each form; of elu(x) + 1 also as it is written, where it cancels far below 0: its absolute error stays."""
+    """Yield each form; for elu(x) + 1 also as written, whose relative error grows far below 0, where 1 cancels."""
     for form in _forms(spec):
         yield partial(_outputs, spec, form)
     for form in _forms(spec) if spec.feature == "elu" else ():
@@ -229,7 +229,7 @@ def _ways(spec: LinearAttention) -> Iterator[Compute]:
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-#: Feature maps in the place of another one, f(q) · f(k) for φ(q) · φ(k), beside those that a specification can ask for.
+#: Wrong feature maps, f(q) · f(k) for φ(q) · φ(k), besides those that a specification can have.
 _OTHERS: dict[str, Callable[[Array], Array]] = {
     "elu(x), without the 1": lambda x: linear.elu_plus_one(x) - 1,
     "relu(x) + 1": lambda x: linear.relu(x) + 1,
@@ -296,7 +296,7 @@ _POWERS = {"{}": 2, "√{}": 1, "1/√{}": -1, "1/{}": -2, "1/{}²": -4}
 
 
 def _times(run: Compute, halves: int, axis: int, q: Array, **given: Array) -> Array:
-    """The output of scaled queries: it is linear in them."""
+    """Return the output for scaled queries, by linearity."""
     xp, size = namespace_of(q), int(q.shape[axis])
     root = xp.sqrt(xp.asarray(size, dtype=q.dtype))
     result: Array = run(q=q, **given)
@@ -305,7 +305,7 @@ def _times(run: Compute, halves: int, axis: int, q: Array, **given: Array) -> Ar
     return result
 
 
-#: What a token adds to the state along its key, of v, of k S, which the state has for it, and of β.
+#: What a token adds to the state along its key, from v, from k S, the state's value for it, and from β.
 Correction = Callable[[Array, Array, Array], Array]
 _CORRECTIONS: dict[str, Correction] = {
     "the delta rule is left out: values are added, times β": lambda v, old, beta: beta * v,
@@ -329,7 +329,7 @@ def _by_corrections(
 
 
 def _wrong_forms(spec: LinearAttention) -> dict[tuple[str, str], Form]:
-    """Wrong sums over the tokens, by the step and the cause."""
+    """Return wrong sums over the tokens, by step and cause."""
     result: dict[tuple[str, str], Form] = {}
     if spec.causal:
         result["mask", "a token does not see itself"] = _without_itself
@@ -370,7 +370,7 @@ def _cumulative(a: Array, b: Array, axis: int) -> Array:
     return xp.sum(a * xp.cumulative_sum(b, axis=axis), axis=-1, keepdims=True)
 
 
-#: What it may be divided by, of the features of queries and of keys.
+#: Wrong divisors, from the features of queries and keys.
 _DIVISORS: dict[str, Callable[[Array, Array], Array]] = {
     "the sum of all keys is in the normaliser, not that of earlier ones":
         lambda a, b: a @ namespace_of(b).sum(b, axis=-2, keepdims=True).mT,

@@ -20,7 +20,7 @@ from symattn.verification.definitions.definition_subject import Definition
 
 
 def subject(spec: Attention, layout: called_target.Layout = "nd") -> Definition:
-    """The output and L, ready to be verified. L has the axes of the queries, (…, h, n_q), in every layout."""
+    """Return the definition of the output and L. L has the axes of the queries, (…, h, n_q), in every layout."""
     attending.check(spec, "lse", layout)
 
     laid = partial(attending.in_order, layout, ("q", "k", "v"))
@@ -46,7 +46,7 @@ def subject(spec: Attention, layout: called_target.Layout = "nd") -> Definition:
 
 
 def ways(spec: Attention) -> tuple[Compute, ...]:
-    """At once; key by key; by powers of two; two parts merged."""
+    """Return the ways: at once; key by key; by powers of two; two parts merged."""
     if not spec.is_softmax or spec.base is not None or spec.dropout:
         return (spec,)
     streamed: tuple[Compute, ...] = (partial(_by_keys, spec),)
@@ -56,13 +56,13 @@ def ways(spec: Attention) -> tuple[Compute, ...]:
 
 
 def _by_keys(spec: Attention, **keywords: Any) -> Any:
-    """A maximum that grows tile by tile."""
+    """Compute tile by tile, with a running maximum."""
     rows, keys = (int(keywords[n].shape[-2]) for n in "qk")
     return by_tiles(spec, (0, rows), attending.tiles(keywords["q"], keys), **keywords)
 
 
 def _in_base_two(spec: Attention, **keywords: Any) -> Any:
-    """2^{t − m} with t = s log₂ e, and L = (m + log₂ Σ) ln 2."""
+    """Compute with 2^{t − m}, t = s log₂ e, and L = (m + log₂ Σ) ln 2."""
     values = spec.trace(**keywords)
     s, v = _scores_and_values(spec, values)
     xp = namespace_of(s)
@@ -76,7 +76,7 @@ def _in_base_two(spec: Attention, **keywords: Any) -> Any:
 
 
 def _merged(spec: Attention, **keywords: Any) -> Any:
-    """Two parts of the keys, each normalised by itself."""
+    """Merge two parts of the keys, each normalised by itself."""
     values = spec.trace(**keywords)
     s, v = _scores_and_values(spec, values)
     half = int(s.shape[-1]) // 2
@@ -88,13 +88,13 @@ def _merged(spec: Attention, **keywords: Any) -> Any:
 
 
 def _scores_and_values(spec: Attention, values: dict[str, Any]) -> tuple[Any, Any]:
-    """The scores that the weights are made of, and the values that these meet."""
+    """Return the scores that the weights are computed from, and the values that they are multiplied by."""
     steps = spec.pipeline([n for n in ("q", "k", "v", "mask", "keep", "bias", "sink", "drop") if n in values])
     return values[next(s for s in steps if s.name == "weights").of[0]], values[reference.values_name(steps)]
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-Wrong = Callable[[Attention, dict[str, Any], Any], Any]  # of what was computed, and of the scores
+Wrong = Callable[[Attention, dict[str, Any], Any], Any]  # from the computed values, and from the scores
 
 
 def _of_variant(spec: Attention, variant: reference.Variant, **keywords: Any) -> Any:
@@ -115,7 +115,7 @@ def _causes(spec: Attention) -> Iterator[tuple[str, Wrong]]:
         yield "the sink is not counted", lambda spec, values, s: _lse(spec, s)
 
 
-#: Natural logarithms and those of base 2 in one sum, or one in the place of the other.
+#: Natural logarithms and those of base 2 in one sum, or one instead of the other.
 _NATURAL: dict[str, Wrong] = {
     "the logarithm has the base 2": lambda spec, values, s: values["lse"] / _two(s),
     "the maximum is in units of log 2, the logarithm natural":
@@ -161,5 +161,5 @@ def _lse(spec: Attention, s: Any) -> Any:
 
 
 def _raw(values: dict[str, Any], s: Array) -> Array:
-    """The scores before they are scaled, under the masks of ``s``."""
+    """Return the scores before they are scaled, under the masks of ``s``."""
     return masks.forbid(values["scores"], namespace_of(s).isfinite(s))

@@ -1,4 +1,4 @@
-"""``Merge``: two outputs over different keys, with their log-sum-exps, as one."""
+"""``Merge``: two outputs over different keys, with their log-sum-exps, merged into one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from symattn.verification.definitions.definition_subject import FAMILIES, Defini
 from symattn.verification.subject import Random
 
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 8), (2, 5), (9, 4), (17, 1), (2, 33))
-_BASES = tuple(np.geomspace(1.1, 100, 25))  # from which on another base is sought
+_BASES = tuple(np.geomspace(1.1, 100, 25))  # starting points of the search for another base
 Lift = Callable[[Array], Array]
 Merged = tuple[Array, Array]
 
@@ -51,13 +51,13 @@ class Merge(keywords.Answering):
             raise refusal(self, "base", "be 2, or None for natural logarithms")
 
     def __call__(self, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-        """The output over all keys, and its log-sum-exp."""
+        """Return the output over all keys, and its log-sum-exp."""
         o, lse = _merged(self.base, o1, _column(l1), o2, _column(l2))
         return o, lse[..., 0]
 
 
 def subjects(spec: Merge, layout: Layout) -> Iterator[Definition]:
-    """The merge with log-sum-exps of the axes of an output but the last; with 1 in its place; heads before tokens."""
+    """Yield the definition for log-sum-exps of shape (…, n), (…, n, 1), and, with heads, with heads before tokens."""
     check_layout("Merge", layout)
     rows = placed(layout, "n")
     yield _subject(spec, layout, rows, _column, lambda lse: lse[..., 0])
@@ -94,7 +94,7 @@ def _subject(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) ->
 
 
 def _offset(rng: Random) -> Numbers:
-    """Log-sum-exps with a common offset, of which no power is finite in float32, or none is above 0."""
+    """Draw log-sum-exps with a common offset; their powers may overflow or underflow in float32."""
     offset = float(rng.choice([-1000, -100, 100, 1000]))
 
     def numbers(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -107,7 +107,7 @@ def _column(lse: Array) -> Array:
     return namespace_of(lse).expand_dims(lse, axis=-1)
 
 
-# -- ways, of log-sum-exps as columns ----------------------------------------------------------------------------------
+# -- ways, for log-sum-exps as columns ---------------------------------------------------------------------------------
 def _merged(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
     return merge_partial(PartialOutput(o1, l1), PartialOutput(o2, l2), base)
 
@@ -137,7 +137,7 @@ def _in_other_base(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array)
 
 
 def _factors(base: int | None, like: Array) -> tuple[Lift, Lift]:
-    """From logarithms of the base to the other ones, and back."""
+    """Return functions from logarithms of the base to those of the other base, and back."""
     two = logarithms(namespace_of(like).asarray(2, dtype=like.dtype))
     there, back = (lambda lse: lse / two), (lambda lse: lse * two)
     return (there, back) if base is None else (back, there)
@@ -154,22 +154,22 @@ _WAYS: dict[str, Callable[..., Merged]] = {
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 def _mistakes(base: int | None) -> Iterator[DefinitionMistake]:
-    def told(step: str, cause: str, wrong: Callable[..., Merged]) -> DefinitionMistake:
+    def mistake(step: str, cause: str, wrong: Callable[..., Merged]) -> DefinitionMistake:
         return DefinitionMistake(step, cause, partial(wrong, base))
 
     meant, taken = ("log-sums of base 2", "natural") if base else ("natural log-sums", "logarithms of base 2")
     for words, which in _MISREAD.items():
-        yield told("merge", words.format(meant=meant, taken=taken), partial(_misread, which))
+        yield mistake("merge", words.format(meant=meant, taken=taken), partial(_misread, which))
     alone: Compute = lambda base, *given: (_merged(None if base else 2, *given)[0], _merged(base, *given)[1])  # noqa: E731
-    yield told("merge", f"the weights are made of {meant} as if they were {taken}", alone)
+    yield mistake("merge", f"the weights are made of {meant} as if they were {taken}", alone)
     other = "natural, not of base 2" if base else "of base 2, not natural"
-    yield told("lse", f"the log-sum that is returned is {other}", partial(_misread, _RETURNED))
-    yield told("lse", f"the logarithm that is added to the larger log-sum is {other}", _of_other_logarithm)
+    yield mistake("lse", f"the log-sum that is returned is {other}", partial(_misread, _RETURNED))
+    yield mistake("lse", f"the logarithm that is added to the larger log-sum is {other}", _of_other_logarithm)
     for (step, words), wrong in _WRONG.items():
-        yield told(step, words, wrong)
+        yield mistake(step, words, wrong)
 
 
-#: Which log-sum-exps are taken for those of the other base: the first, the second, the one that is returned.
+#: Which log-sum-exps are taken for those of the other base: the first, the second, the returned one.
 _MISREAD = {
     "{meant} are taken as {taken}": (True, True, True),
     "{meant} are taken as {taken}; that of both is returned as it should be": (True, True, False),
@@ -199,7 +199,7 @@ def _misread(which: tuple[bool, bool, bool], base: int | None, o1: Array, l1: Ar
 
 
 def _of_output(change: Callable[..., Array]) -> Callable[..., Merged]:
-    """Change the output alone, from o₁, o₂ and their weights."""
+    """Return a merge whose output alone is changed, from o₁, o₂ and their weights."""
 
     def wrong(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
         lse = _merged(base, o1, l1, o2, l2)[1]
@@ -209,7 +209,7 @@ def _of_output(change: Callable[..., Array]) -> Callable[..., Merged]:
 
 
 def _of_lse(change: Callable[[Array, Array], Array]) -> Callable[..., Merged]:
-    """Change the log-sum-exp alone."""
+    """Return a merge whose log-sum-exp alone is changed."""
     return lambda base, o1, l1, o2, l2: (_merged(base, o1, l1, o2, l2)[0], change(l1, l2))
 
 
@@ -225,7 +225,7 @@ def _of_other_logarithm(base: int | None, o1: Array, l1: Array, o2: Array, l2: A
 
 
 def _larger(x: Array, y: Array) -> Array:
-    """The larger of two numbers. Of weights that sum to 1 it is 1 over the sum of both e^(l − max l)."""
+    """Return the larger of two numbers. For weights that sum to 1 it is 1 over the sum of both e^(l − max l)."""
     return namespace_of(x).maximum(x, y)
 
 

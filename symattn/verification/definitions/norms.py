@@ -1,12 +1,12 @@
-"""``LayerNorm`` and ``RMSNorm``, and the forms in which norms are computed, equal in exact numbers.
+"""``LayerNorm`` and ``RMSNorm``, and the forms in which norms are computed, equal in exact arithmetic.
 
-What each form says in its docstring is run on the kind ``rounded``, which proves the bound (``arrays.rounded``): there
-every operation of the form is rounded once, or not at all, a quotient is one operation or a product with a reciprocal
-(R3), sums are taken in any order (R2), and errors that several numbers have in common are counted once, by ``_named``.
-The bounds of the forms are those of functions, not of one another: an output is legal if one of them allows it.
+Each form is run on the kind ``rounded``, which proves its bound (``arrays.rounded``): every operation is rounded at
+most once, a quotient is one operation or a product with a reciprocal (R3), sums are taken in any order (R2), and an
+error that several numbers share is counted once, by ``_named``. Each form has its own bound: an output is legal if one
+of them allows it.
 
-E x² − (E x)² is none of them: its error is that of E x², which exceeds the variance without limit where the mean is
-large. It is looked for by name among the known mistakes.
+E x² − (E x)² is not among them: its error is that of E x², which may exceed the variance by any factor if the mean is
+large. It is one of the known mistakes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from symattn.verification.subject import Random
 
 @dataclass(frozen=True, kw_only=True)
 class StatedNorm(Answering):
-    """The fields of a norm. Raises InputError for those that mean nothing."""
+    """The fields of a norm. Raises ``InputError`` for invalid values."""
 
     eps: int | float | Fraction = EPS
     one_plus: bool = False
@@ -94,7 +94,7 @@ Norm = LayerNorm | RMSNorm
 
 
 def subject(spec: Norm) -> Definition:
-    """The norm, ready to be verified."""
+    """Return the definition of the norm."""
     layer = isinstance(spec, LayerNorm)
     widths = (2, 4, 3, 5, 1, 8, 16, 17, 33, 64, 65, 129)
     rows = (1, 3, 2, 4, 3, 1, 2, 3, 2, 1, 2, 1)
@@ -123,27 +123,27 @@ def subject(spec: Norm) -> Definition:
 
 
 def _mistakes(spec: Norm, layer: bool) -> Iterator[DefinitionMistake]:
-    """Yield mistakes by rule, of the stored gain, and the variance as a difference, which loses digits alone."""
+    """Yield mistakes by rule, of the stored gain, and the variance as a difference, which only loses digits."""
     kind: norms.Kind = "layer" if layer else "rms"
 
-    def told(words: str, how: norms.Norm, stored: bool = False, exact: bool = True) -> DefinitionMistake:
+    def mistake(words: str, how: norms.Norm, stored: bool = False, exact: bool = True) -> DefinitionMistake:
         def run(x: Any, gain: Any = None, bias: Any = None) -> Any:
             return how(x, spec.eps, gain if stored else gain_of(spec, gain), bias)
 
         return DefinitionMistake("norm", words, run, exact)
 
     for words, how in norms.norms(kind, spec.eps, _AXES):
-        yield told(words, how)
+        yield mistake(words, how)
     good = norms.right(kind)
     if spec.one_plus:
-        yield told("the gain, stored as an offset from one, is used without the 1", good, stored=True)
+        yield mistake("the gain, stored as an offset from one, is used without the 1", good, stored=True)
     else:
         more: norms.Affine = lambda y, g, b: norms.affine(y, None if g is None else 1 + g, b)  # noqa: E731
-        yield told("1 is added to the gain", replace(good, affine=more))
+        yield mistake("1 is added to the gain", replace(good, affine=more))
     if layer:
         cancelling = replace(good, within=False, measure=lambda mean, y, n: mean(y * y) - mean(y) * mean(y))
         words = "the variance is computed as mean(x²) − mean(x)², which cancels where the mean is large"
-        yield told(words, cancelling, exact=False)
+        yield mistake(words, cancelling, exact=False)
 
 
 _AXES = {(-2,): "the tokens", (-1, -2): "tokens and columns together", (-1, -2, -3): "the whole batch",
@@ -154,7 +154,7 @@ _AXES = {(-2,): "the tokens", (-1, -2): "tokens and columns together", (-1, -2, 
 _DRAWN: dict[str, Callable[[Random, tuple[int, ...]], np.ndarray]] = {
     # a mean much larger than the deviation
     "far": lambda rng, shape: rng.standard_normal(shape) + rng.choice([-1, 1]) * 2.0 ** rng.integers(3, 15),
-    # a variance about ε, or far below
+    # a variance near ε, or far below
     "tiny": lambda rng, shape: rng.standard_normal(shape) * 2.0 ** -rng.integers(4, 20),
     # rows of equal numbers, zeros among them
     "equal": lambda rng, shape: rng.integers(-1, 2, (*shape[:-1], 1)) + 0.0 * rng.integers(0, 2, shape),
@@ -165,7 +165,7 @@ _DRAWN: dict[str, Callable[[Random, tuple[int, ...]], np.ndarray]] = {
         rng.standard_normal(shape) * 2.0 ** -rng.integers(-2, 12, (*shape[:-1], 1))
         + rng.integers(-9, 10, (*shape[:-1], 1))
     ),
-    # squares beyond float16, which is no excuse where they may not be stored in it
+    # squares beyond float16, which excuses nothing unless they may be stored in it
     "huge": lambda rng, shape: rng.standard_normal(shape) * 2.0 ** rng.integers(8, 13),
 }
 _FAMILIES: dict[str, Family] = {"integer": integers, "normal": normal} | {
@@ -176,12 +176,12 @@ _FAMILIES: dict[str, Family] = {"integer": integers, "normal": normal} | {
 
 # -- forms -------------------------------------------------------------------------------------------------------------
 def gain_of(spec: Any, gain: np.ndarray) -> np.ndarray:
-    """Return the factor that a stored gain stands for."""
+    """Return the factor for a stored gain."""
     return 1 + gain if spec.one_plus and gain is not None else gain
 
 
 def _ways(spec: Norm) -> tuple[Compute, ...]:
-    """The forms: m is the mean, and r is 1/σ, or for RMSNorm 1/√(mean(x²) + ε)."""
+    """Return the forms: m is the mean, and r is 1/σ, or for RMSNorm 1/√(mean(x²) + ε)."""
     if isinstance(spec, LayerNorm):
         made = {
             "(x − m)/σ · g + b": spec,
@@ -201,10 +201,10 @@ def _ways(spec: Norm) -> tuple[Compute, ...]:
 
 
 def affine_folded(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None) -> Any:
-    """x s + (b − m s) with s = g r, r = 1/√(v + ε): as (x − m) r g + b, since s is the same number in both places.
+    """Return x s + (b − m s) with s = g r, r = 1/√(v + ε), which equals (x − m) r g + b since both s are the same.
 
-    Each of the four operations that read x is rounded: so the error grows with |x s| + |m s| + |b|, not with the
-    output. The error of s is one number for both, and leaves (x − m) s off by its relative size alone.
+    Each operation is rounded, so the error grows with |x s| + |m s| + |b|, not with the output. The error of s is the
+    same in both, so it changes (x − m) s only by its relative size.
     """
     mean, variance = moments(x)
     inverse, scale = _named(1 / root_of(variance, spec.eps)), gain_of(spec, gain)
@@ -225,7 +225,7 @@ def mean_of(x: Array) -> Array:
 
 
 def folded(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None) -> Any:
-    """(x r + (−m r)) g + b. Its errors grow with the mean, as those of the mean itself do."""
+    """Return (x r + (−m r)) g + b. Its errors grow with the mean, like those of the mean itself."""
     mean, variance = moments(x)
     inverse = _named(1 / root_of(variance, spec.eps))
     y = x * inverse if mean is None else x * inverse + (-mean * inverse)
@@ -233,10 +233,10 @@ def folded(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, b
 
 
 def stored(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None) -> Any:
-    """Round the normalised x to the format of the inputs; then gain and bias, each with a rounding to it.
+    """Round the normalised x to the format of the inputs; then apply gain and bias, each with a rounding to it.
 
-    So do Llama's norms, which compute in float32 and multiply by the gain in bfloat16. Where the arithmetic is that of
-    the inputs, or every array may be stored in it (``eager``), that is no form of its own.
+    Llama's norms do so: they compute in float32 and multiply by the gain in bfloat16. If the arithmetic is that of the
+    inputs, or every array may be stored in it (``eager``), this form makes no difference.
     """
     mean, variance = moments(x)
     y, scale = _stored((x if mean is None else x - mean) / root_of(variance, spec.eps)), gain_of(spec, gain)
@@ -245,7 +245,7 @@ def stored(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, b
 
 
 def _stored(a: Any) -> Any:
-    """Return the same numbers; on ``rounded`` as the inputs' format holds them."""
+    """Return the same numbers; on ``rounded``, rounded to the inputs' format."""
     return a.as_input() if hasattr(a, "as_input") else a
 
 
@@ -259,7 +259,7 @@ def mean_square(x: Any) -> tuple[Any, Any]:
 
 
 def welford(x: Array) -> tuple[Any, Any]:
-    """m_k = m_{k−1} + (x_k − m_{k−1})/k, s_k = s_{k−1} + (x_k − m_{k−1})(x_k − m_k).
+    """Return mean and variance by m_k = m_{k−1} + (x_k − m_{k−1})/k, s_k = s_{k−1} + (x_k − m_{k−1})(x_k − m_k).
 
     Source: Welford, Note on a Method for Calculating Corrected Sums of Squares and Products (1962).
     """
@@ -274,9 +274,9 @@ def welford(x: Array) -> tuple[Any, Any]:
 
 
 def _named(a: Any) -> Array:
-    """Return the same numbers as sums of one, whose error ``rounded`` then knows to be common to all readers.
+    """Return the same numbers as sums of one term, whose error ``rounded`` then treats as shared by all readers.
 
-    Without that, what is subtracted again would count twice.
+    Otherwise an error that cancels would count twice.
     """
     xp = namespace_of(a)
     return xp.sum(xp.expand_dims(a, axis=-1), axis=-1)

@@ -1,5 +1,5 @@
-"""Which specifications there are beside a plain ``Attention``, what is verified of each, and how they are spelled:
-``LayerNorm(eps=1e-6)``, ``Block(norm='rms')``, ``gradient``."""
+"""The specifications besides a plain ``Attention``, the definitions of each, and their spelling: ``gradient``,
+``LayerNorm(eps=1e-6)``, ``Block(norm='rms')``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Specification: TypeAlias = (
 )
 
 _ROOM = "symattn.verification.definitions."
-#: The class of a specification, and the module whose ``subject`` makes it ready.
+#: The class of a specification, and the module whose ``subject`` returns its definition.
 SUBJECTS = {
     "Attention": "lse",
     "Block": "blocks",
@@ -50,16 +50,16 @@ SUBJECTS = {
 
 
 def is_definition(spec: object) -> TypeGuard[Specification]:
-    """Return whether a specification is one of these, and no plain ``Attention``."""
+    """Return whether a specification is one of these, and not a plain ``Attention``."""
     return type(spec).__name__ in SUBJECTS and not is_plain(spec)
 
 
 def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
-    """The specification, ready to be verified, in the forms that functions have; the usual one first.
+    """Yield the definitions of a specification, one for each form of functions; the usual one first.
 
-    Raises InputError for what is none.
+    Raises ``InputError`` for anything but a specification.
     """
-    from symattn.verification.definitions.definition_mistakes import of_fields  # a plain attention does without
+    from symattn.verification.definitions.definition_mistakes import of_fields  # a plain attention does not need it
 
     attention = spec if isinstance(spec, Attention) else getattr(spec, "attention", None)
     for form, definition in enumerate(_forms(spec, layout)):
@@ -81,9 +81,9 @@ def _forms(spec: Any, layout: Layout) -> Iterator[Definition]:
 
 
 def _by_axes(subject: Definition) -> Iterator[Definition]:
-    """A definition as it is, and for inputs of fewer numbers of axes, as many of them as can be first.
+    """Yield a definition as it is, and then for fewer different numbers of axes, as many as possible first.
 
-    Functions such as norms need not take (d,), (n, d) and (b, n, d) alike: the first input has all or some of these.
+    Functions such as norms need not accept all of (d,), (n, d) and (b, n, d) as their first input.
     """
     yield subject
     letters = subject.inputs[0].shape.split()
@@ -97,25 +97,25 @@ def _by_axes(subject: Definition) -> Iterator[Definition]:
 
 
 def _with_axes(sizes: Mapping[str, int], letters: Sequence[str], number: int) -> dict[str, int]:
-    """The sizes with the last letters of an array alone, 2 and more where they lack one."""
+    """Return the sizes with only the last letters of an array; a missing letter gets a size of 2 or more."""
     wanted = letters[len(letters) - number :]
     added = {letter: 2 + i for i, letter in enumerate(wanted) if letter not in sizes}
     return added | {letter: n for letter, n in sizes.items() if letter in wanted or letter not in letters}
 
 
 def ordered(spec: object) -> bool:
-    """Return whether there are arrays with an axis of heads, which functions have in one order or another."""
+    """Return whether arrays may have an axis of heads, whose order differs between functions."""
     return type(spec).__name__ in ("Attention", "Cached", "Gradient", "LinearAttention", "Merge", "Rotary")
 
 
 LSE = "lse"  # an Attention with lse=True
 _WORDS = {"Attention": LSE, "Cached": "cached", "Gradient": "gradient", "Merge": "merge", "Softmax": "softmax"}
 KINDS = {_WORDS.get(name, name): name for name in SUBJECTS}
-"""The classes of definitions, by their words."""
+"""The classes of definitions, by their words on a command line."""
 
 
 def written(spec: Specification) -> str:
-    """The words of a definition on a command line; the fields of an attention that it is made of are told beside.
+    """Return a definition as on a command line; the fields of its attention are separate options.
 
     >>> from symattn import LayerNorm
     >>> written(LayerNorm(eps=0.5)), written(Attention(lse=True))
@@ -128,5 +128,5 @@ def written(spec: Specification) -> str:
 
 
 def attention_of(spec: Specification) -> Attention | None:
-    """The attention that a definition is made of, as options tell it."""
+    """Return the attention of a definition, as given by options."""
     return replace(spec, lse=False) if isinstance(spec, Attention) else getattr(spec, "attention", None)

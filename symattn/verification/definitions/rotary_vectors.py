@@ -25,7 +25,7 @@ _SIZES = ((3, 2), (5, 3), (1, 1), (4, 4), (9, 2), (2, 8), (17, 1), (2, 16), (3, 
 
 
 def subjects(spec: Rotary, layout: Layout) -> Iterator[Definition]:
-    """Yield subjects of one array, or of queries and keys; with positions, tables of cosines and sines, or neither.
+    """Yield definitions of two arrays or one; with positions, tables of cosines and sines, or neither.
 
     Tables are (n, r/2), or (n, r) with every angle twice; positions are (n,), or (b, n).
     """
@@ -84,7 +84,7 @@ _POSITIONS = "position pos position_ids positions_ids offsets input_pos t p idx"
 
 
 def _places(shape: tuple[int, ...], rng: Random) -> Array:
-    """Whole numbers that grow, some of them large."""
+    """Draw increasing whole numbers, some of them large."""
     start = rng.choice([0, 1, 7, 300, 2000])
     steps = rng.integers(1, 4, shape[-1])
     return np.broadcast_to(start + np.cumsum(steps), shape).copy()
@@ -93,7 +93,7 @@ def _places(shape: tuple[int, ...], rng: Random) -> Array:
 def _table(
     spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool, which: int, inputs: Inputs
 ) -> Array:
-    """The table for the positions given, or for 0, …, n − 1."""
+    """Return the table for the given positions, or for ``start`` and on."""
     x: Array = np.zeros(np.shape(inputs[names[0]]))
     result = tables_of(spec, _positions(spec, layout, x, inputs.get("positions")), x)[which]
     if wide:
@@ -104,12 +104,12 @@ def _table(
 def _positions(spec: Rotary, layout: Layout, x: Any, positions: Any) -> Any:
     if positions is not None:
         return positions
-    xp = np if hasattr(type(x), "tables") else namespace_of(x)  # where tables are read, positions are whole numbers
+    xp = np if hasattr(type(x), "tables") else namespace_of(x)  # a kind that looks tables up needs whole numbers
     return spec.start + xp.arange(int(x.shape[tokens_axis(layout)]))
 
 
 def _exponentials(sign: int, spec: Rotary, positions: Any, x: Any) -> Tables:
-    """θ^{−2l/r} as e^{−(2l/r) log θ}, or as 1/e^{(2l/r) log θ}."""
+    """Return the tables with θ^{−2l/r} as e^{−(2l/r) log θ}, or as 1/e^{(2l/r) log θ}."""
     xp, r = namespace_of(x), spec.width or int(x.shape[-1])
     exponents = xp.stack([xp.asarray(sign * 2 * pair, dtype=x.dtype) / r for pair in range(pairs(r))])
     powers = xp.exp(exponents * xp.log(number(spec.base, x)))
@@ -124,7 +124,7 @@ def _rotated(
     spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, tables: Any, /,
     turn: Callable[..., Any] = rotate, **keywords: Any,
 ) -> Any:  # fmt: skip
-    """Every array rotated, by tables that are given or made."""
+    """Rotate every array, by given tables or computed ones."""
     result = []
     for name in names:
         x = keywords[name]
@@ -141,7 +141,7 @@ def _rotated(
 
 
 def _narrow(spec: Rotary, table: Any, wide: bool) -> Any:
-    """A table with each angle once."""
+    """Return a table with each angle once."""
     if not wide:
         return table
     return table[..., : int(table.shape[-1]) // 2] if spec.layout == "half" else table[..., ::2]
@@ -163,14 +163,14 @@ def _mistakes(spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool) ->
 
 
 def _in_one(run: Compute, wide: bool, name: str, turn: Callable[..., Any], **keywords: Any) -> Any:
-    """Queries or keys rotated wrongly, the others as they should be."""
+    """Rotate queries or keys wrongly, and the others correctly."""
     result = dict(zip((n for n in keywords if n in "qk"), run(wide, tables_of, **keywords), strict=True))
     wrong = dict(zip(result, run(wide, tables_of, turn=turn, **keywords), strict=True))
     return tuple(wrong[n] if n == name else y for n, y in result.items())
 
 
 def _other_tables(run: Compute, wide: bool, change: Any, **keywords: Any) -> Any:
-    """Rotated by other tables; where tables are given, there are none to get wrong."""
+    """Rotate by other tables. Raises ``KeyError`` if tables are given, which rules out this mistake."""
     if "cos" in keywords:
         raise KeyError("cos")
     return run(wide, lambda spec, positions, x: change(spec, positions, x, tables_of), **keywords)

@@ -65,15 +65,15 @@ class Softmax(Answering):
             raise InputError(f"Softmax takes scores and gives weights; it has no place for {result}")
 
     def __call__(self, scores: Any, **keywords: Any) -> Any:
-        """The weights."""
+        """Return the weights."""
         return self.run(RIGHT, scores, **keywords)
 
     def run(self, variant: Variant, scores: Any, **keywords: Any) -> Any:
-        """The weights of a variant of the definition."""
+        """Return the weights by a variant of the definition."""
         return self.traced(variant, scores, **keywords)["weights"]
 
     def traced(self, variant: Variant, scores: Any, **keywords: Any) -> dict[str, Any]:
-        """The scores and what is made of them, as arrays of an attention."""
+        """Return the scores and the arrays computed from them, as in an attention."""
         spec, arrays = changed(self.scaled, {**keywords, **dict.fromkeys("qkv", scores)}, variant)
         own = {"scores": lambda spec, values: scores}
         own |= {"scaled": lambda spec, values: scores} if self.attention.scale is None else {}
@@ -81,12 +81,12 @@ class Softmax(Answering):
 
     @property
     def scaled(self) -> Attention:
-        """The attention, with the scale 1 where it has none of its own."""
+        """The attention, with the scale 1 if it has none of its own."""
         return replace(self.attention, scale=1) if self.attention.scale is None else self.attention
 
 
 def subject(spec: Softmax) -> Definition:
-    """The weights, ready to be verified."""
+    """Return the definition of the weights."""
     a = spec.scaled
     beside = tuple(i for i in attending.inputs(a, "nd") if i.name not in "qkv")
     words = "s x logits input inputs a z qk score attn_scores attention_scores attn_logits"
@@ -114,7 +114,7 @@ def subject(spec: Softmax) -> Definition:
 
 
 def _sizes(a: Attention, rows: bool) -> Iterator[dict[str, int]]:
-    """Rows of every length, alone if they need not be of queries; with heads and batches in front."""
+    """Yield sizes: rows of every length, with heads and batches, and single rows if they need no queries."""
     heads = {"h": a.heads} if a.heads > 1 else {}
     for k, (n_q, n_k) in enumerate(_LENGTHS):
         more = [{}, {"h": 2}, {"b": 2, "h": 3}][k % 3] if n_k < 30 else {}
@@ -123,7 +123,7 @@ def _sizes(a: Attention, rows: bool) -> Iterator[dict[str, int]]:
             yield {"n_k": n_k}
 
 
-#: Scores that lie far apart: all of them from 0, rows, or keys.
+#: Axes of large offsets that are added to scores: one for all, one per row, or one per score.
 _FAR: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
     "offset": lambda shape: (1,) * len(shape), "rows": lambda shape: (*shape[:-1], 1), "keys": lambda shape: shape,
 }  # fmt: skip
@@ -135,13 +135,13 @@ def _placed(where: Callable[[tuple[int, ...]], tuple[int, ...]], rng: Random) ->
 
 
 def of_weights(wrong: Wrong) -> Variant:
-    """The definition with other weights of the scores."""
+    """Return the variant with other weights from the scores."""
     return Variant({"weights": change("weights", wrong)})
 
 
 # -- ways --------------------------------------------------------------------------------------------------------------
 def _ways(spec: Softmax) -> Iterator[Compute]:
-    """The definition, and of a plain softmax the forms that it has."""
+    """Yield the definition, and for a plain softmax its other forms."""
     yield spec
     a = spec.attention
     for words, form in _FORMS.items() if a.plain_softmax else ():
@@ -149,14 +149,14 @@ def _ways(spec: Softmax) -> Iterator[Compute]:
 
 
 def _divisors(at: At, sums: Any) -> Any:
-    """The sums; 1 for rows without any key, where these are to give zeros."""
+    """Return the sums; 1 for rows without any key if these have to be zeros."""
     empty = ~at.open.any(axis=-1, keepdims=True) & (at.spec.fully_masked == "zeros")
     return at.xp.where(empty, at.number(1), sums)
 
 
 def _shifted(at: At, whole: bool, factor: Any = 1, more: Any = 0) -> Any:
-    """s c − (m c + more); unless it is the ``whole``, (s − m) c − more where scores are stored in a half format, which
-    rounds a shift as large as the scores to nothing that code could use."""
+    """Return s c − (m c + more); but, unless ``whole``, (s − m) c − more if scores are stored in a half format, in
+    which rounding a shift as large as the scores leaves nothing useful."""
     precision = getattr(type(at.first), "precision", None)
     if whole or precision is None or precision.score.u <= Format("float32").u:
         return at.first * factor - (at.top * factor + more)
@@ -164,7 +164,7 @@ def _shifted(at: At, whole: bool, factor: Any = 1, more: Any = 0) -> Any:
 
 
 def _in_other_base(at: At) -> Any:
-    """Powers of 2 of the scores times log₂ e; of the base 2, powers of e of the scores times log 2."""
+    """Compute with powers of 2 of the scores times log₂ e; for base 2, with powers of e of the scores times log 2."""
     two = at.xp.log(at.number(2))
     e = powers(_shifted(at, False, two if at.spec.base else 1 / two), None if at.spec.base else 2)
     return e / _divisors(at, at.sum(e))
@@ -175,7 +175,7 @@ def _by_log_sum(at: At, whole: bool = False) -> Any:
 
 
 def _by_tiles(at: At) -> Any:
-    """Sums of tiles, each by its own maximum, are merged."""
+    """Compute by sums of tiles, each with its own maximum, that are merged."""
     tops = [(t, row_max(t)) for a, b in pairwise(attending.tiles(at.first, at.n)) for t in [at.first[..., a:b]]]
     state = reduce(partial(merge, base=at.spec.base), (SoftmaxState(m, at.sum(at.power(t - m)), 0) for t, m in tops))
     return at.power(at.first - state.maximum) / _divisors(at, state.normaliser)
@@ -191,7 +191,7 @@ _LOSING = "weights are e^(s − L), and L, as large as the scores, is rounded: t
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 def _mistakes(spec: Softmax) -> Iterator[DefinitionMistake]:
-    """Yield the mistakes of attention between its scores and its weights."""
+    """Yield the mistakes of attention from its scores to its weights."""
     for m in rules.known(spec.scaled, frozenset("qkv")):
         v = m.variant
         if v.steps.keys() <= _STEPS and v.inputs is None and not m.around and not m.in_floats and _of_kind(spec, v):
@@ -200,7 +200,7 @@ def _mistakes(spec: Softmax) -> Iterator[DefinitionMistake]:
         yield DefinitionMistake("normalize", f"the softmax runs over {words}", partial(spec.run, of_weights(wrong)))
 
 
-#: Axes by their number, whatever lies along them.
+#: Axes by number, whatever their meaning.
 _WHOLE_AXES: dict[str, Wrong] = {
     **{f"axis {axis}, not the last one": partial(along, axis) for axis in (0, 1, 2, -3)},
     "the whole array": lambda at: at.xp.reshape(at.weights(at.xp.reshape(at.first, (-1,))), at.first.shape),
@@ -208,7 +208,7 @@ _WHOLE_AXES: dict[str, Wrong] = {
 
 
 def _of_kind(spec: Softmax, variant: Variant) -> bool:
-    """Return whether a variant is made of the same steps."""
+    """Return whether a variant has the same steps."""
     try:
         Softmax(variant.spec(spec.scaled) if variant.spec else spec.scaled)
     except InputError:
@@ -217,7 +217,7 @@ def _of_kind(spec: Softmax, variant: Variant) -> bool:
 
 
 def _as_run(spec: Softmax, given: Inputs) -> Run:
-    """A run of the attention with these scores, whose output are the weights."""
+    """Return a run of the attention with these scores, whose output is the weights."""
     values = spec.traced(RIGHT, **{n: lifted(np.asarray(a), Ball) for n, a in given.items()})
     values |= {"v": Ball.lift(np.ones((1, 1))), "output": values["weights"]}
     return Run(spec.scaled, dict.fromkeys("qkv", given["scores"]) | {**given}, values)
