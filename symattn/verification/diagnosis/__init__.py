@@ -1,1 +1,1 @@
-"""From judged cases to causes: which known mistake explains all that was seen, and what is said where none does."""
+"""From judged cases to causes: which known mistake explains all results, and what is reported if none does."""

@@ -1,4 +1,4 @@
-"""The search among the mistakes of attention, and the fresh inputs that what it finds must explain."""
+"""The search among the mistakes of attention, and the fresh inputs that a mistake it finds must explain."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _MOST = 8  # mistakes that are judged by balls
 _TEN = 10
 _FIRSTS = 3  # mistakes that are tried at some sizes only
 _LIKELY, _SEEN = 24, 60  # mistakes by rule, and the right cases that must not contradict them
-_WIDTHS = 32  # of tiles below the least number of keys that shows something
-_BEYOND = 8  # times what is allowed
-_LEGAL = 8  # times what is legal for the right definition
+_WIDTHS = 32  # widths of tiles below the least number of keys with a fault
+_BEYOND = 8  # multiple of the bound
+_LEGAL = 8  # multiple of the bound of the right definition
 _BESIDE = 3  # the same, for variants whose scores and weights are nearly the right ones
 
 
 @dataclass
 class InAttention(Search[Mistake]):
-    """A search among known mistakes, those by rule, and arrays that are stored in narrower formats."""
+    """A search among known mistakes, mistakes by rule, and arrays stored in narrower formats."""
 
     runs: FloatRuns = field(init=False)
     names: frozenset[str] = field(init=False)
     conditional: list[Mistake] = field(default_factory=list)
-    without_rows: bool = False  # whether rows without any key are put aside
+    without_rows: bool = False  # whether rows without any key are ignored
 
     def __post_init__(self) -> None:
         self.runs = FloatRuns(self.session.spec, self.session.precision)
@@ -51,18 +51,18 @@ class InAttention(Search[Mistake]):
         super().__post_init__()
 
     def every(self) -> list[Mistake]:
-        """The mistakes by rule that the bound holds for, and those by widths that the lengths leave open."""
+        """The mistakes by rule that the bound covers, and those of tile widths that the lengths leave possible."""
         known = self._possible(rules.known(self.session.spec, self.names))
         if not self.session.spec.is_softmax:
             return known
         wrong, right = ([self.session.subject.measured(r)["n_k"] for r in of] for of in (self.wrong, self.right))
         others = (t for t in range(min(wrong) - 1, 1, -1) if t not in tiling.WIDTHS)
-        widths = sorted(others, key=lambda t: t % 8 > 0)[:_WIDTHS]  # kernels have multiples of 8
+        widths = sorted(others, key=lambda t: t % 8 > 0)[:_WIDTHS]  # kernels use multiples of 8
         tiles = tiling.mistakes(self.session.spec, widths) if widths else ()
         return [*known, *tiles, *(kind.of(t) for kind in softmaxes.BY_WIDTH for t in kind.open(wrong, right))]
 
     def further(self) -> list[Mistake]:
-        """Changes of the entries of any array."""
+        """Mistakes that change the entries of any array."""
         return self._possible(rules.of_entries(self.session.spec, self.names))
 
     def run(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
@@ -70,8 +70,8 @@ class InAttention(Search[Mistake]):
         return [self.runs.run(judged, mistake.variant)]
 
     def slack(self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray) -> np.ndarray:
-        """Several times what is legal for the right definition, and no less than a rough bound for the mistake; with
-        variants around it, as far as these are."""
+        """Return several times the bound of the right definition, at least a rough bound for the mistake; for one with
+        variants around it, also their distance."""
         allowed = part.expected.allowed
         legal = allowed if allowed.shape == wrong.shape else np.zeros(wrong.shape)
         if mistake.around:
@@ -79,8 +79,8 @@ class InAttention(Search[Mistake]):
         return np.maximum(_LEGAL * legal, self.runs.slack(judged, mistake.variant))
 
     def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
-        """Ask balls, or the screen for variants around it and for floats, whether a mistake explains a case: nothing is
-        known of one that leaves the range of the format where the function did."""
+        """Decide by balls whether a mistake explains a case; by floats for mistakes judged in floats or with variants
+        around them. None for a mistake that leaves the range of the format where the function did."""
         if mistake.around or mistake.in_floats:
             return self.answer(judged, mistake)
         spec, precision = self.session.spec, self.session.precision
@@ -94,13 +94,13 @@ class InAttention(Search[Mistake]):
         return () if both is None else (both,)
 
     def families(self) -> Iterator[fitted.FittedFamily[Mistake]]:
-        """Yield the families of the steps that there are."""
+        """Yield the families of the steps that the specification has."""
         names = {step.name for step in self.session.spec.pipeline(self.names)}
         return (f for f in families(self.session.spec) if f.spec is not None or names.issuperset(f.steps))
 
     def contradicts(self, judged: CaseResult, mistake: Mistake) -> bool:
-        """Also where what came is farther from the mistake than any implementation of the definition is from that: in
-        half formats little is known of implementations of the mistake."""
+        """See ``Search``; also true if the output is much farther from the mistake than the definition's bound: in half
+        formats little is known of implementations of the mistake."""
         if super().contradicts(judged, mistake):
             return True
         got, out, allowed = judged.outcome.output, self.outputs(judged, mistake), judged.parts[0].expected.allowed
@@ -109,16 +109,16 @@ class InAttention(Search[Mistake]):
         return bool((np.abs(got - out[0]) > _BEYOND * allowed).any())
 
     def seen(self, judged: CaseResult) -> CaseResult:
-        """All of it, or without rows that have no key."""
+        """Return the case, with ``without_rows`` without its rows that have no key."""
         return rows.without_empty_rows(judged) if self.without_rows else judged
 
     def confirmed(self, mistake: Mistake, wrong: Sequence[CaseResult]) -> bool:
-        """One that is judged in floats must leave little of what is wrong."""
+        """See ``Search``: a mistake that is judged in floats must leave little of the error."""
         return not mistake.in_floats or not wrong or left(self, wrong, mistake) <= LITTLE
 
     # -- ways ----------------------------------------------------------------------------------------------------------
     def ways(self) -> Sequence[Way[Mistake]]:
-        """Besides those of every subject: dim mistakes, those by rule, formats, and what only floats show."""
+        """See ``Search``: besides the ways of every subject, dim mistakes, mistakes by rule, formats, and floats."""
         first = (
             self.known,
             self._by_weights,
@@ -132,19 +132,19 @@ class InAttention(Search[Mistake]):
 
     @property
     def decided(self) -> Sequence[Way[Mistake]]:
-        """Besides mistakes that give the same residues, those that floats alone or weights show."""
+        """See ``Search``: besides mistakes with the same residues, those that only floats or weights show."""
         return self.exactly, self._by_weights, self._by_rule, self._stored, self._sometimes_in_floats
 
     def _by_weights(self) -> Iterator[Mistake]:
-        """What the function's own weights show: keys that are counted otherwise, or what became of forbidden ones."""
+        """Yield a mistake that the function's own weights show: wrongly counted keys, or other forbidden scores."""
         cases = (*self.wrong, *self.right[:_SEEN])
         likely = effective_weights.mistakes(self.session, self.wrong)
         shown = (m for m in likely if self._explains(m, cases) and left(self, self.wrong, m) <= LITTLE)
         yield from islice(shown, 1)
 
     def _by_rule(self) -> Iterator[Mistake]:
-        """Mistakes that the grammar makes, and known ones that balls cannot show, where they account for nearly all of
-        what is wrong; of those that give the same numbers, the first."""
+        """Yield mistakes of the grammar, and known ones that balls cannot show, that account for nearly all of the
+        error; of those with the same numbers, the first."""
         self.begin()
         survivors = self.survivors(self.further())
         likely = best(self, self.wrong, (*self.dim, *survivors))
@@ -153,17 +153,17 @@ class InAttention(Search[Mistake]):
         yield from islice(self._distinct(mistakes), _MOST)
 
     def _stored(self) -> Iterator[Mistake]:
-        """Arrays that are stored in a narrower format on the way, or with few digits after the point, where that
-        accounts for nearly all of the errors."""
+        """Yield the mistake of an array stored in a narrower format, or with few digits after the point, if it accounts
+        for nearly all of the error."""
         spec = self.session.spec
         few_digits = storing.singles(spec, self.names, storing.MULTIPLES)
         stored = (*storing.mistakes(spec, self.session.precision), *few_digits)
         yield from islice(self._distinct(best(self, self.wrong, stored)), 1)
 
     def _dim_sometimes(self) -> Iterator[Mistake]:
-        """Yield unclear mistakes at some sizes only, where they account for nearly all of the error.
+        """Yield dim mistakes made at some sizes only, if they account for nearly all of the error.
 
-        A loss from a length on shows in few cases, and in half formats in none of them clearly.
+        A loss beyond some length shows in few cases, and in half formats in none of them clearly.
         """
         self.begin()
         dim = [m for m in self.possible if self._explains(m, self.wrong) and not self.tells(m)]
@@ -173,9 +173,9 @@ class InAttention(Search[Mistake]):
                 yield result
 
     def _sometimes_in_floats(self) -> list[Mistake]:
-        """Return such mistakes where balls say nothing of them, by the rest of the errors.
+        """Return those of these mistakes that balls do not decide, to be judged by the rest of the error.
 
-        In half formats, scores far apart allow an implementation of a mistake any weights.
+        In half formats, the bound for a mistake allows any weights if scores lie far apart.
         """
         if self.session.precision.input.name not in HALF:
             return []
@@ -184,7 +184,7 @@ class InAttention(Search[Mistake]):
         return [replace(m, in_floats=True) for m in open_]
 
     def _in_floats(self) -> Iterator[Mistake]:
-        """Mistakes that float64 shows in most cases and contradicts in none, where the bound for balls is too narrow:
+        """Yield mistakes that float64 shows in most cases and contradicts in none, if the balls' bound is too narrow:
         it is proved for rows that sum to 1."""
         for mistake in self.clear:
             shown = sum(self.screened(judged, mistake) is True for judged in self.wrong)
@@ -192,7 +192,7 @@ class InAttention(Search[Mistake]):
                 yield replace(mistake, in_floats=True)
 
     def repeats(self, mistake: Mistake) -> bool:
-        """Return whether it is an operation on an array: a mistake of a step that gives the same numbers says more."""
+        """See ``Search``: an operation on an array is left out if a mistake of a step gives the same numbers."""
         return mistake.general
 
     def _distinct(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
@@ -203,7 +203,7 @@ class InAttention(Search[Mistake]):
         return (reference.variant_values(self.session.spec, inputs, mistake.variant)["output"],)
 
     def _possible(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
-        """Return the mistakes that change some part of the specification."""
+        """Return the mistakes that change something in the specification."""
         steps = {step.name for step in self.session.spec.pipeline(self.names)}
         return [
             m for m in mistakes
@@ -212,7 +212,7 @@ class InAttention(Search[Mistake]):
 
     # -- part by part --------------------------------------------------------------------------------------------------
     def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause[Any], ...]:
-        """Rows without any key put aside; else what is not finite by numbers that leave the range of a format."""
+        """Explain the cases without rows that have no key; else non-finite numbers by the range of a format."""
         hidden = self._behind_empty_rows()
         if hidden or found:
             return hidden
@@ -221,7 +221,7 @@ class InAttention(Search[Mistake]):
         overflow = outofrange.out_of_range(self.session, lost, seen) if lost else ()
         if not overflow:
             return self._separately()
-        shapes = [r for r in self.wrong if r.ratios is None]  # it has agreed with every value
+        shapes = [r for r in self.wrong if r.ratios is None]  # wrong shapes: the mistakes explain every value
         first = Cause(tuple(r for r in self.wrong if r.ratios is not None), overflow, self)
         if not shapes:
             return (first,)
@@ -229,7 +229,7 @@ class InAttention(Search[Mistake]):
         return first, Cause(tuple(shapes), search.found()[0], search)
 
     def _behind_empty_rows(self) -> tuple[Cause[Any], ...]:
-        """A mistake that explains all but the rows without any key, where these are wrong as well."""
+        """Return a mistake that explains all but the rows without any key, if these are wrong as well."""
         records = [rows.without_empty_rows(r) for r in self.session.records]
         wrong = by_size(r for r in records if r.finding in OF_VALUES)
         symptom = rows.what_empty_rows_give(self.session.records)
@@ -240,7 +240,7 @@ class InAttention(Search[Mistake]):
         return (cause,) if cause else ()
 
     def _separately(self) -> tuple[Cause[Any], ...]:
-        """A mistake that explains all finite outputs, and what is not finite beside it; none where none does."""
+        """Return a mistake that explains all finite outputs, and a cause for the others; nothing if none does."""
         finite = [r for r in self.wrong if is_finite(r)]
         lost = [r for r in self.wrong if r.ratios is not None and not is_finite(r)]
         if not lost or not finite:
@@ -249,16 +249,16 @@ class InAttention(Search[Mistake]):
         if first is None:
             return ()
         lost = [r for r in lost if not any(self.runs.loses(r, m.variant) for m in first.mistakes if self.gives(m))]
-        if not lost or all(m.step == "max" for m in first.mistakes):  # what vanishes or overflows is its consequence
+        if not lost or all(m.step == "max" for m in first.mistakes):  # such mistakes cause the overflow themselves
             return (first,)
         seen = [r for r in self.session.records if r.ratios is not None]
         return Cause(tuple(lost), outofrange.out_of_range(self.session, lost, seen, beside=True), self), first
 
 
-# -- inputs that were not seen when a mistake was found, on which it must explain the function as well -----------------
-_LONGEST = 140  # keys beyond which as many queries take long
+# -- fresh inputs, on which a mistake that was found must also explain the function ------------------------------------
+_LONGEST = 140  # keys, beyond which as many queries take long
 _SIZES = (Sizes(3, 5, 4, 2), Sizes(4, 4, 3, 3), Sizes(2, 17, 6, 3), Sizes(5, 8, 2, 4), Sizes(2, 3, 70, 2))
-#: Where a size, or a condition on sizes, is claimed: astride multiples of 16, 32, 64 and at them.
+#: For mistakes with a size, or a condition on sizes: around multiples of 16, 32, 64 and at them.
 _MORE = (
     Sizes(2, 128, 2, 1), Sizes(3, 65, 2, 1), Sizes(2, 64, 2, 1), Sizes(2, 48, 2, 1), Sizes(2, 32, 2, 2),
     Sizes(3, 258, 2, 1), Sizes(2, 3, 128, 2), Sizes(2, 4, 64, 2),
@@ -267,10 +267,10 @@ _MORE = (
 
 
 def held_out(session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
-    """Cases of several shapes, integers and others in turn."""
+    """Yield cases of several shapes, with integers and normal numbers in turn."""
     rng = np.random.default_rng((session.seed, 1))
     wanted = (*_MORE, *_SIZES) if any(m.where or SIZED.search(m.cause) for m in mistakes) else _SIZES
-    if len(mistakes) > 1:  # sizes at which edges of windows and blocks are seen from either corner, and apart
+    if len(mistakes) > 1:  # sizes that separate the edges of windows and blocks counted from either corner
         reach = {n for n in (*session.spec.sides, session.spec.block) if n}
         wanted = (*(Sizes(n + 5, n + 8, 4, 2) for n in sorted(reach) if n + 8 <= _LONGEST), *wanted)
     for number, sizes in enumerate(wanted):

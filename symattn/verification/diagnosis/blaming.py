@@ -1,4 +1,4 @@
-"""The step to blame where no known mistake of attention explains a fault: what the function's own answers say."""
+"""The step to blame if no known mistake of attention explains a fault, by evidence from the function's own outputs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _APART = 0.1  # scores that differ
-_LARGE = 400  # entries of inputs, beyond which a case tells no more of what is affected
+_LARGE = 400  # entries of inputs, beyond which a case shows no more of what is affected
 
 
 def blamed(session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
-    """The step that is to blame, and what shows it: an idle step, another format, or the weights themselves; and what
-    is affected."""
+    """Return the step to blame, and the evidence: an idle step, another format, or the weights themselves; and what is
+    affected."""
     if all(r.finding == "not finite" for r in records):
         step, seen = nonfinite_rows(session.records)
         if step:
@@ -43,7 +43,7 @@ def blamed(session: Session, smallest: CaseResult, records: Sequence[CaseResult]
 
 
 def _step(session: Session, smallest: CaseResult, wrong: list[CaseResult]) -> tuple[str, str]:
-    """The first one that one of the ways to look finds."""
+    """Return the first result of the ways to find a step."""
     for look in (idle_step, other_function, coarser, other_values):
         step, seen = look(session, wrong)
         if step:
@@ -59,7 +59,7 @@ def _step(session: Session, smallest: CaseResult, wrong: list[CaseResult]) -> tu
 
 
 def _differ(judged: CaseResult) -> bool:
-    """Return whether some row has weights that differ: equal ones are right whatever keys are read."""
+    """Return whether some row has different weights: equal ones are right whatever keys are read."""
     if judged.ratios is None:
         return False
     run = traced(judged).run
@@ -71,7 +71,7 @@ def _differ(judged: CaseResult) -> bool:
 
 
 def _weights(session: Session, judged: CaseResult) -> CaseResult | None:
-    """Return the same case with the identity for values, where q, k, v are given and without a batch."""
+    """Return the same case with the identity as values; None without an input v, or for a batch."""
     inputs = judged.case.inputs
     if "v" not in inputs or inputs["v"].ndim != 2 + (session.spec.heads > 1):
         return None
@@ -81,10 +81,10 @@ def _weights(session: Session, judged: CaseResult) -> CaseResult | None:
     return session.run_case(Case("structure", "", arrays)) if session.maker.admits(arrays) else None
 
 
-# -- which step is to blame, found by making steps idle: where a bias of zeros makes all right, the bias was wrong -----
-# Nothing is supposed of the mistake. Each step that an input can make idle is made so in wrong cases; the first one
-# without which they are right is named. A step that no input reaches is told by sizes or numbers at which it has no
-# effect: scores that are all 0, far below a cap, or of a key that stands where the query does.
+# -- which step is to blame, found by making steps idle: if a bias of zeros makes all right, the bias was wrong --------
+# Nothing is assumed about the mistake. Each step that an input can make idle is made so in wrong cases; the first one
+# without which they are right is named. A step that no input controls is tested with sizes or numbers at which it has
+# no effect: scores that are all 0, far below a cap, or of a key at the position of the query.
 _CASES = 3  # wrong cases that must all become right
 _FAR = 1e4  # below all scores
 _SMALL = 2.0**-12
@@ -97,7 +97,7 @@ def _each(change: Change, names: str) -> dict[str, Change]:
     return dict.fromkeys(names.split(), change)
 
 
-#: By step: what is said, and the inputs that make it idle.
+#: The step, words, and changes of inputs that make it idle.
 _IDLE: tuple[tuple[str, str, dict[str, Change]], ...] = (
     ("dropout", "nothing is dropped", _each(_ONE, "drop")),
     ("sink", "the sink takes nothing", _each(lambda a: np.full_like(a, -_FAR), "sink")),
@@ -117,7 +117,7 @@ _IDLE: tuple[tuple[str, str, dict[str, Change]], ...] = (
 
 
 def idle_step(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
-    """The step, and in words without what all is right; ("", "") where no idle step makes it so."""
+    """Return the step without whose effect all is right, and the evidence; ("", "") if there is none."""
     cases = [r for r in wrong if r.ratios is not None][:_CASES]
     if not cases:
         return "", ""
@@ -141,7 +141,7 @@ def _changed(inputs: Inputs, changes: dict[str, Change]) -> dict[str, np.ndarray
 
 
 def _right(session: Session, cases: list[CaseResult], change: Callable[[Inputs], dict[str, np.ndarray] | None]) -> bool:
-    """Return whether the change makes something idle and all the cases right, though they could still show a fault."""
+    """Return whether the change makes something idle, and all cases right though they could still show a fault."""
     result = False
     for judged in cases:
         inputs = change(judged.case.inputs)
@@ -157,7 +157,7 @@ def _right(session: Session, cases: list[CaseResult], change: Callable[[Inputs],
 
 
 def _right_in_place(session: Session) -> bool:
-    """One query, and beside its own key one of zeros, whose score is 0 wherever it stands."""
+    """Return whether a query is right with its own key and a key of zeros, whose score is 0 at any position."""
     seen = False
     for judged in _in_place(session):
         if judged.finding is not None:
@@ -178,18 +178,18 @@ def _in_place(session: Session) -> Iterator[CaseResult]:
             yield session.run_case(Case("in place", f"d_k = {d_k}", inputs))
 
 
-# -- another function in the place of the exponential, seen in weights of two and three keys ---------------------------
+# -- another function instead of the exponential, seen in weights of two and three keys --------------------------------
 # With weights g(s − m) / Σ g, m the row's largest score, the weight of a key over that of the first, whose score is m,
-# is g(s − m)/g(0): the same for every m, and whatever other keys there are. So g is read off, and nothing is supposed.
-_BELOW = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)  # how far a score lies below the largest one
+# is g(s − m)/g(0): the same for every m and for any other keys. So g can be read off without any assumption.
+_BELOW = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)  # distances of a score from the largest one
 _TOPS = (0.0, -3.0, 4.0)
-_NEAR = 1e-3  # of what is compared: more than the arithmetic of float16 is off by
-_LEAST = 1e-4  # ratios below this are not read, as few digits are left of them
-_STRAIGHT = 0.004  # how far slopes of one exponential may be apart
+_NEAR = 1e-3  # relative: more than the error of arithmetic in float16
+_LEAST = 1e-4  # ratios below this have too few digits
+_STRAIGHT = 0.004  # how much slopes of one exponential may differ
 
 
 def other_function(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
-    """("exp", what is seen) where weights are those of another function of s − m; else ("", "")."""
+    """Return ("exp", the evidence) if weights are those of another function of s − m; else ("", "")."""
     if not usual(session.spec) or session.spec.scale is not None:
         return "", ""
     seen: dict[float, float] = {}
@@ -205,13 +205,13 @@ def other_function(session: Session, wrong: list[CaseResult]) -> tuple[str, str]
 
 
 def _is_power(seen: dict[float, float]) -> bool:
-    """Return whether it is e^{c x}: then a scale or a base is to blame."""
+    """Return whether the function is e^{c x}: then a scale or a base is to blame."""
     slopes = [log(ratio) / -x for x, ratio in seen.items() if ratio > _LEAST]
     return len(slopes) < 2 or max(slopes) - min(slopes) < _STRAIGHT * abs(slopes[0])
 
 
 def _ratios(session: Session) -> Iterator[tuple[float, float]]:
-    """How far below a score lies, and its key's weight over that of the key with the largest one."""
+    """Yield how far a score lies below the largest one, and the ratio of both keys' weights."""
     for top in _TOPS:
         for x, y in zip(_BELOW, _BELOW[1:] + _BELOW[:1], strict=True):
             for below in ((0.0, x), (0.0, x, y)):
@@ -221,15 +221,15 @@ def _ratios(session: Session) -> Iterator[tuple[float, float]]:
                 yield from zip(below[1:], weights[1:] / weights[0], strict=True)
 
 
-# -- right weights that meet other values than their own: which key's weight goes to which value -----------------------
-# With the identity for values, an output's column c is what the value of key c is given. If that is, in every row, a
-# sum of right weights of some keys, each key's being given once, then the weights are right and stand in wrong places.
+# -- right weights that are multiplied by wrong values: which key's weight goes to which value -------------------------
+# With the identity as values, column c of the output is the weight of the value of key c. If every row consists of sums
+# of right weights, with the weight of each key used once, then the weights are right and in wrong places.
 _SQUARE = (Sizes(3, 4, 3, 4), Sizes(4, 4, 4, 4), Sizes(2, 5, 2, 5))
-_TOLD_APART = 50  # times what is legal: nearer weights are not told apart
+_DISTINCT = 50  # multiple of the bound: nearer weights are not distinguished
 
 
 def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
-    """("values", what is seen), or ("", "") where the weights seen are no right ones in other places."""
+    """Return ("values", the evidence) if the weights seen are right ones in other places; else ("", "")."""
     rng = np.random.default_rng((session.seed, 7))
     for sizes in _SQUARE if session.spec.heads == 1 else ():
         result = session.maker.make(sizes, FAMILIES["normal"](rng), rng)
@@ -247,7 +247,7 @@ def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
 
 
 def _moved(judged: CaseResult) -> str:
-    """Read the first row that tells; "" where some row is no rearrangement, or may be several."""
+    """Describe the first rearranged row; "" if some row is no rearrangement, or may be several."""
     outcome = ""
     got, right, allowed = judged.outcome.output, traced(judged).near, traced(judged).allowed
     assert got is not None
@@ -263,7 +263,7 @@ def _moved(judged: CaseResult) -> str:
 
 
 def _gives(array: np.ndarray, weights: np.ndarray, to: tuple[int, ...], slack: np.ndarray) -> bool:
-    """Return whether these weights, each in its place, are what is seen."""
+    """Return whether these weights, moved to the places ``to``, are those in ``array``."""
     placed = np.zeros_like(array)
     np.add.at(placed, list(to), weights)
-    return bool((np.abs(placed - array) <= _TOLD_APART * slack.max()).all())
+    return bool((np.abs(placed - array) <= _DISTINCT * slack.max()).all())

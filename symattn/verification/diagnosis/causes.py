@@ -1,8 +1,8 @@
-"""Which known mistakes explain everything that was seen: what is wrong, and also what is right.
+"""Which known mistakes explain all results: the wrong ones, and also the right ones.
 
-First in float64, where most are put aside; the rest is judged by balls, and then tried on inputs that were not seen
-before. In the order of ``Search.ways``: first one mistake, at last two at once; where the function runs on residues,
-one that gives the same residues comes before all.
+Most mistakes are ruled out in float64; the rest is judged by balls, and then tried on fresh inputs. The order is that
+of ``Search.ways``: first single mistakes, at last two at once; if the function runs on residues, mistakes with the same
+residues come first.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
     from symattn.verification.semantics import Witness
 
-_SEEN = 60  # right cases that are looked at in float64
-_FEW = 20  # of either kind, where many numbers are tried
+_SEEN = 60  # right cases that are compared in float64
+_FEW = 20  # cases of either kind, if many numbers are tried
 _MOST = 8  # mistakes that are judged by balls
-_ALIKE = 10  # cases of either kind by which those that explain everything are compared
-_FEWEST, _ENTRIES = 2, 10_000  # cases by which these are judged at least, and the entries of more
-_TELLING = 150  # entries of inputs that tell much and take little time
+_ALIKE = 10  # cases of either kind by which mistakes that explain everything are compared
+_FEWEST, _ENTRIES = 2, 10_000  # wrong cases that judge a mistake at least, and entries of all if they are more
+_TELLING = 150  # entries of inputs that show much and take little time
 _PLACES = 4  # conditions that are tried for each mistake
 _SCREENED = 20_000  # runs in float64 for each way, see ``effort``
 _LOOKED_AT = 3  # wrong cases by which mistakes are put in order
-_KEPT = 512  # entries of the inputs of cases whose outputs are kept
-_BALLS = 50  # such runs, that one in balls takes as long as
+_KEPT = 512  # entries of the inputs of cases whose outputs are stored
+_BALLS = 50  # runs in float64 that take as long as one in balls
 
 
 class Known(Protocol):
     """A known mistake: its step, its cause in words, and where it is made (None: everywhere).
 
-    ``exact`` says that it gives something else in exact numbers, ``computes`` stands for what it computes.
+    ``exact`` says that it gives another result in exact arithmetic, ``computes`` is a key for its computation.
     """
 
     @property
@@ -71,11 +71,10 @@ Outputs = list[np.ndarray] | None
 
 @dataclass(frozen=True)
 class Cause(Generic[M]):
-    """Wrong cases, and the mistakes of which each alone explains them all; none, where nothing known does.
+    """Wrong cases, and the mistakes of which each alone explains them all; none if no known one does.
 
-    ``sure`` says that they explained inputs as well that were made after they were found; ``raises`` that they explain
-    all calls that raised too, ``besides`` tells a symptom that was put aside to find them. ``among`` are the outputs
-    that are meant (None: all); ``cut`` says that not all known mistakes were tried.
+    ``sure`` says that they also explained fresh inputs, ``raises`` that they also explain all calls that raised;
+    ``besides`` describes a symptom that was ignored to find them.
     """
 
     records: tuple[CaseResult, ...]
@@ -87,12 +86,12 @@ class Cause(Generic[M]):
 
     @property
     def only(self) -> M | None:
-        """The one mistake that gives just what the function gave, where there is one that gives numbers."""
+        """The first mistake, if it gives numbers."""
         return self.mistakes[0] if self.mistakes and self.search.gives(self.mistakes[0]) else None
 
     def shows(self, judged: CaseResult) -> bool:
-        """Return whether the mistake gives just what the function gave, and the definition does not; without a mistake,
-        whether an output is wrong that is meant."""
+        """Return whether the mistake reproduces a case and the definition does not; without a mistake, whether one of
+        the outputs concerned is wrong."""
         if self.only is None:
             among = self.search.among
             return among is None or bool(judged.wrong & among)
@@ -100,7 +99,7 @@ class Cause(Generic[M]):
 
 
 def causes(session: Session) -> tuple[Cause[Any], ...]:
-    """Explain the wrong values and shapes among the session's records by one cause for each group of them."""
+    """Explain the wrong values and shapes among the session's records, by one cause for each group of them."""
     wrong = by_size(r for r in session.records if r.finding in OF_VALUES)
     if not wrong:
         return ()
@@ -110,7 +109,7 @@ def causes(session: Session) -> tuple[Cause[Any], ...]:
 
 
 def by_size(records: Iterable[CaseResult]) -> list[CaseResult]:
-    """The smallest first."""
+    """Return the records sorted by size, the smallest first."""
     return sorted(records, key=lambda r: r.case.size)
 
 
@@ -118,7 +117,8 @@ def by_size(records: Iterable[CaseResult]) -> list[CaseResult]:
 class Search(ABC, Generic[M]):
     """A search for mistakes that explain all ``wrong`` cases and contradict no ``right`` one.
 
-    ``cut`` says that the effort was spent before all of them had been tried.
+    ``among`` are the outputs concerned (None: all). ``cut`` says that the effort was spent before all mistakes had been
+    tried.
     """
 
     session: Session
@@ -141,33 +141,33 @@ class Search(ABC, Generic[M]):
         self.raised = [r for r in self.session.records if r.finding == "raises"]
         self.possible = self.every()
 
-    # -- what a subject knows ------------------------------------------------------------------------------------------
+    # -- what a subject defines ----------------------------------------------------------------------------------------
     @abstractmethod
     def every(self) -> list[M]:
-        """The known mistakes that change something that there is."""
+        """The known mistakes that change something."""
 
     @abstractmethod
     def further(self) -> list[M]:
-        """Less likely ones, such as changes of any array by rule."""
+        """Less likely mistakes, such as changes of any array by rule."""
 
     @abstractmethod
     def run(self, judged: CaseResult, mistake: M) -> list[np.ndarray]:
-        """The outputs of a mistake in float64. Raises ``KeyError`` where what it changes is not there."""
+        """Return the outputs of a mistake in float64. Raises ``KeyError`` if what it changes is missing."""
 
     @abstractmethod
     def slack(self, judged: CaseResult, mistake: M, part: Part, wrong: np.ndarray) -> np.ndarray:
-        """How far code with the mistake may be from what it computes in float64, generously."""
+        """Return a generous bound on the distance of code with the mistake from its result in float64."""
 
     @abstractmethod
     def explains(self, judged: CaseResult, mistake: M) -> bool | None:
-        """Ask balls whether a mistake explains a case."""
+        """Return whether a mistake explains a case, by balls; None if that is undecidable."""
 
     @abstractmethod
     def combined(self, first: M, second: M) -> Sequence[M]:
-        """Both at once, in either order where that matters; none where they cannot be."""
+        """Return both mistakes at once, in either order if that matters; nothing if they cannot be combined."""
 
     def families(self) -> Iterable[FittedFamily[M]]:
-        """Mistakes with a number that fit the subject."""
+        """Return the families of mistakes with a number that fit the subject."""
         return ()
 
     def on_residues(self, inputs: dict[str, Any], mistake: M) -> Sequence[Any]:
@@ -175,8 +175,8 @@ class Search(ABC, Generic[M]):
         raise NotImplementedError
 
     def repeats(self, mistake: M) -> bool:
-        """Return whether the mistake is left out where another one gives the same numbers: two rules may say one thing,
-        of which the first one is the plainest."""
+        """Return whether the mistake is left out if an earlier one gives the same numbers: two rules may mean the same,
+        and the first one is the simplest."""
         return True
 
     @abstractmethod
@@ -185,42 +185,42 @@ class Search(ABC, Generic[M]):
 
     @property
     def decided(self) -> Sequence[Way[M]]:
-        """The ways of searching of which nothing is to be judged by balls yet."""
+        """The ways of searching whose results are not judged by balls at first."""
         return (self.exactly,)
 
     def otherwise(self, found: tuple[M, ...]) -> tuple[Cause[Any], ...]:
-        """Explain the wrong cases part by part, where nothing surely explains them all; none, where that does
-        not either."""
+        """Explain the wrong cases part by part, if nothing surely explains them all; return nothing if that fails
+        too."""
         return ()
 
     def confirmed(self, mistake: M, wrong: Sequence[CaseResult]) -> bool:
-        """Return whether what was seen on fresh inputs is enough."""
+        """Return whether the wrong results for fresh inputs confirm the mistake."""
         return True
 
     def gives(self, mistake: M) -> bool:
-        """Return whether the mistake gives numbers: those of a format's range, which change nothing, do not."""
+        """Return whether the mistake gives numbers; mistakes of a format's range do not."""
         return getattr(mistake, "variant", None) != RIGHT
 
     def seen(self, judged: CaseResult) -> CaseResult:
-        """Return the part of a fresh case that is looked at."""
+        """Return the part of a fresh case that has to be explained."""
         return judged
 
     # -- the search ----------------------------------------------------------------------------------------------------
     def meant(self, judged: CaseResult, outputs: Sequence[np.ndarray]) -> list[tuple[Part, np.ndarray]]:
-        """The outputs that are meant, beside those that are given."""
+        """Return the outputs concerned, each with the corresponding one of ``outputs``."""
         pairs = list(zip(judged.parts, outputs, strict=True))
         return [pair for k, pair in enumerate(pairs) if self.among is None or k in self.among]
 
     def miss(self, judged: CaseResult, mistake: M | None) -> float:
-        """The largest error in float64 of all outputs that are meant, each as a part of its largest entry, of a mistake
-        or of the definition; ∞ where it cannot be determined."""
+        """Return the largest distance in float64 of the outputs concerned from a mistake or the definition, relative to
+        the largest entry; ∞ if it cannot be determined."""
         wrong = self.outputs(judged, mistake)
         if wrong is None:
             return float("inf")
         return max(screening.miss(part, a) for part, a in self.meant(judged, wrong))
 
     def distinct(self, mistakes: Iterable[M], cases: Sequence[CaseResult], every: bool = False) -> Iterator[M]:
-        """The mistakes without those that only repeat one before, up to roundings; ``every``: of whatever kind."""
+        """Yield the mistakes without those that repeat an earlier one up to rounding; ``every``: of any kind."""
         before: list[list[Outputs]] = []
         for mistake in mistakes:
             outputs = [self.outputs(judged, mistake) for judged in cases]
@@ -231,7 +231,7 @@ class Search(ABC, Generic[M]):
                 yield mistake
 
     def plainest(self, mistakes: tuple[M, ...], tried: Sequence[CaseResult]) -> tuple[M, ...]:
-        """Return the plainest of the mistakes that explain everything, ``tried`` besides."""
+        """Return the simplest of the mistakes that explain everything, including ``tried``."""
         cases = [*self.wrong[:_ALIKE], *self.right[:_ALIKE], *(r for r in tried if r.finding != "raises")]
         return tuple(self.distinct(screening.plainest(mistakes), cases)) if len(mistakes) > 1 else mistakes
 
@@ -241,12 +241,12 @@ class Search(ABC, Generic[M]):
         return Cause(tuple(self.wrong), found, self, raises, sure or not found, besides)
 
     def sure(self, besides: str = "") -> Cause[M] | None:
-        """Return the cause that explained fresh inputs as well, if one did."""
+        """Return the cause that also explained fresh inputs, if one did."""
         mistakes, sure = self.found()
         return self.cause(mistakes, sure, besides) if sure else None
 
     def found(self) -> tuple[tuple[M, ...], bool]:
-        """The mistakes, and whether they explained fresh inputs as well."""
+        """Return the mistakes, and whether they also explained fresh inputs."""
         doubtful: tuple[M, ...] = ()
         for way in (*([self.exactly] if self.witnesses else []), *self.ways()):
             candidates = tuple(way()) if way in self.decided else self._judged(way())
@@ -260,18 +260,18 @@ class Search(ABC, Generic[M]):
 
     @property
     def witnesses(self) -> tuple[Witness, ...]:
-        """Outputs of the function on residues, where it differs there."""
+        """Outputs of the function on residues that differ from the definition's."""
         return self.session.identity.witnesses if self.session.identity and self.among is None else ()
 
     def exactly(self) -> Iterator[M]:
-        """Mistakes that give the same residues as the function, and are not contradicted by any output in floats."""
+        """Yield mistakes that give the same residues as the function, and that no output in floats contradicts."""
         for mistake in self.survivors(self.possible):
             if all(w.gives(lambda inputs, m=mistake: self.on_residues(inputs, m)) for w in self.witnesses):  # type: ignore[misc]
                 yield mistake
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
     def outputs(self, judged: CaseResult, mistake: M | None) -> Outputs:
-        """Return the outputs of a mistake, or of the definition; None where there are none. Small ones are stored."""
+        """Return the outputs of a mistake, or of the definition; None if there are none. Small ones are stored."""
         if mistake is None:
             return [part.expected.near for part in judged.parts]
 
@@ -284,12 +284,12 @@ class Search(ABC, Generic[M]):
         return self.computed.once((judged, mistake.computes), run, judged.case.size <= _KEPT)
 
     def is_wrong(self, judged: CaseResult) -> bool:
-        """Return whether numbers are wrong in an output that is meant."""
+        """Return whether numbers are wrong in an output concerned."""
         return judged.finding in OF_VALUES and (self.among is None or bool(judged.wrong & self.among))
 
     def answer(self, judged: CaseResult, mistake: M) -> bool | None:
-        """False where the mistake cannot have given what the function gave, True where it can and the definition
-        cannot, None where nothing can be told."""
+        """Return False if the mistake cannot have given the case's output, True if it can and the definition cannot,
+        None if that is undecidable."""
         ask: Callable[[CaseResult, M], bool | None] = lambda r, m: self.answers.once(  # noqa: E731
             (r, m.computes), lambda: self._answer(r, m)
         )
@@ -298,7 +298,7 @@ class Search(ABC, Generic[M]):
     def _answer(self, judged: CaseResult, mistake: M) -> bool | None:
         try:
             outputs = self.outputs(judged, mistake) or self.run(judged, mistake)
-        except KeyError:  # it changes nothing that is there, and so nothing may be wrong
+        except KeyError:  # it changes nothing, so nothing may be wrong
             return False if self.is_wrong(judged) else None
         except Undecided:
             return None
@@ -323,11 +323,11 @@ class Search(ABC, Generic[M]):
         self.clear = [m for m in survivors if not self.over and self.tells(m)]
         clear = {*map(id, self.clear)}
         self.dim = [m for m in survivors if id(m) not in clear]
-        self.begin()  # what the many dim ones have cost is not taken from the few clear ones
+        self.begin()  # the effort spent on the many dim ones is not charged to the few clear ones
         yield from self.clear
 
     def less_clear(self) -> Iterator[M]:
-        """Yield mistakes that the slack hides, as in half formats, those first that account for most of the error."""
+        """Yield mistakes that the slack hides, as in half formats; first those that account for most of the error."""
         self.begin()
         few = self.wrong[:: max(1, len(self.wrong) // _LOOKED_AT)]
         real = [m for m in self.dim if any(self.outputs(judged, m) is not None for judged in self.wrong)]
@@ -337,18 +337,19 @@ class Search(ABC, Generic[M]):
         """Return the mistakes that float64 does not rule out."""
         survivors = mistakes
         cases = sorted(self.wrong, key=lambda r: abs(r.case.size - _TELLING))
-        for judged in (*cases, *self.right[:_SEEN]):  # case by case, so that the first ones leave few
+        for judged in (*cases, *self.right[:_SEEN]):  # case by case, so that the first cases leave few mistakes
             if self.over or not survivors:
                 break
             survivors = [m for m in survivors if not self.rules_out(judged, m)]
         return survivors
 
     def rules_out(self, judged: CaseResult, mistake: M) -> bool:
-        """Return whether float64 says that a mistake cannot explain a case."""
+        """Return whether float64 shows that a mistake cannot explain a case."""
         return self.screened(judged, mistake) is False
 
     def with_numbers(self) -> Iterator[M]:
-        """The first mistake with a fitted number that balls do not contradict: floats may take too plain a number."""
+        """Yield the first mistake with a fitted number that balls do not contradict: floats may accept a number that is
+        too simple."""
         few = (*self.wrong[:_FEW], *self.right[:_FEW])
         results = fitted(self.families(), self.miss, self.wrong, lambda m: self._explains(m, few))
         self.fits = [m for m in results if self._explains(m, self.wrong)]
@@ -359,7 +360,7 @@ class Search(ABC, Generic[M]):
                 return
 
     def sometimes(self) -> Iterator[M]:
-        """Mistakes that explain all that is wrong, and would be detected in cases that are right."""
+        """Yield mistakes that explain all wrong cases, but would be detected in right ones."""
         self.begin()
         for mistake in (*self.possible, *self.fits[:1]):
             if self.over:
@@ -368,7 +369,7 @@ class Search(ABC, Generic[M]):
                 yield from self.conditioned(mistake)
 
     def conditioned(self, mistake: M) -> Iterator[M]:
-        """The mistake, made at sizes that tell what is wrong from what is right."""
+        """Yield the mistake, made only at sizes that separate wrong cases from right ones."""
         against = [r for r in self.right if self.contradicts(r, mistake)]
         made: Callable[[CaseResult], bool | None] = lambda judged: (  # noqa: E731
             False if self.contradicts(judged, mistake) else self.screened(judged, mistake)
@@ -377,7 +378,7 @@ class Search(ABC, Generic[M]):
             yield only_where(self.session, mistake, words, test)
 
     def contradicts(self, judged: CaseResult, mistake: M) -> bool:
-        """Return whether a case looks as if the mistake were not made in it; balls decide later."""
+        """Return whether a case seems not to have the mistake; balls decide later."""
         return self.screened(judged, mistake) is False
 
     def pairs(self) -> Iterator[M]:
@@ -396,7 +397,7 @@ class Search(ABC, Generic[M]):
                 return
 
     def begin(self) -> None:
-        """Allow as many runs again as one way of the search may take."""
+        """Restore the runs that one way of the search may take."""
         self.effort = Effort(_SCREENED)
 
     @property
@@ -404,7 +405,7 @@ class Search(ABC, Generic[M]):
         return self.effort.over or self.session.effort.over
 
     def screened(self, judged: CaseResult, mistake: M) -> bool | None:
-        """Ask float64 whether a mistake explains a case."""
+        """Return whether a mistake explains a case, by float64; None if that is undecidable."""
         self.effort.spend(judged.case.size, self.session.subject.costs)
         return self.answer(judged, mistake)
 
@@ -412,7 +413,7 @@ class Search(ABC, Generic[M]):
         return all(self.screened(judged, mistake) is not False for judged in cases)
 
     def tells(self, mistake: M) -> bool:
-        """Return whether float64 shows it clearly in some case."""
+        """Return whether float64 shows the mistake clearly in some case."""
         return any(self.screened(judged, mistake) is True for judged in self.wrong)
 
     def _judged(self, mistakes: Iterable[M]) -> tuple[M, ...]:
@@ -432,19 +433,19 @@ class Search(ABC, Generic[M]):
         return tuple(result)
 
     def _telling(self, mistake: M, many: int) -> list[CaseResult]:
-        """The smallest wrong cases, fewer of large ones, and a larger one that shows the mistake where none does."""
+        """Return the smallest wrong cases, fewer if large, and a larger one that shows the mistake if needed."""
         sizes = accumulate(r.case.size for r in self.wrong)
         many = min(many, max(_FEWEST, sum(size <= _ENTRIES for size in sizes)))
         shown = next((i for i, r in enumerate(self.wrong) if self.screened(r, mistake) is True), 0)
         return [*self.wrong[:many], *(self.wrong[shown : shown + 1] if shown >= many else ())]
 
     def _explained(self, judged: CaseResult, mistake: M) -> bool | None:
-        """Ask balls whether a mistake explains a case, once."""
+        """Return whether a mistake explains a case, by balls."""
         self.effort.spend(_BALLS * judged.case.size, _BALLS)
         return self.explains(judged, mistake)
 
     def _tried(self, mistakes: tuple[M, ...]) -> tuple[tuple[M, ...], list[CaseResult]]:
-        """Return the mistakes that explain inputs not seen before, too; and these inputs."""
+        """Return the mistakes that also explain fresh inputs, and the cases with these inputs."""
         remaining, tried = mistakes, []
         for case in self.session.subject.unseen(self.session, mistakes):
             judged = self.seen(self.session.run_case(case))
@@ -457,14 +458,14 @@ class Search(ABC, Generic[M]):
 
 
 def where_made(judged: CaseResult, mistake: M, ask: Callable[[CaseResult, M], bool | None]) -> bool | None:
-    """The answer of ``ask``, where the mistake is made; where it is not, nothing may be wrong."""
+    """Return the answer of ``ask`` if the mistake is made in a case; otherwise nothing may be wrong in it."""
     if mistake.where is None or mistake.where.holds(judged):
         return ask(judged, mistake)
     return False if judged.finding in OF_VALUES else None
 
 
 def explains_all(answers: Iterable[bool | None]) -> bool:
-    """Return whether none contradicts, and some show the mistake clearly. Stops at the first contradiction."""
+    """Return whether no answer is False and some are True. Stops at the first contradiction."""
     seen = False
     for answer in answers:
         if answer is False:

@@ -1,10 +1,10 @@
-"""Errors that arithmetic in a narrower format would make: which format, and on which side of the softmax.
+"""Errors that arithmetic in a narrower format could make: which format, and on which side of the softmax.
 
-A mistake of the grammar is off by as much as numbers are large; arithmetic is off by its bound at most. So where every
-wrong output is within the bound for a narrower format, at inputs at which that bound tells, the format may be to blame.
-Roundings are far below the worst case, and they are in every call with numbers at random: so such calls must be wrong,
-and by a small part of the bound. Of queries that are 0 all scores are 0 in every format: if these are right, scores
-lose the digits, and else what comes after them.
+The error of a mistake of the grammar is as large as the numbers; that of arithmetic is at most its bound. So if every
+wrong output is within the bound for a narrower format, for inputs at which that bound is decisive, the format may be to
+blame. Roundings are far below the worst case and occur in every call with random numbers: so such calls must be wrong,
+by a small part of the bound. With queries of 0, all scores are 0 in every format: if these calls are right, scores lose
+the digits, else later steps do.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from symattn.verification.probing.search import FAMILIES
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
-_TOLD = FORMATS[:2]  # of attention: the bound for bfloat16 is so wide that it would take in mistakes of other kinds
-_CASES = 12  # wrong cases that are asked, of all sizes
-_TELLING, _PART = 3, 1 / 4  # so many of them, or this part, whichever is more, must be such that the bound tells
+_SIDED = FORMATS[:2]  # for attention: the bound for bfloat16 is so wide that it would include other mistakes
+_CASES = 12  # wrong cases in the sample, of all sizes
+_TELLING, _PART = 3, 1 / 4  # the bound must be decisive for so many of them, or this part, whichever is more
 _GRIDS = ("bfloat16", "float16", "float32")
-_ON_GRID = 1 / 2  # of the right outputs, that a format may hold by chance
-_USUALLY = 1 / 8  # of the bound for the worst case, that roundings of a format are mostly below
+_ON_GRID = 1 / 2  # share of the right outputs that may be numbers of a format by chance
+_USUALLY = 1 / 8  # fraction of the worst-case bound that roundings of a format mostly stay below
 _SMALL = 2.0**-20  # of the largest value
-_LEGAL = 64  # units roundoff that weights may be off by
-_UNEVEN = (Sizes(3, 7, 4, 3), Sizes(2, 33, 5, 2), Sizes(3, 11, 2, 4))  # 1/n_k is no number of a format
+_LEGAL = 64  # units of roundoff that weights may be off by
+_UNEVEN = (Sizes(3, 7, 4, 3), Sizes(2, 33, 5, 2), Sizes(3, 11, 2, 4))  # no format has the number 1/n_k
 
 
 def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> str:
     """Name the form, equal in exact arithmetic, whose own bound holds all errors; "" if none does.
 
-    Parts may be merged as o − σ(o − o_b), σ = 1/(1 + e^{L − L_b}). With A what is allowed of other forms, V = max |v|
-    and u of the arithmetic between, errors are at most A + 8 u V. Proof. An error of L, L_b or of the exponential moves
-    σ by a part of (1 − σ), as in the merge that A speaks of. What is left is (1 + a), |a| ≤ 4u, of the sum and the
-    quotient in σ, and u of the difference and the product each, so the result is (1 − σ) o + σ o_b − σ η (o − o_b),
-    |η| ≤ 7u. A holds this but for σ η o, at most 8 u σ V. Later merges multiply that by 1 − σ_m, and
-    Σ_k σ_k Π_{m>k} (1 − σ_m) ≤ 1 for any number of parts. ∎
+    Parts may be merged as o − σ(o − o_b), σ = 1/(1 + e^{L − L_b}). With the bound A of the other forms, V = max |v| and
+    u of the intermediate arithmetic, errors are at most A + 8 u V. Proof. An error of L, L_b or of the exponential
+    changes σ by a fraction of (1 − σ), as in the merge that A covers. What is left is (1 + a), |a| ≤ 4u, from the sum
+    and the quotient in σ, and u from the difference and the product each, so the result is
+    (1 − σ) o + σ o_b − σ η (o − o_b), |η| ≤ 7u. A includes this except σ η o, at most 8 u σ V. Later merges multiply
+    that by 1 − σ_m, and Σ_k σ_k Π_{m>k} (1 − σ_m) ≤ 1 for any number of parts. ∎
 
-    Where that is above a part ``_SMALL`` of V, as in short formats, it would take in mistakes, and nothing is said.
+    If that is more than ``_SMALL`` V, as in short formats, it would include mistakes, and "" is returned.
     """
     times = 8 * float(precision.between.u)
     if not spec.is_softmax or times > _SMALL or not all(_within(r, times) for r in wrong):
@@ -57,7 +57,7 @@ def form(spec: Attention, precision: Precision, wrong: Sequence[CaseResult]) -> 
 
 
 def _within(judged: CaseResult, times: float) -> bool:
-    """Return whether errors are within what is allowed and ``times`` the largest value."""
+    """Return whether errors are within the bound plus ``times`` the largest value."""
     part, v = judged.parts[0], judged.case.inputs.get("v")
     if part.got is None or part.ratios is None or v is None:
         return False
@@ -66,7 +66,7 @@ def _within(judged: CaseResult, times: float) -> bool:
 
 
 def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
-    """The step, and the format in words; ("", "") where arithmetic in no format would be off like this."""
+    """Return the step, and the format in words; ("", "") if arithmetic in no format makes such errors."""
     step, words = _lossy(session, wrong)
     for narrow in map(Precision.of, _GRIDS):
         if narrow.input.u > session.precision.returned.u and _on_grid(narrow, wrong):
@@ -76,16 +76,16 @@ def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
 
 
 def _lossy(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
-    """The step, and the first format whose arithmetic could make all of the errors."""
-    asked = wrong[:: -(-len(wrong) // _CASES)] if wrong else wrong
+    """Return the step, and words for the first format whose arithmetic could make all of the errors."""
+    sample = wrong[:: -(-len(wrong) // _CASES)] if wrong else wrong
     for narrow in map(Precision.of, FORMATS):
-        if narrow.between.u > session.precision.between.u and _could(session, narrow, asked):
+        if narrow.between.u > session.precision.between.u and _could(session, narrow, sample):
             return session.subject.coarse(session, narrow.name)
     return "", ""
 
 
 def _on_grid(narrow: Precision, wrong: Sequence[CaseResult]) -> bool:
-    """Return whether all numbers that came are some of this format, where most of the right ones are not."""
+    """Return whether all outputs are numbers of this format while most of the right ones are not."""
 
     def of(arrays: Sequence[Any]) -> np.ndarray:
         return np.concatenate([(narrow.input.rounded(a) == a).ravel() for a in arrays])
@@ -97,10 +97,10 @@ def _on_grid(narrow: Precision, wrong: Sequence[CaseResult]) -> bool:
 
 
 def _bound(session: Session, narrow: Precision, judged: CaseResult) -> list[Expected] | None:
-    """The bounds for this format; None where they do not hold what came."""
+    """Return the bounds for this format; None if the output is not within them."""
     try:
         bounds = union([way() for way in session.subject.legal(narrow, judged.case.inputs).ways])
-    except (Undecided, *UNFIT):  # rounding that rough could change which numbers are compared at all
+    except (Undecided, *UNFIT):  # such coarse rounding could change the outcome of comparisons
         return None
     return bounds if holds(bounds, judged) else None
 
@@ -115,10 +115,11 @@ def _could(session: Session, narrow: Precision, wrong: Sequence[CaseResult]) -> 
     return telling >= max(_TELLING, _PART * len(wrong))
 
 
-# -- of attention ------------------------------------------------------------------------------------------------------
+# -- attention ---------------------------------------------------------------------------------------------------------
 def side(session: Session, narrow: str) -> tuple[str, str]:
-    """Scores or values, by queries that are 0; ("", "") where not all calls with numbers at random are off a little."""
-    if narrow not in _TOLD or not _everywhere(session, Precision.of(narrow)):
+    """Return scores or values as the step, by queries of 0; ("", "") unless all calls with random numbers are a little
+    off."""
+    if narrow not in _SIDED or not _everywhere(session, Precision.of(narrow)):
         return "", ""
     words = f"no error is larger than {narrow} arithmetic could make it"
     rng, outcome = np.random.default_rng((session.seed, 6)), 0
@@ -138,7 +139,8 @@ def side(session: Session, narrow: str) -> tuple[str, str]:
 
 
 def _after_scores(session: Session) -> tuple[str, str]:
-    """The exponentials or their sum, where these are wrong of scores that every format holds; else ("", "")."""
+    """Return the exponentials or their sum as the step, if they are wrong for scores that are exact in every format;
+    else ("", "")."""
     if not usual(session.spec) or session.spec.scale is not None:
         return "", ""
     rng, legal, shares = np.random.default_rng((session.seed, 9)), _LEGAL * float(session.precision.roughest.u), True
@@ -158,7 +160,7 @@ def _after_scores(session: Session) -> tuple[str, str]:
 
 
 def _everywhere(session: Session, narrow: Precision) -> bool:
-    """Return whether numbers at random are wrong in every size, and by a small part of the bound."""
+    """Return whether outputs for random numbers are wrong in every size, by a small part of the bound."""
     rng = np.random.default_rng((session.seed, 8))
     for sizes in _UNEVEN:
         judged = session.run_case(Case("format", "", session.maker.make(sizes, FAMILIES["normal"](rng), rng)))
@@ -172,7 +174,7 @@ def _everywhere(session: Session, narrow: Precision) -> bool:
 
 
 def weights_of(session: Session, scores: np.ndarray) -> np.ndarray | None:
-    """The weights of a query with these scores, of as many keys; None where there is no such input, or no number."""
+    """Return the weights of a query with these scores, for as many keys; None if they cannot be read."""
     n = len(scores)
     q = np.ones((n if session.maker.square else 1, 1))
     inputs = session.maker.from_heads(q, scores[:, None], np.eye(n))

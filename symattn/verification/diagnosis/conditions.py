@@ -1,4 +1,4 @@
-"""Where a mistake is made: at sizes that a plain condition tells apart from those at which all is right."""
+"""Where a mistake is made: sizes that a simple condition separates from those at which all is right."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _PAIRS = (("n_q", "n_k"), ("d_v", "d_k"))
-_APART = (("n_q", "d_k"), ("n_k", "d_k"))  # sizes of two things, which code compares only by mistake
+_APART = (("n_q", "d_k"), ("n_k", "d_k"))  # unrelated sizes, which code compares only by mistake
 _LENGTHS = ("n_k", "n_q", "d_k", "d_v")
 _RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
     "≠": ne, "=": eq, "<": lt, ">": gt, "≥": ge,
@@ -29,11 +29,11 @@ _RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
 M = TypeVar("M", bound=Any)
 Test = Callable[[dict[str, int]], bool]
 Answer = Callable[[CaseResult], bool | None]
-Asked = Callable[[int], bool | None]  # of one size: whether a mistake is made there
+Made = Callable[[int], bool | None]  # whether a mistake is made at a size
 
 
 def _condition(a: str, relation: str, b: str | int) -> tuple[str, Test]:
-    """A relation of a size to another one, or to a number."""
+    """Return a relation of a size to another one, or to a number, and its test."""
     return f"{a} {relation} {b}", lambda s: _RELATIONS[relation](s[a], s[b] if isinstance(b, str) else b)
 
 
@@ -42,7 +42,7 @@ def _between(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Test]]:
 
 
 def conditions() -> Iterator[tuple[str, Test]]:
-    """Conditions on sizes, the plainest first."""
+    """Yield conditions on sizes, the simplest first."""
     yield from _between(_PAIRS)
     yield "there are several batch items", lambda s: s["batch"] > 1
     for name in _LENGTHS:
@@ -54,8 +54,8 @@ def conditions() -> Iterator[tuple[str, Test]]:
 def separating(
     session: Session, wrong: Sequence[CaseResult], right: Sequence[CaseResult], answer: Answer | None = None
 ) -> Iterator[tuple[str, Test]]:
-    """The conditions that hold for all of the former, and for none of the latter. ``answer`` says whether a case shows
-    what is wrong: limits are then found by asking."""
+    """Yield conditions that hold for all wrong cases and for no right one. With ``answer``, which says whether a case
+    shows the fault, limits are found by further calls."""
     yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
     asked = _thresholds(session, yes, no, answer) if answer else ()
     limits = (_condition(name, relation, t) for name, t, relation in product(_LENGTHS, TILES[::-1], ">≥<"))
@@ -63,15 +63,15 @@ def separating(
         try:
             if all(map(test, yes)) and not any(map(test, no)):
                 yield words, test
-        except KeyError:  # there is no such size
+        except KeyError:  # the subject has no such size
             continue
 
 
 def _thresholds(
     session: Session, yes: Sequence[dict[str, int]], no: Sequence[dict[str, int]], answer: Answer
 ) -> Iterator[tuple[str, Test]]:
-    """“n_k ≥ 200”, or that for multiples of a number alone, or for all others: a size from which on all is wrong, found
-    by halves between the largest right and the smallest wrong one."""
+    """Yield conditions like “n_k ≥ 200”, also for multiples of a number alone, or for all others. The limit is found by
+    bisection between the largest right and the smallest wrong size."""
     for name in (n for n in _LENGTHS if n in yes[0]):
         sizes, others = sorted(s[name] for s in yes), [s[name] for s in no]
         if not min(others, default=sizes[0]) < sizes[0]:
@@ -87,9 +87,9 @@ def _thresholds(
             )
 
 
-def _period(ask: Asked, wrong: Sequence[int], right: Sequence[int]) -> tuple[str, Callable[[int], bool]]:
-    """Which of the lengths from the least wrong one on are wrong: all, the multiples of a number, or the others. Where
-    no length beyond is right, those are asked that many numbers divide."""
+def _period(ask: Made, wrong: Sequence[int], right: Sequence[int]) -> tuple[str, Callable[[int], bool]]:
+    """Return which lengths from the least wrong one on are wrong: all, the multiples of a number, or the others. If no
+    larger length is known to be right, lengths with large powers of two are tried."""
     least = wrong[0]
     right = right or [n for p in (3, 5, 7) if ask(n := p << (2 * least // p).bit_length()) is False]
     if not right:
@@ -100,15 +100,15 @@ def _period(ask: Asked, wrong: Sequence[int], right: Sequence[int]) -> tuple[str
     return f"is not a multiple of {t}", lambda n: n % t != 0
 
 
-def _divisor(ask: Asked, made: bool, t: int, least: int) -> int:
-    """The least divisor of t at whose multiples, from ``least`` on, the mistake is ``made``, or is not."""
+def _divisor(ask: Made, made: bool, t: int, least: int) -> int:
+    """Return the least divisor of t at whose multiples, from ``least`` on, the mistake is ``made``, or is not."""
     for p in (p for p in range(2, t + 1) if t % p == 0 and all(p % d for d in range(2, p))):
         while t % p == 0 and ask(t // p * next(m for m in count(max(1, -(-least * p // t))) if m % p)) is made:
             t //= p
     return t
 
 
-def _first(ask: Asked, low: int, high: int, holds: Callable[[int], bool]) -> int:
+def _first(ask: Made, low: int, high: int, holds: Callable[[int], bool]) -> int:
     while high - low > 1:
         middle = (low + high) // 2
         middle = next((n for n in range(middle, high) if holds(n)), high)
@@ -120,9 +120,9 @@ def _first(ask: Asked, low: int, high: int, holds: Callable[[int], bool]) -> int
 
 
 def _is_made(session: Session, name: str, usual: dict[str, int], answer: Answer, size: int) -> bool | None:
-    """Return whether a mistake is made at this size; None where no inputs show it.
+    """Return whether a mistake is made at this size; None if no inputs show it.
 
-    The first inputs that show it or its absence decide; where none do, whether something is wrong.
+    The first inputs that show it or its absence decide; if none do, whether something is wrong.
     """
     wanted = {n: min(usual[n], 3) for n in _LENGTHS if n in usual} | {name: size}
     wrong: bool | None = None
@@ -137,6 +137,6 @@ def _is_made(session: Session, name: str, usual: dict[str, int], answer: Answer,
 
 
 def only_where(session: Session, mistake: M, words: str, test: Test) -> M:
-    """Return the same mistake, made where the condition holds."""
+    """Return the same mistake, made only where the condition holds."""
     where = Where(words, lambda judged: test(session.subject.measured(judged)))
     return replace(mistake, cause=f"{mistake.cause}, where {words}", where=where)

@@ -1,6 +1,5 @@
-"""Faults of conduct: another dtype, changed arguments, overwritten results, views that are misread, and other results
-for the same input, as of dropout left on, uninitialised memory, errors by chance.
-"""
+"""Faults of conduct: another dtype, changed arguments, overwritten results, misread views, and different results for
+the same input, such as from dropout left on, uninitialised memory or random errors."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def conduct(records: Sequence[Any], wanted: str, shown: Callable[[Any], Counterexample]) -> Iterator[Fault]:
-    """A fault for each kind of misconduct among judged cases, at the smallest of them; ``wanted`` is the dtype of the
-    inputs."""
+    """Yield a fault for each kind of misconduct among judged cases, at the smallest case; ``wanted`` is the dtype of
+    the inputs."""
     wrong = any(r.finding in ("values", "not finite") for r in records) and only_aliased(records)
     aliased = "; where one array is passed for several of them the output is wrong" * wrong
     result: dict[str, tuple[str, Callable[[Any], str], Callable[[Any], str]]] = {
@@ -49,13 +48,13 @@ def conduct(records: Sequence[Any], wanted: str, shown: Callable[[Any], Countere
 
 
 def only_aliased(records: Sequence[Any]) -> bool:
-    """Return whether arguments are changed, and values are wrong only where one array is passed for several of them."""
+    """Return whether arguments are changed, and values are wrong only if one array is passed for several of them."""
     wrong = [r for r in records if r.finding in ("values", "not finite")]
     return any(r.finding == "mutates" for r in records) and all(r.case.memory == "shared" for r in wrong)
 
 
 def misread(records: Sequence[Any], shown: Callable[[Any], Counterexample]) -> Fault | None:
-    """The fault where all is right but for arrays that lie otherwise in memory than row by row."""
+    """Return the fault if only arrays that are not contiguous in memory give wrong results."""
     wrong = [r for r in records if r.finding in ("values", "not finite")]
     if not wrong or any(r.case.memory in ("contiguous", "shared") for r in wrong):
         return None
@@ -66,13 +65,13 @@ def misread(records: Sequence[Any], shown: Callable[[Any], Counterexample]) -> F
     )
 
 
-_AGAIN = 4  # of the smallest wrong cases that are called again, and of larger ones: chance spares what is small
+_AGAIN = 4  # of the smallest wrong cases, and of larger ones, that are called again: small ones hide random errors
 
 
 def unsteady(session: Session) -> Fault | None:
-    """Other results for the same input, further apart than any legal ones, or an error at some calls only.
+    """Return the fault of different results for the same input, beyond the bound, or of errors in some calls only.
 
-    Nothing that one call has shown says what the next one does; so nothing else is diagnosed then.
+    One call then says nothing of the next, so nothing else is diagnosed.
     """
     failed = [r for r in session.records if r.finding in ("values", "not finite", "raises")]
     failed.sort(key=lambda r: r.case.size)
@@ -86,7 +85,7 @@ def unsteady(session: Session) -> Fault | None:
 
 
 def _difference(once: CaseResult, second: Outcome) -> str:
-    """In words; empty where both are the same, or as near as the results of legal orders of summation."""
+    """Describe the difference of two calls; empty if both are the same up to legal orders of summation."""
     first = once.outcome
     if second.late:
         return ""
@@ -108,16 +107,16 @@ def _difference(once: CaseResult, second: Outcome) -> str:
     return ""
 
 
-# -- functions that use again what an earlier call has made: positions, tables or masks kept by lengths alone ----------
+# -- functions that reuse arrays of an earlier call: positions, tables or masks stored by length alone -----------------
 # Each round takes lengths that no call had before, and calls three times: with them, with another number of keys, and
-# with the first ones again and other numbers. Where every first call is right and in every round a later one is wrong,
-# the calls before are to blame, and no length: the two numbers of keys take turns in coming first.
+# with the first ones again and other numbers. If every first call is right and in every round a later one is wrong, the
+# earlier calls are to blame, and not a length: the two numbers of keys come first in turn.
 _ROUNDS, _LEAST = 6, 4
 _SHORTEST, _LONGEST = 5, 120  # lengths
 
 
 def earlier_used(session: Session) -> Fault | None:
-    """The fault, if that is what the calls show."""
+    """Return the fault, if the calls show it."""
     later: list[CaseResult] = []
     for first, rest in _rounds(session):
         wrong = [r for r in rest if r.finding in ("values", "not finite", "shape", "raises")]
@@ -149,14 +148,14 @@ def _rounds(session: Session) -> Iterator[tuple[CaseResult, list[CaseResult]]]:
 
 
 def _unused(session: Session) -> list[int]:
-    """Lengths that no call had."""
+    """Return lengths that no call had."""
     step = session.domain.multiple_of
     most = min(_LONGEST, session.domain.max_tokens)
     return [n for n in range(-(-_SHORTEST // step) * step, most + 1, step) if n not in session.lengths]
 
 
 def _blamed(session: Session, later: list[CaseResult]) -> str:
-    """Where scores are 0, positions have no effect and masks have all of theirs."""
+    """Return the step to blame: if all scores are 0, positions have no effect, but masks do."""
     idle = [{n: np.zeros_like(a) if n in ("q", "w_q") else a for n, a in r.case.inputs.items()} for r in later]
     wrong = any(session.run_case(Case("earlier calls", "", given)).finding is not None for given in idle)
     if wrong:

@@ -1,8 +1,8 @@
-"""Which keys a function counts, and how often, read from its outputs without supposing any mistake.
+"""Which keys a function counts, and how often, read from its outputs without assuming any mistake.
 
-With the identity for values, an output is the row of weights. Over the exponentials of the scores, which are small
-enough that each counts, weights are as the numbers of times that keys are counted: 0 for a hidden key, 2 for one that
-two tiles read. Where these numbers are others than the mask's, the plainest conditions that give them are the mistake.
+With the identity as values, an output is a row of weights. Divided by the exponentials of the scores, which are small
+enough that each matters, weights are proportional to how often keys are counted: 0 times for a hidden key, twice for
+one that two tiles read. If these counts differ from the mask's, the simplest conditions that give them are the mistake.
 """
 
 from __future__ import annotations
@@ -31,55 +31,55 @@ _LENGTHS = (*range(1, 14), 15, 16, 17, 18, 20, 23, 24, 25, 31, 33)
 _RECTANGLES = ((1, 4), (1, 9), (2, 5), (2, 17), (3, 8), (3, 11), (4, 7), (5, 16), (6, 10), (7, 20))
 _HELD_OUT = ((14, 14), (19, 19), (4, 21), (21, 21), (27, 27))
 _LONGEST, _CELLS = 300, 20_000  # keys, and pairs, of larger calls
-_NEAR = 0.04  # how far a number of times may be from a whole one
-_MOST = 3  # times that a key may be counted
-_CASES = 12  # whose forbidden keys are looked at
-_DIGITS = 32  # times the smallest number of a format: weights above it have digits
+_NEAR = 0.04  # how far a count may be from a whole number
+_MOST = 3  # how often a key may be counted
+_CASES = 12  # cases whose forbidden keys are examined
+_DIGITS = 32  # multiple of a format's smallest number: larger weights have enough digits
 M = TypeVar("M")
 
 
 @dataclass(frozen=True)
 class Counted:
-    """How often each key is counted in one call, and how often it must be."""
+    """How often each key is counted in one call, and how often it should be."""
 
     pairs: Pairs
     seen: np.ndarray
     right: np.ndarray
-    whole: np.ndarray  # rows with some key: of others nothing is known
+    whole: np.ndarray  # rows with some key: nothing is known of others
 
     def among(self, right: bool) -> np.ndarray:
-        """Return the pairs, of rows that tell something, that are allowed, or forbidden."""
+        """Return the allowed or forbidden pairs, in rows with some key."""
         return np.asarray(((self.right > 0) == right) & self.whole)
 
 
 @dataclass(frozen=True)
 class Change:
-    """Keys that are counted otherwise: allowed or forbidden ones, where, and how often."""
+    """Wrongly counted keys: whether allowed or forbidden ones, which, and how often."""
 
     allowed: bool
     where: Condition
     times: int
 
     def __call__(self, pairs: Pairs, counts: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """The numbers of times, changed."""
+        """Return the changed counts."""
         return np.where(self.where(pairs) & ((right > 0) == self.allowed), self.times, counts)
 
     @property
     def words(self) -> str:
-        """What is changed, and where."""
+        """The change in words."""
         often = {0: "hidden", 1: "seen", 2: "counted twice", 3: "counted three times"}[self.times]
         return f"{'allowed' if self.allowed else 'forbidden'} keys are {often} {self.where.words}"
 
 
 @dataclass(frozen=True)
 class OtherKeys:
-    """All changes of the numbers of times."""
+    """All changes of counts."""
 
     changes: tuple[Change, ...] = ()
     only: Condition | None = None
 
     def __call__(self, pairs: Pairs, right: np.ndarray) -> np.ndarray:
-        """The number of times that each key is counted, of the right ones."""
+        """Return how often each key is counted, from the right counts."""
         if self.only is not None:
             return self.only(pairs).astype(int)
         result = right
@@ -97,7 +97,7 @@ class OtherKeys:
 
 
 def other_keys(read: Callable[[tuple[int, int]], Counted | None], sizes: Sequence[tuple[int, int]]) -> OtherKeys | None:
-    """Return which keys are counted otherwise than they must be; None where nothing plain says that of all sizes."""
+    """Return which keys are counted wrongly; None if no simple condition says so for all sizes."""
     seen = []
     for one in sizes:
         counted = read(one)
@@ -114,12 +114,12 @@ def other_keys(read: Callable[[tuple[int, int]], Counted | None], sizes: Sequenc
 
 
 def _agrees(counted: Counted, counts: np.ndarray) -> bool:
-    """Return whether numbers of times are what was seen, up to a factor of each row."""
+    """Return whether counts are those seen, up to a factor for each row."""
     return bool((np.broadcast_to(counts, counted.seen.shape) == counted.seen)[counted.whole].all())
 
 
 def _only(seen: Sequence[Counted]) -> OtherKeys | None:
-    """All keys that are seen by one condition of at most two ranges."""
+    """Return one condition, of at most two ranges, for all keys that are seen."""
     if any((c.seen > 1).any() for c in seen):
         return None
     only = plainest([(c.pairs, c.whole, c.seen > 0) for c in seen])
@@ -142,7 +142,7 @@ def _changed(seen: Sequence[Counted]) -> OtherKeys | None:
 
 
 def sizes_of(wrong: Sequence[tuple[int, int]], square: bool) -> list[tuple[int, int]]:
-    """The numbers of queries and keys to look at: small ones, and those around the least at which all was wrong."""
+    """Return numbers of queries and keys to examine: small ones, and those around the least wrong number of keys."""
     least = min((n for _, n in wrong), default=1)
     edges = (least, least + 1, 2 * least - 1, 2 * least, 2 * least + 1) if least > max(_LENGTHS) // 2 else ()
     larger = [n for n in edges if n <= _LONGEST]
@@ -153,9 +153,10 @@ def sizes_of(wrong: Sequence[tuple[int, int]], square: bool) -> list[tuple[int, 
 def counted(
     pairs: Pairs, weights: np.ndarray, e: np.ndarray, right: np.ndarray, normalised: bool, rest: Any = 0
 ) -> Counted | None:
-    """Return how often keys are counted, where that are whole numbers.
+    """Return how often keys are counted; None unless these are whole numbers.
 
-    ``e`` are the parts of keys that are counted once; in what they are divided by, if ``normalised``, is a ``rest``.
+    ``e`` are the contributions of keys counted once; ``rest`` is a further term of their sum, by which they are divided
+    if ``normalised``.
     """
     if weights.shape != e.shape or not np.isfinite(weights).all():
         return None
@@ -180,9 +181,9 @@ def counted(
     return Counted(pairs, seen.astype(int), np.broadcast_to(right, seen.shape).astype(int), whole)
 
 
-# -- of attention ------------------------------------------------------------------------------------------------------
+# -- attention ---------------------------------------------------------------------------------------------------------
 def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]:
-    """Yield what the weights of attention show: keys that are counted otherwise, or a number for forbidden scores."""
+    """Yield mistakes that the weights of attention show: wrongly counted keys, or a number for forbidden scores."""
     spec = session.spec
     if not spec.is_softmax or spec.dropout or "v" not in wrong[0].case.inputs:
         return
@@ -200,7 +201,7 @@ def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]
 
 
 def _forbidden(session: Session, judged: CaseResult) -> Iterator[tuple[float, float]]:
-    """Yield what forbidden scores became, and how much more than the score that is."""
+    """Yield the numbers that replace forbidden scores, and their differences from the scores."""
     v = judged.case.inputs.get("v")
     if v is None:
         return
@@ -219,11 +220,11 @@ def _forbidden(session: Session, judged: CaseResult) -> Iterator[tuple[float, fl
 
 
 def _read(session: Session, size: tuple[int, int]) -> Counted | None:
-    """Read the numbers of times from one call; of other sizes than these, where the domain has not these."""
+    """Read the counts from one call; if the domain lacks these sizes, with others."""
     rng = np.random.default_rng((session.seed, 21, *size))
     entries = normal(rng)
     inputs: dict[str, np.ndarray] = {}
-    for width in (3, size[1]):  # some functions take values as wide as keys alone
+    for width in (3, size[1]):  # some functions accept only values as wide as keys
         made = session.maker.make(Sizes(*size, width, size[1]), lambda name, shape: entries(name, shape) / 4, rng)
         if "v" in made and made["v"].shape[-1] == made["v"].shape[-2]:
             inputs = {**made, "v": np.broadcast_to(np.eye(made["v"].shape[-1]), made["v"].shape).copy()}
@@ -240,7 +241,7 @@ def _read(session: Session, size: tuple[int, int]) -> Counted | None:
 
 
 def _weights_of(session: Session, inputs: dict[str, np.ndarray]) -> tuple[At, np.ndarray, Any, np.ndarray] | None:
-    """Return the weights that the function gives, the scores before any is forbidden, and which are allowed."""
+    """Return the function's weights, the scores before any is forbidden, and which are allowed."""
     output = session.call(Case("structure", "weights", inputs)).output
     spec = canonical(session.spec)
     try:
@@ -258,12 +259,12 @@ def _pairs(at: At) -> Pairs:
 
 
 def _scores(at: At) -> Any:
-    """The scores before any is forbidden."""
+    """Return the scores before any is forbidden."""
     return added(at) if at.spec.masks_anything else at.first
 
 
 def _counted_scores(keys: OtherKeys, at: At) -> Any:
-    """The scores where keys are counted so often."""
+    """Return the scores by which keys are counted so often."""
     counts, s = keys(_pairs(at), allowed(at).astype(int)), _scores(at)
     times = at.xp.log(at.number(np.maximum(counts, 1))) if (counts > 1).any() else 0
     return at.xp.where(counts > 0, s + times, -np.inf)

@@ -1,4 +1,4 @@
-"""From judged cases to faults: what is wrong, by which known mistake, and the smallest input that shows it."""
+"""From judged cases to faults: the wrong step, the known mistake, and the smallest input that shows it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from symattn.verification.report import STEPS, Fault
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
-_NAMED = 3  # mistakes that are named where several explain the same
+_NAMED = 3  # mistakes that are named if several explain the same
 _SAME = {"values": ("values", "not finite"), "not finite": ("not finite",)}
 
 
 def faults(session: Session) -> tuple[Fault, ...]:
-    """All faults, in the order of the steps."""
+    """Return all faults, in the order of the steps."""
     session.progress("causes")
     first = unsteady(session)
     if first is not None:
@@ -41,7 +41,7 @@ def faults(session: Session) -> tuple[Fault, ...]:
 
 
 def _stale(session: Session) -> Fault | None:
-    """Wrong outputs that all are, bit for bit, what an earlier call with other inputs gave."""
+    """Return the fault if all wrong outputs are, bit for bit, those of earlier calls with other inputs."""
     wrong = [(k, r) for k, r in enumerate(session.records) if r.finding in ("values", "not finite")]
     if not wrong or not all(
         any(e.finding is None and same_bits(e.outcome, r.outcome) for e in session.records[:k]) for k, r in wrong
@@ -77,7 +77,7 @@ def _named(session: Session, cause: Cause[Any]) -> tuple[str, str | None, str]:
 
 
 def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple[str, None, str]:
-    """Describe what the smallest input shows: the reader sees that one, and no other."""
+    """Describe what the smallest input shows, since the reader sees only that one."""
     form = session.subject.form(session, [smallest, *cause.records])
     if form:
         words = f"the output loses relative accuracy: it is within the bound of {form}, and of no other form"
@@ -96,7 +96,7 @@ def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple
 
 
 def _outputs(session: Session, smallest: CaseResult, cause: Cause[Any]) -> str:
-    """Which outputs are wrong, where there are several; and which one the counterexample shows."""
+    """Say which outputs are wrong, if there are several, and which one the counterexample shows."""
     outputs, among = session.subject.outputs, cause.search.among
     if len(outputs) < 2 or smallest.ratios is None:
         return ""
@@ -106,7 +106,7 @@ def _outputs(session: Session, smallest: CaseResult, cause: Cause[Any]) -> str:
 
 
 def _telling(cause: Cause[Any]) -> CaseResult:
-    """The smallest case, if one mistake is known one that shows it; a wrong shape, where nothing explains that."""
+    """Return the smallest case that shows the cause; for an unexplained wrong shape, a case with it."""
     misshapen = [r for r in cause.records if r.finding == "shape"]
     if misshapen and not cause.mistakes:
         return misshapen[0]
@@ -114,7 +114,7 @@ def _telling(cause: Cause[Any]) -> CaseResult:
 
 
 def _failing(session: Session) -> Iterator[Fault]:
-    """Calls that raised, where others returned."""
+    """Yield the fault of calls that raised while others returned."""
     failed = [r for r in session.records if r.finding == "raises"]
     if not failed:
         return

@@ -1,4 +1,4 @@
-"""Mistakes with a number that no table lists: it is fitted to some wrong cases, and must then explain all of them."""
+"""Mistakes with a number that is not in any table: it is fitted to some wrong cases, and must then explain all."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 from symattn.bounds.case_result import CaseResult
 
-_CASES = 4  # that a number is fitted to
+_CASES = 4  # cases that a number is fitted to
 _SMALL = 2000  # entries of inputs of such a case
 _STEPS = 40  # of the search between two points of the grid
-_NEAR = 0.01  # how far a plainer number may be from the one that fits
-_USUAL = (-1e4, -1e9, -65504.0, -1e5, -1e3, -1e30)  # what stands for −∞ in published code
-_WIDER, _FASTER = 1.25, 10  # a step between other numbers that are tried, and how many at once when they are far
+_NEAR = 0.01  # how far a simpler number may be from the one that fits
+_USUAL = (-1e4, -1e9, -65504.0, -1e5, -1e3, -1e30)  # used instead of −∞ in published code
+_WIDER, _FASTER = 1.25, 10  # the ratio of successive numbers that are tried, and how many are skipped far away
 _NOTHING = 1e-4
 _BETTER = 0.02  # how much of the error may be left
 M = TypeVar("M")
@@ -23,13 +23,13 @@ M_co = TypeVar("M_co", covariant=True)
 
 
 class FittedFamily(Protocol[M_co]):
-    """A mistake with a number x, and the points from which it is sought."""
+    """A mistake with a number x, and the points from which x is searched for."""
 
     @property
     def grid(self) -> Sequence[float]: ...
 
     def mistake(self, x: float, written: str) -> M_co:
-        """The mistake with this number, and how it is written."""
+        """Return the mistake with the number x, which is ``written`` in words."""
 
 
 Miss = Callable[[CaseResult, M | None], float]
@@ -38,10 +38,10 @@ Miss = Callable[[CaseResult, M | None], float]
 def fitted(
     families: Iterable[FittedFamily[M]], miss: Miss[M], wrong: Sequence[CaseResult], explains: Callable[[M], bool]
 ) -> Iterator[M]:
-    """Mistakes whose number fits; of the numbers near it the plainest come first.
+    """Yield mistakes whose number fits; of the numbers near it the simplest come first.
 
-    ``miss`` is the largest error of a mistake in a case, None for the definition itself. Where other numbers
-    ``explain`` everything as well, the range of them is said, and no number.
+    ``miss`` returns the largest error of a mistake in a case, or of the definition for None. If other numbers also
+    explain everything, by ``explains``, the words give their range and no number.
     """
     cases = _chosen(wrong)
     for family in families if cases else ():
@@ -62,7 +62,7 @@ def _named(family: FittedFamily[M], theta: float, explains: Callable[[M], bool])
 
 
 def _end(family: FittedFamily[M], x: float, by: float, explains: Callable[[M], bool]) -> float:
-    """The last of x, x·by, x·by², … that explains everything, ±∞ if all do."""
+    """Return the last of x, x·by, x·by², … that explains everything, ±∞ if all do."""
     if x == 0:
         return x
     for number in range(_STEPS):
@@ -74,7 +74,7 @@ def _end(family: FittedFamily[M], x: float, by: float, explains: Callable[[M], b
 
 
 def _range(low: float, high: float) -> str:
-    """Numbers of one sign in words."""
+    """Describe a range of numbers of one sign."""
     usual = next((f"{_written(x)} or another, " for x in _USUAL if low <= x <= high), "")
     if np.isinf(low):
         return f"a finite number ({usual}no higher than {_written(high)})"
@@ -88,7 +88,7 @@ def _written(x: float) -> str:
 
 
 def _chosen(wrong: Sequence[CaseResult]) -> list[CaseResult]:
-    """Small cases of several widths and numbers of keys, with all their values finite."""
+    """Return small cases of several widths and numbers of keys, with finite outputs."""
     result: dict[tuple[int, ...], CaseResult] = {}
     for judged in wrong:
         if (
@@ -103,7 +103,7 @@ def _chosen(wrong: Sequence[CaseResult]) -> list[CaseResult]:
 
 
 def _fit(family: FittedFamily[M], miss: Miss[M], cases: Sequence[CaseResult]) -> float | None:
-    """The number for which the mistake is nearest to what was seen, if it is near."""
+    """Return the number for which the mistake is nearest to the outputs, if it is near."""
 
     def misses(x: float) -> float:
         mistake = family.mistake(x, "")
@@ -116,13 +116,13 @@ def _fit(family: FittedFamily[M], miss: Miss[M], cases: Sequence[CaseResult]) ->
         return None
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     theta, least = _narrowed(misses, float(low), float(high))
-    if 0.0 in family.grid and abs(theta) < _NOTHING:  # 0 is a mistake of its own, with words of its own
+    if 0.0 in family.grid and abs(theta) < _NOTHING:  # 0 is a known mistake of its own
         return None
     return theta if least <= _BETTER * sum(miss(judged, None) for judged in cases) else None
 
 
 def _narrowed(misses: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
-    """The smallest value between two points, by golden sections."""
+    """Return a minimum between two points, and its value, by golden sections."""
     golden = (5**0.5 - 1) / 2
     a, b = high - golden * (high - low), low + golden * (high - low)
     at_a, at_b = misses(a), misses(b)
@@ -139,7 +139,7 @@ def _narrowed(misses: Callable[[float], float], low: float, high: float) -> tupl
 
 
 def plain(x: float) -> Iterator[tuple[float, str]]:
-    """Numbers near x, and how to write them, the plainest first: 0, 1/m, few decimal digits, x itself."""
+    """Yield numbers near x and how they are written, the simplest first: 0, 1/m, few decimal digits, x itself."""
     if abs(x) < _NEAR**3:
         yield 0.0, "0"
     if x and 1 < abs(round(1 / x)) < 10**4 and abs(round(1 / x) * x - 1) < _NEAR:

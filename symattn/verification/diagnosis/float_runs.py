@@ -1,4 +1,4 @@
-"""Runs of variants of attention in float64, and how far code of a variant may be from its run."""
+"""Runs of variants of attention in float64, and how far implementations of a variant may be from its run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from symattn.bounds.reference import RIGHT, SCORES, Values, Variant, canonical, 
 from symattn.verification.diagnosis.screening import ComputedValues
 
 Array = np.ndarray
-_ROUGH = 8  # times a first-order bound
-_KEPT = 1 << 17  # numbers that a run of the right definition has at most to be kept
+_ROUGH = 8  # multiple of a first-order bound
+_KEPT = 1 << 17  # numbers up to which a run of the right definition is stored
 
 
 @dataclass
 class FloatRuns:
-    """Runs of attention in float64; those of the right definition are kept."""
+    """Runs of attention in float64; those of the right definition are stored."""
 
     spec: Attention
     precision: Precision
@@ -28,18 +28,18 @@ class FloatRuns:
     rough: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def run(self, judged: CaseResult, variant: Variant) -> Array:
-        """The output of a variant."""
+        """Return the output of a variant."""
         values = self._traced(judged, variant, np.float64)
         with np.errstate(all="ignore"):
             self.rough[id(judged), id(variant)] = self._rough(values)
         return np.asarray(values["output"], dtype=np.float64)
 
     def slack(self, judged: CaseResult, variant: Variant) -> float:
-        """A rough bound on how far code of a variant that has just been run may be from it."""
+        """Return a rough bound on the distance of implementations from a variant that has just been run."""
         return self.rough[id(judged), id(variant)]
 
     def loses(self, judged: CaseResult, variant: Variant) -> bool:
-        """Return whether the variant, in the format of the scores, gives no number wherever the function gave none."""
+        """Return whether the variant, in the format of the scores, is not finite wherever the function was not."""
         got, wide = judged.outcome.output, self.precision.score.name == "float64"
         try:
             out = np.asarray(self._traced(judged, variant, np.float64 if wide else np.float32)["output"])
@@ -48,7 +48,7 @@ class FloatRuns:
         return got is not None and got.shape == out.shape and bool((~np.isfinite(out))[~np.isfinite(got)].all())
 
     def _traced(self, judged: CaseResult, variant: Variant, dtype: type[np.floating[Any]]) -> Values:
-        """All arrays of a variant in this type."""
+        """Return all arrays of a variant in this type."""
         spec, inputs = changed(canonical(self.spec), judged.case.inputs, variant)
         own = judged.case.inputs
         known: Values = {}
@@ -62,7 +62,7 @@ class FloatRuns:
             return trace(spec, arrays, variant, known=known)
 
     def _right_arrays(self, judged: CaseResult) -> Values:
-        """The arrays of the right definition; none where they are many, or where it has no result."""
+        """Return the arrays of the right definition; none if they are large, or if it has no result."""
 
         def run() -> Values:
             values = self._traced(judged, RIGHT, np.float64)
@@ -74,9 +74,9 @@ class FloatRuns:
             return {}
 
     def _rough(self, values: Values) -> float:
-        """u (n + d + |s|) max|v| Σ|a|, with factors that are generous."""
+        """Return u (n + d + |s|) max|v| Σ|a|, with generous factors."""
         f = self.precision.roughest
-        met = ("q_joined", "k_joined") if "k_joined" in values else ("q", "k")  # of latents, both parts side by side
+        met = ("q_joined", "k_joined") if "k_joined" in values else ("q", "k")  # for latents, both parts side by side
         q, k, a = (np.asarray(values[n]) for n in (*met, "weights"))
         n = a.shape[-1]
         later = [name for name in SCORES[1:] if name in values] or ["scores"]
@@ -91,7 +91,7 @@ class FloatRuns:
 
 
 def _projection(values: Values) -> float:
-    """How much larger an output projection can make a number."""
+    """Return the largest factor by which an output projection can grow a number."""
     w = values.get("w_o")
     return 1.0 if w is None else float(np.abs(np.asarray(w)).sum(axis=0).max(initial=1.0))
 

@@ -1,4 +1,4 @@
-"""The evidence of the function's own answers about its steps, without supposing any mistake."""
+"""Evidence about a function's steps from its own outputs, without assuming any mistake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from symattn.bounds.reference import usual
 
 @dataclass(frozen=True)
 class ObservedScale:
-    """At one d_k: the scale that the weights show, log(p₂/p₁)/(s₂ − s₁)."""
+    """The scale that the weights show at one d_k, log(p₂/p₁)/(s₂ − s₁)."""
 
     d_k: int
     observed: float
@@ -25,7 +25,7 @@ class ObservedScale:
 
     @property
     def candidates(self) -> dict[str, float]:
-        """The scales to compare it with."""
+        """The usual scales."""
         return {"1/d_k": 1 / self.d_k, "1/√d_k": 1 / sqrt(self.d_k)}
 
 
@@ -33,7 +33,7 @@ _SEEN = "in the input below, with V = I for its values"
 
 
 def scales(spec: Attention, records: Iterable[CaseResult]) -> tuple[ObservedScale, ...]:
-    """The scale at every d_k of the group ``scale``, where q, k, v are given: two keys, the values 0 and 1."""
+    """Return the scale at every d_k of the group ``scale``, whose cases have two keys with the values 0 and 1."""
     if not usual(spec):
         return ()
     result: dict[int, ObservedScale] = {}
@@ -42,7 +42,7 @@ def scales(spec: Attention, records: Iterable[CaseResult]) -> tuple[ObservedScal
         if judged.case.group != "scale" or "q" not in inputs or got is None or judged.ratios is None:
             continue
         d_k, score = inputs["q"].shape[-1], float(inputs["q"].flat[0])
-        p = float(got.flat[-1])  # the last query sees both keys under a causal mask too
+        p = float(got.flat[-1])  # the last query sees both keys even under a causal mask
         if d_k not in result and 0 < p < 1:
             result[d_k] = ObservedScale(d_k, log(p / (1 - p)) / score)
     return tuple(result[d] for d in sorted(result))
@@ -51,12 +51,12 @@ def scales(spec: Attention, records: Iterable[CaseResult]) -> tuple[ObservedScal
 def first_wrong_step(
     spec: Attention, judged: CaseResult, weights: CaseResult | None, records: Iterable[CaseResult] = ()
 ) -> tuple[str, str]:
-    """The first step that a wrong case shows to be wrong, and what shows it; ("output", "") where nothing does.
+    """Return the first step that a wrong case shows to be wrong, and the evidence; ("output", "") if there is none.
 
-    ``weights`` is the same case with the identity for values, so that its output is the matrix of weights. If that is
-    right, the values are to blame. If it is wrong, and times the values it is what the function gave, then by a
-    forbidden key with a weight: mask; by a row whose sum is not 1: normalize; otherwise: weights. A mask hides nothing
-    in the smallest inputs, so it is looked for in ``records`` too.
+    ``weights`` is the same case with the identity as values, so that its output is the matrix of weights. If it is
+    right, the values are to blame. If it is wrong, and its product with the values is the function's output, then the
+    step is: mask, if a forbidden key has a weight; normalize, if a row does not sum to 1; otherwise weights. A mask
+    hides nothing in the smallest inputs, so it is also checked in ``records``.
     """
     if weights is None or weights.ratios is None or not _finite(weights):
         return "output", ""
@@ -89,7 +89,7 @@ def _finite(judged: CaseResult) -> bool:
 
 
 def explains(judged: CaseResult, weights: CaseResult | None) -> bool:
-    """Return whether the weights seen, times the values, can be the output seen: else it depends on V otherwise."""
+    """Return whether the weights seen, times the values, can be the output seen; else V enters in another way."""
     if weights is None or weights.ratios is None:
         return True
     got, seen, v = judged.outcome.output, weights.outcome.output, judged.case.inputs["v"]

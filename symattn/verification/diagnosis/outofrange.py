@@ -1,9 +1,9 @@
-"""Mistakes that no change of the exact definition shows: numbers that leave the range of a format.
+"""Mistakes that are no change of the exact definition: numbers that leave the range of a format.
 
-A row loses its numbers exactly where they do, and keeps them elsewhere. Of rows on the verge nothing is asked. What is
-subtracted in place of a row's largest score says which rows are lost: nothing, a constant, the maximum of the whole
-array, the first score, the mean, the maximum with forbidden keys. Scores that overflow before they are scaled are lost
-where a product is beyond the range.
+A row is lost exactly if its numbers leave the range; rows close to that are not judged. Which rows are lost depends on
+what is subtracted instead of a row's largest score: nothing, a constant, the maximum of the whole array, the first
+score, the mean, the maximum with forbidden keys. If scores overflow before they are scaled, a row is lost if a product
+is beyond the range.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from symattn.verification.rules.tiling import WIDTHS
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
-_TOLD = 3  # mistakes that are named together
+_NAMED = 3  # mistakes that are named together at most
 _ABOVE = (1.5, 2.5, 3.5, 4.5, 5.5, 7, 9, 11.5, 13.5, 17, 22, 28, 36, 45, 55, 70, 90, 115)  # the edge of the range
 _CONSTANTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 25, 30, 32, 40, 50, 60, 64, 80, 100, 128, 256, 1000)
 _FIRSTS = (2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 96, 128)
@@ -37,8 +37,8 @@ Reference = Callable[[CaseResult], np.ndarray]
 
 @dataclass(frozen=True)
 class _Row:
-    """A mistake's rows, (…, n_q): whether they are lost or kept, and how far numbers may be off that are
-    neither lost nor right. Of those that are lost, ``above`` are by overflow."""
+    """The rows of a mistake, (…, n_q): whether they are lost, for certain kept, or lost by overflow (``above``), and
+    how far numbers may be ``off`` that are neither lost nor right."""
 
     lost: np.ndarray
     kept: np.ndarray
@@ -56,10 +56,10 @@ def out_of_range(
     beside: bool = False,
     apart: bool = True,
 ) -> tuple[Mistake, ...]:
-    """Return mistakes of one format that explain all rows ``lost`` and ``results``, and inputs that tell them apart.
+    """Return mistakes of one format that explain all ``lost`` cases, ``results``, and further distinguishing inputs.
 
-    ``beside`` another mistake, which explains the finite numbers, they explain what is not finite. No inputs are made
-    to tell them ``apart`` where these are not those of attention.
+    With ``beside``, another mistake explains the finite numbers, and these explain only non-finite ones. Without
+    ``apart``, no further inputs are made, as for subjects whose inputs are not those of attention.
     """
     p, agrees = session.precision, _agrees_in_range if beside else _agrees
     for name in dict.fromkeys((p.score.name, p.input.name, "float16", "float32", "float64")):
@@ -73,13 +73,13 @@ def out_of_range(
             result = [m for m in result if judged.ratios is None or agrees(judged, m[2](judged))]
         if result:
             return tuple(
-                Mistake(step, cause, Variant()) for step, cause, _ in result[: 1 if len(result) > _TOLD else None]
+                Mistake(step, cause, Variant()) for step, cause, _ in result[: 1 if len(result) > _NAMED else None]
             )
     return ()
 
 
 def _apart(session: Session, f: Format) -> Iterator[CaseResult]:
-    """Scores just above the range, or as far below 0, and scores that lie far apart."""
+    """Yield cases with scores just above the range, or as far below 0, and with scores that lie far apart."""
     rng = np.random.default_rng((session.seed, 2))
     edge, square = log(f.largest), session.maker.square
     for sign, above in product((1, -1), _ABOVE):
@@ -98,7 +98,7 @@ def _apart(session: Session, f: Format) -> Iterator[CaseResult]:
         inputs = session.maker.from_heads(np.rint(q), k.astype(float), rng.integers(-4, 5, (5, 2)).astype(float))
         if inputs is not None:
             yield session.run_case(Case("range", "scores far apart", inputs))
-    for first in _FIRSTS:  # of tiles whose width divides this, the last one lies far below
+    for first in _FIRSTS:  # for tiles whose width divides this, the last tile lies far below
         k = probes.far(session.maker) * (np.arange(first + 1) < first)[:, None]
         rows = np.ones((first + 1 if square else 2, 1))
         inputs = session.maker.from_heads(rows, k, rng.integers(-4, 5, (first + 1, 2)).astype(float))
@@ -137,10 +137,10 @@ _CLOSED = "a tile in which a row has no key takes 0 for its largest score, which
 
 
 def _agrees(judged: CaseResult, row: _Row) -> bool:
-    """Rows that must be lost are wrong, rows that must be kept are right; of the others nothing is asked."""
+    """Return whether rows that must be lost are wrong and rows that must be kept are right."""
     ratios = judged.ratios
     assert ratios is not None
-    if traced(judged).run.output_step is not None:  # heads are mixed: the whole case is looked at
+    if traced(judged).run.output_step is not None:  # heads are mixed: the whole case is judged
         lost, kept = row.lost.any(), row.kept.all()
         return bool(((ratios > 1).any() or not lost) and ((ratios <= 1).all() or not kept))
     wrong = np.asarray((ratios > 1).any(axis=-1))
@@ -150,12 +150,12 @@ def _agrees(judged: CaseResult, row: _Row) -> bool:
 
 
 def _keeps(judged: CaseResult, row: _Row) -> bool:
-    """Return whether it says of some row, or where heads are mixed of the whole case, that its numbers are right."""
+    """Return whether some row must be kept; if heads are mixed, whether the whole case must be."""
     return bool(row.kept.all() if traced(judged).run.output_step is not None else row.kept.any())
 
 
 def _agrees_in_range(judged: CaseResult, row: _Row) -> bool:
-    """Rows that overflow are not finite, rows that must be kept are."""
+    """Return whether rows that overflow are not finite, and rows that must be kept are finite."""
     got = judged.outcome.output
     assert got is not None
     bad = np.asarray(~np.isfinite(got).all(axis=-1))
@@ -165,7 +165,7 @@ def _agrees_in_range(judged: CaseResult, row: _Row) -> bool:
 
 
 def _vanished(judged: CaseResult, off: np.ndarray) -> np.ndarray:
-    """Rows with nothing but NaN, infinities, zeros, and numbers that are no further off than that."""
+    """Return the rows with nothing but NaN, infinities, zeros, and numbers at most ``off`` beyond the bound."""
     got = judged.outcome.output
     assert got is not None
     with np.errstate(invalid="ignore"):
@@ -174,7 +174,7 @@ def _vanished(judged: CaseResult, off: np.ndarray) -> np.ndarray:
 
 
 def _subtracting(f: Format, reference: Reference) -> Rows:
-    """Rows that overflow or vanish where a reference is subtracted in place of their maximum."""
+    """Return the rows that overflow or vanish if a reference is subtracted instead of their maximum."""
 
     def rows(judged: CaseResult) -> _Row:
         m = _less(row_maxima(judged), reference(judged))
@@ -195,7 +195,7 @@ def _common_maximum(judged: CaseResult, f: Format) -> _Row:
 
 
 def _tile_maxima(width: int, f: Format) -> Rows:
-    """Sums e^{M − m} overflow, with m the maximum of a tile and M the largest score up to it."""
+    """Return the rows in which e^{M − m} overflows, with m the maximum of a tile and M the largest score up to it."""
 
     def rows(judged: CaseResult) -> _Row:
         s = np.where(traced(judged).run.allowed, traced(judged).run.final_scores.midpoints(), -np.inf)
@@ -216,8 +216,8 @@ def _less(m: np.ndarray, reference: object) -> np.ndarray:
 
 
 def _coarse(judged: CaseResult, f: Format, m: np.ndarray) -> np.ndarray:
-    """How far a row's numbers may be off where e^m is its largest exponential, below which numbers are coarse: each
-    term is off by no more than the smallest normal number, or by half a subnormal one where e^m is below that."""
+    """Return how far numbers of a row with the largest exponential e^m may be off: each term by at most the smallest
+    normal number, or half a subnormal one if e^m is below that."""
     low = m < log(f.smallest_normal)
     step = np.where(low, log(f.smallest_normal) + log(2 * f.u), log(f.smallest_normal))
     with np.errstate(over="ignore"):
@@ -238,12 +238,12 @@ def _constant(c: float) -> Reference:
 
 
 def row_minima(judged: CaseResult) -> np.ndarray:
-    """The smallest score of each row, of the keys that it may attend to."""
+    """Return the smallest score of each row, of the keys that it may attend to."""
     return np.asarray(_scores(judged).min(axis=-1))
 
 
 def all_keys_maxima(judged: CaseResult) -> np.ndarray:
-    """The largest score of each row, with forbidden keys."""
+    """Return the largest score of each row, including forbidden keys."""
     run = traced(judged).run
     last = [name for name in run.chain if name != "masked"][-1]
     return np.asarray(run.values[last].midpoints()).max(axis=-1)  # type: ignore[no-any-return]
@@ -255,7 +255,7 @@ def _with_zero(judged: CaseResult) -> np.ndarray:
 
 
 def _closed_as_zero(width: int, judged: CaseResult) -> np.ndarray:
-    """The largest score; at least 0 where a row has a tile without any key."""
+    """Return the largest score; at least 0 if a row has a tile without any key."""
     open_ = traced(judged).run.allowed
     edges = np.arange(0, open_.shape[-1], width)
     closed = ~np.logical_or.reduceat(open_, edges, axis=-1).all(axis=-1)
@@ -273,18 +273,18 @@ _OTHERS: dict[str, Reference] = {
 
 
 def _terms(judged: CaseResult) -> float:
-    """A bound of Σ|v_j|, at least n."""
+    """Return a bound of Σ|v_j|, at least n."""
     size = float(np.abs(traced(judged).run.values["v"].midpoints()).max(initial=1.0))
     return int(traced(judged).run.allowed.shape[-1]) * max(size, 1.0)
 
 
 def row_maxima(judged: CaseResult) -> np.ndarray:
-    """The largest score of each row, of the keys that it may attend to."""
+    """Return the largest score of each row, of the keys that it may attend to."""
     run = traced(judged).run
     return np.asarray(np.where(run.allowed, run.final_scores.midpoints(), -np.inf).max(axis=-1))
 
 
 def _scores(judged: CaseResult) -> np.ndarray:
-    """The scores, forbidden ones as the largest of their row."""
+    """Return the scores, with forbidden ones replaced by the largest of their row."""
     run = traced(judged).run
     return np.where(run.allowed, run.final_scores.midpoints(), row_maxima(judged)[..., None])

@@ -1,4 +1,4 @@
-"""Which rows, heads and columns of an output are wrong: in words, where they are not finite, where they have no key."""
+"""Which rows, heads and columns of an output are wrong, not finite, or without a key, in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES = ("columns", "queries", "heads", "batch items")
 
 
 def affected(judged: CaseResult, heads: bool) -> str:
-    """In words: “head 2 only; queries from 5 on”. Empty where all is wrong, or nothing can be said plainly."""
+    """Describe what is wrong: “head 2 only; queries from 5 on”. Empty if all is, or if no simple words fit."""
     if judged.ratios is None:
         return ""
     off = np.asarray(judged.ratios > 1)
@@ -31,7 +31,7 @@ def affected(judged: CaseResult, heads: bool) -> str:
 
 
 def _which(wrong: np.ndarray, name: str) -> str:
-    """Which of them, counted from 1; empty where all are."""
+    """Describe which are wrong, counted from 1; empty if all are."""
     at, n = np.flatnonzero(wrong), len(wrong)
     if len(at) in (0, n):
         return ""
@@ -53,7 +53,7 @@ _LEAST = 2  # rows on either side
 
 
 def nonfinite_rows(records: Sequence[CaseResult]) -> tuple[str, str]:
-    """The step and, in words, the rows that are not finite; ("", "") where no plain rule tells them from the others."""
+    """Return the step and a description of the rows that are not finite; ("", "") if no simple rule separates them."""
     seen = [r for r in records if r.ratios is not None and traced(r).run.output_step is None]
     if not seen:
         return "", ""
@@ -63,8 +63,8 @@ def nonfinite_rows(records: Sequence[CaseResult]) -> tuple[str, str]:
     if any((b & e).any() for b, e in zip(bad, empty, strict=True)) and not lost.any():
         return "mask", "a row without any key gives NaN or infinity"
     for words, measure in _MEASURES:
-        said = [np.broadcast_to(measure(r), b.shape)[~e] for r, b, e in zip(seen, bad, empty, strict=True)]
-        result = _separated(np.concatenate(said), lost)
+        measured = [np.broadcast_to(measure(r), b.shape)[~e] for r, b, e in zip(seen, bad, empty, strict=True)]
+        result = _separated(np.concatenate(measured), lost)
         if result:
             return "max", f"the rows {words} {result} come out as NaN or infinity, and no others"
     return "", ""
@@ -78,7 +78,7 @@ def _lost(judged: CaseResult) -> np.ndarray:
 
 
 def _separated(x: np.ndarray, lost: np.ndarray) -> str:
-    """“above 88” where a number separates the rows that are not finite from the others."""
+    """Return words like “above some number between …” if a number separates the lost rows from the others; else ""."""
     inside, outside = x[lost], x[~lost]
     if min(len(inside), len(outside)) < _LEAST:
         return ""
@@ -101,7 +101,7 @@ _MEASURES: tuple[tuple[str, Measure], ...] = (
 
 
 def without_empty_rows(judged: CaseResult) -> CaseResult:
-    """The case as if rows without any key had given what they must."""
+    """Return the case as if rows without any key were right."""
     got, empty = judged.outcome.output, _empty(judged)
     if got is None or judged.ratios is None or empty is None or not (empty & (judged.ratios > 1)).any():
         return judged
@@ -114,8 +114,8 @@ def without_empty_rows(judged: CaseResult) -> CaseResult:
 
 
 def _empty(judged: CaseResult) -> np.ndarray | None:
-    """Where the output belongs to a row without any key; None where it has another shape, where rows are mixed, or
-    where it is to be no number."""
+    """Return where the output belongs to a row without any key; None if it has another shape, if rows are mixed, or if
+    such rows need not be zeros."""
     run, got = traced(judged).run, judged.outcome.output
     if got is None or judged.ratios is None or run.output_step is not None or run.spec.fully_masked != "zeros":
         return None
@@ -124,7 +124,7 @@ def _empty(judged: CaseResult) -> np.ndarray | None:
 
 
 def what_empty_rows_give(records: Sequence[CaseResult]) -> str:
-    """In words, where that is wrong."""
+    """Describe what rows without any key give if that is wrong; else ""."""
     for judged in records:
         got, empty = judged.outcome.output, _empty(judged)
         if got is None or judged.ratios is None or empty is None or not (empty & (judged.ratios > 1)).any():

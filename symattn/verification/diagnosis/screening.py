@@ -1,8 +1,8 @@
-"""Mistakes tried in float64, before balls decide: what cannot be, by far, is put aside at little cost.
+"""Mistakes tried in float64 before balls decide: clearly impossible ones are ruled out at little cost.
 
-A variant of the definition runs on NumPy arrays, and its output is compared with what the function gave. The slack is
-generous: several times what is legal for the right definition, and no less than a rough bound for the variant's own
-scores and weights. So a mistake that is put aside here is none that balls would accept; what is left is judged there.
+A variant of the definition runs on NumPy arrays, and its output is compared with the function's. The slack is generous:
+several times the bound of the right definition, at least a rough bound for the variant's own scores and weights. So
+balls would not accept a mistake that is ruled out here; they judge the others.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ M = TypeVar("M", bound="Known")
 
 @dataclass
 class ComputedValues(Generic[T]):
-    """Values computed from objects, by their ``id``; each object is stored too, so that no other takes its ``id``."""
+    """Values computed from objects, by their ``id``; the objects are stored too, so that their ``id`` stays unique."""
 
     results: dict[tuple[int, ...], tuple[tuple[object, ...], T]] = field(default_factory=dict)
 
     def once(self, of: tuple[object, ...], compute: Callable[[], T], keep: bool = True) -> T:
-        """Return what is computed of these objects, which is computed again only if it was not kept."""
+        """Return the value for these objects, computed unless it was stored."""
         key = tuple(map(id, of))
         if key in self.results:
             return self.results[key][1]
@@ -43,9 +43,9 @@ class ComputedValues(Generic[T]):
 
 
 def compared(got: Array, wrong: Array, right: Array, ratios: Array | None, slack: Array) -> bool | None:
-    """Return False where ``got`` is no output of a mistake up to the slack, True where it is and the right one is none.
+    """Return False if ``got`` is no output of a mistake up to the slack, True if it is and the right output is not.
 
-    None where nothing can be told. ``ratios`` are errors as parts of what is legal; without them the shape is wrong.
+    None if that is undecidable. ``ratios`` are errors as fractions of the bound; without them the shape is wrong.
     """
     result = np.isfinite(wrong) & np.isfinite(slack)
     with np.errstate(all="ignore"):
@@ -57,35 +57,35 @@ def compared(got: Array, wrong: Array, right: Array, ratios: Array | None, slack
     return True if ((ratios > 1) & result & apart).any() else None
 
 
-# -- how much of what is wrong a mistake accounts for ------------------------------------------------------------------
-# Its direction D = o_m − o beside the residual y − o. The bound for each element says what cannot be. In half precision
-# it is wide, and many mistakes are within it; roundings are far smaller than their bound, though, so that the right
-# mistake leaves next to nothing of the residual, and another one leaves most of it.
-LITTLE = 0.1  # of the squared residual that a mistake which is named may leave
-_ALIKE = 4  # times what the best one leaves: as good
+# -- how much of the error a mistake accounts for ----------------------------------------------------------------------
+# A mistake's direction D = o_m − o is compared with the residual y − o. The bound for each element only rules mistakes
+# out. In half precision it is wide, and many mistakes are within it; but roundings are far smaller than their bound, so
+# that the right mistake leaves next to nothing of the residual, and another one leaves most of it.
+LITTLE = 0.1  # of the squared residual: what a mistake that is named may leave
+_ALIKE = 4  # a mistake that leaves at most this multiple of what the best one leaves is as good
 _CASES, _FIRST = 24, 3
-_PARALLEL = 0.98  # of the square of the cosine of two directions: they are one
+_PARALLEL = 0.98  # two directions whose squared cosine is at least this count as one
 
 
 def left(search: Search[M], cases: Sequence[CaseResult], mistake: M) -> float:
-    """The mean over the cases of ‖y − o_m‖² / ‖y − o‖², entries in units of what is legal; ∞ where nothing is told.
+    """Return the mean over the cases of ‖y − o_m‖² / ‖y − o‖², entries in units of the bound; ∞ if undefined.
 
-    Entries that are not finite say nothing here.
+    Entries that are not finite are ignored.
     """
     pairs = (pair for judged in spread(cases) if (pair := _errors(search, judged, mistake)) is not None)
-    with np.errstate(over="ignore"):  # what is too large to be squared leaves everything
+    with np.errstate(over="ignore"):  # overflow: such a mistake leaves everything
         parts = [(e / size, d / size) for e, d in pairs if (size := np.abs(e).max(initial=0.0))]
         shares = [float(((e - d) ** 2).sum() / (e**2).sum()) for e, d in parts]
     return float(np.mean(shares)) if shares else float("inf")
 
 
 def spread(cases: Sequence[CaseResult]) -> Sequence[CaseResult]:
-    """No more than so many of them, from the smallest to the largest."""
+    """Return at most ``_CASES`` of the cases, from the smallest to the largest."""
     return cases[:: -(-len(cases) // _CASES)] if cases else cases
 
 
 def _errors(search: Search[M], judged: CaseResult, mistake: M) -> tuple[Array, Array] | None:
-    """y − o and o_m − o of all outputs, over what is legal; 0 where one is no number, None where shapes differ."""
+    """Return y − o and o_m − o of all outputs, over the bound; 0 if one is not finite, None if shapes differ."""
     outputs = search.outputs(judged, mistake)
     pairs = search.meant(judged, outputs) if outputs is not None else []
     if not pairs or any(p.got is None or not p.got.shape == a.shape == p.expected.allowed.shape for p, a in pairs):
@@ -102,16 +102,16 @@ def _errors(search: Search[M], judged: CaseResult, mistake: M) -> tuple[Array, A
 
 
 def best(search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]) -> list[M]:
-    """The mistakes that leave little, and no more than a few times what the best one leaves; the best first. A few
-    cases are a first look."""
-    for some, slack in ((cases[:: -(-len(cases) // _FIRST) or 1], 5), (cases, 1)):
-        result = ranked(search, some, mistakes)
+    """Return the mistakes that leave little, and at most a few times what the best one leaves; the best first. A few
+    cases are used for a first selection."""
+    for sample, slack in ((cases[:: -(-len(cases) // _FIRST) or 1], 5), (cases, 1)):
+        result = ranked(search, sample, mistakes)
         mistakes = [m for share, m in result if share <= slack * min(LITTLE, _ALIKE * result[0][0] + 1e-9)]
     return [*mistakes]
 
 
 def ranked(search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]) -> list[tuple[float, M]]:
-    """The mistakes with the share that each leaves, the smallest first; those that leave as much keep their order."""
+    """Return the mistakes with the share that each leaves, the smallest first; equal ones keep their order."""
     result = [(float(f"{left(search, cases, m):.2g}"), m) for m in mistakes]
     return sorted(result, key=lambda x: x[0])
 
@@ -119,10 +119,10 @@ def ranked(search: Search[M], cases: Sequence[CaseResult], mistakes: Iterable[M]
 def firsts(
     search: Search[M], cases: Sequence[CaseResult], mistakes: Sequence[M], count: int
 ) -> tuple[list[M], list[M]]:
-    """So many mistakes that take much of r = y − o away, the most first, each in another direction; and all others.
+    """Return ``count`` mistakes that account for most of r = y − o, each in another direction; and all others.
 
-    With the number θ = ⟨D, r⟩/‖D‖² that fits best, D = o_m − o takes away ⟨D, r⟩²/(‖D‖² ‖r‖²): 1 where y lies on the
-    line through o and o_m. Of two mistakes at once the larger one takes most.
+    With the best factor θ = ⟨D, r⟩/‖D‖², D = o_m − o accounts for ⟨D, r⟩²/(‖D‖² ‖r‖²): 1 if y lies on the line through
+    o and o_m. Of two mistakes at once, the larger one accounts for most.
     """
     shares, chosen = [], list[tuple[M, Array]]()
     for mistake in mistakes:
@@ -144,8 +144,8 @@ def _of_length_one(x: Array) -> Array:
     return x / np.sqrt(x @ x) if largest > 0 else x
 
 
-# -- which mistakes say the same ---------------------------------------------------------------------------------------
-#: Words of a mistake that has a size of its own.
+# -- which mistakes mean the same --------------------------------------------------------------------------------------
+#: Matches the words of a mistake with a size of its own.
 SIZED = re.compile(r"(blocks?|tiles?|first|parts?|merged) (of )?\d+|\d+ (slots|in all|parts|keys)|(//|%) \d+")
 
 
@@ -165,29 +165,32 @@ def miss(part: Part, wrong: np.ndarray) -> float:
 
 
 def is_finite(judged: CaseResult) -> bool:
-    """Return whether every output has come, and is finite."""
+    """Return whether every output was returned and is finite."""
     return all(part.got is not None and bool(np.isfinite(part.got).all()) for part in judged.parts)
 
 
 def plainest(mistakes: tuple[M, ...]) -> tuple[M, ...]:
-    """One for each cause; of those that differ in brackets, or in the sizes at which they are made, the first. What
-    holds everywhere comes before what has a size of its own, and stands alone."""
+    """Return one mistake for each cause; of those that differ in brackets, or in the sizes at which they are made, the
+    first. Mistakes without a size of their own exclude those with one."""
     everywhere = tuple(m for m in mistakes if not SIZED.search(m.cause))
     mistakes = everywhere or mistakes
     return tuple({m.cause.partition(" (")[0].partition(", where ")[0]: m for m in reversed(mistakes)}.values())[::-1]
 
 
-# -- two mistakes at once, likely ones first: neither need explain a case alone ----------------------------------------
-_PARTS, _ALONE = 30, 3  # mistakes of which pairs are tried, and those beside which all others are tried at first
-_SMALLEST, _APART = 12, 3  # of the smallest wrong cases every third one tells what explains some alone
-_PAIRED, _LARGE = 2, 400  # wrong cases by which pairs are sought: of at most so many entries, with the most outputs
-_FIRSTS, _NEAREST = 6, 2  # mistakes beside which others are tried, and those that are tried in their place
+# -- two mistakes at once, likely ones first: neither needs to explain a case alone ------------------------------------
+_PARTS, _ALONE = 30, 3  # mistakes of which pairs are tried, and those that are first paired with all others
+_SMALLEST, _APART = 12, 3  # every third of the smallest wrong cases shows which mistakes explain some alone
+_PAIRED, _LARGE = 2, 400  # wrong cases for the search of pairs: of at most so many entries, with the most outputs
+_FIRSTS, _NEAREST = 6, 2  # mistakes that are paired with others, and how many then take the first one's place
 
 
 def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
-    """Yield groups of pairs: each mistake that explains some cases alone, with what leaves least beside it; each that
-    accounts for most, so as well, and that with what leaves least in the place of the first; at last all others with
-    any, as far as the effort goes: where one changes what the other takes, neither need account for much."""
+    """Yield groups of pairs, likely ones first.
+
+    First come mistakes that explain some cases alone, with those that leave least beside them; then mistakes that
+    account for most, and those that leave least with them take their place; at last all others with any, as far as the
+    effort goes: if one changes the input of the other, neither needs to account for much.
+    """
     finite = [r for r in search.wrong if is_finite(r) and r.ratios is not None and r.case.size <= _LARGE]
     few = sorted(finite, key=_most_outputs_first)[:_PAIRED]
     every = {id(m): m for m in (*search.possible, *search.further())}
@@ -195,7 +198,7 @@ def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
     parts = list(search.distinct(_parts(search, every.values()), few, every=True))
     for first in parts[:_ALONE]:
         yield _beside(search, first, every, few)[0]
-    search.begin()  # what explains some alone, of many mistakes, is not taken from those that account for most
+    search.begin()  # the effort of finding those parts is not charged to the mistakes that account for most
     for first in larger:
         pairs, nearest = _beside(search, first, every, few)
         for other in nearest:
@@ -207,9 +210,9 @@ def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
 
 
 def _beside(search: Search[M], first: M, every: dict[int, M], few: Sequence[CaseResult]) -> tuple[list[M], list[M]]:
-    """The pairs of a mistake with others that leave little, and the others of the pairs that leave least.
+    """Return the pairs of a mistake with others that leave little, and the others of the pairs that leave least.
 
-    It is taken from ``every``, once its pairs are tried.
+    The mistake is removed from ``every``, since its pairs are then tried.
     """
     if search.over or every.pop(id(first), None) is None:
         return [], []
@@ -222,7 +225,7 @@ def _beside(search: Search[M], first: M, every: dict[int, M], few: Sequence[Case
 
 
 def _parts(search: Search[M], mistakes: Iterable[M]) -> list[M]:
-    """The mistakes that explain some of a few small cases alone, the most first."""
+    """Return the mistakes that explain some of a few small cases alone, those that explain most first."""
     few = search.wrong[:_SMALLEST:_APART]
     counts = [(sum(search.screened(r, m) is True for r in few), m) for m in mistakes]
     return [m for count, m in sorted(counts, key=lambda x: -x[0]) if count]
