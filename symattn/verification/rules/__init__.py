@@ -1,4 +1,4 @@
-"""Mistakes by rule: operators on the places of the one definition, in words made of both."""
+"""Mistakes by rule: changes of the one definition's steps, numbers and arrays, with words for each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from symattn.verification.rules.forbidding import SOME_KEYS
 
 
 def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """The mistakes in the steps of a specification whose inputs are ``names``."""
+    """Yield the mistakes in the steps of a specification with the inputs ``names``."""
     yield from head_mistakes.mistakes(spec, names)
     yield from norms.mistakes(spec, names)
     yield from steps.in_other_fields(spec)
@@ -47,28 +47,28 @@ def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 
 
 def of_numbers(spec: Attention) -> Iterator[Mistake]:
-    """Another number or size in a scale or a mask: these keep the definition's form, and the bound holds for them."""
+    """Yield mistakes with another number or size in a scale or a mask, for which the bound holds."""
     yield from masking.mistakes(spec)
     yield from scoring.of_scales(spec)
 
 
 def known(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """All that the bound holds for: those of steps, of numbers, and of arrays whose entries stand elsewhere.
+    """Yield all mistakes that the bound holds for: in steps, in numbers, and with entries of arrays in wrong places.
 
-    In the order of the steps; of those that give the same numbers, the first is the plainest.
+    They come in the order of the steps; of those that give the same numbers, the first is the simplest.
     """
     yield from sorted((*of_steps(spec, names), *of_numbers(spec)), key=lambda mistake: STEPS.index(mistake.step))
     yield from _of_arrays(spec, names, elsewhere=True)
 
 
 def of_entries(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """An operation on the entries of one array: what balls cannot show, and what a number may say better."""
+    """Yield operations on the entries of one array: balls cannot show them, and a fitted number may be clearer."""
     yield from _of_arrays(spec, names, elsewhere=False)
 
 
 def _of_arrays(spec: Attention, names: frozenset[str], elsewhere: bool) -> Iterator[Mistake]:
-    """Yield mistakes whose entries stand ``elsewhere`` or are lost, or the others: every operator at every place that
-    takes it. Some give the same numbers as another; what finds them keeps the first of those."""
+    """Yield every operator at every place that it fits: with ``elsewhere`` those that move or lose entries, else the
+    others. Some give the same numbers; the search keeps the first of these."""
     for place in operators.places(spec, names):
         for operator in operators.operators(place.axes):
             mistake = operator.at(place)
@@ -81,7 +81,7 @@ C = TypeVar("C")
 
 
 def combined(first: Mistake, second: Mistake) -> Mistake | None:
-    """Both at once; None where they change the same step."""
+    """Return both mistakes at once; None if they change the same step."""
     a, b = first.variant, second.variant
     steps = _steps(a, b)
     if steps is None or (a.values != "v" and b.values != "v") or first.cause == second.cause:
@@ -103,7 +103,7 @@ def _at_once(a: Variant, b: Variant, steps: dict[str, Change]) -> Variant:
 
 
 def _steps(a: Variant, b: Variant) -> dict[str, Change] | None:
-    """The steps of both. Weights of the keys that a wrong mask has left give way to other weights."""
+    """Return the changed steps of both; None if they conflict. ``SOME_KEYS`` gives way to other changes of weights."""
     merged = dict(a.steps)
     for name, change in b.steps.items():
         if name in merged and change is not SOME_KEYS:

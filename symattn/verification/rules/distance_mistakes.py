@@ -1,4 +1,4 @@
-"""Biases by distance: other slopes, other distances, other buckets."""
+"""Mistakes in biases by distance: other slopes, other distances, other buckets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
 
 
 def _ahead(at: At, other: bool = False) -> Any:
-    """j − i for every query and key, counted from the corner that it should be, or from the ``other`` one."""
+    """Return j − i for every query and key, counted from the right corner, or from the ``other`` one."""
     return relative.ahead(at.first, _other_corner(at) if other else at.spec.alignment)
 
 
@@ -43,7 +43,7 @@ def _other_corner(at: At) -> Any:
 
 
 # -- slopes ------------------------------------------------------------------------------------------------------------
-#: e_h of slopes 2^(−e_h), by the number of heads.
+#: Exponents e_h of slopes 2^(−e_h), by the number of heads.
 _SLOPES: dict[str, Callable[[int], list[Any]]] = {
     "slopes are 2^(−8t/h) for any number of heads, not those of powers of two":
         lambda h: [Fraction(8 * (t + 1), h) for t in range(h)],
@@ -66,7 +66,7 @@ def _slopes(exponents: Callable[[int], list[Any]], at: At) -> Any:
 
 
 def _by(distance: Callable[[Any], Any]) -> Wrong:
-    """Scores and m f(j − i) in the place of −m |j − i|."""
+    """Return scores with m f(j − i) added instead of −m |j − i|."""
 
     def wrong(at: At) -> Any:
         m = at.values["slopes"]
@@ -86,18 +86,18 @@ _LINEAR: dict[str, Wrong] = {
 
 
 # -- buckets -----------------------------------------------------------------------------------------------------------
-Index = Callable[[Any, Buckets], Any]  # of j − i
+Index = Callable[[Any, Buckets], Any]  # bucket numbers from j − i
 
 
 def _bucketed(index: Index, other: bool, at: At) -> Array:
-    """The biases of other buckets."""
-    asked: Any = at.spec.position
-    result = np.clip(np.asarray(index(_ahead(at, other), asked)), 0, asked.number - 1)
+    """Return the scores with the biases of other buckets."""
+    position: Any = at.spec.position
+    result = np.clip(np.asarray(index(_ahead(at, other), position)), 0, position.number - 1)
     return relative.bucket_bias(at.first, at.values["b_rel"], result)
 
 
-def _t5(far: Any, asked: Buckets, **other: Any) -> Any:
-    usual = {"buckets": asked.number, "max_distance": asked.max_distance, "bidirectional": asked.bidirectional}
+def _t5(far: Any, position: Buckets, **other: Any) -> Any:
+    usual = {"buckets": position.number, "max_distance": position.max_distance, "bidirectional": position.bidirectional}
     return relative.t5_bucket(far, **(usual | other))
 
 
@@ -124,7 +124,7 @@ _OF_DISTANCES: dict[str, Index] = {
 
 
 def _sized(size: Callable[[Any, int, Buckets], Any], far: Any, buckets: Buckets) -> Any:
-    """Buckets by the size of the distance, those of keys ahead after the others."""
+    """Return buckets by the size of the distance, those of keys ahead after the others."""
     if not buckets.bidirectional:
         return size(np.maximum(-far, 0), buckets.number, buckets)
     half = buckets.number // 2
@@ -132,13 +132,13 @@ def _sized(size: Callable[[Any, int, Buckets], Any], far: Any, buckets: Buckets)
 
 
 def _one_on(n: Any, half: int, buckets: Buckets) -> Any:
-    """Wide buckets counted from 1."""
+    """Return buckets with the wide ones moved on by one."""
     size = _t5(-n, buckets, buckets=half, bidirectional=False)
     return np.where(n < half // 2, size, np.minimum(size + 1, half - 1))
 
 
 def _by_logarithms(shift: int, up: bool, n: Any, half: int, buckets: Buckets) -> Any:
-    """Buckets by their formula, with the first wide one shifted, or logarithms rounded up."""
+    """Return buckets by their formula, with the first wide one shifted, or logarithms rounded up."""
     exact = half // 2 + shift
     scale = (half - exact) / log(buckets.max_distance / max(exact, 1))
 
@@ -149,7 +149,7 @@ def _by_logarithms(shift: int, up: bool, n: Any, half: int, buckets: Buckets) ->
     return np.asarray([wide(x) for x in range(int(n.max(initial=0)) + 1)])[n]
 
 
-#: Of the size of the distance, the number of buckets on one side, and the specification.
+#: Wrong buckets, from the size of the distance, the number of buckets on one side, and the specification.
 _OF_SIZES: dict[str, Callable[[Any, int, Buckets], Any]] = {
     "the first wide bucket begins 1 later": partial(_by_logarithms, 1, False),
     "the first wide bucket begins 1 earlier": partial(_by_logarithms, -1, False),

@@ -1,4 +1,4 @@
-"""Families of mistakes: each has a number, which is fitted to what the function gave."""
+"""Families of mistakes with a number, which is fitted to the function's output."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from symattn.verification.rules.steps import times
 
 @dataclass(frozen=True)
 class MistakeFamily:
-    """A mistake with a number x in some steps: ``words`` say it with x in place of {}, ``grid`` are the points to
-    start from."""
+    """A mistake with a number x in some steps: ``words`` have {} for x, and the fit starts from the points of the
+    ``grid``."""
 
     step: str
     words: str
@@ -32,16 +32,16 @@ class MistakeFamily:
     grid: Sequence[float]
     rows: bool = True
     spec: Callable[[Attention], Attention] | None = None
-    limit: tuple[str, Callable[..., Any]] | None = None  # an input, and the smaller or larger of it and x
+    limit: tuple[str, Callable[..., Any]] | None = None  # an input, and the minimum or maximum of it and x
 
     def variant(self, x: float) -> Variant:
-        """The variant with this number."""
+        """Return the variant with the number x."""
         inputs = None if self.limit is None else partial(_limited, *self.limit, x)
         steps = {name: change(name, partial(self.wrong, x)) for name in self.steps}
         return Variant(steps, self.rows, spec=self.spec, inputs=inputs)
 
     def mistake(self, x: float, written: str) -> Mistake:
-        """The mistake with this number, and how it is written."""
+        """Return the mistake with the number x, which is ``written`` in words."""
         return Mistake(self.step, self.words.format(written), self.variant(x))
 
 
@@ -50,7 +50,7 @@ def _logarithmic(low: float, high: float, count: int = 25) -> tuple[float, ...]:
 
 
 def _signed(low: float, high: float, count: int = 16) -> tuple[float, ...]:
-    """From −high to high, with 0 between."""
+    """Return points from −high to high, with 0 in the middle."""
     above = _logarithmic(low, high, count)
     return (*(-x for x in reversed(above)), 0.0, *above)
 
@@ -61,7 +61,7 @@ _HUNDRED = _signed(1e-3, 100)
 
 
 def families(spec: Attention) -> Iterator[MistakeFamily]:
-    """Yield the families of a specification, the plainest first."""
+    """Yield the families of a specification, the simplest first."""
     position, unit = spec.position, scaled_by_one if not_scaled(spec) else None
     scaled = partial(MistakeFamily, "scale", steps=("scaled",), grid=_HUNDRED, spec=unit)
     by_root = spec.scale is None and unit is None
@@ -107,12 +107,12 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
 
 
 def _limited(name: str, of: Callable[..., Any], x: float, _: Attention, inputs: Inputs) -> Inputs:
-    """The inputs, one of them cut off at x."""
+    """Return the inputs, one of them cut off at x."""
     return {**inputs, name: of(inputs[name], inputs[name].dtype.type(x))}
 
 
 def fills() -> tuple[MistakeFamily, MistakeFamily]:
-    """A number in the place of forbidden scores, and one that is added to them."""
+    """Return the families of a number that replaces forbidden scores, and of one that is added to them."""
     late, grid = "which leaves them a weight", _signed(1e-3, 3e4, 24)
     return (
         MistakeFamily("mask", f"forbidden scores become {{}}, {late}", ("masked",), partial(_filled, False), grid),
@@ -153,13 +153,13 @@ def _of_weights(spec: Attention) -> Iterator[MistakeFamily]:
 
 
 def _of_head(head: int, x: float, at: At) -> Any:
-    """The scores, times a number in one head."""
+    """Return the scores, times a number in one head."""
     factors = np.where(np.arange(at.spec.heads) == head, x, 1.0)[:, None, None]
     return at.right() * at.xp.asarray(factors, dtype=at.first.dtype)
 
 
 def _filled(besides: bool, x: float, at: At) -> Any:
-    """A number in the place of forbidden scores, or added to them."""
+    """Return the scores with a number instead of forbidden ones, or added to them."""
     s = forbidding.added(at)
     return at.xp.where(forbidding.allowed(at), s, s + at.number(x) if besides else at.number(x))
 

@@ -1,4 +1,4 @@
-"""Mistakes in masks: what becomes of forbidden scores, which masks apply, how they are joined; rows without any key."""
+"""Mistakes in masks: wrong forbidden scores, masks left out, masks joined wrongly, and rows without any key."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from symattn.verification.rules.tiling import WIDTHS, Edges, cuts
 
 # -- the masks of a specification --------------------------------------------------------------------------------------
 def allowed(at: At, **other: Any) -> np.ndarray:
-    """Return the keys that the masks allow, or masks with ``other`` fields: booleans (…, n_q, n_k); all without masks.
+    """Return which keys the masks, with ``other`` fields if given, allow: booleans (…, n_q, n_k); all without masks.
 
-    A bias by distance has no part in that, and may be defined for causal masks alone.
+    A bias by distance is left out of that, since it may be defined only for causal masks.
     """
     if other and isinstance(at.spec.position, Alibi | Buckets):
         other["position"] = None
@@ -33,7 +33,7 @@ def allowed(at: At, **other: Any) -> np.ndarray:
 
 
 def added(at: At) -> Any:
-    """The scores before the masks, with the finite part of an additive one."""
+    """Return the scores before the masks, plus the finite part of an additive one."""
     s = at.before("masked")
     if at.spec.mask != "additive":
         return s
@@ -43,22 +43,22 @@ def added(at: At) -> Any:
 
 
 def forbid(at: At, open_: Any) -> Any:
-    """The scores where ``open_``, else −∞."""
+    """Return the scores where ``open_``, else −∞."""
     return masks.forbid(added(at), open_)
 
 
-#: The weights of the keys that a wrong mask has left: of rows without any nothing is said.
+#: The weights of the keys that a wrong mask leaves; rows without any key are undefined.
 SOME_KEYS: Change = change("weights", lambda at: at.weights(at.first))
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 def opening(words: str, open_: Wrong) -> Mistake:
-    """Return the mistake that other keys are allowed; of rows without any nothing is said."""
+    """Return the mistake that other keys are allowed; rows without any key are undefined."""
     return leaving_some_keys(in_steps("mask", words, masked=lambda at: forbid(at, open_(at))))
 
 
 def leaving_some_keys(mistake: Mistake) -> Mistake:
-    """Return the mistake in a mask; of rows that it leaves without any key nothing is said."""
+    """Return the mistake in a mask, with rows that it leaves without any key undefined."""
     return replace(mistake, variant=replace(mistake.variant, steps={"weights": SOME_KEYS, **mistake.variant.steps}))
 
 
@@ -68,7 +68,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         return
     if spec.causal or spec.padding or spec.mask is not None:
         yield in_steps("mask", "the mask is ignored", masked=lambda at: added(at) * 1)
-    if replace(spec, padding=False).masks_anything:  # else it is that of padding that is inverted
+    if replace(spec, padding=False).masks_anything:  # an inverted mask of padding alone is a mistake of its own
         yield opening("the mask is inverted", lambda at: ~allowed(at))
     for n in WIDTHS:
         words = f"the first {n} keys are" if n > 1 else "the first key is"
@@ -81,15 +81,15 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     yield from _joined(spec)
     for words, empty in _EMPTY.items():
         yield in_steps("mask", words, masked=partial(where_empty, empty))
-    for tiles, edges in cuts():  # a kernel forgets where a tile begins
+    for tiles, edges in cuts():  # a kernel ignores the position of a tile
         for axis, noun in ((-1, "keys"), (-2, "queries")) if tiles != "tiles of one key" else ():
             if axis == -1 or tiles.startswith("tiles"):
                 words = f"the mask counts {noun} anew in each tile ({tiles})"
                 yield opening(words, partial(_from_the_first, axis, edges))
 
 
-Fill = Callable[[At, Any], Any]  # what stands in the place of −∞, of the scores
-# Two variants of one cause: float64 tells them apart, float32 does not.
+Fill = Callable[[At, Any], Any]  # what replaces −∞, from the scores
+# Two variants of one cause: they differ in float64, not in float32.
 _NOTHING = "forbidden scores become 0 (a mask multiplied) or nearly 0 (−1e-9 filled in), which leaves them a weight"
 _FILLED: tuple[tuple[str, Fill], ...] = (
     (_NOTHING, lambda at, s: at.number(0)),
@@ -104,7 +104,7 @@ def _filled(fill: Fill, at: At) -> Any:
 
 
 def _from_the_first(axis: int, edges: Edges, at: At) -> Array:
-    """Return the allowed keys, each tile's part read from the first tile on."""
+    """Return the allowed keys, with each tile's part read from the start of the mask."""
     there = allowed(at)
     ends = edges(int(there.shape[axis]))
     if len(ends) < 3:
@@ -113,7 +113,7 @@ def _from_the_first(axis: int, edges: Edges, at: At) -> Array:
 
 
 def _joined(spec: Attention) -> Iterator[Mistake]:
-    """Leave out one of several masks, or join them by or."""
+    """Yield mistakes that leave out one of several masks, or join them wrongly."""
     there = (spec.causal, spec.padding, spec.mask is not None, spec.window or spec.block, spec.documents)
     if sum(map(bool, there)) < 2:
         return
@@ -125,7 +125,7 @@ def _joined(spec: Attention) -> Iterator[Mistake]:
         yield opening(f"several masks are joined by {words}", partial(_as_one, join))
 
 
-#: How masks are joined, of what each of them allows.
+#: Wrong ways to join masks, from what each of them allows.
 _JOINS: dict[str, Callable[[list[Any]], Any]] = {
     "or: a key is seen that one of them allows": np.logical_or.reduce,
     "exclusive or: a key is seen that one of two masks allows and the other forbids": np.logical_xor.reduce,
@@ -146,7 +146,7 @@ def _as_one(join: Callable[[list[Any]], Any], at: At) -> Any:
     return join(list(np.broadcast_arrays(*each)))
 
 
-#: What becomes of rows without any key.
+#: Wrong scores of rows without any key.
 _EMPTY: dict[str, Wrong] = {
     "a row without any key gives the mean of all values": lambda at: at.number(0),
     "a row without any key is not masked at all: a large number is subtracted from all its scores": added,
@@ -154,7 +154,7 @@ _EMPTY: dict[str, Wrong] = {
 
 
 def where_empty(fill: Wrong, at: At, s: Any = None) -> Any:
-    """Masked scores, with others in rows without any key."""
+    """Return masked scores, with others in rows without any key."""
     s = at.of("masked") if s is None else s
     empty = ~np.asarray(namespace_of(s).isfinite(s)).any(axis=-1, keepdims=True)
     return namespace_of(s).where(empty, fill(at), s)

@@ -1,4 +1,4 @@
-"""Projections, heads and values: an array in the place of another, an axis read otherwise, heads shared otherwise."""
+"""Mistakes in projections, heads and values: a wrong array, a misread axis, heads shared wrongly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROLES = {"q": "queries", "k": "keys", "v": "values"}
 
 
 def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """From the projections to the output."""
+    """Yield mistakes from the projections to the output."""
     if "x" in names and not spec.packed and spec.latent is None:
         yield from _projections("y" in names, spec.heads > 1)
         yield in_steps("residual", "the tokens are added to the output", output=lambda at: at.right() + at.values["x"])
@@ -40,10 +40,10 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         yield from _shared(spec.heads, spec.key_heads)
     yield from _met(spec)
     if spec.heads > 1 and any(step.name == "attended" for step in spec.pipeline(names)):
-        yield from (in_steps("merge", words, output=partial(_laid, way)) for words, way in _MERGED.items())
+        yield from (in_steps("merge", words, output=partial(_output_merged, way)) for words, way in _MERGED.items())
     if "w_o" in names:
         yield from (in_steps("output", words, output=wrong) for words, wrong in _CLOSED.items())
-    # the bound is of the shape that the output should have
+    # the bound has the shape of the right output
     transposed = in_steps("output", "the output is returned transposed", output=lambda at: at.right().mT)
     yield replace(transposed, in_floats=True)
     for name, noun in _ROLES.items():
@@ -62,7 +62,7 @@ def _projections(streams: bool, heads: bool) -> Iterator[Mistake]:
     right = {"q": "x", "k": "y" if streams else "x", "v": "y" if streams else "x"}
     for role, by in permutations("qkv", 2):
         yield of(f"{_ROLES[role]} are projected as {_ROLES[by]} are", **{role: (right[role], by, by)})
-        if role != "k":  # the bias of the keys moves every score of a row alike
+        if role != "k":  # the bias of the keys shifts all scores of a row equally
             words = f"the bias of the {_ROLES[by]} is added to the {_ROLES[role]}"
             yield of(words, **{role: (right[role], role, by)})
     words = "queries are used as keys and as values: all three are projected as queries are"
@@ -95,7 +95,7 @@ def _named(roles: str) -> str:
 
 
 def _projected(source: str, by: str, bias: str | None, at: At) -> Array:
-    """Queries, keys or values: of which tokens, by whose matrix, with whose bias."""
+    """Return queries, keys or values, from the tokens ``source``, by the matrix and the bias of other roles."""
     given = at.values
     if bias != by and f"b_{at.name}" not in given:
         raise KeyError("there is no bias")
@@ -105,7 +105,7 @@ def _projected(source: str, by: str, bias: str | None, at: At) -> Array:
 
 # -- how columns are split into heads ----------------------------------------------------------------------------------
 def _split(in_turn: bool, at: At) -> Any:
-    """Columns as they lie in memory; or column c for the head c mod h, ``in_turn``."""
+    """Return heads split as columns lie in memory; or, ``in_turn``, with column c in head c mod h."""
     y, heads = projections.merge_heads(at.right()), at.spec.heads_of[at.name]
     *batch, n, width = (int(k) for k in y.shape)
     if in_turn:
@@ -142,7 +142,7 @@ def _head_by_head(spec: Attention, w: np.ndarray) -> np.ndarray:
 
 
 # -- which head of keys and values is read -----------------------------------------------------------------------------
-#: Which of g heads is read by the query head t, m of which share one: in words, and of which arrays that is said.
+#: Which of g heads the query head t reads, m of which share one: words, the function, and the arrays it applies to.
 _READ: dict[str, tuple[Callable[[int, int, int], int], tuple[str, ...]]] = {
     "heads of {} are repeated in turn: query head t reads head t mod kv_heads": (lambda t, g, m: t % g, ("kv",)),
     "heads of {} are repeated in turn, those of values one after another": (lambda t, g, m: t % g, ("k",)),
@@ -168,7 +168,7 @@ def _read(heads: Callable[[int, int, int], int], at: At) -> Any:
     return at.xp.concat([at.first[..., c : c + 1, :, :] for c in chosen], axis=-3)
 
 
-# -- what the weights meet, and how heads are merged -------------------------------------------------------------------
+# -- what weights are multiplied by, and how heads are merged ----------------------------------------------------------
 def _met(spec: Attention) -> Iterator[Mistake]:
     yield in_steps("values", "keys are used as values", True, "k")
     yield in_steps("values", "queries are used as values", True, "q")
@@ -187,14 +187,14 @@ def _first_item(axes: int, at: At) -> Array:
 
 
 def _across(x: Array) -> Any:
-    """Heads and items read in the other order."""
+    """Return an array with heads and items read in the other order."""
     if len(x.shape) < 4:
         raise KeyError("there is no batch")
     xp = namespace_of(x)
     return xp.reshape(xp.swapaxes(x, -4, -3), x.shape)
 
 
-#: How numbers of the heads lie in memory where they are merged.
+#: Wrong orders in memory of the heads' numbers when they are merged.
 _MERGED: dict[str, Callable[[Any, Any], Any]] = {
     f"heads are merged {_BARE}": lambda xp, a: a,
     "heads are merged in the opposite order": lambda xp, a: projections.merge_heads(xp.flip(a, axis=-3)),
@@ -204,8 +204,8 @@ _MERGED: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def _laid(way: Callable[[Any, Any], Any], at: At) -> Array:
-    """The output, from numbers of the heads that lie so in memory."""
+def _output_merged(way: Callable[[Any, Any], Any], at: At) -> Array:
+    """Return the output from heads merged in this ``way``."""
     a = at.values["attended"]
     *batch, h, n, d = (int(k) for k in a.shape)
     merged = namespace_of(a).reshape(way(namespace_of(a), a), (*batch, n, h * d))
@@ -233,7 +233,7 @@ _CLOSED: dict[str, Wrong] = {
 }  # fmt: skip
 
 
-# -- keys and values from latents, as the matrices stand where they are not absorbed -----------------------------------
+# -- keys and values from latents, with matrices that are not absorbed -------------------------------------------------
 def _latents(spec: Attention) -> Iterator[Mistake]:
     if isinstance(spec.position, Rotary):
         for role, noun, other in (("k", "keys'", "queries"), ("q", "queries'", "keys")):
@@ -256,12 +256,12 @@ def _nothing(at: At) -> Any:
 
 
 def _columns(first: bool, at: At) -> Any:
-    """As many columns of the queries as the shared part of the keys has, or the others."""
+    """Return as many columns of the queries as the keys' shared part has, or the other columns."""
     width = at.size("k_r")
     return at.first[..., :width] if first else at.first[..., width:]
 
 
-#: The parts of queries and keys without positions and with them.
+#: Mistakes in the parts of queries and keys with and without positions.
 _PARTS: tuple[tuple[str, str, dict[str, Wrong]], ...] = (
     ("score", "the part with positions is left out: scores are of the parts without alone", {"q_r": _nothing}),
     ("score", "the part without positions is left out: scores are of the parts with positions alone",
@@ -269,7 +269,7 @@ _PARTS: tuple[tuple[str, str, dict[str, Wrong]], ...] = (
     ("split", "the queries' first columns are used as those with positions, not the last",
      {"q_r": partial(_columns, True), "q_n": partial(_columns, False)}),
 )  # fmt: skip
-#: By which matrices keys and values are made of the latent.
+#: Wrong matrices of keys and values for the latent.
 _MADE = {
     ("w_uv", "w_uk"): "the matrices that make keys and values of the latent are exchanged",
     ("w_uv", "w_uv"): "keys are made of the latent as values are",

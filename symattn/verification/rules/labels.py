@@ -1,4 +1,4 @@
-"""Padding and packed documents: whose lengths and labels are read, how they are compared, and for which tokens."""
+"""Mistakes in padding and packed documents: wrong lengths and labels, wrong comparisons, wrong tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 
 
 def _reading(words: str, change: Callable[[Inputs], dict[str, np.ndarray]]) -> Mistake:
-    """Inputs read by others; of rows that then have no key nothing is said."""
+    """Return the mistake of changed inputs; rows that then have no key are undefined."""
     variant = Variant(inputs=lambda spec, given: {**given, **change(given)})
     return leaving_some_keys(Mistake("mask", words, variant))
 
@@ -45,11 +45,11 @@ def _padding(spec: Attention) -> Iterator[Mistake]:
 
 
 def _filled(words: str, open_: Wrong) -> Mistake:
-    """A finite number in place of −∞ for rows without any key, which then give the mean."""
+    """Return the mistake of a mask with a finite number instead of −∞ in rows without any key, which give the mean."""
     return in_steps("mask", words, masked=lambda at: empty_as_mean(at, forbid(at, open_(at))))
 
 
-#: What all items of a batch get for their own padding, (items, n_k).
+#: Wrong padding of all items of a batch, from their own, (items, n_k).
 _OF_ITEMS: dict[str, Callable[[np.ndarray], Any]] = {
     "the padding of the longest item is used for all: the maximum of the lengths":
         lambda a: a.any(axis=0, keepdims=True),
@@ -61,7 +61,7 @@ _OF_ITEMS: dict[str, Callable[[np.ndarray], Any]] = {
 
 
 def _by_items(change: Callable[[np.ndarray], Any], inputs: Inputs) -> dict[str, np.ndarray]:
-    """Raises ``KeyError`` where there is one item only."""
+    """Return the padding changed for all items. Raises ``KeyError`` for a single item."""
     items = inputs["keep"].reshape(-1, inputs["keep"].shape[-1])
     if len(items) < 2:
         raise KeyError("there is one item only")
@@ -78,8 +78,8 @@ def _queries_padded(at: At) -> Any:
 
 
 def _of_other_items(at: At) -> Any:
-    """Items and heads in one axis, item by item, and the padding of all items repeated as a whole: row r = b·h + i gets
-    that of the item r mod B, not of b."""
+    """Return the mask if items and heads are joined item by item while the padding is repeated as a whole: row
+    r = b·h + i gets the padding of item r mod B, not of b."""
     keep, (batch, heads) = np.asarray(at.values["keep"]), (at.shape[0], at.spec.heads)
     if len(at.shape) != 4 or keep.ndim < 2 or keep.shape[0] != batch or batch == 1:
         raise KeyError("there is one item only")
@@ -88,7 +88,7 @@ def _of_other_items(at: At) -> Any:
 
 
 def _longer(by: int, a: np.ndarray) -> np.ndarray:
-    """Keys kept up to one place further on, or one place less."""
+    """Return the keys kept up to one position later, or one earlier."""
     n, j = a.shape[-1], np.arange(a.shape[-1])
     last = np.where(a.any(axis=-1, keepdims=True), n - 1 - a[..., ::-1].argmax(axis=-1)[..., None], -1)
     return a | (j == last + 1) if by > 0 else a & (j < last)
@@ -101,7 +101,7 @@ def _documents(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         yield _reading(words, lambda given, change=change: {n: change(a) for n, a in given.items() if "doc" in n})  # type: ignore[misc]
     for words, differ in _COMPARED.items():
         if spec.causal and differ in (np.less, np.greater):
-            continue  # earlier ones are all that is left to see, as where documents are ignored
+            continue  # the causal mask makes this the same as ignoring documents
         if differ is not np.equal or replace(spec, documents=False).masks_anything:  # else the mask is inverted
             yield opening(words, partial(_apart, differ))
     for one, other in (("q", "k"), ("k", "q")) if "doc_q" in names else ():
@@ -110,7 +110,7 @@ def _documents(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         yield _reading(words, partial(_of_others, f"doc_{one}", f"doc_{other}"))
 
 
-#: When labels a and b are taken for those of two documents.
+#: Wrong conditions for labels a and b to count as different documents.
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     "documents are distinguished by the last bit of their labels: every second one is treated as the same":
         lambda a, b: (a ^ b) & 1 != 0,
@@ -123,23 +123,23 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _apart(differ: Callable[[Any, Any], Any], at: At) -> Any:
-    """The other masks, and labels of queries and keys that do not differ."""
+    """Return the other masks, for pairs whose labels do not ``differ``."""
     of_queries, of_keys = (np.asarray(at.values[f"doc_{r}" if f"doc_{r}" in at.values else "doc"]) for r in "qk")
     return allowed(at, documents=False) & ~differ(of_queries[..., :, None], of_keys[..., None, :])
 
 
 def _by_places(labels: np.ndarray) -> np.ndarray:
-    """Labels of documents that only say where one begins: a label per place."""
+    """Return labels by position, as if all documents had the length of the longest."""
     return np.arange(labels.shape[-1]) // max(1, int(np.bincount(np.unique(labels, return_inverse=True)[1]).max()))
 
 
 def _next(by: int, labels: np.ndarray) -> np.ndarray:
-    """Labels of the tokens ``by`` places on; at the end, their own."""
+    """Return the labels of the tokens ``by`` positions later, within the sequence."""
     n = labels.shape[-1]
     return labels[..., np.clip(np.arange(n) + by, 0, n - 1)]
 
 
-#: What labels are taken for.
+#: Wrong labels, from the right ones.
 _LABELS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "documents are distinguished by their positions, not by their labels": _by_places,
     "bounds of documents are off by one: the first token of each belongs to the one before": partial(_next, -1),
@@ -148,7 +148,7 @@ _LABELS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def _of_others(one: str, other: str, inputs: Inputs) -> dict[str, np.ndarray]:
-    """Labels at the same places of the other tokens; beyond these, of no document."""
+    """Return the labels at the same positions of the other tokens; beyond these, of no document."""
     n, labels = inputs[one].shape[-1], inputs[other]
     missing = [(0, 0)] * (labels.ndim - 1) + [(0, max(0, n - labels.shape[-1]))]
     return {one: np.pad(labels, missing, constant_values=-1)[..., :n]}

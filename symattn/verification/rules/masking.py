@@ -1,8 +1,8 @@
-"""Masks by place, changed by rule: an edge is left out, moved, or counted from the other corner; blocks likewise.
+"""Masks by position, changed by rule: an edge is left out, moved, or counted from the other corner; also blocks.
 
-The part of a mask that goes by the places of queries and keys has at most four numbers: how far a query sees behind
-and ahead of its place, how long the prefix is that all see, and how long blocks are. A mistake is another number, or
-another corner from which the places are counted.
+The part of a mask that depends on the positions of queries and keys has at most four numbers: how far a query sees
+backwards and ahead, the length of the prefix that all see, and the length of blocks. A mistake is another number, or
+another corner from which positions are counted.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from symattn.verification.rules.tiling import WIDTHS
 
 @dataclass(frozen=True)
 class VisiblePlaces:
-    """Which keys a query may see by place: ``before`` and ``after`` its own, in a prefix, in its block; None: no limit.
+    """Which keys a query may see by position: ``before`` and ``after`` its own, in a prefix, in its block; None: all.
 
-    ``beyond`` counts keys after its block that it sees; ``dealt`` puts places into blocks in turn, and ``of_queries``
-    takes the prefix for queries, which see all keys. Edges before and after lie where tiles of ``tiles`` keys do: a
-    query sees the whole of a tile that it sees in part, or none of it if they are ``skipped``. ``corner`` names the
-    numbers that are counted from the other corner, ``turned`` puts before and after the other way, ``opposite`` counts
-    queries from n_q − n_k in place of n_k − n_q, ``rounded`` from a multiple below that, or above if negative.
+    ``beyond`` counts keys after its block that it also sees; ``dealt`` assigns positions to blocks in turn, and
+    ``of_queries`` applies the prefix to queries, which then see all keys. The edges before and after are rounded to
+    tiles of ``tiles`` keys: a query sees the whole of a tile that it sees in part, or none of it if ``skipped``.
+    ``corner`` names the numbers that are counted from the other corner, ``turned`` hides the keys before and shows
+    those after, ``opposite`` counts queries from n_q − n_k instead of n_k − n_q, ``rounded`` from a multiple below
+    that, or above if negative.
     """
 
     before: int | None = None
@@ -47,7 +48,7 @@ class VisiblePlaces:
     opposite: bool = False
 
     def open(self, n_q: int, n_k: int, top_left: bool) -> np.ndarray:
-        """Booleans (n_q, n_k)."""
+        """Return which keys each query sees, booleans (n_q, n_k)."""
         j = np.arange(n_k)[None, :]
 
         def i(name: str) -> np.ndarray:
@@ -71,11 +72,11 @@ class VisiblePlaces:
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """The mistakes in the numbers that a specification has, and masks that nobody asked for."""
+    """Yield the mistakes in the numbers of a specification's mask, and masks that were not requested."""
     if not spec.masks_anything:  # no step masks, so that the mistake is another specification
-        yield in_fields("mask", _UNASKED, causal=True)
+        yield in_fields("mask", _UNREQUESTED, causal=True)
         if spec.alignment == "bottom-right":
-            yield in_fields("mask", _UNASKED_CORNER, causal=True, alignment="top-left")
+            yield in_fields("mask", _UNREQUESTED_CORNER, causal=True, alignment="top-left")
         return
     right = _right(spec)
     for words, wrong in wrong_places(spec):
@@ -83,8 +84,8 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
 
 
 def wrong_places(spec: Attention) -> Iterator[tuple[str, VisiblePlaces]]:
-    """Yield wrong masks in words, and the places seen then; those in tiles last: of one tile of all keys there is no
-    mask, nor an offset."""
+    """Yield wrong masks in words, and what is visible then; those in tiles last: with one tile of all keys, there is
+    neither a mask nor an offset."""
     right = _right(spec)
     changes = [change for part in (_ahead, _window, _rest) for change in part(spec, right)]
     for words, wrong in sorted(changes, key=lambda change: not {"tiles", "rounded"}.isdisjoint(change[1])):
@@ -92,7 +93,7 @@ def wrong_places(spec: Attention) -> Iterator[tuple[str, VisiblePlaces]]:
 
 
 def masked(right: VisiblePlaces, wrong: VisiblePlaces, at: At) -> Any:
-    """The scores under another mask by places, with the masks that are given as they are."""
+    """Return the scores under another mask by positions, with given masks unchanged."""
     n_q, n_k = at.shape[-2:]
     there, top_left = allowed(at), at.spec.alignment == "top-left"
     given = allowed(at, causal=False, prefix=None, window=None, block=None)
@@ -108,8 +109,8 @@ def _right(spec: Attention) -> VisiblePlaces:
 
 Changes = Iterator[tuple[str, dict[str, Any]]]
 _OTHER = "counted from the other corner"
-_UNASKED = "a causal mask is applied that was not requested"
-_UNASKED_CORNER = "a causal mask from the first corner is applied that was not requested"
+_UNREQUESTED = "a causal mask is applied that was not requested"
+_UNREQUESTED_CORNER = "a causal mask from the first corner is applied that was not requested"
 
 
 def _off_by_one(noun: str, verb: str = "is", where: str = "", **numbers: int) -> Changes:
@@ -123,7 +124,7 @@ def _counted(noun: str, *numbers: str) -> tuple[str, dict[str, Any]]:
 
 
 def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
-    """The edge after which nothing is seen: a causal mask, or a window's."""
+    """Yield changes of the edge after which nothing is seen: that of a causal mask, or of a window."""
     if spec.causal:
         for by in (1, -1, 2, -2, 3, -3):
             yield _shifted(by), {"after": by}
@@ -148,8 +149,8 @@ def _ahead(spec: Attention, right: VisiblePlaces) -> Changes:
         if right.after > 0:
             yield "the window is also causal: a query sees no later key", {"after": 0}
     else:
-        yield _UNASKED, {"after": 0}
-        yield _UNASKED_CORNER, {"after": 0, "corner": frozenset(["after"])}
+        yield _UNREQUESTED, {"after": 0}
+        yield _UNREQUESTED_CORNER, {"after": 0, "corner": frozenset(["after"])}
 
 
 def _shifted(by: int) -> str:
@@ -160,7 +161,7 @@ def _shifted(by: int) -> str:
 
 
 def _window(spec: Attention, right: VisiblePlaces) -> Changes:
-    """The edge before which nothing is seen, and both edges at once."""
+    """Yield changes of the edge before which nothing is seen, and of both edges at once."""
     before, after = right.before, right.after
     if before is not None:
         yield from _off_by_one("the window", where=", before the query", before=before)

@@ -1,6 +1,6 @@
-"""Norms with each choice open to change: what is subtracted, what is measured and over which axes, root, ε, gain, bias.
+"""Norms whose every choice can be changed: what is subtracted, what is measured over which axes, root, ε, gain, bias.
 
-The same rules are those of queries and keys, and of ``LayerNorm`` and ``RMSNorm`` alone.
+The same rules apply to queries and keys, and to ``LayerNorm`` and ``RMSNorm`` alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Affine = Callable[[Any, Any, Any], Any]
 
 
 def affine(y: Any, gain: Any, bias: Any) -> Any:
-    """g ⊙ y + b, each where there is one."""
+    """Return g ⊙ y + b, with gain and bias if there are any."""
     y = y if gain is None else y * gain
     return y if bias is None else y + bias
 
@@ -34,9 +34,9 @@ def affine(y: Any, gain: Any, bias: Any) -> Any:
 class Norm:
     """(x − mean(x)) / divisor(measure(x − mean(x)), ε), then gain and bias.
 
-    ``centred`` says whether the mean is subtracted from x, ``within`` whether it is in what is measured; ``measure``
-    takes a mean over ``axes``, numbers, and how many they are; ``early`` says that the gain comes first, and ``of_eps``
-    makes another number of ε and of how many they are.
+    ``centred`` says whether the mean is subtracted from x, ``within`` whether it is subtracted in what is measured.
+    ``measure`` takes a function for the mean over ``axes``, the numbers, and their count; ``early`` says that the gain
+    comes first, and ``of_eps`` computes a wrong ε from ε and the count.
     """
 
     centred: bool
@@ -50,7 +50,7 @@ class Norm:
     of_eps: Callable[[Any, Any], Any] | None = None
 
     def __call__(self, x: Array, eps: Any, gain: Any = None, bias: Any = None) -> Any:
-        """The norm of x. Raises ``KeyError`` where there is no such axis, ``Undecided`` for 0/0."""
+        """Return the norm of x. Raises ``KeyError`` if there is no such axis, ``Undecided`` for 0/0."""
         if self.early and gain is not None:
             x, gain = x * gain, None
         axes = tuple(range(len(x.shape))) if len(self.axes) > len(x.shape) else self.axes
@@ -67,25 +67,25 @@ class Norm:
 
 
 def _freed(mean: Any, y: Any, n: int) -> Any:
-    """The mean square with the divisor n − 1."""
+    """Return the mean square with the divisor n − 1."""
     if n < 2:
         raise Undecided("the variance of one number, with the divisor n − 1, is 0/0")
     return mean(y * y) * n / (n - 1)
 
 
 def _length(xp: Any, v: Any, eps: Any) -> Any:
-    """√v, or a number so small that only zeros have a smaller one: they stay zeros."""
+    """Return √v, but at least a tiny number, so that zeros stay zeros."""
     return xp.maximum(xp.sqrt(v), xp.asarray(Fraction(1, 10**12), dtype=v.dtype))
 
 
 def right(kind: Kind) -> Norm:
-    """The norm as it is defined."""
+    """Return the right norm."""
     norm = Norm(kind == "layer", kind == "layer")
     return replace(norm, measure=lambda mean, y, n: mean(y * y) * n) if kind == "l2" else norm
 
 
 def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tuple[str, Norm]]:
-    """The wrong ones, with the words for each; ``axes`` are others over which a norm may run."""
+    """Yield wrong norms with words for each; ``axes`` are wrong axes over which a norm may run."""
     good = right(kind)
     layer = kind == "layer"
     what = "standard deviation" if layer else "root of the mean square"
@@ -132,14 +132,14 @@ def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tu
         yield words, replace(good, centred=centred, within=within)
 
 
-#: What may be taken in the place of ε, of it and the width.
+#: Wrong numbers instead of ε, from ε and the width.
 _EPS: dict[str, Callable[[Any, Any], Any]] = {
     "ε is squared {}": lambda e, d: e * e,
     "ε is multiplied by the width {}": lambda e, d: e * d,
     "ε is divided by the width {}": lambda e, d: e / d,
 }
 
-#: By whether it is LayerNorm: whether the mean is subtracted, and whether it is in what is measured.
+#: For LayerNorm (True) or others: whether the mean is subtracted from x, and in what is measured.
 _CENTRES: dict[bool, dict[str, tuple[bool, bool]]] = {
     True: {
         "the mean is not subtracted (as in RMSNorm)": (False, False),
@@ -168,7 +168,7 @@ def _affine(good: Norm) -> Iterator[tuple[str, Norm]]:
 
 # -- queries and keys --------------------------------------------------------------------------------------------------
 def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """Yield mistakes in the norms of queries and keys, of both or of one of them."""
+    """Yield mistakes in the norms of queries and keys, in both or in one of them."""
     if spec.qk_norm is None:
         return
     kind: Kind = spec.qk_norm
@@ -202,12 +202,12 @@ def _of(roles: str, words: str, how: Norm) -> Mistake:
 
 
 def _normed(how: Norm, at: At) -> Any:
-    """Queries or keys by another norm."""
+    """Return queries or keys by another norm."""
     role = at.name[0]
     return how(at.first, at.spec.eps, at.values.get(f"g_{role}"), at.values.get(f"beta_{role}"))
 
 
 def by_eps(eps: float, at: At) -> Any:
-    """Queries or keys by their norm with another ε."""
+    """Return queries or keys by their norm with another ε."""
     kind: Any = at.spec.qk_norm
     return _normed(replace(right(kind), eps=eps), at)

@@ -1,6 +1,6 @@
-"""Changes of any array of the definition: entries change, an axis is read otherwise, a part is lost.
+"""Changes of any array of the definition: changed entries, a misread axis, a lost part.
 
-A place is an array by name, with how it is blamed and what its axes are; an operator is what may happen to any array.
+A place is an array by name, with the step to blame and its axes; an operator is a change that may happen to any array.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Operation = Callable[[Any], Any]
 # -- places ------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class MistakePlace:
-    """An array of the definition, in words; ``axes`` names what its axes hold, the last one first.
+    """An array of the definition, in words; ``axes`` names its axes, the last one first.
 
-    ``step`` is blamed where its entries are wrong, ``order`` where they are right and stand in wrong places. It is the
-    result of the step ``of``, or what that takes as its argument of the number ``argument``.
+    ``step`` is blamed if its entries are wrong, ``order`` if they are right but in wrong places. The array is the
+    result of the step ``of``, or that step's argument number ``argument``.
     """
 
     words: str
@@ -39,7 +39,7 @@ class MistakePlace:
     argument: int | None = None
 
     def variant(self, operation: Operation) -> Variant:
-        """The definition with the operation on this array."""
+        """Return the definition with the operation on this array."""
         if self.of == "v":
             return Variant({"changed": change("", lambda at: operation(at.met))}, values="changed")
         return Variant({self.of: change(self.of, partial(self._run, operation))}, rows=self.of != "weights")
@@ -52,7 +52,7 @@ class MistakePlace:
 
 
 def places(spec: Attention, names: frozenset[str]) -> Iterator[MistakePlace]:
-    """The places that a specification has."""
+    """Yield the places of a specification."""
     steps = {s.name: s for s in spec.pipeline(names)}
     heads = ("head",) if spec.heads > 1 else ()
     tokens, pairs = ("column", "token", *heads), ("key", "query", *heads)
@@ -74,10 +74,10 @@ def places(spec: Attention, names: frozenset[str]) -> Iterator[MistakePlace]:
 # -- operators ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Operator:
-    """An operation, and what it does in words, with the place in place of {}.
+    """An operation, and words for its effect with {} for the place.
 
-    ``moves`` says that entries are right and stand elsewhere; ``exact`` that the operation rounds nothing, so that the
-    bound for the variant holds; the others are judged in float64.
+    ``moves`` says that entries are right but in wrong places; ``exact`` that the operation rounds nothing, so that the
+    bound for the variant holds; others are judged in float64.
     """
 
     words: str
@@ -86,7 +86,7 @@ class Operator:
     exact: bool = False
 
     def at(self, place: MistakePlace) -> Mistake:
-        """The mistake of doing it to a place."""
+        """Return the mistake of this operation at a place."""
         exact = self.exact and place.words not in ("outputs", "outputs of the heads")
         blamed, words = place.order if self.moves else place.step, self.words.format(place.words)
         return Mistake(blamed, words, place.variant(self.run), in_floats=not exact, general=True)
@@ -96,7 +96,7 @@ _moved = partial(Operator, moves=True, exact=True)
 
 
 def operators(axes: Sequence[str]) -> Iterator[Operator]:
-    """Yield the operators for an array whose axes are called so, the last one first."""
+    """Yield the operators for an array with the named axes, the last one first."""
     yield from ENTRIES
     for number, axis in enumerate(axes):
         yield from _along(-1 - number, axis)
@@ -133,7 +133,7 @@ def _along(axis: int, name: str) -> Iterator[Operator]:
 
 
 def _finite(make: Callable[[Any, Any], Any]) -> Operation:
-    """An operation on numbers, of the namespace as well, with −∞ as it is."""
+    """Return an operation on finite numbers, given the namespace, that leaves −∞ unchanged."""
 
     def run(x: Array) -> Array:
         xp = namespace_of(x)
@@ -143,7 +143,7 @@ def _finite(make: Callable[[Any, Any], Any]) -> Operation:
     return run
 
 
-#: What may happen to each entry by itself.
+#: Changes of each entry by itself.
 ENTRIES: tuple[Operator, ...] = (
     Operator("{} are taken with the other sign", _finite(lambda xp, x: -x), exact=True),
     Operator("absolute values of {} are taken", _finite(lambda xp, x: xp.abs(x))),
@@ -158,14 +158,14 @@ ENTRIES: tuple[Operator, ...] = (
 
 
 def _needs(x: Array, axis: int) -> int:
-    """The length of an axis. Raises ``KeyError`` where there is none: then there is nothing to mistake."""
+    """Return the length of an axis. Raises ``KeyError`` if there is none, so that the mistake cannot be made."""
     if len(x.shape) < -axis:
         raise KeyError("there is no such axis")
     return int(x.shape[axis])
 
 
 def _over(axis: int, operation: Callable[[Any, Any], Any]) -> Operation:
-    """An operation on a namespace and an array that has the axis."""
+    """Return an operation that first checks that the array has the axis."""
 
     def run(x: Any) -> Any:
         _needs(x, axis)
@@ -175,7 +175,7 @@ def _over(axis: int, operation: Callable[[Any, Any], Any]) -> Operation:
 
 
 def one(axis: int, place: int, x: Any) -> Any:
-    """One entry of an axis in the place of all."""
+    """Return one entry of an axis in place of all."""
     n = _needs(x, axis)
     at = (..., slice(place % n, place % n + 1), *(slice(None),) * (-axis - 1))
     return namespace_of(x).broadcast_to(x[at], x.shape)

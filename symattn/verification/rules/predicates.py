@@ -1,8 +1,8 @@
-"""Which pairs of a query and a key: the plainest condition on their places that holds for some pairs and no others.
+"""Which pairs of a query and a key: the simplest condition on their positions that holds for given pairs only.
 
 A condition is a conjunction of at most three ranges, each of one whole number of a pair, such as i − j, j % 4 or
-i // 8 − j // 8, or all but such a conjunction. The ranges are read off: a number takes its least and its largest value
-in the pairs that are meant, and a range tells something if it leaves others out.
+i // 8 − j // 8, or the negation of such a conjunction. The ranges are read off: from the least to the largest value of
+a number in the given pairs. A range is useful if it excludes other pairs.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 
 from symattn.verification.rules.tiling import WIDTHS
 
-_LIKELY = 40  # ranges that leave out most, of which two are tried with any third one
+_LIKELY = 40  # ranges that exclude most, of which two are tried with any third one
 _PERIODS = (*range(2, 17), *(n for n in WIDTHS if n > 16))
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """The pairs of queries and keys in one call: how many, where the first query is, labels of documents, heads."""
+    """The pairs of queries and keys in one call: numbers, the first query's position, labels of documents, heads."""
 
     n_q: int
     n_k: int
@@ -38,17 +38,17 @@ class Pairs:
 
     @property
     def i(self) -> np.ndarray:
-        """The places of the queries among the keys, as a column."""
+        """The positions of the queries among the keys, as a column."""
         return self.r + self.offset
 
     @cached_property
     def j(self) -> np.ndarray:
-        """The places of the keys, as a row."""
+        """The positions of the keys, as a row."""
         return np.arange(self.n_k)[None, :]
 
     @property
     def apart(self) -> np.ndarray:
-        """How far the documents of query and key are apart; 0 without any."""
+        """The distances of the documents' labels of query and key; 0 without labels."""
         of = [np.asarray(self.labels.get(n, self.labels.get("doc", np.zeros(1, int)))) for n in ("doc_q", "doc_k")]
         result: np.ndarray = np.abs(of[0][..., :, None].astype(int) - of[1][..., None, :].astype(int))
         return result
@@ -64,7 +64,7 @@ class Quantity:
 
 
 def _quantities() -> Iterator[Quantity]:
-    """Yield the numbers that conditions speak of, the plainest first."""
+    """Yield the numbers that conditions use, the simplest first."""
     yield Quantity("i − j", lambda p: p.i - p.j)
     yield Quantity("|i − j|", lambda p: abs(p.i - p.j))
     yield Quantity("j", lambda p: p.j)
@@ -80,7 +80,7 @@ def _quantities() -> Iterator[Quantity]:
         yield Quantity(words.format(t), partial(of, t), t)
 
 
-#: Numbers of places in tiles of t.
+#: Numbers of positions in tiles of t.
 _IN_TILES: dict[str, Callable[[int, Pairs], Any]] = {
     "(i − j) % {0}": lambda t, p: (p.i - p.j) % t,
     "j % {0}": lambda t, p: p.j % t,
@@ -100,14 +100,14 @@ QUANTITIES = tuple(_quantities())
 
 @dataclass(frozen=True)
 class Range:
-    """A quantity between two numbers, either of which may be left open."""
+    """A quantity between two numbers, either of which may be None: no limit."""
 
     of: Quantity
     low: int | None
     high: int | None
 
     def holds(self, x: Any) -> Any:
-        """Return where numbers lie in it."""
+        """Return which numbers lie in the range."""
         return (self.low is None or x >= self.low) & (self.high is None or x <= self.high)
 
     @property
@@ -127,13 +127,13 @@ def _written(n: int | None) -> str:
 
 @dataclass(frozen=True)
 class Condition:
-    """All of some ranges, or not all of them."""
+    """The conjunction of some ranges, or its negation."""
 
     ranges: tuple[Range, ...]
     negated: bool = False
 
     def __call__(self, pairs: Pairs) -> np.ndarray:
-        """Return where it holds, as booleans (…, n_q, n_k)."""
+        """Return where the condition holds, as booleans (…, n_q, n_k)."""
         result = np.ones((pairs.n_q, pairs.n_k), dtype=bool)
         for one in self.ranges:
             result = result & one.holds(one.of.of(pairs))
@@ -146,19 +146,19 @@ class Condition:
 
     @property
     def size(self) -> int:
-        """How much it says: a range with two ends says more than another, and so do tiles and a negation."""
+        """The complexity: ranges with two ends, tiles and a negation count more."""
         two = sum(one.low != one.high and None not in (one.low, one.high) for one in self.ranges)
         return len(self.ranges) + two + sum(one.of.period > 1 for one in self.ranges) + self.negated
 
 
 def plainest(calls: Sequence[tuple[Pairs, np.ndarray, np.ndarray]]) -> Condition | None:
-    """Return the plainest condition that holds, among the pairs of each call that the second array names, for those of
-    the third one alone; None where none is known."""
+    """Return the simplest condition that holds, among the pairs in each call's second array, for exactly those in the
+    third one; None if there is none."""
     if not calls or not any((among & meant).any() for _, among, meant in calls):
         return None
     meant = np.concatenate([of[among] for _, among, of in calls])
     columns = []
-    most = max(pairs.n_k for pairs, _, _ in calls) // 2  # of longer tiles no two are seen
+    most = max(pairs.n_k for pairs, _, _ in calls) // 2  # no call has two longer tiles
     known = [quantity for quantity in QUANTITIES if quantity.period <= most]
     for quantity in known:
         arrays = (np.broadcast_to(quantity.of(pairs), among.shape)[among] for pairs, among, _ in calls)
@@ -174,7 +174,7 @@ def plainest(calls: Sequence[tuple[Pairs, np.ndarray, np.ndarray]]) -> Condition
 def _conjunction(
     known: Sequence[Quantity], columns: Sequence[np.ndarray], meant: np.ndarray
 ) -> tuple[Range, ...] | None:
-    """The fewest ranges that hold for what is meant, and together for nothing else."""
+    """Return the fewest ranges that hold for all ``meant`` pairs, and together for no others."""
     if not meant.any():
         return None
     ranges, kept = [], []
@@ -200,7 +200,7 @@ def _plainness(ranges: Sequence[Range], at: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _together(others: np.ndarray, count: int) -> Iterator[tuple[int, ...]]:
-    """Yield the numbers of so many ranges that leave out all others together."""
+    """Yield the indices of ``count`` ranges that together exclude all other pairs."""
     if count == 1:
         yield from ((int(n),) for n in np.flatnonzero(~others.any(axis=1)))
         return

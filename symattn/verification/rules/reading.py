@@ -1,4 +1,4 @@
-"""How an input is read: the other way round, transposed, one place too far, another head's, one row for all."""
+"""Mistakes in reading an input: reversed, transposed, shifted, of another head, one row for all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from symattn.verification.rules.operators import one
 
 Array = np.ndarray
 Change = Callable[[Array], Array]
-#: Of inputs with numbers, one a head or more: the step to blame, the input in words, its axis of heads from the end.
+#: For numeric inputs with heads: the step to blame, the input in words, and its axis of heads from the end.
 NUMBERS = {
     "scale": ("scale", "the scale", -1), "sink": ("sink", "the sink", -1), "bias": ("bias", "the bias", -3),
     "slopes": ("bias", "the slope", -1), "b_rel": ("bias", "the bias of buckets", -1),
@@ -25,7 +25,7 @@ NUMBERS = {
 
 
 def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """Yield mistakes in the inputs that a specification has."""
+    """Yield mistakes in the inputs of a specification."""
     for name, step, words, change in _changes(spec.heads):
         if name in names:
             mistake = in_inputs(step, words, **{name: change})
@@ -35,7 +35,7 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 
 
 def _changes(heads: int) -> Iterator[tuple[str, str, str, Change]]:
-    """An input, the step to blame, the mistake in words, and how the input is read."""
+    """Yield an input, the step to blame, the mistake in words, and the change of the input."""
     for name, (step, noun, axis) in NUMBERS.items() if heads > 1 else ():
         yield from ((name, step, words, change) for words, change in _heads(noun, axis, heads))
     for name, noun in (("mask", "the mask given"), ("bias", "the bias")):
@@ -66,14 +66,17 @@ _POOLS: dict[str, Callable[..., Array]] = {"largest": np.max, "smallest": np.min
 
 
 def _heads(noun: str, axis: int, heads: int) -> Iterator[tuple[str, Change]]:
-    """Each head reads the number of another one, or one of all. Nothing, where an input has no axis of heads."""
+    """Yield changes by which heads read the number of another head, or one number for all.
+
+    They change nothing if an input has no axis of heads.
+    """
 
     def read(change: Callable[[Array], Array]) -> Change:
         return lambda a: change(a) if a.ndim >= -axis and a.shape[axis] == heads else a
 
     known, bare = {tuple(range(heads))}, noun.removeprefix("the ")
     for words, taken in _taken(heads):
-        if taken not in known or words == _NEXT:  # of two heads, the next one is the other one, too
+        if taken not in known or words == _NEXT:  # with two heads, the next one is also the other one
             known.add(taken)
             yield words.format(the=noun, bare=bare), read(partial(np.take, indices=taken, axis=axis))
     for words, pool in _POOLS.items():
@@ -82,7 +85,7 @@ def _heads(noun: str, axis: int, heads: int) -> Iterator[tuple[str, Change]]:
 
 
 def _taken(heads: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """For each head the one whose number it reads, the plainest first."""
+    """Yield words and, for each head, the head whose number it reads; the simplest first."""
     every, each = range(heads), range(min(heads, _EACH))
     yield "{the} is that of another head: heads are in the opposite order", (*every[::-1],)
     yield _NEXT, (*every[1:], 0)

@@ -1,7 +1,7 @@
-"""Rotary positions: other pairs, other frequencies, other places; of queries and keys, and of ``Rotary`` alone.
+"""Mistakes in rotary positions: other pairs, frequencies or positions; for queries and keys, and ``Rotary`` alone.
 
-A rotation takes cosines and sines of angles p ω_l. ``of_pairs`` has what may be wrong with how they are applied,
-``of_tables`` what may be wrong with the angles.
+A rotation takes cosines and sines of angles p ω_l. ``of_pairs`` yields mistakes in applying them, ``of_tables``
+mistakes in the angles.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, Wrong, in_place_of, in_steps
 
 Tables = tuple[Any, Any]  # cosines and sines
-Turn = Callable[[Any, Any, Any, str], Any]  # of x, cosines, sines, layout
-Right = Callable[[Rotary, Any, Any], Tables]  # of positions, and an array like the result
-Stretch = Callable[[Any, Any, Any], Any]  # of frequencies, those that are scaled, and the factor
+Turn = Callable[[Any, Any, Any, str], Any]  # from x, cosines, sines, layout
+Right = Callable[[Rotary, Any, Any], Tables]  # from positions, and an array like the result
+Stretch = Callable[[Any, Any, Any], Any]  # from frequencies, scaled frequencies, and the factor
 Change = Callable[[Rotary, Any, Any, Right], Tables]
-#: The other pairs, by the layout that is taken.
+#: Words for the wrong pairs, by the layout that is used.
 OTHER_PAIRS = {
     "interleaved": "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2",
     "half": "column l is rotated with l + r/2, not with its neighbour",
@@ -49,9 +49,10 @@ def tables_of(
     spec: Rotary, positions: Any, x: Any, frequencies: Any = None, times: float = 1, *,
     other: Stretch | None = None, magnified: bool = True,
 ) -> Tables:  # fmt: skip
-    """Cosines and sines for vectors like x, by the frequencies of the definition, or others; angles ``times`` that.
+    """Return cosines and sines for vectors like x, by the definition's frequencies or others; angles are multiplied by
+    ``times``.
 
-    ``other`` frequencies stand in the place of the scaled ones; cosines and sines may not be ``magnified``.
+    ``other`` computes frequencies that replace the scaled ones; without ``magnified``, the tables' factor is left out.
     """
     size: Any = 1
     stand_ins, x = getattr(type(x), "tables", None), x if not hasattr(type(x), "tables") else np.zeros(np.shape(x))
@@ -72,7 +73,7 @@ def tables_of(
 
 # -- how angles are applied --------------------------------------------------------------------------------------------
 def of_pairs(spec: Rotary) -> Iterator[tuple[str, Turn]]:
-    """Yield rotations with the right cosines and sines, and wrong pairs."""
+    """Yield wrong rotations by the right cosines and sines."""
     other = "interleaved" if spec.layout == "half" else "half"
     yield OTHER_PAIRS[other], lambda x, c, s, layout: rotate(x, c, s, other)
     yield from _TURNS.items()
@@ -81,7 +82,7 @@ def of_pairs(spec: Rotary) -> Iterator[tuple[str, Turn]]:
 
 
 def _mixed(x: Array, cos: Array, sin: Array, laid: str, exchanged: str, sign: int = -1) -> Array:
-    """x ⊙ c + x' ⊙ s: c and s laid out for one kind of pairs, the columns of x' exchanged in another."""
+    """Return x ⊙ c + x' ⊙ s: c and s laid out for one kind of pairs, the columns of x' exchanged in another."""
     xp, r = namespace_of(x), 2 * int(cos.shape[-1])
     c, s = (_laid(t, laid) for t in (cos, sin))
     y, rest = x[..., :r], x[..., r:]
@@ -130,7 +131,7 @@ _TURNS: dict[str, Turn] = {
 
 # -- the angles --------------------------------------------------------------------------------------------------------
 def of_tables(spec: Rotary) -> Iterator[tuple[str, Change]]:
-    """Other angles: a function of the specification, positions, x, and of what gives the right angles."""
+    """Yield wrong angles: functions of the specification, positions, x, and the function for the right angles."""
     for words, exponent in _EXPONENTS.items():
         if spec.width is not None or "all columns" not in words:
             yield words, partial(_powers, exponent)
@@ -144,7 +145,7 @@ def of_tables(spec: Rotary) -> Iterator[tuple[str, Change]]:
         yield words, lambda a, p, x, right, places=places: right(a, places(p), x)  # type: ignore[misc]
 
 
-#: Exponents of the base for the pair l of r/2, in a vector d wide.
+#: Wrong exponents of the base for the pair l of r/2, in a vector of width d.
 _EXPONENTS: dict[str, Callable[[int, int, int], Fraction]] = {
     "the exponents of the frequencies are l/r, not 2l/r": lambda pair, r, d: Fraction(-pair, r),
     "the exponents of the frequencies are 2l/(r/2), not 2l/r": lambda pair, r, d: Fraction(-4 * pair, r),
@@ -159,7 +160,7 @@ _EXPONENTS: dict[str, Callable[[int, int, int], Fraction]] = {
 }  # fmt: skip
 
 
-#: Frequencies in the place of the scaled ones g: of those before, f, the scaled ones, and the factor s.
+#: Wrong scaled frequencies: from the plain ones f, the scaled ones g, and the factor s.
 _STRETCHED: dict[str, Stretch] = {
     "every frequency is divided by the factor": lambda f, g, s: f / s,
     "the scaling of the frequencies is the other way round: those are divided that should stay": lambda f, g, s:
@@ -174,7 +175,7 @@ def _powers(exponent: Callable[[int, int, int], Fraction], spec: Rotary, p: Arra
 
 
 def _places() -> dict[str, Callable[[Any], Any]]:
-    """Other positions in the place of those that are right."""
+    """Return wrong positions, from the right ones."""
     result: dict[str, Callable[[Any], Any]] = {
         "positions are one too large": lambda p: p + 1,
         "positions are one too small": lambda p: p - 1,
@@ -197,7 +198,7 @@ def _rounded(f: Format, p: Any) -> Any:
 
 # -- queries and keys --------------------------------------------------------------------------------------------------
 _LATE = "positions of queries are counted from the first key, not to the last: the keys before are not counted"
-#: Changes of positions that change no difference of two of them.
+#: Changes of positions that change no differences.
 _ALIKE = (
     "positions are one too",
     "every position",
@@ -208,40 +209,40 @@ _ALIKE = (
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes in queries and keys that are rotated."""
-    asked = spec.position
-    if not isinstance(asked, Rotary) or spec.latent is not None or asked.triples is not None:
+    position = spec.position
+    if not isinstance(position, Rotary) or spec.latent is not None or position.triples is not None:
         return
-    for words, turn in of_pairs(asked):
+    for words, turn in of_pairs(position):
         if words not in ("cosines and sines are exchanged", "the vectors are not rotated"):
             yield _turning(words, "qk", turn=turn)
-            if turn is not _BACKWARDS:  # which has words of its own below
+            if turn is not _BACKWARDS:  # which has its own words below
                 yield from (_turning(f"{words}; of the {noun} alone", role, turn=turn) for role, noun, _ in _ROLES)
-    if asked.given == "tables":
+    if position.given == "tables":
         exchanged = {"cos": "sin", "sin": "cos", "cos_q": "sin_q", "sin_q": "cos_q"}
         yield in_place_of("position", "cosines and sines are exchanged", **exchanged)
     else:
-        for words, roles in _MAGNITUDES.items() if asked.scaling is not None and asked.scaling.multiplier else ():
+        for words, roles in _MAGNITUDES.items() if position.scaling is not None and position.scaling.multiplier else ():
             yield _turning(words, roles, change=lambda a, p, x, right: tables_of(a, p, x, magnified=False))
-        for words, change in of_tables(asked):
-            if not words.startswith(_ALIKE[: len(_ALIKE) - (asked.given == "positions")]):
+        for words, change in of_tables(position):
+            if not words.startswith(_ALIKE[: len(_ALIKE) - (position.given == "positions")]):
                 yield _turning(words, "qk", change=change)
     for role, noun, other in _ROLES:
         yield _turning(f"{noun} are rotated backwards, {other} forwards", role, turn=_BACKWARDS)
         words = f"{noun} are not rotated, {other} alone are"
         yield in_steps("position", words, **{f"{role}_rotated": lambda at: at.first * 1})
     rotated = in_steps("position", "values are rotated too", True, "changed", changed=_values)
-    yield replace(rotated, in_floats=True)  # the bound knows of no angles that values are rotated by
+    yield replace(rotated, in_floats=True)  # the bound covers no rotation of values
     if spec.alignment == "bottom-right":
         yield _turning(_LATE, "q", first=True)
-        for by, words in ((1, "too far from"), (-1, "too near to")) if asked.given is None else ():
+        for by, words in ((1, "too far from"), (-1, "too near to")) if position.given is None else ():
             moved: Change = lambda a, p, x, right, by=by: right(a, p + by, x)  # type: ignore[misc] # noqa: E731
             yield _turning(f"queries are one position {words} the keys", "q", change=moved)
-    if asked.given != "tables" and asked.width is not None:
+    if position.given != "tables" and position.width is not None:
         whole: Change = lambda a, p, x, right: right(replace(a, width=None), p, x)  # noqa: E731
         yield _turning("all columns are rotated, not the first ones alone", "qk", change=whole)
 
 
-#: Of which the factor of cosines and sines is left out.
+#: Whose factor of cosines and sines is left out.
 _MAGNITUDES = {
     "the factor of cosines and sines is left out": "qk",
     "the factor of cosines and sines is left out of those of one of queries and keys": "q",
@@ -259,52 +260,52 @@ def _turning(words: str, roles: str, turn: Turn = rotate, change: Change = _same
 
 
 def by_base(base: float, at: At) -> Any:
-    """Queries or keys rotated by frequencies of another base."""
+    """Return queries or keys rotated by frequencies of another base."""
     return _rotated(rotate, lambda a, p, x, right: right(replace(a, base=base), p, x), False, at)
 
 
 def by_factor(factor: float, at: At) -> Any:
-    """Queries or keys rotated by angles that are so many times what they should be."""
+    """Return queries or keys rotated by the right angles times a factor."""
     return _rotated(rotate, lambda a, p, x, right: tables_of(a, p, x, times=factor), False, at)
 
 
 def _rotated(turn: Turn, change: Change, first: bool, at: At, x: Any = None) -> Any:
-    """Queries or keys; ``first``: counted with the first key."""
+    """Return queries or keys, rotated; ``first``: the first query is at the position of the first key."""
     spec, values, role = at.spec, at.values, at.name[0]
-    asked: Any = spec.position
+    position: Any = spec.position
     x = at.first if x is None else x
     n = int(x.shape[-2])
-    if asked.given == "tables":
+    if position.given == "tables":
         own = role == "q" and "cos_q" in values
         results = [values[f"{t}_q" if own else t] for t in ("cos", "sin")]
         if role == "q" and not own:
             results = [for_queries(t, n, "top-left" if first else spec.alignment) for t in results]
     else:
-        results = [*change(asked, _positions(role, first, at, n), x, tables_of)]
+        results = [*change(position, _positions(role, first, at, n), x, tables_of)]
     cos, sin = (for_heads(t, x) for t in results)
-    return turn(x, cos, sin, asked.layout)
+    return turn(x, cos, sin, position.layout)
 
 
 def _positions(role: str, first: bool, at: At, n: int) -> Any:
-    asked: Any = at.spec.position
-    if asked.given == "positions":
+    position: Any = at.spec.position
+    if position.given == "positions":
         own = role == "q" and "positions_q" in at.values
         p = np.asarray(at.values["positions_q" if own else "positions"])
         return p if own or role == "k" else p[..., :n] if first else p[..., p.shape[-1] - n :]
     last = role == "q" and not first and at.spec.alignment == "bottom-right"
-    return np.arange(n) + asked.start + (at.size("k", -2) - n if last else 0)
+    return np.arange(n) + position.start + (at.size("k", -2) - n if last else 0)
 
 
 def _values(at: At) -> Any:
-    """Values rotated as keys are, by tables of their own width unless those are given.
+    """Return values rotated like keys, by tables of their own width unless tables are given.
 
-    Raises ``KeyError`` beside another mistake that leaves the rotation out, and for values with too few columns.
+    Raises ``KeyError`` if another mistake leaves the rotation out, and for values with too few columns.
     """
-    asked, v = at.spec.position, at.met
-    if not isinstance(asked, Rotary):
+    position, v = at.spec.position, at.met
+    if not isinstance(position, Rotary):
         raise KeyError("there is no rotation")
-    given = 2 * at.size("cos") if asked.given == "tables" else 0
-    if int(v.shape[-1]) < max(given, asked.width or 0):
+    given = 2 * at.size("cos") if position.given == "tables" else 0
+    if int(v.shape[-1]) < max(given, position.width or 0):
         raise KeyError("there are too few columns")
-    odd = asked.given != "tables" and asked.width is None and int(v.shape[-1]) % 2
+    odd = position.given != "tables" and position.width is None and int(v.shape[-1]) % 2
     return v if odd else _rotated(rotate, _same, False, replace(at, name="k_rotated"), v)

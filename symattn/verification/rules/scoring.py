@@ -1,5 +1,5 @@
-"""Scores: other arrays multiplied, fewer columns of them, part of a cosine or of a distance; scaled by powers of sizes,
-or divided by the lengths of queries and keys."""
+"""Mistakes in scores: other arrays or fewer columns multiplied, a part of a cosine or a distance; scaled by powers of
+sizes, or divided by the lengths of queries and keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from symattn.bounds.mistake import At, Mistake, Wrong, in_steps, not_scaled, roo
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """Yield mistakes in the score that a specification has."""
+    """Yield mistakes in the score of a specification."""
     rows = {"cosine": _COSINES, "distance": _DISTANCES}.get(spec.score, {})
     for words, wrong in (_PRODUCTS | rows if spec.score == "dot" else rows).items():
         yield in_steps("score", words, scores=wrong)
@@ -30,13 +30,13 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
 
 
 def _both(at: At) -> tuple[Any, Any]:
-    """Return the queries and keys that the scores are made of."""
+    """Return the queries and keys that the scores are computed from."""
     q, k = step(at.spec, at.values, "scores").of[:2]
     return at.values[q], at.values[k]
 
 
 def _product(left: str, right: str) -> Wrong:
-    """left rightᵀ in the place of Q Kᵀ."""
+    """Return left rightᵀ instead of Q Kᵀ."""
 
     def wrong(at: At) -> Any:
         of = dict(zip("qk", _both(at), strict=True)) | {"v": at.met}
@@ -46,7 +46,7 @@ def _product(left: str, right: str) -> Wrong:
 
 
 def _columns(width: Callable[[int], int], at: At) -> Array:
-    """The first columns alone; 0 where none are left."""
+    """Return the scores of the first columns alone; 0 if none are left."""
     q, k = _both(at)
     n = width(int(q.shape[-1]))
     return scores.dot_scores(q[..., :n], k[..., :n]) if n else (q @ k.mT) * 0
@@ -76,7 +76,7 @@ _DISTANCES: dict[str, Wrong] = {
 
 # -- the scale ---------------------------------------------------------------------------------------------------------
 Size = Callable[[At], int]
-#: Powers in quarters, as they are written with a size in place of {}.
+#: Powers in quarters, as written, with {} for a size.
 _POWERS = {
     -8: "1/{}²", -6: "{}^(−3/2)", -4: "1/{}", -3: "{}^(−3/4)", -2: "1/√{}", -1: "{}^(−1/4)",
     1: "{}^(1/4)", 2: "√{}", 4: "{}", 8: "{}²",
@@ -88,10 +88,10 @@ _MEANT = {
 
 
 def of_scales(spec: Attention) -> Iterator[Mistake]:
-    """Yield wrong scales: by sizes first, the plainest ones before others; then by lengths."""
+    """Yield wrong scales: first by sizes, the simplest ones first; then by lengths of vectors."""
     for symbol, meant, number in (size for size, there in _sizes(spec) if there):
         for quarters, written in _POWERS.items():
-            # what is asked for, or the default one in place of it, has words of its own
+            # the configured scale, and the default instead of it, have words of their own
             if symbol != "d_k" or not_scaled(spec) or quarters not in (-2, -4 if spec.scale == "1/d_k" else -2):
                 more = meant if not_scaled(spec) else _MEANT.get((symbol, quarters), meant)
                 verb = "multiplied" if quarters > 0 else "scaled"
@@ -106,7 +106,7 @@ def of_scales(spec: Attention) -> Iterator[Mistake]:
 
 
 def _sizes(spec: Attention) -> Iterator[tuple[tuple[str, str, Size], Any]]:
-    """Sizes as they are written, what they mean where that needs saying, how to get them, and whether they exist."""
+    """Yield sizes as written, words for their meaning if needed, how to get them, and whether they exist."""
     heads, shared = spec.heads > 1, 1 < spec.key_heads < spec.heads
     yield ("d_k", "", lambda at: at.size("q")), True
     yield ("d_v", "", lambda at: at.size("v")), True
@@ -125,7 +125,7 @@ def _sizes(spec: Attention) -> Iterator[tuple[tuple[str, str, Size], Any]]:
 
 
 def by_power(number: Size, quarters: int, at: At) -> Any:
-    """S n^{p/4}."""
+    """Return S n^{p/4}."""
     s = at.first
     fourth = at.xp.sqrt(root(s, number(at)))
     for _ in range(abs(quarters)):
@@ -134,7 +134,7 @@ def by_power(number: Size, quarters: int, at: At) -> Any:
 
 
 def _by_length(role: str, besides: bool, at: At) -> Any:
-    """S / ‖q‖ or S / ‖k‖ for the vectors that the scores are made of; undefined where one is 0."""
+    """Return S / ‖q‖ or S / ‖k‖ for the vectors that the scores are computed from; undefined if one is 0."""
     s = at.right() if besides else at.first
     x = at.values[step(at.spec, at.values, "scores").of[0 if role == "q" else 1]]
     xp = namespace_of(x)

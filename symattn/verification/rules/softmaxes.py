@@ -1,4 +1,4 @@
-"""The softmax taken apart: other exponentials over other sums, sinks, keys too few and too many."""
+"""Mistakes in the softmax: other exponentials, other sums, sinks, too few or too many keys."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Table = tuple[tuple[str, str, Wrong], ...]
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """Yield mistakes that the weights of a specification can have."""
+    """Yield mistakes in the weights of a specification."""
     for table, rows in ((_closed(spec), True), (_open(spec), False)):
         for blamed, words, wrong in table:
             yield in_steps(blamed, words, rows, weights=wrong)
     if not spec.is_softmax:
         return
     for axis, over in _axes(spec).items() if spec.masks_anything else ():
-        # all that lies along it may be forbidden: said only if that shows
+        # all keys along the axis may be forbidden, which these words mention
         words = f"the softmax runs over the {over}, and gives NaN for keys that are forbidden to all of them"
         wrong = partial(along, axis, fully_masked="nan")
         yield replace(in_steps("normalize", words, False, weights=wrong), general=True)
@@ -32,12 +32,12 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
 
 
 def _axes(spec: Attention) -> dict[int, str]:
-    """The other axes that a softmax may run over."""
+    """Return the wrong axes that a softmax may run over."""
     return {-2: "queries", -3: "heads", -4: "batch"} if spec.heads > 1 else {-2: "queries", -4: "batch"}
 
 
 def _closed(spec: Attention) -> Table:
-    """Weights that still sum to 1."""
+    """Return mistakes whose weights still sum to 1."""
     if not spec.is_softmax:
         return _OTHERS.get(spec.normaliser, ()) if not spec.bias else ()
     powers = ("2", "e") if spec.base is None else ("e", "2")
@@ -69,20 +69,20 @@ def _closed(spec: Attention) -> Table:
 
 
 def _with_logit(make: Callable[[At], Any]) -> Wrong:
-    """Weights with another logit of the sink."""
+    """Return a change to weights with another logit of the sink."""
 
     return lambda at: with_logit(at, make(at))
 
 
 def with_logit(at: At, z: Any) -> Any:
-    """Weights with the logit z of the sink."""
+    """Return weights with the logit z of the sink."""
     m = at.xp.maximum(at.top, z)
     e = at.power(at.first - m)
     return e / (at.sum(e) + at.power(z - m))
 
 
 def _base(at: At) -> Any:
-    """ln 2, or its reciprocal where powers are of 2: the factor that makes one base of the other."""
+    """Return ln 2, or its reciprocal if powers are of 2: the factor that turns one base into the other."""
     two = at.xp.log(at.number(2))
     return two if at.spec.base is None else 1 / two
 
@@ -99,7 +99,7 @@ def _columns(at: At) -> Any:
 
 
 def _highest(first: bool, at: At) -> Any:
-    """The weights where the keys with the highest score take all, or the ``first`` one of these."""
+    """Return weights of which the keys with the highest score, or the ``first`` of these, take all."""
     e = at.xp.where(at.first == at.xp.max(at.first, axis=-1, keepdims=True), at.number(1), 0)
     return at.xp.where(at.xp.cumulative_sum(e, axis=-1) == 1, e, 0) if first else e / at.sum(e)
 
@@ -124,8 +124,8 @@ _OTHERS: dict[str, Table] = {
 
 
 def _with_threshold(summed: Callable[[Any, int], Any], divisor: Callable[[Any, int], Any], at: At) -> Any:
-    """max(s − τ, 0), τ the sum of so many largest scores less 1, divided by so many; both of k, those with a weight,
-    and n, all keys."""
+    """Return max(s − τ, 0), τ the sum of the ``summed`` largest scores less 1, over ``divisor``; both are functions of
+    k, the number of keys with a weight, and n, of all keys."""
     xp, n = at.xp, at.n
     k = at.sum(xp.astype(at.right() > 0, at.first.dtype))
     z = xp.flip(xp.sort(at.first, axis=-1), axis=-1)
@@ -149,7 +149,7 @@ _OF_THRESHOLDS: Table = tuple(
 
 
 def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
-    """Weights that need not sum to 1."""
+    """Yield mistakes whose weights need not sum to 1."""
     if spec.normaliser == "sparsemax":
         yield from _OF_THRESHOLDS
     if not spec.is_softmax:
@@ -178,7 +178,7 @@ def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
 
 
 def along(axis: int, at: At, fully_masked: str = "zeros") -> Any:
-    """The softmax over another axis."""
+    """Return the softmax over another axis."""
     n = len(at.first.shape)
     if not -n <= axis < n:
         raise ValueError("there is no such axis")
@@ -198,7 +198,7 @@ def _over_both(at: At) -> Any:
 
 
 def _of(make: Callable[[At, Any], Any]) -> Wrong:
-    """Something else in the place of e^s, over its sum."""
+    """Return a change to weights by something else instead of e^s, over its sum."""
 
     def wrong(at: At) -> Any:
         e = at.only_open(make(at, at.scores))
@@ -241,7 +241,7 @@ _PLAIN: Table = (
 
 
 def _unshifted(make: Callable[[At], Any]) -> Wrong:
-    """A sink beside exponentials of s − max s, the maximum of scores alone."""
+    """Return a change to weights with a wrong sink beside exponentials of s − max s."""
 
     def wrong(at: At) -> Any:
         e = at.power(at.first - at.top)
@@ -269,7 +269,7 @@ _OF_LOGITS: Table = (
 )  # fmt: skip
 
 
-# -- keys that take part -----------------------------------------------------------------------------------------------
+# -- keys that are lost, repeated or added -----------------------------------------------------------------------------
 def _twice(once: Callable[[int, Any], Any], at: At) -> Any:
     more = ~once(at.n, np.arange(at.n))
     if at.n == 1 or not more.any():
@@ -287,7 +287,7 @@ _BUFFERS = (8, 16, 32, 64, 128, 256, 512, 1024)  # keys of buffers that are too 
 
 
 def _keys(spec: Attention) -> Iterator[Mistake]:
-    """Keys that are dropped, and keys of zeros that fill up."""
+    """Yield mistakes that drop or repeat keys, or add keys of zeros."""
     for number, place in ((-1, "last"), (0, "first")):
         others: Any = lambda n, j, number=number: j != number % n  # noqa: E731
         yield in_steps("mask", f"the {place} key is dropped", weights=partial(_dropped, others))
@@ -301,9 +301,9 @@ def _keys(spec: Attention) -> Iterator[Mistake]:
 
 @dataclass(frozen=True)
 class KeysByWidth:
-    """Keys that are lost, or count twice, by tiles or a buffer of a width t: ``once`` says which are as they should be.
+    """Keys that are lost or count twice, by tiles or a buffer of width t: ``once`` says which keys are right.
 
-    ``usual`` are the widths that are always tried; others are where lengths leave them open.
+    ``usual`` are the widths that are always tried; others only if the lengths leave them possible.
     """
 
     step: str
@@ -317,7 +317,7 @@ class KeysByWidth:
         return in_steps(self.step, self.words.format(width), weights=partial(self.wrong, partial(self.once, width)))
 
     def open(self, wrong: Iterable[int], right: Iterable[int]) -> list[int]:
-        """Return the other widths by which all ``wrong`` numbers of keys change, first those by which few others do."""
+        """Return the other widths that change all ``wrong`` numbers of keys, first those that change few right ones."""
 
         def changes(t: int, n: int) -> bool:
             return n > t and not np.all(self.once(t, n, np.arange(n)))
@@ -342,7 +342,7 @@ BY_WIDTH = (
 )  # fmt: skip
 
 
-Extra = Callable[[int, Any], Any]  # of the number of keys, and of how many each query sees
+Extra = Callable[[int, Any], Any]  # from the number of keys, and from how many each query sees
 
 
 def _extra(masked: bool) -> Iterator[tuple[str, Extra]]:
@@ -365,7 +365,7 @@ def _extra(masked: bool) -> Iterator[tuple[str, Extra]]:
 
 
 def _unfilled(extra: Extra, at: At) -> Any:
-    """Slots of a cache that hold no key, all zeros, in the sum."""
+    """Return weights with empty slots of a cache, all zeros, in the sum."""
     m = at.xp.maximum(at.top, 0)
     e = at.power(at.first - m)
     return e / (at.sum(e) + at.power(-m) * extra(at.n, at.open.sum(axis=-1, keepdims=True)))

@@ -1,4 +1,4 @@
-"""One step of the definition left out, done twice, with the other sign, or in another place among the others."""
+"""Mistakes in one step of the definition: left out, done twice, with the other sign, or in the wrong order."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, Wrong, in_fields, in_steps, not_scaled, root
 from symattn.verification.rules.forbidding import added, allowed
 
-#: A mistake of a step: the words, and what stands in its place.
+#: A mistake in a step: the words, and what replaces the step.
 Row = tuple[str, Wrong]
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """Yield mistakes in the steps that a specification has."""
+    """Yield mistakes in the steps of a specification."""
     steps = {
         "scaled": ("scale", _scale(spec)), "capped": ("softcap", _CAP if spec.softcap is not None else ()),
         "dropped": ("dropout", _DROPOUT if spec.dropout else ()),
@@ -46,7 +46,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
 
 
 def left_out(at: At) -> Any:
-    """Return the array that the step takes, as it is."""
+    """Return the input of the step, unchanged."""
     return at.first * 1
 
 
@@ -55,7 +55,7 @@ def _twice(at: At) -> Any:
 
 
 def _normed_late(at: At) -> Any:
-    """Rotated, then normalised: the array that the step takes is not normalised."""
+    """Return the input of the step, which is not yet normalised, rotated and then normalised."""
     return at.of(at.name.replace("rotated", "normed"), at.right())
 
 
@@ -85,7 +85,7 @@ _WHOLE = {
 
 
 def _by_root(most: float, at: At, s: Any = None) -> Any:
-    """Scores, by default those that the step takes, over √d_k or √most, whichever is less."""
+    """Return scores, by default the input of the step, over √d_k or √most, whichever is less."""
     return (at.first if s is None else s) / root(at.first, min(at.size("q"), most))
 
 
@@ -112,7 +112,7 @@ _CAP: tuple[Row, ...] = (
 
 
 def _moved_cap(spec: Attention) -> Iterator[Mistake]:
-    """The cap before a step that comes before it, or after one that comes later."""
+    """Yield mistakes with the cap before an earlier step, or after a later one."""
     late: Wrong = lambda at: at.finite(partial(_cap, at=at), at.right())  # noqa: E731
     places: tuple[tuple[Any, str, str, Wrong], ...] = (
         (spec.scale != 1, "scaled", "before the scale", lambda at: at.right(_cap(at.first, at))),
@@ -128,13 +128,14 @@ def _moved_cap(spec: Attention) -> Iterator[Mistake]:
 
 
 def _all_capped(at: At) -> Any:
-    """c tanh(−∞/c) = −c."""
+    """Return capped scores, also of forbidden keys: c tanh(−∞/c) = −c."""
     s = at.finite(partial(_cap, at=at), at.right())
     return at.xp.where(at.xp.isfinite(s), s, -at.number(at.spec.softcap))
 
 
 # -- what is added: biases, positions, masks ---------------------------------------------------------------------------
-#: By what adds D to the scores: the step to blame, D in words, and n D in words. (The sign of a bias is an input's.)
+#: By the step that adds a term D to scores: the step to blame, D in words, and words for n D instead of D. (A bias with
+#: the wrong sign is a mistake of the input.)
 _TERMS: dict[str, tuple[str, str, dict[int, str]]] = {
     "biased": ("bias", "the bias", {0: "{} is left out", 2: "{} is added twice"}),
     "linear": ("bias", "the linear bias",
@@ -148,7 +149,7 @@ _TERMS: dict[str, tuple[str, str, dict[int, str]]] = {
 
 
 def _added(spec: Attention) -> Iterator[Mistake]:
-    """A step that adds D to scores: n D is added, D is scaled, or it is added to the weights."""
+    """Yield mistakes in a step that adds D to scores: it adds n D, D is scaled, or is added to the weights."""
     linear = isinstance(spec.position, Alibi)
     there = {"biased": spec.bias, "linear": linear, "buckets": isinstance(spec.position, Buckets),
              "masked": spec.mask == "additive"}  # fmt: skip
@@ -173,7 +174,7 @@ def _added(spec: Attention) -> Iterator[Mistake]:
 
 
 def _with(at: At, d: Array) -> Array:
-    """Return the scores with another term added, under the masks where it is the finite part of one."""
+    """Return the scores with another term added, under the masks if the term is part of one."""
     return masks.forbid(at.first + d, allowed(at)) if at.name == "masked" else at.first + d
 
 
@@ -187,14 +188,14 @@ def times(factor: Any, at: At) -> Array:
 
 
 def _masked_late(at: At) -> Any:
-    """Weights and mask; undefined where that is −∞, so that nothing is said of such rows."""
+    """Return the sum of weights and mask; undefined where the mask is −∞, so that such rows are not judged."""
     mask = masks.for_heads(at.values["mask"], at.first) if at.spec.heads > 1 else at.values["mask"]
     there = np.asarray(namespace_of(mask).isfinite(mask))
     share = there.astype(float)
     return (at.right() + namespace_of(mask).where(there, mask, 0)) * share / share
 
 
-#: Without the term, and the weights with it.
+#: The scores without the term, and the weights with it.
 _LATE: dict[str, tuple[Wrong, Wrong]] = {
     "biased": (left_out, lambda at: at.right() + at.of("biased", at.right() * 0)),
     "masked": (lambda at: masks.forbid(at.first, allowed(at, mask=None)), _masked_late),
@@ -222,7 +223,7 @@ _DROPOUT: tuple[Row, ...] = (
 
 
 def _output_dropped(at: At) -> Any:
-    """The output with as many of its columns dropped."""
+    """Return the output with columns dropped instead of weights."""
     o = at.right()
     keep = np.asarray(at.values["drop"])[..., : int(o.shape[-1])]
     if keep.shape[-1] < int(o.shape[-1]) or int(at.first.shape[-2]) != int(o.shape[-2]):
@@ -230,7 +231,7 @@ def _output_dropped(at: At) -> Any:
     return at.xp.where(keep, o, 0) / at.number(1 - _rate(at))
 
 
-# -- a field of the specification that takes another value: left out, turned on, or another word ----------------------
+# -- a field of the specification with another value: left out, turned on, or another choice --------------------------
 def in_other_fields(spec: Attention) -> Iterator[Mistake]:
     """Yield the mistakes that are another specification."""
     for there, step, words, fields in _fields(spec):
@@ -244,7 +245,7 @@ _NORMALISERS = {
 
 
 def _fields(spec: Attention) -> Iterator[tuple[Any, str, str, dict[str, Any]]]:
-    """A condition on specifications, the step to blame, the words, and the fields that differ."""
+    """Yield a condition on the specification, the step to blame, the words, and the fields that differ."""
     position, scale = spec.position, 1 if spec.scale is None else spec.scale
     plain = spec.plain_softmax
     words, dot = "the cosine of queries and keys is taken, not their dot product", spec.score == "dot"

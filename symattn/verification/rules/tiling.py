@@ -1,8 +1,8 @@
-"""Kernels that take keys in tiles or parts: one factor of their rescaling is wrong.
+"""Mistakes in kernels that read keys in tiles or parts: one factor of their rescaling is wrong.
 
-An online softmax writes the weights of tile t as e^{s − r} / Σ e^{s − r'}, where r and r' must both be the maximum m of
-all keys. A mistake leaves one of them, or both, at the maximum of the tile or at that of all tiles so far. Parts that
-are normalised by themselves are merged by masses, which must be e^L with L the logarithm of a part's sum.
+An online softmax writes the weights of tile t as e^{s − r} / Σ e^{s − r'}, in which r and r' must both be the maximum m
+of all keys. A mistake leaves one or both of them at the maximum of the tile, or of all tiles so far. Parts that are
+normalised by themselves are merged by masses, which must be e^L with L the logarithm of a part's sum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ Masses = Callable[[At, "Tiles"], list[Any]]
 
 
 def _so_far_at(maximum: str, words: str, both: tuple[str, str]) -> dict[tuple[str, str], tuple[str, str]]:
-    """The output so far, the sum so far, or both of them at another maximum; for ``both``, the step and the words."""
+    """Return the mistakes that leave the output so far, the sum so far, or both at another maximum.
+
+    ``both`` gives the step and the words for both.
+    """
     output, total = ("values", f"the output so far is {words}"), ("normalize", f"the sum so far is {words}")
     return {(maximum, "all"): output, ("all", maximum): total, (maximum, maximum): both}
 
@@ -37,14 +40,14 @@ def _so_far_at(maximum: str, words: str, both: tuple[str, str]) -> dict[tuple[st
 _WHEN = "rescaled when the maximum grows"
 _LAST = f"{_WHEN}, in the last tile alone"
 _ROUND = "rescaled the wrong way round, by e^(new − old maximum)"
-#: Where both r and r' are at another maximum than the largest score so far.
+#: Maxima, other than the largest score so far, at which both r and r' are left.
 _OTHER_MAXIMA = {
     "tile": "output and sum so far are rescaled to the tile's own maximum, not to the largest score so far",
     "stale": "what is so far is rescaled to the tile's own maximum, and the tile to the largest score so far",
     "apart": "each tile subtracts its own maximum, and is not rescaled to the largest score so far",
     "before": "the largest score so far is forgotten: each tile knows that of the tile before alone",
 }
-#: Where r and r' are left, above and below the line.
+#: The maxima at which r and r' are left, of numerator and denominator.
 _LEFT: dict[tuple[str, str], tuple[str, str]] = {
     **_so_far_at("so far", f"not {_WHEN}", ("normalize", f"neither output nor sum so far is {_WHEN}")),
     **_so_far_at("last", f"not {_LAST}", ("normalize", f"neither output nor sum so far is {_LAST}")),
@@ -53,13 +56,13 @@ _LEFT: dict[tuple[str, str], tuple[str, str]] = {
     **{(maximum, maximum): ("max", words) for maximum, words in _OTHER_MAXIMA.items()},
 }
 
-_OF_TILES = ("own", "last", *_OTHER_MAXIMA)  # maxima that are not tried of tiles of one key
+_OF_TILES = ("own", "last", *_OTHER_MAXIMA)  # maxima that are not tried for tiles of one key
 
 
 def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
-    """Yield mistakes of every way to cut keys, or of tiles of these widths; of tiles of one key, those that rescale.
+    """Yield mistakes for every way to cut keys, or for tiles of these widths; for tiles of one key, only rescaling.
 
-    A sink is the first of the maxima, or is added to the sum at the end.
+    A sink starts the maximum, or is added to the sum at the end.
     """
     for words, edges in cuts(widths) if spec.is_softmax else ():
         single, sink = words == "tiles of one key", not spec.plain_softmax
@@ -80,14 +83,14 @@ def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
 
 
 def of_other_tiles(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """Keys or values that a kernel in tiles takes from another tile than its own."""
+    """Yield mistakes that read keys or values from a wrong tile."""
     for place in places(spec, names):
         for width, (words, other) in product(TILES if place.words in ("keys", "values") else (), _OTHER_TILES):
             result = f"{place.words} are {words} (tiles of {width})"
             yield Mistake(place.step, result, place.variant(partial(_loaded, other, width)))
 
 
-#: Which tile is loaded in the place of the tile t.
+#: The tile that is loaded instead of tile t.
 _OTHER_TILES: tuple[tuple[str, Callable[[int], int]], ...] = (
     ("those of the first tile in every tile", lambda t: 0),
     ("those of the tile before, except in the first tile", lambda t: max(t - 1, 0)),
@@ -95,7 +98,7 @@ _OTHER_TILES: tuple[tuple[str, Callable[[int], int]], ...] = (
 
 
 def _loaded(other: Callable[[int], int], width: int, x: Array) -> Any:
-    """As many rows as each tile has, from the beginning of another one."""
+    """Return an array with each tile replaced by as many rows from the start of another."""
     n = int(x.shape[-2])
     if n <= width:
         raise KeyError("there is one tile only")
@@ -104,7 +107,8 @@ def _loaded(other: Callable[[int], int], width: int, x: Array) -> Any:
 
 
 def cuts(widths: Iterable[int] = ()) -> Iterator[tuple[str, Edges]]:
-    """Where keys are cut: tiles of one width; equal parts, the longer ones first, or the rest last or one more."""
+    """Yield ways to cut keys: tiles of one width; equal parts, with longer ones first, with a longer last one, or with
+    a further part."""
     for width in widths or WIDTHS:
         words = f"tiles of {width}" if width > 1 else "tiles of one key"
         yield words, lambda n, w=width: [*range(0, n, w), n]  # type: ignore[misc]
@@ -117,14 +121,14 @@ def cuts(widths: Iterable[int] = ()) -> Iterator[tuple[str, Edges]]:
 
 @dataclass(frozen=True)
 class Tiles:
-    """The scores of a run, cut; what was computed of arrays of floats is kept, as many mistakes ask for the same."""
+    """The scores of a run, cut; results for arrays of floats are stored, since many mistakes share them."""
 
     at: At
     cut: tuple[int, ...]
 
     @classmethod
     def of(cls, edges: Edges, at: At, least: int = 2) -> Tiles:
-        """The scores that the weights are made of. Raises ``KeyError`` where they are fewer than ``least`` tiles."""
+        """Return the scores that the weights are computed from, cut. Raises ``KeyError`` below ``least`` tiles."""
         cut = tuple(edges(at.n))
         if len(cut) <= least:
             raise KeyError("there are too few tiles")
@@ -134,7 +138,7 @@ class Tiles:
         return (self.at.first[..., a:b] for a, b in pairwise(self.cut))
 
     def once(self, what: str, make: Callable[[], Any]) -> Any:
-        """Return what ``make`` gives."""
+        """Return the result of ``make``, stored by ``what``."""
         x, key = self.at.first, (what, self.at.spec.base, self.cut)
         if not isinstance(x, np.ndarray):
             return make()
@@ -149,11 +153,11 @@ class Tiles:
 
 
 _KEPT: dict[int, tuple[np.ndarray, dict[tuple[Any, ...], Any]]] = {}
-_ARRAYS, _NUMBERS = 64, 1 << 22  # that are kept: 32 MiB
+_ARRAYS, _NUMBERS = 64, 1 << 22  # arrays and numbers that are stored at most: 32 MiB
 
 
 def _not_rescaled(edges: Edges, above: str, below: str, at: At) -> Any:
-    """Exponentials from one maximum over the sum of those from another one."""
+    """Return exponentials by one maximum, over the sum of those by another."""
     tiles = Tiles.of(edges, at)
 
     def made() -> Any:
@@ -164,7 +168,7 @@ def _not_rescaled(edges: Edges, above: str, below: str, at: At) -> Any:
 
 
 def _beside_sink(edges: Edges, above: str, below: str, first: bool, at: At) -> Any:
-    """Return the weights beside a sink; as the ``first``, it is 1 in a sum that is not rescaled."""
+    """Return the weights beside a sink; if the sink comes ``first``, it is 1 in a sum that is not rescaled."""
     tiles = Tiles.of(edges, at, 1 if first else 2)
     top = at.m if first else at.top
 
@@ -178,7 +182,7 @@ def _beside_sink(edges: Edges, above: str, below: str, first: bool, at: At) -> A
 
 
 def _from(at: At, tiles: Tiles, maximum: str) -> Any:
-    """e^{s − m}, m of all keys, of those so far, of the tile, of all tiles before the last, … as ``maximum`` says."""
+    """Return e^{s − m}, with m the maximum of all keys, of those so far, of the tile, …, as ``maximum`` says."""
     own = tiles.once("maxima", lambda: [softmax.row_max(t) for t in tiles])
     tops: dict[str, Callable[[], list[Any]]] = {
         "all": lambda: [at.top for _ in tiles],
@@ -197,32 +201,32 @@ def _from(at: At, tiles: Tiles, maximum: str) -> Any:
 
 
 def _of_the_tile_before(at: At, own: list[Any]) -> list[Any]:
-    """Return the total subtracted from scores where a tile subtracts the larger of its maximum and the last tile's.
+    """Return the total subtracted from scores if a tile subtracts the larger of its maximum and the previous tile's.
 
-    The parts before are rescaled by e^{m − r}.
+    Earlier parts are rescaled by e^{m − r}.
     """
     r = [own[0], *(at.xp.maximum(a, b) for a, b in pairwise(own))]
     return _rescaled(r, [b - a for a, b in zip(own, r[1:], strict=False)])
 
 
 def _grown(at: At, tiles: Tiles, own: list[Any]) -> list[Any]:
-    """By how much the maximum of each tile but the first exceeds the largest score before it."""
+    """Return by how much the maximum of each tile but the first exceeds the largest score before it."""
     return [m - r for m, r in zip(own[1:], _so_far(at, tiles), strict=False)]
 
 
 def _rescaled(r: list[Any], later: list[Any]) -> list[Any]:
-    """Return the totals subtracted where the tile t subtracts r_t, and each later tile t' ``later[t' − 1]`` besides."""
+    """Return the totals subtracted if tile t subtracts r_t, and each later tile t' a further ``later[t' − 1]``."""
     return [sum(later[t:], x) for t, x in enumerate(r)]
 
 
 def _so_far(at: At, tiles: Tiles) -> list[Any]:
-    """The largest score up to each tile; −10⁴ while all are forbidden, as kernels begin."""
+    """Return the largest score up to each tile; −10⁴ while all are forbidden, the starting value of kernels."""
     tops = [at.xp.max(t, axis=-1, keepdims=True) for t in tiles]
     return [*accumulate((at.xp.where(at.xp.isfinite(m), m, -(10**4)) for m in tops), at.xp.maximum)]
 
 
 def _merged(edges: Edges, masses: Masses, words: str, at: At) -> Any:
-    """Parts, each normalised by itself, by masses over their sum."""
+    """Return the weights of parts, each normalised by itself, times masses over their sum."""
     tiles = Tiles.of(edges, at)
 
     def made() -> Any:
@@ -240,7 +244,7 @@ def _logarithms(at: At, tiles: Tiles) -> list[Any]:
 
 
 def _powers(of: Masses, factor: Callable[[At], Any], at: At, tiles: Tiles) -> list[Any]:
-    """e^{c (x − max x)}."""
+    """Return e^{c (x − max x)}."""
     result = of(at, tiles)
     m = softmax.row_max(at.xp.concat(result, axis=-1))
     return [at.power((x - m) * factor(at)) for x in result]
