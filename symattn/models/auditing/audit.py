@@ -131,10 +131,7 @@ class Audit:
 
     # -- called by the tracer of a thread ------------------------------------------------------------------------------
     def attended(self, received: Received, out: object) -> Callable[[Any], None] | None:
-        """Judge attention in operators by its output; return a function to call with its node in autograd's graph.
-
-        None means that no gradients are awaited.
-        """
+        """Judge attention in operators; return a function of its node in autograd's graph if gradients are awaited."""
         import torch
 
         outcome = self._made(received.module, received.via)

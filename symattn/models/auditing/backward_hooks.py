@@ -226,8 +226,7 @@ class Followed(WatchedCall):
 def way_back(node: Node) -> Way | None:
     """The way from the weights of a product back to the one product that they come from.
 
-    Each step is a node, the output at which a gradient comes in, and the input for which it goes on. None if the
-    weights come from no product, from several, or on several ways.
+    Each step is a node, and the indices of its output and input. None if there is no such product, or no single way.
     """
     result: Way | None = None
     todo: list[tuple[tuple[Node, int], Way]] = [(node.next_functions[0], [])]

@@ -96,8 +96,7 @@ def factors(mask: Mask, rate: float) -> Floats:
     return np.asarray(mask / (1 - rate))
 
 
-# -- calls in progress -------------------------------------------------------------------------------------------------
-# A call in progress: what it received, and what it has to compute. It is judged when it has returned.
+# -- a call in progress: what it received and has to compute; it is judged when it has returned ------------------------
 class CallSite(NamedTuple):
     """The site of a call: its module, the module's name, how the call was seen, and the enclosing call of a model.
 

@@ -37,8 +37,7 @@ def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], i
     ]
     key = _shared(call, intent.masking)
     if key is None or key not in intent.compared:
-        # the masks are kept alive, since the key holds their ids
-        intent.compared[key] = (*_masked_otherwise(call, intent.masking), call.received.masks)
+        intent.compared[key] = (*_masked_otherwise(call, intent.masking), call.received.masks)  # keeps ids valid
     rows, cells, _ = intent.compared[key]
     return (*words, *((_of_mask(call, intent, rows),) if cells else ())), cells
 

@@ -150,9 +150,9 @@ def _attended(
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return the output and both caches: tokens rotated from position ``start``, written at slot ``at``.
 
-    ``mask`` says which keys are seen; with ``forget``, none of the cache. ``lost``: caches are returned as they were
-    given; ``again``: keys of the cache are rotated again when they are read. ``of`` says to which caches ``lost``,
-    ``at`` and ``new_first`` apply; ``variant`` is the variant of the attention.
+    ``mask`` says which keys are seen. ``lost``: caches are returned as given; ``again``: keys of the cache are rotated
+    again when read. ``of`` says to which caches ``lost``, ``at`` and ``new_first`` apply; ``variant`` is the
+    attention's.
     """
     xp, a, n = namespace_of(q), spec.attention, int(k.shape[-2])
     filled = int(k_cache.shape[-2]) if length is None else int(length)

@@ -72,9 +72,8 @@ class Input:
 
 
 class CountedKeys(NamedTuple):
-    """What keys add to an output: ``parts`` computes all contributions, ``open`` says which keys count, and they are
-    divided by their sum if ``normalised``. ``run`` computes the output if each key counts as often as a table says;
-    ``axis`` is the axis of tokens."""
+    """What keys add to an output: the ``parts`` of all, and which are ``open``; divided by their sum if ``normalised``.
+    ``run`` computes the output if each key counts as often as a table says; ``axis`` is that of tokens."""
 
     parts: Compute
     open: Callable[[int, int], Array]

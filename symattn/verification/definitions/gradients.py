@@ -105,7 +105,7 @@ def _saved(attention: Attention, layout: Layout, which: int, given: Inputs) -> n
 
 
 def _ways(spec: Gradient) -> tuple[Compute, ...]:
-    """Return the ways: by hand from the weights; by autodiff of the definition; from o and L, at once or per key."""
+    """Return the ways: by hand from the weights; by the definition's derivative; from o and L, at once or per key."""
     result: tuple[Compute, ...] = (partial(_by_hand, spec.attention), spec)
     if not spec.attention.is_softmax or spec.attention.base is not None or spec.attention.dropout:
         return result

@@ -93,7 +93,7 @@ def _places(shape: tuple[int, ...], rng: Random) -> Array:
 def _table(
     spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool, which: int, inputs: Inputs
 ) -> Array:
-    """Return the table for the given positions, or for ``start`` and on."""
+    """Return the table for the given positions, or for those from ``start`` on."""
     x: Array = np.zeros(np.shape(inputs[names[0]]))
     result = tables_of(spec, _positions(spec, layout, x, inputs.get("positions")), x)[which]
     if wide:

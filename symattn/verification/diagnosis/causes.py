@@ -117,7 +117,7 @@ def by_size(records: Iterable[CaseResult]) -> list[CaseResult]:
 class Search(ABC, Generic[M]):
     """A search for mistakes that explain all ``wrong`` cases and contradict no ``right`` one.
 
-    ``among`` are the outputs concerned (None: all). ``cut`` says that the effort was spent before all mistakes had been
+    ``among`` are the outputs concerned (None: all); ``cut`` says that the effort ran out before all mistakes were
     tried.
     """
 
@@ -348,8 +348,7 @@ class Search(ABC, Generic[M]):
         return self.screened(judged, mistake) is False
 
     def with_numbers(self) -> Iterator[M]:
-        """Yield the first mistake with a fitted number that balls do not contradict: floats may accept a number that is
-        too simple."""
+        """Yield the first mistake with a fitted number that balls do not contradict: floats may accept wrong ones."""
         few = (*self.wrong[:_FEW], *self.right[:_FEW])
         results = fitted(self.families(), self.miss, self.wrong, lambda m: self._explains(m, few))
         self.fits = [m for m in results if self._explains(m, self.wrong)]

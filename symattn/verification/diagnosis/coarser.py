@@ -117,8 +117,7 @@ def _could(session: Session, narrow: Precision, wrong: Sequence[CaseResult]) -> 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
 def side(session: Session, narrow: str) -> tuple[str, str]:
-    """Return scores or values as the step, by queries of 0; ("", "") unless all calls with random numbers are a little
-    off."""
+    """Return scores or values as the step, by queries of 0; ("", "") unless all calls with random numbers are off."""
     if narrow not in _SIDED or not _everywhere(session, Precision.of(narrow)):
         return "", ""
     words = f"no error is larger than {narrow} arithmetic could make it"
@@ -139,8 +138,7 @@ def side(session: Session, narrow: str) -> tuple[str, str]:
 
 
 def _after_scores(session: Session) -> tuple[str, str]:
-    """Return the exponentials or their sum as the step, if they are wrong for scores that are exact in every format;
-    else ("", "")."""
+    """Return the exponentials or their sum as the step if they are wrong for exact scores; else ("", "")."""
     if not usual(session.spec) or session.spec.scale is not None:
         return "", ""
     rng, legal, shares = np.random.default_rng((session.seed, 9)), _LEGAL * float(session.precision.roughest.u), True

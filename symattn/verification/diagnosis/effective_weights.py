@@ -155,8 +155,7 @@ def counted(
 ) -> Counted | None:
     """Return how often keys are counted; None unless these are whole numbers.
 
-    ``e`` are the contributions of keys counted once; ``rest`` is a further term of their sum, by which they are divided
-    if ``normalised``.
+    ``e`` are the parts of keys counted once, divided by their sum plus ``rest`` if ``normalised``.
     """
     if weights.shape != e.shape or not np.isfinite(weights).all():
         return None

@@ -185,12 +185,9 @@ _FIRSTS, _NEAREST = 6, 2  # mistakes that are paired with others, and how many t
 
 
 def likely_pairs(search: Search[M]) -> Iterator[list[M]]:
-    """Yield groups of pairs, likely ones first.
-
-    First come mistakes that explain some cases alone, with those that leave least beside them; then mistakes that
-    account for most, and those that leave least with them take their place; at last all others with any, as far as the
-    effort goes: if one changes the input of the other, neither needs to account for much.
-    """
+    """Yield groups of pairs: mistakes explaining some cases alone, with those that leave least beside them; those that
+    account for most, and those that leave least with them; at last all others with any, as far as the effort goes: if
+    one changes the input of the other, neither needs to account for much."""
     finite = [r for r in search.wrong if is_finite(r) and r.ratios is not None and r.case.size <= _LARGE]
     few = sorted(finite, key=_most_outputs_first)[:_PAIRED]
     every = {id(m): m for m in (*search.possible, *search.further())}

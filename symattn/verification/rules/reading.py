@@ -66,10 +66,7 @@ _POOLS: dict[str, Callable[..., Array]] = {"largest": np.max, "smallest": np.min
 
 
 def _heads(noun: str, axis: int, heads: int) -> Iterator[tuple[str, Change]]:
-    """Yield changes by which heads read the number of another head, or one number for all.
-
-    They change nothing if an input has no axis of heads.
-    """
+    """Yield changes by which heads read the number of another head, or one for all; none without an axis of heads."""
 
     def read(change: Callable[[Array], Array]) -> Change:
         return lambda a: change(a) if a.ndim >= -axis and a.shape[axis] == heads else a

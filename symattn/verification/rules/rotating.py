@@ -49,8 +49,7 @@ def tables_of(
     spec: Rotary, positions: Any, x: Any, frequencies: Any = None, times: float = 1, *,
     other: Stretch | None = None, magnified: bool = True,
 ) -> Tables:  # fmt: skip
-    """Return cosines and sines for vectors like x, by the definition's frequencies or others; angles are multiplied by
-    ``times``.
+    """Return cosines and sines for vectors like x, by the definition's frequencies or others, times a factor.
 
     ``other`` computes frequencies that replace the scaled ones; without ``magnified``, the tables' factor is left out.
     """

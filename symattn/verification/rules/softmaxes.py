@@ -24,7 +24,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     if not spec.is_softmax:
         return
     for axis, over in _axes(spec).items() if spec.masks_anything else ():
-        # all keys along the axis may be forbidden, which these words mention
+        # if no key is forbidden to all of them, the words without NaN below are preferred
         words = f"the softmax runs over the {over}, and gives NaN for keys that are forbidden to all of them"
         wrong = partial(along, axis, fully_masked="nan")
         yield replace(in_steps("normalize", words, False, weights=wrong), general=True)

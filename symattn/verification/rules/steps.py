@@ -134,8 +134,8 @@ def _all_capped(at: At) -> Any:
 
 
 # -- what is added: biases, positions, masks ---------------------------------------------------------------------------
-#: By the step that adds a term D to scores: the step to blame, D in words, and words for n D instead of D. (A bias with
-#: the wrong sign is a mistake of the input.)
+#: By the step that adds D to scores: the step to blame, D in words, and words for n D. (The sign of a bias: an
+#: input's.)
 _TERMS: dict[str, tuple[str, str, dict[int, str]]] = {
     "biased": ("bias", "the bias", {0: "{} is left out", 2: "{} is added twice"}),
     "linear": ("bias", "the linear bias",

@@ -29,10 +29,7 @@ Masses = Callable[[At, "Tiles"], list[Any]]
 
 
 def _so_far_at(maximum: str, words: str, both: tuple[str, str]) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return the mistakes that leave the output so far, the sum so far, or both at another maximum.
-
-    ``both`` gives the step and the words for both.
-    """
+    """Return the mistakes that leave the output so far, the sum so far, or, by ``both``, both at another maximum."""
     output, total = ("values", f"the output so far is {words}"), ("normalize", f"the sum so far is {words}")
     return {(maximum, "all"): output, ("all", maximum): total, (maximum, maximum): both}
 
@@ -107,8 +104,7 @@ def _loaded(other: Callable[[int], int], width: int, x: Array) -> Any:
 
 
 def cuts(widths: Iterable[int] = ()) -> Iterator[tuple[str, Edges]]:
-    """Yield ways to cut keys: tiles of one width; equal parts, with longer ones first, with a longer last one, or with
-    a further part."""
+    """Yield ways to cut keys: tiles of one width; equal parts, longer ones first, the last longer, or one more."""
     for width in widths or WIDTHS:
         words = f"tiles of {width}" if width > 1 else "tiles of one key"
         yield words, lambda n, w=width: [*range(0, n, w), n]  # type: ignore[misc]

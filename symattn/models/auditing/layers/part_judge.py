@@ -105,10 +105,9 @@ def judged(
 ) -> PartFinding:
     """Judge ``got``, one array for each output, for ``inputs``; it is legal if one of the contracts allows it.
 
-    The contract of a kernel is ``fused``; that of successive operators, which store each result in ``dtype``, is
-    ``eager``. Without ``search``, no cause is searched for. ``near`` are mistakes that change little: the finding lists
-    those that also fit a right result. ``extra`` is a further error that the first output may have, if a kernel
-    promises less.
+    ``fused`` is that of a kernel, ``eager`` that of successive operators, which store each result in ``dtype``. Without
+    ``search``, no cause is searched for. ``near`` are mistakes that change little: the finding lists those that also
+    fit a right result. ``extra`` is a further error that the first output may have, if a kernel promises less.
     """
     if not all(np.isfinite(a).all() for a in inputs.values()):
         return PartFinding(part, reason="NaN or infinity reaches it")
