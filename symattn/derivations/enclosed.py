@@ -13,11 +13,10 @@ from typing import Any, NoReturn
 
 import flint
 
+from symattn.arrays.field.approximation import ball_decimal
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.document.errors import Refused, Undecided
-
-_TEN = flint.arb(10)
 
 
 def _operator(operation: Callable[[Any, Any], object]) -> Callable[[Enclosed, object], Any]:
@@ -109,13 +108,8 @@ class Enclosed:
 
     def decimal(self, digits: int = 6) -> str:
         """Return the number rounded to nearest with ``digits`` significant digits. Raises Undecided."""
-        if not self.ball.contains(0):
-            with flint.ctx.workprec(self.bits + 64):
-                size = abs(self.ball)
-                e = (size.log() / _TEN.log()).lower().floor().unique_fmpz()
-                whole = e is not None and (size * _TEN ** (digits - 1 - e) + flint.arb(0.5)).floor().unique_fmpz()
-            if whole:
-                return _written("-" if self.ball < 0 else "", int(whole), int(e), digits)
+        if not self.ball.contains(0) and (result := ball_decimal(self.ball, digits, self.bits + 64)):
+            return result
         raise Undecided(f"{digits} digits of {self}")
 
     def shown(self, digits: int) -> str:
@@ -130,7 +124,7 @@ class Enclosed:
     def _bound(self) -> str:
         with flint.ctx.workprec(64):
             top = abs(self.ball).upper()
-            e = (top.log() / _TEN.log()).upper().ceil().unique_fmpz() if top > 0 else 0
+            e = (top.log() / flint.arb(10).log()).upper().ceil().unique_fmpz() if top > 0 else 0
         return f"1e{int(e):+03d}"
 
     def __str__(self) -> str:
@@ -164,14 +158,3 @@ def taken(ball: object, bits: int) -> Any:
 def least_proven(elements: Iterable[object]) -> int | None:
     """Return the smallest number of proven digits of any element; None if all are exact."""
     return min((x.proven() for x in elements if isinstance(x, Enclosed)), default=None)
-
-
-def _written(sign: str, whole: int, e: int, digits: int) -> str:
-    """Write ± whole · 10^(e + 1 − digits) in the style of ``%g``; whole may have one digit too many."""
-    if whole >= 10**digits:
-        whole, e = whole // 10, e + 1
-    s = str(whole)
-    if -4 <= e < digits:
-        s = f"{s[: e + 1]}.{s[e + 1 :]}" if e >= 0 else "0." + "0" * (-e - 1) + s
-        return sign + s.removesuffix(".")
-    return sign + f"{s[0]}.{s[1:]}".removesuffix(".") + f"e{e:+03d}"

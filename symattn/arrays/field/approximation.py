@@ -78,15 +78,19 @@ def rational_double(r: Fraction) -> float:
 def decimal(enclose: Callable[[int], flint.arb], digits: int) -> str:
     """Return an irrational number to ``digits`` significant digits."""
     for working in _precisions(64 + 4 * digits):
-        x = enclose(working)
-        with flint.ctx.workprec(working):
-            size = abs(x)
-            # An e too small by one, just below a power of ten, rounds up to that power and is as good.
-            e = (size.log() / flint.arb(10).log()).lower().floor().unique_fmpz()
-            whole = (size * flint.arb(10) ** (digits - 1 - e) + flint.arb(0.5)).floor().unique_fmpz()
-        if whole is not None and whole <= 10**digits:
-            return _written(x < 0, int(whole), int(e), digits, exact=False)
+        if result := ball_decimal(enclose(working), digits, working):
+            return result
     raise AssertionError
+
+
+def ball_decimal(x: flint.arb, digits: int, working: int) -> str | None:
+    """Return the number in a ball to ``digits`` significant digits, or None if the ball does not decide them."""
+    with flint.ctx.workprec(working):
+        size = abs(x)
+        # An e too small by one, just below a power of ten, rounds up to that power and is as good.
+        e = (size.log() / flint.arb(10).log()).lower().floor().unique_fmpz()
+        whole = e is not None and (size * flint.arb(10) ** (digits - 1 - e) + flint.arb(0.5)).floor().unique_fmpz()
+    return _written(x < 0, int(whole), int(e), digits, exact=False) if whole and whole <= 10**digits else None
 
 
 def rational_decimal(r: Fraction, digits: int) -> str:
