@@ -30,13 +30,15 @@ def inverse_frequencies(width: int, base: Number, like: Array) -> Any:
 
 def powers_of(base: Number, exponents: Sequence[int | Fraction], like: Array, over: int = 1) -> Array:
     """base^(e/``over``) for every e of ``exponents``. Shapes: (f,)."""
+    each = exponents if isinstance(exponents, range) else tuple(exponents)
+    result: Array
     if isinstance(like, np.ndarray):
-        each = exponents if isinstance(exponents, range) else tuple(exponents)
-        frequencies: Array = _floats(Fraction(base), each, like.dtype, over)
-        return frequencies
-    if in_balls := getattr(like, "in_balls", None):  # operations on single numbers are cheaper there
-        return in_balls(lambda ball: powers_of(base, exponents, ball, over))  # type: ignore[no-any-return]
-    return namespace_of(like).stack([power(base, Fraction(e, over), like) for e in exponents])
+        result = _floats(Fraction(base), each, like.dtype, over)
+    elif hasattr(like, "in_balls"):
+        result = _enclosed(base, each, type(like), over).copy()
+    else:
+        result = namespace_of(like).stack([power(base, Fraction(e, over), like) for e in each])
+    return result
 
 
 @lru_cache(maxsize=64)  # every call of a specification needs the same frequencies
@@ -45,6 +47,12 @@ def _floats(base: Fraction, exponents: Sequence[int | Fraction], dtype: np.dtype
     result: Any = namespace_of(like).stack([power(base, Fraction(e, over), like) for e in exponents])
     result.flags.writeable = False
     return result
+
+
+@lru_cache(maxsize=64)
+def _enclosed(base: Number, exponents: Sequence[int | Fraction], kind: Any, over: int) -> Any:
+    """Compute in balls, where operations on single numbers are cheaper."""
+    return kind.in_balls(lambda ball: powers_of(base, exponents, ball, over))
 
 
 def pairs(width: object) -> int:
