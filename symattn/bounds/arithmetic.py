@@ -35,8 +35,8 @@ def rate(f: Format) -> flint.arb:
 
 
 def upper(balls: Balls) -> np.ndarray:
-    """Upper ends as float64, rounded up; +∞ where an enclosure says nothing, or a number is undefined. Floats are upper
-    ends."""
+    """Return upper ends as float64, rounded up; +∞ for an unbounded enclosure or an undefined number. Floats are their
+    own upper ends."""
     if isinstance(balls, np.ndarray):
         return balls
     if isinstance(balls, Enclosure):
@@ -46,7 +46,7 @@ def upper(balls: Balls) -> np.ndarray:
 
 
 def number(balls: Balls) -> Balls:
-    """Zero in place of −∞ and undefined."""
+    """Replace −∞ and undefined numbers by zero."""
     if isinstance(balls, Enclosure) and np.isfinite(balls.mid).all():
         return Enclosure.like(balls)
     xp = namespace_of(balls)
@@ -54,7 +54,7 @@ def number(balls: Balls) -> Balls:
 
 
 def size(balls: Balls) -> Balls:
-    """Absolute values, of finite entries alone, in one pass; of enclosures the upper ends |c| + r, as floats."""
+    """Return absolute values of finite entries, in one pass; of enclosures the upper ends |c| + r, as floats."""
     if isinstance(balls, Ball):
         return Ball(Ball.each(abs, balls))
     if not isinstance(balls, Enclosure):
@@ -65,17 +65,17 @@ def size(balls: Balls) -> Balls:
 
 
 def largest_row(balls: Balls) -> Balls:
-    """The largest sum over the last axis."""
+    """Return the largest sum over the last axis."""
     xp = namespace_of(balls)
     return xp.max(xp.sum(balls, axis=-1))
 
 
 def largest(balls: Balls, where: np.ndarray) -> Balls:
-    """Row maxima over the places in ``where``, kept as an axis; 0 for a row without any."""
+    """Return row maxima over the places in ``where``, with the axis kept; 0 for a row without any."""
     m = xp.max(xp.where(where, balls, -np.inf), axis=-1, keepdims=True)
     return number(m)
 
 
 def extents(x: Any) -> tuple[int, ...]:
-    """The shape, of floats as of balls."""
+    """Return the shape, of floats as of balls."""
     return tuple(int(n) for n in (x.shape if isinstance(x, np.ndarray) else x.plain_shape))

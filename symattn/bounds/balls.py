@@ -19,14 +19,14 @@ from symattn.document.errors import Undecided
 
 
 def allowed(run: Run, precision: Precision) -> np.ndarray:
-    """The largest legal |y − o| for each element of the output, as float64 rounded up; +∞ where nothing is said."""
+    """Return the largest legal |y − o| for each output element, as float64 rounded up; +∞ where there is no bound."""
     try:
         return _Bound(run, precision).total()
     except Undecided:  # exponentials of errors beyond all range
         return np.full(run.output.plain_shape, np.inf)
 
 
-_NEAR = 8.0  # scores that lie no farther apart have no key to which step 7 applies
+_NEAR = 8.0  # step 7 applies to no key of scores that lie closer together
 
 
 def _up(x: Balls) -> Balls:
@@ -55,30 +55,30 @@ class _Bound:
         tau = stored(self.errors.tau * self.unit, length, precision, g)  # step 1: τ'_j of the keys
         self.far = self._far(scores, tau)
         self.keys = self.keys & ~self.far
-        self.open = self._beside(self.keys, np.ones((*self.keys.shape[:-1], 1), dtype=bool))
+        self.open = self._with_sink(self.keys, np.ones((*self.keys.shape[:-1], 1), dtype=bool))
         self.n = self.open.shape[-1]
-        seen = self.open.sum(axis=-1, keepdims=True)
-        self.counts = Counts(precision, self.n, seen, run.value_terms + (run.spec.latent is not None), self.uneven)
-        self.t = xp.where(self.open, self._beside(scores, self._sink() * self.unit), 0)
+        key_count = self.open.sum(axis=-1, keepdims=True)
+        self.counts = Counts(precision, self.n, key_count, run.value_terms + (run.spec.latent is not None), self.uneven)
+        self.t = xp.where(self.open, self._with_sink(scores, self._sink() * self.unit), 0)
         weights = number(run.values["weights"])
         rest = xp.maximum(1 - xp.sum(weights, axis=-1, keepdims=True), 0)
-        self.p = xp.where(self.open, self._beside(weights, rest), 0)
+        self.p = xp.where(self.open, self._with_sink(weights, rest), 0)
         self.eps = 2 * precision.exp_ulps * float(precision.score.u)
         self.eps = self.eps / (1 - self.eps)
         self.m = largest(self.t, self.open)
-        self.top = size(self.m) + self.errors.shift * self.unit  # |m|, with what rows may be shifted by
+        self.top = size(self.m) + self.errors.shift * self.unit  # |m|, with the shifts of rows
         sink = size(self._sink()) * self.unit + self.errors.shift * self.unit
-        self.tau = self._beside(xp.where(self.keys, tau, 0), g(6, precision.between) * sink)  # of a sink too
+        self.tau = self._with_sink(xp.where(self.keys, tau, 0), g(6, precision.between) * sink)  # of a sink too
         self.star = largest(self.tau, self.open)
         self.vanishes = np.zeros(self.open.shape[:-1], dtype=bool)  # rows whose sum could underflow to nothing
         if run.spec.is_softmax:
             self._softmax()
 
     def _softmax(self) -> None:
-        """Steps 2 to 4: a_j, s_j and b_j."""
+        """Set a_j, s_j and b_j by steps 2 to 4."""
         self.rescalings = self.counts.rescalings(self._rescalings())
         self.log_n = flint.arb(self.n).log()
-        # What values bring along, in exponents.
+        # The errors of values, in exponents.
         p = self.precision
         values = rate(p.roughest) * (self.counts.values + 3 * self.uneven)
         values = values + (rate(p.factors) if p.factors is not None else 0)
@@ -93,21 +93,21 @@ class _Bound:
         self.grown = upper(self.found.grown)[..., 0]
 
     def total(self) -> np.ndarray:
-        """The heads' bound through the output step, and the last rounding."""
+        """Return the heads' bound through the output step, and the last rounding."""
         out, over = projected(self.run, self.precision, self.per_head())
         exact = size(number(self.run.output))
         f = self.precision.returned
         result = upper(out + (exact + out) * g(1, f) + f.eta)
         return np.where(over | self.may_overflow()[..., None], np.inf, result)
 
-    def _beside(self, keys: object, sink: object) -> Any:
-        """A column for the sink, where there is one."""
+    def _with_sink(self, keys: object, sink: object) -> Any:
+        """Append a column for the sink, if there is one."""
         if self.run.spec.sink is None:
             return keys
         return (np if isinstance(keys, np.ndarray) else xp).concat([keys, sink], axis=-1)
 
     def _sink(self) -> Balls:
-        """The logits of the sinks, (…, n_q, 1)."""
+        """Return the logits of the sinks, (…, n_q, 1)."""
         shape = (*self.run.final_scores.plain_shape[:-1], 1)
         if self.run.spec.sink != "given":
             return xp.zeros(shape)
@@ -115,7 +115,7 @@ class _Bound:
         return xp.zeros(shape) + (z[:, None, None] if self.run.spec.heads > 1 else z)
 
     def _far(self, scores: Balls, tau: Balls) -> np.ndarray:
-        """Step 7: which keys count as forbidden. Midpoints, and rows that are shifted, may be off by ``reach``."""
+        """Return which keys step 7 counts as forbidden. Midpoints, and shifted rows, may be off by ``reach``."""
         spec, midpoints = self.run.spec, scores.midpoints()
         apart = np.ptp(midpoints, axis=-1).max(initial=0.0)
         if spec.mask != "additive" or not spec.is_softmax or self.uneven or not self.run.variant.rows or apart < _NEAR:
@@ -125,7 +125,7 @@ class _Bound:
         return far_below(midpoints, upper(tau), self.keys, reach, self.precision)
 
     def _rescalings(self) -> np.ndarray:
-        """B_j. The comparison is in float64; a third of τ' more covers its rounding, as τ' ≥ 6u|t|."""
+        """Return B_j. The comparison is in float64; a third of τ' more covers its rounding, as τ' ≥ 6u|t|."""
         t = np.where(self.open, self.t.midpoints(), -np.inf)
         tau = upper(self.tau) * 4 / 3
         tau[tau <= np.nextafter(0, 1)] = 0  # upper() moved an exact zero
@@ -135,20 +135,20 @@ class _Bound:
         return np.where(self.open, np.maximum(values, 0), 0)
 
     def _fall(self) -> Balls:
-        """m − t_j, or for a sink how far it is from the largest of the other scores, if that is more."""
+        """Return m − t_j; for a sink, its distance from the largest of the other scores, if that is more."""
         fall = xp.where(self.open, self.m - self.t, 0)
         if self.run.spec.sink is None:
             return fall
         last = largest(self.t[..., :-1], self.keys)
         above = xp.where(self.keys.any(axis=-1, keepdims=True), size(self.m - last), 0)
-        return self._beside(fall[..., :-1], xp.maximum(fall[..., -1:], above))
+        return self._with_sink(fall[..., :-1], xp.maximum(fall[..., -1:], above))
 
     def _length(self) -> Balls:
-        """|t_j| + |m|, with what rows may be shifted by."""
+        """Return |t_j| + |m|, with the shifts of rows."""
         return size(self.t) + self.top + self.errors.shift * self.unit
 
     def per_head(self) -> Balls:
-        """Steps 5 and 6: M for the weighted values of each head, (…, n_q, d_v)."""
+        """Return M of steps 5 and 6 for the weighted values of each head, (…, n_q, d_v)."""
         if not self.run.spec.is_softmax:
             return self._without_softmax()
         if not self.run.variant.rows:
@@ -177,8 +177,8 @@ class _Bound:
         return total + self._underflow(xp.max(factor, axis=-1, keepdims=True), most)
 
     def _left_out(self) -> Balls:
-        """Step 7: |o − o'|."""
-        v, p = self._beside_values(self._v()), self.precision
+        """Return |o − o'| of step 7."""
+        v, p = self._values_with_sink(self._v()), self.precision
         reach = xp.max(v, axis=-2, keepdims=True) + xp.max(-v, axis=-2, keepdims=True)
         eta = float(min(p.score.eta, p.accumulate.eta)) * self.n
         return reach * Ball.lift(np.where(self.far.any(axis=-1, keepdims=True), eta, 0.0))
@@ -187,7 +187,7 @@ class _Bound:
         return Ball.lift(self.counts.path) * rate(self.precision.accumulate)
 
     def _weighed(self, w: Balls, sizes: Balls) -> Balls:
-        """Σ w_j |v|_j. The values of a sink are 0; those of a row may be dropped, or have terms of their own."""
+        """Return Σ w_j |v|_j. A sink's values are 0; those of a row may be dropped, or have terms of their own."""
         w, values = w[..., : self.keys.shape[-1]], dict(self.run.values)
         if not self.uneven:
             return w @ sizes
@@ -198,7 +198,7 @@ class _Bound:
         return self.run.value_step.run(w, sizes, *rest)
 
     def _attended(self) -> Balls:
-        """o, for each head; o' where some keys count as forbidden."""
+        """Return o for each head; o' if some keys count as forbidden."""
         if self.far.any():
             p = self.p[..., : self.keys.shape[-1]]
             total = xp.sum(self.p, axis=-1, keepdims=True)
@@ -206,34 +206,34 @@ class _Bound:
         return number(self.run.values["attended" if "attended" in self.run.values else "output"])
 
     def _mean_moved(self, low: Ball, w: Balls) -> tuple[Balls, Balls]:
-        """W of step 5, and Y, at least Σ p̃_j |v_j − õ| − W."""
+        """Return W of step 5, and Y, at least Σ p̃_j |v_j − õ| − W."""
         o, share = self._attended(), self.p * (xp.exp(self.a) - 1) / low
         if self.uneven:
             sizes = size(self._v())
             moved = self._weighed(share, sizes) + xp.sum(share, axis=-1, keepdims=True) * size(o)
             return moved, self._weighed(w, sizes) + size(o) * xp.sum(w, axis=-1, keepdims=True)
-        v = self._beside_values(self._v())
+        v = self._values_with_sink(self._v())
         away = size(v[..., None, :, :] - o[..., :, None, :])
         moved = xp.minimum(xp.sum(share[..., None] * away, axis=-2), self._farthest(v, o))
         spread = self._weighed(w, size(self._v())) + size(o)
         return moved, xp.minimum(spread, xp.sum(w[..., None] * away, axis=-2))
 
-    def _beside_values(self, v: Balls) -> Balls:
-        """A row of zeros for the sink, where there is one."""
+    def _values_with_sink(self, v: Balls) -> Balls:
+        """Append a row of zeros for the sink, if there is one."""
         return v if self.run.spec.sink is None else xp.concat([v, v[..., :1, :] * 0], axis=-2)
 
     def _farthest(self, v: Balls, o: Balls) -> Balls:
-        """max |v_j − o| over the keys j that the row may see, from ends rounded up."""
+        """Return max |v_j − o| over the keys j that the row may see, from ends rounded up."""
         ends = [np.where(self.open[..., None], upper(x)[..., None, :, :], -np.inf).max(axis=-2) for x in (v, -v)]
         high, low = (Ball.lift(np.where(np.isfinite(x), x, 0)) for x in ends)
         return xp.maximum(high - o, low + o)
 
     def _without_rows(self, sizes: Ball) -> Balls:
-        """Weights that are not normalised along the row: each is off by its own factor and that of its sum, and by what
-        underflows of it, relative to a sum of at least 1."""
+        """Bound weights that are not normalised along the row: each is off by its own factor, that of its sum, and its
+        underflow relative to a sum of at least 1."""
         worst = largest(self.a, self.open | True) + largest(self.below, self.open | True)
         worst = xp.max(worst, axis=-2, keepdims=True)
-        weights = size(self._beside(number(self.run.values["weights"]), worst * 0))
+        weights = size(self._with_sink(number(self.run.values["weights"]), worst * 0))
         p, kappa = self.precision, self.counts.underflowing
         lost = max(p.score.eta, p.accumulate.eta) * kappa + p.stored.eta
         exponent = self.a + self.alone + self._path() + rate(p.stored) + worst
@@ -250,7 +250,7 @@ class _Bound:
         return result + float(f.eta) * (4 + self.n) * (1 + self.run.value_terms)
 
     def _underflow(self, factor: Balls, most: Balls) -> Balls:
-        """Step 6; a weight as it is stored is ``most`` of what it is in the end, or less."""
+        """Return the bound of step 6; a weight as stored is at most ``most`` times the final one."""
         n, (every, weight) = self.n, losses(self.precision, self.counts, self._without_subtraction())
         weight = weight * most
         divisor = xp.exp(-xp.max(self.below, axis=-1, keepdims=True)) - (every + weight) * n
@@ -266,13 +266,13 @@ class _Bound:
         return underflow((every, weight), total, largest, n, factor * (n * self.run.value_terms), divisor)
 
     def _without_subtraction(self) -> Balls:
-        """e^{−m} where no maximum need be subtracted and the largest exponential is below 1, else 1."""
+        """Return e^{−m} where the maximum need not be subtracted and the largest exponential is below 1, else 1."""
         lowest = np.log(float(min(self.precision.score.smallest_normal, self.precision.accumulate.smallest_normal)))
         m = self.m.midpoints()
         return xp.exp(Ball.lift(np.where(m >= lowest, np.maximum(-m, 0), 0)))
 
     def may_overflow(self) -> np.ndarray:
-        """H7: rows (…, n_q) of the output in which an intermediate result could leave the range."""
+        """Return the rows (…, n_q) of the output in which an intermediate result could leave the range (H7)."""
         most = limit(self.precision)
         sizes = np.where(self.far, upper(self.errors.products), upper(self.errors.largest))
         scores = sizes.max(axis=-1) * LOG2_E * 1.01
@@ -292,10 +292,9 @@ class _Bound:
 
 
 def weight_errors(run: Run, precision: Precision, tau: Balls) -> Balls:
-    """e_j for each weight without a softmax, given errors τ_j of the scores; 0 where a key is forbidden.
+    """Return e_j for each weight without a softmax, given errors τ_j of the scores; 0 where a key is forbidden.
 
-    Each of these is a map of scores that moves no farther than they do; what its own operations add is bounded by
-    itself.
+    Each of these maps moves no farther than the scores do; the errors of its own operations are bounded separately.
 
     sigmoid    |σ(x̂) − σ(x)| ≤ σ(x)(e^τ − 1), τ with the roundings of log n; and ε + 6u, as (1 + tanh(x/2))/2 may be
                taken.
@@ -349,8 +348,8 @@ _MADE = ("k", "c_q", "c_kv", "k_r", "q_n", "q_r", "k_n", "r_k", "p_k", "p_q")
 
 
 def leaves_range(run: Run, precision: Precision) -> np.ndarray:
-    """Rows (…, n_q) of heads in which sums of queries may exceed the range; all rows where those of keys, latents or
-    terms for distances may, since every row may meet them. Values count where they are weighed."""
+    """Return the rows (…, n_q) of heads in which sums of queries may exceed the range; all rows if those of keys,
+    latents or distance terms may, as every row may use them. Values count when they are weighted."""
     most, result = limit(precision), {s.name for s in run.steps}
     over = {n: upper(size(run.absolute.get(n, run.values[n]))) > most for n in ("q", *_MADE) if n in result}
     everywhere = any(bool(over[n].any()) for n in _MADE if n in over)
@@ -358,8 +357,8 @@ def leaves_range(run: Run, precision: Precision) -> np.ndarray:
 
 
 def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]:
-    """M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|), or M where there is no output step; and which elements, as
-    booleans, are sums that may exceed the range."""
+    """Return M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|), or M if there is no output step; and booleans: which
+    elements are sums that may exceed the range."""
     step = run.output_step
     if step is None:
         return moved, False
@@ -375,7 +374,7 @@ def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]
 
 
 def _output(run: Run, values: Values) -> Balls:
-    """The output step, or what a variant puts in its place, on other arrays."""
+    """Run the output step, or a variant's replacement, on other arrays."""
     step, change = run.output_step, run.variant.steps.get("output")
     assert step is not None
     return change(run.spec, values) if change else step.run(*[values[n] for n in step.of])

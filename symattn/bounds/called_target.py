@@ -1,7 +1,7 @@
 """The function under test as verification knows it: how it is called, and the results of calls.
 
-``Runner`` is the contract between the engine, which makes inputs and judges outputs, and ``symattn.programs``, which
-finds somebody's function and calls it, in this process or in a child.
+``Runner`` is the interface between the engine, which makes inputs and judges outputs, and ``symattn.programs``, which
+finds the user's function and calls it, in this process or in a child.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Front = Literal["none", "taken", "promised"]
 AXES: Mapping[Layout, int] = {layout: len(layout.replace("c", "hd")) for layout in get_args(Layout)}
 #: How arrays lie in memory; ``shared``: equal ones are one array; ``frozen``: they are read-only.
 Memory = Literal["contiguous", "strided", "transposed", "reversed", "fortran", "shared", "frozen"]
-#: Those in which arrays have gaps or their axes another order.
+#: Memory layouts with gaps, or with axes in another order.
 APART: tuple[Memory, ...] = ("strided", "transposed", "reversed", "fortran")
 Alignment = Literal["bottom-right", "top-left"]
 Refusal = Literal["", "own", "library"]
@@ -89,7 +89,7 @@ class Convention:
         return tuple(dict.fromkeys(given))
 
     def batch_axes(self, heads: int) -> int:
-        """How many axes of batches the layout has; that of heads is one of them where the specification has one head.
+        """Return the number of batch axes of the layout; the axis of heads counts if the specification has one head.
 
         Tokens have one, in every layout but ``nd``.
         """
@@ -110,7 +110,7 @@ class Convention:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a call gave no array.
+    """Why a call returned no array.
 
     ``raised``: an exception of the function's own; ``time limit``: it did not return; ``ended``: it ended its process
     (a crash, ``os._exit``); ``output``: it returned something that is no array of numbers. ``refused`` says who knows
@@ -174,15 +174,15 @@ class Runner(Protocol):
         """Call the function once on fresh copies of the inputs.
 
         Inputs are float64 arrays whose values the convention's dtype holds exactly, and boolean masks. ``memory`` says
-        how the copies lie in memory. Raises ``InputError`` where inputs are missing or not exact; whatever the function
+        how the copies lie in memory. Raises ``InputError`` if inputs are missing or not exact; whatever the function
         itself does is in the outcome.
         """
 
     def describe(self) -> str:
-        """The function and what is passed to it: ``attn.py:attention(q, k, v)``."""
+        """Return the function and its arguments: ``attn.py:attention(q, k, v)``."""
 
     def close(self) -> None:
-        """Let go of the function; a child process ends."""
+        """Release the function; a child process ends."""
 
 
 def same_bits(first: Outcome, second: Outcome) -> bool:

@@ -1,4 +1,4 @@
-"""One call, judged: of each output what is expected, what came back, and how far it is off."""
+"""The judgement of one call: for each output the expected and actual values, and the error."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from symattn.arrays.special import Forbidden, Undefined
 from symattn.bounds.called_target import Inputs, Memory, Outcome
 from symattn.document.errors import SymattnError
 
-#: What code raises that has no result for the sizes or numbers at hand.
+#: Exceptions of code that has no result for the given sizes or numbers.
 UNFIT = (SymattnError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, OverflowError)
 Finding = Literal["values", "not finite", "shape", "dtype", "raises", "mutates", "overwrites"]
-#: Findings that are wrong numbers, or too many or too few of them: these are what known mistakes explain.
+#: Findings of wrong numbers, or too many or too few of them: known mistakes may explain these.
 OF_VALUES: tuple[Finding, ...] = ("values", "not finite", "shape")
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Inputs to try, and what for.
+    """Inputs to try, and their purpose.
 
-    ``alone`` says whether the function is told apart by these inputs alone, not by what it was called with before.
+    ``alone`` says whether these inputs alone show a fault, whatever the function was called with before.
     """
 
     group: str
@@ -48,8 +48,8 @@ class Expected(ABC):
     """One output of the definition, or of a variant: its exact entries, and how far a legal implementation may be from
     each (``allowed``).
 
-    Enclosures are looked at first, and the exact entries where these leave something open; in a ``lenient`` comparison
-    what is left open counts as legal.
+    Enclosures are compared first, and exact entries if these leave something open; in a ``lenient`` comparison what is
+    left open counts as legal.
     """
 
     allowed: np.ndarray
@@ -61,7 +61,7 @@ class Expected(ABC):
         """The exact entries: balls, and undefined ones."""
 
     def enclosures(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield middles and radii in float64, those that are made faster before others."""
+        """Yield middles and radii in float64, fastest to compute first."""
         return iter(())
 
     @cached_property
@@ -70,9 +70,9 @@ class Expected(ABC):
         return middles(self.entries)
 
     def ratios(self, got: np.ndarray) -> np.ndarray:
-        """|got − exact| / allowed for each entry: above 1 exactly where no legal implementation gives ``got``.
+        """Return |got − exact| / allowed for each entry: above 1 exactly where no legal implementation gives ``got``.
 
-        +∞ for NaN or infinity where a number is legal; 0 where nothing is said.
+        It is +∞ for NaN or infinity in place of a number, and 0 where the allowed error is infinite.
         """
         for middle, radius in self.enclosures():
             result, sure = shares(got, middle, radius, self.allowed)
@@ -81,7 +81,7 @@ class Expected(ABC):
         return np.asarray(np.frompyfunc(ratio, 3, 1)(got, self.entries, self.allowed), dtype=np.float64)
 
     def decisive(self) -> np.ndarray:
-        """Where an entry could show a fault: less is allowed than the largest entry."""
+        """Return where an entry could show a fault: the allowed error is below the largest entry."""
         return np.asarray(self.allowed < max(largest(self.near), 1e-300))
 
     def widened(self, allowed: np.ndarray) -> Self:
@@ -104,7 +104,7 @@ class ExactOutput(Expected):
 
 @dataclass(frozen=True)
 class Part:
-    """One output: what is expected, what came (None: no array), and the ratios where both have one shape."""
+    """One output: the expected one, the actual one (None: no array), and the ratios if both have the same shape."""
 
     expected: Expected
     got: np.ndarray | None = None
@@ -123,11 +123,11 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class CaseResult:
-    """A case, what the function gave, and what is wrong with it (None: nothing).
+    """A case, the result of its call, and what is wrong with it (None: nothing).
 
-    ``undecided`` says that numbers were not judged, since the definition compares what may be equal, or the call did
-    not return; ``whole``, that what is allowed is the largest bound of all ways of computing, and not that of the first
-    way alone.
+    ``undecided`` says that numbers were not judged, since the definition compares numbers that may be equal, or the
+    call did not return; ``whole``, that the allowed error is the largest bound of all ways of computing, not that of
+    the first way alone.
     """
 
     case: Case
@@ -149,7 +149,7 @@ class CaseResult:
 
     @property
     def where(self) -> tuple[int, tuple[int, ...]]:
-        """The output with the worst entry, and the index of that."""
+        """The output with the worst entry, and the index of that entry."""
         of = max(range(len(self.parts)), key=lambda k: self.parts[k].worst)
         ratios = self.parts[of].ratios
         assert ratios is not None
@@ -192,16 +192,16 @@ def compared(
 
 
 def _fitted(got: np.ndarray | None, right: Expected) -> np.ndarray | None:
-    """The array with the axes of length 1 that are expected."""
+    """Return the array with the expected axes of length 1."""
     if got is None or [n for n in got.shape if n != 1] != [n for n in right.allowed.shape if n != 1]:
         return got
     return got.reshape(right.allowed.shape)
 
 
 def _stored_as(right: Expected, dtype: str, precision: Precision) -> Expected:
-    """Return the error allowed where another type was returned.
+    """Return the expected output with the error allowed for the dtype that was returned.
 
-    A narrower one is a fault of its own, and is not blamed on values; a wider one has been rounded to float64.
+    A narrower dtype is a fault of its own, not one of values; a wider one has been rounded to float64.
     """
     if dtype in FORMATS and not holds(dtype, precision.returned):
         f = Format(dtype)
@@ -225,19 +225,19 @@ def _finding(parts: Sequence[Part], outcome: Outcome, precision: Precision, chan
     return "overwrites" if outcome.overwrote else None
 
 
-def matches(part: Part, wrong: Expected, told: np.ndarray, exact: bool = True) -> bool | None:
-    """Return whether the output is that of the mistake ``wrong``; None where one cannot tell.
+def matches(part: Part, wrong: Expected, judged: np.ndarray, exact: bool = True) -> bool | None:
+    """Return whether the output is that of the mistake ``wrong`` in the entries ``judged``; None if that is undecided.
 
-    That is where the right definition, too, gives what came, or where an implementation of the mistake might give the
-    right value. A mistake that is not ``exact`` gives the same numbers as the definition, but for roundings.
+    It is if the right definition gives the output as well, or if an implementation of the mistake might give the right
+    value. A mistake that is not ``exact`` gives the same numbers as the definition, but for roundings.
     """
     if part.got is None or part.got.shape != wrong.allowed.shape:
         return False
-    if (np.where(told, wrong.ratios(part.got), 0.0) > 1).any():
+    if (np.where(judged, wrong.ratios(part.got), 0.0) > 1).any():
         return False
-    if part.ratios is None:  # a wrong shape, and the mistake has the same
-        return True if told.any() else None
-    off = (part.ratios > 1) & told
+    if part.ratios is None:  # a wrong shape, which the mistake has too
+        return True if judged.any() else None
+    off = (part.ratios > 1) & judged
     if not exact:
         return True if off.any() else None
     apart = np.frompyfunc(distance, 2, 1)(part.expected.entries, wrong.entries).astype(np.float64)
@@ -255,20 +255,20 @@ def holds(dtype: str, wanted: Format) -> bool:
 
 
 def largest(near: np.ndarray) -> float:
-    """The largest absolute value; of undefined entries nothing is said."""
+    """Return the largest absolute value of the finite entries."""
     return float(np.abs(near[np.isfinite(near)]).max(initial=0.0))
 
 
 def middles(entries: np.ndarray) -> np.ndarray:
-    """The middles of balls as float64; NaN for what is no number."""
+    """Return the middles of balls as float64; NaN for entries that are not numbers."""
     middle = np.frompyfunc(lambda x: np.nan if isinstance(x, Undefined | Forbidden) else float(x.mid()), 1, 1)
     return np.asarray(middle(entries), dtype=np.float64)
 
 
 def shares(got: Any, middle: Any, radius: Any, limits: object) -> tuple[Any, Any]:
-    """Ratios by enclosures, at most 1 for entries that these leave open, and which entries these decide.
+    """Return ratios by enclosures, at most 1 for entries that these leave open, and which entries they decide.
 
-    Rounding in the difference and in the quotient is outweighed by 2⁻⁴⁰ of what they are.
+    A part of 2⁻⁴⁰ outweighs the rounding of the difference and of the quotient.
     """
     xp: Any = namespace_of(got)
     undefined = xp.isnan(middle)

@@ -1,8 +1,8 @@
 """``Contract``: which arrays an implementation stores, and how; ``replay``: the definition with exactly these stored.
 
-The definition runs in float64, and the arrays that a contract names are rounded to the format as they are made. What is
-left out, float32's own roundings, changes an output only where a stored number lies close to the middle of two numbers
-of the format; so the contract that a kernel has gives nearly all of its bits.
+The definition runs in float64, and the arrays that a contract names are rounded to the format once computed. Float32's
+own roundings, which are left out, change an output only if a stored number lies near the midpoint of two numbers of the
+format; so a kernel's own contract reproduces nearly all of its bits.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _SCORES = {"scores": "scores", "scaled": "scaled scores", "capped": "capped scor
 #: Arrays before the scores and after the values: a model keeps them, and a kernel may.
 _AROUND = ("q", "k", "v", "q_rotated", "k_rotated", "q_normed", "k_normed", "attended")
 _TILES = (16, 32, 64, 128)
-_STALE = 8  # by how much in base 2 a score is larger that takes the place of a stale one
-_ONE = 1e-6  # how far scores may be apart that are scaled by one number
+_STALE = 8  # by how much, in base 2, a score must exceed a stale reference to replace it
+_ONE = 1e-6  # relative tolerance for scores that are scaled by one number
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Contract:
 
     @property
     def words(self) -> str:
-        """In one line, for a report."""
+        """One line for a report."""
         last = f", the output in {self.output.name}" if self.output is not None else ""
         return f"{self.stored}; in {self.format.name}{last}"
 
@@ -101,7 +101,7 @@ class Contract:
 
 
 def family(spec: Attention, names: frozenset[str], f: Format, keys: int) -> Iterator[Contract]:
-    """The contracts that are tried first; those with few stores come before others."""
+    """Yield the contracts that are tried first, those with few stores before others."""
     steps = [s.name for s in canonical(spec).pipeline(names)]
     chain = [name for name in _SCORES if name in steps]
     stored = dict.fromkeys(((), *((name,) for name in chain), tuple(chain[:2]), tuple(chain)))
@@ -120,13 +120,13 @@ def family(spec: Attention, names: frozenset[str], f: Format, keys: int) -> Iter
 
 
 def near(contract: Contract, spec: Attention) -> Iterator[Contract]:
-    """Yield the contract with one change: outputs that are cut off, a scale that is a number of the format."""
+    """Yield the contract with one change: truncated outputs, or a scale that is a number of the format."""
     yield replace(contract, nearest=False)
     if spec.score == "dot" and spec.scale != "given":
         yield from (replace(contract, scale=way) for way in _SCALE)
 
 
-#: Arrays that several contracts have, by what of a contract they depend on: of one specification, inputs and variant.
+#: Arrays that contracts share, by the fields they depend on, for one specification, one set of inputs and one variant.
 Made = dict[tuple[object, ...], Any]
 
 
@@ -138,11 +138,11 @@ def replay(
     inside: str = "float64",
     made: Made | None = None,
 ) -> Any:
-    """The output of the definition, or of a variant, with the arrays of a contract stored, as float64.
+    """Return the output of the definition, or of a variant, with the arrays of a contract stored, as float64.
 
-    All else is computed in the type ``inside``: with float32 this is a kernel that has the contract, and with float64
-    what such kernels have in common. ``made`` keeps what other contracts need, too. Raises ``ValueError`` or
-    ``KeyError`` where the contract or the variant does not go with the specification.
+    All else is computed in the type ``inside``: with float32 this is a kernel with the contract, and with float64 what
+    such kernels have in common. ``made`` caches arrays shared with other contracts. Raises ``ValueError`` or
+    ``KeyError`` if the contract or the variant does not fit the specification.
     """
     made = {} if made is None else made
     spec, inputs = changed(canonical(spec), inputs, variant)
@@ -158,7 +158,7 @@ def replay(
 
 
 def _stored(contract: Contract, name: str, variant: Variant, inside: str, made: Made, shared: bool) -> Change:
-    """The step of a variant, and what of it is stored; ``shared`` says that this is known of scores alone."""
+    """Return the step of a variant with its result stored; ``shared``: it depends on scores alone, so is cached."""
     wrong = variant.steps.get(name)
     key = contract.format, contract.scores, contract.queries, contract.scale
 
@@ -187,8 +187,8 @@ def _once(made: Made, key: tuple[object, ...], make: Callable[[], object]) -> An
 
 
 def _scaled(contract: Contract, spec: Attention, values: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
-    """Scores of scaled queries that are stored, or by a scale that is stored. Raises ``ValueError`` where scores are
-    scaled by no one number."""
+    """Return the scores of stored scaled queries, or by a stored scale. Raises ``ValueError`` unless scores are
+    scaled by one number."""
     at = At(spec, values, "scaled")
     s = np.asarray(at.first)
     place = np.unravel_index(int(np.abs(s).argmax()), s.shape)
@@ -203,7 +203,7 @@ def _scaled(contract: Contract, spec: Attention, values: dict[str, np.ndarray], 
 
 
 def stored_scales(f: Format, c: Any, unit: float = log(2)) -> dict[str, Any]:
-    """The scale c, or an array of scales, as it is stored in each of the ways; ``base 2`` stands for c/``unit``.
+    """Return the scale c, or an array of scales, as it is stored in each of the ways; ``base 2`` stands for c/``unit``.
 
     >>> {way: round(float(x) / 80**-0.5, 5) for way, x in stored_scales(Format("bfloat16"), 80**-0.5).items()}
     {'factor': 1.00012, 'divisor': 1.00076, 'base 2': 0.99897, 'reciprocal': 1.00012}
@@ -214,7 +214,7 @@ def stored_scales(f: Format, c: Any, unit: float = log(2)) -> dict[str, Any]:
 
 
 def _of_type(name: str, a: object) -> Any:
-    """An array or a tensor, of another type."""
+    """Return an array or a tensor, of another type."""
     xp = namespace_of(a)
     return xp.astype(a, getattr(xp, name), copy=False)
 
@@ -230,7 +230,7 @@ def _weights(contract: Contract, at: At, w: object, made: Made, key: tuple[objec
 
 
 def _exponentials(contract: Contract, at: At, e: object) -> Any:
-    """As they are stored, relative to the largest score of the row again."""
+    """Return the exponentials as stored, rescaled to the largest score of the row."""
     xp = at.xp
     two = 1 / log2(at.spec.base or exp(1))
     m = _running(at, contract.tiles, _STALE * two if contract.reference == "stale" else 0.0)
@@ -241,8 +241,8 @@ def _exponentials(contract: Contract, at: At, e: object) -> Any:
 
 
 def _running(at: At, tile: int | None, more: float) -> Any:
-    """For every key the largest score of its row up to the end of the key's tile, or an earlier one that no score is
-    larger than by ``more``; with a sink, its logit if larger."""
+    """Return for every key the largest score of its row up to the end of the key's tile, or an earlier one that no
+    score exceeds by ``more``; with a sink, its logit if larger."""
     xp, s, n = at.xp, at.first, at.n
     if tile is None or tile >= n:
         return xp.broadcast_to(at.m, s.shape)
@@ -259,7 +259,7 @@ def _running(at: At, tile: int | None, more: float) -> Any:
 
 
 def _cut(f: Format, x: np.ndarray) -> np.ndarray:
-    """Toward zero: the number of the format next to x that is no farther from 0."""
+    """Truncate: return the nearest number of the format that is no farther from 0 than x."""
     near = f.cast(x)
     less = np.nextafter(near, np.zeros_like(near))
     return np.asarray(np.where(np.abs(near.astype(np.float64)) > np.abs(x), less, near).astype(np.float64))

@@ -26,10 +26,10 @@ from symattn.arrays.enclosing.exponential import Floats
 
 @dataclass(frozen=True)
 class ValueColumns:
-    """The values of all keys, (…, n, d_v) in float64, a sink's row of zeros among them, and what is made of them once.
+    """The values of all keys, (…, n, d_v) in float64, including a sink's row of zeros, and cached results for them.
 
-    ``kind`` is the type of the weights that they meet. Values that are projections pass ``terms`` roundings, are
-    off by at most ``radii``, and ``monomials`` are the sums of the sizes of their monomials.
+    ``kind`` is the type of the weights that multiply them. Values that are projections pass ``terms`` roundings and are
+    off by at most ``radii``; ``monomials`` are the sums of the sizes of their monomials.
     """
 
     v: Floats
@@ -45,7 +45,7 @@ class ValueColumns:
 
     @cached_property
     def summed(self) -> np.ndarray:
-        """|v|_j, the sums of the sizes of their monomials."""
+        """|v|_j, the sums of the sizes of the values' monomials."""
         return self.sizes if self.monomials is None else self.monomials.astype(self.kind)
 
     @cached_property
@@ -58,8 +58,8 @@ class ValueColumns:
         """The least and the largest value of each column, (…, 1, d_v)."""
         if self.radii is None:
             return self.v.min(axis=-2, keepdims=True), self.v.max(axis=-2, keepdims=True)
-        apart = self.radii + 4 * U * self.sizes
-        return (self.v - apart).min(axis=-2, keepdims=True), (self.v + apart).max(axis=-2, keepdims=True)
+        radius = self.radii + 4 * U * self.sizes
+        return (self.v - radius).min(axis=-2, keepdims=True), (self.v + radius).max(axis=-2, keepdims=True)
 
     @cached_property
     def largest(self) -> Floats:
@@ -92,30 +92,30 @@ class ValueColumns:
         return float(np.finfo(self.kind).eps) / 2
 
     def weighed(self, s: np.ndarray, values: np.ndarray, up: Floats) -> Floats:
-        """At least s @ values, for nonnegative values of ``kind``, in float64."""
+        """Return at least s @ values, for nonnegative values of ``kind``, in float64."""
         result: Floats = (s @ values).astype(np.float64)
         result *= 1 + 2 * (self.n + 4) * self.roundoff + up
         result += 2.0**26 * float(np.finfo(self.kind).tiny) * self.n * self.largest.max(axis=-1, keepdims=True)
         return result
 
     def unknown(self, s: np.ndarray, up: Floats) -> Any:
-        """At least Σ_j s_j ρ_j, by how much sums of values that are enclosed may be off; 0 where values are inputs."""
+        """Return at least Σ_j s_j ρ_j, the error of sums of enclosed values; 0 if values are inputs."""
         return 0.0 if self.radii is None else self.weighed(s, self.radii.astype(self.kind), up)
 
     def sums(self, s: np.ndarray, up: Floats) -> Floats:
-        """At least Σ_j s_j, for each row, (…, rows, 1)."""
+        """Return at least Σ_j s_j for each row, (…, rows, 1)."""
         result = s.sum(axis=-1, keepdims=True).astype(np.float64)
         return np.asarray(result * (1 + 2 * (self.n + 4) * self.roundoff + up))
 
 
 class Around(NamedTuple):
-    """Places around the outputs o (…, rows, d_v) of some rows."""
+    """The values, seen from the outputs o (…, rows, d_v) of some rows."""
 
     values: ValueColumns
     o: Floats
 
     def distances(self, s: np.ndarray, total: Floats, at_zero: Floats | None, up: Floats) -> Floats:
-        """At least Σ_j s_j |v_j − o| for each row and column; ``total`` is Σ s, ``at_zero`` Σ s|v|, if it is known."""
+        """Return at least Σ_j s_j |v_j − o| for each row and column; ``total``: Σ s; ``at_zero``: Σ s|v|, if known."""
         low, high = self.o.min(axis=-2, keepdims=True), self.o.max(axis=-2, keepdims=True)
         close = (high - low).sum(axis=-1, keepdims=True) <= 2 * self.values.typical
         chords = self._chords(s, low, high, at_zero, up) if close.any() else 0.0
@@ -137,10 +137,10 @@ class Around(NamedTuple):
 
     def _squares(self, s: np.ndarray, total: Floats, up: Floats) -> Floats:
         v, n = self.values, self.values.n
-        apart = v.v - v.centre
-        squares = v.weighed(s, (apart * apart).astype(v.kind), up)
+        centred = v.v - v.centre
+        squares = v.weighed(s, (centred * centred).astype(v.kind), up)
         near = self.o - v.centre
-        first = (s @ apart.astype(v.kind)).astype(np.float64)
+        first = (s @ centred.astype(v.kind)).astype(np.float64)
         positive = squares + near * near * total
         q = np.maximum(positive - 2 * near * first, 0) + (8 * (n + 20) * v.roundoff + 2 * up) * positive
         return np.asarray(np.sqrt(q * total))

@@ -24,26 +24,26 @@ class Lengths:
         return self.least <= n <= self.most and n % self.step == 0 and not (self.power and n & (n - 1))
 
     def up(self, n: int) -> int | None:
-        """The smallest from n on."""
+        """Return the smallest length from n on, None if there is none."""
         n = max(n, self.least, self.step)
         result = 1 << (n - 1).bit_length() if self.power else -(-n // self.step) * self.step
         return result if result in self else None
 
     def down(self, n: int) -> int | None:
-        """The largest up to n."""
+        """Return the largest length up to n, None if there is none."""
         n = min(n, self.most)
         result = (1 << n.bit_length() >> 1) if self.power else n // self.step * self.step
         return result if result in self else None
 
     def both(self, a: int, b: int) -> tuple[int, int]:
-        """Lengths near two; they differ where those do, if there is room."""
+        """Return lengths near two numbers, different ones for different numbers if there is room."""
         x, y = self.near(a), self.near(b)
         if x == y and a != b:
             x, y = (self.near(x + 1), y) if a > b else (x, self.near(y + 1))
         return x, y
 
     def near(self, n: int) -> int:
-        """The smallest from n on, if there is room, else the largest; ``n`` itself where there is none at all."""
+        """Return the smallest length from n on, else the largest; ``n`` itself if there are no lengths."""
         return self.up(n) or self.down(self.most) or n
 
 
@@ -98,9 +98,9 @@ class Domain(Answering):
         for name in ("max_tokens", "max_width", "min_tokens", "min_width", "multiple_of", "width_multiple_of"):
             if not whole(getattr(self, name), 1):
                 raise InputError(f"Domain: {name} must be an integer of at least 1, got {getattr(self, name)!r}")
-        for what, lengths in (("tokens", self.tokens), ("width", self.widths)):
+        for axis, lengths in (("tokens", self.tokens), ("width", self.widths)):
             if lengths.down(lengths.most) is None:
-                raise InputError(f"Domain: {_none(lengths, what)}")
+                raise InputError(f"Domain: {_impossible(lengths, axis)}")
         if self.max_abs_score is not None and not (isinstance(self.max_abs_score, Real) and self.max_abs_score > 0):
             raise InputError(f"Domain: max_abs_score must be a number above 0, got {self.max_abs_score!r}")
         if self.decoding and self.square:
@@ -134,18 +134,18 @@ class Domain(Answering):
 
     @property
     def promises(self) -> Iterator[str]:
-        """The fields in which it promises more than usual."""
+        """The fields that differ from their defaults."""
         return (f.name for f in fields(self) if getattr(self, f.name) != f.default)
 
     @property
     def words(self) -> str:
-        """In one line, for a report."""
+        """One line for a report."""
         promised = {*self.promises}
         parts = (words.format(getattr(self, name)) for name, words in _WORDS.items() if name in promised)
         return ", ".join([f"up to {self.max_tokens} tokens of up to {self.max_width} components", *parts])
 
 
-#: What each promise says.
+#: Each promise in words.
 _WORDS = {
     "min_tokens": "at least {} tokens",
     "min_width": "at least {} components",
@@ -165,13 +165,13 @@ _WORDS = {
 }
 
 
-def _none(lengths: Lengths, what: str) -> str:
-    """Say that no length of this kind is possible."""
+def _impossible(lengths: Lengths, axis: str) -> str:
+    """Return the message that no length of this kind is possible."""
     if lengths.least > lengths.most:
-        return f"min_{what} = {lengths.least} is above max_{what} = {lengths.most}"
+        return f"min_{axis} = {lengths.least} is above max_{axis} = {lengths.most}"
     wanted = f"multiple of {lengths.step}" if lengths.step > 1 else ""
     wanted = " ".join(w for w in ("power of two that is a" if lengths.power and wanted else "", wanted) if w)
-    within = f"within max_{what} = {lengths.most}"
+    within = f"within max_{axis} = {lengths.most}"
     return f"no {wanted or 'power of two'} is {within}" + (
-        f" and from min_{what} = {lengths.least} on" if lengths.least > 1 else ""
+        f" and from min_{axis} = {lengths.least} on" if lengths.least > 1 else ""
     )

@@ -1,4 +1,4 @@
-"""The fast bound of variants, from a run on enclosures: every softmax of scores that are made otherwise.
+"""The fast bound of variants, from a run on enclosures: every softmax of scores other than plain products.
 
 Rotated, capped or biased scores, additive masks, tokens that are projected: the scores are enclosed, |t̂ − t| is at
 most their radius, and ``scores`` gives τ_j. Values are inputs, which float64 holds, or projections. Of these the
@@ -47,10 +47,10 @@ def encloses(spec: Attention, inputs: Inputs) -> bool:
     if steps[-1].name != "output" or len(weighed.of) > 2 or weighed.of[0] != "weights":
         return False
     most = _OF_TOKENS if _PROJECTED & set(inputs) else plain_bound.LARGEST
-    given = [np.asarray(a) for a in inputs.values()]
+    arrays = [np.asarray(a) for a in inputs.values()]
     return all(
         a.size > 0 and plain_bound.moderate(np.where(np.isneginf(a), 0.0, a), most)
-        for a in given
+        for a in arrays
         if a.dtype.kind == "f"
     )
 
@@ -77,7 +77,7 @@ class EnclosureBound(plain_bound.ByHead):
                 self.allowed = _closed(run, precision, self.allowed)
 
     def _scored(self, run: Run, every: tuple[int, ...]) -> None:
-        """t̂ and its radius, which keys there are, τ_j and the sums of absolute values, and shifts."""
+        """Set t̂ and its radius, the allowed keys, τ_j, the sums of absolute values, and the shifts."""
         errors, unit = score_errors(run, self.precision), _LN2 if run.spec.base == 2 else Enclosure.lift(1.0)
         t = number(run.final_scores) * unit
         self.shift = _by_head(errors.shift * unit.high, (*every[:-1], 1))
@@ -86,7 +86,7 @@ class EnclosureBound(plain_bound.ByHead):
         self.logits = self._logits(run.values.get("sink"))
 
     def _logits(self, sink: Any) -> Floats | None:
-        """The sink of each head, (heads, 1, 1)."""
+        """Return the sink of each head, (heads, 1, 1)."""
         if self.spec.sink is None:
             return None
         z = (
@@ -98,12 +98,12 @@ class EnclosureBound(plain_bound.ByHead):
         return own * (log(2) if self.spec.base == 2 else 1.0)
 
     def _whole(self, parts: list[Floats]) -> None:
-        """Some heads after others; of values v̂_j, and ρ_j and |v|_j where they are no inputs."""
-        for some in plain_bound.head_blocks(*self.t.shape):
-            own = [part[some] if self.logits is None else plain_bound.with_zeros(part[some]) for part in parts]
+        """Compute the bound block by block, from v̂_j, and ρ_j and |v|_j if values are not inputs."""
+        for heads in plain_bound.head_blocks(*self.t.shape):
+            own = [part[heads] if self.logits is None else plain_bound.with_zeros(part[heads]) for part in parts]
             values = ValueColumns(own[0], np.dtype(np.float64), self.value_terms, *own[1:])
             for rows in plain_bound.row_blocks(*self.t.shape[-2:]):
-                self.put((some, rows), self._scores((some, rows)), values)
+                self.put((heads, rows), self._scores((heads, rows)), values)
 
     def _scores(self, at: tuple[slice, slice]) -> ScoreExponents:
         logit = None if self.logits is None else self.logits[at[0]]
@@ -113,7 +113,7 @@ class EnclosureBound(plain_bound.ByHead):
         largest = plain_bound.row_maxima(np.where(far, self.products[at], self.sizes[at]))
         open_, lost = open_ & ~far, far.any(axis=-1, keepdims=True)
         if logit is not None:
-            t, tau, open_ = plain_bound.beside(t, logit), plain_bound.beside(tau, 0), plain_bound.beside(open_, True)
+            t, tau, open_ = (plain_bound.with_column(a, x) for a, x in ((t, logit), (tau, 0), (open_, True)))
             off, largest = np.maximum(off, 4 * U * np.abs(logit)), np.maximum(largest, np.abs(logit))
         every, t = bool(open_.all()), np.where(open_, t, 0.0)
         return ScoreExponents(t, off, open_, tau, largest, logit is not None, every, self.shift[at], lost)
@@ -127,12 +127,12 @@ class EnclosureBound(plain_bound.ByHead):
 
 
 def _by_head(a: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Spread to this shape, with all axes before the last two in one."""
+    """Broadcast to this shape, and join all axes before the last two."""
     return np.broadcast_to(a, shape).reshape(-1, *shape[-2:])
 
 
 def _parts(run: Run, precision: Precision) -> list[Floats]:
-    """v̂_j, and where they are no inputs ρ_j and |v|_j. Raises ``Refused`` where a radius is not negligible."""
+    """Return v̂_j, and ρ_j and |v|_j if values are not inputs. Raises ``Refused`` if a radius is not negligible."""
     v = run.values[run.values_name]
     if not v.rad.any() and not run.value_terms:
         return [v.mid]
@@ -143,7 +143,7 @@ def _parts(run: Run, precision: Precision) -> list[Floats]:
 
 
 def _closed(run: Run, precision: Precision, heads: Floats) -> Floats:
-    """Step 8, from M of the heads' outputs; +∞ in rows that need one of which nothing is said."""
+    """Return the bound after step 8, from M of the heads' outputs; +∞ in rows that need an unbounded one."""
     f, silent = precision.returned, np.asarray(~np.isfinite(heads).all(axis=-1, keepdims=True))
     out, over = projected(run, precision, np.where(silent, 0.0, heads))
     result = out + (size(number(run.output)) + out) * g(1, f) + float(f.eta)
@@ -152,9 +152,9 @@ def _closed(run: Run, precision: Precision, heads: Floats) -> Floats:
 
 
 def of_run(run: Run, precision: Precision, shares: bool = False) -> tuple[Floats, dict[str, Floats]]:
-    """The bound for a run on enclosures for which ``encloses`` holds; +∞ where nothing is said. See ``evaluate``.
+    """Return the bound for a run on enclosures for which ``encloses`` holds, +∞ where there is none. See ``evaluate``.
 
-    Raises ``Refused`` where the enclosures do not say which scores there are, or what the values are.
+    Raises ``Refused`` if the enclosures do not determine the allowed scores or the values.
     """
     try:
         result = EnclosureBound(run, precision, shares)
@@ -164,7 +164,7 @@ def of_run(run: Run, precision: Precision, shares: bool = False) -> tuple[Floats
 
 
 def with_shares(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Floats, dict[str, Floats]]:
-    """The bound and its shares by step; no shares where nothing is said. Raises ``Refused`` where balls are needed."""
+    """Return the bound and its shares by step; no shares if it is unbounded. Raises ``Refused`` if balls are needed."""
     if plain_bound.applies(spec, inputs):
         return plain_bound.evaluate(spec, inputs, precision, shares=True)
     if not encloses(spec, inputs) or _PROJECTED & set(inputs):

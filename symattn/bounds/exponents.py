@@ -31,9 +31,9 @@ from symattn.bounds.rule import Counts, NumberKind, RuleGivens, exponents
 
 Floats = NDArray[Any]
 
-_KNOWN = 2.0**-20  # weights are known to this part, or not at all
+_KNOWN = 2.0**-20  # weights with a larger relative error count as unknown
 _DEEP = 700.0
-_FEW = 64  # rescalings that are not counted, but taken to be as many as there may be
+_FEW = 64  # limits on rescalings up to this are taken without counting
 
 
 class ScoreExponents(NamedTuple):
@@ -48,10 +48,10 @@ class ScoreExponents(NamedTuple):
     open_: NDArray[np.bool_]
     tau: Floats
     largest: NDArray[np.float64]
-    sink: bool = False  # is the last one a sink?
+    sink: bool = False  # the last key is a sink
     every: bool = False  # all keys are in ``open_``
     shift: Any = 0.0
-    far: Any = False  # has the row keys that count as forbidden though they are not? (…, rows, 1)
+    far: Any = False  # the row has allowed keys that count as forbidden, (…, rows, 1)
 
 
 def far_below(
@@ -59,7 +59,7 @@ def far_below(
 ) -> NDArray[np.bool_]:
     """Return which open keys (…, n) step 7 of ``worst_case`` forbids; t may be off by ``reach``, ``tau`` is τ'_j.
 
-    L is larger by 1, and each part by 2⁻⁴⁰ of itself, than in the statement: that holds the roundings here.
+    L is larger by 1, and each part by 2⁻⁴⁰ of itself, than in the statement, which covers the roundings here.
     """
     p = precision
     least = 4 - log(float(min(p.score.eta, p.accumulate.eta)))
@@ -73,7 +73,7 @@ def far_below(
 
 
 def stored(tau: Any, t: Any, precision: Precision, g: Callable[[int, Format], Any] = g) -> Any:
-    """τ'_j from τ_j and |t_j|, in floats or in the numbers of g(n)."""
+    """Return τ'_j from τ_j and |t_j|, in floats or in the numbers of g(n)."""
     p = precision
     tau = tau + g(2, p.between) * (t + tau)
     return tau if p.kept is None else tau + g(1, p.kept) * (t + tau) + float(p.kept.eta)
@@ -83,9 +83,9 @@ _NUMBERS = NumberKind(g, rate, np.maximum, lambda x: x.max(axis=-1, keepdims=Tru
 
 
 class Exponents:
-    """For rows of heads; all but numbers of a row (float64) have the type ``kind``.
+    """The exponents for rows of heads; all but numbers of a row (float64) have the type ``kind``.
 
-    ``values`` counts the roundings of a value before it meets its weight.
+    ``values`` counts the roundings of a value before it is multiplied by its weight.
     """
 
     def __init__(self, precision: Precision, scores: ScoreExponents, values: int = 0) -> None:
@@ -107,7 +107,7 @@ class Exponents:
         self.unknown = (self.weight_error > _KNOWN) | (self.farthest > FARTHEST)
 
     def _row(self, x: object) -> Floats:
-        """A number for each row, in the type of the rest."""
+        """Return a number for each row, in the type of the rest."""
         return np.asarray(x, dtype=np.float64).astype(self.kind)
 
     def _weights(self) -> None:
@@ -137,7 +137,7 @@ class Exponents:
             self.p *= s.open_
 
     def _scores(self) -> None:
-        """|t_j|, τ'_j and τ*."""
+        """Set |t_j|, τ'_j and τ*."""
         s, p = self.scores, self.precision
         t = np.empty(s.t.shape, self.kind)
         np.abs(s.t, out=t, casting="same_kind")
@@ -151,7 +151,7 @@ class Exponents:
         self.star = tau.max(axis=-1, keepdims=True).astype(np.float64)
 
     def _exponents(self) -> None:
-        """a_j, s_j and b_j, by the rule, in the type of the rest."""
+        """Set a_j, s_j and b_j by the rule, in the type of the rest."""
         p, c, s = self.precision, self.counts, self.scores
         self.times = self._rescalings()
         m, star = self._row(np.abs(self.m) + self.r + s.shift), self._row(self.star)
@@ -170,7 +170,7 @@ class Exponents:
             self.a *= s.open_
 
     def _falling(self) -> Floats:
-        """m − t_j, or for a sink how far it is from the largest of the other scores, if that is more."""
+        """Return m − t_j; for a sink, its distance from the largest of the other scores, if that is more."""
         fall = self.fall
         fall += self._row(2 * self.r)
         if self.scores.sink:
@@ -181,7 +181,7 @@ class Exponents:
         return np.asarray(fall)
 
     def _rescalings(self) -> Any:
-        """B_j, or one number for all."""
+        """Return B_j, or one number for all keys."""
         most = self.precision.rescalings
         if most is not None and most <= _FEW < self.n:
             return float(min(most, self.n - 1))
@@ -199,7 +199,7 @@ _BUCKETS, _DEEPEST = 256, 40.0
 
 
 def compared(fall: Floats, off: Floats, open_: NDArray[np.bool_]) -> Floats:
-    """#{i ≠ j: off_i − fall_i > −off_j − fall_j}, for the keys in ``open_``; 0 for others. All shapes (…, rows, n)."""
+    """Return #{i ≠ j: off_i − fall_i > −off_j − fall_j} for keys in ``open_``, else 0. All shapes (…, rows, n)."""
     high, low = np.where(open_, off - fall, -np.inf), -off - fall
     above = high[..., None, :] > low[..., :, None]
     result = above.sum(axis=-1) - np.einsum("...jj->...j", above)
@@ -207,11 +207,11 @@ def compared(fall: Floats, off: Floats, open_: NDArray[np.bool_]) -> Floats:
 
 
 def in_buckets(fall: Floats, reach: Floats, open_: NDArray[np.bool_] | None = None) -> Floats:
-    """At least #{i ≠ j: fall_i < fall_j + reach}, ``reach`` is (…, rows, 1), and ``open_`` None: all keys.
+    """Return at least #{i ≠ j: fall_i < fall_j + reach}, ``reach`` is (…, rows, 1), and ``open_`` None: all keys.
 
-    Counted are the keys whose bucket is at most that of fall_j and ⌈reach⌉ + 1 buckets more: numbers go to buckets by a
-    map that does not fall, and is off by less than half a bucket. Of a key whose fall is more than 40, e^−40 < 10⁻¹⁷,
-    every other one counts.
+    A key is counted if its bucket is at most ⌈reach⌉ + 1 after that of fall_j: the map from numbers to buckets is
+    nondecreasing, and off by less than half a bucket. For a key whose fall is more than 40, e^−40 < 10⁻¹⁷, every other
+    key is counted.
     """
     rows, kind, deepest = prod(fall.shape[:-1]), fall.dtype, fall.max(axis=-1, keepdims=True)
     factor = (_BUCKETS / (np.minimum(_DEEPEST, deepest) + 1e-30)).astype(kind)

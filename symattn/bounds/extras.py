@@ -1,4 +1,4 @@
-"""Entries of inputs beside tokens and projections: masks, labels, positions, tables, sinks, slopes, gains."""
+"""Entries of inputs besides tokens and projections: masks, labels, positions, tables, sinks, slopes, gains."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ Random = np.random.Generator
 
 
 def _halves(low: int, high: int) -> Callable[[tuple[int, ...], Random], Array]:
-    """Multiples of 1/2 from low/2 to high/2."""
+    """Return a function that draws multiples of 1/2 from low/2 to high/2."""
     return lambda shape, rng: rng.integers(low, high + 1, shape) / 2.0
 
 
-def _apart(shape: tuple[int, ...], rng: Random) -> Array:
-    """Powers of two, another one for each head, in an order that is not theirs."""
+def _powers_of_two(shape: tuple[int, ...], rng: Random) -> Array:
+    """Draw powers of two, one for each head, in random order."""
     return 2.0 ** -(1.0 + rng.permutation(shape[0]) % 6)
 
 
-#: By name: entries that say something about each head, distance and column.
+#: By name: random entries for each head, distance or column.
 ENTRIES: dict[str, Callable[[tuple[int, ...], Random], Array]] = {
     "bias": _halves(-4, 4),
     "sink": _halves(-3, 6),
     "drop": lambda shape, rng: rng.random(shape) < 0.7,
-    "scale": _apart,
-    "slopes": _apart,
+    "scale": _powers_of_two,
+    "slopes": _powers_of_two,
     "b_rel": _halves(-6, 6),
     "b_u": _halves(-2, 2),
     "b_w": _halves(-2, 2),
@@ -46,7 +46,7 @@ NAMES = (*ENTRIES, *_AT)
 
 
 def extras(shapes: dict[str, tuple[int, ...]], rng: Random, spec: Attention) -> dict[str, Array]:
-    """Draw the inputs of ``shapes`` that this module knows; the queries stand at the end of the keys."""
+    """Draw the inputs of ``shapes`` that this module knows; queries align with the last keys, unless top-left."""
     result = {n: ENTRIES[n](shapes[n], rng) for n in ENTRIES if n in shapes}
     n_k = max((shapes[n][0] for n in _AT if n in shapes), default=0)
     top_left = spec.alignment == "top-left"
@@ -81,7 +81,7 @@ def open_rows(spec: Attention, n_q: int, n_k: int, inputs: Mapping[str, Array]) 
 
 
 def places(spec: Attention, n_q: int, n_k: int, labels: dict[str, Array]) -> Array:
-    """Booleans (n_q, n_k): what the masks of the specification allow that are not given, and the documents given."""
+    """Return booleans (n_q, n_k): what the specification's own masks and the given document labels allow."""
     own = spec.mask is None and not spec.padding and spec.documents == bool(labels)
     bare = spec if own else replace(spec, mask=None, padding=False, documents=bool(labels))
     if not bare.masks_anything:

@@ -32,12 +32,12 @@ from symattn.bounds.exponents import Exponents, ScoreExponents
 from symattn.bounds.growth import FARTHEST, g, growth, growth_of, power_up, rate
 from symattn.bounds.rule import NumberKind, losses, shared_out, underflow, weighed
 
-_ROUGH = 0.98  # of A, below which it is summed
-_EACH = 1 << 16  # products of a weight and a value of a head that are made one by one
+_ROUGH = 0.98  # A is summed if its lower bound is less
+_EACH = 1 << 16  # most products of a head's weights and values that are computed one by one
 
 
 class SlackTerms(NamedTuple):
-    """The terms of M: W, P, (G' − 1)(|o| + W + P), G' e^{2λ_P} S, the same of E, and what underflows."""
+    """The terms of M: W, P, (G' − 1)(|o| + W + P), G' e^{2λ_P} S, G' e^{2λ_P} E, and underflow."""
 
     moved: Floats
     kept: Floats
@@ -48,7 +48,7 @@ class SlackTerms(NamedTuple):
 
 
 class RowBounds(NamedTuple):
-    """M for some rows, (…, rows, d_v); |o|, rounded up; rows of which nothing is said; the terms of M."""
+    """M for some rows, (…, rows, d_v); |o|, rounded up; rows whose sum may underflow to nothing; the terms of M."""
 
     moved: Floats
     size: Floats
@@ -70,7 +70,7 @@ class Rows:
         self._factors()
 
     def _factors(self) -> None:
-        """w_j and p_j (e^{a_j} − 1)/A but for ``scale``, a factor of each row."""
+        """Set w_j and p_j (e^{a_j} − 1)/A but for ``scale``, a factor of each row."""
         e, v = self.exponents, self.values
         s = growth(e.a, self.highest[0])
         s *= e.p
@@ -91,7 +91,7 @@ class Rows:
             self._cap()
 
     def _cap(self) -> None:
-        """w ≤ 1, and 1 where weights are not known, in the heads where A is summed."""
+        """Limit w to 1, and set it to 1 for unknown weights, in the heads where A is summed."""
         scale, rows = np.where(self.rough, self.scale, 1.0).astype(self.w.dtype), self.exponents.unknown[..., 0]
         self.moving *= scale
         self.w = np.where(self.rough, np.minimum(self.w * scale, 1), self.w)
@@ -99,13 +99,13 @@ class Rows:
         self.moving[rows] = self.w[rows]
         self.scale = np.where(self.rough, 1.0, self.scale)
 
-    def found(self) -> RowBounds:
-        """Steps 4 to 6: M."""
+    def bound(self) -> RowBounds:
+        """Return M of steps 4 to 6."""
         v, p, scaled = self.values, self.precision, power_up(2 * rate(self.precision.stored))
         whole = own = v.weighed(self.w, v.summed, self.up) * self.scale
         if v.summed is not v.sizes:
             own = v.weighed(self.w, v.sizes, self.up) * self.scale
-        apart, lost = self._apart(whole), self._lost()
+        apart, lost = self._single_roundings(whole), self._denominator_roundings()
         o, off = self._outputs(own)
         size = np.abs(o) + off
         moved, spread = self._moved(o, off, own, size)
@@ -118,16 +118,16 @@ class Rows:
         silent |= self.scores.far & (self.exponents.grown * (1 + self.up) > 1)
         return RowBounds(np.where(silent, np.inf, total), size, vanishes[..., 0], parts)
 
-    def _apart(self, whole: Floats) -> Floats:
-        """S."""
+    def _single_roundings(self, whole: Floats) -> Floats:
+        """Return S."""
         grown = growth(self.exponents.alone, self.highest[1])
         if grown.shape[-1] == 1:
             return np.asarray(whole * grown.astype(np.float64) * (1 + self.up))
         grown *= self.w
         return np.asarray(self.values.weighed(grown, self.values.summed, self.up) * self.scale)
 
-    def _lost(self) -> Floats:
-        """G − 1."""
+    def _denominator_roundings(self) -> Floats:
+        """Return G − 1."""
         grown = growth(self.exponents.below, self.highest[2])
         if grown.shape[-1] == 1:
             return np.asarray(self.values.sums(self.w, self.up) * grown * (1 + self.up) * self.scale)
@@ -135,7 +135,7 @@ class Rows:
         return np.asarray(self.values.sums(grown, self.up) * self.scale)
 
     def _outputs(self, whole: Floats) -> tuple[Floats, Floats]:
-        """ô, and how far o may be from it."""
+        """Return ô, and how far o may be from it."""
         v, e, n = self.values, self.exponents, self.values.n
         o, least_number = self.outputs, 2.0**26 * float(np.finfo(e.kind).tiny)
         off = (1.1 * np.minimum(e.weight_error, 1.0) + 2 * (n + 20) * e.roundoff) * whole + n * least_number * v.largest
@@ -147,7 +147,7 @@ class Rows:
         return o, off
 
     def _moved(self, o: Floats, off: Floats, whole: Floats, size: Floats) -> tuple[Floats, Floats]:
-        """W, and Y."""
+        """Return W and Y."""
         v, s = self.values, self.moving
         least, most = v.ends
         if prod(s.shape[-2:]) * v.v.shape[-1] <= _EACH:
@@ -185,14 +185,14 @@ class Rows:
         return underflow((every, weight), v.total, v.largest * factor, n, factor * (n * v.terms), divisor), vanishes
 
     def _far(self) -> Floats:
-        """Step 7: |o − o'|."""
+        """Return |o − o'| of step 7."""
         p, v = self.precision, self.values
         least, most = v.ends
         eta = float(min(p.score.eta, p.accumulate.eta)) * v.n
         return np.where(self.scores.far, (most - least) * eta * (1 + 8 * U), 0.0)
 
     def _without_subtraction(self) -> Floats:
-        """e^{−m} where no maximum need be subtracted and the largest exponential is below 1, else 1."""
+        """Return e^{−m} where the maximum need not be subtracted and the largest exponential is below 1, else 1."""
         p, e = self.precision, self.exponents
         lowest = log(float(min(p.score.smallest_normal, p.accumulate.smallest_normal)))
         least = np.where(e.m >= lowest - e.r, np.maximum(e.r - e.m, 0.0), 0.0)
@@ -211,21 +211,21 @@ def enlarged(x: np.ndarray) -> Floats:
 
 # -- shares by step ----------------------------------------------------------------------------------------------------
 def shares(rows: Rows, parts: SlackTerms) -> dict[str, Floats]:
-    """The terms of M split among the steps, in proportion to the means of their exponents over the weights.
+    """Return the terms of M split among the steps, in proportion to the means of their exponents over the weights.
 
-    Exact to first order; what is of higher order is split in the same proportions.
+    This is exact to first order; terms of higher order are split in the same proportions.
     """
     e = rows.exponents
     every, scores, times = (_mean(rows, x) for x in (e.a, e.tau, e.times))
     alone, below = (_mean(rows, x) + 1e-300 for x in (e.alone, e.below))
     every = every + 1e-300
     rescaling = np.minimum(times * e.eps, every - scores)
-    made = scores, rescaling, times * e.lam, e.counts.alone * e.lam, e.counts.below * e.lam
-    result = shared_out((parts.moved, parts.apart, parts.lost), (every, alone, below), made)
+    exponent_parts = scores, rescaling, times * e.lam, e.counts.alone * e.lam, e.counts.below * e.lam
+    result = shared_out((parts.moved, parts.apart, parts.lost), (every, alone, below), exponent_parts)
     return result | {"sums": result["sums"] + parts.sums, "stored weights": parts.kept, "underflow": parts.underflow}
 
 
 def _mean(rows: Rows, x: np.ndarray) -> Floats:
-    """Σ w_j x_j."""
+    """Return Σ w_j x_j."""
     result = np.einsum("...ij,...ij->...i", rows.w, np.broadcast_to(x, rows.w.shape))
     return np.asarray(result[..., None] * rows.scale)

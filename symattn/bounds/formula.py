@@ -1,4 +1,4 @@
-"""The a-priori bound as one writes it: the formula that is evaluated, its letters, and why it holds.
+"""The a-priori bound as written on paper: the formula that is evaluated, its letters, and why it holds.
 
 ``priori`` computes the bound by evaluating these equations as they are printed, so that there is no second version.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from symattn.bounds.priori import InputLimits
 
 _BOUND = "|y − o| ≤ (1 + ρ) (M + g_O (V + M) + η_O)"
-#: What each letter of the bound is made of, by letters before it; those of one line in print stand in one line here.
+#: The definition of each letter of the bound, in terms of earlier ones; those printed in one line share one here.
 _MADE_OF = {
     "W": "min(V e^a (e^a − 1), 2 V)",
     "X": "V e^{2 a}", "S": "V e^{2 a} (e^s − 1)",
@@ -38,19 +38,19 @@ _FEW_EVENTS = "min((e^{λ_+} − 1) (X + S), {h/(1 − h)} {(X + 2 S + V + W + P
 
 
 class Equations(NamedTuple):
-    """The equations of the bound, each letter after those that it is made of, and the bound at last."""
+    """The equations of the bound, each letter after those in its definition, and finally the bound."""
 
     definitions: tuple[Relation, ...]
     bound: Relation
     exponents: tuple[Relation, ...] = ()
 
     def values(self, letters: Mapping[str, float]) -> dict[str, float]:
-        """Every letter, those given and those defined; the bound is ``bound``."""
+        """Return every letter, those given and those defined; the bound is ``bound``."""
         return defined((*self.definitions, Relation(Name("bound"), (("=", self.bound.rest[0][1]),))), letters)
 
     @property
     def printed(self) -> tuple[Node, ...]:
-        """The bound first, then what it is made of; short ones side by side."""
+        """The bound first, then the definitions of its letters; short ones side by side."""
         by_letter = {text(equation.first): equation for equation in self.definitions}
         rows = [Row(tuple(by_letter[letter] for letter in group)) if len(group) > 1 else by_letter[group]
                 for group in ("M", "W", "XS", "G", "Y", "P", "E", "U", "FD") if group[0] in by_letter]  # fmt: skip
@@ -63,7 +63,7 @@ def letter(typed: str) -> str:
 
 
 def defined(definitions: Iterable[Relation], letters: Mapping[str, float]) -> dict[str, float]:
-    """Every letter, those given and those defined, each by those before it."""
+    """Return every letter, those given and those defined, each by those before it."""
     result = dict(letters)
     for equation in definitions:
         result[text(equation.first)] = value(equation.rest[0][1], result)
@@ -71,7 +71,7 @@ def defined(definitions: Iterable[Relation], letters: Mapping[str, float]) -> di
 
 
 def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, ...]:
-    """The rule for a, s and b, run on letters, with a letter for each error that they are made of."""
+    """Return the equations for a, s and b, from running the rule on letters, with a letter for each error in them."""
     outcome: dict[str, Node] = {}
 
     def named(letter: str, x: Node) -> Node:
@@ -99,10 +99,10 @@ def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, 
 
 
 def equations(wide: bool, events: bool, exponents: tuple[Relation, ...] = ()) -> Equations:
-    """The equations of an arithmetic, with those of ``exponents``.
+    """Return the equations of an arithmetic, with those of ``exponents``.
 
     ``wide``: weights are stored as precisely as sums, so that distances of values are not computed; ``events``: few
-    partial sums round, so that their sizes tell more than their number.
+    partial sums are rounded, so that their sizes give a better bound than their number.
     """
     made_of = _MADE_OF | ({} if wide else {"Y": "X"}) | ({"E": _FEW_EVENTS} if events else {})
     bound: Any = read(_BOUND, {})
@@ -110,7 +110,7 @@ def equations(wide: bool, events: bool, exponents: tuple[Relation, ...] = ()) ->
 
 
 def value(x: Node, letters: Mapping[str, float]) -> float:
-    """A side of an equation in float64, with exponentials rounded up. Raises ValueError for what it cannot read."""
+    """Evaluate a side of an equation in float64, exponentials rounded up. Raises ValueError for unknown nodes."""
     match x:
         case nt.Number():
             return float(x.value)
@@ -138,15 +138,15 @@ def value(x: Node, letters: Mapping[str, float]) -> float:
 
 
 def formula() -> tuple[Node, ...]:
-    """The equations that are the same in every arithmetic."""
+    """Return the equations that are the same in every arithmetic."""
     every = equations(True, False)
-    alike = tuple(e for e in every.definitions if text(e.first) not in ("Y", "E"))
-    return Equations(alike, every.bound).printed
+    common = tuple(e for e in every.definitions if text(e.first) not in ("Y", "E"))
+    return Equations(common, every.bound).printed
 
 
 def quantities(sizes: InputLimits, p: Precision, values: Mapping[str, float]) -> tuple[tuple[Node, str, float], ...]:
-    """Each letter: how it is written, in words, value."""
-    known: dict[str, tuple[str, float]] = {
+    """Return for each letter its notation, its description and its value."""
+    described: dict[str, tuple[str, float]] = {
         "n": ("keys", float(sizes.n)),
         "d_k": ("width of queries and keys", float(sizes.d_k)),
         "T": ("largest sum of absolute values of a score, scaled", sizes.score_max),
@@ -192,12 +192,12 @@ def quantities(sizes: InputLimits, p: Precision, values: Mapping[str, float]) ->
         "η_O": "loss of the output by underflow",
         "ρ": "allowance for rounding in this evaluation",
     }
-    known |= {typed: (said, values[letter(typed)]) for typed, said in words.items() if letter(typed) in values}
-    return tuple((read(typed, {}), said, x) for typed, (said, x) in known.items())
+    described |= {typed: (phrase, values[letter(typed)]) for typed, phrase in words.items() if letter(typed) in values}
+    return tuple((read(typed, {}), phrase, x) for typed, (phrase, x) in described.items())
 
 
 def derivation(precision: Precision) -> tuple[str, ...]:
-    """Why the formula holds, one step a paragraph; the whole proof is that of ``symattn.bounds.worst_case``."""
+    """Return why the formula holds, one paragraph a step; the whole proof is in ``symattn.bounds.worst_case``."""
     p = precision
     shared = " or to a log-sum-exp" if p.lse else ""
     additions = "in any order" if p.height is None else f"at most {p.height} for a term"

@@ -1,4 +1,4 @@
-"""e^x − 1 in float64, rounded up: what the fast bound makes of exponents."""
+"""e^x − 1 in float64, rounded up, for the exponents of the fast bound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from symattn.arrays.enclosing.exponential import exp_moderate
 from symattn.arrays.formats import Format
 from symattn.bounds.rule import rate_of
 
-FARTHEST = 600.0  # exponents beyond say nothing
+FARTHEST = 600.0  # larger exponents give no bound
 _SMALL = 2.0**-6
 _OF_FLOAT32 = 80.0
 _UP = 1 + 2.0**-50
@@ -20,28 +20,28 @@ _UP = 1 + 2.0**-50
 
 @lru_cache(64)
 def rate(f: Format) -> float:
-    """λ, rounded up."""
+    """Return λ, rounded up."""
     return float(rate_of(f.u)) * (1 + 2.0**-52)
 
 
 @lru_cache(4096)
 def g(n: int, f: Format) -> float:
-    """e^{nλ} − 1, rounded up."""
+    """Return e^{nλ} − 1, rounded up."""
     return growth_of(n * rate_of(f.u))
 
 
 @lru_cache(4096)
 def growth_of(x: Fraction | float) -> float:
-    """e^x − 1 of one number, rounded up."""
+    """Return e^x − 1 of one number, rounded up."""
     exact = Fraction(x)
     result = (flint.arb(flint.fmpq(exact.numerator, exact.denominator))).exp() - 1
     return float(np.nextafter(float(result.upper()), np.inf)) if exact else 0.0
 
 
 def growth(x: np.ndarray, most: float | None = None) -> np.ndarray:
-    """e^x − 1, rounded up but for the last four roundings, for 0 ≤ x ≤ ``FARTHEST``; larger ones count as that.
+    """Return e^x − 1, rounded up but for the last four roundings, for 0 ≤ x ≤ ``FARTHEST``; larger x count as that.
 
-    ``most`` is the largest, where it is known. float32 stays float32, but only exponents up to 80 do. Small ones: e^x
+    ``most`` is the largest, if known. float32 stays float32 only if no exponent exceeds 80. Small ones: e^x
     − 1 = x (1 + x/2 + x²/6 + …), where x/2 + x²/6 + … ≤ (x/2)/(1 − x/3) ≤ 0.51 x for x ≤ 2⁻⁶. Others: the proved
     exponential, enlarged by twice its error, less 1: that rounds by u e^x, which is in it too. Of a small x that would
     be more than x; so the smaller one is taken, and what x gives does not depend on the other elements.
@@ -64,5 +64,5 @@ def growth(x: np.ndarray, most: float | None = None) -> np.ndarray:
 
 @lru_cache(64)
 def power_up(x: float) -> float:
-    """e^x, rounded up."""
+    """Return e^x, rounded up."""
     return (1 + growth_of(x)) * (1 + 2.0**-52)

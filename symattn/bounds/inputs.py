@@ -1,4 +1,4 @@
-"""Inputs for a function: of every shape that its specification has, in numbers that its format holds."""
+"""Inputs for a function: of every shape that its specification allows, in numbers of its format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from symattn.bounds.reference import SCORES
 
 Array = np.ndarray
 _TOKENS = ("q", "k", "v", "x", "y")
-_TELLING = (*_TOKENS, "w_q", "w_k", "w_v", "w_in", "w_uq", "w_uv")  # of which the sizes can be read
+_SIZED = (*_TOKENS, "w_q", "w_k", "w_v", "w_in", "w_uq", "w_uv")  # they determine the sizes
 CELLS = 70_000  # scores of all heads, beyond which a case takes seconds
 _HALVINGS = 40  # of queries; beyond, scores do not follow them
 ADDED = ("bias", "mask", "b_rel", "slopes", "b_u", "b_w", "v_s", "g_q", "g_k", "beta_q", "beta_k", "scale")
@@ -47,15 +47,15 @@ class Sizes:
 
 
 def sizes_of(spec: Attention, inputs: Mapping[str, Array]) -> dict[str, int]:
-    """n_q, n_k, d_k, d_v of a head, d_model and h of inputs, as far as there are such."""
-    known = spec.counts
-    result = {"h": known["h"]}
-    for name in (n for n in inputs if n in _TELLING):
+    """Return n_q, n_k, d_k, d_v of a head, d_model and h of inputs, as far as they are determined."""
+    counts = spec.counts
+    result = {"h": counts["h"]}
+    for name in (n for n in inputs if n in _SIZED):
         axes = shape(name, spec, inputs).replace("…", "").split()
         for axis, length in zip(reversed(axes), reversed(np.shape(inputs[name])), strict=False):
-            letters = [f for f in axis.split("*") if f not in known]
+            letters = [f for f in axis.split("*") if f not in counts]
             if len(letters) == 1:
-                result.setdefault(letters[0], length // prod(known[f] for f in axis.split("*") if f in known))
+                result.setdefault(letters[0], length // prod(counts[f] for f in axis.split("*") if f in counts))
     result.setdefault("n_k", result["n_q"])
     result.setdefault("d_k", result.get("d_model", 0))
     result.setdefault("d_v", result["d_k"])
@@ -63,17 +63,17 @@ def sizes_of(spec: Attention, inputs: Mapping[str, Array]) -> dict[str, int]:
 
 
 def _wider(a: Array, width: int) -> Array:
-    """Columns of zeros, up to this width."""
+    """Append columns of zeros, up to this width."""
     return np.pad(a.astype(float), ((0, 0), (0, width - a.shape[-1])))
 
 
 def _longer(a: Array, rows: int) -> Array:
-    """The rows again and again, up to this number of them."""
+    """Repeat the rows cyclically, up to this number of them."""
     return a[np.arange(rows) % len(a)]
 
 
 def lengths_by_letter(spec: Attention, s: Sizes) -> dict[str, int]:
-    """The length that each letter stands for in shapes of inputs."""
+    """Return the length that each letter stands for in shapes of inputs."""
     rotated = _rotated(spec)
     letters = {"n_q": s.n_q, "n_k": s.n_k, "n": s.n_k, "d_k": s.d_k, "d_v": s.d_v, "d_model": s.d_model}
     letters |= {"d_y": s.d_model, "d_out": s.d_model, "d_s": s.d_k, "d_r": rotated, "d_n": s.d_k - rotated}
@@ -82,7 +82,7 @@ def lengths_by_letter(spec: Attention, s: Sizes) -> dict[str, int]:
 
 
 def _rotated(spec: Attention) -> int:
-    """d_r, how many columns of the keys of a latent have positions."""
+    """Return d_r, the number of columns of a latent's keys that have positions."""
     return (getattr(spec.position, "width", None) or 2) if spec.latent is not None else 0
 
 
@@ -98,7 +98,7 @@ class Maker:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The arrays that a call gets."""
+        """The names of the arrays that a call receives."""
         results = tuple(n for n in self.convention.inputs if n not in ("mask", "keep"))
         if "doc" in results:  # the labels of queries and keys at once
             results = tuple(n for n in results if n not in ("doc_q", "doc_k"))
@@ -116,16 +116,16 @@ class Maker:
 
     @property
     def batches(self) -> int:
-        """How many axes of batches come before those of a head's tokens, that of heads among them if there is one."""
+        """The number of batch axes before those of a head's tokens; the axis of heads counts if there is one head."""
         return self.convention.batch_axes(self.spec.heads)
 
     @property
     def fronts(self) -> tuple[int, ...]:
-        """Axes of batches for the layout ``nd``, which has none of its own."""
+        """Batch axes for the layout ``nd``, which has none of its own."""
         return (2, 3) if self.spec.heads == 1 and not self.tokens else (2,)
 
     def mask_front(self, batch: tuple[int, ...]) -> tuple[int, ...]:
-        """The axes that masks have before those of tokens: b and 1 for the heads, if the function takes so many."""
+        """Return the leading axes of masks, before those of tokens: b and 1 for heads, if the function takes them."""
         forms = [a.form for a in self.convention.arguments if a.input in ("mask", "keep")]
         if len(batch) != self.batches or any(f in ("k", "qk", "1qk", "11qk", "") for f in forms):
             return ()
@@ -133,16 +133,16 @@ class Maker:
 
     @property
     def largest_score(self) -> float:
-        """The largest |s| that may occur: behind masks what leaves room for a number below, unless more is promised."""
+        """The largest |s| that may occur; with masks, small enough for a finite number that stands for −∞."""
         if self.domain.max_abs_score is not None:
             room = float(self.precision.input.largest) / 4 if self.spec.masks_anything else np.inf
             return min(self.domain.max_abs_score, room)
         return min(_MASKED_SCORES, float(self.precision.input.largest) / 64) if self.spec.masks_anything else np.inf
 
     def fitted(self, sizes: Sizes) -> Sizes:
-        """The sizes that the specification and the domain allow, as near as can be to those asked for.
+        """Return the sizes nearest to those requested that the specification and the domain allow.
 
-        What was to differ differs still, if there is room.
+        Sizes that differ still differ, if there is room.
         """
         n_q, n_k = self._tokens(sizes.n_q, sizes.n_k)
         items = prod(sizes.batch) * self.spec.heads
@@ -161,7 +161,7 @@ class Maker:
         return replace(sizes, n_q=n_q, n_k=n_k, d_k=d_k, d_v=d_v, d_model=d_model)
 
     def _tokens(self, n_q: int, n_k: int) -> tuple[int, int]:
-        """Numbers of queries and keys near these, so that each query sees some key where that is promised."""
+        """Return numbers of queries and keys near these, with a key for each query if the domain promises that."""
         n_q, n_k = self.domain.tokens.both(n_k if self.square or self.domain.decoding else n_q, n_k)
         n_q = 1 if self.domain.decoding and not self.square else n_q
         causal = self.spec.causal and self.spec.alignment == "bottom-right" and not self.domain.fully_masked_rows
@@ -175,7 +175,7 @@ class Maker:
         return n_q, n_k
 
     def admits(self, inputs: Mapping[str, Array]) -> bool:
-        """Return whether inputs are what is promised: their sizes, their scores, and that no row is without a key."""
+        """Return whether the domain admits the inputs: their sizes, their scores, and a key for each row."""
         sizes = sizes_of(self.spec, inputs)
         if not self.domain.admits(sizes):
             return False
@@ -188,23 +188,23 @@ class Maker:
 
     @property
     def _same_width(self) -> bool:
-        """Return whether d_v = d_k always: by promise, or where one width is meant by all heads side by side."""
+        """Return whether d_v = d_k always: by promise, or because a layout joins the columns of all heads."""
         side_by_side = self.convention.layout[-1] == "c" and not self.tokens
         promised = self.domain.same_width or self.domain.square_weights
         return promised or self._plain or self.spec.packed or side_by_side
 
     def _width(self, d_k: int) -> int:
-        """d_k as positions, latents, truncated scores and the domain need it."""
+        """Return the nearest d_k that positions, latents, truncated scores and the domain allow."""
         result = self._needed(d_k)
         while (near := self.domain.widths.up(result)) is not None:
             if near == (result := self._needed(near)):
                 return near
-        # The largest one; where the domain has none that the specification can take, the smallest that it can.
+        # The largest one; if the specification can take none of the domain, the smallest that it can.
         widths = (self.domain.widths.down(n) for n in range(self.domain.max_width, 0, -1))
         return next((d for d in widths if d is not None and self._needed(d) == d), self._needed(1))
 
     def _needed(self, d_k: int) -> int:
-        """The smallest d_k from this one on that the specification can take."""
+        """Return the smallest d_k from this one on that the specification can take."""
         if self.spec.latent is not None:
             return max(d_k, _rotated(self.spec) + 1, self.spec.truncate or 1)
         return least_width(self.spec, d_k)
@@ -214,7 +214,7 @@ class Maker:
         return self.tokens and not {"w_q", "w_in", "w_uq"} & set(self.names)
 
     def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]]:
-        """The shape of every array."""
+        """Return the shape of every array."""
         s = sizes
         letters = lengths_by_letter(self.spec, replace(s, d_model=s.d_k) if self._plain else s)
         result = {name: lengths(name, self.spec, self.names, letters) for name in self.names}
@@ -224,17 +224,17 @@ class Maker:
         return {name: (*s.batch, *shape) if name in _TOKENS else shape for name, shape in result.items()}
 
     def labels(self, sizes: Sizes, rng: np.random.Generator) -> dict[str, Array]:
-        """The inputs that are whole numbers, or say what is dropped."""
-        wanted = {n: shape for n, shape in self.shapes(sizes).items() if n.startswith(("doc", "positions", "drop"))}
-        return extras(wanted, rng, self.spec)
+        """Return the inputs that are whole numbers, and dropout masks."""
+        shapes = {n: shape for n, shape in self.shapes(sizes).items() if n.startswith(("doc", "positions", "drop"))}
+        return extras(shapes, rng, self.spec)
 
-    def held(self, a: Array) -> Array:
-        """As the format holds it; what is beyond its range, as its largest number, since some formats have no −∞."""
+    def in_format(self, a: Array) -> Array:
+        """Round to the format; numbers beyond its range become its largest number, as some formats have no −∞."""
         most = float(self.precision.input.largest)
         return np.asarray(self.precision.input.rounded(np.where(np.isfinite(a), np.clip(a, -most, most), a)))
 
     def make(self, sizes: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
-        """Inputs of the fitted sizes with the given entries, rounded to the format, and masks at random."""
+        """Make inputs of the fitted sizes with the given entries, rounded to the format, and random masks."""
         result = self._made(self.fitted(sizes), entries, rng)
         while self.domain.max_abs_score is not None and not self.admits(result):
             n_q, n_k = (max(n // 2, 1) for n in (sizes.n_q, sizes.n_k))
@@ -247,13 +247,13 @@ class Maker:
     def _made(self, s: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
         shapes = self.shapes(s)
         result = self._extras(shapes, rng)
-        arrays = {n: self.held(entries(n, shape)) for n, shape in shapes.items() if n not in result}
+        arrays = {n: self.in_format(entries(n, shape)) for n, shape in shapes.items() if n not in result}
         return self.tame(self._in_order(arrays | result | self.masks(s.n_q, s.n_k, rng, result, s.batch)))
 
     def _extras(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, Array]:
-        """Positions, tables, sinks and the like, as the format holds them."""
+        """Draw positions, tables, sinks and the like, rounded to the format."""
         result = extras({n: shape for n, shape in shapes.items() if n in EXTRAS}, rng, self.spec)
-        return {n: a if a.dtype.kind in "biu" else self.held(a) for n, a in result.items()}
+        return {n: a if a.dtype.kind in "biu" else self.in_format(a) for n, a in result.items()}
 
     def _in_order(self, arrays: dict[str, Array]) -> dict[str, Array]:
         order = [*self.names, "mask", "keep"]
@@ -262,7 +262,7 @@ class Maker:
     def from_heads(
         self, q: Array, k: Array, v: Array, rng: np.random.Generator | None = None
     ) -> dict[str, Array] | None:
-        """The inputs by which each head gets these q, k, v; None if no inputs do. Masks are at random, or open."""
+        """Return inputs that give each head these q, k, v; None if there are none. Masks are random, or open."""
         if self.tokens and (self._plain or self.spec.latent is not None or self.spec.packed):
             return None
         if self.tokens and self.domain.square_weights:
@@ -272,11 +272,11 @@ class Maker:
             return None
         q, k, v = heads
         arrays = self._as_tokens(q, k, v) if self.tokens else self._as_heads(q, k, v)
-        arrays = {name: self.held(a) for name, a in arrays.items()}
+        arrays = {name: self.in_format(a) for name, a in arrays.items()}
         shapes = self.shapes(Sizes(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], 2 * q.shape[-1] + v.shape[-1]))
-        # Without rng the probe speaks for itself, and what stands beside it is always the same.
+        # Without rng the probe decides alone, and all other inputs are always the same.
         result = self._extras(shapes, rng or np.random.default_rng(len(k)))
-        rest = {  # small whole numbers for matrices that the heads' inputs do not say
+        rest = {  # small whole numbers for matrices that the heads' inputs do not determine
             n: np.random.default_rng(sum(shape)).integers(-1, 2, shape).astype(float)
             for n, shape in shapes.items()
             if n not in arrays and n not in result
@@ -285,10 +285,10 @@ class Maker:
         return self._in_order(result) if self.admits(result) else None
 
     def _as_promised(self, q: Array, k: Array, v: Array) -> tuple[Array, Array, Array] | None:
-        """Queries, keys and values of sizes that are promised; None where there are none like these.
+        """Return queries, keys and values of promised sizes; None if these cannot be extended to them.
 
-        Columns of zeros are added, and rows are repeated; the identity is one of more rows, as wide as may be. Where
-        one query is promised, the last one is taken.
+        Columns of zeros are added, and rows are repeated; an identity matrix grows, as wide as allowed. If one query
+        is promised, the last one is taken.
         """
         if self.domain.decoding:
             q = q[-1:]
@@ -310,14 +310,14 @@ class Maker:
         return _wider(q, d_k), _wider(k, d_k), _wider(v, d_v)
 
     def _as_heads(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
-        """Repeat the inputs for each head, where there is an axis of heads."""
+        """Repeat the inputs for each head, if there is an axis of heads."""
         if self.spec.heads == 1:
             return {"q": q, "k": k, "v": v}
         heads = self.spec.heads_of
         return {n: np.broadcast_to(a, (heads[n], *a.shape)).copy() for n, a in zip("qkv", (q, k, v), strict=True)}
 
     def _as_tokens(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
-        """Tokens that hold q, k and v side by side, and projections that pick them out."""
+        """Return tokens that contain q, k and v side by side, and projections that select them."""
         h, (d_k, d_v) = self.spec.heads, (q.shape[-1], v.shape[-1])
         d_model = 2 * d_k + d_v
         columns = np.eye(d_model)
@@ -342,7 +342,7 @@ class Maker:
         inputs: dict[str, Array] | None = None,
         batch: tuple[int, ...] = (),
     ) -> dict[str, Array]:
-        """Masks by which every query may attend to some key, others for each item of a batch; open without ``rng``."""
+        """Return masks that leave every query a key, different ones for each batch item; open without ``rng``."""
         labels = {n: a for n, a in (inputs or {}).items() if n.startswith("doc")}
         may = places(self.spec, n_q, n_k, labels)
         front = self.mask_front(batch)
@@ -356,7 +356,7 @@ class Maker:
         }
 
     def _masks(self, may: Array, rng: np.random.Generator | None) -> dict[str, Array]:
-        """The masks of one item, on top of what the specification and labels allow."""
+        """Return the masks of one item, in addition to those of the specification and labels."""
         result: dict[str, Array] = {}
         n_q, n_k = may.shape
         keep = np.ones(n_k, dtype=bool)
@@ -375,7 +375,7 @@ class Maker:
         return result
 
     def _keep(self, n_k: int, rng: np.random.Generator) -> Array:
-        """Valid keys: the first ones where the function takes their number, else any, the first one among them."""
+        """Draw the valid keys: the first ones if the function takes their number, else any, with the first or last."""
         if any(a.form in ("lengths", "length") for a in self.convention.arguments):
             return np.arange(n_k) < rng.integers(1, n_k + 1)
         if self.domain.fully_masked_rows and rng.random() < 0.15:
@@ -385,7 +385,7 @@ class Maker:
         return keep
 
     def _with_keys(self, open_: Array, may: Array, rng: np.random.Generator | None) -> Array:
-        """A mask that leaves each query a key which the other masks leave it too."""
+        """Return the mask opened so that each query keeps a key that the other masks allow as well."""
         if self.domain.fully_masked_rows and rng is not None and rng.random() < 0.5:
             open_[rng.integers(len(open_))] = False
             return open_
@@ -396,18 +396,18 @@ class Maker:
         return open_
 
     def tame(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """The inputs with scores within the domain: queries are halved until they are, then what is added to scores."""
+        """Return the inputs with scores within the domain: halve queries until they are, then terms added to scores."""
         first = next(n for n in ("w_q", "w_uq", "w_in", "x", "q") if n in inputs)
         for names in ((first, *(("b_q",) if first == "w_q" else ())), ADDED):
             for _ in range(_HALVINGS):
                 if self._score(inputs) <= self.largest_score:
                     return inputs
                 halved = {n: a / 2 for n, a in inputs.items() if n in names}
-                inputs = inputs | {n: self.held(a) for n, a in halved.items()}
+                inputs = inputs | {n: self.in_format(a) for n, a in halved.items()}
         return inputs
 
     def _score(self, inputs: Mapping[str, Array]) -> float:
-        """The largest |s|, in float64."""
+        """Return the largest |s|, in float64."""
         if self.largest_score == np.inf:
             return 0.0
         values: dict[str, Any] = dict(inputs)

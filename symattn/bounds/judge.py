@@ -1,4 +1,4 @@
-"""The exact output of attention, what is allowed about it, and whether a call or a variant gives it."""
+"""The exact output of attention, the error allowed, and whether a call or a variant is within it."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from symattn.bounds.reference import RIGHT, Run, Variant, canonical, changed, ru
 from symattn.document.errors import InputError, Refused, Undecided
 
 _START, _LIMIT = 128, 4096
-_NEARBY, _MOVED = 2.0**-20, ("q", "x")  # how far inputs are moved where a comparison on them is not decided
-_FAR, _LONG = 64.0, 100  # products, and numbers of keys, from which on keys that are left out make a difference
-_SCORES = 1 << 23  # that are enclosed at once, where there is a limit to what balls are made for
+_NEARBY, _MOVED = 2.0**-20, ("q", "x")  # how far inputs are moved if a comparison on them is undecided
+_FAR, _LONG = 64.0, 100  # least products of norms, and numbers of keys, for which leaving out keys matters
+_SCORES = 1 << 23  # enclosed at once, if the number of products for balls is limited
 _SHARP = 2.0**-20  # the reference's radius is less than this part of what is allowed
 
 
 @dataclass(frozen=True)
 class Traced(Expected):
-    """The exact output with the run that gave it, and how far a legal implementation may be from it.
+    """The exact output with its run, and how far a legal implementation may be from it.
 
-    The run is one on enclosures where these are narrow enough for what is allowed, and else on balls. It is made when
-    it is asked for where the output alone is known without it, ``quick``.
+    The run is on enclosures if these are narrow enough for the allowed error, else on balls. If the output alone is
+    known without a run, as ``quick``, the run is made on demand.
     """
 
     make: Callable[[], Run]
@@ -57,7 +57,7 @@ class Traced(Expected):
 
     @classmethod
     def of(cls, run: Run, allowed: np.ndarray) -> Traced:
-        """With a run that is there."""
+        """Return the output of an existing run."""
         return cls(lambda: run, allowed)
 
     @cached_property
@@ -78,7 +78,7 @@ class Traced(Expected):
         return entries
 
     def enclosures(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield that of the output alone, and that of the run."""
+        """Yield the enclosure of the output alone, then that of the run."""
         if self.quick is not None:
             yield self.quick
         if self.run.kind is Enclosure:
@@ -90,17 +90,17 @@ class Traced(Expected):
         return centres(self.run.output) if self.quick is None else self.quick.centre
 
     def ratios(self, got: np.ndarray) -> np.ndarray:
-        """See ``Expected.ratios``; of a row of which scores are 0/0 nothing is said.
+        """See ``Expected.ratios``; a row with scores of 0/0 is not judged.
 
-        That is where a query or key of length 0 is divided by its length, and the definition has no value: code that
-        bounds the length from below gives a number there, other code NaN.
+        There a query or key of length 0 is divided by its length, and the definition has no value: code that bounds
+        the length from below returns a number, other code NaN.
         """
         result = super().ratios(got)
         return np.where(self.unsaid, 0.0, result) if np.isinf(result).any() else result
 
     @cached_property
     def unsaid(self) -> np.ndarray:
-        """The rows, with an axis of columns, in which a score is 0/0, of inputs that are numbers."""
+        """The rows in which a score is 0/0 although the inputs are numbers, with an axis of columns."""
         run = self.run
         if any(a.dtype.kind == "f" and np.isnan(a).any() for a in run.inputs.values()):
             return np.zeros(1, dtype=bool)
@@ -112,7 +112,7 @@ class Traced(Expected):
         return self.quick is not None and bool(shares(got, *self.quick, self.allowed)[1].all())
 
     def decisive(self) -> np.ndarray:
-        """Where the allowed error is smaller than what other weights could do: |y − o| for y one of the values."""
+        """Return where less is allowed than other weights could change the output: |y − o| for y one of the values."""
         return np.asarray(self.allowed < largest(centres(self.run.values["v"])))
 
     @property
@@ -130,10 +130,10 @@ def expected(
     most: int | None = None,
     lenient: bool = False,
 ) -> Traced:
-    """Run the definition at the precision at which its radius is negligible against what is allowed.
+    """Run the definition at a precision at which its radius is negligible against the allowed error.
 
-    Where that is ``lenient``, enclosures are taken as wide as they are. Raises ``Refused`` where balls were to be made
-    for more than ``most`` products of weights and values.
+    If ``lenient``, enclosures are used however wide they are. Raises ``Refused`` if balls would be needed for more than
+    ``most`` products of weights and values.
     """
     if variant.steps or variant.values != RIGHT.values or not variant.rows:
         return _by_run(spec, inputs, precision, None, variant=variant)
@@ -145,7 +145,7 @@ def expected(
 
 
 def in_float64(spec: Attention, inputs: Inputs, precision: Precision) -> Traced | None:
-    """The output in float64, enclosed, and what is allowed, of a whole batch; None for what is not plain enough."""
+    """Return the output of a whole batch in float64, enclosed, and its bound; None if attention is not plain enough."""
     try:
         result = enclose(spec, inputs) if plain_bound.applies(spec, inputs) else None
     except (Refused, InputError):
@@ -165,7 +165,7 @@ def _by_run(
     lenient: bool = False,
     variant: Variant = RIGHT,
 ) -> Traced:
-    """On enclosures where their radius is negligible, else in balls; the steps of a variant in balls."""
+    """Run on enclosures if their radius is negligible, else in balls; variants run in balls."""
     count = products(spec, inputs) if most is not None else 0
     if variant is RIGHT and (not count or count <= _SCORES * inputs["v"].shape[-1]):
         result = _enclosed(spec, inputs, precision, fast)
@@ -180,7 +180,7 @@ def _by_run(
 def _sharp(
     spec: Attention, inputs: Inputs, variant: Variant, bound: Callable[[Run], np.ndarray]
 ) -> tuple[Run, np.ndarray]:
-    """A run on balls whose radius is negligible against what is allowed, and that."""
+    """Return a run on balls whose radius is negligible against the allowed error, and that error."""
     at = _START
     while True:
         try:
@@ -196,14 +196,14 @@ def _sharp(
 
 
 def products(spec: Attention, inputs: Inputs) -> int:
-    """How many products of weights and values the output of an element of a batch takes."""
+    """Return the number of products of weights and values in the output of one batch element."""
     return spec.counts["h"] * prod(int(inputs[name].shape[-2]) for name in "qk") * int(inputs["v"].shape[-1])
 
 
 def _unsaid(spec: Attention, inputs: Inputs) -> Traced:
-    """Where a comparison depends on rounding, as at the edge of what sparse weights keep: any numbers are legal.
+    """Return an output of which any numbers are legal, for comparisons that depend on rounding, as in sparse weights.
 
-    What is expected besides, shapes and which entries are numbers, is that of inputs nearby.
+    Its shape, and which entries are numbers, are those for inputs nearby.
     """
     near = {n: a * (1 + _NEARBY) if n in _MOVED and a.dtype.kind == "f" else a for n, a in inputs.items()}
     with bits(_START):
@@ -212,7 +212,7 @@ def _unsaid(spec: Attention, inputs: Inputs) -> Traced:
 
 
 def _enclosed(spec: Attention, inputs: Inputs, precision: Precision, fast: np.ndarray | None) -> Traced | None:
-    """The definition on enclosures, and the bound of that run where ``fast`` does not say it; None where there is none.
+    """Run the definition on enclosures, with the bound of that run unless it is ``fast``; None if there is none.
 
     Variants are left to balls.
     """
@@ -228,9 +228,9 @@ def _enclosed(spec: Attention, inputs: Inputs, precision: Precision, fast: np.nd
 
 # -- calls -------------------------------------------------------------------------------------------------------------
 class Legal(NamedTuple):
-    """The legal outputs of a call by equal ways of computing, each with a bound of its own, made when needed.
+    """The legal outputs of a call by equivalent ways of computing, each with its own bound, computed on demand.
 
-    ``unsaid`` gives shapes, and which entries are numbers, where no way is decided. Axes of length 1 may differ in the
+    ``unsaid`` gives shapes, and which entries are numbers, if no way is decided. Axes of length 1 may differ in the
     outputs ``loose``; a call may change the inputs ``changes``.
     """
 
@@ -241,11 +241,11 @@ class Legal(NamedTuple):
 
 
 def judge(legal: Legal, precision: Precision, case: Case, outcome: Outcome, whole: bool = False) -> CaseResult:
-    """Compare what a call gave with what is legal.
+    """Compare the outputs of a call with the legal ones.
 
-    What is within the bound of the first way is legal; the other ways are run where it is not, or for the ``whole``.
-    A way of which a comparison depends on rounding has no bound: what the others allow is legal all the same, and what
-    they refuse is undecided, since an implementation in that way may give it.
+    What is within the bound of the first way is legal; the other ways are run if it is not, or for the ``whole``. A way
+    with a comparison that depends on rounding has no bound: what the others allow is still legal, and what they refuse
+    is undecided, since an implementation in that way may give it.
     """
 
     def compare(right: Sequence[Expected]) -> CaseResult:
@@ -264,12 +264,12 @@ def judge(legal: Legal, precision: Precision, case: Case, outcome: Outcome, whol
     case_result = compare(right)
     if len(known) == len(every) or case_result.finding not in ("values", "not finite"):
         return replace(case_result, whole=len(known) == len(every))
-    unbounded = [one.widened(np.full_like(one.allowed, np.inf)) for one in right]
+    unbounded = [output.widened(np.full_like(output.allowed, np.inf)) for output in right]
     return replace(compare(unbounded), undecided=True, whole=False)
 
 
 def _decided(way: Callable[[], Sequence[Expected]]) -> Sequence[Expected] | None:
-    """The outputs by a way; None where a comparison depends on rounding."""
+    """Return the outputs of a way of computing; None if a comparison depends on rounding."""
     try:
         return way()
     except Undecided:
@@ -277,10 +277,10 @@ def _decided(way: Callable[[], Sequence[Expected]]) -> Sequence[Expected] | None
 
 
 def union(ways: Sequence[Sequence[Expected]]) -> list[Expected]:
-    """The outputs by the first of equal ways, and the largest of their bounds; +∞ where one of them says nothing."""
+    """Return the outputs of the first of equal ways, with the largest of their bounds, +∞ if one has none."""
     return [
-        alike[0].widened(np.maximum.reduce([one.allowed for one in alike])) if len(alike) > 1 else alike[0]
-        for alike in zip(*ways, strict=True)
+        same[0].widened(np.maximum.reduce([output.allowed for output in same])) if len(same) > 1 else same[0]
+        for same in zip(*ways, strict=True)
     ]
 
 
@@ -290,10 +290,10 @@ def explained(
     match: Callable[[Part, Expected], bool | None],
     among: Collection[int] | None = None,
 ) -> bool | None:
-    """Return whether a mistake reproduces the outputs, all or those ``among``; None where one cannot tell.
+    """Return whether a mistake reproduces the outputs, all or those ``among``; None if that is undecided.
 
-    That is where the right definition may give it too, or where the mistake cannot be computed or bounded: ``wrong``
-    gives its outputs, and ``match`` says of one of them whether it is what came.
+    It is if the right definition may give them too, or if the mistake cannot be computed or bounded: ``wrong`` returns
+    its outputs, and ``match`` whether one of them agrees with the call's.
     """
     try:
         outputs = wrong()
@@ -309,13 +309,13 @@ def explained(
 
 
 def holds(right: Sequence[Expected], judged: CaseResult) -> bool:
-    """Return whether all that a call gave is within other bounds."""
+    """Return whether all outputs of a call are within other bounds."""
     pairs = zip(right, judged.parts, strict=True)
     return all(p.got is not None and bool((e.ratios(p.got) <= 1).all()) for e, p in pairs)
 
 
 def of_attention(spec: Attention, precision: Precision, inputs: Inputs) -> Legal:
-    """The output of attention: its one bound is that of every way of computing."""
+    """Return the legal outputs of attention: a single bound covers every way of computing."""
 
     def way() -> list[Expected]:
         right = expected(spec, inputs, precision)
@@ -325,8 +325,8 @@ def of_attention(spec: Attention, precision: Precision, inputs: Inputs) -> Legal
 
 
 def _without_far_keys(spec: Attention, inputs: Inputs, precision: Precision, right: Traced) -> Traced:
-    """Take the smaller one of the allowed error and of that under an additive mask of zeros,
-    where keys far below the others are left out (``worst_case``, step 7): without a mask, a function adds zeros.
+    """Return the smaller of the allowed error and that under an additive mask of zeros, by which keys far below the
+    others are left out (``worst_case``, step 7): a function without a mask is one that adds zeros.
     """
     n_k = max(inputs[n].shape[-2] for n in ("k", "y", "x") if n in inputs)
     near = "q" in inputs and _length(inputs["q"]) * _length(inputs["k"]) < _FAR
@@ -340,7 +340,7 @@ def _without_far_keys(spec: Attention, inputs: Inputs, precision: Precision, rig
 
 
 def _length(a: np.ndarray) -> float:
-    """The largest norm of a row."""
+    """Return the largest norm of a row."""
     return float(np.sqrt(np.square(a.astype(np.float64)).sum(axis=-1).max(initial=0.0)))
 
 
@@ -352,7 +352,7 @@ def traced(judged: CaseResult) -> Traced:
 
 
 def centres(a: Any) -> np.ndarray:
-    """The middles of an array of balls or of enclosures as float64; NaN for what is no number."""
+    """Return the middles of an array of balls or of enclosures as float64; NaN for what is no number."""
     return np.asarray(a.mid) if isinstance(a, Enclosure) else middles(a.entries)
 
 

@@ -1,4 +1,4 @@
-"""The judge of outputs: can a right implementation give them, by the worst case, or in half precision by the filter?"""
+"""Judge outputs: can a right implementation give them, by the worst case, or in half precision by the filter?"""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, Refused
 
 Arrays = Mapping[str, Any]  # of NumPy, or tensors on a device that are judged there
-_MOST = 5_000_000  # products of weights and values that balls are made for at once
-_FEW = 20_000  # products, up to which balls take no time
-_LOOKED = 32  # accused rows that the worst case looks at, the worst one among them
+_MOST = 5_000_000  # largest number of products of weights and values that are computed in balls at once
+_FEW = 20_000  # products, up to which balls are fast
+_LOOKED = 32  # accused rows that the worst case checks, including the worst one
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """For each element of an output: the error as a part of what the worst case allows, the exact value, what is
-    allowed."""
+    """For each element of an output: the error as a part of what the worst case allows, the exact value, and the
+    error allowed."""
 
     ratios: np.ndarray
     near: np.ndarray
@@ -47,12 +47,12 @@ class Measured:
 
     @classmethod
     def of(cls, right: Expected, got: np.ndarray) -> Measured:
-        """An output beside what is expected."""
+        """Return the measures of one output."""
         return cls(right.ratios(got), right.near, right.allowed)
 
     @classmethod
     def whole(cls, shape: tuple[int, ...], parts: Iterable[tuple[tuple[int, ...], Measured]]) -> Measured:
-        """An output of this shape, by the elements of its batch."""
+        """Return the measures of an output of this shape, from those of its batch elements."""
         ratios, near, allowed = (np.zeros(shape) for _ in range(3))
         for index, part in parts:
             ratios[index], near[index], allowed[index] = part.ratios, part.near, part.allowed
@@ -71,11 +71,11 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """The limit that an output exceeds, if any, and the largest error as a part of what is legal.
+    """The limit that an output exceeds, if any, and the largest error as a part of the legal one.
 
     ``worst case``: no implementation in the arithmetic gives this. ``elements``, ``means``: a right output gives this
-    with a probability of at most alpha, if roundings are independent, and never where ``certain``. ``measured`` is by
-    the worst case, of ``rows``; ``accused`` and ``mean`` are what the filter says.
+    with a probability of at most alpha, if roundings are independent, and never if ``certain``. ``measured`` is by the
+    worst case, for ``rows``; ``accused`` and ``mean`` are the filter's results.
     """
 
     beyond: Literal["", "worst case", "elements", "means"]
@@ -104,17 +104,17 @@ def judge_output(
     most: int | None = None,
     factors: np.ndarray | None = None,
 ) -> Judgement:
-    """Judge ``got`` (…, n_q, d_v) as the output of ``spec`` for ``inputs``, whose queries are called ``rows``.
+    """Judge ``got`` (…, n_q, d_v) as the output of ``spec`` for ``inputs``, whose queries are reported as ``rows``.
 
-    Without ``how`` the worst case decides. With it, the filter of half precision looks first, which is fast, and what
-    it accuses is looked at by the worst case too, which is beyond doubt; of few elements the worst case is first. Where
-    the filter says nothing, or its hypothesis is not supported by right replays, the worst case alone decides. Means
-    are of at most ``most`` rows of a head (None: ``sample.averaged``). With ``factors``, by which dropout multiplies
-    weights, all roundings together decide (``sharp.backward``), if what is stored is ``how``. Raises ``InputError``
-    where there are too many elements for balls, which some specifications need.
+    Without ``how`` the worst case decides. With it, the fast filter of half precision comes first, and the worst case,
+    which is certain, checks what it accuses; for few elements the worst case comes first. If the filter does not apply,
+    or right replays do not support its hypothesis, the worst case alone decides. Means are of at most ``most`` rows of
+    a head (None: ``sample.averaged``). With ``factors``, by which dropout multiplies weights, all roundings together
+    decide (``sharp.backward``), if arrays are stored as ``how`` says. Raises ``InputError`` for too many elements if
+    the specification needs balls.
     """
     if factors is not None:
-        from symattn.bounds.sharp.backward import outputs as dropped  # of which most outputs have no need
+        from symattn.bounds.sharp.backward import outputs as dropped  # most outputs do not need it
 
         assert how is not None
         return _judge_measured(Measured.of(dropped(spec, inputs, how, factors), got), rows)
@@ -131,11 +131,11 @@ def judge_output(
     accused = judgement.accused
     if accused is None or not accused.count:
         return judgement
-    some = sorted(accused.rows[:_LOOKED] if accused.counts else accused.rows)
-    certified = _judge_by_worst_case(*only(spec, inputs, some), got[..., some, :], precision, some)
+    checked = sorted(accused.rows[:_LOOKED] if accused.counts else accused.rows)
+    certified = _judge_by_worst_case(*only(spec, inputs, checked), got[..., checked, :], precision, checked)
     if certified.beyond or not accused.counts:
         return replace(certified, accused=accused)
-    return replace(judgement, measured=certified.measured, rows=some)
+    return replace(judgement, measured=certified.measured, rows=checked)
 
 
 def judge_by_filter(
@@ -149,21 +149,21 @@ def judge_by_filter(
 ) -> Judgement:
     """Judge by roundings to nearest: each element, and then weighted means of them, with ``alpha`` shared by both.
 
-    Elements are not ``beyond`` where right replays need too much of their tolerance. Raises ``Refused`` where nothing
-    is known.
+    Elements are not ``beyond`` if right replays need too much of their tolerance. Raises ``Refused`` if the filter does
+    not apply.
     """
     result: Made = {}
     accused = elements.judged(spec, inputs, how, got, alpha / 2, result)
     if accused.count:
         return Judgement("elements" if accused.counts else "", accused.share, accused.worst, accused=accused)
     most, n = most or averaged(prod(got.shape[:-2]), inputs["k"].shape[-2]), got.shape[-2]
-    some = chosen(spec, inputs, most) if n > most else list(range(n))
-    called = some if rows is None else [rows[i] for i in some]
-    kept = result if len(some) == n else None
-    mean = means.judged(*only(spec, inputs, some), how, got[..., some, :], alpha / 2, called, kept)
+    sample = chosen(spec, inputs, most) if n > most else list(range(n))
+    called = sample if rows is None else [rows[i] for i in sample]
+    reusable = result if len(sample) == n else None
+    mean = means.judged(*only(spec, inputs, sample), how, got[..., sample, :], alpha / 2, called, reusable)
     if mean is None or not mean.counts:
         return Judgement("", accused.share, accused.worst)
-    return Judgement("means", mean.share, accused.worst, rows=some, mean=mean)
+    return Judgement("means", mean.share, accused.worst, rows=sample, mean=mean)
 
 
 def _judge_by_worst_case(
@@ -180,9 +180,9 @@ def _judge_measured(measured: Measured, rows: Sequence[int] | None) -> Judgement
 
 
 def measure(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision) -> Measured:
-    """Compare with the worst case: all at once in float64 where that decides, else by elements of the batch.
+    """Compare with the worst case: all at once in float64 if that decides, else by batch element.
 
-    Of many products in a format narrower than float64, what enclosures leave open counts as legal.
+    With many products in a format narrower than float64, what enclosures leave open counts as legal.
     """
     inputs = widened(inputs)
     n = products(spec, inputs)
@@ -192,8 +192,8 @@ def measure(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precisi
         return Measured.of(replace(quick, lenient=lenient), got)
 
     def part(index: tuple[int, ...]) -> Measured:
-        one = element(spec, inputs, index)
-        return Measured.of(expected(spec, one, precision, most=_MOST, lenient=lenient), got[index])
+        own = element(spec, inputs, index)
+        return Measured.of(expected(spec, own, precision, most=_MOST, lenient=lenient), got[index])
 
     try:
         batch = np.ndindex(got.shape[: got.ndim - 2 - len(spec.head_axis)])
@@ -208,7 +208,7 @@ def measure(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precisi
 
 
 def measure_logarithms(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision) -> Measured:
-    """Compare logarithms of the sums of rows, (…, n_q), with the worst case."""
+    """Compare log-sum-exps of rows, (…, n_q), with the worst case."""
     inputs = widened(inputs)
 
     def part(index: tuple[int, ...]) -> Measured:
@@ -224,8 +224,8 @@ def measure_logarithms(spec: Attention, inputs: Arrays, got: np.ndarray, precisi
 def measure_scores(spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision, stored: Format) -> Measured:
     """Compare scores (…, n_q, n_k) as the softmax receives them, in the format ``stored``, with the worst case.
 
-    Each may be off by τ of ``scores``, and by storing it; those that are forbidden are not judged. Raises ``Refused``
-    and ``Undecided`` where they cannot be enclosed.
+    Each may be off by τ of ``scores``, and by storing it; forbidden scores are not judged. Raises ``Refused`` or
+    ``Undecided`` if they cannot be enclosed.
     """
     result = run(spec, inputs, kind=Enclosure)
     tau = np.asarray(score_errors(result, precision).tau, dtype=float)
@@ -236,16 +236,16 @@ def measure_scores(spec: Attention, inputs: Arrays, got: np.ndarray, precision: 
 
 
 def widened(inputs: Arrays) -> dict[str, Any]:
-    """The inputs with float64 in place of float32."""
+    """Return the inputs with float64 in place of float32."""
     return {name: wide(a) if a.dtype == namespace_of(a).float32 else a for name, a in inputs.items()}
 
 
 def element(spec: Attention, inputs: Arrays, index: tuple[int, ...]) -> dict[str, Any]:
-    """The inputs of one element of the batch."""
+    """Return the inputs of one element of the batch."""
     result = {}
     for name, a in inputs.items():
         own = len(shape(name, spec, inputs).replace("…", "").split())
         front = a.shape[: max(0, a.ndim - own)]
-        # axes of length 1 stand for all
+        # axes of length 1 are broadcast
         result[name] = np.asarray(a[tuple(min(i, n - 1) for i, n in zip(index[-len(front) :], front, strict=False))])
     return result

@@ -39,9 +39,9 @@ _BITS = 192
 
 
 def log_sums(spec: Attention, inputs: Inputs, precision: Precision) -> ExactOutput:
-    """The exact logarithms (…, n_q), −∞ for a row without any key, and how far a legal one may be from them.
+    """Return the exact log-sum-exps (…, n_q), −∞ for a row without any key, and how far legal ones may be from them.
 
-    Raises ``InputError`` for specifications whose scores are no dot products under masks.
+    Raises ``InputError`` unless scores are scaled dot products under masks.
     """
     if not usual_or_sink(spec):
         raise InputError("the logarithms of sums are judged where scores are scaled dot products under masks alone")
@@ -66,7 +66,7 @@ def _allowed(reference: Run, exact: Ball, precision: Precision) -> np.ndarray:
 
 
 def _before_rounding(bound: _Bound, precision: Precision) -> Balls:
-    """B, (…, n_q)."""
+    """Return B, (…, n_q)."""
     p, four, six = precision, g(4, precision.score), g(6, precision.score)
     sums = Ball.lift(bound.counts.below + bound.rescalings) * rate(p.accumulate)
     moved = xp.max(xp.where(bound.open, bound.tau + bound.found.first + sums, 0), axis=-1)

@@ -1,4 +1,4 @@
-"""Known mistakes, and what wrong steps are made of: a step in one run of the definition, with the arrays beside it."""
+"""Known mistakes, and the means to write wrong steps: a step in one run of the definition, with all arrays so far."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Mistake:
     """A mistake: the step at which it is made, what it is in words, and how it changes the definition.
 
     ``where`` says in which cases it is made (None: in all).
-    ``around`` are variants between which a function with this mistake may lie, where roundings decide: such a mistake
-    is judged in float64, as one is for which ``in_floats`` says that balls were too narrow. ``general`` says that it is
-    an operation on an array: where a mistake of a step gives the same numbers, its words say more.
+    ``around`` are variants between which a function with this mistake may lie, if roundings decide: such a mistake is
+    judged in float64, as is one for which balls would be too narrow (``in_floats``). ``general`` says that it is an
+    operation on any array: a mistake of a step with the same numbers is preferred, as its words say more.
     """
 
     step: str
@@ -48,19 +48,19 @@ class Mistake:
 
     @property
     def exact(self) -> bool:
-        """Return whether it gives something else in exact numbers."""
+        """Return whether it changes the output in exact numbers."""
         return True
 
     @property
     def computes(self) -> object:
-        """A key for all that the mistake computes, wherever it is made."""
+        """A key for what the mistake computes, in whichever step it is made."""
         return self.variant
 
 
 # --- the definition around a wrong step -------------------------------------------------------------------------------
 @lru_cache(maxsize=512)
 def _pipeline(spec: Attention, values: frozenset[str]) -> Mapping[str, Step]:
-    """The steps of a definition in which arrays of these names were made."""
+    """Return the steps of a definition whose run contains arrays of these names."""
     foreign = {*NEEDED, *OPTIONAL} - accepted(spec)
     names = {n for n in values if n[:2] in ("w_", "b_") or n in "xyqkv"} - foreign | accepted(spec) & values
     names -= {"q", "k", "v"} if "x" in values else set()
@@ -69,7 +69,7 @@ def _pipeline(spec: Attention, values: frozenset[str]) -> Mapping[str, Step]:
 
 
 def step(spec: Attention, values: Values, name: str) -> Step:
-    """The definition's own step. Raises ``KeyError`` where there is none."""
+    """Return the definition's own step. Raises ``KeyError`` where there is none."""
     return _pipeline(spec, frozenset(values))[name]
 
 
@@ -80,17 +80,17 @@ def own(spec: Attention, values: Values, name: str, *first: object) -> Any:
 
 
 def before(spec: Attention, values: Values, name: str) -> Any:
-    """The array that a step takes first."""
+    """Return the array that a step takes first."""
     return values[step(spec, values, name).of[0]]
 
 
 def size(values: Values, name: str, axis: int = -1) -> int:
-    """The length of an axis."""
+    """Return the length of an axis."""
     return int(values[name].shape[axis])
 
 
 def number(like: Any, x: Any) -> Any:
-    """A number as an element of an array's kind."""
+    """Return a number as an element of an array's kind."""
     return namespace_of(like).asarray(x, dtype=like.dtype)
 
 
@@ -126,15 +126,15 @@ class At:
         return own(self.spec, self.values, name, *first)
 
     def before(self, name: str) -> Any:
-        """The array that another step takes first."""
+        """Return the array that another step takes first."""
         return before(self.spec, self.values, name)
 
     def number(self, x: object) -> Any:
-        """A number as an entry of the same kind."""
+        """Return a number as an entry of the same kind."""
         return self.xp.asarray(x, dtype=self.first.dtype)
 
     def size(self, name: str, axis: int = -1) -> int:
-        """The length of an axis of an array."""
+        """Return the length of an axis of an array."""
         return size(self.values, name, axis)
 
     @property
@@ -144,14 +144,14 @@ class At:
 
     @property
     def met(self) -> Any:
-        """The values that the weights meet, of a key head's for each head."""
+        """The values that the weights multiply, a key head's repeated for each of its heads."""
         return self.values["v_shared" if "v_shared" in self.values else "v"]
 
     def finite(self, make: Callable[[Any], object], x: object = None) -> Any:
-        """An operation on scores, with −∞ as it is."""
+        """Apply an operation to scores, leaving −∞ as it is."""
         x = self.first if x is None else x
-        there = self.xp.isfinite(x)
-        return self.xp.where(there, make(self.xp.where(there, x, 0)), x)
+        is_finite = self.xp.isfinite(x)
+        return self.xp.where(is_finite, make(self.xp.where(is_finite, x, 0)), x)
 
     # -- at the step ``weights``: the softmax in parts --
     @property
@@ -165,7 +165,7 @@ class At:
         return np.asarray(self.xp.isfinite(self.first))
 
     def only_open(self, x: object) -> Any:
-        """Numbers where scores are not forbidden, 0 elsewhere."""
+        """Return the numbers where scores are not forbidden, 0 elsewhere."""
         return self.xp.where(self.open, x, 0)
 
     @property
@@ -209,16 +209,16 @@ class At:
         return self.sum(self.e) + self.sink
 
     def power(self, x: Array) -> Any:
-        """e^x, or the power of the base that the specification has."""
+        """Return e^x, or the power of the specification's base."""
         return softmax.powers(x, self.spec.base)
 
     def sum(self, x: object, axis: int = -1) -> Any:
-        """Sums over the keys, or over another axis."""
+        """Return sums over the keys, or over another axis, with the axis kept."""
         return self.xp.sum(x, axis=axis, keepdims=True)
 
     def weights(self, s: Array) -> Any:
-        """The definition's weights of other scores; a row without any key is undefined, since code then gives zeros,
-        NaN, or (where −10⁹ stands for −∞) weights that are no consequence of the mistake."""
+        """Return the definition's weights of other scores; a row without any key is undefined, since code then gives
+        zeros, NaN, or (if −10⁹ stands for −∞) weights that are not a consequence of the mistake."""
         if not self.spec.is_softmax:
             return self.of("weights", s)
         if self.spec.sink is None:
@@ -228,12 +228,12 @@ class At:
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------
 def change(name: str, wrong: Wrong) -> Change:
-    """A wrong step as a change of the definition."""
+    """Return a wrong step as a change of the definition."""
     return lambda spec, values: wrong(At(spec, values, name))
 
 
 def in_steps(blamed: str, words: str, rows: bool = True, of: str = "v", /, **steps: Wrong) -> Mistake:
-    """A mistake in the steps named; ``rows`` says that rows of weights still sum to 1, ``of`` what they meet."""
+    """Return a mistake in the steps named; ``rows``: rows of weights still sum to 1; ``of``: what they multiply."""
     return Mistake(blamed, words, Variant({name: change(name, wrong) for name, wrong in steps.items()}, rows, of))
 
 
@@ -248,7 +248,7 @@ def scaled_by_one(spec: Attention) -> Attention:
 
 
 def where_scaled(spec: Attention, mistake: Mistake) -> Mistake:
-    """A mistake in the scale, of a specification that may have none: then it is made after a scale of 1."""
+    """Return a mistake in the scale; if the specification has no scale, it is made after one of 1."""
     variant = mistake.variant
     if not_scaled(spec) and "scaled" in variant.steps and variant.spec is None:
         return replace(mistake, variant=replace(variant, spec=scaled_by_one))
@@ -256,7 +256,7 @@ def where_scaled(spec: Attention, mistake: Mistake) -> Mistake:
 
 
 def in_fields(blamed: str, words: str, **fields: Any) -> Mistake:
-    """A mistake that is another specification. Of rows without any key it says nothing."""
+    """Return a mistake that changes fields of the specification. Rows without any key are left undefined."""
 
     def changed(spec: Attention) -> Attention:
         attention = replace(spec, **fields)
@@ -267,7 +267,7 @@ def in_fields(blamed: str, words: str, **fields: Any) -> Mistake:
 
 
 def in_inputs(blamed: str, words: str, **read: Callable[[np.ndarray], np.ndarray]) -> Mistake:
-    """A mistake in reading some inputs, of any kind where ``read`` asks for no more than arrays have."""
+    """Return a mistake in reading some inputs, in arrays of any kind if ``read`` uses only common operations."""
 
     def taken(a: Any) -> Any:
         return a if hasattr(a, "__array_namespace__") else np.asarray(a)
@@ -279,5 +279,5 @@ def in_inputs(blamed: str, words: str, **read: Callable[[np.ndarray], np.ndarray
 
 
 def in_place_of(blamed: str, words: str, **of: str) -> Mistake:
-    """A mistake in which input is read: for some of them another one, by its name."""
+    """Return the mistake of reading some inputs in place of others, by their names."""
     return Mistake(blamed, words, Variant(inputs=lambda spec, inputs: {n: inputs[of.get(n, n)] for n in inputs}))

@@ -1,4 +1,4 @@
-"""The fast bound of plain attention, straight from its inputs; ``enclosed`` has that of its variants.
+"""The fast bound of plain attention, directly from its inputs; ``enclosed`` has that of its variants.
 
 ``PlainBound`` has dot products, a scale, masks, heads, shared keys and values, sinks. Scores and masks come from the
 steps of the definition themselves, run in float64. With u = 2⁻⁵³ a score passes d + 4 roundings there, so |t̂ − t| ≤
@@ -61,7 +61,7 @@ def usual_or_sink(spec: Attention) -> bool:
 
 
 def _kind(precision: Precision, inputs: dict[str, Any]) -> np.dtype[Any]:
-    """float32 for many scores of inputs of middling size, where the bound is far above float32's own roundings."""
+    """Return float32 for many scores of inputs of moderate size, if the bound is far above float32's roundings."""
     many = inputs["q"].shape[-2] * inputs["k"].shape[-2] > _MANY
     middling = all(2.0**-20 <= np.abs(a).max() <= 2.0**40 for a in inputs.values() if a.dtype.kind == "f")
     return np.dtype(np.float32 if many and middling and precision.score.u > 2.0**-30 else np.float64)
@@ -77,7 +77,7 @@ def moderate(a: object, most: float = LARGEST) -> bool:
 
 
 def of_places(spec: Attention, inputs: dict[str, Any]) -> tuple[Attention, dict[str, Any]]:
-    """The specification and inputs by which masks come tile by tile; those of documents come as a whole."""
+    """Return a specification and inputs whose masks are computed tile by tile; document masks become one array."""
     if not spec.documents:
         return spec, inputs
     mask = next(step for step in spec.pipeline(frozenset(inputs)) if step.name == "masked")
@@ -88,15 +88,15 @@ def of_places(spec: Attention, inputs: dict[str, Any]) -> tuple[Attention, dict[
 
 
 def by_mask(spec: Attention) -> Attention:
-    """Return the same attention with one boolean mask in the place of all others."""
+    """Return the same attention with one boolean mask in place of all others."""
     places: dict[str, Any] = {"causal": False, "window": None, "block": None, "prefix": None, "padding": False}
     return replace(spec, documents=False, mask="boolean", **places)
 
 
 class ByHead:
-    """The bound by heads and blocks of rows: ``allowed`` (heads, n_q, d_v); its shares by step where they are wanted.
+    """The bound by heads and blocks of rows: ``allowed`` (heads, n_q, d_v), and optionally its shares by step.
 
-    ``last`` says that what the heads give is returned, and rounded for it.
+    ``last`` says that the heads' outputs are the result, and rounded as such.
     """
 
     def __init__(self, precision: Precision, shape: tuple[int, ...], shares: bool, last: bool = True) -> None:
@@ -104,10 +104,10 @@ class ByHead:
         self.allowed, self.shares = np.empty((prod(shape[:-2]), *shape[-2:])), dict[str, Floats]()
 
     def put(self, at: tuple[slice, slice], scores: ScoreExponents, values: ValueColumns) -> None:
-        """The rows of one block: M, and the last rounding; +∞ where an intermediate result could leave the range."""
+        """Store the bound of one block: M and the last rounding; +∞ if an intermediate result could overflow."""
         p, f = self.precision, self.precision.returned
         rows = Rows(p, scores, values)
-        result = rows.found()
+        result = rows.bound()
         last = (result.size + result.moved) * g(1, f) + float(f.eta) if self.last else np.zeros_like(result.moved)
         most = limit(p)
         over = result.vanishes | (scores.largest[..., 0] * (LOG2_E * 1.02) > most)
@@ -136,7 +136,7 @@ class PlainBound(ByHead):
                     self.put((some, rows), tile.scores(rows), tile.values)
 
     def factor(self, scores: Floats, q: Floats, some: Sequence[Head]) -> Floats:
-        """Scores of some heads, scaled."""
+        """Return the scores of some heads, scaled."""
         if self.scaled is None:
             return scores
         name = self.scaled.of[1] if len(self.scaled.of) > 1 else ""
@@ -168,7 +168,7 @@ class _Tile:
         self.lost = lost.astype(self.kind)
 
     def scores(self, rows: slice) -> ScoreExponents:
-        """t and τ_j of step 1 for some queries."""
+        """Return t and τ_j of step 1 for some queries."""
         plain, some = self.plain, self.heads
         q = self.q[:, rows]
         t = plain.factor(q @ self.k.mT, q, some)
@@ -181,16 +181,16 @@ class _Tile:
             open_ = np.broadcast_to(open_, t.shape)
             t, raw = np.where(open_, t, 0.0), np.where(open_, raw, 0)
         if self.sink is not None:
-            t, raw = beside(t, self.sink), beside(raw, np.abs(self.sink))
-            tau, open_ = beside(tau, 0), beside(open_, True)
+            t, raw = with_column(t, self.sink), with_column(raw, np.abs(self.sink))
+            tau, open_ = with_column(tau, 0), with_column(open_, True)
         reach = row_maxima(raw)
         off = (plain.d + 8) * U * reach
         return ScoreExponents(t, off, open_, tau, np.maximum(largest, reach), self.sink is not None, every)
 
     def _seen(self, rows: slice) -> NDArray[np.bool_] | None:
-        """Which keys the queries see, (heads or 1, rows, n_k); None where these are all."""
-        keys, alike = slice(0, self.k.shape[-2]), self.heads[0].seen.given is None
-        tiles = [head.seen.tile(rows, keys) for head in (self.heads[:1] if alike else self.heads)]
+        """Return which keys the queries may see, (heads or 1, rows, n_k); None for all keys."""
+        keys, shared = slice(0, self.k.shape[-2]), self.heads[0].seen.given is None
+        tiles = [head.seen.tile(rows, keys) for head in (self.heads[:1] if shared else self.heads)]
         if all(tile is None for tile in tiles):
             return None
         every = np.ones((self.q[0, rows].shape[0], keys.stop), dtype=bool)
@@ -204,27 +204,27 @@ class _Tile:
 
 
 def row_maxima(a: np.ndarray) -> Floats:
-    """Row maxima as float64, (…, rows, 1)."""
+    """Return the row maxima as float64, (…, rows, 1)."""
     return np.asarray(a.max(axis=-1, keepdims=True, initial=0), dtype=np.float64)
 
 
-def beside(a: np.ndarray, x: object) -> np.ndarray:
-    """One more column, of x."""
+def with_column(a: np.ndarray, x: object) -> np.ndarray:
+    """Append a column filled with x."""
     return np.concatenate([a, np.broadcast_to(np.asarray(x, a.dtype), (*a.shape[:-1], 1))], axis=-1)
 
 
 def with_zeros(v: np.ndarray) -> np.ndarray:
-    """The values of heads with a sink's row of zeros."""
+    """Return the values of heads with a sink's row of zeros."""
     return np.pad(v, ((0, 0), (0, 1), (0, 0)))
 
 
 def head_blocks(count: int, n_q: int, n_k: int) -> Iterator[slice]:
-    """So many heads at a time that their scores are not too many."""
+    """Yield slices of heads, each with a bounded number of scores."""
     return pieces(count, max(1, _TOGETHER // max(n_q * n_k, 1)))
 
 
 def row_blocks(n_q: int, n_k: int) -> Iterator[slice]:
-    """So many queries of a head at a time that their scores are not too many."""
+    """Yield slices of a head's queries, each with a bounded number of scores."""
     return pieces(n_q, max(1, _BLOCK // max(n_k, 1)))
 
 
@@ -236,7 +236,7 @@ def pieces(n: int, size: int) -> Iterator[slice]:
 def evaluate(
     spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False
 ) -> tuple[Floats, dict[str, Floats]]:
-    """The bound for each element of the output, +∞ where nothing is said, and its shares by step where they are wanted.
+    """Return the bound for each element of the output, +∞ where there is none, and optionally its shares by step.
 
     For inputs for which it ``applies``.
     """
@@ -249,12 +249,12 @@ def evaluate(
 
 
 def allowed(spec: Attention, inputs: Inputs, precision: Precision) -> Floats:
-    """The bound alone, see ``evaluate``."""
+    """Return the bound alone, see ``evaluate``."""
     return evaluate(spec, inputs, precision)[0]
 
 
 def shape_of(spec: Attention, inputs: Inputs) -> tuple[int, ...]:
-    """The shape of the output, for inputs for which the bound ``applies``."""
+    """Return the shape of the output, for inputs for which the bound ``applies``."""
     q, v = inputs["q"], inputs["v"]
     lead = q.shape[:-2] if spec.head_axis else np.broadcast_shapes(q.shape[:-2], v.shape[:-2])
     return (*lead, q.shape[-2], v.shape[-1])

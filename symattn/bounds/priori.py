@@ -35,7 +35,7 @@ from symattn.document.notation import Node
 
 @dataclass(frozen=True)
 class InputLimits:
-    """The facts about inputs that are known beforehand.
+    """What is known about inputs beforehand.
 
     n           number of keys
     d_k         width of queries and keys
@@ -76,7 +76,7 @@ class APriori:
 
 
 def a_priori(sizes: InputLimits, precision: Precision) -> APriori:
-    """The bound for all inputs within ``sizes``; its value is +∞ where it says nothing.
+    """Return the bound for all inputs within ``sizes``; its value is +∞ where it says nothing.
 
     >>> 1e-5 < a_priori(InputLimits(64, 64, 8.0, 4.0), Precision.of("fp32")).value < 1e-2
     True
@@ -125,9 +125,9 @@ class _Formula:
             raise Undecided("exponents of errors beyond all range")
 
     def bound(self) -> APriori:
-        """M, and the last rounding, by the equations as they are printed."""
+        """Return M with the last rounding, by the equations as printed."""
         events = self.counts.partial_sums
-        # By how much the additions that round may change a sum, as a share of it; 1 where that is not known.
+        # By how much the rounded additions may change a sum, as a share of it; 1 if that is unknown.
         share = 1.0 if events is None else float(events[0, 0]) * float(self.precision.accumulate.u)
         wide = self.precision.stored.u <= self.precision.accumulate.u
         every = formula_of.equations(wide, share < 0.5, self.definitions)

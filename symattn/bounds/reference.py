@@ -1,4 +1,4 @@
-"""The one definition, run in balls or enclosures on given inputs: what the output is, and what the bound needs to know.
+"""The one definition, run in balls or enclosures on given inputs: the output, and the quantities that the bound needs.
 
 Wrong variants run the same way: a ``Variant`` changes some steps of the definition and leaves the others as they are.
 """
@@ -28,9 +28,9 @@ Change = Callable[[Attention, Values], Any]
 class Variant:
     """A change of the definition: for some steps, another function of all that was computed before.
 
-    ``rows`` says that every row of weights still sums to 1, ``values`` which array the weights meet: one that is there,
-    or one that ``steps`` makes under this name. ``spec`` makes another specification of the right one, where the
-    mistake is one of its fields, ``inputs`` other inputs (exactly: permuted, negated), where it is how one is read.
+    ``rows`` says that every row of weights still sums to 1, ``values`` which array the weights multiply: an existing
+    one, or one that ``steps`` computes under this name. ``spec`` maps the right specification to another, for a mistake
+    in its fields; ``inputs`` maps inputs to others (exactly: permuted, negated), for a mistake in reading them.
     """
 
     steps: Mapping[str, Change] = field(default_factory=dict)
@@ -43,21 +43,21 @@ class Variant:
 RIGHT = Variant()
 _PLAIN = Attention()
 _ANGLES: dict[tuple[Any, ...], Enclosure] = {}
-_MOST_ANGLES, _ROWS = 128, 16  # tables that are kept, and how many places they have at least
-_MOST_NUMBERS = 1 << 24  # in all tables that are kept: 256 MiB
-_CLOSING = ("attended", "attended_latents", "output")  # where weights meet values
-_LATER = ("capped", "biased", "masked")  # what becomes of scores that are scaled
+_MOST_ANGLES, _ROWS = 128, 16  # largest number of cached tables, least number of positions in one
+_MOST_NUMBERS = 1 << 24  # in all cached tables: 256 MiB
+_CLOSING = ("attended", "attended_latents", "output")  # where weights multiply values
+_LATER = ("capped", "biased", "masked")  # steps after scaling
 #: The names that scores have, one after another (positions are added before or after they are scaled).
 SCORES = ("scores", "positioned", "scaled", *_LATER)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: all arrays in balls, or in another ``kind`` (``values``), some from absolute values, lengths of paths.
+    """One run: all arrays (``values``) in balls or another ``kind``, sums of absolute values, and counts of roundings.
 
-    ``absolute`` holds, of the values, of queries and keys as they are projected, and of scores that are sums of
-    products, the sums of the absolute values of their monomials in the inputs. ``terms`` counts the roundings that a
-    monomial of a score can meet in products and sums, ``value_terms`` those of a value.
+    ``absolute`` contains the sums of the absolute values of monomials in the inputs, for the values, for projected
+    queries and keys, and for scores that are sums of products. ``terms`` counts the roundings that a monomial of a
+    score can pass in products and sums, ``value_terms`` those of a value.
     """
 
     spec: Attention
@@ -68,7 +68,7 @@ class Run:
 
     @cached_property
     def absolute(self) -> Values:
-        """See above; of balls this is made at once, at their precision."""
+        """See above; for balls this is computed at once, at their precision."""
         spec, variant, kind = self.spec, self.variant, self.kind
         text = variant.values if variant.values != "v" else values_name(self.steps)
         wanted = ({text} if text not in variant.steps else {values_name(self.steps)}) if spec.latent is None else set()
@@ -105,7 +105,7 @@ class Run:
 
     @property
     def raw(self) -> str:
-        """The scores as they are scaled, before caps, biases and masks."""
+        """The name of the scaled scores, before caps, biases and masks."""
         later = (*_LATER, "positioned") if isinstance(self.spec.position, Alibi | Buckets) else _LATER
         return [name for name in self.chain if name not in later][-1]
 
@@ -116,23 +116,23 @@ class Run:
 
     @cached_property
     def allowed(self) -> np.ndarray:
-        """Booleans (…, n_q, n_k): which scores are no −∞."""
+        """Booleans (…, n_q, n_k): which scores are not −∞."""
         result: np.ndarray = np.asarray(self.kind.xp.isfinite(self.final_scores))
         return result
 
     @property
     def output_step(self) -> Step | None:
-        """The step from the heads' outputs to the output, where there is one."""
+        """The step from the heads' outputs to the output, if there is one."""
         return self.steps[-1] if "attended" in self.values else None
 
     @property
     def value_step(self) -> Step:
-        """The step at which the weights meet the values."""
+        """The step at which the weights multiply the values."""
         return next(s for s in self.steps if s.name in ("attended", "output"))
 
     @property
     def values_name(self) -> str:
-        """The array that the weights meet."""
+        """The name of the array that the weights multiply."""
         return values_name(self.steps) if self.variant.values == "v" else self.variant.values
 
     @cached_property
@@ -142,12 +142,12 @@ class Run:
 
 
 def values_name(steps: Sequence[Step]) -> str:
-    """The array that the weights meet: v, or v for each head of queries."""
+    """Return the name of the array that the weights multiply: v, or v for each head of queries."""
     return next(s for s in steps if s.name in ("attended", "output")).of[1]
 
 
 def canonical(spec: Attention) -> Attention:
-    """Return the same attention with matrices of latents where they stand: absorbed, they give equal numbers."""
+    """Return the same attention with latents' matrices not absorbed; absorbed ones give equal numbers."""
     return replace(spec, latent=replace(spec.latent, absorbed=False)) if spec.latent is not None else spec
 
 
@@ -156,12 +156,12 @@ def run(spec: Attention, inputs: Inputs, variant: Variant = RIGHT, kind: type[An
     spec, inputs = changed(canonical(spec), inputs, variant)
     result = Run(spec, inputs, trace(spec, {n: lifted(a, kind) for n, a in inputs.items()}, variant), variant, kind)
     if kind is Ball:
-        result.absolute  # noqa: B018 - made at the present precision, and kept
+        result.absolute  # noqa: B018 - computed and cached at the present precision
     return result
 
 
 def changed(spec: Attention, inputs: Inputs, variant: Variant) -> tuple[Attention, Inputs]:
-    """The specification and the inputs that a variant runs on."""
+    """Return the specification and the inputs that a variant runs on."""
     if variant.inputs is not None:
         inputs = variant.inputs(spec, inputs)
     if variant.spec is None:
@@ -196,7 +196,7 @@ def trace(
     wanted: set[str] | None = None,
     known: Mapping[str, object] | None = None,
 ) -> Values:
-    """Every array of a run; with ``wanted``, no more than what these are made of.
+    """Return every array of a run; with ``wanted``, only these and the arrays they depend on.
 
     ``known`` are the arrays of another run of this specification: a step that receives the same ones is not repeated.
     """
@@ -222,7 +222,7 @@ def trace(
 
 
 def _run(step: Step, spec: Attention, given: Sequence[object]) -> Any:
-    """Run a step. Angles of counted places depend on sizes alone: enclosures of them are kept.
+    """Run a step. Angles of counted positions depend on sizes alone: their enclosures are cached.
 
     A longer table begins with the rows of a shorter one, unless frequencies are scaled, which may depend on its length.
     """
@@ -235,16 +235,16 @@ def _run(step: Step, spec: Attention, given: Sequence[object]) -> Any:
     if enclosure is None or enclosure.plain_shape[-2] < n:
         rows = n if scaled else max(_ROWS, 1 << (n - 1).bit_length())
         enclosure = step.run(Enclosure.lift(np.zeros((rows, width))))
-        _keep(key, enclosure)
+        _cache(key, enclosure)
     return enclosure[..., :n, :]
 
 
-def _keep(key: tuple[object, ...], table: Enclosure) -> None:
-    """Keep a table, in the place of all others where they are too many or too large together; none too large alone."""
+def _cache(key: tuple[object, ...], table: Enclosure) -> None:
+    """Cache a table unless it is too large; clear the cache first if it would hold too many tables or numbers."""
     if table.mid.size > _MOST_NUMBERS:
         return
-    kept = sum(a.mid.size for a in list(_ANGLES.values())) + table.mid.size
-    if len(_ANGLES) >= _MOST_ANGLES or kept > _MOST_NUMBERS:
+    total = sum(a.mid.size for a in list(_ANGLES.values())) + table.mid.size
+    if len(_ANGLES) >= _MOST_ANGLES or total > _MOST_NUMBERS:
         _ANGLES.clear()
     _ANGLES[key] = table
 
@@ -257,25 +257,25 @@ def _ancestors(steps: Sequence[Step], wanted: set[str]) -> set[str]:
 
 
 def lifted(array: Any, kind: Any = Ball) -> Any:
-    """An input as an array of a kind; booleans and whole numbers stay what they are."""
+    """Return an input as an array of a kind; booleans and whole numbers are returned as they are."""
     if array.dtype == bool or array.dtype.kind in "iu":
         return array
     return kind.literal(array) if np.isinf(array).any() else kind.lift(array)
 
 
 def float64_inputs(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return the inputs with their numbers as float64; booleans and whole numbers stay what they are."""
+    """Return the inputs with floating-point numbers as float64; booleans and whole numbers stay the same."""
     return {n: a if a.dtype.kind in "biu" else a.astype(np.float64, copy=False) for n, a in inputs.items()}
 
 
 def float64_outputs(run: Callable[[Inputs], Sequence[object]], inputs: Inputs) -> list[np.ndarray]:
-    """Return what a computation gives in float64."""
+    """Return the results of a computation in float64."""
     with np.errstate(all="ignore"):
         return [np.asarray(y, dtype=np.float64) for y in run(float64_inputs(inputs))]
 
 
 def _terms(spec: Attention, inputs: Inputs, values: Values, variant: Variant) -> np.ndarray:
-    """How many products and sums a monomial of each score passes; a product with zero is exact and counts nothing.
+    """Count the products and sums that a monomial of each score passes; a product with zero is exact and not counted.
 
     From q and k: one product and at most N − 1 sums, N the number of products that are not zero. Through projections
     a monomial x_ia w_al w'_bl y_jb meets at most d_model and one for the bias on either side, and d_k, in any order in

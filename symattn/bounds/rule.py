@@ -1,4 +1,4 @@
-"""Steps 2 to 6 of ``worst_case``, for the kinds of number that the bound is evaluated in, and what they count.
+"""Steps 2 to 6 of ``worst_case``, for each kind of number that the bound is evaluated in, and the counts they use.
 
 ``balls`` takes them in balls, ``float_worst_case`` in float64 rounded up, ``formula`` in letters, one for all keys:
 these are the equations that ``priori`` evaluates. (``formula`` has 5 and 6 for single numbers.)
@@ -24,7 +24,7 @@ Number = Any  # balls, floats, arrays of these, or letters
 # -- how many roundings a term of a row may pass: the numbers of ``worst_case`` that are counted -----------------------
 @dataclass(frozen=True)
 class Counts:
-    """For rows of n keys (a sink counts as one) of which ``seen`` are allowed, an array (…, n_q, 1).
+    """Counts for rows of n keys (a sink counts as one) of which ``seen`` are allowed, an array (…, n_q, 1).
 
     ``values`` counts the roundings of a value before it meets its weight; ``uneven`` says that each row has values of
     its own.
@@ -38,52 +38,52 @@ class Counts:
 
     @property
     def tiles(self) -> int:
-        """After how many tiles the running result may be normalised."""
-        given = self.precision.tiles
-        return min(self.n, self.n if given is None else given) if self.n > 1 else 0
+        """The number of tiles after which the running result may be normalised."""
+        most = self.precision.tiles
+        return min(self.n, self.n if most is None else most) if self.n > 1 else 0
 
     @property
     def merges(self) -> int:
-        """How many merges one after another."""
+        """The number of successive merges."""
         return min(self.n - 1, self.precision.merges)
 
-    def rescalings(self, found: Any) -> Any:
-        """B_j, at most as many as the precision says."""
+    def rescalings(self, times: Any) -> Any:
+        """Return B_j, limited to the precision's number of rescalings."""
         most = self.precision.rescalings
-        return found if most is None else np.minimum(found, most)
+        return times if most is None else np.minimum(times, most)
 
     @property
     def additions(self) -> np.ndarray:
-        """h: how many additions a term of a sum over the keys passes."""
+        """h: the number of additions that a term of a sum over the keys passes."""
         every = np.full_like(self.seen, self.n) if self.precision.accumulate.aligned else np.maximum(self.seen - 1, 0)
         return every if self.precision.height is None else np.minimum(every, self.precision.height)
 
     @property
     def path(self) -> np.ndarray:
-        """How many roundings a term of the numerator passes together with others."""
+        """The number of roundings that a term of the numerator passes together with others."""
         return self.additions + 4 * self.tiles
 
     @property
     def partial_sums(self) -> np.ndarray | None:
-        """How many roundings of partial sums there are in all; None where their errors are not relative to the sums."""
+        """The number of roundings of partial sums in all; None if their errors are not relative to the sums."""
         if self.precision.accumulate.aligned or self.values or self.uneven:
             return None
         return np.asarray(np.maximum(self.seen - 1, 0) + 4 * self.tiles)
 
     @property
     def alone(self) -> int:
-        """How many roundings a term of the numerator passes by itself, besides those of rescaling: s_j."""
+        """The number of roundings that a term of the numerator passes by itself, besides those of rescaling: s_j."""
         return 3 + 2 * self.merges
 
     @property
     def below(self) -> np.ndarray:
-        """How many roundings a term of the denominator passes, besides those of rescaling."""
+        """The number of roundings that a term of the denominator passes, besides those of rescaling."""
         return self.additions + 1 + 4 * self.tiles + 2 * self.merges
 
     def room(self, each: Any) -> Any:
-        """1 − merges · ``each``: what is left of 1 if a log-sum-exp moves by this part of itself at each merge.
+        """Return 1 − merges · ``each``: what is left of 1 if each merge moves a log-sum-exp by this part of itself.
 
-        Raises ``Undecided`` where little is left: then nothing is said.
+        Raises ``Undecided`` if little is left, as there is no bound then.
         """
         left = 1 - self.merges * each
         if not left > 0.05:
@@ -92,19 +92,19 @@ class Counts:
 
     @property
     def underflowing(self) -> int:
-        """κ: how many operations touch a term after its score."""
+        """κ: the number of operations on a term after its score."""
         return 6 + self.n + 4 * self.tiles + 2 * self.merges
 
 
 def rate_of(u: Fraction) -> Fraction:
-    """λ = u/(1 − u), at least |ln(1 + δ)| for |δ| ≤ u."""
+    """Return λ = u/(1 − u), at least |ln(1 + δ)| for |δ| ≤ u."""
     return u / (1 - u)
 
 
 # -- steps 2 to 4 ------------------------------------------------------------------------------------------------------
 class NumberKind(NamedTuple):
-    """The operations of a kind of number beside + and ×: g(n), λ, the larger of two, the largest of each row; e^x − 1,
-    e^x, the smaller of two, a choice element by element, numbers of the kind from floats, and a letter for one."""
+    """The operations of a kind of number besides + and ×: g(n), λ, the larger of two, the largest of each row; e^x − 1,
+    e^x, the smaller of two, elementwise choice, conversion from floats, and naming a number by a letter."""
 
     g: Callable[[int, Format], Number]
     rate: Callable[[Format], Number]
@@ -119,9 +119,9 @@ class NumberKind(NamedTuple):
 
 
 class RuleGivens(NamedTuple):
-    """The givens of the rule. Each key: τ'_j, |t_j|, m − t_j and B_j. Each row: |m| and τ*. All: ln n and ε'.
+    """The inputs of the rule. Each key: τ'_j, |t_j|, m − t_j and B_j. Each row: |m| and τ*. All: ln n and ε'.
 
-    |t_j| and |m| hold what rows may be shifted by. ``values`` is what a value brings along, in exponents.
+    |t_j| and |m| include the shifts of rows. ``values`` is the error of a value, in exponents.
     """
 
     tau: Number
@@ -147,9 +147,9 @@ class RuleExponents(NamedTuple):
 
 
 def exponents(x: RuleGivens, precision: Precision, counts: Counts, numbers: NumberKind) -> RuleExponents:
-    """Errors of exponentials as they are summed, and what numerator and denominator do not share.
+    """Return the errors of exponentials as summed, and those that numerator and denominator do not share.
 
-    Raises ``Undecided`` where log-sum-exps that are merged may move without bound.
+    Raises ``Undecided`` if merged log-sum-exps may move without bound.
     """
     p, rate = precision, numbers.rate(precision.accumulate)
     two, three, four, six = (numbers.g(n, p.score) for n in (2, 3, 4, 6))
@@ -172,17 +172,17 @@ def exponents(x: RuleGivens, precision: Precision, counts: Counts, numbers: Numb
 
 
 def limit(precision: Precision) -> float:
-    """The largest number that no result in between may exceed (H7)."""
+    """Return the largest number that no intermediate result may exceed (H7)."""
     return float(min(f.largest for f in (precision.score, precision.accumulate, precision.returned)))
 
 
 def shared_out(
     terms: tuple[Number, Number, Number], sizes: tuple[Number, Number, Number], parts: tuple[Number, ...]
 ) -> dict[str, Number]:
-    """Split W, the terms of S and those of G among the steps, in proportion to what their exponents are made of.
+    """Split W, the terms of S and those of G among the steps, in proportion to the parts of their exponents.
 
-    ``sizes`` are a, s and b; ``parts`` what scores and the exponentials of rescaling have of a, what the products of
-    rescaling have of s and b, and the other roundings of s and of b.
+    ``sizes`` are a, s and b; ``parts`` the shares of scores and of rescaling's exponentials in a, of rescaling's
+    products in s and b, and of the other roundings in s and in b.
     """
     (moved, apart, lost), (every, own, below) = terms, sizes
     scores, rescaling, again, single, added = parts
@@ -206,9 +206,10 @@ def weighed(
     counts: Counts,
     numbers: NumberKind,
 ) -> tuple[Number, Number, Number, Number]:
-    """Step 5, from X, S, |o|, W, Y and Σ w_j (e^{b_j} − 1): P, (G' − 1)(|o| + W + P), the factor G' e^{2λ_P}, and E.
+    """Return, by step 5, P, (G' − 1)(|o| + W + P), the factor G' e^{2λ_P}, and E.
 
-    M is W and the first two, and the factor times S + E, but for what underflows.
+    They follow from X, S, |o|, W, Y and Σ w_j (e^{b_j} − 1). M is W, the first two, and the factor times S + E, but for
+    underflow.
     """
     (whole, apart, output), stored = sizes, numbers.rate(precision.stored)
     scaled = numbers.up(stored * 2)
@@ -219,7 +220,7 @@ def weighed(
 
 
 def _sums(sizes: Number, total: Number, precision: Precision, counts: Counts, numbers: NumberKind) -> Number:
-    """E of step 4: sums of terms whose absolute values sum to ``sizes``, themselves to at most ``total``."""
+    """Return E of step 4, for terms whose absolute values sum to ``sizes``, and whose sum is at most ``total``."""
     by_path = numbers.grown(numbers.lifted(counts.path) * numbers.rate(precision.accumulate)) * sizes
     events, u = counts.partial_sums, float(precision.accumulate.u)
     if events is None:
@@ -230,7 +231,7 @@ def _sums(sizes: Number, total: Number, precision: Precision, counts: Counts, nu
 
 
 def losses(precision: Precision, counts: Counts, rise: Number) -> tuple[Number, Number]:
-    """κη and η_P, where sums of exponentials are at least 1/``rise``."""
+    """Return κη and η_P for sums of exponentials of at least 1/``rise``."""
     p = precision
     return rise * (float(max(p.score.eta, p.accumulate.eta)) * counts.underflowing), rise * p.lost
 
@@ -238,6 +239,6 @@ def losses(precision: Precision, counts: Counts, rise: Number) -> tuple[Number, 
 def underflow(
     lost: tuple[Number, Number], total: Number, largest: Number, n: Number, projected: Number, divisor: Number
 ) -> Number:
-    """Step 6, from κη and η_P, Σ|v|_j, max |v|_j F, n, nrF and D: by how much the quotient moves."""
+    """Return how far step 6 moves the quotient, from κη and η_P, Σ|v|_j, max |v|_j F, n, nrF and D."""
     every, weight = lost
     return ((every + weight) * (total + largest * n) + every * (projected + n)) / divisor

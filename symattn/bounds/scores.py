@@ -57,7 +57,7 @@ from symattn.document.errors import InputError
 
 SCALE_ROUNDINGS = 6
 LOG2_E = 1.5  # rounded up
-#: Every step that the proofs here and in ``worst_case`` speak of.
+#: Every step that the proofs here and in ``worst_case`` cover.
 _PROVED = """
     w_q w_k w_v b_q b_k b_v cos sin cos_q sin_q slopes q k v c_q c_kv k_r q_n q_r k_n q_absorbed q_joined k_joined
     v_absorbed q_normed k_normed q_rotated k_rotated q_r_rotated k_r_rotated q_cut k_cut k_shared v_shared r_k p_k p_q
@@ -68,10 +68,10 @@ _LINEAR = ("q_joined", "k_joined", "q_cut", "k_cut", "k_shared")
 
 
 class ScoreErrors(NamedTuple):
-    """τ_j for the scores before they are stored; by how much rows may be shifted; sums of absolute values.
+    """τ_j for the scores before they are stored; the shifts of rows; sums of absolute values.
 
-    ``products`` are sums of absolute values without what is added to scores after they are scaled. ``values``: |v|_j
-    and the errors of values that come through latents.
+    ``products`` are sums of absolute values without the terms added to scaled scores. ``values``: |v|_j and the errors
+    of values from latents.
     """
 
     tau: Balls
@@ -82,12 +82,12 @@ class ScoreErrors(NamedTuple):
 
 
 def score_errors(run: Run, precision: Precision) -> ScoreErrors:
-    """The errors of the scores that the normaliser receives."""
+    """Return the errors of the scores that the normaliser receives."""
     return _Scores(run, precision).errors()
 
 
 def factor_roundings(precision: Precision, f: Format) -> int:
-    """As how many roundings to ``f`` the two of factors to a rougher format count."""
+    """Return the number of roundings to ``f`` that count for the two of factors to a rougher format."""
     factors = precision.factors
     return 0 if factors is None else ceil(2 * rate_of(factors.u) / rate_of(f.u))
 
@@ -114,7 +114,7 @@ class _Scores:
         self.up = 1 if run.kind is Ball else 1 + 2.0**-30
 
     def errors(self) -> ScoreErrors:
-        """Parts 1 to 4."""
+        """Return the errors by parts 1 to 4."""
         tau, sizes, roundings = self._raw()
         tau = tau + self._underflow(sizes)
         shift = self._shift()
@@ -138,7 +138,7 @@ class _Scores:
         return ScoreErrors(tau * self.up, shift * self.up, (sizes + sums) * self.up, sizes * self.up, values)
 
     def _raw(self) -> tuple[Balls, Balls, Any]:
-        """τ, |t|_j and N_j of the scaled scores."""
+        """Return τ, |t|_j and N_j of the scaled scores."""
         spec, more = self.run.spec, self.constant + self.added
         if of_products(spec):
             sizes = size(self.run.absolute[self.run.raw])
@@ -166,9 +166,9 @@ class _Scores:
 
     def _distance(self, q: tuple[Balls, Balls], k: tuple[Balls, Balls], d: int) -> tuple[Balls, Balls, Any]:
         (a, e), (b, f) = q, k
-        apart = (a + e)[..., :, None, :] + (b + f)[..., None, :, :]
-        moved = self.xp.sum(apart * (e[..., :, None, :] + f[..., None, :, :]), axis=-1)
-        sizes = self._scaled(self.xp.sum(apart * apart, axis=-1) / 2)
+        distances = (a + e)[..., :, None, :] + (b + f)[..., None, :, :]
+        moved = self.xp.sum(distances * (e[..., :, None, :] + f[..., None, :, :]), axis=-1)
+        sizes = self._scaled(self.xp.sum(distances * distances, axis=-1) / 2)
         return self._scaled(moved) + self._g(2 * d + 6 + self.constant + self.added, self.f) * sizes, sizes, 2 * d + 6
 
     def _g(self, n: object, f: Format) -> Any:
@@ -179,7 +179,7 @@ class _Scores:
 
     # -- vectors --------------------------------------------------------------------------------------------------
     def _vector(self, name: str) -> tuple[Balls, Balls]:
-        """A and e of queries or keys."""
+        """Return a and e of queries or keys."""
         step = self.steps.get(name)
         if step is not None and name.endswith("_rotated"):
             return self._rotated(step, *self._vector(step.of[0]))
@@ -194,7 +194,7 @@ class _Scores:
         return found_size, self._error(self._rounded()[name]) if step is not None else found_size * 0
 
     def _rotated(self, step: Step, a: Balls, e: Balls) -> tuple[Balls, Balls]:
-        """Part b."""
+        """Return a and e after a rotation, by part 2b."""
         cos, sin = (size(self.run.values[n]) for n in step.of[1:])
         off = self._lift(self._tables(cos, step.of[1])) + self._g(3, self.f) * self.xp.maximum(cos, sin)
         moved = _around(step, a + e, off, off)
@@ -204,22 +204,22 @@ class _Scores:
         return a, e + moved + (a + e) * self._g(3, self.f)
 
     def _tables(self, cos: Balls, name: str) -> np.ndarray:
-        """E without what storing costs."""
-        asked, w = self.run.spec.position, float(self.wide.u)
-        assert isinstance(asked, Rotary)
+        """Return E without the error of storing."""
+        rotary, w = self.run.spec.position, float(self.wide.u)
+        assert isinstance(rotary, Rotary)
         n, f = extents(cos)[-2:]
-        if asked.given == "tables":
+        if rotary.given == "tables":
             return np.zeros((n, f))
         text = "positions_q" if name.endswith("_q") else "positions"
-        places = np.asarray(self.run.inputs[text], float) if asked.given else np.arange(n) + float(asked.start)
-        if asked.triples:
+        places = np.asarray(self.run.inputs[text], float) if rotary.given else np.arange(n) + float(rotary.start)
+        if rotary.triples:
             return np.broadcast_to((np.abs(places)[..., None] * 6 + 6) * w, extents(cos))
         eps = 2 * self.precision.exp_ulps * w
-        omega, rho, magnitude = _frequencies(asked, n, f, w, eps)
+        omega, rho, magnitude = _frequencies(rotary, n, f, w, eps)
         return np.asarray((np.abs(places)[..., None] * omega * rho + eps + 8 * w) * magnitude * (1 + 2.0**-20))
 
     def _rounded(self) -> Values:
-        """The vectors, or additive scores, in rounded arithmetic."""
+        """Return the vectors, or additive scores, in rounded arithmetic."""
         if self._rough is None:
             kind = rounded(self.precision)
             wanted = {n for n in ("q", "k", "q_normed", "k_normed", "c_q", "c_kv", "q_n", "q_r", "k_n", "k_r", "v")}
@@ -232,7 +232,7 @@ class _Scores:
         return self._lift(np.where(np.isfinite(array.bound), array.bound, np.finfo(float).max / 2**600))
 
     def values(self) -> tuple[Balls, Balls]:
-        """|v|_j and the error of values that come through latents."""
+        """Return |v|_j and the error of values from latents."""
         step = self.steps["v"]
         c, e = self._vector("c_kv")
         w = size(self.run.values["w_uv"])
@@ -250,8 +250,8 @@ class _Scores:
         return tau + float(self.f.eta) * 8 * (cap + 1)
 
     def _slopes(self, part: Balls, name: str) -> Balls:
-        asked = self.run.spec.position
-        if name != "positioned" or not isinstance(asked, Alibi) or asked.slopes == "given":
+        position = self.run.spec.position
+        if name != "positioned" or not isinstance(position, Alibi) or position.slopes == "given":
             return part * 0
         eps = 2 * self.precision.exp_ulps * float(self.wide.u)
         return (part + self._shift()) * (self._g(self.run.spec.heads + 8, self.wide) + eps)
@@ -269,7 +269,7 @@ class _Scores:
         return self.xp.zeros((1, 1))
 
     def _underflow(self, sizes: Balls) -> Balls:
-        """Every operation of part 1 may be off by η, and that is multiplied by what comes later."""
+        """Bound what underflow does: each operation of part 1 may be off by η, multiplied by what comes later."""
         run, f = self.run, self.f
         spec, plain = run.spec, of_products(run.spec)
         names = "qk" if plain else self.steps["scores"].of[:2]
@@ -289,7 +289,7 @@ class _Scores:
 
 @lru_cache(128)
 def _frequencies(rotary: Rotary, n: int, f: int, w: float, eps: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """ω_l, the part ρ_l that they may be off by, and what tables are multiplied by."""
+    """Return ω_l, their relative error ρ_l, and the factor of the tables."""
     like, x = np.zeros(()), 2.0 * np.arange(f) / (2 * f)
     omega, rho = inverse_frequencies(2 * f, rotary.base, like), (3 * x * log(rotary.base) + 9) * w + 2 * eps
     rho[0] = w
@@ -301,5 +301,5 @@ def _frequencies(rotary: Rotary, n: int, f: int, w: float, eps: float) -> tuple[
 
 
 def _around(step: Step, x: Balls, cos: Balls, sin: Balls) -> Balls:
-    """The rotation without minus signs: of nonnegative numbers the larger one of both directions."""
+    """Return the rotation without minus signs: for nonnegative numbers, the larger of both directions."""
     return namespace_of(x).maximum(step.run(x, cos, sin), step.run(x, cos, -sin))

@@ -1,8 +1,8 @@
-"""The definition with some of its arrays stored in a narrower format on the way: one of them, or several at once.
+"""The definition with some intermediate arrays stored in a narrower format: one of them, or several at once.
 
-Rounded inputs and constants are other inputs and constants, exactly. A number that was computed before it is rounded
-may lie on either side of a boundary; so beside the variant stand two whose numbers are moved a little, up and down, and
-what the function gave may be as far away as these are.
+Rounded inputs and constants are exact other inputs and constants. A number that is computed before it is rounded may
+lie on either side of a rounding boundary; so each variant comes with two whose numbers are moved slightly up and down,
+and the function's output may be as far away as theirs.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from symattn.bounds.called_target import Inputs
 from symattn.bounds.mistake import At, Mistake, change, in_inputs, in_steps
 from symattn.bounds.reference import Change, Variant
 
-#: In which arrays may be stored, or arithmetic be, where that is too narrow.
+#: Formats too narrow, in which arrays may be stored or arithmetic may run by mistake.
 FORMATS = ("float32", "float16", "bfloat16")
-#: A name in words, and the format whose roundings are meant; TF32 has the digits of float16.
+#: Formats by their names in words; TF32 has the digits of float16.
 _NARROW: Mapping[str, Grid] = {
     "float16 (or TF32, which has as many digits)": Format("float16"), "bfloat16": Format("bfloat16"),
     "float8": Format("float8_e4m3fn"),
 }  # fmt: skip
-_MOVED = 2.0**-20  # more than float32 is off by, where nothing cancels
+_MOVED = 2.0**-20  # more than float32's relative error without cancellation
 
 
 class Multiples(NamedTuple):
@@ -45,7 +45,7 @@ class Multiples(NamedTuple):
     largest: float = inf
 
     def rounded(self, x: object) -> Any:
-        """Return the multiples."""
+        """Return x rounded to multiples of the unit."""
         return self.to(np.asarray(x) / self.unit) * self.unit
 
 
@@ -60,21 +60,21 @@ MULTIPLES: Mapping[str, Grid] = {
 
 
 def rounded(f: Grid, x: object) -> Any:
-    """Rounded, where the format reaches; larger numbers, and infinities, stay."""
+    """Round numbers within the range of the format; larger ones, and infinities, stay."""
     xp = namespace_of(x) if is_tensor(x) else np
     a = xp.asarray(x, dtype=xp.float64)
-    within = xp.abs(a) <= float(f.largest)
-    return xp.where(within, f.rounded(xp.where(within, a, 0.0)), a)
+    in_range = xp.abs(a) <= float(f.largest)
+    return xp.where(in_range, f.rounded(xp.where(in_range, a, 0.0)), a)
 
 
 def _step(by: float, f: Grid, at: At) -> Array:
-    """A step's numbers, rounded."""
+    """Return a step's result, rounded."""
     x = np.asarray(at.right())
     return np.where(np.isfinite(x), rounded(f, np.where(np.isfinite(x), x, 0.0) * (1 + by)), x)
 
 
 def _powers(where: str, by: float, f: Grid, at: At) -> Any:
-    """Exponentials over their sum: the sum is rounded, or they are where they meet the values alone, or before both."""
+    """Divide exponentials by their sum, rounding the sum, or exponentials for the values alone or before both."""
     e, total = np.asarray(at.e), np.asarray(at.total)
     if where == "sum":
         return e / rounded(f, total * (1 + by))
@@ -83,7 +83,7 @@ def _powers(where: str, by: float, f: Grid, at: At) -> Any:
 
 
 def _differences(by: float, f: Grid, at: At) -> Any:
-    """e^{s − m} in the format: of float32 as NumPy computes it, else rounded."""
+    """Return the weights from e^{s − m} in the format: in float32 as NumPy computes it, else rounded."""
     x = np.asarray(at.first - at.top, dtype=np.float64) * (1 + by)
     e = np.exp(x.astype(np.float32)) if f.name == "float32" else f.rounded(np.exp(f.rounded(x)))
     e = e.astype(np.float64)
@@ -106,12 +106,12 @@ _STEPS: tuple[tuple[tuple[str, ...], str, str, Round], ...] = (
 
 
 def singles(spec: Attention, given: frozenset[str], to: Mapping[str, Grid] = _NARROW) -> Iterator[Mistake]:
-    """One array, or one constant, rounded."""
+    """Yield the mistakes of rounding one array, or one constant."""
     plain, result = spec.plain_softmax, {s.name for s in spec.pipeline(given)}
     for words, f in to.items():
         for names, (role, step) in _INPUTS.items() if spec.latent is None else ():
             of: Any = dict.fromkeys(names, partial(rounded, f))
-            if "x" in given:  # projected, and so computed before they are rounded
+            if "x" in given:  # they are projections, so computed before they are rounded
                 yield _moved(step, f"{role} are rounded to {words}", partial(_in_steps, tuple(names), _step, f))
             else:
                 yield in_inputs(step, f"{role} are rounded to {words}", **of)
@@ -150,7 +150,7 @@ _POWERS: Mapping[str, tuple[str, Round | None]] = {
 
 
 def mistakes(spec: Attention, precision: Precision) -> Iterator[Mistake]:
-    """Every choice of arrays that are stored in one format, those with few before others."""
+    """Yield every choice of arrays that are stored in one format, those with few before others."""
     for name in FORMATS:
         f = Format(name)
         if f.u > precision.roughest.u:
@@ -161,23 +161,23 @@ def mistakes(spec: Attention, precision: Precision) -> Iterator[Mistake]:
 
 
 def _mistake(f: Grid, inputs: int, scores: int, scaled: int, powers: str, out: int) -> Mistake:
-    told_ = [
+    all_parts = [
         ("score", "inputs", inputs), ("score", "scores before they are scaled", scores),
         ("score", "scaled scores", scaled), (_POWERS[powers][0], powers, powers), ("output", "outputs", out),
     ]  # fmt: skip
-    said = [(step, words) for step, words, there in told_ if there]
-    words = " and ".join((", ".join(w for _, w in said[:-1]), said[-1][1])) if len(said) > 1 else said[0][1]
-    names = tuple(n for n, there in (("scores", scores), ("scaled", scaled), ("output", out)) if there)
+    parts = [(step, words) for step, words, chosen in all_parts if chosen]
+    words = " and ".join((", ".join(w for _, w in parts[:-1]), parts[-1][1])) if len(parts) > 1 else parts[0][1]
+    names = tuple(n for n, chosen in (("scores", scores), ("scaled", scaled), ("output", out)) if chosen)
     round_ = _POWERS[powers][1]
 
     def steps(by: float) -> dict[str, Change]:
         return _in_steps(names, _step, f, by) | (_in_steps(("weights",), round_, f, by) if round_ else {})
 
-    verb = "is" if said == [("normalize", "the sum of exponentials")] else "are"
-    mistake = _moved(said[0][0] or "values", f"{words} {verb} rounded to {f.name}", steps)
+    verb = "is" if parts == [("normalize", "the sum of exponentials")] else "are"
+    mistake = _moved(parts[0][0] or "values", f"{words} {verb} rounded to {f.name}", steps)
 
-    def read_(spec: Attention, given: Inputs) -> Inputs:
+    def round_inputs(spec: Attention, given: Inputs) -> Inputs:
         return {n: rounded(f, a) if a.dtype.kind == "f" and n != "mask" else a for n, a in given.items()}
 
-    variant, *around = (replace(v, inputs=read_ if inputs else None) for v in (mistake.variant, *mistake.around))
+    variant, *around = (replace(v, inputs=round_inputs if inputs else None) for v in (mistake.variant, *mistake.around))
     return replace(mistake, variant=variant, around=tuple(around), in_floats=True)

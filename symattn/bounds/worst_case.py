@@ -156,13 +156,13 @@ class Bound:
         return tuple(int(i) for i in np.unravel_index(int(self.allowed.argmax()), self.allowed.shape))
 
     def steps(self) -> dict[str, float]:
-        """The parts of the largest element, the largest part first."""
+        """Return the parts of the largest element, the largest part first."""
         result = {name: float(part[self.where]) for name, part in self.parts.items()}
         return dict(sorted(result.items(), key=lambda item: -item[1]))
 
 
 def bound(spec: Attention, inputs: Mapping[str, object], precision: str | Precision) -> Bound:
-    """The bound for these inputs, by name (q, k, v, mask, …), as ``Attention`` takes them.
+    """Return the bound for these inputs, by name (q, k, v, mask, …), as ``Attention`` takes them.
 
     Plain attention (masks, heads, shared keys, sinks) is bounded in floats at BLAS's speed. So is every softmax of
     other scores (rotary positions, caps, biases, additive masks), from enclosures of these; what is left, in balls.

@@ -1,4 +1,4 @@
-"""Terms that are added to scores, biases and additive masks, apart from what a mask forbids."""
+"""Terms added to scores: biases, and additive masks without their −∞."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SLOPE = 1 / 16  # more than the part of its size by which roundings may move a 
 
 
 class Apart(NamedTuple):
-    """An attention without what is added to its scores, and the arrays that are, each as it was given, without −∞."""
+    """An attention without the terms added to its scores, and these arrays as they were given, without −∞."""
 
     spec: Attention
     given: dict[str, Any]
@@ -29,9 +29,9 @@ class Apart(NamedTuple):
 
 
 def apart(spec: Attention, inputs: Mapping[str, object]) -> Apart:
-    """Split the attention in two: −∞ of an additive mask become a boolean mask.
+    """Split off the added terms; −∞ of an additive mask become a boolean mask.
 
-    Raises ``Refused`` for a bias that holds an infinity, which no mask stands for here.
+    Raises ``Refused`` for a bias with −∞, which is not turned into a mask.
     """
     given, added = dict(inputs), list[Floats]()
     for name in _ADDED:
@@ -60,9 +60,9 @@ def spread(of: Apart) -> tuple[Floats, ...]:
 
 
 def without_weight(t: Floats, sizes: Floats) -> Any:
-    """Which keys have the weight 0, whatever roundings do to the scores t (r, n) of the given sizes.
+    """Return which keys have the weight 0, whatever roundings do to the scores t (r, n) of the given sizes.
 
-    Such is a key to whose score −10⁴ or finfo.min is added, beside others.
+    An example is a key with −10⁴ or finfo.min added to its score, among others without.
     """
     xp = namespace_of(t)
     with np.errstate(invalid="ignore"):

@@ -80,7 +80,7 @@ class SharpGradient(Expected):
     rows: Array
     exact: Array
     allowed: Array
-    lenient: bool = True  # what float64 itself does is in what is allowed
+    lenient: bool = True  # ``allowed`` includes float64's own errors
 
     @property
     def entries(self) -> Array:
@@ -93,19 +93,19 @@ class SharpGradient(Expected):
         return self.exact
 
     def enclosures(self) -> Iterator[tuple[Array, Array]]:
-        """Yield the one that there is."""
+        """Yield the exact entries, with radius 0."""
         yield self.exact, np.zeros(())
 
     def of(self, got: Array) -> Array:
-        """Its rows of the whole array."""
+        """Return these rows of a whole array."""
         result: Array = got[..., self.rows, :]
         return result
 
 
 @dataclass
 class _Sums:
-    """Sums of one output over blocks and heads that share keys: itself, its error, absolute values of each head, and
-    what storing partial sums does."""
+    """Sums of one output over blocks and heads that share keys: value, error, absolute values of each head, and the
+    error of storing partial sums."""
 
     value: Array
     error: Array
@@ -117,7 +117,7 @@ class _Sums:
         return cls(*(np.zeros(shape) for _ in range(4)))
 
     def add(self, at: np.ndarray, value: Array, error: Array, how: Stores) -> None:
-        """One more partial sum, which may be stored."""
+        """Add one partial sum, which may be stored."""
         self.value[at] += value
         self.error[at] += error
         inside = np.abs(self.value[at]) + self.error[at] + self.stored[at]
@@ -133,10 +133,10 @@ def gradients(
     keys: Array,
     factors: Array | None = None,
 ) -> dict[str, SharpGradient]:
-    """dQ of some ``queries``, dK and dV of some ``keys``, with memory for a block of rows of scores.
+    """Return dQ of some ``queries``, dK and dV of some ``keys``, with memory for one block of rows of scores.
 
-    ``factors`` (…, n_q, n_k) are what dropout multiplies weights by: 0, or at least 1. Raises Refused for what has no
-    blocks, InputError for inputs that do not fit.
+    ``factors`` (…, n_q, n_k) are those of dropout for the weights: 0, or at least 1. Raises Refused for attention that
+    cannot be split into blocks, InputError for inputs that do not fit.
     """
     every, _ = own_heads(spec, inputs)
     result = {
@@ -158,45 +158,45 @@ def gradients(
             sums.size[at] += np.abs(own[name].value) + own[name].error
     least = float(how.format.eta) * max(1.0, largest_scale(spec, inputs))
     return {
-        n: _told(sums, keys if n != "dq" else queries, how, 1 if n == "dq" else shared, least)
+        n: _bounded_gradient(sums, keys if n != "dq" else queries, how, 1 if n == "dq" else shared, least)
         for n, sums in result.items()
     }
 
 
-def _told(sums: _Sums, rows: Array, how: Stores, shared: int, least: float) -> SharpGradient:
+def _bounded_gradient(sums: _Sums, rows: Array, how: Stores, shared: int, least: float) -> SharpGradient:
     times = (shared if shared > 1 else 0) + (1 if how.scores else 0)
     inside = (sums.error + sums.stored) * SLACK + times * (how.u * sums.size + least)
     return SharpGradient(rows, sums.value, inside + half_ulp(how.format, np.abs(sums.value) + inside))
 
 
 def _add(part: WeightedBlock, own: dict[str, _Sums], queries: Array, keys: Array) -> None:
-    """Add to the sums of a head what these queries give."""
+    """Add the contributions of these queries to the sums of a head."""
     b, how, n = part.b, part.how, part.b.p.shape[1]
     ds, off = part.scores()
     lost = off + (np.abs(ds) + off) * (W * (3 * n + 48) + (how.u if how.scores else 0.0))
     tiny = (np.abs(ds) + off) * part.of_scaled
-    mine, at = _where(b.rows, queries)
+    places, at = _where(b.rows, queries)
     first, scale = part.keys.start, part.scale
     for start in range(first // _KEYS * _KEYS, part.keys.stop, _KEYS):
-        some = slice(max(start - first, 0), start + _KEYS - first)
-        of, k = scale * ds[mine][:, some], b.given["k"][some]
-        error = abs(scale) * (lost[mine][:, some] @ np.abs(k)) + tiny[mine][:, some].sum(axis=1, keepdims=True)
+        chunk = slice(max(start - first, 0), start + _KEYS - first)
+        of, k = scale * ds[places][:, chunk], b.given["k"][chunk]
+        error = abs(scale) * (lost[places][:, chunk] @ np.abs(k)) + tiny[places][:, chunk].sum(axis=1, keepdims=True)
         own["dq"].add(at, of @ k, error, how)
     cols, at = _where(np.arange(first, part.keys.stop), keys)
     if len(cols):
         ds, lost, tiny, p, x = (a[:, cols] for a in (ds, lost, tiny, part.kept, part.of_values))
         for start in range(0, len(ds), _TOGETHER):
-            some = slice(start, start + _TOGETHER)
-            q, do = b.given["q"][some], part.do[some]
-            error = abs(scale) * (lost[some].T @ np.abs(q)) + tiny[some].sum(axis=0)[:, None]
-            own["dk"].add(at, scale * (ds[some].T @ q), error, how)
-            own["dv"].add(at, p[some].T @ do, x[some].T @ np.abs(do), how)
+            chunk = slice(start, start + _TOGETHER)
+            q, do = b.given["q"][chunk], part.do[chunk]
+            error = abs(scale) * (lost[chunk].T @ np.abs(q)) + tiny[chunk].sum(axis=0)[:, None]
+            own["dk"].add(at, scale * (ds[chunk].T @ q), error, how)
+            own["dv"].add(at, p[chunk].T @ do, x[chunk].T @ np.abs(do), how)
 
 
 def outputs(spec: Attention, inputs: Mapping[str, object], how: Stores, factors: Array) -> SharpGradient:
-    """The output after dropout by ``factors``, and what all roundings together allow.
+    """Return the output after dropout by ``factors``, and the error that all roundings together allow.
 
-    Raises what ``gradients`` does.
+    Raises the errors of ``gradients``.
     """
     every, shape = own_heads(spec, inputs)
     exact, allowed = np.zeros(shape), np.zeros(shape)
@@ -210,9 +210,9 @@ def outputs(spec: Attention, inputs: Mapping[str, object], how: Stores, factors:
 def of_sums(
     spec: Attention, inputs: Mapping[str, Any], do: Array, how: Stores, factors: Array | None = None
 ) -> tuple[Floats, Floats]:
-    """The gradient by scores with all that is added to them, and δ of it, each (…, n_q, n_k).
+    """Return the gradient with respect to scores with all added terms, and its δ, each (…, n_q, n_k).
 
-    Raises what ``gradients`` does.
+    Raises the errors of ``gradients``.
     """
     every, shape = own_heads(spec, inputs)
     exact, off = (np.zeros((*shape[:-1], inputs["k"].shape[-2])) for _ in range(2))
@@ -235,12 +235,12 @@ def _parts(spec: Attention, head: Head, do: Array, how: Stores, factors: Array |
 
 
 def _where(rows: Array, wanted: Array) -> tuple[Array, Array]:
-    """Places in ``rows``, in order from the first on, of those that are wanted, and their places among these."""
+    """Return the places in ``rows``, which are consecutive, of the rows ``wanted``, and their places in ``wanted``."""
     at = np.flatnonzero((wanted >= rows[0]) & (wanted <= rows[-1]))
     return wanted[at] - rows[0], at
 
 
 def sampled(n: int, count: int, tiles: Sequence[int] = (64, 128)) -> Array:
-    """Keys to look at: the first and last, the edges of some tiles, and others at even distances."""
+    """Return keys to look at: the first and last, the edges of some tiles, and others at even distances."""
     edges = {i for t in tiles for at in (t, n // t * t) for i in (at - 1, at) if 0 <= i < n}
     return np.array(sorted({0, n - 1} | edges | {int(i) for i in np.linspace(0, n - 1, max(count, 2))}))

@@ -1,4 +1,4 @@
-"""``directions``: what known mistakes do to an output, to first order in their size."""
+"""``directions``: the effects of known mistakes on an output, to first order in their size."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from symattn.bounds.plain_bound import pieces
 from symattn.bounds.sharp.limits import Floats
 from symattn.bounds.sharp.rows_in_float64 import QueryBlock, wide
 
-_BLOCKS = 16  # of keys, at most, that are lost together
+_BLOCKS = 16  # largest number of blocks of keys that are lost together
 _LEAST = 64  # keys in such a block
-_MOST = 0.98  # of the weight of a row, that may be lost
+_MOST = 0.98  # largest part of a row's weight that may be lost
 
 
 class Direction(NamedTuple):
-    """x, (r, d_v), and how θ and its half interval read."""
+    """x, (r, d_v), and the words for θ and its half interval."""
 
     words: Callable[[float, float], str]
     x: Floats
@@ -42,7 +42,7 @@ def directions(b: QueryBlock) -> Iterator[Direction]:
     if b.spec.masks_anything:
         yield Direction(_finite, _filled(b))
     for words, key, lost in _edges(b):
-        yield Direction(_part(words), _one(b, key, lost))
+        yield Direction(_part(words), _effect_of_key(b, key, lost))
     n = len(b.values)
     width = max(_LEAST, -(-n // _BLOCKS))
     for keys in pieces(n, width):
@@ -57,13 +57,13 @@ def _part(words: str) -> Callable[[float, float], str]:
 
 
 def _finite(x: float, off: float) -> str:
-    """e^c is x, within ``off``."""
+    """Return the words for a number c in place of −∞, with e^c = x ± ``off``."""
     least, most = (f"{log(y):.3g}".replace("-", "−") if y > 0 else "−∞" for y in (x - off, x + off))
     return f"as if forbidden scores were a finite number in place of −∞, from {least} to {most}"
 
 
 def _filled(b: QueryBlock) -> Floats:
-    """Return the effect of forbidden keys with scores c in the place of −∞, for each e^c (for the base 2, 2^c)."""
+    """Return the effect of forbidden keys with scores c in place of −∞, per e^c (in base 2, 2^c)."""
     xp, base = b.xp, b.xp.exp2 if b.spec.base == 2 else b.xp.exp
     own = xp.where(xp.isfinite(b.t), b.t, -xp.inf)
     at, top = xp.arange(len(own)), own.argmax(axis=1)
@@ -74,19 +74,19 @@ def _filled(b: QueryBlock) -> Floats:
 
 
 def _edges(b: QueryBlock) -> Iterator[tuple[str, Any, bool]]:
-    """The last and the first key that each query sees, and those next to them that it does not."""
+    """Yield the last and the first key that each query may see, and the forbidden keys next to them."""
     xp, n = b.xp, b.p.shape[1]
     seen, place = xp.isfinite(b.t), xp.arange(n)[None, :]
-    some = xp.any(seen, axis=1)
+    any_seen = xp.any(seen, axis=1)
     first, last = xp.min(xp.where(seen, place, n), axis=1), xp.max(xp.where(seen, place, -1), axis=1)
-    yield "the last key that is allowed were lost", xp.where(some, last, -1), True
-    yield "the first key that is allowed were lost", xp.where(some, first, -1), True
-    yield "the key after the last one were allowed", xp.where(some & (last + 1 < n), last + 1, -1), False
-    yield "the key before the first one were allowed", xp.where(some & (first > 0), first - 1, -1), False
+    yield "the last key that is allowed were lost", xp.where(any_seen, last, -1), True
+    yield "the first key that is allowed were lost", xp.where(any_seen, first, -1), True
+    yield "the key after the last one were allowed", xp.where(any_seen & (last + 1 < n), last + 1, -1), False
+    yield "the key before the first one were allowed", xp.where(any_seen & (first > 0), first - 1, -1), False
 
 
-def _one(b: QueryBlock, key: np.ndarray, lost: bool) -> Floats:
-    """Return the effect of one key of each row that is ``lost``, or seen though it must not be; −1: no key."""
+def _effect_of_key(b: QueryBlock, key: np.ndarray, lost: bool) -> Floats:
+    """Return the effect of one key of each row that is ``lost``, or seen though forbidden; −1: no key."""
     xp = b.xp
     at = xp.arange(len(key))
     own = xp.where(xp.isfinite(b.t), b.t, -xp.inf)
@@ -100,5 +100,5 @@ def _one(b: QueryBlock, key: np.ndarray, lost: bool) -> Floats:
 
 
 def _left(b: QueryBlock, lost: Floats) -> Floats:
-    """1/(1 − P), by which other weights grow where those of the sum P (r, 1) are lost; 0 where hardly any are left."""
+    """Return 1/(1 − P), by which other weights grow if some of sum P (r, 1) are lost; 0 if hardly any are left."""
     return b.xp.where(lost < _MOST, 1 / (1 - b.xp.minimum(lost, _MOST)), 0.0)

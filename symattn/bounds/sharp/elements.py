@@ -1,4 +1,4 @@
-"""An output, element by element, against the sharp tolerance: which elements are beyond it, and whether that counts."""
+"""Compare an output, element by element, with the sharp tolerance: which are beyond it, and whether that counts."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from symattn.bounds.sharp.limits import Floats, Stores, factor
 from symattn.bounds.sharp.rows_in_float64 import Made, QueryBlock, blocks, every_head
 from symattn.bounds.sharp.ways import replays, ways
 
-GUARD = 0.5  # of the tolerance: what right replays on the accused rows must need less than
+GUARD = 0.5  # right replays on the accused rows must need less than this part of the tolerance
 _GUARDED = 8  # rows of a head that are replayed
-_PROBED = 32  # accused rows of a head on which another way is tried first: one that is far off there is left out
+_PROBED = 32  # accused rows of a head on which another way is tried first: if far off there, it is left out
 Rows = dict[tuple[int, ...], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Accused:
-    """The elements beyond the sharp tolerance: ``rows`` of each head, and the worst element.
+    """The elements beyond the sharp tolerance: their ``rows``, and the worst element.
 
-    ``certain`` is how many times the worst row is beyond what all roundings can do together, for each of ``ways`` at
-    least. ``guard`` is the largest share of the tolerance that right replays need on the worst rows; the filter
-    ``counts`` where it is below ``GUARD``. ``share`` is the worst element's error as a part of its tolerance; where it
-    is at most 1, nothing is accused.
+    ``certain`` is the error in the worst row over what all roundings together can do, the least of all ``ways``.
+    ``guard`` is the largest share of the tolerance that right replays need on the worst rows; the filter ``counts`` if
+    it is below ``GUARD``. ``share`` is the worst element's error as a part of its tolerance; if it is at most 1,
+    nothing is accused.
     """
 
     count: int
@@ -48,7 +48,7 @@ class Accused:
 
 
 def tolerances(spec: Attention, inputs: Mapping[str, object], how: Stores, alpha: float) -> tuple[Floats, Floats]:
-    """The output and the sharp tolerance of each element, but for ``alpha`` all at once: both (…, n_q, d_v)."""
+    """Return the output and the sharp tolerances, jointly valid but for ``alpha``: both (…, n_q, d_v)."""
     spec, every, shape = every_head(spec, inputs)
     xp: Any = namespace_of(inputs["q"])
     out, lam = (xp.empty(shape), xp.empty(shape)), factor(prod(shape), alpha)
@@ -61,16 +61,16 @@ def tolerances(spec: Attention, inputs: Mapping[str, object], how: Stores, alpha
 def judged(
     spec: Attention, inputs: Mapping[str, object], how: Stores, got: Floats, alpha: float, made: Made | None = None
 ) -> Accused:
-    """Return the elements of ``got`` beyond the sharp tolerance in all ``ways``; none where one has none.
+    """Return the elements of ``got`` beyond the sharp tolerance in all ``ways``; none if one of these has none.
 
-    The last block of each head by the first way is put into ``made``, from which ``means.judged`` takes it.
+    The last block of each head in the first way is stored in ``made``, for ``means.judged``.
     """
     spec, every, _ = every_head(spec, inputs)
     lam = factor(prod(got.shape), alpha)
     rows: Rows = {head.index: np.arange(got.shape[-2]) for head in every}
     best: _Tried | None = None
     for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
-        if best is not None and _Tried(how, got, lam, taken, _some(rows, _PROBED)).hopeless:
+        if best is not None and _Tried(how, got, lam, taken, _sampled_rows(rows, _PROBED)).hopeless:
             continue
         tried = _Tried(how, got, lam, taken, rows, made if best is None else None)
         if not tried.count:
@@ -87,17 +87,17 @@ def judged(
 
 
 def share(got: Floats, block: QueryBlock, tolerance: Floats) -> Floats:
-    """|got − o| in parts of the tolerance, which holds what float64 does."""
+    """Return |got − o| as a part of the tolerance, which includes float64's own errors."""
     return shares(got, block.o, block.xp.zeros_like(block.o), tolerance)[0]
 
 
-def _some(rows: Rows, count: int) -> Rows:
-    """About so many rows of each head."""
+def _sampled_rows(rows: Rows, count: int) -> Rows:
+    """Return about ``count`` rows of each head."""
     return {at: of[:: max(1, len(of) // count)] for at, of in rows.items()}
 
 
 class _Tried:
-    """One way to scale scores and store queries, on some rows of each head: what is beyond, and the worst."""
+    """One way to scale scores and store queries, on some rows of each head: the elements beyond it, and the worst."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class _Tried:
         if not self.count:
             return Accused(0, (), worst, tolerance, 0.0, certain, top)
         rows = sorted({int(i) for bad in self.rows.values() for i in bad} - {worst[-2]})
-        some = _some(self.rows, _GUARDED)
+        some = _sampled_rows(self.rows, _GUARDED)
         looked = ((spec, head, some.get(head.index, ())) for spec, head in self.taken)
         replayed = (x for spec, head, of in looked for b in blocks(spec, head, np.asarray(of)) for x in self._needed(b))
         guard = max(replayed, default=0.0)

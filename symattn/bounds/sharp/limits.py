@@ -102,7 +102,7 @@ from symattn.arrays.formats import HALF, Format
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 
-#: float64 or float32: an array of NumPy, or a tensor of torch, whose device nothing but single numbers leaves.
+#: float64 or float32: a NumPy array, or a torch tensor, of which only single numbers leave the device.
 Floats = Any
 
 FP8 = ("float8_e4m3fn", "float8_e5m2")
@@ -117,8 +117,8 @@ _EXPONENTIALS = "and what is stored of weights are exponentials relative to the 
 
 @dataclass(frozen=True)
 class Stores:
-    """N1: in which format arrays are stored, how often scores are; and of FP8 the format of the ``output``, and what
-    exponentials are multiplied by at least."""
+    """N1: the format in which arrays are stored, and how often scores are; for FP8 the format of the ``output``, and
+    the least factor of exponentials."""
 
     format: Format
     scores: int
@@ -127,7 +127,7 @@ class Stores:
 
     @classmethod
     def of(cls, precision: Precision, wide_sums: bool = False, capped: bool = False) -> Stores | None:
-        """Return the arrays that ``precision`` lets an implementation store; None where the filter does not apply.
+        """Return what ``precision`` lets an implementation store; None if the filter does not apply.
 
         ``wide_sums`` says that sums are in float32, whatever the precision allows; ``capped``, that scores have a cap.
 
@@ -154,12 +154,12 @@ class Stores:
 
     @property
     def linear(self) -> float:
-        """1/(1 − u) in FP8, where roundings of weights have no other second order; else 1."""
+        """1/(1 − u) in FP8, the only second order of roundings of weights there; else 1."""
         return 1.0 if self.output is None else 1 / (1 - self.u)
 
     @property
     def mean(self) -> float:
-        """u²/(1 − u) in FP8, with which μ counts; else 0."""
+        """u²/(1 − u) in FP8, the contribution of μ; else 0."""
         return 0.0 if self.output is None else self.u**2 * self.linear
 
     @property
@@ -176,7 +176,7 @@ class Stores:
 
 
 def factor(count: int, alpha: float) -> float:
-    """λ = √(2 ln(2K/α)) for K directions.
+    """Return λ = √(2 ln(2K/α)) for K directions.
 
     >>> round(factor(1, 1e-9), 2), round(factor(10**6, 1e-9), 2)
     (6.54, 8.39)
@@ -185,7 +185,7 @@ def factor(count: int, alpha: float) -> float:
 
 
 def half_ulp(f: Format, x: Floats) -> Floats:
-    """Half the distance between numbers of the format at |x|: u 2^⌊log₂|x|⌋, and at least half the least number.
+    """Return half the distance between numbers of the format at |x|: u 2^⌊log₂|x|⌋, or half the least number if more.
 
     >>> import numpy as np
     >>> half_ulp(Format("bfloat16"), np.array([1.0, 1.9, 2.0])).tolist()

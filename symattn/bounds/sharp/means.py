@@ -1,4 +1,4 @@
-"""Weighted means of an output's elements: a mistake that each element hides shows in all of them together.
+"""Weighted means of an output's elements: a mistake too small to show in single elements shows in all together.
 
 A direction x of a mistake is what it does to the exact output, to first order; D = x / (the square of the noise),
 element by element, and T = ⟨D, y − o⟩. ``limits`` says how large T can be: per row of one head, and from there per
@@ -35,19 +35,19 @@ from symattn.bounds.sharp.rows_in_float64 import (
 from symattn.bounds.sharp.squares import MOST, Squares
 from symattn.bounds.sharp.ways import replays, ways
 
-GUARD = 1 / 3  # of the limit: what right replays must need less than
-EACH = "each"  # the part of which squares are summed, row by row
-EXPLAINED = 0.7  # of what is off: what a mistake takes away that is told beside single elements
-ALIKE = 0.9  # of the largest share: what a mistake has that is told in its place, if it comes before it in the list
-_MOVED = 20.0  # a logarithm of a weight that roundings move by more says nothing
-_KEPT = 1 << 21  # scores of all heads together, up to which they are kept for a second look
+GUARD = 1 / 3  # right replays must need less than this part of the limit
+EACH = "each"  # the part in which squares are summed, row by row
+EXPLAINED = 0.7  # part of the error that a mistake must explain to be reported with single elements
+ALIKE = 0.9  # part of the largest share with which an earlier mistake in the list is reported instead
+_MOVED = 20.0  # rows in which roundings move a weight's logarithm by more are ignored
+_KEPT = 1 << 21  # largest number of scores of all heads that are cached for a second pass
 
 
 class MeanBeyondLimit(NamedTuple):
-    """A mean beyond its limit: in which part of the output, what it looks like, and what right replays need of it.
+    """A mean beyond its limit: the part of the output, what it looks like, and the share that right replays need.
 
-    ``share`` and ``certain`` are how many times it is its limit, and what all roundings can do together, for each of
-    ``ways`` at least; ``most`` is what ``guard`` must be less than.
+    ``share`` is the mean over its limit, ``certain`` over what all roundings together can do, the least of all
+    ``ways``; ``guard`` must be less than ``most``.
     """
 
     place: str
@@ -72,11 +72,11 @@ def judged(
     rows: Sequence[int],
     made: Made | None = None,
 ) -> MeanBeyondLimit | None:
-    """The mean that is farthest beyond its limit, whichever of ``ways`` is taken; None where none is in one of them.
+    """Return the mean that is farthest beyond its limit in all ``ways``; None if one of them has none beyond.
 
-    Where it is and what it looks like is said for the first way, the scale and arrays as given; its share is that of
-    the way that has the least. ``got`` (…, r, d_v) are the outputs of the queries in ``inputs``, which are those called
-    ``rows``; ``made`` are blocks of the same inputs, which need not be computed again.
+    Its place and description are those of the first way, the scale and arrays as given; its share is the least of all
+    ways. ``got`` (…, r, d_v) are the outputs of the queries in ``inputs``, which are reported as ``rows``; ``made`` are
+    blocks of the same inputs, so that they are not computed again.
     """
     spec, every, _ = every_head(spec, inputs)
     first: tuple[str, str] | None = None
@@ -84,14 +84,14 @@ def judged(
     kept = made or {}
     certain = np.inf
     for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
-        scan, kept = _Scan(taken, how, alpha, kept), {}  # they are of the first way alone
-        if scan.within(got):  # even limits that are too small are kept, as right outputs mostly do
+        scan, kept = _Scan(taken, how, alpha, kept), {}  # blocks are of the first way alone
+        if scan.within(got):  # within limits that are too small, as right outputs mostly are
             return None
         worst = scan.sharpened().worst(got)
         if worst is None or worst[0] <= 1:
             return None
         certain = min(certain, scan.certainty(worst, got))
-        first = first or scan.told(worst, rows)
+        first = first or scan.described(worst, rows)
         if best is None or worst[0] < best[0][0]:
             best = worst, scan
     if first is None or best is None:
@@ -103,21 +103,20 @@ def judged(
 def looks_like(
     spec: Attention, inputs: Mapping[str, object], how: Stores, got: Floats, rows: Sequence[int]
 ) -> tuple[str, str] | None:
-    """In which part wrong outputs are like a known mistake, and which: the one that explains most of what is off.
+    """Return in which part wrong outputs resemble a known mistake, and the one that explains most of the error.
 
-    None where none explains ``EXPLAINED`` of it: x explains ⟨x, y − o⟩²/⟨x, x⟩ of ⟨y − o, y − o⟩, all divided by the
-    squares of the noise. This describes, and accuses nobody: where the rows were picked by what is wrong in them, the
-    half interval is no longer one of the probability ``alpha``. ``got``, ``inputs`` and ``rows`` are those of
-    ``judged``.
+    None if none explains ``EXPLAINED`` of it: x explains ⟨x, y − o⟩²/⟨x, x⟩ of ⟨y − o, y − o⟩, all divided by the
+    squares of the noise. This is a description, not an accusation: if the rows were chosen by their errors, the half
+    interval no longer has the probability ``alpha``. ``got``, ``inputs`` and ``rows`` are those of ``judged``.
     """
     spec, every, _ = every_head(spec, inputs)
     scan = _Scan([(spec, head) for head in every], how, ALPHA, {}).sharpened()
     result = scan.explaining(got)
-    return None if result is None else scan.told(result, rows)
+    return None if result is None else scan.described(result, rows)
 
 
 class MeanLimits:
-    """σ² and r of directions in the outputs of a block; ``noise`` is the square of that of each element."""
+    """σ² and r of directions in the outputs of a block; ``noise`` is σ² of each element."""
 
     def __init__(self, b: QueryBlock, how: Stores, lam: float) -> None:
         sigma, spread = b.noise(how)
@@ -136,19 +135,19 @@ class MeanLimits:
 
     @cached_property
     def second(self) -> Floats:
-        """Step 3 of each key, (r, n)."""
+        """The terms of step 3 for each key, (r, n)."""
         return narrow(self.block.curvature(self.how, self.spread))
 
     @cached_property
     def values(self) -> Floats:
-        """(d_v, n)."""
+        """The values, transposed, (d_v, n)."""
         return narrow(self.block.values).T
 
     def least(self, direction: Floats) -> Floats:
-        """A lower limit of the σ² of ``of``, (r,): that of the last rounding alone."""
-        return self._told(self.xp.vecdot(direction * direction, self.half))
+        """Return a lower limit of the σ² of ``of``, (r,): that of the last rounding alone."""
+        return self._per_row(self.xp.vecdot(direction * direction, self.half))
 
-    def _told(self, floats: Floats) -> Floats:
+    def _per_row(self, floats: Floats) -> Floats:
         """Return a number for each row, (r,), and 0 where the output is to be NaN, which has no part in a mean."""
         return self.xp.where(self.rows, floats, 0.0)
 
@@ -173,7 +172,7 @@ class MeanLimits:
         squares += self.eta[:, 0] * xp.sum(power, axis=1) + self.sums * xp.max(size, axis=1) ** 2
         squares = squares * self.how.linear**2 + self.least(d)
         rest = xp.vecdot(self.second, size) * SLACK + (xp.sum(self.second, axis=1) + self.how.mean) * xp.abs(g)
-        return self._told(squares * unit**2), self._told((rest + xp.vecdot(xp.abs(d), self.last)) * unit)
+        return self._per_row(squares * unit**2), self._per_row((rest + xp.vecdot(xp.abs(d), self.last)) * unit)
 
     def lawless(self, d: Floats) -> Floats:
         """Bound ⟨D, y − o⟩ in each row, whatever roundings do, (r,)."""
@@ -184,7 +183,7 @@ class MeanLimits:
         first = xp.sum((share + second) * (a + g), axis=1) + xp.sqrt(b.rest(how)[:, 0]) * g[:, 0]
         lost = xp.sqrt(self.eta[:, 0]) * xp.sum(a, axis=1) + 3 * (len(b.values) + 16) * W * xp.max(a, axis=1)
         half = half_ulp(how.last, xp.abs(self.o) + b.lawless(how))
-        return self._told((first + lost) * how.linear + xp.vecdot(xp.abs(d), half + self.last))
+        return self._per_row((first + lost) * how.linear + xp.vecdot(xp.abs(d), half + self.last))
 
 
 def of_mean(spec: Attention, inputs: Mapping[str, object], how: Stores, weights: Floats, alpha: float) -> float:
@@ -205,7 +204,7 @@ def of_mean(spec: Attention, inputs: Mapping[str, object], how: Stores, weights:
     return lam * sqrt(float((together**2).sum())) + rest
 
 
-#: The largest share of a limit: in which kind of part, of which direction and part, θ and its half interval.
+#: The largest share of a limit: its value, the kind of part, the direction and part, θ and its half interval.
 Worst = tuple[float, str, tuple[int, ...], float, float]
 
 
@@ -231,7 +230,7 @@ class _Scan:
         self.weights, self.outputs = dict[int, Floats](), dict[int, Floats]()
         for i in range(n_heads):
             self._look(i)
-        self.kept = {}  # what is wanted again is in ``made``
+        self.kept = {}  # what is needed again is in ``made``
 
     def _look(self, i: int) -> None:
         """Store the figures of a head, unless its scores coincide."""
@@ -253,7 +252,7 @@ class _Scan:
             self.made[i] = result
 
     def _blocks(self, i: int) -> Iterator[QueryBlock]:
-        """The rows of a head, with all keys, some at a time."""
+        """Yield the rows of a head, with all keys, in blocks."""
         spec, head = self.taken[i]
         kept = self.kept.get(head.index)
         if kept is not None and (len(kept.rows), len(kept.values)) == (len(head.q), len(head.k)):
@@ -263,13 +262,13 @@ class _Scan:
             yield block(spec, head, rows, slice(0, len(head.k)))
 
     def _limits(self, i: int) -> Iterator[MeanLimits]:
-        """Yield the parts with their limits, computed again where those of all heads would take too much memory."""
+        """Yield the limits of each block, computed again if those of all heads would take too much memory."""
         if i in self.made:
             return iter(self.made[i])
         return (MeanLimits(b, self.how, self.lam) for b in self._blocks(i))
 
     def _weights(self, head: int, b: QueryBlock, limits: MeanLimits) -> Floats:
-        """D for every direction, (m, r, d_v); fills ⟨D, x⟩, and σ² with lower limits."""
+        """Return D for every direction, (m, r, d_v); set ⟨D, x⟩, and lower limits of σ²."""
         result, xp = [], self.xp
         for m, direction in enumerate(directions(b)):
             x = xp.where(xp.isfinite(direction.x), direction.x, 0.0)
@@ -279,12 +278,12 @@ class _Scan:
         return xp.stack(result)
 
     def within(self, got: Floats) -> bool:
-        """Return whether an output is within limits that are smaller than the right ones."""
+        """Return whether an output is within limits that are smaller than the true ones."""
         worst = self.worst(got)
         return worst is None or worst[0] <= 1
 
     def sharpened(self) -> _Scan:
-        """Return the same scan with σ² and r as they are."""
+        """Return the scan itself, with σ² and r computed in full."""
         for head, result in self.weights.items():
             for limits in self._limits(head):
                 rows = limits.block.rows
@@ -303,7 +302,7 @@ class _Scan:
                 yield name, share, sums[0] / sums[2], limit / sums[2]
 
     def _means(self, outs: Sequence[Floats]) -> Floats:
-        """T of each row, (m, heads, rows), for outputs by head."""
+        """Return T of each row, (m, heads, rows), for outputs by head."""
         t = self.xp.zeros(self.squares.shape)
         for (i, d), out in zip(self.weights.items(), outs, strict=True):
             t[:, i] = self.xp.vecdot(d, self.xp.nan_to_num(out - self.outputs[i]))
@@ -315,7 +314,7 @@ class _Scan:
         return Squares(self.squares, self.rest, _firsts(self.same))
 
     def _squares(self, axes: tuple[int, ...]) -> Floats:
-        """σ² of sums: within groups of equal queries σ adds up."""
+        """Return σ² of sums; within groups of equal queries σ adds up."""
         groups = int(self.same.max()) + 1
         if not axes or groups == len(self.same):
             return self.xp.sum(self.squares, axis=axes)
@@ -329,7 +328,7 @@ class _Scan:
         return self.xp.sum(self.xp.stack(result).reshape(-1, groups, *shape) ** 2, axis=1)
 
     def worst(self, got: Floats) -> Worst | None:
-        """The largest share of a mean in an output, or of squares; None where scores coincide in every head."""
+        """Return the largest share of a mean in an output, or of squares; None if scores coincide in every head."""
         outs = [got[self.indices[i]] for i in self.weights]
         result = self.largest(outs) if outs else None
         if result is None:
@@ -338,7 +337,7 @@ class _Scan:
         return (share, EACH, (m,), theta, off) if share > result[0] else result
 
     def largest(self, outs: Sequence[Floats]) -> Worst | None:
-        """Return the largest share for outputs by head, of those heads that are looked at."""
+        """Return the largest share for outputs of the heads in use."""
         best = None
         for name, share, theta, off in self.shares(outs):
             top, at = self._farthest(share)
@@ -347,7 +346,7 @@ class _Scan:
         return best
 
     def _farthest(self, shares: Floats) -> tuple[float, tuple[int, ...]]:
-        """The largest share of (m, parts), and its place: of directions like it in this part, the first."""
+        """Return the largest share of (m, parts), and its place: the first direction with a similar share there."""
         flat = shares.reshape(len(shares), -1)
         part = int(self.xp.max(flat, axis=0).argmax())
         result = flat[:, part].tolist()
@@ -355,7 +354,7 @@ class _Scan:
         return max(result), (m, *(int(i) for i in np.unravel_index(part, shares.shape[1:])))
 
     def explaining(self, got: Floats) -> Worst | None:
-        """The direction that explains most of what is off, in all heads or in one; None where it is too little."""
+        """Return the direction that explains most of the error, in all heads or in one; None if it is too little."""
         outs, best = [got[self.indices[i]] for i in self.weights], None
         whole = self._off(outs)
         for name, _, theta, off in self.shares(outs):
@@ -369,7 +368,7 @@ class _Scan:
         return best
 
     def _off(self, outs: Sequence[Floats]) -> float:
-        """⟨y − o, y − o⟩ without the third of the squares of the noise that roundings have in the mean."""
+        """Return ⟨y − o, y − o⟩ over the squares of the noise, less the third that roundings have in the mean."""
         total = 0.0
         for i, out in zip(self.weights, outs, strict=True):
             for limits in self._limits(i):
@@ -379,7 +378,7 @@ class _Scan:
         return total
 
     def certainty(self, worst: Worst, got: Floats) -> float:
-        """The mean that is farthest beyond its limit, in parts of what all roundings can do together."""
+        """Return the worst mean as a part of what all roundings together can do."""
         _, name, (m, *at), _, _ = worst
         if name == EACH:
             return 0.0
@@ -394,8 +393,8 @@ class _Scan:
             limit += float(self.xp.concat(lawless)[rows].sum())
         return abs(total) / limit if limit > 0 else 0.0
 
-    def told(self, worst: Worst, rows: Sequence[int]) -> tuple[str, str]:
-        """In which part of the output a mean is, and what it looks like."""
+    def described(self, worst: Worst, rows: Sequence[int]) -> tuple[str, str]:
+        """Return the part of the output that a mean is in, and the words for what it looks like."""
         _, name, (m, *at), theta, off = worst
         if name == EACH:
             return "row by row, their squares summed", f"{self.names[m](theta, off)}, more or less in each row"
@@ -404,12 +403,12 @@ class _Scan:
         return ", ".join(filter(None, (head, row))) or "of all rows", self.names[m](theta, off)
 
     def guard(self, name: str) -> float:
-        """The largest share of right replays; of squares, what they sum to for each row."""
+        """Return the largest share of right replays; for squares, their mean sum."""
         result = zip(*(self._replayed(i) for i in self.weights), strict=True)
         if name == EACH:
             return max((self._each.summed(self._means(outs)) for outs in result), default=0.0)
         tops = [self.xp.max(share) for outs in result for _, share, _, _ in self.shares(outs)]
-        return float(self.xp.max(self.xp.stack(tops))) if tops else 0.0  # one number leaves a device
+        return float(self.xp.max(self.xp.stack(tops))) if tops else 0.0  # only one number leaves the device
 
     def _replayed(self, i: int) -> list[Floats]:
         """Return the output of each right contract for a head."""
@@ -418,19 +417,19 @@ class _Scan:
 
 
 def _groups(queries: Floats) -> Any:
-    """Number the queries of all heads, head by head, equal queries alike."""
+    """Number the queries of all heads, head by head; equal queries get equal numbers."""
     xp: Any = namespace_of(queries)
     _, number = xp.unique(queries, axis=0, return_inverse=True)
     return number.reshape(-1)
 
 
 def _alone(queries: Floats) -> Any:
-    """Which queries are the first of those that equal them, (r,)."""
+    """Return which queries are the first among equal ones, (r,)."""
     return _firsts(_groups(queries))
 
 
 def _firsts(number: Any) -> Any:
-    """Which numbers are the first of those that equal them."""
+    """Return which numbers are the first among equal ones."""
     xp: Any = namespace_of(number)
     order = xp.argsort(number, stable=True)
     new = xp.concat([number[:1] == number[:1], number[order[1:]] != number[order[:-1]]])
@@ -438,7 +437,7 @@ def _firsts(number: Any) -> Any:
 
 
 def _below(b: QueryBlock, alone: object) -> Floats:
-    """The different scores of the queries ``alone``, (r,), relative to their largest."""
+    """Return the different scores of the queries ``alone``, (r,), relative to their largest."""
     t = b.ordered[alone]
     own = b.xp.isfinite(t)
     own[:, 1:] &= t[:, 1:] != t[:, :-1]
@@ -448,11 +447,11 @@ def _below(b: QueryBlock, alone: object) -> Floats:
 
 
 def _before(b: QueryBlock, alone: object) -> Floats:
-    """The different scores of the queries ``alone``, (r,), before something is added to them; none if nothing is."""
+    """Return the different scores of the queries ``alone``, (r,), before terms are added; none if none are."""
     if not b.added:
         return b.t[:0, 0]
     raw = b.xp.sort(b.xp.where(b.p > 0, b.raw, 0.0)[alone], axis=1)
-    own = raw != 0  # what is 0 is not rounded
+    own = raw != 0  # zeros are not rounded
     own[:, 1:] &= raw[:, 1:] != raw[:, :-1]
     return raw[own]
 

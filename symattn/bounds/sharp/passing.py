@@ -1,4 +1,4 @@
-"""A block of queries on the way back: weights, dP and dS, and how far all roundings together take each.
+"""A block of queries in the backward pass: weights, dP and dS, and how far all roundings together take each.
 
 Steps 1 to 3 and 5 to 8 of ``backward``, whose letters these are.
 """
@@ -16,10 +16,10 @@ from symattn.attention.gradients.scores import softcap_gradient
 from symattn.bounds.sharp.limits import EXPONENTIAL, TANH, Floats, Stores, W, half_ulp
 from symattn.bounds.sharp.rows_in_float64 import QueryBlock
 
-DROPS = 2.02  # units of roundoff that factors of dropout are off by
+DROPS = 2.02  # error of dropout factors, in units of roundoff
 _CAPPED = 3  # stores that a cap adds: of its quotient, its tanh and its product
 _SECOND = 1.02  # for products of roundings
-_MOST = 80.0  # a logarithm that is off by more leaves nothing to be said
+_MOST = 80.0  # errors of logarithms are cut to this, as the bound is useless beyond
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class WeightedBlock:
     # -- step 1 --------------------------------------------------------------------------------------------------------
     @property
     def of_scaled(self) -> float:
-        """η ρ: what an entry of queries or keys loses at least where it is stored times the scale."""
+        """η ρ: the absolute error of storing an entry of queries or keys times the scale."""
         return float(self.how.format.eta) * max(1.0, abs(self.scale)) ** 0.5 if self.how.scores else 0.0
 
     @cached_property
     def capped(self) -> Floats:
-        """How far a score y is off before biases are added, (r, n)."""
+        """The error of a score y before biases are added, (r, n)."""
         b, how = self.b, self.how
         stores = (how.scores + (_CAPPED if b.cap else 0)) if how.scores else 0
         relative = (1 + how.u) ** stores * (1 + TANH if b.cap else 1.0) - 1
@@ -71,7 +71,7 @@ class WeightedBlock:
 
     @cached_property
     def grown(self) -> Floats:
-        """g of the keys, (r, n), and in the last column that of the sink."""
+        """g of the keys, (r, n), with that of the sink in the last column."""
         b, how, n = self.b, self.how, self.b.p.shape[1]
         keys, sink = (np.minimum(e, _MOST) for e in self.exponents)
         sink = sink if "sink" in b.given else np.zeros_like(sink)
@@ -91,25 +91,25 @@ class WeightedBlock:
         return self.b.p if self.factors is None else self.b.p * self.factors
 
     def _dropped(self, grown: Floats) -> Floats:
-        """g' from g."""
+        """Return g' from g."""
         return grown if self.factors is None else (1 + grown) * (1 + DROPS * self.how.u) - 1
 
     # -- step 2 --------------------------------------------------------------------------------------------------------
     @cached_property
     def of_values(self) -> Floats:
-        """The losses of sums with the weights, as weights of absolute values, (r, n)."""
+        """The errors of sums with the weights, as weights of absolute values, (r, n)."""
         p, n, grown = self.kept, self.b.p.shape[1], self._dropped(self.of_keys)
         tiny = float(self.how.format.eta) * (self.b.p > 0) * (1.0 if self.factors is None else 1 + self.factors)
         return np.asarray(p * (grown + (1 + grown) * W * (3 * n + 48)) + tiny)
 
     def output(self) -> tuple[Floats, Floats]:
-        """O, and x, each (r, d_v)."""
+        """Return O and x, each (r, d_v)."""
         o = np.nan_to_num(self.b.o) if self.factors is None else self.kept @ self.b.values
         x = self.of_values @ np.abs(self.b.values)
         return o, x + half_ulp(self.how.format, np.abs(o) + x)
 
     def _products(self) -> tuple[Floats, Floats]:
-        """c dP and e, each (r, n)."""
+        """Return c dP and e, each (r, n)."""
         b, u, eta = self.b, self.how.u, float(self.how.format.eta)
         dp = self.do @ b.values.T
         e = W * (b.values.shape[1] + 8) * np.linalg.norm(self.do, axis=1)[:, None] * np.linalg.norm(b.values, axis=1)
@@ -120,7 +120,7 @@ class WeightedBlock:
         return dp, e
 
     def _means(self, dp: Floats, e: Floats) -> Floats:
-        """h, (r, 1)."""
+        """Return h, (r, 1)."""
         b, how, n = self.b, self.how, self.b.p.shape[1]
         o, x = self.output()
         size, o, grown = np.abs(self.do), np.abs(o), self._dropped(self.of_keys)
@@ -133,13 +133,13 @@ class WeightedBlock:
 
     # -- steps 3 and 6 -------------------------------------------------------------------------------------------------
     def of_sums(self) -> tuple[Floats, Floats]:
-        """The gradient of scores with all that is added to them, and δ of it, each (r, n)."""
+        """Return the gradient of scores with all added terms, and its δ, each (r, n)."""
         ds, off, tiny = self._of_sums
         return ds, off + tiny
 
     @cached_property
     def _of_sums(self) -> tuple[Floats, Floats, Floats]:
-        """dS, what is in proportion to it, and what is lost at least."""
+        """dS, its error without underflow, and that of underflow."""
         b, how, eta = self.b, self.how, float(self.how.format.eta)
         dp, e = self._products()
         ds, h = np.asarray(softmax_vjp(b.p, dp)), self._means(dp, e)
@@ -157,21 +157,21 @@ class WeightedBlock:
 
     @property
     def _stores(self) -> int:
-        """How often dS is stored, r."""
+        """r: the number of times that dS is stored."""
         if not self.how.scores:
             return 1
         return 2 + (_CAPPED if self.b.cap else 0) + ("sink" in self.b.given)
 
     @property
     def _greatest(self) -> Any:
-        """Where the largest score of a row may be, (r, n)."""
+        """Which keys may have the largest score of their row, (r, n)."""
         b, (off, _) = self.b, self.exponents
         seen = b.p > 0
         least = np.where(seen, b.t - off, -np.inf).max(axis=1, keepdims=True)
         return seen & (b.t + off >= np.maximum(least, float(b.given["sink"][0]) - self.exponents[1]))
 
     def scores(self) -> tuple[Floats, Floats]:
-        """dS as it meets queries and keys, and δ, each (r, n)."""
+        """Return dS as multiplied by queries and keys, and δ, each (r, n)."""
         ds, off, tiny = self._of_sums
         cap = self.b.cap
         if cap is None:

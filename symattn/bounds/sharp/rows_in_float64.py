@@ -32,7 +32,7 @@ from symattn.document.errors import Refused
 
 QUERIES = 256
 _KEYS = 1 << 13  # keys and values that are widened to float64 at a time
-_SCORES = 1 << 20  # of a block, at most, where more than _FEW rows have that many
+_SCORES = 1 << 20  # largest number of scores in a block of more than _FEW rows
 _FEW = 8
 SLACK = 1 + 2.0**-6  # for what float32 does to squares of weights and their sums
 _parts = partial(plain_bound.pieces, size=_KEYS)
@@ -42,11 +42,11 @@ _parts = partial(plain_bound.pieces, size=_KEYS)
 class QueryBlock:
     """Some queries and the keys that they may see: scores t, weights p (r, n), outputs o (r, d_v); −∞ is masked.
 
-    All are arrays of NumPy, or tensors on one device; ``rows``, the places of the queries, are NumPy's.
+    All are NumPy arrays, or tensors on one device; ``rows``, the positions of the queries, is a NumPy array.
 
-    ``raw`` are the scores before the mask and what is ``added``, arrays (r, n); ``free`` before the cap, too;
-    ``values`` v (n, d_v), ``largest`` max|v|; T bounds ``raw`` in each row, and its sink, (r, 1). ``spec`` and
-    ``given`` are what was run; keys and values may be float32, and are widened some at a time.
+    ``raw`` are the scores before the mask and the ``added`` arrays (r, n); ``free``, before the cap as well; ``values``
+    v (n, d_v), ``largest`` max|v|; T bounds ``raw`` in each row, and its sink, (r, 1). ``spec`` and ``given`` are what
+    was run; keys and values may be float32, and are widened in parts.
     """
 
     spec: Attention
@@ -83,23 +83,23 @@ class QueryBlock:
         return wide(self.xp.max(self.xp.abs(self.values), axis=0, keepdims=True))
 
     def times(self, w: Floats) -> Floats:
-        """w v for w (r, n), (r, d_v)."""
+        """Return w v, (r, d_v), for w (r, n)."""
         return _summed(w, self.values)
 
     @cached_property
     def error(self) -> Floats:
-        """How far o may be from the exact output, (r, d_v)."""
+        """The distance of o from the exact output, at most, (r, d_v)."""
         z = U * ((self.width + 16) * self.reach + 4)
         return 2 * self.xp.expm1(2 * z + 2 * (len(self.values) + 4) * U) * self.largest
 
     @cached_property
     def summands(self) -> Floats:
-        """The sum of what is added, in size, (r, n)."""
+        """The sum of the absolute values of added terms, (r, n)."""
         return sum(map(self.xp.abs, self.added), start=self.xp.zeros_like(self.p))
 
     @cached_property
     def summand(self) -> Floats:
-        """The largest of them in each row, of keys that have weight, (r, 1)."""
+        """The largest of ``summands`` in each row, over keys with weight, (r, 1)."""
         return self.xp.max(self.xp.where(self.p > 0, self.summands, 0.0), axis=1, keepdims=True)
 
     @cached_property
@@ -109,7 +109,7 @@ class QueryBlock:
 
     @cached_property
     def sizes(self) -> Floats:
-        """The largest size that a score has on the way to t, from ``raw`` on, and 0 where masked."""
+        """The largest absolute value of a score on the way from ``raw`` to t, 0 where masked."""
         size = self.xp.abs(self.t)
         if self.added:
             raw = self.xp.abs(self.raw)
@@ -133,8 +133,8 @@ class QueryBlock:
 
     @cached_property
     def alike(self) -> Floats | float:
-        """m_ij: how many keys of the row have the same score (for the base 2: up to whole numbers), or the same one
-        before something is added, whichever is more."""
+        """m_ij: the number of keys of the row with the same score (in base 2: up to whole numbers), or with the same
+        one before terms are added, whichever is more."""
         with np.errstate(all="ignore"):  # what is masked becomes NaN, which equals nothing
             t = self.t if self.spec.base != 2 else self.t % 1.0
         ordered = self.ordered if self.spec.base != 2 else self.xp.sort(t, axis=1)
@@ -152,17 +152,17 @@ class QueryBlock:
         return _multiplicity(t)
 
     def relative(self, how: Stores) -> tuple[Floats, Floats]:
-        """E² and κ² of step 1 and 2: what roundings do to key j is at most u + stores u|t| + κ, each row (r, 1)."""
+        """Return E but for scores, and κ² of steps 1 and 2, each (r, 1)."""
         shifted = self.shifted(how)
         kappa = W * W * (self.width + 24) * self.reach**2 + EXPONENTIAL**2 + 2 * shifted**2
         return how.u + EXPONENTIAL + W * (self.width + 24) * self.reach + shifted, kappa
 
     def stores(self, how: Stores) -> int:
-        """How often a score may be stored: once more for each array that is added, or for sums of these alone."""
+        """Return how often a score may be stored: once more for each added array, or for sums of these alone."""
         return how.scores + len(self.added) if how.scores else max(0, len(self.added) - 1)
 
     def shifted(self, how: Stores) -> Floats:
-        """u (|z| + max{max |t|, |z|}), (r, 1), beside a sink z where differences to the largest score are stored."""
+        """Return u (|z| + max{max |t|, |z|}), (r, 1), if differences to the largest score or a sink z are stored."""
         if not self.differences(how):
             return 0.0
         z = self.xp.abs(self.given["sink"])
@@ -177,7 +177,7 @@ class QueryBlock:
         return (self.stores(how) + self.differences(how)) * how.u + (TANH if self.cap else 0.0)
 
     def squares(self, how: Stores) -> Floats:
-        """m_j p_j² h_j², (r, n), as float32."""
+        """Return m_j p_j² h_j², (r, n), as float32."""
         _, kappa = self.relative(how)
         p = narrow(self.p)
         result = p * p
@@ -186,23 +186,23 @@ class QueryBlock:
         return result if isinstance(self.alike, float) else result * narrow(self.alike)
 
     def tolerance(self, how: Stores, lam: float) -> Floats:
-        """min(λ σ, what roundings do at their worst) + r + half an ulp, for each element by itself, (r, d_v)."""
+        """Return min(λ σ, the worst effect of roundings) + r + half an ulp for each element alone, (r, d_v)."""
         sigma, spread = self.noise(how)
         first = self.xp.minimum(lam * sigma * how.linear + how.mean * self.xp.abs(self.o), self.worst(how)[0])
         return self._stored(how, first + self.second(how, lam * spread))
 
     def _stored(self, how: Stores, moved: Floats) -> Floats:
-        """With what float64 does here, and the rounding of the output."""
+        """Add float64's own error and the rounding of the output."""
         inside = moved + self.error
         return inside + half_ulp(how.last, self.xp.abs(self.o) + inside)
 
     def lawless(self, how: Stores) -> Floats:
-        """As ``tolerance``, but whatever roundings do: they may all err together."""
+        """Return the ``tolerance`` without any law of rounding: all roundings may err together."""
         first, moved = self.worst(how)
         return self._stored(how, first + self.second(how, moved))
 
     def worst(self, how: Stores) -> tuple[Floats, Floats]:
-        """The first order at its worst, Σ p E max{|v|, |v − o|}, for each element, (r, d_v), and Σ p E, (r, 1)."""
+        """Return the worst first order, Σ p E max{|v|, |v − o|}, for each element, (r, d_v), and Σ p E, (r, 1)."""
         least, _ = self.relative(how)
         xp, p, slope = self.xp, narrow(self.p, copy=True), self.slope(how)
         p *= narrow(least + slope * self.sizes if slope else least)
@@ -214,7 +214,7 @@ class QueryBlock:
         return ((own + xp.abs(self.o) * total) * SLACK + lost) * how.linear, total * SLACK
 
     def noise(self, how: Stores) -> tuple[Floats, Floats]:
-        """σ of each element before the output is rounded, (r, d_v), and √(Σ m p² h²), (r, 1)."""
+        """Return σ of each element before the output is rounded, (r, d_v), and √(Σ m p² h²), (r, 1)."""
         if how not in self.noises:
             self.noises[how] = self._noise(how)
         return self.noises[how]
@@ -233,7 +233,7 @@ class QueryBlock:
         return xp.sqrt(whole), xp.sqrt(result[:, 2 * d :])
 
     def rest(self, how: Stores) -> Floats:
-        """The square of what roundings do to a sink, (r, 1)."""
+        """Return the square of the rounding error of a sink, (r, 1)."""
         return self.sink**2 * self.relative(how)[0] ** 2
 
     @property
@@ -242,18 +242,18 @@ class QueryBlock:
         return self.xp.clip(1 - self.xp.sum(self.p, axis=1, keepdims=True), 0, None)
 
     def eta(self, how: Stores) -> Floats:
-        """η of each row, (r, 1): in FP8 what is stored is divided by the sum of exponentials later."""
+        """Return η of each row, (r, 1); in FP8 stored exponentials are divided by their sum later."""
         if how.output is None:
             return float(how.format.eta) * self.xp.ones_like(self.p[:, :1])
         most = self.xp.maximum(self.xp.max(self.p, axis=1, keepdims=True), self.sink)
         return float(how.format.eta) / how.times * most
 
     def least(self, how: Stores) -> tuple[Floats, float]:
-        """η² of each row, (r, 1), and 3 (n + 16) w² of steps 1 and 2."""
+        """Return η² of each row, (r, 1), and 3 (n + 16) w² of steps 1 and 2."""
         return self.eta(how) ** 2, 3 * (len(self.values) + 16) * W**2
 
     def curvature(self, how: Stores, beta: Floats) -> Floats:
-        """e^{2Ē} p (E + β) (½ (E + β) + 2u) of step 3, (r, n)."""
+        """Return e^{2Ē} p (E + β) (½ (E + β) + 2u) of step 3, (r, n)."""
         least, beta = self._moving(how, beta)
         slope = self.slope(how)
         moved = least + slope * self.sizes + beta
@@ -261,7 +261,7 @@ class QueryBlock:
         return grown * self.p * moved * (moved / 2 + 2 * how.u)
 
     def _moving(self, how: Stores, beta: Floats) -> tuple[Floats, Floats]:
-        """E but for scores, and β, of step 3: in FP8 without u, and at its worst."""
+        """Return E but for scores, and β, of step 3; in FP8, E without u and the worst β."""
         least, _ = self.relative(how)
         if how.output is None:
             return least, beta
@@ -281,7 +281,7 @@ Made = dict[tuple[int, ...], QueryBlock]
 
 
 def _grown(most: Floats) -> Floats:
-    """e^{2Ē}, but for at most e^80: there r is more than 2 Σ A |D|, which no mean can be beyond."""
+    """Return e^{2Ē}, at most e^80: there r is more than 2 Σ A |D|, which no mean exceeds."""
     xp = namespace_of(most)
     return xp.exp(xp.minimum(2 * most, 80.0))
 
@@ -297,7 +297,7 @@ def _multiplicity(t: Floats) -> Floats:
 
 
 def applies(spec: Attention, inputs: Mapping[str, object]) -> bool:
-    """Return whether it can be computed in blocks: masked scaled dot products, with or without caps, biases, sinks."""
+    """Return whether attention can be computed in blocks: masked scaled dot products, caps, biases, sinks."""
     try:
         of = apart(spec, inputs)
     except Refused:
@@ -307,9 +307,9 @@ def applies(spec: Attention, inputs: Mapping[str, object]) -> bool:
 
 
 def every_head(spec: Attention, inputs: Mapping[str, object]) -> tuple[Attention, list[Head], tuple[int, ...]]:
-    """The heads, with masks of documents as masks that are given, and the shape of the output.
+    """Return the specification, the heads, and the shape of the output; document masks become given masks.
 
-    Raises Refused for what has no blocks, InputError for inputs that do not fit.
+    Raises Refused for attention that cannot be split into blocks, InputError for inputs that do not fit.
     """
     of = apart(spec, inputs)
     spec, given = plain_bound.of_places(of.spec, of.given)
@@ -320,18 +320,18 @@ def every_head(spec: Attention, inputs: Mapping[str, object]) -> tuple[Attention
 
 
 def allowed(head: Head, rows: np.ndarray, keys: slice) -> Any:
-    """Return the keys of a range that some queries, in any order, see, (r, n)."""
+    """Return which keys of a range some queries, in any order, may see, (r, n)."""
     xp: Any = namespace_of(head.q)
     together = bool((np.diff(rows) == 1).all())
     runs = [slice(int(i), int(j) + 1) for i, j in ([(rows[0], rows[-1])] if together else zip(rows, rows, strict=True))]
-    seen = [head.seen.mask(run, keys) for run in runs]
+    masks = [head.seen.mask(run, keys) for run in runs]
     shapes = [(run.stop - run.start, keys.stop - keys.start) for run in runs]
-    every = (xp.broadcast_to(xp.asarray(True), of) if s is None else s for s, of in zip(seen, shapes, strict=True))
+    every = (xp.broadcast_to(xp.asarray(True), of) if s is None else s for s, of in zip(masks, shapes, strict=True))
     return xp.concat(list(every))
 
 
 def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = None) -> QueryBlock:
-    """The definition on these queries; ``keys`` are by default those that one of them may see."""
+    """Run the definition on these queries; ``keys`` are by default those that any of them may see."""
     if keys is None:
         keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
         keys = keys if keys.stop > keys.start else slice(0, 1)
@@ -360,9 +360,9 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
 
 
 def _run(spec: Attention, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays of the definition: steps up to the mask for some keys at a time, the output as a sum over them.
+    """Return the arrays of the definition: steps up to the mask by parts of the keys, the output as a sum over these.
 
-    The sum has the terms that it always has, in another order, which ``QueryBlock.error`` allows.
+    The sum has the same terms as usual in another order, which ``QueryBlock.error`` covers.
     """
     n = len(inputs["k"])
     xp: Any = namespace_of(inputs["q"])
@@ -383,32 +383,32 @@ def _run(spec: Attention, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _summed(w: Floats, v: Floats) -> Floats:
-    """w v, (r, d_v), with some rows of v in float64 at a time."""
+    """Return w v, (r, d_v), widening v to float64 in parts."""
     return sum(w[:, keys] @ wide(v[keys]) for keys in _parts(len(v)))
 
 
 def wide(a: Floats) -> Floats:
-    """As float64."""
+    """Convert to float64."""
     xp = namespace_of(a)
     return xp.astype(a, xp.float64, copy=False)
 
 
 def narrow(a: Floats, copy: bool = False) -> Floats:
-    """As float32, in which NumPy takes half the time; tensors as float64, as a device may cut factors of float32 short.
+    """Convert to float32, in which NumPy takes half the time; tensors to float64, as a device may truncate factors.
 
-    What is of this type already is copied where that is asked for.
+    An array of that type is copied only if ``copy``.
     """
     xp = namespace_of(a)
     return xp.astype(a, xp.float64 if is_tensor(a) else xp.float32, copy=copy)
 
 
 def blocks(spec: Attention, head: Head, rows: np.ndarray) -> Iterator[QueryBlock]:
-    """The queries ``rows``, in ascending order, a block at a time."""
+    """Yield the blocks of the queries ``rows``, which are in ascending order."""
     for some in together(len(rows), len(head.k), QUERIES):
         yield block(spec, head, rows[some])
 
 
 def together(n_q: int, n_k: int, most: int | None = None) -> Iterator[np.ndarray]:
-    """Rows 0 to n_q − 1, as many at a time as their scores have room, and no more than ``most``."""
+    """Yield the rows 0 to n_q − 1 in parts of a bounded number of scores, and of at most ``most`` rows."""
     count = min(most or n_q, max(_FEW, _SCORES // n_k))
     return (np.arange(some.start, some.stop) for some in plain_bound.pieces(n_q, count))

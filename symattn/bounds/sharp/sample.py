@@ -1,4 +1,4 @@
-"""Some queries of large inputs: as a specification and inputs of these alone, and which are worth looking at."""
+"""Some queries of large inputs: a specification and inputs for these alone, and the choice of queries to judge."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from symattn.bounds.sharp.rows_in_float64 import allowed
 from symattn.document.errors import InputError, Refused
 
 TILES = (64, 128)
-_MEANS = 64  # rows of each head whose means are taken, at least,
-_SCORES = 1 << 21  # of all heads together, up to which they are of more
-_TOLD = 8  # rows that a message repeats, at most
+_MEANS = 64  # least number of rows of each head in means,
+_SCORES = 1 << 21  # and the scores of all heads up to which there are more
+_SHOWN = 8  # largest number of rows that a message repeats
 
 
 def only(spec: Attention, inputs: Mapping[str, object], rows: Sequence[int]) -> tuple[Attention, dict[str, Any]]:
-    """The attention of some queries: their rows of q, of what is added to scores, and of the masks, as a mask that is
-    given.
+    """Return the attention of some queries: their rows of q, of the terms added to scores, and of all masks as one
+    given mask.
 
-    Raises ``InputError`` for what is no dot product with a scale under masks and biases.
+    Raises ``InputError`` unless scores are scaled dot products under masks and biases.
     """
     try:
         of = apart(spec, inputs)
@@ -42,7 +42,7 @@ def only(spec: Attention, inputs: Mapping[str, object], rows: Sequence[int]) -> 
 
 
 def _of_queries(spec: Attention, inputs: Mapping[str, Any], at: np.ndarray) -> tuple[Attention, dict[str, Any]]:
-    """Take the queries of an attention without added terms."""
+    """Return the attention of some queries, without added terms."""
     few = {n: inputs[n] for n in ("k", "v", "sink") if n in inputs} | {"q": inputs["q"][..., at, :]}
     if not spec.masks_anything:
         return spec, few
@@ -57,7 +57,7 @@ def _of_queries(spec: Attention, inputs: Mapping[str, Any], at: np.ndarray) -> t
 
 
 def _with_added(spec: Attention, few: dict[str, Any], added: tuple[object, ...]) -> tuple[Attention, dict[str, Any]]:
-    """With a bias, and where there are two arrays with an additive mask that holds the other one, and −∞."""
+    """Add a bias, and for a second array an additive mask with that array and −∞."""
     if not added:
         return spec, few
     spec, few = replace(spec, bias=True), few | {"bias": added[0]}
@@ -69,12 +69,12 @@ def _with_added(spec: Attention, few: dict[str, Any], added: tuple[object, ...])
 
 
 def chosen(spec: Attention, inputs: Mapping[str, Any], rows: int | Sequence[int]) -> list[int]:
-    """The rows that are named, or so many of them: first those at edges, then others at even distances.
+    """Return the rows that are named, or a number of rows: first those at edges, then others at even distances.
 
     Edges are the first and last query, and those next to the edges of tiles of 64 and 128, of windows and documents;
-    where there are more than asked for, every one of windows and documents, and tiles at even distances.
+    if these are too many, all edges of windows and documents, and those of some tiles at even distances.
 
-    Raises ``InputError`` for what is neither a whole number nor some of them, and for queries that there are not.
+    Raises ``InputError`` unless ``rows`` is a whole number of at least 1 or whole numbers, and for rows out of range.
     """
     n = inputs["q"].shape[-2]
     given = rows.tolist() if hasattr(rows, "tolist") else rows
@@ -94,7 +94,7 @@ def chosen(spec: Attention, inputs: Mapping[str, Any], rows: int | Sequence[int]
 
 
 def averaged(heads: int, keys: int) -> int:
-    """Return the number of rows of each of so many heads whose means are taken.
+    """Return the number of rows of each head in means, for so many heads and keys.
 
     >>> averaged(4, 1024), averaged(16, 2048), averaged(64, 131072)
     (512, 64, 64)
@@ -107,19 +107,19 @@ def _whole(given: object) -> TypeGuard[int]:
 
 
 def _named(rows: object, n: int) -> list[int]:
-    """The rows that are named, in order, each once."""
+    """Return the rows that are named, in ascending order, each once."""
     given = list(rows) if isinstance(rows, Iterable) else []
     result = sorted({int(i) for i in given if _whole(i)})
     if not isinstance(rows, Iterable) or not all(map(_whole, given)):
-        outcome = given[:_TOLD] or rows
+        outcome = given[:_SHOWN] or rows
         raise InputError(f"rows must be a number of queries, or some of the numbers 0 to {n - 1}, got {outcome!r}")
     if not result or result[0] < 0 or result[-1] >= n:
-        raise InputError(f"rows {given[:_TOLD]}: there are queries 0 to {n - 1}; hint: name some of these")
+        raise InputError(f"rows {given[:_SHOWN]}: there are queries 0 to {n - 1}; hint: name some of these")
     return result
 
 
 def _edges(spec: Attention, inputs: Mapping[str, Any], n: int) -> Iterator[int]:
-    """First and last query, those where a window or prefix begins to cut keys off, and where documents change."""
+    """Yield the first and last query, and those at which a window or prefix begins to mask keys or documents change."""
     yield from (0, n - 1)
     offset = spec.offset(n, inputs["k"].shape[-2])
     ends = [0, *(side + 1 for side in spec.sides if side is not None), *([spec.prefix] if spec.prefix else [])]

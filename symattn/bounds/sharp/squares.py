@@ -1,6 +1,6 @@
-"""Errors that are new in each row, such as sums stored in a short format: they cancel in means over rows.
+"""Errors that differ from row to row, such as sums stored in a short format: they cancel in means over rows.
 
-Its squares do not. T_i, σ_i and r_i are those of row i (``limits``), of G rows with different queries. Then, under N1
+Their squares do not. T_i, σ_i and r_i are those of row i (``limits``), of G rows with different queries. Then, under N1
 and N2, with t = λ²/2,
 
     √(Σ_i (T_i/σ_i)²) ≤ √(G + 2√(G t) + 2t) + √(Σ_i (r_i/σ_i)²)      but for a probability of e^{−t} ≤ 2 e^{−λ²/2}.
@@ -10,7 +10,7 @@ X/σ is a sub-Gaussian vector, and the square of its length at most G + 2√(G t
 T. Zhang, A tail inequality for quadratic forms of subgaussian random vectors, Electron. Commun. Probab. 17 (2012),
 theorem 2.1 for A = 1); lengths obey the triangle inequality. ∎
 
-Of each direction this is one more limit. The squares of roundings that are uniform in [−h, h] are h²/3 in the mean, so
+This is one more limit for each direction. The squares of roundings that are uniform in [−h, h] are h²/3 in the mean, so
 that those of right outputs sum to at most G/3 or so: of right replays they have to sum to less than ``MOST`` G.
 """
 
@@ -34,8 +34,8 @@ class Squares(NamedTuple):
     firsts: Any
 
     def worst(self, t: Floats, length: Floats, lam: float) -> tuple[float, int, float, float]:
-        """The direction whose squares are farthest beyond their limit for T (m, heads, rows): the share, its place, and
-        θ in the root mean square with the half interval, for ⟨D, x⟩ of each row in ``length``."""
+        """Return the direction whose squares are farthest beyond their limit for T (m, heads, rows): its share, its
+        index, and θ in the root mean square with the half interval, for ⟨D, x⟩ of each row in ``length``."""
         xp: Any = namespace_of(t)
         (result, rest, count), half = self.lengths(t), lam**2 / 2
         limit = xp.sqrt(count + 2 * xp.sqrt(count * half) + 2 * half) + rest
@@ -46,13 +46,13 @@ class Squares(NamedTuple):
             return float(shares[m]), m, float(result[m] / unit[m]), float(limit[m] / unit[m])
 
     def summed(self, t: Floats) -> float:
-        """The largest Σ (T_i/σ_i)²/G of a direction."""
+        """Return the largest Σ (T_i/σ_i)²/G of a direction."""
         xp: Any = namespace_of(t)
         length, _, count = self.lengths(t)
         return float(xp.max(length**2 / xp.where(count > 0, count, 1)))
 
     def lengths(self, t: Floats) -> tuple[Floats, Floats, Floats]:
-        """√(Σ (T_i/σ_i)²), √(Σ (r_i/σ_i)²) and G for each direction, (m,)."""
+        """Return √(Σ (T_i/σ_i)²), √(Σ (r_i/σ_i)²) and G for each direction, (m,)."""
         xp = namespace_of(t)
         used = (self.squares > 0) & xp.reshape(self.firsts, self.squares.shape[1:])
         unit = xp.sqrt(xp.where(used, self.squares, 1.0))

@@ -1,7 +1,7 @@
 """Right ways to compute whose effect is not random: which constant scales scores, and which scaled arrays are stored.
 
-What is stored then is known, so that such a kernel is held to the output of this scale, these queries and keys instead.
-And the guard: right ways to store the weights, replayed on the same rows, say whether roundings are independent there.
+What such a kernel stores is known, so it is compared with the output for this scale, these queries and keys instead.
+Also the guard: right ways to store the weights, replayed on the same rows, show whether roundings are independent.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from symattn.bounds.storing import rounded
 
 _EXACT = Format("float64")
 _THIRDS = 6  # of u, between two numbers of the format that are 2u of themselves apart
-_PHASES = 4  # of a binade, from which thirds are counted: numbers of several sizes are rounded together at some alone
+_PHASES = 4  # of a binade, from which thirds are counted: only at some are numbers of several sizes rounded together
 
 
 def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, Head]]:
-    """With the scale as it is or as a constant of the format; queries, or queries and keys, stored times it or not.
+    """Yield ways to scale: by the scale or a constant of the format; queries, or also keys, stored times it or not.
 
     For each scale: as given; queries stored times the scale, or times the scale and log₂ e; queries and keys stored
     times its root. With wide scores only the first of these: nothing but weights is stored then; in FP8 only the scale
@@ -44,32 +44,32 @@ def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, 
     yield from ((replace(spec, scale=c), head) for c in constants)
     if not how.scores or spec.base == 2 or s < 0:
         return
-    stored, one = how.format.rounded, replace(spec, scale=1)
+    stored, unscaled = how.format.rounded, replace(spec, scale=1)
     q = wide(head.q)
     for c in (s, *constants):
-        yield one, replace(head, q=stored(q * c))
+        yield unscaled, replace(head, q=stored(q * c))
         yield replace(spec, scale=log(2)), replace(head, q=stored(q * (c / log(2))))
-        yield one, replace(head, q=stored(q * sqrt(c)), k=stored(wide(head.k) * sqrt(c)))
+        yield unscaled, replace(head, q=stored(q * sqrt(c)), k=stored(wide(head.k) * sqrt(c)))
 
 
 def _constants(s: float, f: Format, unit: float) -> list[float]:
-    """s as a number of the format, as what scores are divided by, as 1 over that, and times 1/unit: log₂ e if powers of
+    """Return s rounded to the format, as a divisor of scores, as its reciprocal, and times 1/unit: log₂ e if powers of
     2 may follow.
 
-    Numbers below the normal ones, which are far from s, are left out.
+    Subnormal results, which are far from s, are left out.
     """
     return [c for c in sorted(set(constants(np.array([s]), f, unit)[:, 0].tolist())) if c != s]
 
 
 def constants(s: Floats, f: Format, unit: float) -> Floats:
-    """Return ``_constants`` for each of some scales, in rows: s itself in the place of what is far from it."""
+    """Return ``_constants`` for each of several scales, in rows; s itself in place of constants far from it."""
     result = np.stack([*stored_scales(f, s, unit).values()])
     with np.errstate(all="ignore"):
         return np.where(np.abs(result / s - 1) <= 3 * f.u, result, s)
 
 
 def scale_of(spec: Attention, width: int) -> float | None:
-    """The factor of scores as a number; None where it is given as an array."""
+    """Return the factor of scores as a number; None where it is given as an array."""
     if spec.scale is None:
         return 1 / sqrt(width)
     if spec.scale == "1/d_k":
@@ -80,27 +80,27 @@ def scale_of(spec: Attention, width: int) -> float | None:
 def replays(block: QueryBlock, how: Stores) -> Iterator[Floats]:
     """Yield the outputs of right implementations for a block's queries: every contract that stores no more.
 
-    Before outputs are stored as well as after: a store hides what is less than half an ulp, until more of it comes.
+    Outputs come before as well as after they are stored, since storing hides less than half an ulp.
     """
-    result: Made = {}
+    shared: Made = {}
     for contract in family(block.spec, frozenset(block.given), how.format, len(block.values)):
         if contract.queries or (contract.scores and not how.scores):
             continue
         if how.output is not None and contract.powers == "normalised":
             continue
-        result = {} if contract.powers == "" else result  # of scores, which the contracts that follow have, too
+        shared = {} if contract.powers == "" else shared  # scores, shared with the following contracts
         for relative in _references(replace(contract, output=_EXACT, times=how.times), how):
-            out = replay(relative, block.spec, block.given, made=result if contract.powers == "" else dict(result))
+            out = replay(relative, block.spec, block.given, made=shared if contract.powers == "" else dict(shared))
             yield from (out, rounded(how.last, out))
 
 
 def _references(contract: Contract, how: Stores) -> Iterator[Contract]:
-    """With exponentials relative to each kind of reference that the law knows.
+    """Yield the contract with exponentials relative to each kind of reference that N1 allows.
 
     Exponentials that lie closer together than numbers of the format are rounded together, by an amount that depends on
-    the reference: a fixed one may make it up to half an ulp. Ulps are u to 2u of such a number, so of references that
-    are a third of u apart one makes it two thirds of that. Exponentials of two sizes are rounded so at some references
-    alone, which are looked for at several phases of a binade.
+    the reference: with a fixed one it may be half an ulp. Ulps are u to 2u of such a number, so among references a
+    third of u apart one gives at least two thirds of that. Exponentials of two sizes are rounded so only at some
+    references, which are sought at several phases of a binade.
     """
     yield contract
     if contract.powers not in ("alone", "summed") or how.output is not None:
@@ -115,9 +115,9 @@ def _references(contract: Contract, how: Stores) -> Iterator[Contract]:
 
 # -- gradients: the factor of the scores of a head is a number, given ones too ----------------------------------------
 def own_heads(spec: Attention, inputs: Mapping[str, object]) -> tuple[list[tuple[Attention, Head]], tuple[int, ...]]:
-    """The heads, each with a specification whose scale is a number, and the shape of the output.
+    """Return the heads, each with a specification whose scale is a number, and the shape of the output.
 
-    Raises what ``every_head`` does.
+    Raises the errors of ``every_head``.
     """
     of, every, shape = every_head(*_without_scale(spec, inputs))
     if spec.scale != "given":
@@ -128,16 +128,16 @@ def own_heads(spec: Attention, inputs: Mapping[str, object]) -> tuple[list[tuple
 
 
 def bounded(spec: Attention, inputs: Mapping[str, object]) -> bool:
-    """Return whether the bound of gradients speaks of it: dot products times a scale, masks, biases, caps and sinks."""
+    """Return whether the bound of gradients covers this: dot products times a scale, masks, biases, caps and sinks."""
     return spec.base is None and applies(*_without_scale(spec, inputs))
 
 
 def scalings(spec: Attention, inputs: Mapping[str, Any], how: Stores) -> Iterator[tuple[Attention, Mapping[str, Any]]]:
-    """With the scale as it is, then with each constant of the format that it may be."""
+    """Yield the attention with its own scale, then with each constant of the format that may replace it."""
     if spec.scale != "given":
         s = scale_of(spec, inputs["q"].shape[-1])
-        others = _constants(s, how.format, log(2)) if s else []
-        yield from ((replace(spec, scale=scale), inputs) for scale in (spec.scale, *others))
+        alternatives = _constants(s, how.format, log(2)) if s else []
+        yield from ((replace(spec, scale=scale), inputs) for scale in (spec.scale, *alternatives))
         return
     yield spec, inputs
     array = np.asarray(inputs["scale"], dtype=np.float64)
@@ -147,7 +147,7 @@ def scalings(spec: Attention, inputs: Mapping[str, Any], how: Stores) -> Iterato
 
 
 def largest_scale(spec: Attention, inputs: Mapping[str, Any]) -> float:
-    """The largest of the factors of scores, in size."""
+    """Return the largest absolute value of the factors of scores."""
     if spec.scale == "given":
         return float(np.abs(inputs["scale"]).max())
     return abs(scale_of(spec, inputs["q"].shape[-1]) or 0.0)

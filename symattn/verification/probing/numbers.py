@@ -88,7 +88,7 @@ def factors(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         for level in (level * sign for level in _FACTOR_LEVELS for sign in (1, -1)[: 1 + (name not in _POSITIVE)]):
             result = maker.make(Sizes(3, 6, 4, 2), small(rng), rng)
             apart = 1.0 / (1 + rng.permutation(result[name].size) % 4).reshape(result[name].shape)
-            yield f"{ARRAYS[name].title} near {level:g}", maker.tame(result | {name: maker.held(level * apart)})
+            yield f"{ARRAYS[name].title} near {level:g}", maker.tame(result | {name: maker.in_format(level * apart)})
 
 
 def norms(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
