@@ -88,9 +88,9 @@ class _Bound:
             self.tau, length, self._fall(), times, self.top, self.star, self.log_n, Ball.lift(self.eps), values
         )
         numbers = _NUMBERS._replace(largest=lambda x: xp.max(xp.where(self.open, x, 0), axis=-1, keepdims=True))
-        self.found = exponents(rule_givens, self.precision, self.counts, numbers)
-        self.a, self.alone, self.below = self.found.a, self.found.alone, self.found.below
-        self.grown = upper(self.found.grown)[..., 0]
+        self.rule = exponents(rule_givens, self.precision, self.counts, numbers)
+        self.a, self.alone, self.below = self.rule.a, self.rule.alone, self.rule.below
+        self.grown = upper(self.rule.grown)[..., 0]
 
     def total(self) -> np.ndarray:
         """Return the heads' bound through the output step, and the last rounding."""

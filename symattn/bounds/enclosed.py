@@ -4,7 +4,7 @@ Rotated, capped or biased scores, additive masks, tokens that are projected: the
 most their radius, and ``scores`` gives τ_j. Values are inputs, which float64 holds, or projections. Of these the
 midpoints v̂_j stand for the v_j, and their radii ρ_j are added: Σ w_j ρ_j to what o may be off, ρ_j to each |v_j − o|.
 |v|_j comes from a run on absolute values. Where a radius is more than 2⁻²⁰ of what the roundings of the projection
-may do, balls are asked instead, so that the bound is theirs but for rounding.
+may do, balls are used instead, so that the bound is theirs but for rounding.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UP = 1 + 2.0**-30  # as in ``scores``, for sums of at most 2²⁰ nonnegative t
 
 
 def encloses(spec: Attention, inputs: Inputs) -> bool:
-    """Return whether a run on enclosures gives the bound: of a softmax, and of values that no query has for itself."""
+    """Return whether a run on enclosures gives the bound: for a softmax, and values shared by all queries."""
     if not spec.is_softmax or spec.latent is not None or spec.dropout:
         return False
     steps = spec.pipeline(frozenset(inputs))

@@ -69,8 +69,8 @@ def _before_rounding(bound: _Bound, precision: Precision) -> Balls:
     """Return B, (…, n_q)."""
     p, four, six = precision, g(4, precision.score), g(6, precision.score)
     sums = Ball.lift(bound.counts.below + bound.rescalings) * rate(p.accumulate)
-    moved = xp.max(xp.where(bound.open, bound.tau + bound.found.first + sums, 0), axis=-1)
-    grown, m, star = bound.found.grown[..., 0], size(bound.m)[..., 0], bound.star[..., 0]
+    moved = xp.max(xp.where(bound.open, bound.tau + bound.rule.first + sums, 0), axis=-1)
+    grown, m, star = bound.rule.grown[..., 0], size(bound.m)[..., 0], bound.star[..., 0]
     spread = bound.log_n + 2 * star + grown
     taken = (four + 2 * bound.eps) * (m + spread)
     length = xp.max(bound._length(), axis=-1)

@@ -148,21 +148,21 @@ class MeanLimits:
         return self._per_row(self.xp.vecdot(direction * direction, self.half))
 
     def _per_row(self, floats: Floats) -> Floats:
-        """Return a number for each row, (r,), and 0 where the output is to be NaN, which has no part in a mean."""
+        """Return the numbers of rows, (r,), with 0 for rows that have no part in means: see ``rows``."""
         return self.xp.where(self.rows, floats, 0.0)
 
     @cached_property
     def rows(self) -> Any:
-        """Which rows have an output that is a number, of which something is said, (r,)."""
+        """Which rows have an output that is a number, and errors of exponents small enough for a limit, (r,)."""
         b, how = self.block, self.how
         moved = (b.relative(how)[0] + b.slope(how) * b.top)[:, 0]
         return self.xp.all(self.xp.isfinite(b.o), axis=1) & (moved < _MOVED)
 
     def of(self, direction: Floats) -> tuple[Floats, Floats]:
-        """σ² and r of each row, (r,), for D (r, d_v)."""
+        """Return σ² and r of each row, (r,), for D (r, d_v)."""
         xp = self.xp
         largest = xp.max(xp.abs(direction), axis=1)
-        unit = xp.where(largest > 0, largest, 1.0)  # squares of what is small would vanish in float32
+        unit = xp.where(largest > 0, largest, 1.0)  # squares of small numbers would underflow in float32
         d = direction / unit[:, None]
         a, g = narrow(d) @ self.values, xp.vecdot(d, self.o)
         power, size = a * a, xp.abs(a)
@@ -187,7 +187,7 @@ class MeanLimits:
 
 
 def of_mean(spec: Attention, inputs: Mapping[str, object], how: Stores, weights: Floats, alpha: float) -> float:
-    """λ σ + r for one direction, ``weights`` (…, n_q, d_v); ∞ where scores of different queries coincide."""
+    """Return λ σ + r for one direction, ``weights`` (…, n_q, d_v); ∞ if scores of different queries coincide."""
     spec, every, _ = every_head(spec, inputs)
     lam = factor(1, alpha)
     squares, rest = [], 0.0
