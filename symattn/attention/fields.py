@@ -83,7 +83,9 @@ def finite(value: object) -> bool:
 
 def refusal(spec: object, field: str, rule: str) -> InputError:
     """Return the error for a field that breaks a rule, such as "be an integer"."""
-    return InputError(f"{type(spec).__name__}: {field} must {rule}, got {getattr(spec, field)!r}")
+    value = getattr(spec, field)
+    shown = str(value) if isinstance(value, Rational) else repr(value)
+    return InputError(f"{type(spec).__name__}: {field} must {rule}, got {shown}")
 
 
 # -- representations ---------------------------------------------------------------------------------------------------

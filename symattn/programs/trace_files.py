@@ -222,7 +222,7 @@ def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.
     named = _named(path, result)
     for name in ("q", "k", "v", "o", *required(spec)):
         if name not in named:
-            raise InputError(f"{path} has no array {name}; it holds {', '.join(sorted(result))[:200]}")
+            raise InputError(f"{path} has no array {name}; it holds {', '.join(sorted(result))[:200] or 'nothing'}")
     for name in named:
         if name not in {*"qkv", *_MADE, *accepted(spec)}:
             raise InputError(f"{path} holds {name}, which this attention does not take; hint: ask for it (--{name} …)")

@@ -63,6 +63,10 @@ block_from_norm (pre), residual: the residual around attention starts from the t
     x + _attention(_norm(x, ln1_weight, ln1_bias) → (z := _norm(x, ln1_weight, ln1_bias)) + _attention(z
 block_one_norm (pre), norm: the norm of the feed-forward layer is left out
     _layer(_norm(x, ln2_weight, ln2_bias) → _layer(x
+block_first_norm (gated), norm: the parameters of the first norm are used for the second, too
+    _rms(x, norm2_weight) → _rms(x, norm1_weight)
+block_second_norm (pre), norm: the parameters of the second norm are used for the first, too
+    _norm(x, ln1_weight, ln1_bias) → _norm(x, ln2_weight, ln2_bias)
 block_gates (gated), project: the inputs mlp.w_up and mlp.w_gate are exchanged
     _silu(z @ w_gate) * (z @ w_up) → _silu(z @ w_up) * (z @ w_gate)
 """,

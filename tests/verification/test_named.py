@@ -425,3 +425,41 @@ def test_a_floor_of_the_maxima_is_not_named_with_another_number() -> None:
     (fault,) = verify(floored, Attention()).faults
     assert (fault.step, fault.cause) == ("max", None)
     assert "largest score is below some number" in fault.message
+
+
+def _of_tokens(
+    more: Callable[[Array, Array], Array], split: Callable[[Array], Array], merge: Callable[[Array], Array]
+) -> Program:
+    """Two heads of tokens, projected, and something besides."""
+
+    def program(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Array:
+        q, k, v = (split(x @ w) for w in (w_q, w_k, w_v))
+        heads = merge(_softmax(q @ k.mT / np.sqrt(q.shape[-1]).astype(q.dtype)) @ v)
+        return heads @ w_o + more(x, heads)
+
+    return program
+
+
+def _blocks(a: Array) -> Array:
+    return a.reshape(len(a), 2, -1).swapaxes(0, 1)
+
+
+def _side_by_side(a: Array) -> Array:
+    return a.swapaxes(0, 1).reshape(a.shape[1], -1)
+
+
+@pytest.mark.parametrize(
+    ("program", "cause"),
+    [
+        (_of_tokens(lambda x, heads: 0, _blocks, _side_by_side), None),
+        (_of_tokens(lambda x, heads: x, _blocks, _side_by_side), "the tokens are added to the output"),
+        (_of_tokens(lambda x, heads: heads, _blocks, _side_by_side), "the merged heads are added to the output"),
+        (_of_tokens(lambda x, heads: 0, lambda a: a.reshape(2, len(a), -1), lambda a: a.reshape(a.shape[1], -1)),
+         "heads are split by a reshape alone, without moving their axis; they are merged in the same way"),
+        (_of_tokens(lambda x, heads: 0, lambda a: a.reshape(2, len(a), -1), _side_by_side),
+         "heads are split by a reshape alone, without moving their axis"),
+    ],
+)  # fmt: skip
+def test_the_output_of_several_heads(program: Program, cause: str | None) -> None:
+    report = verify(program, Attention(heads=2), domain=Domain(square_weights=True), examples=0, layout="nd")
+    assert [fault.cause for fault in report.faults] == ([cause] if cause else [])

@@ -130,6 +130,8 @@ class Model:
         states = output.decoder_hidden_states if self.encodes else output.hidden_states
         if states is None:
             raise InputError(f"{type(self._model).__name__} gives no hidden states")
+        if len(states) < 2:
+            raise InputError(f"{type(self._model).__name__} has no layer, so that there is nothing to compare")
         return [numbers(a) for a in (*states, output.logits)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -203,14 +203,23 @@ _Floats = tuple[
 def _of_attention(program: GraphProgram, inputs: Mapping[str, Value]) -> _Floats:
     spec, batch = program.spec, len(program.sizes.batch)
 
-    def element(at: _Place) -> dict[str, Value]:
-        return {n: a[at[:batch]] if n in ("x", "q", "k", "v") else a for n, a in inputs.items()}
+    def element(given: Mapping[str, Value], at: _Place) -> dict[str, Value]:
+        return {n: a[at[:batch]] if n in ("x", "q", "k", "v") else a for n, a in given.items()}
 
     def legal(got: np.ndarray, at: _Place) -> bool:
-        return not (expected(spec, element(at), _JUDGED).ratios(got[at[:batch]]) > 1).any()
+        return not (expected(spec, element(inputs, at), _JUDGED).ratios(got[at[:batch]]) > 1).any()
+
+    def sample(given: Mapping[str, Value], got: np.ndarray, at: _Place) -> BitSample:
+        return BitSample(spec, element(given, at), got[at[:batch]], Format("float32"))
+
+    def others() -> Iterator[BitSample]:
+        for sizes in program.sizes.tried(spec):
+            given = inputs_of(program, sizes, 0)
+            if (got := program.run(given).output) is not None:
+                yield sample(given, got, (0,) * batch)
 
     def explain(got: np.ndarray, at: _Place) -> Mistake | None:
-        result = explained(BitSample(spec, element(at), got[at[:batch]], Format("float32")), _LEFT)
+        result = explained(sample(inputs, got, at), _LEFT, others())
         return result and result[0]
 
     return spec(**inputs), legal, explain

@@ -79,8 +79,8 @@ def _opset(name: str, model: ModelProto) -> int:
     """Return the version of ONNX's own operators. Raises ``InputError`` for an unsupported one."""
     result = {o.version for o in model.opset_import if o.domain in ("", "ai.onnx")}
     if len(result) != 1 or not result <= set(_OPSETS):
-        outcome = ", ".join(map(str, sorted(result))) or "none"
-        raise InputError(f"{name} is of opset {outcome}; {_OPSETS[0]} to {_OPSETS[-1]} are read; hint: another export")
+        outcome = f"is of opset {', '.join(map(str, sorted(result)))}" if result else "is empty, or names no opset"
+        raise InputError(f"{name} {outcome}; {_OPSETS[0]} to {_OPSETS[-1]} are read; hint: another export")
     return int(result.pop())
 
 

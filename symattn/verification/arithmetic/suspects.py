@@ -7,8 +7,8 @@ mistake reduces the distance by 1 − ‖y − o_m‖²/‖y − o‖². Roundin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -20,12 +20,15 @@ from symattn.bounds import called_target, case_result, storing
 from symattn.bounds.contracts import Contract, Made, replay
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant
+from symattn.verification.diagnosis.screening import plainest
 from symattn.verification.rules import known, of_entries
 from symattn.verification.rules.families import MistakeFamily, families
 
 EXACT = Contract(Format("float64"))
 _WORTH = 0.01  # least share of the distance that a mistake must take away to be tried
 _MOST = 5  # mistakes that are tried
+_NAMED, _ALIKE = 3, 40  # mistakes that are named, of so many that explain a sample
+_LOST = 1e-18  # of ‖y‖² or of the distance, squared: up to there numbers are the same in float64
 _PLACES = 3  # decimal places of shares; of equal ones mistakes without a number come first
 
 _SQUARES, _STEP = 5, 2.0**-12  # steps of least squares, and the relative step of a number for its tangent
@@ -59,7 +62,7 @@ class Suspect:
     number: float = 0.0
 
 
-def suspects(sample: BitSample) -> list[Suspect]:
+def suspects(sample: BitSample, most: int = _MOST) -> list[Suspect]:
     """Return the mistakes that reduce the distance most, the best first."""
     with np.errstate(all="ignore"):
         size = np.abs(sample.got[np.isfinite(sample.got)])
@@ -69,7 +72,7 @@ def suspects(sample: BitSample) -> list[Suspect]:
     result = sorted(
         (x for x in result if x[0] >= _WORTH), key=lambda x: (-round(x[0], _PLACES), x[1].family is not None)
     )
-    return [suspect for _, suspect in result[:_MOST]]
+    return [suspect for _, suspect in result[:most]]
 
 
 def _all(sample: BitSample, distance: _Distance) -> Iterator[Suspect]:
@@ -98,14 +101,25 @@ def _fitted(family: MistakeFamily, distance: _Distance) -> float:
     return x
 
 
-def explained(sample: BitSample, left: float) -> tuple[Mistake, float] | None:
-    """Return the first suspect that leaves at most the share ``left`` of ‖y − o‖², and the share that it leaves."""
-    distance = _Distance(sample, 1.0)
-    for suspect in suspects(sample) if distance.whole else ():
-        share = distance.share(suspect.mistake.variant)
-        if share <= left:
-            return suspect.mistake, share
-    return None
+def explained(sample: BitSample, left: float, others: Iterable[BitSample] = ()) -> tuple[Mistake, float] | None:
+    """Return the first suspect that leaves at most the share ``left`` of ‖y − o‖², and the share that it leaves.
+
+    It must not leave more of the ``others``, which are of other sizes. Where several give the same numbers for all of
+    them, the cause names the plainest, as ``A; or B``.
+    """
+    distance, elsewhere = _Distance(sample, 1.0), [_Distance(other, 1.0) for other in others]
+    shares = ((s, distance.share(s.mistake.variant)) for s in (suspects(sample, _ALIKE) if distance.whole else ()))
+    near = [(suspect, share) for suspect, share in shares if share <= left]
+    fits = [(s, share) for s, share in near if all(d.allows(s.mistake.variant, left) for d in elsewhere)]
+    if not fits:
+        return None
+    first, share = fits[0]
+    alike = (s.mistake for s, _ in fits if s.family is None and distance.are_alike(s, first))
+    causes: list[str] = []
+    for mistake in plainest(tuple(alike)) or (first.mistake,):
+        if not mistake.cause.startswith(tuple(causes)):  # else it says the same, and more
+            causes.append(mistake.cause)
+    return replace(first.mistake, cause="; or ".join(causes[:_NAMED])), share
 
 
 class _Distance:
@@ -114,21 +128,48 @@ class _Distance:
     def __init__(self, sample: BitSample, unit: float | np.ndarray) -> None:
         self.sample, self.unit = sample, unit
         self.finite = np.isfinite(sample.got)
-        whole = self.left(RIGHT)
-        self.whole = 0.0 if whole is None else float((whole**2).sum())
+        self._whole = self.left(RIGHT)
+        self.whole = 0.0 if self._whole is None else float((self._whole**2).sum())
+
+    def _rest(self, variant: Variant) -> np.ndarray | None:
+        """Return the rest beside a variant, entry by entry; NaN where it says nothing, None where it cannot run."""
+        values = self.sample.replayed(EXACT, variant)
+        return None if values is None else np.asarray((self.sample.got[self.finite] - values[self.finite]) / self.unit)
 
     def left(self, variant: Variant) -> np.ndarray | None:
-        """Return the difference from a variant, entry by entry, or None if it is not finite."""
-        values = self.sample.replayed(EXACT, variant)
-        if values is None:
-            return None
-        result = (self.sample.got[self.finite] - values[self.finite]) / self.unit
-        return result if np.isfinite(result).all() else None
+        """Return the rest beside a variant, entry by entry; None where that is no number."""
+        result = self._rest(variant)
+        return result if result is not None and np.isfinite(result).all() else None
 
     def share(self, variant: Variant) -> float:
-        """Return ‖y − o_m‖²/‖y − o‖²; ∞ if that is undefined."""
-        left = self.left(variant)
-        return np.inf if left is None or not self.whole else float((left**2).sum()) / self.whole
+        """‖y − o_m‖²/‖y − o‖², where the variant says something, as of most entries; else ∞."""
+        left, whole, most = self._parts(variant)
+        return left / whole if most and whole else np.inf
+
+    def allows(self, variant: Variant, left: float) -> bool:
+        """Return whether a variant leaves no more than that share, or what float64 loses, where it says something."""
+        rest, whole, _ = self._parts(variant)
+        got = self.sample.got[self.finite] / self.unit
+        return rest <= max(left * whole, _LOST * float((got**2).sum()))
+
+    def are_alike(self, a: Suspect, b: Suspect) -> bool:
+        """Return whether two suspects give the same numbers."""
+        one, other = (self._rest(s.mistake.variant) for s in (a, b))
+        if one is None or other is None:
+            return False
+        return np.allclose(one, other, rtol=0, atol=(_LOST * self.whole) ** 0.5, equal_nan=True)
+
+    def _parts(self, variant: Variant) -> tuple[float, float, bool]:
+        """‖y − o_m‖² and ‖y − o‖² where the variant says something, and whether that is of most entries.
+
+        It says nothing of rows that a wrong mask leaves without any key. One that cannot be made changes nothing.
+        """
+        rest = self._rest(variant)
+        if rest is None or self._whole is None:
+            return self.whole, self.whole, True
+        said = ~np.isnan(rest)
+        left, whole = (float((x[said] ** 2).sum()) for x in (rest, self._whole))
+        return left, whole, 2 * int(said.sum()) >= said.size
 
     def taken(self, variant: Variant) -> float:
         """Return the share of ‖y − o‖² that a mistake takes away; −∞ if that is undefined."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -100,7 +100,8 @@ def _mistakes(spec: Block) -> Iterator[DefinitionMistake]:
                 yield mistake("norm", f"the norms stand {words}, not {places[spec.order]}", order=order)
         other = "rms" if spec.norm == "layer" else "layer"
         yield mistake("norm", f"the norms are {'RMSNorm' if other == 'rms' else 'LayerNorm'}", norm=other)
-        yield DefinitionMistake("norm", "the parameters of the two norms are exchanged", partial(_exchanged, spec))
+        for words, taken in _NORMS_TAKEN.items():
+            yield DefinitionMistake("norm", words, partial(_with_other_norms, spec, taken))
         for norm in norms(spec):
             words = f"the norm of {_part(norm)} is left out"
             yield parts("norm", words, partial(_normed, [norm], lambda x, eps, **given: x, spec.eps))
@@ -216,7 +217,14 @@ def _residual(which: int, source: str | None, parts: list[Part]) -> list[Part]:
     return parts
 
 
-def _exchanged(spec: Block, **keywords: Any) -> Any:
-    other = {"attention_norm": "mlp_norm", "mlp_norm": "attention_norm"}
+#: Of which norm the parameters are taken, in place of a norm's own.
+_NORMS_TAKEN = {
+    "the parameters of the two norms are exchanged": {"attention_norm": "mlp_norm", "mlp_norm": "attention_norm"},
+    "the parameters of the first norm are used for the second, too": {"mlp_norm": "attention_norm"},
+    "the parameters of the second norm are used for the first, too": {"attention_norm": "mlp_norm"},
+}
+
+
+def _with_other_norms(spec: Block, taken: Mapping[str, str], **keywords: Any) -> Any:
     names = {n: n.partition(".") for n in keywords}
-    return spec(**{other.get(part, part) + dot + rest: keywords[n] for n, (part, dot, rest) in names.items()})
+    return spec(**{n: keywords[taken.get(part, part) + dot + rest] for n, (part, dot, rest) in names.items()})

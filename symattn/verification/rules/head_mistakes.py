@@ -28,18 +28,26 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield mistakes from the projections to the output."""
     if "x" in names and not spec.packed and spec.latent is None:
         yield from _projections("y" in names, spec.heads > 1)
-        yield in_steps("residual", "the tokens are added to the output", output=lambda at: at.right() + at.values["x"])
+    if "x" in names:
+        yield in_steps("residual", "the tokens are added to the output", output=partial(_besides, "x"))
+    if "x" in names and not spec.packed and spec.latent is None:
         yield in_steps("values", "the tokens are used as values", True, "x")
+    merged = spec.heads > 1 and any(step.name == "attended" for step in spec.pipeline(names))
     if spec.heads > 1 and "x" in names and spec.latent is None:
         for words, wrong in _SPLIT.items():
             yield in_steps("split", words.format(""), **dict.fromkeys("qkv", wrong))
+            if merged:  # each undoes the other but for the matrices before and after
+                also: dict[str, Wrong] = dict.fromkeys("qkv", wrong) | {
+                    "output": partial(_output_merged, _SAME_WAY[words])
+                }
+                yield in_steps("split", words.format("") + "; they are merged in the same way", **also)
             yield from (in_steps("split", words.format(f" of {noun}"), **{r: wrong}) for r, noun in _ROLES.items())
     if spec.packed:
         yield from _packed(spec)
     if 1 < spec.key_heads < spec.heads:
         yield from _shared(spec.heads, spec.key_heads)
-    yield from _met(spec)
-    if spec.heads > 1 and any(step.name == "attended" for step in spec.pipeline(names)):
+    yield from _met(spec, names)
+    if merged:
         yield from (in_steps("merge", words, output=partial(_output_merged, way)) for words, way in _MERGED.items())
     if "w_o" in names:
         yield from (in_steps("output", words, output=wrong) for words, wrong in _CLOSED.items())
@@ -169,9 +177,11 @@ def _read(heads: Callable[[int, int, int], int], at: At) -> Any:
 
 
 # -- what weights are multiplied by, and how heads are merged ----------------------------------------------------------
-def _met(spec: Attention) -> Iterator[Mistake]:
+def _met(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield in_steps("values", "keys are used as values", True, "k")
     yield in_steps("values", "queries are used as values", True, "q")
+    if {"k", "v"} <= names:
+        yield in_place_of("score", "keys and values are exchanged", k="v", v="k")
     first = partial(_first_item, 3 + (spec.heads > 1))
     yield in_steps("values", "the first batch item's values are used for every item", True, "changed", changed=first)
     if spec.heads > 1:
@@ -194,17 +204,21 @@ def _across(x: Array) -> Any:
     return xp.reshape(xp.swapaxes(x, -4, -3), x.shape)
 
 
+_Laid = Callable[[Any, Any], Any]
+_as_it_is: _Laid = lambda xp, a: a  # noqa: E731
+_interleaved: _Laid = lambda xp, a: xp.moveaxis(a, -3, -1)  # noqa: E731
+_SAME_WAY = dict(zip(_SPLIT, (_as_it_is, _interleaved), strict=True))  # the merge that undoes a split
 #: Wrong orders in memory of the heads' numbers when they are merged.
-_MERGED: dict[str, Callable[[Any, Any], Any]] = {
-    f"heads are merged {_BARE}": lambda xp, a: a,
+_MERGED: dict[str, _Laid] = {
+    f"heads are merged {_BARE}": _as_it_is,
     "heads are merged in the opposite order": lambda xp, a: projections.merge_heads(xp.flip(a, axis=-3)),
-    "columns of heads are interleaved where they are merged": lambda xp, a: xp.moveaxis(a, -3, -1),
+    "columns of heads are interleaved where they are merged": _interleaved,
     "the mean of the heads is taken in place of each of them":
         lambda xp, a: projections.merge_heads(0 * a + xp.mean(a, axis=-3, keepdims=True)),
 }  # fmt: skip
 
 
-def _output_merged(way: Callable[[Any, Any], Any], at: At) -> Array:
+def _output_merged(way: _Laid, at: At) -> Array:
     """Return the output from heads merged in this ``way``."""
     a = at.values["attended"]
     *batch, h, n, d = (int(k) for k in a.shape)
@@ -226,6 +240,7 @@ def _heads_merged(at: At) -> Any:
 
 _CLOSED: dict[str, Wrong] = {
     "the output projection is left out": _heads_merged,
+    "the merged heads are added to the output": lambda at: at.right() + _heads_merged(at),
     "the bias of the output is left out":
         lambda at: projections.project(_heads_merged(at), at.values["w_o"] + 0 * at.values["b_o"]),
     "the output projection is transposed":

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from math import ceil, floor, sqrt
 from typing import Any
 
 from symattn.arrays.array import Array
@@ -97,6 +98,8 @@ def of_scales(spec: Attention) -> Iterator[Mistake]:
                 verb = "multiplied" if quarters > 0 else "scaled"
                 words = f"scores are {verb} by {written.format(symbol)}{more}"
                 yield where_scaled(spec, in_steps("scale", words, scaled=partial(by_power, number, quarters)))
+    for words, whole in _WHOLE.items() if spec.scale is None and not not_scaled(spec) else ():
+        yield in_steps("scale", f"scores are scaled by {words}", scaled=partial(_by_whole, whole))
     for role, words in (("q", "query"), ("k", "key")) if spec.score == "dot" and spec.latent is None else ():
         for besides in (False, True)[: 1 + (spec.scale != 1)]:
             more = " besides" if besides else ", not by √d_k" * (spec.scale is None)
@@ -131,6 +134,17 @@ def by_power(number: Size, quarters: int, at: At) -> Any:
     for _ in range(abs(quarters)):
         s = s * fourth if quarters > 0 else s / fourth
     return s
+
+
+_WHOLE: dict[str, Callable[[float], int]] = {
+    "1/⌊√d_k⌋: the root is rounded down to a whole number": floor,
+    "the root of d_k rounded to a whole number": round,
+    "the root of d_k rounded up to a whole number": ceil,
+}
+
+
+def _by_whole(whole: Callable[[float], int], at: At) -> Any:
+    return at.first / whole(sqrt(at.size("q")))
 
 
 def _by_length(role: str, besides: bool, at: At) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from math import ceil, floor, inf, sqrt
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -73,15 +73,6 @@ def _scale(spec: Attention) -> Iterator[Row]:
     elif not not_scaled(spec):
         for n in (32, 64, 128):
             yield f"scores are scaled by 1/√{n} where d_k is above {n}, not by 1/√d_k", partial(_by_root, n)
-        for words, whole in _WHOLE.items():
-            yield f"scores are scaled by {words}", lambda at, whole=whole: at.first / whole(sqrt(at.size("q")))  # type: ignore[misc]
-
-
-_WHOLE = {
-    "1/⌊√d_k⌋: the root is rounded down to a whole number": floor,
-    "the root of d_k rounded to a whole number": round,
-    "the root of d_k rounded up to a whole number": ceil,
-}
 
 
 def _by_root(most: float, at: At, s: Any = None) -> Any:

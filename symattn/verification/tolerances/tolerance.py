@@ -145,9 +145,9 @@ def bound(
     return Tolerance(asked.for_inputs(spec, precision, arrays), file or "the arrays", command, alpha)
 
 
-def _check_numbers(largest: object, alpha: float) -> None:
-    if largest is not None and not finite(largest):
-        raise InputError(f"largest must be a finite number, got {largest!r}")
+def _check_numbers(largest: Any, alpha: float) -> None:
+    if largest is not None and not (finite(largest) and largest >= 0):
+        raise InputError(f"largest must be a finite number of at least 0, got {largest!r}")
     if not finite(alpha) or not 0 < alpha < 1:
         raise InputError(f"alpha is {alpha!r}; it is a probability, a number between 0 and 1")
 

@@ -148,6 +148,11 @@ def test_a_cache_that_is_called_as_a_way_is_refused() -> None:
     assert "batched, decoding" in {way.name for way in _chosen(None, {"batched": losing}, encodes=False)}
 
 
+def _without_layers(config: Any) -> Any:
+    config.num_hidden_layers = 0
+    return families.cls("llama")(config)
+
+
 @pytest.mark.transformers
 def test_bad_input_is_refused() -> None:
     model = families.made("llama")
@@ -155,6 +160,7 @@ def test_bad_input_is_refused() -> None:
         ((3,), "not a model of transformers"),
         ((model, 3), "tokens must be from 6 to 64, got 3"),
         ((model, [1, 2, 3, 99, 1, 1]), "from 0 to 63"),
+        ((families.made("llama", of=_without_layers),), "has no layer, so that there is nothing to compare"),
     ]:
         with pytest.raises(InputError, match=words):
             generation(*given)

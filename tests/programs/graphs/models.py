@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 def layer(fault: str = "", d: int = 4, heads: int = 2, width: int = 4) -> Any:
     """x (b, n, d) → (b, n, d): c_attn, heads, a causal mask, softmax, c_proj; spelled out.
 
-    ``fault``: ``flipped`` mask, ``scale``, swapped ``heads`` of the values, an ``unknown`` operator, a ``window`` of 16
-    keys.
+    ``fault``: ``flipped`` mask, ``scale``, ``squared`` scale, swapped ``heads`` of the values, columns ``dealt`` to
+    heads in turn, the ``own`` key masked by a large number, an ``unknown`` operator, a ``window`` of 16 keys.
     """
     maker, nodes = _Maker(), []
     columns = heads * width
@@ -60,18 +60,22 @@ class _Maker:
 
 
 def _spelled(maker: _Maker, heads: int, width: int, fault: str) -> list[Any]:
-    shape, back = maker.ints("apart", [0, 0, heads, width]), maker.ints("joined", [0, 0, heads * width])
+    apart = [width, heads] if fault == "dealt" else [heads, width]
+    shape, back = maker.ints("apart", [0, 0, *apart]), maker.ints("joined", [0, 0, heads * width])
     zero, one = maker.ints("zero", []), maker.ints("axis", [1])
     maker.arrays[-2].CopyFrom(numpy_helper.from_array(np.array(0, dtype=np.int64), zero))
     maker.arrays.append(numpy_helper.from_array(np.array(1, dtype=np.int64), "step"))
-    scale, least = maker.number("scale", width**-0.5 if fault != "scale" else 0.4), maker.number("least", -np.inf)
+    scale = maker.number("scale", {"scale": 0.4, "squared": 1 / width}.get(fault, width**-0.5))
+    least = maker.number("least", -np.inf if fault != "own" else -1e30)
     nodes = []
     for role in "qkv":
         nodes.append(helper.make_node("Reshape", [f"{role}0", shape], [f"{role}1"]))
-        nodes.append(helper.make_node("Transpose", [f"{role}1"], [role], perm=[0, 2, 1, 3]))
+        nodes.append(
+            helper.make_node("Transpose", [f"{role}1"], [role], perm=[0, 3, 1, 2] if fault == "dealt" else [0, 2, 1, 3])
+        )
     if fault == "heads":
         nodes.append(helper.make_node("Gather", ["v", maker.ints("order", list(range(heads))[::-1])], ["vs"], axis=1))
-    order = ["j", "i"] if fault != "flipped" else ["i", "j"]
+    order, below = ["j", "i"] if fault != "flipped" else ["i", "j"], "Less" if fault == "own" else "LessOrEqual"
     return [
         *nodes,
         helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
@@ -81,11 +85,11 @@ def _spelled(maker: _Maker, heads: int, width: int, fault: str) -> list[Any]:
         helper.make_node("Gather", ["lengths", "step"], ["n"], axis=0),
         helper.make_node("Range", [zero, "n", "step"], ["j"]),
         helper.make_node("Unsqueeze", ["j", one], ["i"]),
-        *([helper.make_node("LessOrEqual", order, ["seen"])] if fault != "window" else _window(maker)),
+        *([helper.make_node(below, order, ["seen"])] if fault != "window" else _window(maker)),
         helper.make_node("Where", ["seen", "s", least], ["masked"]),
         helper.make_node("Softmax", ["masked"], ["w"], axis=-1),
         helper.make_node("MatMul", ["w", "vs" if fault == "heads" else "v"], ["o1"]),
-        helper.make_node("Transpose", ["o1"], ["o2"], perm=[0, 2, 1, 3]),
+        helper.make_node("Transpose", ["o1"], ["o2"], perm=[0, 2, 3, 1] if fault == "dealt" else [0, 2, 1, 3]),
         helper.make_node("Reshape", ["o2", back], ["o"]),
     ]
 

@@ -16,7 +16,7 @@ from symattn.graphs import verify_graph
 from symattn.programs.graphs.running import unknown
 from symattn.programs.program import read
 from symattn_cli.main import main
-from tests.programs.graphs.models import layer
+from tests.programs.graphs.models import bare, layer
 from tests.refusals import refuses
 
 pytestmark = pytest.mark.onnx
@@ -43,7 +43,20 @@ def test_a_layer_is_proved_for_all_sizes_that_it_leaves_open(
     assert "proved" in printed
 
 
-FAULTS = {"flipped": ("mask", "transposed"), "scale": ("scale", "0.8/√d_k"), "heads": ("output", "None")}
+FAULTS = {
+    "flipped": ("mask", "the causal mask is transposed: a query sees itself and later keys"),
+    "scale": ("scale", "scores are scaled by 0.8/√d_k"),
+    "squared": (
+        "scale",
+        "; or ".join(f"scores are scaled by 1/{n}" for n in ("d_k (as by 1/√d_k twice)", "d_v", "d_model")),
+    ),
+    "own": ("mask", "the causal mask is off by one: a query does not see its own key"),
+    "dealt": (
+        "split",
+        "columns are dealt to heads in turn, in place of a block for each head; they are merged in the same way",
+    ),
+    "heads": ("output", None),
+}
 
 
 @pytest.mark.parametrize("fault", list(FAULTS))
@@ -51,10 +64,16 @@ def test_a_seeded_fault_is_refuted(fault: str) -> None:
     report = verify_graph(layer(fault), CAUSAL)
     step, words = FAULTS[fault]
     assert report.verdict.value == "fault"
-    assert report.faults[0].step == step
-    assert words in str(report.faults[0].cause)
+    assert (report.faults[0].step, report.faults[0].cause) == (step, words)
     assert report.grade.grade.value == "refuted"
     assert "within what this arithmetic allows" not in str(report), "that is said of faults which bits alone tell"
+
+
+def test_keys_and_values_that_are_exchanged_are_named() -> None:
+    model = bare()
+    model.graph.node[1].input[0], model.graph.node[-1].input[1] = "v", "k"
+    fault = verify_graph(model, Attention(), prove=False).faults[0]
+    assert (fault.step, fault.cause) == ("score", "keys and values are exchanged")
 
 
 @pytest.mark.parametrize("field", [{"window": 7}, {"window": 8}, {"window": 16}, {"block": 8}, {"prefix": 9}])
@@ -125,10 +144,11 @@ def test_a_broken_model_is_one_line(name: str, tmp_path: Path, capsys: pytest.Ca
 
 def test_a_file_that_is_cut_off_or_no_model_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, whole = tmp_path / "layer.onnx", layer().SerializeToString()
-    for content in (whole[: len(whole) // 2], whole[:-3], b"", b"\xff" * 100, b"text"):
+    for content in (b"", whole[: len(whole) // 2], whole[:-3], b"\xff" * 100, b"text"):
         path.write_bytes(content)
         assert main(["verify", str(path), "--causal", "--heads", "2"]) == 2
-        assert capsys.readouterr().err.count("\n") == 1
+        error = capsys.readouterr().err
+        assert (error.count("\n"), "is empty" in error) == (1, not content)
     with path.open("wb") as opened:
         opened.truncate(2**30)
     assert main(["verify", str(path)]) == 2

@@ -161,6 +161,8 @@ def test_an_npz_is_not_unpickled_nor_believed(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
     np.savez(path, q=np.array([object()], dtype=object), k=np.ones(1), v=np.ones(1), o=np.ones(1))
     refuses(verify_trace, str(path), says="pickled")
+    np.savez(path)
+    refuses(verify_trace, str(path), says="it holds nothing")
     np.savez(path, **_core(np.float32))
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])

@@ -316,5 +316,5 @@ class Judge:
         kinds: list[Contract] = ["fused", "eager"] if self.promised.spelled else ["fused"]
         subject = part_definitions.hidden(block.activation, block.gated)
         near = part_definitions.near_hidden(block.activation)
-        extra = part_definitions.of_erf(chosen) if block.activation == "gelu" else None
-        yield judged(name, subject, chosen, [spaced(got.values)], dtype, kinds, self.search, near, extra)
+        extra, other = part_definitions.of_erf(chosen), block.activation != "gelu"
+        yield judged(name, subject, chosen, [spaced(got.values)], dtype, kinds, self.search, near, extra, other)

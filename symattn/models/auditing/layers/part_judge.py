@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -102,12 +102,14 @@ def judged(
     search: bool,
     near: Sequence[DefinitionMistake] = (),
     extra: Floats | None = None,
+    of_mistakes: bool = False,
 ) -> PartFinding:
     """Judge ``got``, one array for each output, for ``inputs``; it is legal if one of the contracts allows it.
 
     ``fused`` is that of a kernel, ``eager`` that of successive operators, which store each result in ``dtype``. Without
     ``search``, no cause is searched for. ``near`` are mistakes that change little: the finding lists those that also
-    fit a right result. ``extra`` is a further error that the first output may have, if a kernel promises less.
+    fit a right result. ``extra`` is a further error that the first output may have, if a kernel promises less;
+    ``of_mistakes`` says that only kernels of known mistakes do.
     """
     if not all(np.isfinite(a).all() for a in inputs.values()):
         return PartFinding(part, reason="NaN or infinity reaches it")
@@ -118,9 +120,11 @@ def judged(
         result = [judge(legal(subject, p, inputs), p, case, outcome) for p in arithmetics]
     except SymattnError as error:
         return PartFinding(part, reason=str(error))
-    right = [r for r in result if r.finding not in OF_VALUES or (extra is not None and _within(r, extra))]
+    promised = None if of_mistakes else extra
+    right = [r for r in result if r.finding not in OF_VALUES or (promised is not None and _within(r, promised))]
     if not right:
-        words = _cause(subject, arithmetics[0], result[0]) if search else "its cause was not looked for"
+        first = result[0] if extra is None else _widened(result[0], extra)
+        words = _cause(subject, arithmetics[0], first) if search else "its cause was not looked for"
         return PartFinding(part, min(r.worst for r in result), True, words)
     if any(r.undecided or not r.decisive for r in right):
         return PartFinding(part, reason="the bound says nothing about these numbers")
@@ -129,10 +133,19 @@ def judged(
     return PartFinding(part, min(1.0, *(r.worst for r in right)), open=fits)
 
 
+def _widened(case_result: CaseResult, extra: Floats) -> CaseResult:
+    """Return the result with so much further error allowed for the first output."""
+    first, *others = case_result.parts
+    expected = first.expected.widened(first.expected.allowed + extra)
+    return replace(case_result, parts=(replace(first, expected=expected), *others))
+
+
 def _within(case_result: CaseResult, extra: Floats) -> bool:
     """Return whether a wrong result becomes legal with so much further error."""
-    first, *others = (part.expected for part in case_result.parts)
-    return case_result.finding == "values" and holds([first.widened(first.allowed + extra), *others], case_result)
+    if case_result.finding != "values":
+        return False
+    wide = _widened(case_result, extra)
+    return holds([part.expected for part in wide.parts], wide)
 
 
 def _fits(subject: Definition, precision: Precision, right: CaseResult, mistake: DefinitionMistake) -> bool:

@@ -109,6 +109,20 @@ def test_norms_behind_the_sums_are_judged() -> None:
     assert [part.part for part in report.layers[3].parts if part.wrong] == ["mlp_norm"]
 
 
+@pytest.mark.parametrize(
+    ("family", "place", "words"),
+    [
+        ("llama", "model.layers.1.mlp.act_fn", "gelu, not silu"),
+        ("opt", "model.decoder.layers.1.activation_fn", "gelu, not relu"),
+    ],
+)
+def test_gelu_by_a_rough_erf_is_named(family: str, place: str, words: str) -> None:
+    model = made(family, torch.float32)
+    module, name = place.rsplit(".", 1)
+    report = audited(model, lambda: setattr(model.get_submodule(module), name, torch.nn.GELU()))
+    assert report.layers[-1].verdict == f"CERTIFIED WRONG: mlp.hidden: the activation is {words}"
+
+
 def test_layers_that_a_block_cannot_say_are_told() -> None:
     report = audited(made("gpt_oss", torch.float32))
     assert set(states(report)) == {"cannot tell"}
