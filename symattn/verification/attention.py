@@ -142,12 +142,13 @@ class OfAttention(Subject):
         return InAttention(session, wrong, right)
 
     def axes(self, inputs: Inputs) -> reduce.Axes:
-        """Return the letters of the axes; for q, k, v with those of batches."""
+        """Return the letters of the axes; with those of batches, for q, k, v and masks of each item."""
         names = {n: shape(n, self.spec, inputs).replace("…", "").replace("?", "").split() for n in inputs}
         result = {n: tuple(tuple(axis.strip("()").split("*")) for axis in axes) for n, axes in names.items()}
         front = np.ndim(inputs["q"]) - len(result["q"]) if "q" in inputs else 0
         batch = tuple((f"batch {k}",) for k in range(front))
-        result |= {n: (*batch, *result[n]) for n in ("q", "k", "v") if n in result}
+        alike = (n for n in result if front and np.shape(inputs[n])[:front] == inputs["q"].shape[:front])
+        result |= {n: (*batch, *result[n]) for n in alike if np.ndim(inputs[n]) == front + len(result[n])}
         heads = self.spec.counts
         return reduce.Axes(result, heads, frozenset(heads), first=("n_q", "n_k", "d_v"))
 

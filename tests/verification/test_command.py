@@ -160,3 +160,23 @@ def test_a_formula_in_front_stays_as_it_is(kept: str) -> None:
 @pytest.mark.parametrize("words", ["the scale is left out", "a row is lost", "one-sided mask", "weights: two"])
 def test_a_sentence_begins_with_a_capital(words: str) -> None:
     assert sentence(words) == f"{words[0].upper()}{words[1:]}."
+
+
+OF_THE_FIRST_ITEM = """
+    import numpy as np
+
+    def attention(q, k, v, key_padding_mask):
+        s = q @ k.mT / np.float32(np.sqrt(q.shape[-1]))
+        s = np.where(key_padding_mask[:1, None, None], np.float32(-np.inf), s)
+        e = np.exp(s - s.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True) @ v
+"""
+
+
+def test_batch_items_are_removed_from_masks_as_from_queries(verify) -> None:  # type: ignore[no-untyped-def]
+    options = ("--heads", "2", "--padding", "--layout", "bhnd", "-f", "json")
+    status, stdout, _ = verify(OF_THE_FIRST_ITEM, *options)
+    assert status == 1
+    (fault,) = json.loads(stdout)["faults"]
+    inputs = fault["counterexample"]["inputs"]
+    assert (fault["step"], len(inputs["q"])) == ("mask", len(inputs["keep"]))
