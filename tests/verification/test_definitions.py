@@ -1,5 +1,6 @@
 """Definitions beside attention, verified end to end: wrong programs are found and named, right ones pass."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -463,6 +464,20 @@ def whole_values(q, k, v, beta):
     return np.stack(out)
 
 
+def norm_of_tokens(x, weight, bias, part=1.0):
+    """A LayerNorm whose mean is that of the first axis, or of that and the last one."""
+    own = x.mean(-1, keepdims=True)
+    c = x - x.dtype.type(part) * x.mean(0, keepdims=True) - x.dtype.type(1 - part) * own
+    return weight * c / np.sqrt((c * c).mean(-1, keepdims=True) + x.dtype.type(1e-5)) + bias
+
+
+def biased_late(x, w_q, w_k, w_v, w_o, w1, b1, w2, b2, part=1.0):
+    """A layer that adds a bias after its activation, or part of it before."""
+    x = x + softmax((x @ w_q) @ (x @ w_k).mT / np.sqrt(w_q.shape[-1]).astype(x.dtype)) @ (x @ w_v) @ w_o
+    late = x.dtype.type(part) * b1
+    return x + (np.maximum(x @ w1 + b1 - late, 0) + late) @ w2 + b2
+
+
 def log_softmax(s):
     t = s - s.max(-1, keepdims=True)
     return t - np.log(np.exp(t).sum(-1, keepdims=True))
@@ -492,6 +507,7 @@ _CAUSAL, _LINEAR, _NORM = Cached(Attention(causal=True)), LinearAttention(), Lay
 _OTHER_LINEAR = LinearAttention(feature="relu", normalised=False)
 _DELTA = LinearAttention(feature="identity", normalised=False, delta=True)
 _SWIGLU = Block(attention=Attention(), norm="rms", activation="silu", gated=True)
+_PLAIN_LAYER = Block(attention=Attention(), norm=None)
 _BARE = Block(attention=Attention(position=Rotary()), norm=None, activation=None)
 
 
@@ -550,6 +566,9 @@ NAMED = [
      lambda *given: (merging(*_NATURAL)(*given)[0], np.log1p(np.exp(-abs(given[1] - given[3]))))),
     (Merge(), "lse", "the log-sum is not updated: it is the first one",
      lambda *given: (merging(*_NATURAL)(*given)[0], given[1])),
+    (_NORM, "norm", "mean(x; axis 0) is taken in place of mean(x)", norm_of_tokens),
+    (_PLAIN_LAYER, "project",
+     "maximum(y, 0) + mlp.b_up is taken in place of maximum(mlp.up, 0)", biased_late),
     (Softmax(), "exp", "powers of 2 are taken in place of those of e", lambda s: softmax(s, power=np.exp2)),
     (Softmax(), "normalize", "the last key is left out of the sum", lambda s: softmax(s, total=lambda e: e[..., :-1]),
      "float16"),
@@ -563,6 +582,15 @@ NAMED = [
     (Softmax(), "max", "the maximum of the whole array is subtracted, not that of each row: every exponential of a row "
      "more than 103.3 below it vanishes in float32", lambda s: softmax(s, top=lambda s, _: s.max())),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("definition", "function"), [(_NORM, norm_of_tokens), (_PLAIN_LAYER, biased_late)])
+def test_no_operation_is_blamed_that_is_done_otherwise_in_part_alone(definition, function) -> None:
+    parameters = list(inspect.signature(function).parameters.values())[:-1]
+    half = lambda *given: function(*given, part=0.5)  # noqa: E731
+    half.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    (fault,) = verify(half, definition, framework="numpy", examples=0).faults
+    assert fault.cause is None
 
 
 @pytest.mark.deep

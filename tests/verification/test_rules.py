@@ -67,6 +67,11 @@ def _two_symptoms(q: Array, k: Array, v: Array, mask: Array) -> Array:
     return _softmax(np.where(mask, s * np.abs(s), s.dtype.type(-1e9))) @ v
 
 
+def _with_gains(q: Array, k: Array, v: Array, g_q: Array, g_k: Array) -> Array:
+    q, k = (x / np.sqrt((x * x).mean(-1, keepdims=True) + x.dtype.type(1e-6)) for x in (q, k))
+    return _softmax(scores(q * g_k, k * g_k)) @ v
+
+
 _EMPTY = "a row without any key gives the mean of all values"
 _NAMED = [
     Named(_over_query, PLAIN, "scale", "…divided by the length of the query vector, ‖q‖, not by √d_k…"),
@@ -108,6 +113,7 @@ _NAMED = [
         f"scaled scores are multiplied by their absolute values; and {_EMPTY}", f"…{_EMPTY}…",
         {"domain": Domain(fully_masked_rows=True)},
     ),
+    Named(_with_gains, Attention(qk_norm="rms", eps=1e-6), "norm", "y ⊙ g_k is taken in place of y ⊙ g_q"),
 ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from symattn.verification.definitions.judging import explains
 from symattn.verification.diagnosis import outofrange, screening
 from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, where_made
 from symattn.verification.diagnosis.effective_weights import Counted, counted, other_keys, sizes_of
+from symattn.verification.rules import operations
 from symattn.verification.rules.predicates import Pairs
 
 _LEGAL = 8  # multiple of the bound of the right definition
@@ -48,16 +49,27 @@ class InDefinition(Search[DefinitionMistake]):
     def ways(self) -> Sequence[Way[DefinitionMistake]]:
         """See ``Search``: further mistakes come after the definition's own."""
         subject = self.subject
-        others, arrays = (
-            (lambda: self._likely(subject.others)),
-            (lambda: self._likely(definition_mistakes.of_arrays(subject))),
-        )
-        numbers = (self.with_numbers, arrays, self.sometimes, self.pairs)
-        return self.known, self._by_weights, self.less_clear, others, *numbers
+        others: Way[DefinitionMistake] = lambda: self._likely(subject.others)  # noqa: E731
+        arrays: Way[DefinitionMistake] = lambda: self._likely(definition_mistakes.of_arrays(subject))  # noqa: E731
+        rules = (self.with_numbers, arrays, self._of_operations, self.sometimes, self.pairs)
+        return self.known, self._by_weights, self.less_clear, others, *rules
 
     def further(self) -> list[DefinitionMistake]:
         """The operators on inputs, and the further mistakes of the definition."""
         return [*definition_mistakes.of_arrays(self.subject), *self.subject.others]
+
+    def _of_operations(self) -> list[DefinitionMistake]:
+        """Return likely replacements of one operation, recorded on inputs whose sizes differ."""
+        subject = self.subject
+        wrong = {subject.outputs[k] for r in self.wrong for k in r.wrong}
+        step = "lse" if wrong == {"lse"} else subject.step
+        inputs = reference.float64_inputs(self.telling.case.inputs)
+        mistakes: dict[str, DefinitionMistake] = {}
+        for way in subject.ways:
+            for new in operations.replacements(way, inputs):
+                run = partial(operations.replaced, way, new)
+                mistakes.setdefault(new.words, DefinitionMistake(operations.blamed(new.step, step), new.words, run))
+        return self._likely(mistakes.values())
 
     def _by_weights(self) -> Iterator[DefinitionMistake]:
         """Yield the mistake of wrongly counted keys, as the function's own weights show it."""

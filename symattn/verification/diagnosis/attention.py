@@ -127,13 +127,15 @@ class InAttention(Search[Mistake]):
             self._stored,
             self.with_numbers,
             self._in_floats,
+            self._by_operations,
         )
         return *first, self.sometimes, self._dim_sometimes, self._sometimes_in_floats, self.pairs
 
     @property
     def decided(self) -> Sequence[Way[Mistake]]:
         """See ``Search``: besides mistakes with the same residues, those that only floats or weights show."""
-        return self.exactly, self._by_weights, self._by_rule, self._stored, self._sometimes_in_floats
+        in_floats = (self._by_rule, self._stored, self._by_operations, self._sometimes_in_floats)
+        return self.exactly, self._by_weights, *in_floats
 
     def _by_weights(self) -> Iterator[Mistake]:
         """Yield a mistake that the function's own weights show: wrongly counted keys, or other forbidden scores."""
@@ -143,14 +145,21 @@ class InAttention(Search[Mistake]):
         yield from islice(shown, 1)
 
     def _by_rule(self) -> Iterator[Mistake]:
-        """Yield mistakes of the grammar, and known ones that balls cannot show, that account for nearly all of the
-        error; of those with the same numbers, the first."""
+        """Return likely mistakes of the grammar, and known ones that balls cannot show."""
+        return self._likely(self.further(), self.dim)
+
+    def _by_operations(self) -> Iterator[Mistake]:
+        """Return likely replacements of one operation of the definition."""
+        return self._likely([*rules.of_operations(self.session.spec, self.telling.case.inputs)])
+
+    def _likely(self, mistakes: list[Mistake], dim: Sequence[Mistake] = ()) -> Iterator[Mistake]:
+        """Yield mistakes that account for nearly all of the error; of those with the same numbers, the first."""
         self.begin()
-        survivors = self.survivors(self.further())
-        likely = best(self, self.wrong, (*self.dim, *survivors))
+        survivors = self.survivors(mistakes)
+        likely = best(self, self.wrong, (*dim, *survivors))
         beside = self.right[:_SEEN]
-        mistakes = (m for m in likely[:_LIKELY] if not any(self.contradicts(judged, m) for judged in beside))
-        yield from islice(self._distinct(mistakes), _MOST)
+        shown = (m for m in likely[:_LIKELY] if not any(self.contradicts(judged, m) for judged in beside))
+        yield from islice(self._distinct(shown), _MOST)
 
     def _stored(self) -> Iterator[Mistake]:
         """Yield the mistake of an array stored in a narrower format, or with few digits after the point, if it accounts

@@ -37,6 +37,7 @@ _FEWEST, _ENTRIES = 2, 10_000  # wrong cases that judge a mistake at least, and 
 _TELLING = 150  # entries of inputs that show much and take little time
 _PLACES = 4  # conditions that are tried for each mistake
 _SCREENED = 20_000  # runs in float64 for each way, see ``effort``
+_SHOWN = 12  # smallest wrong cases among which one with different sizes is chosen
 _LOOKED_AT = 3  # wrong cases by which mistakes are put in order
 _KEPT = 512  # entries of the inputs of cases whose outputs are stored
 _BALLS = 50  # runs in float64 that take as long as one in balls
@@ -204,6 +205,11 @@ class Search(ABC, Generic[M]):
     def seen(self, judged: CaseResult) -> CaseResult:
         """Return the part of a fresh case that has to be explained."""
         return judged
+
+    @property
+    def telling(self) -> CaseResult:
+        """The small wrong case in which most sizes differ."""
+        return max(self.wrong[:_SHOWN], key=lambda r: len({*self.session.subject.measured(r).values()}))
 
     # -- the search ----------------------------------------------------------------------------------------------------
     def meant(self, judged: CaseResult, outputs: Sequence[np.ndarray]) -> list[tuple[Part, np.ndarray]]:
