@@ -593,6 +593,31 @@ def test_no_operation_is_blamed_that_is_done_otherwise_in_part_alone(definition,
     assert fault.cause is None
 
 
+def first_keys(keys):
+    """A layer without norm or activation in which only the first keys are seen."""
+
+    def run(x, w_q, w_k, w_v, w_o):
+        scores = (x @ w_q) @ (x @ w_k).swapaxes(-1, -2) / np.sqrt(w_q.shape[-1]).astype(x.dtype)
+        return x + softmax(scores[..., :keys]) @ (x @ w_v)[..., :keys, :] @ w_o
+
+    return run
+
+
+@pytest.mark.parametrize(("keys", "verdict"), [(16, "fault"), (64, "fault"), (10**9, "no fault")])
+def test_layers_are_tried_with_more_tokens_than_common_tiles_have(keys, verdict) -> None:
+    plain = Block(attention=Attention(), norm=None, activation=None)
+    assert verify(first_keys(keys), plain, framework="numpy").verdict.value == verdict
+
+
+@pytest.mark.parametrize("columns", [16, 64])
+def test_rows_are_tried_that_are_wider_than_common_tiles(columns) -> None:
+    def merge(o1, l1, o2, l2):
+        o, lse = merging(np.exp, np.log)(o1, l1, o2, l2)
+        return np.concatenate([o[..., :columns], o2[..., columns:]], axis=-1), lse
+
+    assert verify(merge, Merge(), framework="numpy").verdict.value == "fault"
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("named", NAMED, ids=lambda named: f"{type(named[0]).__name__}: {named[2]}")
 def test_the_mistake_of_a_function_is_named(named) -> None:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _DRAWN = 6  # cases on which a mistake must have an effect to count
 _UNSEEN = 3  # fresh cases to confirm a cause
+_BEYOND = (19, 70)  # sizes a little beyond those of common tiles; larger ones take too long
+_TOKENS, _WIDTHS = ("n_q", "n_k"), ("d_k", "d_v", "d_model", "f")
 Entries = Callable[[tuple[int, ...], Random], Array]
 Numbers = Callable[[str, tuple[int, ...]], Array]  # from an input's name and shape
 Family = Callable[[Random], Numbers]  # a way of drawing the numbers of one case
@@ -248,6 +250,20 @@ class Definition(Subject):
         """See ``Subject``: every size, and every kind of number."""
         return {"sizes": self._of_sizes, "numbers": self._of_numbers}
 
+    def later(self) -> Mapping[str, Cases]:
+        """See ``Subject``: more tokens than common tiles have, and wider rows."""
+        names = {"tiles": _TOKENS, "widths": _WIDTHS}
+        return {group: partial(self._beyond_tiles, group, of) for group, of in names.items()}
+
+    def _beyond_tiles(self, group: str, names: Sequence[str], session: Session, rng: Random) -> Iterator[Case]:
+        """Yield sizes beyond those of tiles under these names, and small ones under all others."""
+        families = list(self.families)
+        for k, size in enumerate(_BEYOND):
+            sizes = self._small_but(dict.fromkeys((*names, "b", "h"), 1) | dict.fromkeys(names, size))
+            if size in sizes.values():
+                family = families[k % len(families)]
+                yield self._case(session, group, family, self.within(sizes, session.domain), rng)
+
     def _of_sizes(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield every size, each with one family."""
         families = list(self.families)
@@ -315,13 +331,18 @@ class Definition(Subject):
 
     def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> Iterator[dict[str, Array] | None]:
         """Yield normal inputs of the given sizes; other sizes are those of a small case."""
+        result = self._small_but(sizes)
+        family = next(f for f in ("normal", *self.families) if f in self.families)
+        case = self._case(session, "sizes", family, self.within(result, session.domain), rng)
+        yield dict(case.inputs) if self.fits(session, case.inputs) else None
+
+    def _small_but(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return the sizes of a small case, with these under their names in a domain."""
         result = dict(self.shapes[0])
         for x in set(result) - self.kept:
             name, factor = self.meaning(x)
             result[x] = max(1, sizes.get(name, factor * result[x]) // factor)
-        family = next(f for f in ("normal", *self.families) if f in self.families)
-        case = self._case(session, "sizes", family, self.within(result, session.domain), rng)
-        yield dict(case.inputs) if self.fits(session, case.inputs) else None
+        return result
 
     def _sizes(self, session: Session) -> list[dict[str, int]]:
         """Return the sizes that are tried for their shapes, adjusted to the domain."""
