@@ -471,6 +471,10 @@ def norm_of_tokens(x, weight, bias, part=1.0):
     return weight * c / np.sqrt((c * c).mean(-1, keepdims=True) + x.dtype.type(1e-5)) + bias
 
 
+def of_squared_mean(x, weight, bias):
+    return weight * x / np.sqrt(x.mean(-1, keepdims=True) ** 2 + x.dtype.type(1e-5)) + bias
+
+
 def biased_late(x, w_q, w_k, w_v, w_o, w1, b1, w2, b2, part=1.0):
     """A layer that adds a bias after its activation, or part of it before."""
     x = x + softmax((x @ w_q) @ (x @ w_k).mT / np.sqrt(w_q.shape[-1]).astype(x.dtype)) @ (x @ w_v) @ w_o
@@ -566,6 +570,7 @@ NAMED = [
      lambda *given: (merging(*_NATURAL)(*given)[0], np.log1p(np.exp(-abs(given[1] - given[3]))))),
     (Merge(), "lse", "the log-sum is not updated: it is the first one",
      lambda *given: (merging(*_NATURAL)(*given)[0], given[1])),
+    (RMSNorm(), "norm", "mean(x) ⊙ mean(x) is taken in place of mean(x ⊙ x)", of_squared_mean),
     (_NORM, "norm", "mean(x; axis 0) is taken in place of mean(x)", norm_of_tokens),
     (_PLAIN_LAYER, "project",
      "maximum(y, 0) + mlp.b_up is taken in place of maximum(mlp.up, 0)", biased_late),

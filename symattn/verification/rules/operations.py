@@ -170,6 +170,8 @@ _FORMS: dict[str, Function] = {
     "{1}": lambda xp, a, b: 0 * a + b,
     "−{1}": lambda xp, a, b: 0 * a - b,
     "{0} + {1}": lambda xp, a, b: a + b,
+    "2 ⊙ {0} + {1}": lambda xp, a, b: 2 * a + b,
+    "{0} + 2 ⊙ {1}": lambda xp, a, b: a + 2 * b,
     "{0} − {1}": lambda xp, a, b: a - b,
     "{1} − {0}": lambda xp, a, b: b - a,
     "{0} ⊙ {1}": lambda xp, a, b: a * b,
@@ -185,7 +187,7 @@ _FORMS: dict[str, Function] = {
     "log({0})/log(2)": lambda xp, a: xp.log(a) / xp.log(xp.asarray(2, dtype=a.dtype)),
 }
 _REPLACED = {
-    "add": "{0}; {1}; {0} − {1}; {1} − {0}; {0} ⊙ {1}",
+    "add": "{0}; {1}; {0} − {1}; {1} − {0}; {0} ⊙ {1}; 2 ⊙ {0} + {1}; {0} + 2 ⊙ {1}",
     "subtract": "{0}; −{1}; {0} + {1}; {1} − {0}",
     "multiply": "{0}; {1}; {0}/{1}; {0} + {1}; {0} ⊙ {1}²; {0}² ⊙ {1}",
     "divide": "{0}; {0} ⊙ {1}; {0}/{1}²; 1/{1}",
@@ -196,12 +198,23 @@ _REPLACED = {
     "exp": "{0}; 1 + {0}; exp(−{0}); exp2({0})",
     "log": "{0}; log(1 + {0}); log({0})/log(2)",
 }
+#: What may become of a result.
+_CHANGED: dict[str, Function] = {
+    "−{}": lambda xp, y: -y,
+    "2 ⊙ {}": lambda xp, y: 2 * y,
+    "{}/2": lambda xp, y: y / 2,
+    "{}²": lambda xp, y: y * y,
+    "√{}": lambda xp, y: xp.sqrt(y),
+    "the reverse along axis -1": lambda xp, y: xp.flip(y, axis=-1),
+    "the reverse along axis -2": lambda xp, y: xp.flip(y, axis=-2),
+}
 _REDUCTIONS, _AXES = ("sum", "mean", "max"), (-1, -2, -3, 0)
 
 
-def _of_same_operands(recording: Recording, operation: RecordedOperation) -> Iterator[tuple[str, Function]]:
-    """Yield other operations on the same operands, in words."""
-    name, operands, options, _ = operation
+def _of_same_operands(recording: Recording, result: RecordedArray) -> Iterator[tuple[str, Function]]:
+    """Yield other operations on the same operands, and changes of the result, in words."""
+    assert result.operation is not None
+    name, operands, options, _ = result.operation
     for form in _REPLACED[name].split("; ") if name in _REPLACED else ():
         words = (recording.word(a, "(" in form or form == "{0}") for a in operands)
         yield form.format(*words), lambda xp, *of, form=form, **options: _FORMS[form](xp, *of)
@@ -209,16 +222,17 @@ def _of_same_operands(recording: Recording, operation: RecordedOperation) -> Ite
         for axis in _AXES if name in (*_REDUCTIONS, "cumulative_sum") else ():
             if (other != name) != (axis != options.get("axis", -1)):
                 yield recording.written(other, operands, {**options, "axis": axis}), partial(_reduced, other, axis)
-    for axis in (-1, -2):
-        yield f"the reverse along axis {axis}", partial(_reversed, name, axis)
+    right = recording.word(recording.kind(result.value, recording.written(name, operands, options)))
+    for form, change in _CHANGED.items():
+        yield form.format(right), partial(_changed, change, name)
 
 
 def _reduced(name: str, axis: int, xp: Any, x: Any, /, **options: Any) -> Any:
     return getattr(xp, name)(x, **{**options, "axis": axis})
 
 
-def _reversed(name: str, axis: int, xp: Any, /, *operands: Any, **options: Any) -> Any:
-    return xp.flip(getattr(xp, name)(*operands, **options), axis=axis)
+def _changed(change: Function, name: str, xp: Any, /, *operands: Any, **options: Any) -> Any:
+    return change(xp, getattr(xp, name)(*operands, **options))
 
 
 def _exchanged(name: str, place: int, xp: Any, /, *operands: Any, **options: Any) -> Any:
@@ -231,10 +245,11 @@ def _exchanged(name: str, place: int, xp: Any, /, *operands: Any, **options: Any
 def _in_other_order(name: str, place: int, inner: int, xp: Any, /, *operands: Any, **options: Any) -> Any:
     """Run the operation on an operand of the one whose result it takes, and that one after it."""
     *own, other = operands
-    before = [_value(a) for a in other.operation.operands]
-    own[place] = before[inner]
-    before[inner] = getattr(xp, name)(*own, **options)
-    return getattr(xp, other.operation.name)(*before, **other.operation.options)
+    inside: RecordedOperation = other.operation
+    own[place] = _value(inside.operands[inner])
+    first = getattr(xp, name)(*own, **options)
+    after = [first if a is inside.operands[inner] else _value(a) for a in inside.operands]
+    return getattr(xp, inside.name)(*after, **inside.options)
 
 
 def _with(operands: Sequence[Any], place: int, x: Any) -> list[Any]:
@@ -260,7 +275,7 @@ def _with_others(recording: Recording, result: RecordedArray) -> Iterator[tuple[
         for inner, x in enumerate(inside.operands):
             if isinstance(x, RecordedArray):
                 first = recording.kind(x.value, recording.written(name, with_x(x), options))
-                new = [first if i == inner else y for i, y in enumerate(inside.operands)]
+                new = [first if y is x else y for y in inside.operands]
                 words = recording.written(inside.name, new, inside.options)
                 yield words, partial(_in_other_order, name, place, inner), a.site
 
@@ -295,7 +310,7 @@ def replacements(way: Function, inputs: Mapping[str, Any]) -> Iterator[Replaceme
         if operation is None or not isinstance(site, tuple) or operation.name in _MOVING:
             continue
         right = recording.written(*operation[:3])
-        of_same = ((words, run, "") for words, run in _of_same_operands(recording, operation))
+        of_same = ((words, run, "") for words, run in _of_same_operands(recording, result))
         for words, run, other in (*of_same, *_with_others(recording, result)):
             if words != right:
                 yield Replacement(site, f"{words} is taken in place of {right}", operation.step, run, other)
