@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.arrays.formats import HALF
+from symattn.attention.spec import Attention
 from symattn.bounds import judge, reference, storing
 from symattn.bounds.case_result import OF_VALUES, Case, CaseResult, Part
 from symattn.bounds.inputs import Sizes
@@ -20,7 +21,7 @@ from symattn.verification.diagnosis.causes import Cause, Search, Way, by_size, w
 from symattn.verification.diagnosis.float_runs import FloatRuns
 from symattn.verification.diagnosis.screening import LITTLE, SIZED, best, is_finite, left
 from symattn.verification.probing.search import FAMILIES
-from symattn.verification.rules import combined, softmaxes, tiling
+from symattn.verification.rules import combined, operations, softmaxes, tiling
 from symattn.verification.rules.families import families
 
 if TYPE_CHECKING:
@@ -150,7 +151,9 @@ class InAttention(Search[Mistake]):
 
     def _by_operations(self) -> Iterator[Mistake]:
         """Return likely replacements of one operation of the definition."""
-        return self._likely([*rules.of_operations(self.session.spec, self.telling.case.inputs)])
+        spec, inputs = self.session.spec, self.telling.case.inputs
+        replacements = operations.replacements(spec, reference.float64_inputs(inputs))
+        return self._likely([_replaced(new, [*inputs]) for new in replacements])
 
     def _likely(self, mistakes: list[Mistake], dim: Sequence[Mistake] = ()) -> Iterator[Mistake]:
         """Yield mistakes that account for nearly all of the error; of those with the same numbers, the first."""
@@ -262,6 +265,16 @@ class InAttention(Search[Mistake]):
             return (first,)
         seen = [r for r in self.session.records if r.ratios is not None]
         return Cause(tuple(lost), outofrange.out_of_range(self.session, lost, seen, beside=True), self), first
+
+
+def _replaced(new: operations.Replacement, names: Sequence[str]) -> Mistake:
+    """Return the mistake of one replaced operation, in attention with the named inputs."""
+
+    def output(spec: Attention, values: Mapping[str, Any]) -> Any:
+        return operations.replaced(spec, new, **{name: values[name] for name in names})
+
+    step = operations.blamed(new.step, "output")
+    return Mistake(step, new.words, reference.Variant({"output": output}), in_floats=True, general=True)
 
 
 # -- fresh inputs, on which a mistake that was found must also explain the function ------------------------------------

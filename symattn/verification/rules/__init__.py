@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from symattn.attention.spec import Attention
 from symattn.bounds import storing
-from symattn.bounds.called_target import Inputs
 from symattn.bounds.mistake import Mistake, where_scaled
-from symattn.bounds.reference import Change, Variant, float64_inputs
+from symattn.bounds.reference import Change, Variant
 from symattn.verification.report import STEPS
 from symattn.verification.rules import (
     distance_mistakes,
@@ -19,7 +17,6 @@ from symattn.verification.rules import (
     labels,
     masking,
     norms,
-    operations,
     operators,
     reading,
     rotating,
@@ -67,17 +64,6 @@ def known(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 def of_entries(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield operations on the entries of one array: balls cannot show them, and a fitted number may be clearer."""
     yield from _of_arrays(spec, names, elsewhere=False)
-
-
-def of_operations(spec: Attention, inputs: Inputs) -> Iterator[Mistake]:
-    """Yield every replacement of an operation that the definition runs on such inputs."""
-
-    def output(new: operations.Replacement, spec: Attention, values: Mapping[str, Any]) -> Any:
-        return operations.replaced(spec, new, **{name: values[name] for name in inputs})
-
-    for new in operations.replacements(spec, float64_inputs(inputs)):
-        step = operations.blamed(new.step, "output")
-        yield Mistake(step, new.words, Variant({"output": partial(output, new)}), in_floats=True, general=True)
 
 
 def _of_arrays(spec: Attention, names: frozenset[str], elsewhere: bool) -> Iterator[Mistake]:
