@@ -34,6 +34,8 @@ _ABOUT = {
     "long": "lengths of 128 and more",
     "accuracy": "random inputs, and a search for larger errors",
     "sizes": "numbers of several kinds in many sizes",
+    "more tokens": "more tokens than common tiles have",
+    "wider rows": "more columns than common tiles have",
     "numbers": "every kind of number in some sizes",
     "again": "repeated calls, arrays with gaps, transposed views",
     "random": "random sizes and kinds of numbers",

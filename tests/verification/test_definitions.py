@@ -623,6 +623,15 @@ def test_rows_are_tried_that_are_wider_than_common_tiles(columns) -> None:
     assert verify(merge, Merge(), framework="numpy").verdict.value == "fault"
 
 
+def test_pairs_are_rotated_in_rows_that_are_wider_than_common_tiles() -> None:
+    def rotate(x, cos, sin):
+        first, second = np.split(x, 2, axis=-1)
+        turned = np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+        return turned if x.shape[-1] <= 64 else x
+
+    assert verify(rotate, Rotary(), framework="numpy").verdict.value == "fault"
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("named", NAMED, ids=lambda named: f"{type(named[0]).__name__}: {named[2]}")
 def test_the_mistake_of_a_function_is_named(named) -> None:

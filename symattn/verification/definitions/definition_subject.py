@@ -252,17 +252,17 @@ class Definition(Subject):
 
     def later(self) -> Mapping[str, Cases]:
         """See ``Subject``: more tokens than common tiles have, and wider rows."""
-        names = {"tiles": _TOKENS, "widths": _WIDTHS}
+        names = {"more tokens": _TOKENS, "wider rows": _WIDTHS}
         return {group: partial(self._beyond_tiles, group, of) for group, of in names.items()}
 
     def _beyond_tiles(self, group: str, names: Sequence[str], session: Session, rng: Random) -> Iterator[Case]:
         """Yield sizes beyond those of tiles under these names, and small ones under all others."""
+        if not any(self.meaning(x)[0] in names for x in self.shapes[0].keys() - self.kept):
+            return
         families = list(self.families)
         for k, size in enumerate(_BEYOND):
-            sizes = self._small_but(dict.fromkeys((*names, "b", "h"), 1) | dict.fromkeys(names, size))
-            if size in sizes.values():
-                family = families[k % len(families)]
-                yield self._case(session, group, family, self.within(sizes, session.domain), rng)
+            sizes = self._small_but({"b": 1, "h": 1, **dict.fromkeys(names, size)})
+            yield self._case(session, group, families[k % len(families)], self.within(sizes, session.domain), rng)
 
     def _of_sizes(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield every size, each with one family."""

@@ -70,7 +70,7 @@ class Recording:
         self.arrays: dict[Any, RecordedArray] = {n: self.kind(a, n, True) for n, a in inexact.items()}
         self.inputs: dict[str, Any] = {**inputs, **self.arrays}
         self.names: dict[str, object] = dict.fromkeys(inputs)
-        self.plain: dict[int, str] = {}
+        self.plain: dict[int, tuple[str, object]] = {}  # by id: names of other arrays, and the arrays
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self.under, name)
@@ -103,7 +103,7 @@ class Recording:
                 key = x.site if isinstance(x, RecordedArray) else id(x)
                 own = name not in parameters and any(x is a for a in unnamed)
                 if own and self.names.setdefault(name, key) == key:
-                    self.plain[id(x)] = name
+                    self.plain[id(x)] = name, x
                     _named(name, x)
             frame = frame.f_back
 
@@ -113,7 +113,7 @@ class Recording:
             return ", ".join(self.word(x, True) for x in operand)
         if not isinstance(operand, RecordedArray):
             number = np.shape(operand) == () and isinstance(operand, int | float | np.generic | np.ndarray)
-            return f"{float(operand):g}" if number else self.plain.get(id(operand), "(…)")
+            return f"{float(operand):g}" if number else self.plain.get(id(operand), ("(…)", operand))[0]
         words = operand.words if len(operand.words) <= _LONGEST else "(…)"
         return words if alone or " " not in re.sub(r"\([^()]*\)", "", words) else f"({words})"
 
