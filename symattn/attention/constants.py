@@ -50,16 +50,12 @@ def _simplest(base: Fraction, exponent: Fraction) -> tuple[Fraction, Fraction]:
         base, exponent = 1 / base, -exponent
     for left in (1, 2):
         n = Fraction(exponent * left).denominator
-        result = _root_of(base, n)
+        # the n-th root of x, if it is rational
+        top, bottom = integer_root(base.numerator, n), integer_root(base.denominator, n)
+        result = Fraction(top, bottom) if top**n == base.numerator and bottom**n == base.denominator else None
         if result is not None:
             return result ** (exponent * left * n).numerator, Fraction(1, left)
     return base, exponent
-
-
-def _root_of(x: Fraction, n: int) -> Fraction | None:
-    """Return the n-th root of x, if it is rational."""
-    top, bottom = integer_root(x.numerator, n), integer_root(x.denominator, n)
-    return Fraction(top, bottom) if top**n == x.numerator and bottom**n == x.denominator else None
 
 
 def integer_root(x: int, n: int) -> int:

@@ -108,7 +108,18 @@ def _check_arrays(spec: Attention, inputs: dict[str, Any]) -> None:
 @lru_cache(maxsize=256)
 def _shapes(spec: Attention, names: frozenset[str]) -> dict[str, str]:
     """Return the shapes of the inputs in letters. Raises InputError for missing or misplaced inputs."""
-    _check_places(spec, names)
+    check_names(spec, names)
+    if "x" in names:
+        _check_names_of_x(spec, names)
+    else:
+        _check_names_of_q(spec, names)
+    for name in sorted({*required(spec), *(_CONDITIONS.keys() & names)}, key=_PLACES.__getitem__):
+        if name not in names:
+            raise InputError(f"the specification needs input {name!r}")
+        if not _CONDITIONS[name](spec):
+            raise InputError(f"the specification has no input {name!r}")
+    if spec.documents:
+        _check_names_of_documents(spec, names)
     letters = same_letters(spec, names)
     return {name: _in_letters(name, spec, letters) for name in sorted(names, key=_PLACES.__getitem__)}
 
@@ -197,21 +208,6 @@ def check_names(spec: Attention, names: Collection[str]) -> None:
         if name not in ARRAYS or not (name in _CONDITIONS or name in _OF_X or name in TOKENS):
             known = accepted(spec) | {*_OF_X, *"qkv"}
             raise unknown("this attention", name, sorted(known), of_attention=True, what="input")
-
-
-def _check_places(spec: Attention, names: Collection[str]) -> None:
-    check_names(spec, names)
-    if "x" in names:
-        _check_names_of_x(spec, names)
-    else:
-        _check_names_of_q(spec, names)
-    for name in sorted({*required(spec), *(_CONDITIONS.keys() & names)}, key=_PLACES.__getitem__):
-        if name not in names:
-            raise InputError(f"the specification needs input {name!r}")
-        if not _CONDITIONS[name](spec):
-            raise InputError(f"the specification has no input {name!r}")
-    if spec.documents:
-        _check_names_of_documents(spec, names)
 
 
 def _check_names_of_documents(spec: Attention, given: Collection[str]) -> None:

@@ -60,13 +60,6 @@ def usual_or_sink(spec: Attention) -> bool:
     return usual(spec if spec.sink is None else replace(spec, sink=None))
 
 
-def _kind(precision: Precision, inputs: dict[str, Any]) -> np.dtype[Any]:
-    """Return float32 for many scores of inputs of moderate size, if the bound is far above float32's roundings."""
-    many = inputs["q"].shape[-2] * inputs["k"].shape[-2] > _MANY
-    middling = all(2.0**-20 <= np.abs(a).max() <= 2.0**40 for a in inputs.values() if a.dtype.kind == "f")
-    return np.dtype(np.float32 if many and middling and precision.score.u > 2.0**-30 else np.float64)
-
-
 def moderate(a: object, most: float = LARGEST) -> bool:
     """Return whether all entries are finite, and zero or between 1/``most`` and ``most`` in size."""
     array = a if is_tensor(a) else np.asarray(a)
@@ -125,7 +118,10 @@ class PlainBound(ByHead):
         self.spec, self.given, self.d = spec, arrays, int(arrays["q"].shape[-1])
         steps = {step.name: step for step in spec.pipeline(frozenset(inputs))}
         self.scaled = steps.get("scaled")
-        self.kind = _kind(precision, arrays)
+        # float32 for many scores of inputs of moderate size, if the bound is far above float32's roundings
+        many = arrays["q"].shape[-2] * arrays["k"].shape[-2] > _MANY
+        middling = all(2.0**-20 <= np.abs(a).max() <= 2.0**40 for a in arrays.values() if a.dtype.kind == "f")
+        self.kind = np.dtype(np.float32 if many and middling and precision.score.u > 2.0**-30 else np.float64)
         shape = (*front(spec, arrays), arrays["q"].shape[-2], arrays["v"].shape[-1])
         super().__init__(precision, shape, shares)
         every, sizes = list(heads(*of_places(spec, arrays))), (shape[-2], int(arrays["k"].shape[-2]))

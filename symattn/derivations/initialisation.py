@@ -63,13 +63,6 @@ def derivation(dk: int = 64, dmodel: int = 512) -> Document:
     """Derive Var(q·k) = d_k σ⁴‖x‖²‖y‖² over random W_Q and W_K, and its value for usual choices of σ."""
     sizes = {"dk": dk, "dmodel": dmodel}
     weights = Glossary(defined={"p": lambda reader: softmax(reader.arrays["t"], stabilised=False)})
-    return DerivationText(
-        {"weights": weights}, table=[_table(dk, dmodel)],
-        component=_COMPONENT, score=_SCORE, **sizes,
-    ).document("initialisation", _TEXT, parameters=sizes)  # fmt: skip
-
-
-def _table(dk: int, dmodel: int) -> Table:
     columns = [Column(head, "right" if i else "left") for i, head in enumerate(_HEADS)]
     choices = {"unit queries": "1/√d_model", "Glorot": "√{2/(d_model + d_k)}", "fixed": "@fiftieth"}
     rows: list[tuple[Text, ...]] = []
@@ -79,7 +72,10 @@ def _table(dk: int, dmodel: int) -> Table:
             ((called,), (deviation,), *((_digits(x, deviation, dk, dmodel),) for x in (_SQUARE, _COMPONENT, _SCORE)))
         )
     caption = ("By the formulas above, correctly rounded. Glorot's law is that of one matrix of these sizes.",)
-    return Table(tuple(columns), tuple(rows), caption=caption)
+    return DerivationText(
+        {"weights": weights}, table=[Table(tuple(columns), tuple(rows), caption=caption)],
+        component=_COMPONENT, score=_SCORE, **sizes,
+    ).document("initialisation", _TEXT, parameters=sizes)  # fmt: skip
 
 
 def _digits(variance: Node, deviation: Node, dk: int, dmodel: int) -> Decimal:

@@ -10,7 +10,7 @@ from symattn.derivations.exactly import exact
 from symattn.derivations.steps import FalseStep
 from symattn.document import notation as nt
 from symattn.document.formulas import formula, running_text
-from symattn.document.model import Block, Column, Document, Result, Steps, Table
+from symattn.document.model import Column, Document, Result, Steps, Table
 from symattn.document.notation import Decimal, Node
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import relations
@@ -84,19 +84,17 @@ def derivation() -> Document:
     text.blocks(_BEGINS)
     dispersion = text.theorem("softmax.softmax-dispersion")
     *_, entropy = relations(dispersion.theorem.says)
-    text.values |= {
-        "limits": _limits(text.blocks(_LIMITS)),
-        "entropy": [dispersion.step(entropy, _ENTROPY)],
-    }
-    return text.document("lookup", _TEXT)
-
-
-def _limits(results: tuple[Block, ...]) -> list[Block]:
-    """Return the limits in a box."""
+    # the limits in a box
+    results = text.blocks(_LIMITS)
     (group,) = results
     assert isinstance(group, Steps)
     rows = tuple(nt.Row((step.formula, nt.Words("as"), *relations(step.reason))) for step in group.items)
-    return [Result("Result", rows, tuple(dict.fromkeys(step.evidence for step in group.items if step.evidence)))]
+    limits = [Result("Result", rows, tuple(dict.fromkeys(step.evidence for step in group.items if step.evidence)))]
+    text.values |= {
+        "limits": limits,
+        "entropy": [dispersion.step(entropy, _ENTROPY)],
+    }
+    return text.document("lookup", _TEXT)
 
 
 def _ties() -> Glossary:

@@ -77,8 +77,14 @@ def derivation() -> Document:
     if not same(finish(reduce(merge, reversed(tiles))), direct):
         raise FalseStep("merged from the end, the output is another")
     letters = {"states": _states(), "merged": STATE_LETTERS, "blocks": BLOCK_LETTERS}
+    # a table of three keys, one by one, in exact numbers
+    columns = [Column((x,)) for x in _COLUMNS]
+    given = [(nt.node(j + 1), nt.node(SCORES[0][j]), nt.node(VALUES[j][0])) for j in range(len(states))]
+    rows = [(*cells, *map(_entry, (*state, finish(state)))) for cells, state in zip(given, states, strict=True)]
+    caption = ("Keys one by one; the last entry of the last row is the output.",)
+    table = Table(tuple(columns), tuple(tuple((x,) for x in row) for row in rows), caption=caption)
     return DerivationText(
-        letters, table=[_table(states)], scores=nt.matrix(SCORES), values=nt.matrix(VALUES),
+        letters, table=[table], scores=nt.matrix(SCORES), values=nt.matrix(VALUES),
         output=_entry(finish(states[-1])), digits=nt.Decimal(direct.tolist()[0][0].decimal(6)),
     ).document("online-softmax", _TEXT)  # fmt: skip
 
@@ -94,15 +100,6 @@ def _states() -> Glossary:
         "mix": lambda _, *of: Value(state(*of).accumulated[0, :], (), 1, True),
     }
     return Glossary(functions=functions, rows=True)
-
-
-def _table(states: list[SoftmaxState]) -> Table:
-    """Return a table of three keys, one by one, in exact numbers."""
-    columns = [Column((x,)) for x in _COLUMNS]
-    given = [(nt.node(j + 1), nt.node(SCORES[0][j]), nt.node(VALUES[j][0])) for j in range(len(states))]
-    rows = [(*cells, *map(_entry, (*state, finish(state)))) for cells, state in zip(given, states, strict=True)]
-    caption = ("Keys one by one; the last entry of the last row is the output.",)
-    return Table(tuple(columns), tuple(tuple((x,) for x in row) for row in rows), caption=caption)
 
 
 def _entry(x: Array) -> Node:

@@ -49,7 +49,6 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from symattn.document import model as md
-from symattn.document import notation as nt
 from symattn.document.errors import SymattnError
 from symattn.document.render.common import numbered, plain_text
 from symattn.document.render.mathml import mathml
@@ -185,21 +184,17 @@ class Formula(SphinxRole):
             step = _step(topic.strip(), number.strip())
         except (SymattnError, ValueError) as error:
             raise ExtensionError(f"{self.get_location()}: :symattn:`{self.text}`: {error}") from error
-        forms = _forms(step.formula)
+        # a formula in the format of each builder
+        plain = plain_text((step.formula,))
+        forms = {
+            "html": mathml(step.formula, inline=True),
+            "latex": f"${tex(step.formula, inline=True)}$",
+            "text": plain,
+            "manpage": plain.replace("\\", r"\e"),
+            "texinfo": re.sub("[@{}]", r"@\g<0>", plain),
+        }
         result: list[nodes.Node] = [nodes.raw(self.rawtext, shown, format=form) for form, shown in forms.items()]
         return [*result, *([nodes.Text(f" ({step.evidence.grade.value})")] if step.evidence else [])], []
-
-
-def _forms(formula: nt.Node) -> dict[str, str]:
-    """Return a formula in the format of each builder."""
-    plain = plain_text((formula,))
-    return {
-        "html": mathml(formula, inline=True),
-        "latex": f"${tex(formula, inline=True)}$",
-        "text": plain,
-        "manpage": plain.replace("\\", r"\e"),
-        "texinfo": re.sub("[@{}]", r"@\g<0>", plain),
-    }
 
 
 def _step(topic: str, number: str) -> md.Step:

@@ -362,16 +362,12 @@ def _options(spec: Specification, domain: Domain, origin: RequestOrigin) -> Iter
         yield "definition", written(spec)
     attention = attention_of(spec)
     if attention is not None:
-        yield from _fields(attention, domain, origin)
-
-
-def _fields(spec: Attention, domain: Domain, origin: RequestOrigin) -> Iterator[tuple[str, object]]:
-    """Yield the options of the origin, and of the fields in which a specification differs from it."""
-    usual = Attention()
-    yield from origin.options.items()
-    changed = differing(spec, origin.spec)
-    if domain.fully_masked_rows:
-        changed["fully_masked"] = spec.fully_masked
-    for name, value in changed.items():
-        left_out = value == getattr(usual, name) and name != "fully_masked" and not isinstance(value, bool)
-        yield ("without", name.replace("_", "-")) if left_out else (name, value)
+        # the options of the origin, and of the fields in which a specification differs from it
+        usual = Attention()
+        yield from origin.options.items()
+        changed = differing(attention, origin.spec)
+        if domain.fully_masked_rows:
+            changed["fully_masked"] = attention.fully_masked
+        for name, value in changed.items():
+            left_out = value == getattr(usual, name) and name != "fully_masked" and not isinstance(value, bool)
+            yield ("without", name.replace("_", "-")) if left_out else (name, value)

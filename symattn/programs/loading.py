@@ -177,10 +177,6 @@ def _find(module: ModuleType, attribute: str, place: str) -> Function:
             hint = perhaps(part, (n for n in dir(owner) if not n.startswith("__")))
             raise NoSuchAttribute(f"{seen} has no {part}{hint}") from None
         seen = f"{seen}:{part}" if owner is module else f"{seen}.{part}"
-    return _callable(result, owner, seen)
-
-
-def _callable(result: object, owner: object, seen: str) -> Function:
     if inspect.isclass(result):
         raise NotCallable(f"{seen} is a class; name a function, or an instance made in its file")
     if not callable(result):

@@ -19,7 +19,7 @@ from typing import Any
 
 from symattn.arrays.index import expressions as ex
 from symattn.arrays.index.building import simplified
-from symattn.arrays.index.expressions import Demand, Expression, Index, PositiveLetter, recorded
+from symattn.arrays.index.expressions import Expression, Index, PositiveLetter, recorded
 from symattn.arrays.index.writing import named
 from symattn.document.codec import Record
 from symattn.document.errors import InputError
@@ -104,6 +104,8 @@ def _alike(x: pr.Alike) -> Record:
 
 def _sign(x: pr.Sign) -> Record:
     indices = bare(x.expression, *x.sides)
+    with recorded() as collected:
+        simplified_parts = [simplified(y) for y in _parts_of(x)]
     return {
         "conclusions": [_parts_with_indices(indices, smaller=x.sides[0], larger=x.sides[1])],
         "relation": x.relation,
@@ -115,14 +117,8 @@ def _sign(x: pr.Sign) -> Record:
         "laws": [list(pair) for pair in x.laws],
         "meant": [{"letter": y.name, **_parts_with_indices(y.indices, expression=meant)} for y, meant in x.meant],
         "equal": written(x.equal, numbered(indices)),
-        "hypotheses": [_hypothesis(d.relation, d.expression) for d in _needed(x)],
+        "hypotheses": [_hypothesis(d.relation, d.expression) for d in needed(collected, simplified_parts)],
     }
-
-
-def _needed(x: pr.Sign) -> tuple[Demand, ...]:
-    with recorded() as collected:
-        simplified_parts = [simplified(y) for y in _parts_of(x)]
-    return needed(collected, simplified_parts)
 
 
 def _parts_of(x: pr.Sign) -> list[Expression]:

@@ -221,7 +221,8 @@ class RowForm:
 def grids(numerator: Expression, free: Iterable[Index]) -> Iterator[tuple[CutOff, tuple[Sizes, ...]]]:
     """Yield for each number of rows the cut-off and the sizes that decide ``numerator`` = 0 with R Z = 1."""
     indices = tuple(free)
-    forms = _forms(numerator)
+    result = {_key(x): x.children[0] for x in nodes(numerator) if is_reciprocal(x)}
+    forms = tuple(RowForm(z, _most(numerator, key)) for key, z in result.items())
     rows = {i.sort for form in forms for i in form.divisor.free}
     _check_rows(numerator, forms, rows)
     counted = cut_off(numerator, indices).counted
@@ -241,11 +242,6 @@ def _more(forms: Iterable[RowForm], rows: Sizes) -> Counter[str]:
         for sort, bound in most_bound(form.divisor).items():
             more[sort] += form.times * places * bound
     return more
-
-
-def _forms(numerator: Expression) -> tuple[RowForm, ...]:
-    result = {_key(x): x.children[0] for x in nodes(numerator) if is_reciprocal(x)}
-    return tuple(RowForm(z, _most(numerator, key)) for key, z in result.items())
 
 
 def _key(x: Expression) -> Canonical:

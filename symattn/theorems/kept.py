@@ -196,7 +196,11 @@ class _Walk:
             if name:
                 self._imported(name, path)
             else:
-                self._package(_top(path))
+                # the folder of the outermost package that contains a file
+                folder = path.parent
+                while (folder.parent / "__init__.py").is_file():
+                    folder = folder.parent
+                self._package(folder)
 
     def _package(self, folder: Path) -> None:
         for path in sorted(folder.rglob("*.py")):
@@ -248,14 +252,6 @@ def _imports(path: Path) -> set[str]:
     if unseen := (result | names) & _UNSEEN:
         raise UnknownValue(f"{path} {sorted(unseen)}")
     return result
-
-
-def _top(path: Path) -> Path:
-    """Return the folder of the outermost package that contains a file."""
-    folder = path.parent
-    while (folder.parent / "__init__.py").is_file():
-        folder = folder.parent
-    return folder
 
 
 def _users(path: Path) -> bool:

@@ -35,11 +35,6 @@ LETTERS = Glossary(
 ).where("Π = I − 𝟏 𝟏ᵀ/d_model")
 
 
-def _count(like: Array) -> Array:
-    """Return the number of columns, as a column."""
-    return add_up(0 * like + 1)
-
-
 def _root(x: Array) -> Array:
     return x.__array_namespace__().sqrt(x)
 
@@ -51,7 +46,8 @@ LAYER = {"x": "n d", "w": "d m", "g": "n m", "a": ""}
 def _weight_gradient(x: Array, w: Array, g: Array) -> Array:
     """Return ∇_W ⟨G, RMS(X W)⟩ = Xᵀ (G − Z (Z · G) / ‖Z‖²) / ρ with Z = X W, row by row."""
     z = x @ w
-    return x.mT @ ((g - z * add_up(z * g) / squares(z)) / _root(squares(z) / _count(z)))
+    # the number of columns, as a column
+    return x.mT @ ((g - z * add_up(z * g) / squares(z)) / _root(squares(z) / add_up(0 * z + 1)))
 
 
 @partial(

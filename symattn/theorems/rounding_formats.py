@@ -55,15 +55,12 @@ def _exact(x: np.ndarray) -> np.ndarray:
 
 def _scaled_bits(f: Format) -> list[bool]:
     """Return whether c x is exact, and (c x) y = x (c y) = c (x y), c x + c y = c (x + y) in bits, for c = 2^−k."""
-    x, y = f.numbers(), _some(f)
+    # all numbers of an 8-bit format, or a few spread over all of a wider one
+    every = f.numbers()
+    some = every if every.size <= 256 else every[:: every.size // (OTHERS - 1)][:OTHERS]
+    x, y = f.numbers(), some
     with np.errstate(all="ignore"):
         return [t for k in POWERS for t in _scaled_by(f, x, y, f.cast(2.0**-k))]
-
-
-def _some(f: Format) -> np.ndarray:
-    """Return all numbers of an 8-bit format, or a few spread over all of a wider one."""
-    every = f.numbers()
-    return every if every.size <= 256 else every[:: every.size // (OTHERS - 1)][:OTHERS]
 
 
 def _scaled_by(f: Format, x: np.ndarray, y: np.ndarray, c: np.ndarray) -> list[bool]:

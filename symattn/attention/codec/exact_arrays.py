@@ -31,7 +31,11 @@ def array_of(name: str, entries: object, where: str) -> tuple[Entries, bool]:
     _check_rows(result, shape, place)
     if 0 in shape:
         raise InputError(f"{place} is empty: an empty array has no attention")
-    _check_one_type(name, result, place)
+    kinds = {isinstance(x, bool) for x in flat(result)}
+    if len(kinds) > 1:
+        raise InputError(f"{place} mixes truth values and numbers")
+    if _holds(name) == "booleans" and kinds != {True}:
+        raise InputError(f"{place} holds truth values{_MEANING.get(name, '')}")
     _check_axes(name, len(shape), place)
     return result, any(decimals)
 
@@ -118,14 +122,6 @@ def _check_rows(entries: object, shape: tuple[int, ...], place: str) -> None:
         raise InputError(f"{place} is ragged: it has {result} where the first row has {shape[0]}")
     for i, entry in enumerate(entries, 1):
         _check_rows(entry, shape[1:], f"{place}[{i}]")
-
-
-def _check_one_type(name: str, entries: object, place: str) -> None:
-    kinds = {isinstance(x, bool) for x in flat(entries)}
-    if len(kinds) > 1:
-        raise InputError(f"{place} mixes truth values and numbers")
-    if _holds(name) == "booleans" and kinds != {True}:
-        raise InputError(f"{place} holds truth values{_MEANING.get(name, '')}")
 
 
 def flat(entries: object) -> list[Any]:

@@ -103,18 +103,14 @@ def elements(array: np.ndarray, place: str) -> Any:
     if array.ndim == 0:
         raise InputError(f"{place} must be a matrix, got a single number")
     if array.dtype.kind == "f":
-        _check_finite(array, place)
+        minus_infinity_too = place.endswith(tuple(f": {name}" for name in INFINITE))
+        bad = ~(np.isfinite(array) | (np.isneginf(array) if minus_infinity_too else False))
+        if bad.any():
+            index = [int(i) for i in np.argwhere(bad)[0]]
+            at = "".join(f"[{i + 1}]" for i in index)
+            raise InputError(f"{place}{at} is {array[tuple(index)]}, which is not a number")
     result = array.tolist()
     return result if array.dtype.kind == "b" else _exact(result)
-
-
-def _check_finite(array: np.ndarray, place: str) -> None:
-    minus_infinity_too = place.endswith(tuple(f": {name}" for name in INFINITE))
-    bad = ~(np.isfinite(array) | (np.isneginf(array) if minus_infinity_too else False))
-    if bad.any():
-        index = [int(i) for i in np.argwhere(bad)[0]]
-        at = "".join(f"[{i + 1}]" for i in index)
-        raise InputError(f"{place}{at} is {array[tuple(index)]}, which is not a number")
 
 
 def _exact(x: object) -> Any:

@@ -15,7 +15,6 @@ from symattn.attention.layers.block_parts import ORDERS, TITLES, attention_lette
 from symattn.attention.layers.steps import ACTIVATIONS
 from symattn.attention.layers.transformer import stacks
 from symattn.attention.letters_of_attention import N_Q, SIZES, SYMBOLS, N
-from symattn.attention.spec import Attention
 from symattn.document.formulas import formula, running_text
 from symattn.document.model import Block as Piece
 from symattn.document.model import Document, Heading, Items, Paragraph, Step, Steps, Text
@@ -54,15 +53,12 @@ def default_names(block: Block) -> list[str]:
         if part == "mlp":
             result += ["mlp.w_up", *["mlp.w_gate"] * block.gated, "mlp.w_down"]
         else:
-            result += [f"{part}.{n}" for n in _attention_names(getattr(block, part))]
+            spec = getattr(block, part)
+            weights = ["w_q", "w_k", "w_v"]
+            if spec.packed or spec.latent:
+                weights = ["w_q"] * bool(spec.latent and not spec.latent.queries)
+            result += [f"{part}.{n}" for n in [*weights, "w_o", *inputs.needed(spec, ())]]
     return result
-
-
-def _attention_names(spec: Attention) -> list[str]:
-    weights = ["w_q", "w_k", "w_v"]
-    if spec.packed or spec.latent:
-        weights = ["w_q"] * bool(spec.latent and not spec.latent.queries)
-    return [*weights, "w_o", *inputs.needed(spec, ())]
 
 
 def whole_formulas(block: Block) -> Iterator[Node]:

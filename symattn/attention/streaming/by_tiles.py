@@ -53,7 +53,11 @@ class TileRun:
     """A run by tiles: its steps, every named array but the weights, and the states saved by the forward pass."""
 
     def __init__(self, attention: Attention, rows: Sequence[Any], keys: Sequence[Any], given: dict[str, Any]) -> None:
-        _check(attention)
+        for field, plain in (("normaliser", "softmax"), ("base", None), ("dropout", 0)):
+            if getattr(attention, field) != plain:
+                raise InputError(f"attention by tiles has {field} {plain!r}, not {getattr(attention, field)!r}")
+        if getattr(attention.position, "values", False):
+            raise InputError("attention by tiles has no positions that are added to values")
         check_inputs(attention, given)
         self.attention, self.values, self.steps = attention, dict(given), attention.pipeline(given)
         self.weights = next(step for step in self.steps if step.name == "weights")
@@ -97,14 +101,6 @@ def row_states(
 def _stacked(parts: list[Any]) -> Array:
     """Concatenate the rows of all tiles of queries."""
     return namespace_of(parts[0]).concat(parts, axis=-2)
-
-
-def _check(attention: Attention) -> None:
-    for field, plain in (("normaliser", "softmax"), ("base", None), ("dropout", 0)):
-        if getattr(attention, field) != plain:
-            raise InputError(f"attention by tiles has {field} {plain!r}, not {getattr(attention, field)!r}")
-    if getattr(attention.position, "values", False):
-        raise InputError("attention by tiles has no positions that are added to values")
 
 
 def _sink(attention: Attention, scores: Array, given: Any) -> Any:

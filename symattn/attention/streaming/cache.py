@@ -212,16 +212,12 @@ def attend(
     Shapes: q (…, n, d_k) → (…, n, d_v). Raises InputError for fields that depend on positions themselves, as they would
     take slots for positions.
     """
-    _check_by_position(attention)
-    return attention(q, slots.k, slots.v, mask=allowed(slots, q.shape[-2], mask), **inputs)
-
-
-def _check_by_position(attention: object) -> None:
     if getattr(attention, "position", None) is not None:
         raise InputError("positions would be those of slots; hint: rotate queries and keys before they are cached")
     for field in ("causal", "window", "block", "prefix", "documents"):
         if getattr(attention, field, None):
             raise InputError(f"{field} would refer to slots; hint: Attention(mask='boolean'), and give attend the mask")
+    return attention(q, slots.k, slots.v, mask=allowed(slots, q.shape[-2], mask), **inputs)
 
 
 def prefill(attention: Callable[..., object], q: Array, k: Array, v: Array, bounds: Sequence[object]) -> Array:

@@ -19,7 +19,7 @@ from symattn.arrays.symbolic import Symbolic
 from symattn.attention.flow import Step
 from symattn.attention.inputs import lengths
 from symattn.derivations.attention.inputs import DerivationRequest, stem
-from symattn.derivations.attention.textbook import Pairs, pairs
+from symattn.derivations.attention.textbook import pairs
 from symattn.derivations.walks.walk_entries import same
 from symattn.document.errors import Undecided
 from symattn.proof.rational import all_equal
@@ -44,11 +44,8 @@ def agrees(request: DerivationRequest, step: Step, inputs: Mapping[str, object],
     result = pairs(request, step, inputs, output, Symbolic)
     if any(isinstance(x, Forbidden) != isinstance(y, Forbidden) for x, y in result):
         return False
-    return _equal([(x, y) for x, y in result if not isinstance(x, Forbidden)])
-
-
-def _equal(entries: Pairs) -> bool:
-    """Compare by normal forms or, if these do not decide it, as for roots of sums, by SymPy."""
+    # compare by normal forms or, if these do not decide it, as for roots of sums, by SymPy
+    entries = [(x, y) for x, y in result if not isinstance(x, Forbidden)]
     try:
         return all_equal(entries)
     except Undecided:

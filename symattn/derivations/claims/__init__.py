@@ -182,8 +182,11 @@ def equal(a: str, b: str) -> Document:
     size, other = shape(left, a), shape(right, b)
     if size != other:
         return _misfit(a, b, f"The shapes differ: {size} and {other}.", size, other)
+    places = [""]
+    for n in size:
+        places = [f"{place}[{i + 1}]" for place in places for i in range(n)]
     return _entry_by_entry(
-        a, b, [(at, compare(x, y)) for at, x, y in zip(_places(size), flat(left), flat(right), strict=True)]
+        a, b, [(at, compare(x, y)) for at, x, y in zip(places, flat(left), flat(right), strict=True)]
     )
 
 
@@ -271,13 +274,6 @@ def _instead(results: list[Equality]) -> Text:
         return ()
     difference, instead = (Commas(tuple(x.notation() for x in xs if x is not None)) for xs in (gaps, values))
     return ("The difference is (", difference, "); true would be (", instead, ").")
-
-
-def _places(size: tuple[int, ...]) -> list[str]:
-    places = [""]
-    for n in size:
-        places = [f"{place}[{i + 1}]" for place in places for i in range(n)]
-    return places
 
 
 def _equality(equality: Equality) -> list[Block]:

@@ -70,7 +70,11 @@ def _expressions(a: ClaimExpression, b: ClaimExpression) -> Equality:
         exactly += equality.holds is True
     if not letters and exactly:
         return _numbers(a.exact({}), b.exact({}), {})
-    return _reduced(a, b, exactly)
+    if _sympy_says_zero(a, b):
+        where = f"; equal in exact numbers at {exactly} point{'s' if exactly != 1 else ''}" if exactly else ""
+        return Equality(True, Evidence(Grade.CHECKED, f"SymPy reduces the difference to 0{where}"))
+    why = "no point that was tried refutes it, and SymPy does not reduce the difference to 0"
+    return Equality(None, Evidence(Grade.UNDECIDED, why))
 
 
 def _points(letters: list[str]) -> list[dict[str, Fraction]]:
@@ -103,14 +107,6 @@ def _by_balls(a: ClaimExpression, b: ClaimExpression, point: dict[str, Fraction]
                 shown = tuple(z.str(9, radius=False) for z in (x, y))
                 return Equality(False, Evidence(Grade.REFUTED, where), None, None, point, (shown[0], shown[1]))
     return None
-
-
-def _reduced(a: ClaimExpression, b: ClaimExpression, exactly: int) -> Equality:
-    if _sympy_says_zero(a, b):
-        where = f"; equal in exact numbers at {exactly} point{'s' if exactly != 1 else ''}" if exactly else ""
-        return Equality(True, Evidence(Grade.CHECKED, f"SymPy reduces the difference to 0{where}"))
-    why = "no point that was tried refutes it, and SymPy does not reduce the difference to 0"
-    return Equality(None, Evidence(Grade.UNDECIDED, why))
 
 
 def _sympy_says_zero(a: ClaimExpression, b: ClaimExpression) -> bool:

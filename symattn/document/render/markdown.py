@@ -118,17 +118,13 @@ def _steps(block: md.Steps, number: int) -> str:
     for i, step in enumerate(block.items):
         first, *upper = step_rows(_SETTER, step, before, room)
         lines = [rf"\text{{({number + i})}}\quad && {first}", *(f"&& {row}" for row in upper)]
-        lines[-1] += _why(step)
+        grade = rf"\textit{{{step.evidence.grade.value}}}" if step.evidence else ""
+        why = r" \enspace ".join(part for part in (reason_tex(step.reason), grade) if part)
+        lines[-1] += rf" && \quad {why}" if why else ""
         rows += lines
         before = step
     body = " \\\\\n".join(rows)
     return _fence(f"\\begin{{aligned}}\n{body}\n\\end{{aligned}}", "math")
-
-
-def _why(step: md.Step) -> str:
-    grade = rf"\textit{{{step.evidence.grade.value}}}" if step.evidence else ""
-    why = r" \enspace ".join(part for part in (reason_tex(step.reason), grade) if part)
-    return rf" && \quad {why}" if why else ""
 
 
 def reason_tex(reason: md.Text) -> str:

@@ -212,15 +212,11 @@ def decoded(path: Path) -> object:
     """Return the JSON of an untrusted file. Raises ``InputError``."""
     path = path / "config.json" if path.is_dir() else path
     data = loaded(path, MOST_BYTES)
-    if _depth(data) > MOST_DEPTH:
-        raise InputError(f"{path} is nested more than {MOST_DEPTH} levels deep; no configuration is")
-    return data
-
-
-def _depth(data: object) -> int:
-    """Return how deep lists and objects are nested."""
+    # how deep lists and objects are nested
     depth, level = 0, [data]
     while level:
         depth += 1
         level = [x for d in level if isinstance(d, (dict, list)) for x in (d.values() if isinstance(d, dict) else d)]
-    return depth
+    if depth > MOST_DEPTH:
+        raise InputError(f"{path} is nested more than {MOST_DEPTH} levels deep; no configuration is")
+    return data

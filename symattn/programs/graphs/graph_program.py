@@ -229,18 +229,14 @@ def measured(graph: Graph, spec: Attention, slots: tuple[GraphSlot, ...]) -> Mea
     """Return the sizes from the shapes of a graph's inputs and weights. Raises ``InputError`` if they contradict."""
     by_part = {part: s for s in slots for part in s.parts}
     measured_sizes = _of_tokens(graph, spec, by_part) if "x" in by_part else _of_heads(graph, spec, by_part)
-    _check_entries(graph, spec, measured_sizes)
-    return measured_sizes
-
-
-def _check_entries(graph: Graph, spec: Attention, measured_sizes: MeasuredSizes) -> None:
-    """Raise ``InputError`` for arrays that would be too large: of scores, tokens, or weights."""
+    # raise ``InputError`` for arrays that would be too large: of scores, tokens, or weights
     of_weights = sum(math.prod(n for n in g.shape if isinstance(n, int)) for g in graph.weights)
     for s in measured_sizes.tried(spec):
         many = math.prod(s.batch) * spec.heads
         most = max(of_weights, many * s.n_q * s.n_k, many * (s.n_q + s.n_k) * (s.d_k + s.d_v + s.d_model))
         if most > _ENTRIES:
             raise InputError(f"{graph.name}: at {s} there are {most} entries; at most {_ENTRIES} are run")
+    return measured_sizes
 
 
 def _of_tokens(graph: Graph, spec: Attention, by_part: Mapping[str, GraphSlot]) -> MeasuredSizes:

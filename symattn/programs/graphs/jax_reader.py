@@ -147,7 +147,13 @@ class _JaxprReader:
     def graph(self, outputs: Iterable[object]) -> Graph:
         """Return the graph that was read, without the nodes that no output needs."""
         remaining = tuple(x.name if isinstance(x, Ref) else self.constant(x).name for x in outputs)
-        nodes = _needed(self._nodes, remaining)
+        # the nodes that the outputs depend on, without those that only serve derivatives
+        wanted, kept = set(remaining), []
+        for node in reversed(self._nodes):
+            if wanted.intersection(node.outputs):
+                wanted.update(r.name for r in node.refs())
+                kept.append(node)
+        nodes = tuple(reversed(kept))
         return Graph(JAX, self.name, tuple(self._inputs), tuple(self._weights), self._constants, nodes, remaining)
 
     def add(
@@ -280,16 +286,6 @@ class _JaxprReader:
             stacked.append(result[carries:])
         stacked = stacked[::-1] if results["reverse"] else stacked
         return [*carry, *(self.add("scan.rows", [list(parts)])[0] for parts in zip(*stacked, strict=True))]
-
-
-def _needed(nodes: Sequence[GraphNode], outputs: Iterable[str]) -> tuple[GraphNode, ...]:
-    """Return the nodes that the outputs depend on, without those that only serve derivatives."""
-    wanted, kept = set(outputs), []
-    for node in reversed(nodes):
-        if wanted.intersection(node.outputs):
-            wanted.update(r.name for r in node.refs())
-            kept.append(node)
-    return tuple(reversed(kept))
 
 
 def _kind(dtype: object) -> str:

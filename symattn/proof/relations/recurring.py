@@ -28,7 +28,10 @@ def recurrence(relation: Relation) -> tuple[str, Callable[[Reader, tuple[Node, .
 
 def _layer(reader: Reader, base: str, letter: str, body: Node, parts: tuple[Node, ...]) -> Found:
     first, *rest = parts
-    states = [_start(reader, base)]
+    result = reader.letter(text(Name(base, (nt.node(0),))))
+    if not isinstance(result, Value):
+        raise Unread(f"what {base} begins with")
+    states = [result]
     running = isinstance(first, Name) and first.base in reader.sums
     steps = reader.length(reader.sort(letter)) - 1 if running else reader.whole_number(first)
     if not isinstance(steps, int):
@@ -39,13 +42,6 @@ def _layer(reader: Reader, base: str, letter: str, body: Node, parts: tuple[Node
         every = reader.xp.stack([x.array for x in states])
         return reader.part(Value(every, (), states[0].rank + 1), parts)
     return reader.part(states[-1], tuple(rest)) if rest else states[-1]
-
-
-def _start(reader: Reader, base: str) -> Value:
-    result = reader.letter(text(Name(base, (nt.node(0),))))
-    if not isinstance(result, Value):
-        raise Unread(f"what {base} begins with")
-    return result
 
 
 def _next(reader: Reader, base: str, letter: str, body: Node, state: Value, step: int) -> Value:
